@@ -68,11 +68,77 @@ def openai_completion(prompt, ids, words, values, text):
     return {"id": "cmpl-3", "choices": [{"index": 0, "text": text, "logprobs": logprobs, "finish_reason": "stop"}]}
 
 
+def sglang_completion(prompt, ids, words, values, text):
+    """With `return_token_ids`, as its pull request 30917 describes it."""
+    logprobs = {"text_offset": [-1] * len(ids), "token_logprobs": values, "tokens": words, "top_logprobs": []}
+    choice = {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": "length", "matched_stop": None}
+    choice |= {"token_ids": ids, "prompt_token_ids": prompt}
+    return {"id": "c4", "object": "text_completion", "choices": [choice], "usage": {"prompt_tokens": len(prompt)}}
+
+
+def sglang_chat(prompt, ids, words, values, text):
+    """With `return_input_ids` and `return_output_ids`, as its pull request 34488 describes it."""
+    content = [
+        {"token": word, "logprob": value, "bytes": [*word.encode()], "top_logprobs": []}
+        for word, value in zip(words, values, strict=True)
+    ]
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": {"content": content}}
+    choice |= {"finish_reason": "stop", "matched_stop": None}
+    return {"id": "c5", "object": "chat.completion", "choices": [choice], "sglext": {"input_ids": prompt, "output_ids": [ids]}}
+
+
 DIALECTS = {
     "vLLM": vllm_completion,
     "vLLM chat": vllm_chat,
     "SGLang": sglang_generate,
+    "SGLang completions": sglang_completion,
+    "SGLang chat": sglang_chat,
     "llama.cpp": llama_cpp_completion,
     "llama.cpp chat": llama_cpp_chat,
     "OpenAI": openai_completion,
 }
+
+
+def streamed(dialect, response, cumulative=True):
+    """The events in which a server streams this response, a token each, as its sources and documentation have it."""
+    if "meta_info" in response:
+        return _streamed_sglang(response, cumulative)
+    if "content" in response:
+        items, ids = response["completion_probabilities"], response["tokens"]
+        chunks = [
+            {"index": 0, "content": item["token"], "tokens": [number], "stop": False, "completion_probabilities": [item]}
+            for item, number in zip(items, ids, strict=True)
+        ]
+        last = {key: value for key, value in response.items() if key != "completion_probabilities"}
+        return [*chunks, last | {"content": "", "tokens": []}]
+    (choice,) = response["choices"]
+    about = {key: value for key, value in response.items() if key not in ("choices", "usage", "prompt_token_ids", "sglext")}
+    chat, chunks = "message" in choice, []
+    logprobs = choice["logprobs"]
+    for at in range(len(logprobs["content"] if chat else logprobs["tokens"])):
+        one = {key: values[at : at + 1] for key, values in logprobs.items() if values}
+        word = one["content"][0]["token"] if chat else one["tokens"][0]
+        part = {"index": 0, "logprobs": one, "finish_reason": None}
+        part |= {"delta": {"content": word}} if chat else {"text": word}
+        part |= {"token_ids": choice["token_ids"][at : at + 1]} if choice.get("token_ids") else {}
+        part |= {"matched_stop": None} if "matched_stop" in choice else {}
+        if at == 0 and choice.get("prompt_token_ids"):
+            part["prompt_token_ids"] = choice["prompt_token_ids"]
+        chunks.append(about | {"choices": [part]})
+    if chat:
+        first = about | {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+        first |= {key: response[key] for key in ("prompt_token_ids",) if key in response}
+        chunks = [{**each, "object": "chat.completion.chunk"} for each in (first, *chunks)]
+    chunks[-1]["choices"][0]["finish_reason"] = choice["finish_reason"]
+    after = {key: response[key] for key in ("usage", "sglext") if key in response}
+    return [*chunks, about | {"choices": []} | after | ({"object": "chat.completion.chunk"} if chat else {})]
+
+
+def _streamed_sglang(response, cumulative):
+    about, chunks = response["meta_info"], []
+    for at in range(1, len(response["output_ids"]) + 1):
+        part = slice(0 if cumulative else at - 1, at)
+        so_far = about | {"completion_tokens": at, "output_token_logprobs": about["output_token_logprobs"][part]}
+        so_far["finish_reason"] = about["finish_reason"] if at == len(response["output_ids"]) else None
+        chunks.append({"text": "", "output_ids": response["output_ids"][part], "meta_info": so_far})
+    return chunks

@@ -1,7 +1,8 @@
 """One answer of a server, whatever dialect it is written in: token ids, log probabilities, and the prompt.
 
 vLLM      /v1/completions and /v1/chat/completions with `logprobs` and `return_token_ids` (or `return_tokens_as_token_ids`)
-SGLang    /generate with `return_logprob`: meta_info.output_token_logprobs has [log probability, id, text] of each token
+SGLang    /generate with `return_logprob`: meta_info.output_token_logprobs has [log probability, id, text] of each token; its /v1/ endpoints
+          with `return_token_ids` and `return_prompt_token_ids`, or `return_input_ids` and `return_output_ids`, which fill sglext
 llama.cpp /completion with `n_probs` and `return_tokens`, and its /v1/ endpoints: each token has its id beside its log probability;
           with `verbose` and `return_tokens` these have the prompt as it was read, and all ids, in __verbose
 OpenAI    the same endpoints without ids: tokens are text
@@ -12,6 +13,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from overt.lens.analysis.replay.streams import unstreamed
 
 _TOKEN_ID = re.compile(r"token_id:(\d+)")
 
@@ -50,17 +53,18 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
 
     Raises ValueError, which says why, for a record without an answer.
     """
+    record = unstreamed(record)
     if isinstance(record, list):
         return [answer for each in record for answer in answers_of(each, line)]
     if not isinstance(record, dict):
         raise ValueError("it is no JSON object")
-    request, response = record.get("request", record), record.get("response", record)
+    request, response = record.get("request", record), unstreamed(record.get("response", record))
     if isinstance(response, list):
         return [answer for each in response for answer in answers_of({**record, "response": each}, line)]
     if isinstance(request, dict) and isinstance(request.get("body"), dict):
         request = request["body"]
-    if isinstance(response, dict) and isinstance(response.get("body"), dict):
-        response = response["body"]
+    if isinstance(response, dict) and isinstance(response.get("body"), dict | list | str):
+        response = unstreamed(response["body"])
     if not isinstance(request, dict) or not isinstance(response, dict):
         raise ValueError("its request or response is no JSON object")
     if "error" in response and not any(key in response for key in ("choices", "meta_info", "content")):
@@ -141,7 +145,7 @@ def _of_choice(request: dict[str, Any], response: dict[str, Any], choice: dict[s
     names, ids, texts, logprobs = _tokens(choice.get("logprobs"))
     usage: Any = response.get("usage") if isinstance(response.get("usage"), dict) else {}
     count = _whole(usage.get("prompt_tokens"))
-    answer_ids = _ids(choice.get("token_ids"))
+    prompt_ids, answer_ids = _choice_ids(request, response, choice)
     prompt, messages = request.get("prompt"), request.get("messages")
     if request.get("echo") and count is not None:  # the tokens of the prompt stand before those of the answer
         ids, texts, logprobs = ids and ids[count:], texts and texts[count:], logprobs[count:]
@@ -156,7 +160,7 @@ def _of_choice(request: dict[str, Any], response: dict[str, Any], choice: dict[s
         _text(content),
         prompt=_text_or_none(prompt),
         messages=messages if isinstance(messages, list) and all(isinstance(each, dict) for each in messages) else None,
-        prompt_ids=_ids(choice.get("prompt_token_ids")) or _ids(response.get("prompt_token_ids")) or _ids(prompt),
+        prompt_ids=prompt_ids,
         prompt_count=count,
         spelled=_text_or_none(verbose.get("prompt")),
         ids=answer_ids or _ids(verbose.get("tokens")) or ids,
@@ -168,7 +172,19 @@ def _of_choice(request: dict[str, Any], response: dict[str, Any], choice: dict[s
     )
 
 
+def _choice_ids(request: Any, response: Any, choice: dict[str, Any]) -> tuple[list[int] | None, list[int] | None]:
+    """The ids of the prompt and of the answer, wherever a server writes them."""
+    extra: Any = response.get("sglext") if isinstance(response.get("sglext"), dict) else {}
+    of_choices = dict(enumerate(extra.get("output_ids") or []))
+    prompts = choice.get("prompt_token_ids"), response.get("prompt_token_ids"), extra.get("input_ids"), request.get("prompt")
+    answers = choice.get("token_ids"), choice.get("response_token_ids"), of_choices.get(response["choices"].index(choice))
+    first = [next(filter(None, map(_ids, each)), None) for each in (prompts, answers)]
+    return first[0], first[1]
+
+
 def _server(choice: dict[str, Any], response: dict[str, Any], names: Sequence[str], ids: list[int] | None) -> str:
+    if "matched_stop" in choice or "response_token_ids" in choice or "sglext" in response:
+        return "SGLang"
     if "token_ids" in choice or "prompt_token_ids" in response or any(map(_TOKEN_ID.fullmatch, names)):
         return "vLLM"
     return "llama.cpp" if ids is not None else "OpenAI"
@@ -183,7 +199,7 @@ def _tokens(logprobs: Any) -> tuple[list[str], list[int] | None, list[bytes | No
         names = [_text(each.get("token")) for each in items]
         texts = [_bytes(each.get("bytes"), each.get("token")) for each in items]
         values = [_float(each.get("logprob")) for each in items]
-        ids = _ids([each.get("id") for each in items])
+        ids = _ids([each.get("id", each.get("token_id")) for each in items])
     else:
         names = [_text(each) for each in logprobs.get("tokens") or []]
         texts = [_bytes(None, each) for each in names]

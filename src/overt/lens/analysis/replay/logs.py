@@ -8,6 +8,7 @@ from pathlib import Path
 from overt.errors import InputError
 from overt.files import reason
 from overt.lens.analysis.replay.dialects import LoggedAnswer, answers_of
+from overt.lens.analysis.replay.streams import Streams, is_chunk
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,9 @@ class Log:
 def read_log(path: str | os.PathLike[str]) -> Log:
     """Read what a server wrote: vLLM, SGLang, llama.cpp, or another one with OpenAI's endpoints; one response a line, or one document.
 
-    A line is a response, or {"request": …, "response": …}, which has the prompt and perhaps "spans". Lines that cannot be read are
-    skipped and named. Raises InputError for a file without any answer.
+    A line is a response, or {"request": …, "response": …}, which has the prompt and perhaps "spans". A streamed response is the lines
+    `data: {…}` that came, of several streams at once too, or their text or a list of their JSON as "response". Lines that cannot be read,
+    and streams without their end, are skipped and named. Raises InputError for a file without any answer.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log.jsonl"
@@ -40,17 +42,33 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     try:
         _add(log, json.loads(text), 1)
     except (json.JSONDecodeError, RecursionError):
-        for number, line in enumerate(text.split("\n"), 1):
-            if not line.strip():
-                continue
-            try:
-                _add(log, json.loads(line), number)
-            except (json.JSONDecodeError, RecursionError):
-                log.skipped.append((number, "it is no complete JSON"))
+        _add_lines(log, text.split("\n"))
     if not log.answers:
         why = "; ".join(f"line {number}: {why}" for number, why in log.skipped[:5]) or "an empty file"
         raise InputError("a log with at least one answer", got=why, fix="pass responses of a server as JSON, one a line")
     return log
+
+
+def _add_lines(log: Log, lines: list[str]) -> None:
+    streams = Streams()
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or streams.add_line(line, number):
+            continue
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError):
+            log.skipped.append((number, "it is no complete JSON"))
+            continue
+        if is_chunk(record):
+            streams.add(record, number)
+        else:
+            _add(log, record, number)
+    streams.finish()
+    for number, response in streams.complete:
+        _add(log, response, number)
+    log.skipped.extend(streams.broken)
+    log.skipped.sort()
+    log.answers.sort(key=lambda answer: answer.line)
 
 
 def _add(log: Log, record: object, number: int) -> None:

@@ -1,0 +1,176 @@
+"""Streamed answers: a server's events, one behind the other, as the response that it would have written at once.
+
+Events are lines `data: {…}`, the last one `data: [DONE]` (HTML Living Standard, section 9.2). What is new in an event stands in it: the
+text (`delta.content`, `text`, `content`), token ids and log probabilities. SGLang's /generate writes all that there is so far, or what is
+new if its server was started so; `completion_tokens` tells which.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_OTHER_LINE = re.compile(r"(event|id|retry)?:")  # of an event, which says nothing of the answer
+_LISTS = ("content", "tokens", "token_logprobs")
+_IDS = ("token_ids", "response_token_ids")
+
+
+@dataclass(eq=False)
+class Streams:
+    """Collects events, of several streams at once if they have names, each from line `first` of a log on."""
+
+    chunks: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
+    complete: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    broken: list[tuple[int, str]] = field(default_factory=list)
+    dropped: set[str] = field(default_factory=set)
+
+    def add_line(self, line: str, number: int) -> bool:
+        """Take a line if it is one of an event, and say whether it was one."""
+        line = line.strip()
+        if not line.startswith("data:"):
+            return _OTHER_LINE.match(line) is not None
+        data = line.removeprefix("data:").strip()
+        if data == "[DONE]":
+            return True
+        try:
+            self.add(json.loads(data), number)
+        except (json.JSONDecodeError, RecursionError):
+            self.broken.append((number, "it is no complete JSON"))
+            self._drop(f"an event of its stream, line {number}, is no complete JSON")
+        return True
+
+    def add(self, chunk: Any, number: int) -> None:
+        """Take the data of an event."""
+        if not isinstance(chunk, dict):
+            self.broken.append((number, "it is no JSON object"))
+            return
+        name = _name(chunk)
+        if name in self.dropped:
+            if not name and _ends(chunk):
+                self.dropped.remove(name)
+            return
+        self.chunks.setdefault(name, []).append(chunk)
+        self.first.setdefault(name, number)
+        if chunk.get("stop") is True:  # llama.cpp's last one; its streams have no names
+            self._finish(name)
+
+    def finish(self) -> None:
+        """Put together what has come; streams without their end are broken."""
+        for name in [*self.chunks]:
+            if any(map(_ends, self.chunks[name])):
+                self._finish(name)
+        self._drop("its stream has no end")
+
+    def _finish(self, name: str) -> None:
+        self.complete.append((self.first.pop(name), joined(self.chunks.pop(name))))
+
+    def _drop(self, why: str) -> None:
+        ended = {name for name, chunks in self.chunks.items() if any(map(_ends, chunks))}
+        for name in self.chunks.keys() - ended:
+            self.broken.append((self.first.pop(name), why))
+            self.dropped.add(name)
+            del self.chunks[name]
+
+
+def is_chunk(record: Any) -> bool:
+    """Whether a JSON value is an event of a chat's stream, which is written as such."""
+    return isinstance(record, dict) and record.get("object") == "chat.completion.chunk"
+
+
+def unstreamed(response: Any) -> Any:
+    """The response that a text of events or a list of them is; another one as it is. Raises ValueError for an incomplete stream."""
+    if isinstance(response, str) and response.lstrip().startswith(("data:", "event:", ":")):
+        lines: Iterable[str] = response.splitlines()
+        streams = Streams()
+        for line in lines:
+            streams.add_line(line, 1)
+    elif isinstance(response, list) and _one_stream(response):
+        streams = Streams()
+        for chunk in response:
+            streams.add(chunk, 1)
+    else:
+        return response
+    streams.finish()
+    if streams.broken:
+        raise ValueError(streams.broken[-1][1])
+    results = [each for _, each in streams.complete]
+    return results[0] if len(results) == 1 else results
+
+
+def _one_stream(chunks: Sequence[Any]) -> bool:
+    """Whether values are the events of one stream, and not the responses to several requests."""
+    if not chunks or not all(isinstance(each, dict) for each in chunks):
+        return False
+    if any(is_chunk(each) for each in chunks) or any(each.get("stop") is False for each in chunks):
+        return True
+    names = {_name(each) for each in chunks}
+    return len(chunks) > 1 and len(names) == 1 and names != {""}
+
+
+def joined(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One response of the events of one stream.
+
+    >>> events = [{"id": "1", "choices": [{"index": 0, "delta": {"content": each}, "token_ids": [7]}]} for each in ("a", "b")]
+    >>> joined(events)["choices"]
+    [{'index': 0, 'token_ids': [7, 7], 'logprobs': None, 'message': {'content': 'ab'}}]
+    """
+    if any(isinstance(each.get("meta_info"), dict) for each in chunks):
+        return _of_sglang(chunks)
+    result = _latest(chunks, ("choices", "content", "tokens"))
+    if not any("choices" in each for each in chunks):
+        for key in ("tokens", "completion_probabilities"):
+            result[key] = [item for each in chunks for item in each.get(key) or []]
+        return result | {"content": "".join(each.get("content") or "" for each in chunks)}
+    by_index: dict[int, list[dict[str, Any]]] = {}
+    for chunk in chunks:
+        for choice in chunk.get("choices") or []:
+            by_index.setdefault(choice.get("index", 0), []).append(choice)
+    return result | {"choices": [_choice(by_index[index]) for index in sorted(by_index)]}
+
+
+def _choice(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    result = _latest(parts, ("delta", "text", *_IDS))
+    for key in _IDS:
+        if any(part.get(key) for part in parts):
+            result[key] = [number for part in parts for number in part.get(key) or []]
+    logprobs = [part["logprobs"] for part in parts if isinstance(part.get("logprobs"), dict)]
+    lists = {
+        key: [item for each in logprobs for item in each[key]] for key in _LISTS if any(each.get(key) for each in logprobs)
+    }
+    result["logprobs"] = lists or None
+    if any("delta" in part for part in parts):
+        return result | {"message": {"content": "".join((part.get("delta") or {}).get("content") or "" for part in parts)}}
+    return result | {"text": "".join(part.get("text") or "" for part in parts)}
+
+
+def _latest(parts: Sequence[dict[str, Any]], without: tuple[str, ...]) -> dict[str, Any]:
+    """The last value of each key that is not null, but for some keys."""
+    result: dict[str, Any] = {}
+    for part in parts:
+        result |= {key: value for key, value in part.items() if key not in without and (value is not None or key not in result)}
+    return result
+
+
+def _of_sglang(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    last, about = chunks[-1], chunks[-1]["meta_info"]
+    prompts = [each["meta_info"].get("input_token_logprobs") for each in chunks]
+    about = about | {"input_token_logprobs": next((each for each in prompts if each), None)}
+    items = about.get("output_token_logprobs") or []
+    if len(chunks) == 1 or len(items) >= (about.get("completion_tokens") or 0):
+        return last | {"meta_info": about}
+    about["output_token_logprobs"] = [item for each in chunks for item in each["meta_info"].get("output_token_logprobs") or []]
+    ids = [number for each in chunks for number in each.get("output_ids") or []]
+    return last | {"meta_info": about, "text": "".join(each.get("text") or "" for each in chunks), "output_ids": ids}
+
+
+def _name(chunk: dict[str, Any]) -> str:
+    about = chunk.get("meta_info")
+    return str((about if isinstance(about, dict) else chunk).get("id") or "")
+
+
+def _ends(chunk: dict[str, Any]) -> bool:
+    about = chunk.get("meta_info")
+    parts = [about] if isinstance(about, dict) else chunk.get("choices") or [chunk]
+    return chunk.get("stop") is True or any(isinstance(each, dict) and each.get("finish_reason") is not None for each in parts)
