@@ -30,6 +30,15 @@ def test_a_recipe_becomes_a_model_with_its_scores_and_its_curve(trained, trainin
     assert {"model", "results.json", "log.jsonl", "checkpoints"} <= {path.name for path in (training_folder / "run").iterdir()}
 
 
+def test_the_held_out_sources_are_written_down(trained, training_folder):
+    lines = (training_folder / "run" / "held_out.tsv").read_text().splitlines()
+    assert "held_out.tsv" in trained.stdout
+    assert len(lines) == len(set(lines)) == 3
+    assert [line.partition("\t")[0] for line in lines] == ["test", "test", "valid"]
+    pairs = (training_folder / "pairs.txt").read_text().splitlines()
+    assert {line.partition("\t")[2] for line in lines} < {line.partition("\t")[0] for line in pairs}
+
+
 def test_the_picture_of_the_curve_is_there_where_matplotlib_is(trained, training_folder):
     pytest.importorskip("matplotlib")
     assert (training_folder / "run" / "curve.png").read_bytes().startswith(b"\x89PNG")

@@ -53,6 +53,19 @@ def test_characters_that_the_model_cannot_read_are_named(model):
     assert run(model, ENGLISH[0]).stderr == ""
 
 
+def test_lines_unlike_the_training_data_are_named(model, tmp_path):
+    odd = "the the cat you ."
+    scores = [each.score for each in Translator.load(model).translate([ENGLISH[0], odd])]
+    assert scores[1] < scores[0]
+    save_model(by_heart().model, tmp_path, by_heart().tokenizer, {"score_bound": sum(scores) / 2})
+    result = run(tmp_path, inputs=f"{ENGLISH[0]}\n{odd}\n".encode())
+    assert result.exit_code == 0
+    assert "warning: line 2 may be unlike the training data: the mean log probability" in " ".join(result.stderr.split())
+    assert run(tmp_path, ENGLISH[0]).stderr == ""
+    greedy = run(tmp_path, odd, "--beam", 1)
+    assert "warning: the text may be unlike" in greedy.stderr
+
+
 def test_lines_keep_their_order_and_empty_ones_stay_empty(model):
     inputs = f"{ENGLISH[1]}\n\n{ENGLISH[0]}\r\n{ENGLISH[2]}".encode()
     assert shown(model, inputs=inputs) == f"{FRENCH[1]}\n\n{FRENCH[0]}\n{FRENCH[2]}\n"

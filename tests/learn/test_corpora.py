@@ -9,7 +9,14 @@ import pytest
 
 from overt.errors import InputError
 from overt.learn.config.settings import Data
-from overt.learn.data.corpora import Example, hold_out, join_neighbours, read_corpus, spread_sample
+from overt.learn.data.corpora import (
+    Example,
+    hold_out,
+    join_neighbours,
+    read_corpus,
+    spread_sample,
+    without_contractions,
+)
 from overt.learn.data.text_lines import read_lines
 
 DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -204,3 +211,55 @@ def test_the_public_corpora_have_their_published_sizes(monkeypatch, data, sizes,
         label for example in examples for label in ([example.target] if isinstance(example.target, str) else example.target)
     }
     assert (len(examples), len(result)) == (sizes, labels)
+
+
+CONTRACTED = [
+    ("I'm late.", "I am late!"),
+    ("They can't swim.", "They cannot swim."),
+    ("She won’t come, will she?", "She will not come, will she?"),
+    ("He'd seen it.", "He had seen it."),
+    ("We've lost; they're glad.", "We have lost. They are glad."),
+    ("Let's go", "Let us go!"),
+]
+
+
+@pytest.mark.parametrize(("contracted", "full"), CONTRACTED)
+def test_a_sentence_with_contractions_is_the_one_without(contracted, full):
+    assert without_contractions(contracted) == without_contractions(full)
+
+
+def test_other_sentences_stay_different():
+    sentences = {"I'm late.", "I'm not late.", "You're late.", "I was late.", "I'll be late.", "Am I late?"}
+    assert len({without_contractions(each) for each in sentences}) == len(sentences)
+
+
+def test_no_english_source_is_in_two_splits_with_and_without_contractions(tmp_path):
+    lines = [f"{side}\tsatz {number}" for number, pair in enumerate(CONTRACTED * 30) for side in pair]
+    lines = [
+        line.replace(".", f" {number // 12}.") if "." in line else f"{number // 12} {line}" for number, line in enumerate(lines)
+    ]
+    corpus = read_corpus(one_file(tmp_path, "\n".join(lines), format="pairs", held_out=(20, 20), languages=("en", "de")))
+    keys = [{without_contractions(row.source) for row in split} for split in corpus[:3]]
+    assert all(keys)
+    assert not (keys[0] & keys[2])
+    assert not (keys[0] & keys[1])
+    assert not (keys[1] & keys[2])
+    assert len(corpus.test) == 20
+    assert "with or without contractions" in corpus.notes[-1]
+    other = read_corpus(one_file(tmp_path, "\n".join(lines), format="pairs", held_out=(20, 20), languages=("nl", "de")))
+    assert len(other.train) > len(corpus.train)
+    assert other.notes == []
+
+
+@on_data
+def test_the_held_out_sources_are_those_written_down():
+    data = Data(
+        format="pairs", folder=str(DATA / "tatoeba"), train=("fra-eng.zip",), held_out=(1000, 2000), languages=("en", "fr")
+    )
+    corpus = read_corpus(data)
+    written = (Path(__file__).parents[2] / "docs" / "results" / "tatoeba-held-out.tsv").read_text().splitlines()
+    sources = {f"{split}\t{row.source}" for split in ("valid", "test") for row in getattr(corpus, split)}
+    assert sources == set(written)
+    assert not {without_contractions(row.source) for row in corpus.train} & {
+        without_contractions(line.partition("\t")[2]) for line in written
+    }

@@ -110,3 +110,9 @@ def test_a_duration_is_in_seconds_up_to_a_minute_and_then_in_hours_and_minutes(s
 )
 def test_processes_and_threads_are_counted(processes, threads, text):
     assert hardware_text({"hardware": "A Processor", "processes": processes, "threads": threads}) == f"A Processor, {text}"
+
+
+def test_the_bound_of_unusual_texts_goes_into_the_box(run, tmp_path):
+    (run / "results.json").write_text(json.dumps({**RESULTS, "score_bound": -0.75}))
+    bundle(run, tmp_path / "box", title="", attribution="")
+    assert Translator.load(tmp_path / "box").score_bound == -0.75

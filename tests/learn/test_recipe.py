@@ -92,7 +92,7 @@ def test_keys_that_fit_each_other_but_not_the_defaults_are_taken(write):
         ("[training]\nlearning_rate = -1", "a number above 0, got -1.0 (recipe.toml, line 2)."),
         ("[training]\nlearning_rate = nan", "a number above 0, got nan (recipe.toml, line 2)."),
         ("[training]\nlabel_smoothing = 2", "a probability, got 2.0 (recipe.toml, line 2)."),
-        ('[training]\nschedule = "cosin"', "'linear', 'constant', got 'cosin' (recipe.toml, line 2)."),
+        ('[training]\nschedule = "cosin"', "'linear', 'constant', 'trapezoid', got 'cosin' (recipe.toml, line 2)."),
         (
             "[training]\nkeep = 2\naverage = 5",
             "average to be at most keep, since the averaged checkpoints are kept, got average = 5",

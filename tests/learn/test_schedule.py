@@ -26,6 +26,7 @@ def test_every_schedule_rises_in_a_line_to_its_height(schedule):
         ("linear", lambda update: 0.5 * (101 - update) / 81),
         ("cosine", lambda update: 0.25 * (1 + math.cos(math.pi * (update - 20) / 81))),
         ("constant", lambda update: 0.5),
+        ("trapezoid", lambda update: 0.5 if update <= 81 else 0.5 * (101 - update) / 20),
     ],
 )
 def test_each_comes_down_by_its_formula(schedule, formula):

@@ -421,3 +421,29 @@ def test_a_folder_with_tokens_of_another_kind_of_task_is_refused(numbers, labels
 def test_a_format_that_the_task_does_not_read_is_refused(numbers, tmp_path):
     with pytest.raises(InputError, match="data of format 'conllu' for the task 'tag', got 'lines'"):
         build_task(replace(numbers, task="tag"), tmp_path / "run")
+
+
+def test_the_bound_is_the_score_that_nearly_all_of_validation_exceeds(numbers, tmp_path):
+    task, model = build_task(numbers, tmp_path / "run")
+    model.eval()
+    scores = [each.score for each in Translator(model, task.tokenizer).translate([row.source for row in task.corpus.valid])]
+    low, second = sorted(scores)[:2]
+    assert task.score_bound(model) == pytest.approx(low + 0.01 * (len(scores) - 1) * (second - low))
+
+
+def test_with_dropout_of_merges_and_variants_an_epoch_repeats_and_the_next_differs(numbers, tmp_path):
+    recipe = replace(
+        numbers, tokens=Tokenization(merges=40, dropout=0.5, byte_fallback=True), data=replace(numbers.data, variants=1.0)
+    )
+    task, model = build_task(recipe, tmp_path / "run")
+
+    def rows(epoch):
+        return [task.batch(indices).source.tolist() for indices in task.batches(epoch)]
+
+    first, second = rows(0), rows(1)
+    assert rows(0) == first != second
+    texts = {task.tokenizer.decode([number for number in row if number > END]) for batch in first for row in batch}
+    assert {row.source for row in task.corpus.train} <= texts  # whatever the pieces are, the text is the same
+    loss, count = task.loss(model, task.batch(task.batches(0)[0]))
+    assert math.isfinite(loss.item())
+    assert count > 0

@@ -238,3 +238,42 @@ def test_multi30ks_reference_has_as_many_words_as_the_published_scores_were_coun
     moses = Moses(("en", "de"), lower=True)
     lines = read_lines(DATA / "multi30k" / "test_2016_flickr.de.gz")
     assert sum(len(moses.tokenize(line, target=True).split()) for line in lines) == 12103
+
+
+@pytest.fixture(scope="module")
+def in_bytes():
+    return Tokenizer.learn([*ENGLISH, *LETTERS] * 30, FRENCH * 30, merges=150, byte_fallback=True)
+
+
+@given(text=st.text(max_size=30))
+def test_with_byte_fallback_every_text_comes_back(in_bytes, text):
+    ids = in_bytes.encode(text)
+    assert not {PADDING, START, END, UNKNOWN} & set(ids)
+    prepared = in_bytes.prepare([text])[0]
+    # A space and the mark ▁ are one piece, as in any tokenizer that writes spaces as ▁.
+    assert in_bytes.decode(ids) == prepared.replace("▁", " ").removeprefix(" ") or "▁" in text
+
+
+def test_a_character_without_a_piece_is_written_in_its_bytes(in_bytes):
+    assert in_bytes.tokens(in_bytes.encode("the 山"))[-3:] == [f"<0x{byte:02X}>" for byte in "山".encode()]
+    assert in_bytes.unknown_characters("the 山 ☃ 山") == ["山", "☃"]
+    assert in_bytes.tokens([4, 259]) == ["<0x00>", "<0xFF>"]
+
+
+def test_a_rare_character_of_training_has_no_piece_of_its_own():
+    tokenizer = Tokenizer.learn(["ab"] * 20 + ["z"] * 19, merges=2, byte_fallback=True)
+    assert tokenizer.words == 4 + 256 + len("▁ab") + 2
+    assert tokenizer.unknown_characters("abz") == ["z"]
+
+
+def test_text_cannot_spell_a_byte(in_bytes):
+    assert in_bytes.decode(in_bytes.encode("<0x41>")) == "<0x41>"
+    assert not set(range(4, 260)) & set(in_bytes.encode("go on"))
+
+
+def test_a_tokenizer_with_byte_fallback_is_saved_and_loaded(in_bytes, tmp_path):
+    in_bytes.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.byte_fallback
+    assert loaded.encode("the 山!") == in_bytes.encode("the 山!")
+    assert Pieces.from_file(str(tmp_path / "tokenizer.json")).decode(in_bytes.encode("the 山!")) == "the 山!"

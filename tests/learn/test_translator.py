@@ -123,3 +123,38 @@ def test_without_a_box_the_way_to_another_model_is_told(monkeypatch):
 def test_a_beam_that_cannot_be_is_refused(options, message):
     with pytest.raises(InputError, match=message):
         by_heart().candidates(["Tom"], **options)
+
+
+def test_an_unusual_text_is_told_by_its_score():
+    translator = Translator(by_heart().model, by_heart().tokenizer)
+    [usual], [other] = translator.candidates([ENGLISH[0]]), translator.candidates(["cat cat you Tom . the"])
+    assert other[0].score < usual[0].score
+    assert not translator.is_unusual(other[0])  # without a bound
+    translator.score_bound = (other[0].score + usual[0].score) / 2
+    assert [translator.is_unusual(each[0]) for each in (usual, other)] == [False, True]
+    assert not translator.is_unusual(translator.translate([" "])[0])
+
+
+def test_greedy_scores_are_divided_by_the_length_before_they_are_compared():
+    translator = Translator(by_heart().model, by_heart().tokenizer)
+    [greedy], [best] = translator.translate([ENGLISH[0]], beam=1), translator.translate([ENGLISH[0]])
+    assert greedy.ids == best.ids
+    for bound in (best.score + 1e-4, best.score - 1e-4):
+        translator.score_bound = bound
+        assert translator.is_unusual(greedy, beam=1) == translator.is_unusual(best) == (bound > best.score)
+
+
+def test_the_bound_is_read_from_the_model_or_from_its_run(tmp_path):
+    translator = by_heart()
+    save_model(translator.model, tmp_path / "run" / "model", translator.tokenizer)
+    assert Translator.load(tmp_path / "run").score_bound is None
+    (tmp_path / "run" / "results.json").write_text('{"score_bound": -0.5}')
+    assert Translator.load(tmp_path / "run").score_bound == -0.5
+    save_model(translator.model, tmp_path / "box", translator.tokenizer, {"score_bound": -0.25})
+    assert Translator.load(tmp_path / "box").score_bound == -0.25
+
+
+def test_the_bundled_translator_knows_what_is_unlike_its_training_data():
+    translator = Translator.bundled()
+    usual, foreign, noise = translator.translate(["I am happy to see you.", "La casa es roja y grande.", "asdf qwer zxcv"])
+    assert [translator.is_unusual(each) for each in (usual, foreign, noise)] == [False, True, True]

@@ -16,7 +16,7 @@ from overt.errors import InputError, MissingExtra
 from overt.files import separate, whole
 
 # The files that a run writes, without its checkpoints.
-_RUN_FILES = ("run.json", "log.jsonl", "results.json", "tokenizer.json", "curve.png")
+_RUN_FILES = ("run.json", "log.jsonl", "results.json", "tokenizer.json", "curve.png", "held_out.tsv")
 _RUN_FILES += tuple(f"model/{name}" for name in ("config.json", "model.safetensors", "tokenizer.json"))
 
 
@@ -59,7 +59,7 @@ def train(
     results = _results(recipe, settings, task, model, result)
     with whole(folder / "results.json") as temporary:
         temporary.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    outputs = [f"{folder}/model", f"{folder}/results.json", *_curve(folder, task.measure)]
+    outputs = [f"{folder}/model", f"{folder}/results.json", *_write_split(folder, task.corpus), *_curve(folder, task.measure)]
     _print_lines(console, *summary_lines(results), f"→ {', '.join(outputs)}")
 
 
@@ -125,7 +125,18 @@ def _results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dic
         "decoding": asdict(recipe.decoding),
         "validation": result.measures,
         "test": task.test(model) if corpus.test else None,
+        **({"score_bound": task.score_bound(model)} if recipe.task == "translate" else {}),
     }
+
+
+def _write_split(folder: Path, corpus: Any) -> list[str]:
+    """Write the sources of validation and test, one a line after the name of their split, where they were taken from training."""
+    if not corpus.held_out:
+        return []
+    rows = {(split, row.source): None for split in ("valid", "test") for row in getattr(corpus, split)}
+    with whole(folder / "held_out.tsv") as temporary:
+        temporary.write_text("".join(f"{split}\t{source}\n" for split, source in sorted(rows)), encoding="utf-8")
+    return [f"{folder}/held_out.tsv"]
 
 
 def _start_message(folder: Path, checkpoints: list[Path], updates: int) -> str:

@@ -56,7 +56,8 @@ def translate(
         # A file that cannot be written is refused before the work.
         outputs = {name: files.enter_context(whole(path)) for name, path in paths.items() if path is not None}
         translations = _translate_lines(translator, lines, beam, nbest or 1)
-        _warn_of_unknown(translator, lines)
+        _warn(_unknown_characters(translator, lines))
+        _warn(_unusual_lines(translator, lines, translations, beam))
         content = "".join(f"{line}\n" for line in _output_lines(translations, nbest))
         if out is None:
             _print(content)
@@ -100,18 +101,40 @@ def _translate_lines(translator: Any, lines: list[str], beam: int, best: int) ->
     return results
 
 
-def _warn_of_unknown(translator: Any, lines: list[str]) -> None:
-    """Say on standard error which lines have characters that the translator cannot read: it does not see what they mean."""
-    unknown = {number: translator.tokenizer.unknown_characters(line) for number, line in enumerate(lines, 1) if line.strip()}
+def _unknown_characters(translator: Any, lines: list[str]) -> str | None:
+    """Which lines have characters that the translator cannot read: it does not see what they mean."""
+    tokenizer = translator.tokenizer
+    unknown = {number: tokenizer.unknown_characters(line) for number, line in enumerate(lines, 1) if line.strip()}
     unknown = {number: characters for number, characters in unknown.items() if characters}
     if not unknown:
-        return
+        return None
     characters = list(dict.fromkeys(each for line in unknown.values() for each in line))
     shown = " ".join(characters[:10]) + (" …" if len(characters) > 10 else "")
-    where = f"line {next(iter(unknown))}" if len(unknown) == 1 else f"{len(unknown)} lines, first line {next(iter(unknown))}"
-    where = "the text" if len(lines) == 1 else where
-    sentence = f"warning: the translator cannot read {shown} in {where}; its translation may be wrong"
-    Console(stderr=True, highlight=False).print(Piece(lambda ink: ink.prose(sentence, lead="")))
+    what = "reads only the bytes of" if tokenizer.byte_fallback else "cannot read"
+    return f"the translator {what} {shown} in {_lines_in_words(list(unknown), lines)}; its translation may be wrong"
+
+
+def _unusual_lines(translator: Any, lines: list[str], translations: list[list[Any]], beam: int) -> str | None:
+    """Which lines have a translation that the model finds less likely than nearly all of its validation set."""
+    unusual = [number for number, each in enumerate(translations, 1) if each and translator.is_unusual(each[0], beam=beam)]
+    if not unusual:
+        return None
+    return (
+        f"{_lines_in_words(unusual, lines)} may be unlike the training data: the mean log probability of the translation is below "
+        f"{translator.score_bound:.2f}, which 99 % of the validation sentences exceed; it may be wrong"
+    )
+
+
+def _lines_in_words(numbers: list[int], lines: list[str]) -> str:
+    if len(lines) == 1:
+        return "the text"
+    return f"line {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} lines, first line {numbers[0]}"
+
+
+def _warn(sentence: str | None) -> None:
+    """Write a warning to standard error."""
+    if sentence is not None:
+        Console(stderr=True, highlight=False).print(Piece(lambda ink: ink.prose(f"warning: {sentence}", lead="")))
 
 
 def _output_lines(translations: list[list[Any]], nbest: int | None) -> Iterator[str]:

@@ -9,7 +9,7 @@ from overt.files import make_folder, read_json
 from overt.learn.run.model_folder import save_model
 from overt.learn.translator import Translator, find_model_folder
 
-MAX_BYTES = 12_000_000  # of all files of a packaged model
+MAX_BYTES = 25_000_000  # of all files of a packaged model
 
 
 def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str) -> None:
@@ -33,7 +33,8 @@ def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str)
     make_folder(target)
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         folder = Path(temporary)
-        save_model(translator.model, folder, translator.tokenizer, half=True)
+        extra = None if translator.score_bound is None else {"score_bound": translator.score_bound}
+        save_model(translator.model, folder, translator.tokenizer, extra, half=True)
         (folder / "CARD.md").write_text(model_card(results, title, attribution), encoding="utf-8")
         size = sum(path.stat().st_size for path in folder.iterdir())
         if size > MAX_BYTES:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError
+from overt.files import read_json
 from overt.learn.data.tokenizer import END, START, Tokenizer
 from overt.learn.run.model_folder import load_model
 from overt.models.decoding import Hypothesis, beam_search, greedy_search
@@ -43,10 +44,18 @@ class Translator:
     `model` is an `nn.Module` like any other: it runs under `overt.lens.record`, and moves to a GPU by `translator.model.cuda()`.
     """
 
-    def __init__(self, model: Transformer | Seq2Seq, tokenizer: Tokenizer, name: str = "translator"):
+    def __init__(
+        self,
+        model: Transformer | Seq2Seq,
+        tokenizer: Tokenizer,
+        name: str = "translator",
+        score_bound: float | None = None,
+    ):
         self.model = model
         self.tokenizer = tokenizer
         self.name = name
+        # The score, by beam search, that 99 % of the validation sources' translations exceed; None if it was not measured.
+        self.score_bound = score_bound
 
     @classmethod
     def load(cls, folder: str | Path) -> "Translator":
@@ -61,14 +70,14 @@ class Translator:
                 got=f"{folder}, which has no config.json written by overt",
                 fix="check the path, or let the run finish",
             )
-        model, tokenizer, _ = load_model(finished)
+        model, tokenizer, config = load_model(finished)
         if not isinstance(model, Transformer | Seq2Seq) or tokenizer is None:
             raise InputError(
                 "a Transformer or a Seq2Seq with a tokenizer.json",
                 got=f"a {type(model).__name__}{'' if tokenizer else ' without tokenizer.json'} in {folder}",
                 fix="pass the folder of a run whose task is translate",
             )
-        return cls(model, tokenizer, Path(folder).resolve().name)
+        return cls(model, tokenizer, Path(folder).resolve().name, _score_bound(finished, config))
 
     @classmethod
     def bundled(cls) -> "Translator":
@@ -125,6 +134,15 @@ class Translator:
         """The ids of the tokens that the model reads, with the end."""
         return [*self.tokenizer.encode(text), END]
 
+    def is_unusual(self, translation: Translation, *, beam: int = 5) -> bool:
+        """Whether a translation's mean log probability, its score with a length penalty of 1, is below that of 99 % of the validation.
+
+        Such a source is likely far from the training data: other words, another language, or no sentence. `beam` is the one that made
+        the translation, since greedy search leaves the score undivided. False where the model's folder holds no bound.
+        """
+        mean = translation.score if beam > 1 else translation.score / (len(translation.ids) + 1)
+        return self.score_bound is not None and bool(translation.source_tokens) and mean < self.score_bound
+
     def teacher_forced(self, text: str, translation: Translation) -> tuple[Tensor, Tensor]:
         """The source (1, S) and target (1, T) with which `model(source, target)` scores this translation in one pass.
 
@@ -166,6 +184,15 @@ def find_model_folder(folder: str | Path) -> Path | None:
         if isinstance(config, dict) and {"kind", "config"} <= config.keys():
             return path
     return None
+
+
+def _score_bound(finished: Path, config: dict[str, Any]) -> float | None:
+    """The bound in config.json, or in the results.json of the run that holds the model; None if neither has one."""
+    bound = config.get("score_bound")
+    results = finished.parent / "results.json"
+    if bound is None and finished.name == "model" and results.exists():
+        bound = read_json(results, "the scores of a run", "let overt train finish").get("score_bound")
+    return float(bound) if isinstance(bound, int | float) else None
 
 
 def pad_rows(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:

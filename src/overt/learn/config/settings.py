@@ -7,7 +7,7 @@ from typing import Any
 from overt.attention import check
 from overt.errors import InputError
 
-SCHEDULES = ("inverse_sqrt", "cosine", "linear", "constant")
+SCHEDULES = ("inverse_sqrt", "cosine", "linear", "constant", "trapezoid")
 PRECISIONS = ("float32", "bfloat16", "float16")
 MAX_MERGES = 1_000_000  # the trainer allocates memory for all of them at the start
 FORMATS = ("lines", "pairs", "conllu", "labels", "text")
@@ -27,7 +27,7 @@ class Training:
     tokens_per_batch: int = 4096  # of the larger side, padding counted
     accumulate: int = 1  # batches whose gradients make one update
     learning_rate: float = 1e-3  # the highest, reached after warmup
-    schedule: str = "inverse_sqrt"  # or "cosine", "linear", "constant"
+    schedule: str = "inverse_sqrt"  # or "cosine", "linear", "constant", "trapezoid"
     warmup: int = 1000  # updates over which the learning rate rises from 0
     betas: tuple[float, float] = (0.9, 0.98)  # AdamW's averages of the gradient and of its square
     weight_decay: float = 0.0
@@ -84,6 +84,7 @@ class Data:
     encoding: str = "utf-8"
     limit: int | None = None  # training examples, spread over the file; None: all
     join: int = 1  # each line is used alone, joined with the next one, and so on up to this many lines
+    variants: float = 0.0  # altered copies of training pairs, as a share of their number: see overt.learn.data.variants
     origin: str = ""  # where the files can be downloaded
 
     def __post_init__(self) -> None:
@@ -93,8 +94,11 @@ class Data:
         if self.limit is not None:
             check.whole_number("limit", self.limit)
         check.whole_number("join", self.join)
-        if self.join > 1 and self.format not in ("lines", "pairs"):
-            raise InputError("a join of 1, except for translated lines", got=f"format {self.format!r}", fix="leave join out")
+        if not 0 <= self.variants <= 10:
+            raise InputError("variants from 0 to 10", got=repr(self.variants), fix="write 0 for none")
+        for name, used in (("join", self.join > 1), ("variants", self.variants > 0)):
+            if used and self.format not in ("lines", "pairs"):
+                raise InputError(f"{name} only for translated lines", got=f"format {self.format!r}", fix=f"leave {name} out")
 
 
 @dataclass(frozen=True)
@@ -113,9 +117,15 @@ class Tokenization:
     moses: bool = False  # split into Moses's words first, as published scores often do
     minimum_count: int = 1  # words seen less often in training are unknown
     parts: bool = False  # a word is represented by its endings and its shape too
+    byte_fallback: bool = False  # characters that are rare in training, and all others, are written as their UTF-8 bytes
+    dropout: float = 0.0  # the probability that a merge is left out in training, BPE-dropout
 
     def __post_init__(self) -> None:
         check.whole_number("merges", self.merges, minimum=0)
+        check.probability("dropout", self.dropout)
+        if (self.byte_fallback or self.dropout) and (self.moses or self.merges_file is not None):
+            fix = "leave out byte_fallback and dropout, or moses and merges_file"
+            raise InputError("byte_fallback and dropout only for plain text and merges learned here", got="both", fix=fix)
         if self.merges > MAX_MERGES:
             raise InputError(f"at most {MAX_MERGES:,} merges", got=str(self.merges), fix="write a smaller number")
         check.whole_number("minimum_count", self.minimum_count)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import random
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ class Corpus(NamedTuple):
     valid: list[Example]
     test: list[Example]
     notes: list[str]
+    held_out: bool = False  # whether sources of validation or test were taken out of training
 
 
 def read_corpus(data: Data) -> Corpus:
@@ -45,11 +47,13 @@ def read_corpus(data: Data) -> Corpus:
     train, valid, test = (_read_split(data, split, notes) for split in ("train", "valid", "test"))
     sizes = (0 if valid else data.held_out[0], 0 if test else data.held_out[1])
     train, split_valid, split_test = hold_out(train, *sizes)
+    if any(sizes) and data.languages[:1] == ("en",):
+        train, split_valid = without_contracted_copies(train, split_valid, split_test, notes)
     if data.limit is not None:
         train = spread_sample(train, data.limit)
     if data.join > 1:
         train, test = join_neighbours(train, data.join, shuffle=True), join_neighbours(test or split_test, data.join)
-    return Corpus(train, valid or split_valid, test or split_test, notes)
+    return Corpus(train, valid or split_valid, test or split_test, notes, held_out=any(sizes))
 
 
 def hold_out(examples: list[Example], valid: int, test: int) -> tuple[list[Example], list[Example], list[Example]]:
@@ -79,6 +83,40 @@ def hold_out(examples: list[Example], valid: int, test: int) -> tuple[list[Examp
     for letters, group in groups.items():
         parts[2 if letters in tested else 1 if letters in validated else 0].extend(group)
     return parts
+
+
+def without_contracted_copies(
+    train: list[Example], valid: list[Example], test: list[Example], notes: list[str]
+) -> tuple[list[Example], list[Example]]:
+    """The training and validation splits without English sources that are held-out ones with or without contractions.
+
+    "I am tired." leaves training where "I'm tired." is in the test or in validation; the test stays as it is.
+
+    >>> without_contracted_copies([Example("I am 2.", ""), Example("Go.", "")], [], [Example("I'm 2!", "")], [])[0]
+    [Example(source='Go.', target='')]
+    """
+    tested = {without_contractions(example.source) for example in test}
+    valid_rest = [example for example in valid if without_contractions(example.source) not in tested]
+    held_out = tested | {without_contractions(example.source) for example in valid}
+    rest = [example for example in train if without_contractions(example.source) not in held_out]
+    counts = len(train) - len(rest), len(valid) - len(valid_rest)
+    if any(counts):
+        notes.append(
+            f"left out, as held-out sources with or without contractions: {counts[0]} of training, {counts[1]} of validation"
+        )
+    return rest, valid_rest
+
+
+def without_contractions(source: str) -> str:
+    """The letters of an English sentence, equal for "they're", "they are"; 's and 'd are ambiguous, so is, has, had, would go too.
+
+    >>> without_contractions("He's sure they can't come."), without_contractions("He is sure they cannot come!")
+    ('hesuretheycannotcome', 'hesuretheycannotcome')
+    """
+    text = source.casefold().replace("’", "'")
+    for contracted, full in _CONTRACTIONS:
+        text = re.sub(contracted, full, text)
+    return _letters(text)
 
 
 def spread_sample(examples: list[Example], count: int) -> list[Example]:
@@ -186,6 +224,20 @@ def _labels(paths: list[Path], encoding: str) -> list[Example]:
 def _texts(paths: list[Path], encoding: str) -> list[Example]:
     return [Example(line.strip(), "") for line in read_lines(paths[0], encoding)]
 
+
+# In this order: the irregular ones come first, and the ambiguous ones are deleted last.
+_CONTRACTIONS = (
+    (r"\bcan't\b", "can not"),
+    (r"\bwon't\b", "will not"),
+    (r"\bshan't\b", "shall not"),
+    (r"\blet's\b", "let us"),
+    (r"n't\b", " not"),
+    (r"'m\b", " am"),
+    (r"'re\b", " are"),
+    (r"'ve\b", " have"),
+    (r"'ll\b", " will"),
+    (r"'[sd]\b|\b(?:is|has|had|would)\b", ""),
+)
 
 _FORMATS = {"lines": _two_files, "pairs": _pairs, "conllu": _conllu, "labels": _labels, "text": _texts}
 

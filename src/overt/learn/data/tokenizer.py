@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -18,8 +19,13 @@ from overt.learn.data.text_lines import read_lines
 # Every vocabulary begins with these, so the padding id is always 0.
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 PADDING, START, END, UNKNOWN = range(4)
+# With byte fallback these follow: what no piece contains is written as its UTF-8 bytes.
+BYTES = [f"<0x{value:02X}>" for value in range(256)]
+# With byte fallback, a character seen less often in training has no piece of its own, so that bytes are learned from rare ones.
+RARE = 20
 
 _WORD_END = "</w>"
+_SPACE = "▁"
 # A run of letters (with the apostrophe of a French elision), of digits, or of other signs, and the space before it: l'|homme| dit|!
 _RUNS = r"▁?[\p{L}\p{M}]+['’]?|▁?\p{N}+|▁?[^▁\p{L}\p{M}\p{N}]+|▁"
 
@@ -32,6 +38,7 @@ class Tokenizer:
     need, and the last piece of a word ends in `</w>`, as in subword-nmt; `decode` detokenizes them, `decode_words` does not.
 
     Ids 0 to 3 are padding, start, end and unknown. Text never encodes to them: "</s>" in a text is four characters, not the end.
+    With `byte_fallback`, 256 pieces follow, one for each byte; a character without a piece is written in bytes, and none is unknown.
 
     >>> tokenizer = Tokenizer.learn(["low lower lowest", "new newer newest"], merges=20)
     >>> tokenizer.tokens(tokenizer.encode("newer  low"))
@@ -55,9 +62,10 @@ class Tokenizer:
         merges: int,
         lower: bool = False,
         moses: Moses | None = None,
+        byte_fallback: bool = False,
     ) -> "Tokenizer":
         """Learn `merges` merges from texts, and from `targets`, those in the target language; each of their letters is a piece too."""
-        tokenizer = cls(_spaced() if moses else _plain(lower), moses)
+        tokenizer = cls(_spaced() if moses else _plain(lower, byte_fallback), moses)
         tokenizer._train([*tokenizer.prepare(texts), *tokenizer.prepare(targets, target=True)], merges)
         return tokenizer
 
@@ -95,18 +103,25 @@ class Tokenizer:
         # pairs of equal count in the order of their numbers. So a first trainer, of size 0, only collects the letters, and a
         # second one starts from them, sorted, as special tokens. Only its model is used, not its tokenizer.
         self.pieces.train_from_iterator(prepared, self._trainer(0, SPECIAL))
-        initial = self._initial_pieces()
+        initial = self._initial_pieces(prepared)
         trained = tokenizers.Tokenizer.from_str(self.pieces.to_str())
         trained.train_from_iterator(prepared, self._trainer(len(initial) + merges, initial))
         self.pieces.model = trained.model
 
-    def _initial_pieces(self) -> list[str]:
-        """The special tokens and the letters; those that end a word come last."""
+    def _initial_pieces(self, prepared: Iterable[str] = ()) -> list[str]:
+        """The special tokens, with byte fallback the bytes, and the letters; those that end a word come last."""
         letters = self.pieces.get_vocab().keys() - set(SPECIAL)
-        return [*SPECIAL, *sorted(letters, key=lambda letter: (letter.endswith(_WORD_END), letter))]
+        if self.byte_fallback:
+            counts = Counter(letter for text in prepared for letter in text)
+            letters = {letter for letter in letters if letter == _SPACE or counts[letter] >= RARE}
+        letters_in_order = sorted(letters, key=lambda letter: (letter.endswith(_WORD_END), letter))
+        return [*SPECIAL, *(BYTES if self.byte_fallback else ()), *letters_in_order]
 
     def _trainer(self, size: int, initial: list[str]) -> BpeTrainer:
         trainer = BpeTrainer(vocab_size=size, special_tokens=initial, show_progress=False)
+        if self.byte_fallback and size:
+            # Without a limit the trainer makes a piece of each character; the most frequent ones are those that `initial` holds.
+            trainer.limit_alphabet = len(initial) - len(SPECIAL) - len(BYTES)
         if isinstance(self.pieces.pre_tokenizer, pre_tokenizers.WhitespaceSplit):
             trainer.end_of_word_suffix = _WORD_END
         return trainer
@@ -115,6 +130,11 @@ class Tokenizer:
     def special(self) -> tuple[str, ...]:
         """The four special tokens: padding, start, end and unknown."""
         return tuple(SPECIAL)
+
+    @property
+    def byte_fallback(self) -> bool:
+        """Whether characters without a piece are written in bytes."""
+        return bool(self.pieces.model.byte_fallback)
 
     @property
     def words(self) -> int:
@@ -137,8 +157,12 @@ class Tokenizer:
         prepared = self.prepare(texts, target=target) if self.moses else list(texts)
         return [encoding.ids for encoding in self.pieces.encode_batch_fast(prepared, add_special_tokens=False)]
 
+    def encode_piece(self, piece: str) -> list[int]:
+        """The ids of a part of a word as the merges cut it, without the normalization and the space of a whole text."""
+        return [token.id for token in self.pieces.model.tokenize(piece)]
+
     def unknown_characters(self, text: str) -> list[str]:
-        """The characters of a text that the vocabulary lacks, each once, in the order of the text.
+        """The characters of a text that have no piece, each once, in the order of the text; with byte fallback, those in bytes.
 
         >>> Tokenizer.learn(["a cat sat"], merges=0).unknown_characters("a 猫 sat ☃ 猫")
         ['猫', '☃']
@@ -146,7 +170,8 @@ class Tokenizer:
         [prepared] = self.prepare([text])
         encoding = self.pieces.encode(prepared, add_special_tokens=False)
         pieces = zip(encoding.ids, encoding.offsets, strict=True)
-        return list(dict.fromkeys(prepared[start:stop] for number, (start, stop) in pieces if number == UNKNOWN))
+        without = range(END + 1, UNKNOWN + 1 + (len(BYTES) if self.byte_fallback else 0))
+        return list(dict.fromkeys(prepared[start:stop] for number, (start, stop) in pieces if number in without))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids in the target language, without special tokens."""
@@ -201,13 +226,14 @@ def _cleaned(lower: bool) -> normalizers.Normalizer:
     return normalizers.Sequence([*steps, normalizers.Lowercase()] if lower else steps)
 
 
-def _plain(lower: bool) -> tokenizers.Tokenizer:
+def _plain(lower: bool, byte_fallback: bool = False) -> tokenizers.Tokenizer:
     """A tokenizer for plain text; a piece contains the space before it."""
-    pieces = tokenizers.Tokenizer(BPE(**_options(spaced=False)))
+    pieces = tokenizers.Tokenizer(BPE(**_options(spaced=False), byte_fallback=byte_fallback))
     pieces.normalizer = _cleaned(lower)
     marked = pre_tokenizers.Metaspace(split=False)
     pieces.pre_tokenizer = pre_tokenizers.Sequence([marked, pre_tokenizers.Split(Regex(_RUNS), "isolated")])
-    pieces.decoder = decoders.Metaspace()
+    spaces = decoders.Metaspace()
+    pieces.decoder = decoders.Sequence([decoders.ByteFallback(), spaces, decoders.Fuse()]) if byte_fallback else spaces
     return pieces
 
 

@@ -14,6 +14,8 @@ def learning_rate(update: int, settings: Training) -> float:
     - cosine: highest · (1 − cos(π · left)) / 2   (Loshchilov and Hutter 2017, equation 5)
     - linear: highest · left
     - constant: highest
+    - trapezoid: highest, and over the last fifth of the updates linearly to zero; how long a run takes can be decided late
+      (Hägele et al. 2024, section 3)
 
     >>> settings = Training(updates=100, warmup=4, learning_rate=0.01)
     >>> [learning_rate(update, settings) for update in (1, 4, 16)]
@@ -30,5 +32,8 @@ def learning_rate(update: int, settings: Training) -> float:
             return highest * (1 - math.cos(math.pi * left)) / 2
         case "linear":
             return highest * left
+        case "trapezoid":
+            decay = max(1, settings.updates // 5)
+            return highest * min(1.0, max(0, settings.updates + 1 - update) / decay)
         case _:
             return highest

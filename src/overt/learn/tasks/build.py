@@ -77,6 +77,7 @@ def _learn_pieces(recipe: Recipe, corpus: Corpus) -> Tokenizer:
     texts, targets = [example.source for example in corpus.train], [example.target for example in corpus.train]
     moses = Moses(recipe.data.languages, tokens.lower) if tokens.moses else None
     if tokens.merges_file is None:
-        return Tokenizer.learn(texts, targets, merges=tokens.merges, lower=tokens.lower, moses=moses)
+        options = {"lower": tokens.lower, "byte_fallback": tokens.byte_fallback}
+        return Tokenizer.learn(texts, targets, merges=tokens.merges, moses=moses, **options)
     [merges] = data_paths(recipe.data, [tokens.merges_file])
     return Tokenizer.from_merges(merges, texts, targets, lower=tokens.lower, moses=moses)

@@ -3,19 +3,24 @@
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from overt.learn.config.settings import Recipe
 from overt.learn.data.batches import Batches
 from overt.learn.data.corpora import Corpus, Example, spread_sample
+from overt.learn.data.subword_dropout import SubwordSampler
 from overt.learn.data.tokenizer import END, PADDING, START, Tokenizer
+from overt.learn.data.variants import with_variants
 from overt.learn.loop.loss import cross_entropy
 from overt.learn.metrics import bleu, bleu_by_length, chrf
 from overt.learn.translator import Translator, pad_rows
 
 # Validation sentences that are translated at each evaluation during training.
 QUICK = 500
+# The share of validation sources whose translations may have a score below the bound of unusual ones.
+UNUSUAL = 0.01
 
 
 class TranslationBatch(NamedTuple):
@@ -37,13 +42,22 @@ class TranslationTask:
         self.corpus = corpus
         self.tokenizer = tokenizer
         self.recipe = recipe
-        self._train, self._valid = self._encode(corpus.train), self._encode(corpus.valid)
-        lengths = [(len(source), len(target) + 1) for source, target in self._train]
-        self._batches = Batches(lengths, recipe.training.tokens_per_batch, recipe.training.seed)
+        self._valid = self._encode(corpus.valid)
+        seed = recipe.training.seed
+        train = with_variants(corpus.train, recipe.data.variants, seed) if recipe.data.variants else corpus.train
+        self._samplers: list[SubwordSampler] = [
+            SubwordSampler(tokenizer, side, dropout=recipe.tokens.dropout, seed=seed + number)
+            for number, side in enumerate(zip(*train, strict=True) if recipe.tokens.dropout else ())
+        ]
+        self._train = [] if self._samplers else self._encode(train)
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """The batches of an epoch, each a list of training pairs' indices."""
-        return self._batches.epoch(epoch)
+        """The batches of an epoch, each a list of training pairs' indices; with BPE-dropout, `batch` cuts words as in this epoch."""
+        if self._samplers:
+            sides = zip(*(sampler.epoch(epoch) for sampler in self._samplers), strict=True)
+            self._train = [([*source, END], target) for source, target in sides]
+        lengths = [(len(source), len(target) + 1) for source, target in self._train]
+        return Batches(lengths, self.recipe.training.tokens_per_batch, self.recipe.training.seed).epoch(epoch)
 
     def batch(self, indices: list[int]) -> TranslationBatch:
         """Training pairs as padded tensors."""
@@ -89,6 +103,12 @@ class TranslationTask:
             result |= {name: score.value, f"{name}_signature": score.signature}
         parts = bleu_by_length(lengths, texts, references, tokenize=self._tokenize)
         return result | {"by_length": [part._asdict() for part in parts]}
+
+    def score_bound(self, model: Any) -> float:
+        """The score that 99 % of the validation sources' translations exceed; a source whose translation does not is unusual."""
+        sources = list(dict.fromkeys(row.source for row in self.corpus.valid))
+        scores = [each.score for each in Translator(model, self.tokenizer).translate(sources)]
+        return float(np.quantile(scores, UNUSUAL))
 
     def translate(self, model: Any, rows: list[Example], **search: Any) -> list[str]:
         """The model's translation of each row's source, tokenized as for scores; equal sources are translated once."""
