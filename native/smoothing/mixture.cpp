@@ -1,4 +1,4 @@
-// Mixtures of heads, point by point, see overt/smoothing/selection/mixture.py: the heads' risks, summed over blocks, and mixtures by
+// Mixtures of heads, point by point, see overt/smoothing/selection/bank/mixture.py: the heads' risks, summed over blocks, and mixtures by
 // weights that are interpolated between the middles of blocks, or follow the risks of the past.
 #include <omp.h>
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import overt
-import overt.smoothing.selection.bank as bank
-import overt.smoothing.selection.mixture as mixture
+import overt.smoothing.selection.bank.mixture as mixture
+import overt.smoothing.selection.bank.stages as bank
 from overt import native
 from overt.smoothing import analyze
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import overt
-import overt.smoothing.api as api
+import overt.smoothing.analysis as analysis
 from overt.smoothing import analyze
 from overt.smoothing.heads.local.gaps import Keys, fill_gaps, gap_row
 
@@ -86,7 +86,7 @@ def test_a_row_of_the_heads_makes_their_part():
 def test_points_that_are_there_are_not_changed_by_filling(monkeypatch):
     x, missing = gappy(np.cumsum(np.random.default_rng(6).normal(size=400)), 1)
     filled = overt.smooth(x)
-    monkeypatch.setattr(api, "_filling", lambda *arguments: None)
+    monkeypatch.setattr(analysis, "_filling", lambda *arguments: None)
     plain = overt.smooth(x)
     np.testing.assert_array_equal(filled[~missing], plain[~missing])
     assert (filled[missing] != plain[missing]).any()

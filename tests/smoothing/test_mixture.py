@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-import overt.smoothing.selection.mixture as mixture
+import overt.smoothing.selection.bank.mixture as mixture
 from overt import native
 from overt.smoothing.heads.local.regression import attend_time
-from overt.smoothing.selection.mixture import HeadOutputs, Observations, mix
+from overt.smoothing.selection.bank.mixture import HeadOutputs, Observations, mix
 
 N, SIGMA = 400, 0.5
 TIMES = np.arange(float(N))

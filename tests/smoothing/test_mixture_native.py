@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from overt import native
-from overt.smoothing.selection.mixture import HeadOutputs, Observations, mix
+from overt.smoothing.selection.bank.mixture import HeadOutputs, Observations, mix
 
 LEVELS = native.module().levels()
 

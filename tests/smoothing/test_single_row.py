@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import overt.smoothing.selection.bank as bank
+import overt.smoothing.selection.bank.stages as bank
 from overt.smoothing import analyze
 
 WAYS = {

@@ -18,9 +18,14 @@ from numpy.typing import NDArray
 
 import overt
 from overt.errors import InputError, MissingExtra
+from overt.smoothing.analysis import analyze_together
 from overt.smoothing.api import analyze
-from overt.smoothing.data.series import Floats
-from overt.smoothing.reporting.curve import Curve, curve_of, empty_curve
+from overt.smoothing.data.options import Options
+from overt.smoothing.data.series import Floats, read_values
+from overt.smoothing.data.times import read_times
+from overt.smoothing.heads.local.short_grid import LONGEST
+from overt.smoothing.reporting.curve import Curve, curve_of, empty_curve, load_curves, save_curves
+from overt.smoothing.selection.bank.together import TOGETHER
 
 # A series of more bytes is sent to a cluster separately: Dask warns of large arguments within a task.
 _LARGE = 2**20
@@ -54,14 +59,28 @@ def smooth_task(task: Task) -> Curve:
         raise InputError(f"{error.expected} (series {task.name})", got=error.got, fix=error.fix) from error
 
 
+def smooth_tasks(tasks: Sequence[Task]) -> list[Curve]:
+    """Smooth several series of one length and with one set of options, at once where that is faster; else one by one."""
+    if len(tasks) == 1:
+        return [smooth_task(tasks[0])]
+    try:
+        options = Options(**tasks[0].options)
+        several = [(read_values(task.values), read_times(task.times, task.values.size)) for task in tasks]
+        return [curve_of(smoothing) for smoothing in analyze_together(several, options)]
+    except InputError:  # the one that is wrong is named
+        return [smooth_task(task) for task in tasks]
+
+
 def smooth_many(
     tasks: Sequence[Task], *, jobs: int = 1, dask: str | None = None, parts: Path | None = None
 ) -> Iterator[tuple[int, Curve]]:
     """Smooth each series separately and yield its index among the tasks with its curve, in the order of completion.
 
-    The work is shared by `jobs` processes, or by the workers of the Dask scheduler at the address `dask`. With a folder `parts`,
-    each curve is stored there before it is yielded, under a hash of its series and options. A job that is started again reads the
-    stored curves and computes the missing ones.
+    Short series of one length are smoothed `TOGETHER` at a time, which gives the same curves to rounding.
+
+    The work is shared by `jobs` processes, or by the workers of the Dask scheduler at the address `dask`. With a folder `parts`, curves
+    are stored there before they are yielded, under a hash of their series and options. A job that is started again reads the stored
+    curves and computes the missing ones.
 
     Raises InputError, with the name of the series, for one that cannot be smoothed; for a scheduler that does not answer;
     for a worker that was killed; for a full disk. The curves in `parts` remain.
@@ -70,35 +89,62 @@ def smooth_many(
     >>> [(index, curve.values) for index, curve in smooth_many(tasks)]
     [(0, array([2., 2.]))]
     """
-    paths = [None if parts is None else parts / f"{task.digest}.npz" for task in tasks]
+    bundles = list(_bundles(tasks))
+    paths = [None if parts is None else parts / f"{_digest([tasks[index] for index in bundle])}.npz" for bundle in bundles]
     missing = []
-    for index, path in enumerate(paths):
-        curve = None if path is None else Curve.load(path)
-        if curve is None:
-            missing.append(index)
+    for bundle, path in zip(bundles, paths, strict=True):
+        curves = None if path is None else load_curves(path)
+        if curves is None:
+            missing.append((bundle, path))
         else:
-            yield index, curve
-    for at, curve in _computed([tasks[index] for index in missing], jobs, dask):
-        index = missing[at]
-        path = paths[index]
+            yield from zip(bundle, curves, strict=True)
+    for at, curves in _computed([[tasks[index] for index in bundle] for bundle, _ in missing], jobs, dask):
+        bundle, path = missing[at]
         if path is not None:
-            curve.save(path)
-        yield index, curve
+            save_curves(path, curves)
+        yield from zip(bundle, curves, strict=True)
 
 
-def _computed(tasks: list[Task], jobs: int, dask: str | None) -> Iterator[tuple[int, Curve]]:
-    if dask is not None and tasks:
-        return _on_dask(tasks, dask)
-    if jobs > 1 and len(tasks) > 1:
-        return _in_processes(tasks, min(jobs, len(tasks)))
-    return ((index, smooth_task(task)) for index, task in enumerate(tasks))
+def _digest(bundle: Sequence[Task]) -> str:
+    """A hash of the series, which names their part."""
+    return (
+        bundle[0].digest
+        if len(bundle) == 1
+        else hashlib.sha256("".join(task.digest for task in bundle).encode()).hexdigest()[:32]
+    )
 
 
-def _in_processes(tasks: list[Task], jobs: int) -> Iterator[tuple[int, Curve]]:
+def _bundles(tasks: Sequence[Task]) -> Iterator[list[int]]:
+    """Series that may go through the bank at once, in the order of the first of each: short ones of one length, with the same options."""
+    bundles: dict[tuple[int, str], list[int]] = {}
+    for index, task in enumerate(tasks):
+        short = task.values.size <= LONGEST and not np.isnan(task.values).any()
+        if not short or task.options.get("keys", "auto") != "auto" or "weights" in task.options:
+            yield [index]
+            continue
+        alike = task.values.size, repr(sorted(task.options.items()))
+        bundles.setdefault(alike, []).append(index)
+        if len(bundles[alike]) == TOGETHER:
+            yield bundles.pop(alike)
+    yield from bundles.values()
+
+
+Bundle = list[Task]
+
+
+def _computed(bundles: list[Bundle], jobs: int, dask: str | None) -> Iterator[tuple[int, list[Curve]]]:
+    if dask is not None and bundles:
+        return _on_dask(bundles, dask)
+    if jobs > 1 and len(bundles) > 1:
+        return _in_processes(bundles, min(jobs, len(bundles)))
+    return ((index, smooth_tasks(bundle)) for index, bundle in enumerate(bundles))
+
+
+def _in_processes(bundles: list[Bundle], jobs: int) -> Iterator[tuple[int, list[Curve]]]:
     # Spawned, not forked: a fork of a process with threads, such as that of a progress bar, may deadlock.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (max(1, processors() // jobs),))
     try:
-        yield from _as_done(tasks, lambda task: pool.submit(smooth_task, task), at_once=2 * jobs)
+        yield from _as_done(bundles, lambda bundle: pool.submit(smooth_tasks, bundle), at_once=2 * jobs)
     except BrokenProcessPool as error:
         fix = "run it again, with fewer jobs if memory ran out; finished series are not computed again"
         raise InputError("processes that finish their series", got="one that was killed", fix=fix) from error
@@ -124,7 +170,7 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def _on_dask(tasks: list[Task], address: str) -> Iterator[tuple[int, Curve]]:
+def _on_dask(bundles: list[Bundle], address: str) -> Iterator[tuple[int, list[Curve]]]:
     try:
         from distributed import Client, KilledWorker
     except ModuleNotFoundError as error:
@@ -137,25 +183,27 @@ def _on_dask(tasks: list[Task], address: str) -> Iterator[tuple[int, Curve]]:
             raise InputError(f"a Dask scheduler at {address}", got=f"an error: {error}", fix=fix) from error
         executor = stack.enter_context(client.get_executor(pure=False))
 
-        def submit(task: Task) -> Future[Curve]:
-            large = task.values.nbytes > _LARGE
-            return executor.submit(smooth_task, client.scatter(task, hash=False) if large else task)
+        def submit(bundle: Bundle) -> Future[list[Curve]]:
+            large = sum(task.values.nbytes for task in bundle) > _LARGE
+            return executor.submit(smooth_tasks, client.scatter(bundle, hash=False) if large else bundle)
 
         threads: Any = client.nthreads()
         try:
-            yield from _as_done(tasks, submit, at_once=max(8, 2 * sum(threads.values())))
+            yield from _as_done(bundles, submit, at_once=max(8, 2 * sum(threads.values())))
         except (KilledWorker, CancelledError) as error:
             fix = "read the workers' logs and run it again; finished series are not computed again"
             raise InputError("workers that finish their series", got=f"an error: {error}", fix=fix) from error
 
 
-def _as_done(tasks: list[Task], submit: Callable[[Task], Future[Curve]], at_once: int) -> Iterator[tuple[int, Curve]]:
-    """Submit the tasks, `at_once` at a time so that memory stays bounded, and yield each result when it is done."""
-    rest = enumerate(tasks)
-    running: dict[Future[Curve], int] = {}
+def _as_done(
+    bundles: list[Bundle], submit: Callable[[Bundle], Future[list[Curve]]], at_once: int
+) -> Iterator[tuple[int, list[Curve]]]:
+    """Submit the bundles, `at_once` at a time so that memory stays bounded, and yield each result when it is done."""
+    rest = enumerate(bundles)
+    running: dict[Future[list[Curve]], int] = {}
     while True:
-        for index, task in itertools.islice(rest, at_once - len(running)):
-            running[submit(task)] = index
+        for index, bundle in itertools.islice(rest, at_once - len(running)):
+            running[submit(bundle)] = index
         if not running:
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)

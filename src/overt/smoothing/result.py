@@ -20,7 +20,7 @@ from overt.smoothing.other_times import CurveAt, curve_at, deviation_at
 from overt.smoothing.reporting.sentences import describe
 from overt.smoothing.seasons.season import Seasons, season_row
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
-from overt.smoothing.selection.bank import bank_row, bank_series
+from overt.smoothing.selection.bank.stages import bank_row, bank_series
 from overt.smoothing.selection.counts import mean_of_stabilized, risk_of_counts, slope_of_mean
 from overt.smoothing.selection.levels import overall_level
 from overt.smoothing.selection.noise import NoiseEstimate

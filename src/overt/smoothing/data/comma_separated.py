@@ -65,12 +65,13 @@ class CommaSeparated(Table):
                 raise InputError("a decimal mark that the file shows", got=self._cell(cells[row], row, column), fix=fix)
         return super().numbers(column)
 
-    def _written(self, value: float) -> str:
-        return "" if math.isnan(value) else repr(value).replace(".", self.decimal)
+    def _written(self, values: Floats) -> list[str]:
+        written = ["" if math.isnan(value) else repr(value) for value in values.tolist()]
+        return written if self.decimal == "." else [cell.replace(".", self.decimal) for cell in written]
 
     def write(self, target: str | os.PathLike[str], columns: Mapping[str, Floats]) -> None:
         """Write the file with these columns added; NaN becomes an empty cell. It is written completely or not at all."""
-        added = [[self._written(value) for value in values.tolist()] for values in columns.values()]
+        added = [self._written(values) for values in columns.values()]
         text = io.StringIO()
         writer = csv.writer(text, delimiter=self.notation.separator or ",", lineterminator="\n")
         writer.writerow([*self.header, *columns])

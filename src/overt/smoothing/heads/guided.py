@@ -97,6 +97,8 @@ def attend_guided(
         GuidedInputs(times, guide, values, weights, requested[descending], bandwidth_time, window, side, even=False)
     )
     outputs = attend_pairs(inputs) if native.available() else attend_rows(inputs, np.arange(times.size))
+    if (descending[1:] > descending[:-1]).all():
+        return outputs
     return GuidedOutputs(*(column[np.argsort(descending)] for column in outputs))
 
 
@@ -126,9 +128,11 @@ def attend_pairs(inputs: GuidedInputs) -> GuidedOutputs:
         *(SIDES.index(inputs.side), native.threads()),
         *outputs,
     )
-    rows = np.flatnonzero(np.isnan(outputs.values).any(axis=0))
-    for column, exact in zip(outputs, attend_rows(inputs, rows), strict=True):
-        column[:, rows] = exact
+    faint = np.isnan(outputs.values)
+    if faint.any():
+        rows = np.flatnonzero(faint.any(axis=0))
+        for column, exact in zip(outputs, attend_rows(inputs, rows), strict=True):
+            column[:, rows] = exact
     return outputs
 
 

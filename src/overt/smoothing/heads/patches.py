@@ -94,24 +94,32 @@ def attend_patch(
     profile, bandwidths = np.asarray(profile, np.float64), np.asarray(bandwidths, np.float64)
     _check(profile, bandwidths, side)
     half, past = profile.size // 2, side == "past"
-    source = _source(values.size, half, past)
+    source = reflected(values.size, half, past)
     key_weights = np.where(present, 1.0 if weights is None else weights, 0.0)
     window = min(window, values.size - 1)
-    inputs = PatchInputs(values, key_weights, values[source], source, profile, 0.5 / bandwidths**2, window, past)
+    outputs = attend_inputs(
+        PatchInputs(values, key_weights, values[source], source, profile, 0.5 / bandwidths**2, window, past)
+    )
+    if not np.all(present):
+        outputs.leverages[:, ~np.asarray(present)] = np.nan
+    return outputs
+
+
+def attend_inputs(inputs: PatchInputs) -> PatchOutputs:
+    """`attend_patch` of inputs that are padded."""
     attend, attend_at = (_attend_compiled, _rows_compiled) if native.available() else (attend_by_lag, attend_rows)
     outputs = attend(inputs)
-    # Near a reflected end, x_i appears more than once in a patch.
-    index = np.arange(values.size)
-    ends = (index <= half) | (index >= values.size - 1 - half) if not past else np.zeros(values.size, bool)
-    rows = np.flatnonzero(ends | np.isnan(outputs.values).any(axis=0))
+    inexact = np.asarray(np.isnan(outputs.values).any(axis=0))
+    if not inputs.past:  # near a reflected end, x_i appears more than once in a patch
+        inexact[: inputs.half + 1] = inexact[max(0, inexact.size - 1 - inputs.half) :] = True
+    rows = np.flatnonzero(inexact)
     for column, exact in zip(outputs, attend_at(inputs, rows), strict=True):
         column[:, rows] = exact
-    outputs.leverages[:, ~np.asarray(present)] = np.nan
     return outputs
 
 
 @functools.lru_cache(maxsize=16)
-def _source(points: int, half: int, past: bool) -> Indices:
+def reflected(points: int, half: int, past: bool) -> Indices:
     """The point whose value stands at each place of a series that goes on beyond its ends (n + 2·half,)."""
     return np.pad(np.arange(points), half, mode="edge" if past else "reflect")
 

@@ -1,8 +1,11 @@
 """A smoothed series without its data: the curve and its report, small enough to send and store."""
 
+import functools
 import json
+import math
 import zipfile
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,23 +52,37 @@ class Curve:
         seasonal = self.seasons.sum(axis=1)
         return {"trend": self.values - seasonal, "seasonal": seasonal}
 
-    def save(self, path: Path) -> None:
-        """Write the curve to a file, completely or not at all."""
-        content = json.dumps({name: value for name, value in asdict(self).items() if name not in _ARRAYS})
-        arrays = {name: array for name in _ARRAYS if (array := getattr(self, name)) is not None}
-        with whole(path) as temporary:
-            np.savez(temporary, content=np.array(content), **arrays)
 
-    @classmethod
-    def load(cls, path: Path) -> "Curve | None":
-        """Read a curve that `save` wrote; None if the file is missing or cannot be read."""
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                content = json.loads(str(archive["content"]))
-                arrays = {name: archive.get(name) for name in _ARRAYS}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return None
-        return cls(**arrays, **{**content, "families": tuple(content["families"])})
+def save_curves(path: Path, curves: Sequence[Curve]) -> None:
+    """Write curves to one file, completely or not at all: the arrays of one kind one after the other, the rest as JSON."""
+    arrays: dict[str, list[Floats]] = {name: [] for name in _ARRAYS}
+    contents = []
+    for curve in curves:
+        content = {name: value for name, value in vars(curve).items() if name not in _ARRAYS}
+        present = {name: array for name in _ARRAYS if (array := getattr(curve, name)) is not None}
+        contents.append(content | {"shapes": {name: array.shape for name, array in present.items()}})
+        for name, array in present.items():
+            arrays[name].append(array.ravel())
+    with whole(path) as temporary:
+        joined: dict[str, Any] = {name: np.concatenate(parts) for name, parts in arrays.items() if parts}
+        np.savez(temporary, contents=np.array(json.dumps(contents)), **joined)
+
+
+def load_curves(path: Path) -> list[Curve] | None:
+    """Read the curves that `save_curves` wrote; None if the file is missing or cannot be read."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            contents = json.loads(str(archive["contents"]))
+            arrays, curves = {name: archive.get(name) for name in _ARRAYS}, []
+            for content in contents:
+                curve_arrays: dict[str, Any] = dict.fromkeys(_ARRAYS)
+                for name, shape in content.pop("shapes").items():
+                    size = math.prod(shape)
+                    curve_arrays[name], arrays[name] = arrays[name][:size].reshape(shape), arrays[name][size:]
+                curves.append(Curve(**curve_arrays, **{**content, "families": tuple(content["families"])}))
+            return curves
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
 
 
 def curve_of(smoothing: "Smoothing") -> Curve:
@@ -96,16 +113,22 @@ def _shares(smoothing: "Smoothing") -> tuple[tuple[str, ...], Floats | None]:
     """The mixture by family, the largest share first; nothing for a single head."""
     if smoothing.mixture is None:
         return (), None
-    shares: dict[str, Floats] = {}
-    for head, share in zip(smoothing.heads, smoothing.mixture, strict=True):
-        family = _family(head)
-        shares[family] = shares.get(family, 0.0) + share  # (cells,)
+    names, members = _families(smoothing.heads)
+    shares = dict(zip(names, members @ smoothing.mixture, strict=True))  # (cells,) each
     small = [family for family, share in shares.items() if share.mean() < _SMALL]
     families = sorted(shares.keys() - set(small), key=lambda family: -shares[family].mean())
     rows = [shares[family] for family in families]
     if small:
         return (*families, "others"), np.stack([*rows, sum(shares[family] for family in small)])
     return tuple(families), np.stack(rows)
+
+
+@functools.lru_cache(maxsize=16)
+def _families(heads: tuple[str, ...]) -> tuple[tuple[str, ...], Floats]:
+    """The families, and which heads belong to each (families, heads): the same for every series of one length."""
+    names = [_family(head) for head in heads]
+    families = tuple(dict.fromkeys(names))
+    return families, np.array([[float(name == family) for name in names] for family in families])
 
 
 def _family(head: str) -> str:

@@ -1,5 +1,6 @@
 """A smoothing described in sentences."""
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,9 +113,8 @@ def _bank(result: "Smoothing") -> str:
     """The families of heads with the largest weights, and where in the series each is strongest."""
     if result.mixture is None:
         return ""
-    names = families(result.heads)
-    kinds = list(dict.fromkeys(names))
-    shares = np.stack([result.mixture[[name == kind for name in names]].sum(axis=0) for kind in kinds])  # (kinds, cells)
+    kinds, members = _kinds(result.heads)
+    shares = members @ result.mixture  # (kinds, cells)
     means = shares.mean(axis=1)
     used = [kind for kind in np.argsort(-means) if means[kind] >= _MINIMUM_SHARE]
     parts = [f"{kinds[kind]} ({means[kind]:.0%}{_strongest_third(shares[kind])})" for kind in used]
@@ -122,6 +122,14 @@ def _bank(result: "Smoothing") -> str:
     return (
         f"Each point is a mixture of {len(result.heads)} heads, with larger weights for lower estimated risk: mostly {listed}."
     )
+
+
+@functools.lru_cache(maxsize=16)
+def _kinds(heads: tuple[str, ...]) -> tuple[list[str], np.ndarray]:
+    """The families, and which heads belong to each (kinds, heads): the same for every series of one length."""
+    names = families(heads)
+    kinds = list(dict.fromkeys(names))
+    return kinds, np.array([[float(name == kind) for name in names] for kind in kinds])
 
 
 def _strongest_third(shares: np.ndarray) -> str:

@@ -9,6 +9,7 @@ from overt.smoothing.data.options import Options
 from overt.smoothing.data.periods import read_periods
 from overt.smoothing.data.series import Series
 from overt.smoothing.data.times import Times
+from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.seasons.detect import find_periods
 from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.levels import noise_levels, overall_level
@@ -47,10 +48,9 @@ def _periods(series: Series, times: Times, options: Options) -> tuple[float, ...
 def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_]]:
     """The series without isolated wild values, and which points these are, in the caller's order."""
     weights = np.ones(series.present.size) if series.key_weights is None else series.key_weights
+    times = None if on_grid(series.key_times) else series.key_times
     passed = options.noise is not None and np.ndim(options.noise) == 0
-    level = (
-        overall_level(noise_levels(series, options)) if passed else constant_level(series.key_times, series.key_values, weights)
-    )
+    level = overall_level(noise_levels(series, options)) if passed else constant_level(times, series.key_values, weights)
     cleaned = clean(series.key_values, level)
     values, outliers = series.values.copy(), np.zeros(series.values.size, dtype=bool)
     values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values)

@@ -116,7 +116,14 @@ def clean(values: Floats, level: float) -> Cleaned:
 def _unit(distances: Floats, level: float) -> Floats:
     """What distances are measured in (n,): the noise's level, or the median distance nearby, if that is more."""
     near = np.lib.stride_tricks.sliding_window_view(np.pad(distances, NEAR, mode="reflect"), 2 * NEAR + 1)
-    return np.maximum(BESIDE_DEVIATION * level, np.median(near, axis=1) / 0.6744897501960817)
+    return np.maximum(BESIDE_DEVIATION * level, _medians(near) / 0.6744897501960817)
+
+
+def _medians(rows: Floats) -> Floats:
+    """The median of each row (n,); `np.median` takes several times as long on short rows."""
+    middle = rows.shape[1] // 2
+    ranked = np.partition(rows, (middle - 1, middle), axis=1)
+    return ranked[:, middle] if rows.shape[1] % 2 else (ranked[:, middle - 1] + ranked[:, middle]) / 2
 
 
 def _only_one(values: Floats, level: float) -> NDArray[np.bool_]:
@@ -131,8 +138,8 @@ def _only_one(values: Floats, level: float) -> NDArray[np.bool_]:
 def _isolated(values: Floats, ratio: float) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """The median of the two values on either side of each (n,), the distance from it, and whether the value stands alone."""
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, 6, mode="reflect"), 13)  # (n, 13), the value itself at 6
-    beside, around = np.median(windows[:, [4, 5, 7, 8]], axis=1), np.median(windows[:, [0, 1, 2, 3, 9, 10, 11, 12]], axis=1)
-    left, right = values - np.median(windows[:, 3:6], axis=1), values - np.median(windows[:, 7:10], axis=1)
+    beside, around = _medians(windows[:, [4, 5, 7, 8]]), _medians(windows[:, [0, 1, 2, 3, 9, 10, 11, 12]])
+    left, right = values - _medians(windows[:, 3:6]), values - _medians(windows[:, 7:10])
     distances = np.abs(values - beside)
     return beside, distances, _stands_out(left, right, distances) & (distances > ratio * np.abs(beside - around))
 
@@ -149,9 +156,9 @@ def _stands_out(left: Floats, right: Floats, distances: Floats) -> NDArray[np.bo
 def _pairs(values: Floats, far: Floats) -> NDArray[np.bool_]:
     """Neighbours that both stand far out, to one side, from the three values before and after them (n,)."""
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, (6, 7), mode="reflect"), 14)  # a pair at 6 and 7
-    before, after = np.median(windows[:, 3:6], axis=1), np.median(windows[:, 8:11], axis=1)
-    beside = np.median(windows[:, [3, 4, 5, 8, 9, 10]], axis=1)
-    around = np.median(windows[:, [0, 1, 2, 11, 12, 13]], axis=1)
+    before, after = _medians(windows[:, 3:6]), _medians(windows[:, 8:11])
+    beside = _medians(windows[:, [3, 4, 5, 8, 9, 10]])
+    around = _medians(windows[:, [0, 1, 2, 11, 12, 13]])
     ends = windows[:, 6:8] - beside[:, None]
     nearer = np.where(np.abs(ends[:, 0]) < np.abs(ends[:, 1]), ends[:, 0], ends[:, 1])
     distances = np.abs(nearer)

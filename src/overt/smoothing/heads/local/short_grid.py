@@ -19,11 +19,17 @@ TimeHead = tuple[float, int, Side]  # bandwidth, degree, side
 def attend_short_grid(values: Floats, heads: tuple[TimeHead, ...]) -> Local:
     """The fits of all heads at all points of an even grid, (heads, n) each; bandwidths are in steps.
 
+    Of several series (series, n) the values are (series, heads, n), and leverages and variances the same for all.
+
     >>> attend_short_grid(np.array([1.0, 3.0, 5.0, 7.0]), ((1.0, 1, "both"), (2.0, 0, "past"))).values.round(2)
     array([[1.  , 3.  , 5.  , 7.  ],
            [1.  , 2.06, 3.32, 4.82]])
     """
-    rows, leverages, unit_variances = _rows(values.size, heads)
+    rows, leverages, unit_variances = _rows(values.shape[-1], heads)
+    if values.ndim == 2:
+        centers = values.mean(axis=1, keepdims=True)
+        outputs = (values - centers) @ rows.T + centers
+        return Local(outputs.reshape(values.shape[0], *leverages.shape), leverages, unit_variances)
     # Around their own mean, values keep the digits that a large offset would take. Not `@`, whose threads wait for each other in every one
     # of several processes.
     center = values.mean()

@@ -12,7 +12,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices, Series, filled_values
 from overt.smoothing.heads.single_row import filling_row
-from overt.smoothing.selection.candidates import (
+from overt.smoothing.selection.bank.candidates import (
     PILOT_BANDWIDTHS,
     NamedHeads,
     NoisySeries,
@@ -21,10 +21,10 @@ from overt.smoothing.selection.candidates import (
     wide_heads,
     write_heads,
 )
+from overt.smoothing.selection.bank.mixture import HeadOutputs, Mixture, Observations, mix
+from overt.smoothing.selection.bank.threads import map_in_threads
 from overt.smoothing.selection.correlation import covariance_factors, difference_excess, risk_variance_factor
 from overt.smoothing.selection.levels import NOISELESS
-from overt.smoothing.selection.mixture import HeadOutputs, Mixture, Observations, mix
-from overt.smoothing.threads import map_in_threads
 
 # Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot.
 GUIDED = ((16.0, 64.0), (16.0, 64.0, 256.0))

@@ -14,8 +14,8 @@ from overt.smoothing.heads.local.regression import attend_time, on_grid
 from overt.smoothing.heads.local.short_grid import LONGEST, TimeHead, attend_short_grid
 from overt.smoothing.heads.patches import attend_patch
 from overt.smoothing.heads.single_row import guided_row, patch_row, time_row
-from overt.smoothing.selection.mixture import HeadOutputs, Mixture
-from overt.smoothing.threads import map_in_threads
+from overt.smoothing.selection.bank.mixture import HeadOutputs, Mixture
+from overt.smoothing.selection.bank.threads import map_in_threads
 
 # Bandwidths of time, in steps: narrow ones, by factors of √2, and those of one-sided heads.
 NARROW = 0.5 * np.sqrt(2.0) ** np.arange(16)  # 0.5 … 91
@@ -67,13 +67,18 @@ class NamedHeads(NamedTuple):
 def pilot_heads(series: NoisySeries, level: float, causal: bool) -> Iterator[NamedHeads]:
     """The heads that compare the noisy series itself: the points unchanged, narrow bandwidths of time, and patches."""
     yield _identity(series)
-    yield _by_time(series, tuple(_time_heads(causal)))
+    yield _by_time(series, tuple(time_heads(causal)))
     yield from (_by_patches(series, half, scales, level, causal) for half, scales in PATCHES)
 
 
 def wide_heads(series: NoisySeries, causal: bool) -> NamedHeads:
     """Heads by time with bandwidths from 128 steps to eight times the series, where a line is the line through all of it."""
-    span = max(float(series.times[-1] - series.times[0]), 1.0)
+    return _by_time(series, wide_time_heads(float(series.times[-1] - series.times[0]), causal))
+
+
+def wide_time_heads(span: float, causal: bool) -> tuple[TimeHead, ...]:
+    """Those of a series of this span, in steps."""
+    span = max(span, 1.0)
     octaves = int(np.log2(span / 4 / 128)) if span >= 512 else -1
     sides: tuple[Side, ...] = ("past",) if causal else ("both",)
     degrees = (0, 1, 2) if causal else (1, 2)
@@ -81,7 +86,7 @@ def wide_heads(series: NoisySeries, causal: bool) -> NamedHeads:
     if not causal:  # a bandwidth that depends on the length would depend on the future
         bandwidths = np.concatenate([bandwidths, span * np.array(WHOLE)])
         bandwidths = bandwidths[bandwidths > NARROW[-1]]
-    return _by_time(series, tuple(product(bandwidths.tolist(), degrees, sides)))
+    return tuple(product(bandwidths.tolist(), degrees, sides))
 
 
 def guided_heads(series: NoisySeries, pilot: Mixture, bandwidth: float, level: float, causal: bool) -> NamedHeads:
@@ -91,12 +96,12 @@ def guided_heads(series: NoisySeries, pilot: Mixture, bandwidth: float, level: f
     """
     scales = np.array(PILOT_BANDWIDTHS)
     options = {"bandwidth_time": bandwidth, "window": GUIDED_WINDOW * bandwidth, "side": "past" if causal else "both"}
-    units = _units(series, level)
+    units = units_of(series, level)
     guided = _by_unit(
         units, lambda unit: attend_guided(series.times, pilot.values, series.values, series.weights, scales * unit, **options)
     )
     leverages = guided.self_weights + pilot.leverages * guided.covariance / (scales[:, None] * units) ** 2
-    names = [f"guided, {bandwidth:.3g} steps and {scale:.3g} σ" for scale in scales]
+    names = [guided_name(bandwidth, scale) for scale in scales]
     rows: list[RowWeights] = [
         partial(_row_of_unit, guided_row, (series.times, pilot.values, series.weights), scale * units, options)
         for scale in scales
@@ -104,15 +109,28 @@ def guided_heads(series: NoisySeries, pilot: Mixture, bandwidth: float, level: f
     return NamedHeads(names, _value_head_outputs(series, guided.values, leverages), rows)
 
 
-def _units(series: NoisySeries, level: float) -> Floats:
+def guided_name(bandwidth: float, scale: float) -> str:
+    """Of a guided head: its bandwidth of time, and that of the pilot in units of the noise."""
+    return f"guided, {bandwidth:.3g} steps and {scale:.3g} σ"
+
+
+def patches_name(points: int, scale: float) -> str:
+    """Of a head that compares patches."""
+    return f"patches of {points}, {scale:.3g} σ"
+
+
+def units_of(series: NoisySeries, level: float) -> Floats:
     """The noise by which each point compares values (n,): its own level, as the overall one times the nearest power of √2."""
-    return level * 2.0 ** (np.clip(np.round(2 * np.log2(series.levels / level)), -8, 8) / 2)
+    levels = series.levels[:1] if (series.levels == series.levels[0]).all() else series.levels
+    units = level * 2.0 ** (np.clip(np.round(2 * np.log2(levels / level)), -8, 8) / 2)
+    return np.broadcast_to(units, series.levels.shape)
 
 
 def _by_unit(units: Floats, attend: Callable[[float], Any]) -> Any:
     """The outputs of heads whose bandwidth depends on the point: for each unit, those at its points."""
     outputs = attend(float(units[0]))
-    for unit in np.unique(units[units != units[0]]):
+    others = units[units != units[0]]
+    for unit in np.unique(others) if others.size else ():
         chosen = units == unit
         for column, values in zip(outputs, attend(float(unit)), strict=True):
             column[..., chosen] = values[..., chosen]
@@ -135,7 +153,8 @@ def write_heads(outputs: HeadOutputs, parts: list[NamedHeads], start: int) -> No
         start = stop
 
 
-def _time_heads(causal: bool) -> Iterator[TimeHead]:
+def time_heads(causal: bool) -> Iterator[TimeHead]:
+    """Bandwidth, degree and side of the heads by time that every series has."""
     if causal:
         for h, degree in product(NARROW, (0, 1, 2)):
             yield float(h), degree, "past"
@@ -164,11 +183,12 @@ def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...]) -> NamedHeads:
         fits = map_in_threads(lambda head: _attend_time(series, *head, alike=alike), heads)
         for index, local in enumerate(fits):
             _write_local(HeadOutputs(*(column[index] for column in outputs)), local, series.levels)
-    names = [f"{_family(degree, side)}, {h:.3g} steps" for h, degree, side in heads]
+    names = [f"{family_by_time(degree, side)}, {h:.3g} steps" for h, degree, side in heads]
     return NamedHeads(names, outputs, [partial(_row_by_time, series, *head) for head in heads])
 
 
-def _family(degree: int, side: Side) -> str:
+def family_by_time(degree: int, side: Side) -> str:
+    """The first words of the name of a head by time."""
     return ("mean", "line", "parabola")[degree] + ("" if side == "both" else f" of the {side}")
 
 
@@ -209,9 +229,9 @@ def _by_patches(series: NoisySeries, half: int, scales: Floats, level: float, ca
     options = {"profile": profile, "window": window, "side": side}
     present = series.weights > 0
     weights = None if (series.weights[present] == 1).all() else series.weights
-    units = _units(series, level)
+    units = units_of(series, level)
     patches = _by_unit(units, lambda unit: attend_patch(series.values, present, weights, bandwidths=scales * unit, **options))
-    names = [f"patches of {int(profile.sum())}, {scale:.3g} σ" for scale in scales]
+    names = [patches_name(int(profile.sum()), scale) for scale in scales]
     rows: list[RowWeights] = [
         partial(_row_of_unit, patch_row, (series.values, series.weights), scale * units, options) for scale in scales
     ]
@@ -221,9 +241,10 @@ def _by_patches(series: NoisySeries, half: int, scales: Floats, level: float, ca
 def _value_head_outputs(series: NoisySeries, values: Floats, leverages: Floats) -> HeadOutputs:
     """Outputs of heads that compare values. Their variance is approximated: Σ_j W_ij² is at most W_ii for most smoothers."""
     known = series.weights > 0
-    if not known.all():
-        index = np.arange(known.size)
-        leverages = np.stack([np.interp(index, index[known], row[known]) for row in leverages])
+    if known.all():
+        return HeadOutputs(values, leverages, np.maximum(leverages, 0.0) * (series.levels**2 / series.weights))
+    index = np.arange(known.size)
+    leverages = np.stack([np.interp(index, index[known], row[known]) for row in leverages])
     variances = np.maximum(leverages, 0.0) * series.levels**2 / np.where(known, series.weights, 1.0)
     values = np.where(np.isnan(values), series.values, values)
     return HeadOutputs(values, np.where(known, leverages, 0.0), variances)

@@ -5,7 +5,9 @@ many neighbours is accurate. The number of neighbours is chosen in the same way:
 narrow ones where the signal changes.
 """
 
+import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,12 +30,17 @@ CUT = 3
 BLOCK = 12
 # The temperature of a single point: 4 for the choice among heads, 2 for the smaller choice among widths.
 HEAD_TEMPERATURE, WIDTH_TEMPERATURE = 4.0, 2.0
+# Averages over at most this many finest blocks are products with one matrix, the same for every series of this length.
+FEW_BLOCKS = 32
 # Points mixed at a time, so that the weights of all heads stay in a processor's cache.
 CHUNK = 2**11
 
 
 class HeadOutputs(NamedTuple):
-    """The outputs y_i of heads, their leverages ∂y_i/∂x_i, and the variances of y_i for fixed weights; all (heads, n)."""
+    """The outputs y_i of heads, their leverages ∂y_i/∂x_i, and the variances of y_i for fixed weights; all (heads, n).
+
+    Of several series of one length the arrays of this module have one axis more, the first: (series, heads, n).
+    """
 
     values: Floats
     leverages: Floats
@@ -41,7 +48,7 @@ class HeadOutputs(NamedTuple):
 
     def first(self, count: int) -> "HeadOutputs":
         """The first `count` heads."""
-        return HeadOutputs(self.values[:count], self.leverages[:count], self.variances[:count])
+        return HeadOutputs(*(column[..., :count, :] for column in self))
 
 
 class Observations(NamedTuple):
@@ -103,8 +110,9 @@ class Mixture(NamedTuple):
 
     def weights(self, points: Indices) -> Floats:
         """The weights of the heads at some points (heads, points)."""
-        parts = zip(self.width_weights.at(points)[0], self.head_weights, strict=True)
-        return np.sum([share * weights.at(points)[0] for share, weights in parts], axis=0)
+        shares = np.moveaxis(self.width_weights.at(points)[0], -2, 0)  # (widths, …, points)
+        parts = zip(shares, self.head_weights, strict=True)
+        return np.sum([share[..., None, :] * weights.at(points)[0] for share, weights in parts], axis=0)
 
 
 def mix(
@@ -147,13 +155,16 @@ def mix(
     candidates = blend(heads, observed, head_weights)
     (width_weights,) = _weights(candidates, observed, WIDTHS[-1:], WIDTH_TEMPERATURE * risk_variance, causal, premium)
     mixed = blend(candidates, observed, (width_weights,))
-    return Mixture(mixed.values[0], mixed.leverages[0], mixed.variances[0], head_weights, width_weights)
+    values, leverages, variances = (column[..., 0, :] for column in mixed)
+    return Mixture(values, leverages, variances, head_weights, width_weights)
 
 
 def blend(heads: HeadOutputs, observed: Observations, head_weights: tuple[BlockWeights | CausalWeights, ...]) -> HeadOutputs:
     """Heads mixed by each of several sets of weights (sets, n)."""
     if not native.available():
         return HeadOutputs(*map(np.stack, zip(*(_blend(heads, observed, weights) for weights in head_weights), strict=True)))
+    if observed.values.ndim == 2:
+        return _blend_each(heads, observed, head_weights)
     mixed = HeadOutputs(*(np.empty((len(head_weights), observed.values.size)) for _ in HeadOutputs._fields))
     columns = [np.ascontiguousarray(column) for column in (*heads, 1 / observed.noise)]
     past = [weights for weights in head_weights if isinstance(weights, CausalWeights)]
@@ -163,6 +174,21 @@ def blend(heads: HeadOutputs, observed: Observations, head_weights: tuple[BlockW
         native.module().blend_past(*columns, before, past[0].within, inverse_temperatures, BLOCK, native.threads(), *mixed)
     else:
         native.module().blend(*columns, *map(list, zip(*head_weights, strict=True)), native.threads(), *mixed)
+    return mixed
+
+
+def _blend_each(
+    heads: HeadOutputs, observed: Observations, head_weights: Sequence[BlockWeights | CausalWeights]
+) -> HeadOutputs:
+    """Several series, one after the other (series, sets, n)."""
+    count, points = observed.values.shape
+    mixed = HeadOutputs(*(np.empty((count, len(head_weights), points)) for _ in HeadOutputs._fields))
+    around = [weights for weights in head_weights if isinstance(weights, BlockWeights)]
+    sensitivities, steps = [each.sensitivity for each in around], [each.step for each in around]
+    columns, tables = (*heads, 1 / observed.noise), [each.weights for each in around]
+    for index in range(count):
+        one = (column[index] for column in columns), [table[index] for table in tables]
+        native.module().blend(*one[0], one[1], sensitivities, steps, 1, *(column[index] for column in mixed))
     return mixed
 
 
@@ -199,8 +225,13 @@ def _risk_sums(heads: HeadOutputs, observed: Observations, step: int, premium: f
     if not native.available():
         risks = _risks(heads, observed, premium)
         return _running_sums(risks) if running else _block_sums(risks, step)
-    count, points = heads.values.shape
-    sums = np.empty((count, points if running else -(-points // step)))
+    *several, count, points = heads.values.shape
+    sums = np.empty((*several, count, points if running else -(-points // step)))
+    if several:
+        columns = heads.values, heads.leverages, observed.values, 1 / observed.noise
+        for *one, row in zip(*columns, sums, strict=True):
+            native.module().risks(*one, premium, step, running, 1, row)
+        return sums
     columns = map(np.ascontiguousarray, (heads.values, heads.leverages, observed.values, 1 / observed.noise))
     native.module().risks(*columns, premium, step, running, native.threads(), sums)
     return sums
@@ -209,17 +240,55 @@ def _risk_sums(heads: HeadOutputs, observed: Observations, step: int, premium: f
 def _weights(
     heads: HeadOutputs, observed: Observations, widths: tuple[int, ...], temperature: float, causal: bool, premium: float
 ) -> tuple[BlockWeights | CausalWeights, ...]:
-    known = np.isfinite(observed.noise).astype(np.float64)[None]
+    known = (
+        np.isfinite(observed.noise).astype(np.float64).reshape(-1, observed.noise.shape[-1])[:1]
+    )  # several series have all values
     if causal:
         within, counts = _risk_sums(heads, observed, BLOCK, premium, running=True), _running_sums(known)
         return tuple(_causal_weights(within, counts, width, temperature) for width in widths)
     finest = math.gcd(*(width // FINENESS for width in widths))
     sums, counts = _risk_sums(heads, observed, finest, premium), _block_sums(known, finest)
+    if counts.size <= FEW_BLOCKS:  # as of several series, which are short
+        return _few_weights(sums, _averages(counts.tobytes(), finest, widths, temperature))
     return tuple(_gaussian_weights(sums, counts, finest, width, temperature) for width in widths)
+
+
+class _Averages(NamedTuple):
+    """Averages over few blocks, for several widths one after the other: Σ_b sums_b matrix_b is −r/T in the blocks of each width."""
+
+    matrix: Floats  # (finest blocks, blocks of all widths)
+    parts: tuple[tuple[slice, Floats, int], ...]  # of each width: its blocks among all, their sensitivity, and their points
+
+
+@functools.lru_cache(maxsize=16)
+def _averages(counts: bytes, finest: int, widths: tuple[int, ...], temperature: float) -> _Averages:
+    """The averages for these numbers of known points in the finest blocks (1, blocks), as bytes."""
+    known = np.frombuffer(counts)[None]
+    matrices, parts, start = [], [], 0
+    for width in widths:
+        each = np.eye(known.size)  # the sums of one block at a time
+        scores, sensitivity, step = _gaussian_scores(each, known, finest, width, temperature)
+        parts.append((slice(start, start + sensitivity.size), sensitivity, step))
+        matrices.append(scores)
+        start += sensitivity.size
+    return _Averages(np.concatenate(matrices, axis=1), tuple(parts))
+
+
+def _few_weights(sums: Floats, averages: _Averages) -> tuple[BlockWeights, ...]:
+    weights = np.swapaxes(softmax(np.swapaxes(sums @ averages.matrix, -1, -2)), -1, -2)  # (…, heads, blocks of all widths)
+    return tuple(
+        BlockWeights(np.ascontiguousarray(weights[..., part]), sensitivity, step) for part, sensitivity, step in averages.parts
+    )
 
 
 def _gaussian_weights(sums: Floats, counts: Floats, finest: int, width: int, temperature: float) -> BlockWeights:
     """Weights from risks averaged with a Gaussian of this width; the sums are over blocks of `finest` points."""
+    scores, sensitivity, step = _gaussian_scores(sums, counts, finest, width, temperature)
+    return BlockWeights(np.ascontiguousarray(softmax(scores.T).T), sensitivity, step)
+
+
+def _gaussian_scores(sums: Floats, counts: Floats, finest: int, width: int, temperature: float) -> tuple[Floats, Floats, int]:
+    """−r/T (rows, blocks), the sensitivity 2κ/T (blocks,), and the points in a block."""
     step = width // FINENESS
     sums, counts = _block_sums(sums, step // finest), _block_sums(counts, step // finest)
     reach = min(CUT * FINENESS, counts.shape[1] - 1)
@@ -228,8 +297,7 @@ def _gaussian_weights(sums: Floats, counts: Floats, finest: int, width: int, tem
     total, squares = _convolve(counts, kernel)[0], _convolve(counts, kernel**2)[0]
     total, squares = np.maximum(total, np.finfo(float).tiny), np.maximum(squares, np.finfo(float).tiny)
     inverse_temperature = total**2 / squares / temperature  # N / temperature = 1 / T
-    weights = softmax(-(_convolve(sums, kernel) * (inverse_temperature / total)).T).T
-    return BlockWeights(np.ascontiguousarray(weights), 2 * inverse_temperature / total, step)
+    return -_convolve(sums, kernel) * (inverse_temperature / total), 2 * inverse_temperature / total, step
 
 
 def _causal_weights(within: Floats, known: Floats, width: int, temperature: float) -> CausalWeights:

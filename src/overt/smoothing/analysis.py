@@ -1,0 +1,299 @@
+"""One series from its values to the finished smoothing: before the heads, by them, and after them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overt.errors import InputError
+from overt.smoothing.data.options import Options
+from overt.smoothing.data.series import (
+    Floats,
+    Indices,
+    Series,
+    arrange,
+)
+from overt.smoothing.data.times import Times
+from overt.smoothing.heads.dispatch import attend_head, attend_in_time
+from overt.smoothing.heads.head import Head, Outputs
+from overt.smoothing.heads.keys import TimeKeys
+from overt.smoothing.heads.local.gaps import Filling, Keys, fill_gaps
+from overt.smoothing.result import Smoothing
+from overt.smoothing.seasons.rest import without_seasons
+from overt.smoothing.seasons.season import Seasons
+from overt.smoothing.selection.bank.candidates import NoisySeries
+from overt.smoothing.selection.bank.stages import BankOutputs, attend_bank, bank_series
+from overt.smoothing.selection.bank.together import TOGETHER, Grid, attend_banks, grid_of
+from overt.smoothing.selection.counts import are_counts, check_counts, stabilized
+from overt.smoothing.selection.levels import key_noise, noise_levels, overall_level
+from overt.smoothing.selection.noise import NoiseEstimate, estimate_noise
+from overt.smoothing.selection.outliers import downweight_outliers
+from overt.smoothing.selection.risk import (
+    best_head,
+    combined_risk,
+    dot_keys,
+    keys_of,
+    leave_one_out,
+    pointwise_risk,
+    risk_error,
+)
+from overt.smoothing.selection.tails import tail_factor
+
+# Points to either side of deleted ones that the curve without them is computed from.
+BESIDE = 512
+
+
+class Prepared(NamedTuple):
+    """One series before the heads: in its own units, without seasons and isolated wild values, with its noise."""
+
+    series: Series
+    values: Floats  # as they were passed (n,)
+    times: Times
+    options: Options
+    missing: NDArray[np.bool_]  # NaN, or of weight 0 (n,)
+    seasons: Seasons | None
+    outliers: NDArray[np.bool_]  # in the caller's order (n,)
+    estimate: NoiseEstimate
+    levels: Floats  # σ of each point at weight 1 (n,)
+
+
+def analyze_series(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Smoothing:
+    """Smooth one series (n,); `column` is its index among several."""
+    if options.span is not None:
+        automatic = analyze_series(values, times, weights, options.automatic, column)
+        return replace(analyze_series(values, times, weights, options.by_hand(times), column), automatic=automatic)
+    if _taken_for_counts(values, times, weights, options):
+        smoothing = analyze_series(stabilized(values), times, weights, replace(options, noise=1.0), column)
+        return smoothing.of_counts(values, options)
+    prepared = prepare(values, times, weights, options, column)
+    return finish(prepared, _bank(prepared) if options.keys == "auto" else None)
+
+
+def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) -> list[Smoothing]:
+    """Smooth several series as `analyze_series` does; short ones of one length, on a grid, go through the bank at once."""
+    joined: dict[Grid, list[tuple[int, Prepared]]] = {}
+    finished: dict[int, Smoothing] = {}
+    for index, (values, times) in enumerate(several):
+        by_bank = options.keys == "auto" and not options.causal and options.span is None
+        if not by_bank or _taken_for_counts(values, times, None, options):
+            finished[index] = analyze_series(values, times, None, options)
+            continue
+        prepared = prepare(values, times, None, options)
+        grid = grid_of(_noisy(prepared))
+        if grid is None:
+            finished[index] = finish(prepared, _bank(prepared))
+        else:
+            joined.setdefault(grid, []).append((index, prepared))
+    for members in joined.values():
+        for start in range(0, len(members), TOGETHER):
+            part = members[start : start + TOGETHER]
+            banks = attend_banks([_noisy(prepared) for _, prepared in part])
+            finished |= {index: finish(prepared, bank) for (index, prepared), bank in zip(part, banks, strict=True)}
+    return [finished[index] for index in range(len(several))]
+
+
+def _taken_for_counts(values: Floats, times: Times, weights: Floats | None, options: Options) -> bool:
+    """Whether the values are Poisson counts, as `noise` says or as they look."""
+    if options.counts:
+        check_counts(values)
+        if weights is not None and np.ptp(weights[weights > 0]) > 0:
+            raise InputError('equal weights with noise="poisson"', got="weights that differ", fix="leave weights out")
+        return True
+    if options.counts is not None or weights is not None:
+        return False
+    known = ~np.isnan(values)
+    return are_counts(values[known][np.argsort(times.moments[known], kind="stable")])
+
+
+def prepare(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Prepared:
+    """What is done before the heads: units, seasons, outliers, noise."""
+    options = replace(options, noise=None) if isinstance(options.noise, str) else options
+    series, missing = arranged(values, times, weights, options, column)
+    series, seasons, outliers = without_seasons(series, times, options)
+    estimate, levels = _noise(series, seasons, options)
+    return Prepared(series, values, times, options, missing, seasons, outliers, estimate, levels)
+
+
+def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
+    """The smoothing from the outputs of the bank, or by one head where it is None."""
+    series, options, seasons, levels = prepared.series, prepared.options, prepared.seasons, prepared.levels
+    head, filling = None, None
+    if bank is not None:
+        filling = _filling(series, seasons, levels, options, prepared.estimate)
+        outputs, variances = _bank_outputs(series, bank, seasons, levels, filling)
+    else:
+        head = head_of(series, options, levels)
+        outputs, variances = _one_head(series, head, levels, options)
+    seasonal = _seasonal(series, seasons)
+    curve = restored(series, options, outputs.values + seasonal.sum(axis=0), prepared.missing)
+    risk, error = _risk(series, outputs, key_noise(series, levels), prepared.estimate, variances if bank else None)
+    return Smoothing(
+        values=curve,
+        bandwidth=None if head is None else options.fixed_bandwidth or head.keys.in_units(series.step, series.spread),
+        noise=float(np.sqrt(np.mean(levels**2))) * series.noise_unit,
+        risk=risk * series.spread**2,
+        risk_error=error * series.spread**2,
+        degrees_of_freedom=float(outputs.leverages[series.present].sum()),
+        leave_one_out=_leave_one_out(series, head, outputs),
+        points=prepared.values.size,
+        filled=int(np.sum(prepared.missing & ~np.isnan(curve))),
+        times=prepared.times,
+        heads=(options.keys,) if bank is None else tuple(bank.names),
+        mixture=None if bank is None else bank.mixture,
+        withheld="" if prepared.estimate.white else prepared.estimate.reason,
+        options=options,
+        series=series,
+        head=head,
+        noise_estimate=prepared.estimate,
+        levels=levels,
+        outliers=prepared.outliers,
+        observed=prepared.values,
+        seasons=seasons,
+        filling=filling,
+        components=np.stack([series.unsort(component) for component in seasonal], axis=1) * series.spread,
+        _variances=variances,
+    )
+
+
+def arranged(
+    values: Floats, times: Times, weights: Floats | None, options: Options, column: int
+) -> tuple[Series, NDArray[np.bool_]]:
+    """The series in its own units, and which points are missing: NaN, or of weight 0."""
+    if weights is not None:
+        values = np.where(weights > 0, values, np.nan)
+    missing = np.isnan(values)
+    if options.weighs_outliers:
+        weights = downweight_outliers(values, times.moments, weights)
+    if missing.all() and column:
+        raise InputError("at least one value in each column", got=f"only NaN in column {column}", fix="leave that column out")
+    # The dot score is not shift-invariant: it gets the values as they are.
+    series = arrange(values, times.moments, weights, shift=options.score == "gaussian")
+    if options.score == "dot" and series.key_weights is not None and np.ptp(series.key_weights) > 0:
+        fix = 'leave out weights and robust, or pass score="gaussian"'
+        raise InputError("equal weights with the dot score", got="weights that differ", fix=fix)
+    return series, missing
+
+
+def _seasonal(series: Series, seasons: Seasons | None) -> Floats:
+    """Each season at the times of the series (seasons, n); one of zeros without a period."""
+    return np.zeros((1, series.times.size)) if seasons is None else seasons.at(series.times)
+
+
+def restored(series: Series, options: Options, outputs: Floats, missing: NDArray[np.bool_]) -> Floats:
+    """Outputs in the caller's units and order (n,)."""
+    outputs = series.restore(outputs)
+    if not options.fill:
+        outputs[missing] = np.nan
+    return outputs
+
+
+def _risk(
+    series: Series, outputs: Outputs, noise: Floats, estimate: NoiseEstimate, variances: Floats | None
+) -> tuple[float, float]:
+    """The estimated risk and its standard error: Stein's, joined with the variances of a bank."""
+    risk = float(pointwise_risk(series.key_values, outputs.at(series.present), noise).mean())
+    error = risk_error(noise, estimate.correlation)
+    if variances is None:
+        return risk, error
+    variance, correlated = float(variances[series.present].mean()), estimate.correlation > 0
+    return combined_risk(risk, error, variance, series.present.size, correlated=correlated)
+
+
+def _noise(series: Series, seasons: Seasons | None, options: Options) -> tuple[NoiseEstimate, Floats]:
+    """The noise of a series and its levels, from the series without its seasons."""
+    correlated = options.keys == "auto" and not options.causal
+    estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
+    estimate = estimate if seasons is None else estimate.scaled(seasons.level_factor)
+    if options.cleans and options.noise is None and not estimate.correlation:
+        noise = key_noise(series, noise_levels(series, options, estimate))
+        estimate = estimate.scaled(tail_factor(series.key_times, series.key_values, noise))
+    return estimate, noise_levels(series, options, estimate)
+
+
+def _filling(
+    series: Series, seasons: Seasons | None, levels: Floats, options: Options, estimate: NoiseEstimate
+) -> Filling | None:
+    """How missing points are filled; None where none are missing, or with `causal`."""
+    missing = np.flatnonzero(np.isnan(series.values))
+    if options.causal or not missing.size:
+        return None
+    first, last = series.present[[0, -1]]
+    season = _seasonal(series, seasons).sum(axis=0)
+
+    def curve_without(rows: Indices) -> Floats:
+        deleted = series.present[rows]
+        near = slice(max(first, deleted.min() - BESIDE), min(last, deleted.max() + BESIDE) + 1)
+        values = series.values.copy()
+        values[deleted] = np.nan
+        part = series.with_values(values).part(near)
+        noisy = bank_series(part, levels[near], False)
+        curve = attend_bank(noisy, overall_level(levels[near]), correlation=estimate.correlation).values
+        return curve[deleted - near.start] + season[deleted]
+
+    return fill_gaps(
+        Keys(series.key_times, series.key_values, season[series.present], series.key_weights),
+        series.times[missing],
+        season[missing],
+        curve_without,
+    )
+
+
+def _bank_outputs(
+    series: Series, bank: BankOutputs, seasons: Seasons | None, levels: Floats, filling: Filling | None
+) -> tuple[Outputs, Floats]:
+    """The bank's outputs and variances, with what the seasons add to these, and with missing points filled.
+
+    There, variances are at least the squared errors of deleted values beyond their noise.
+    """
+    added = np.zeros(bank.values.size) if seasons is None else seasons.leverages(bank.leverages)
+    values, variances = bank.values.copy(), bank.variances + levels**2 * added
+    if filling is not None:
+        missing = np.isnan(series.values)
+        season = 0.0 if seasons is None else seasons.at(series.times[missing]).sum(axis=0)
+        values[missing] = filling.curve * (values[missing] + season) + filling.values - season
+        variances[missing] = np.maximum(variances[missing], filling.errors - levels[missing] ** 2)
+    return Outputs(values, bank.leverages + added), variances
+
+
+def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> tuple[Outputs, Floats | None]:
+    """The outputs of one head, and their variances where a bandwidth of time was passed."""
+    if not isinstance(head.keys, TimeKeys):
+        return attend_head(series, head), None
+    local = attend_in_time(series, head, head.keys.bandwidth)
+    return Outputs(local.values, local.leverages), levels**2 * local.unit_variances if options.bandwidths else None
+
+
+def head_of(series: Series, options: Options, levels: Floats | None = None) -> Head:
+    """The head that the options describe; the noise levels are for choosing a bandwidth."""
+    window = np.inf if options.window is None else options.window / series.step
+    if options.score == "dot":
+        return Head(dot_keys(series, options.scale, options.normalizer == "sum"), window, options.causal)
+    degree = options.degree if options.keys == "time" else 0
+    if levels is not None and options.bandwidths is None:
+        return best_head(series, options.keys, key_noise(series, levels), window, options.causal, degree)
+    units = {"time": (series.step,), "value": (series.spread,), "patch": (series.spread,), "both": (series.step, series.spread)}
+    scaled = tuple(bandwidth / unit for bandwidth, unit in zip(options.bandwidths or (), units[options.keys], strict=True))
+    return Head(keys_of(options.keys, scaled), window, options.causal, degree)
+
+
+def _noisy(prepared: Prepared) -> NoisySeries:
+    return bank_series(prepared.series, prepared.levels, prepared.options.causal)
+
+
+def _bank(prepared: Prepared) -> BankOutputs:
+    series, causal = prepared.series, prepared.options.causal
+    outputs = attend_bank(
+        _noisy(prepared), overall_level(prepared.levels), causal=causal, correlation=prepared.estimate.correlation
+    )
+    if causal:
+        outputs.values[: series.present[0]] = np.nan  # before the first value there is nothing to attend to
+    return outputs
+
+
+def _leave_one_out(series: Series, head: Head | None, outputs: Outputs) -> float | None:
+    if head is None or not isinstance(head.keys, TimeKeys):
+        return None
+    error = leave_one_out(series, outputs)
+    return None if error is None else error * series.spread**2

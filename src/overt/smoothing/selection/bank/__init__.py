@@ -1,0 +1,1 @@
+"""The default smoother: a bank of heads, their mixture, and many short series at once."""

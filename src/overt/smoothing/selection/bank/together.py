@@ -1,0 +1,167 @@
+"""The bank over many short series of one grid at once: the arrays of `stages`, with one axis more.
+
+One short series spends most of its time in calls of NumPy, not in their arithmetic. Here a call serves all series; only the compiled
+kernels take them one by one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overt import native
+from overt.smoothing.data.series import Floats
+from overt.smoothing.heads.guided import GuidedInputs, attend_pairs
+from overt.smoothing.heads.local.regression import on_grid
+from overt.smoothing.heads.local.short_grid import LONGEST, attend_short_grid
+from overt.smoothing.heads.patches import PatchInputs, attend_inputs, reflected
+from overt.smoothing.selection.bank.candidates import (
+    GUIDED_WINDOW,
+    PATCH_WINDOW,
+    PATCHES,
+    PILOT_BANDWIDTHS,
+    NoisySeries,
+    family_by_time,
+    guided_name,
+    patches_name,
+    time_heads,
+    units_of,
+    wide_time_heads,
+)
+from overt.smoothing.selection.bank.mixture import HeadOutputs, Mixture, Observations, mix
+from overt.smoothing.selection.bank.stages import GUIDED, PREMIUM, BankOutputs
+from overt.smoothing.selection.levels import overall_level
+
+# Series at a time: the outputs of all heads of series of 100 points then take 7 MB.
+TOGETHER = 32
+
+
+class Grid(NamedTuple):
+    """What series have in common that go through the bank at once."""
+
+    points: int
+    span: float  # in steps
+
+
+def grid_of(series: NoisySeries) -> Grid | None:
+    """The grid of a short series with all its values and times at equal steps; None for others, and without the native core."""
+    points = series.values.size
+    if not 2 <= points <= LONGEST or not native.available() or not (series.weights == 1).all() or not on_grid(series.times):
+        return None
+    return Grid(points, float(series.times[-1] - series.times[0]))
+
+
+@dataclass(frozen=True)
+class Series:
+    """Several series of one grid, and what the kernels that take them one by one need of each."""
+
+    grid: Grid
+    times: Floats  # (n,) in steps of the grid
+    values: Floats  # (series, n)
+    levels: Floats  # (series, n)
+    units: tuple[tuple[float, ...], ...]  # of each series, the units in which its points compare values
+    unit: Floats  # (series, n), the unit of each point
+
+    @classmethod
+    def of(cls, several: Sequence[NoisySeries]) -> "Series":
+        """The values and levels of several, one below the other."""
+        grid = grid_of(several[0])
+        assert grid is not None
+        unit = np.stack([units_of(one, overall_level(one.levels)) for one in several])
+        units = tuple((float(row[0]),) if (row == row[0]).all() else tuple(np.unique(row).tolist()) for row in unit)
+        values, levels = (np.stack(column) for column in zip(*((one.values, one.levels) for one in several), strict=True))
+        return cls(grid, np.arange(float(grid.points)), values, levels, units, unit)
+
+    def each(self) -> Iterator[tuple[int, float, slice | NDArray[np.bool_]]]:
+        """The index of each series with each of its units, and the points of this unit."""
+        for index, units in enumerate(self.units):
+            for unit in units:
+                yield index, unit, slice(None) if len(units) == 1 else self.unit[index] == unit
+
+
+def attend_banks(several: Sequence[NoisySeries]) -> list[BankOutputs]:
+    """`stages.attend_bank` of several series of one grid with white noise.
+
+    >>> draw = np.random.default_rng(0)
+    >>> several = [NoisySeries(np.arange(50.0), draw.normal(size=50), np.ones(50), np.ones(50)) for _ in range(3)]
+    >>> [outputs.values.shape for outputs in attend_banks(several)]
+    [(50,), (50,), (50,)]
+    """
+    series = Series.of(several)
+    count, points = series.values.shape
+    names = list(_names(series.grid))
+    final = len(GUIDED[-1]) * len(PILOT_BANDWIDTHS)
+    outputs = HeadOutputs(*(np.empty((count, len(names) + final, points)) for _ in HeadOutputs._fields))
+    _write_pilot_heads(outputs, series)
+    observed = Observations(series.values, series.levels)
+    mixed = mix(outputs.first(len(names)), observed, premium=PREMIUM)
+    for bandwidths in GUIDED:
+        stop = len(names)
+        for bandwidth in bandwidths:
+            start, stop = stop, stop + len(PILOT_BANDWIDTHS)
+            _write_guided(HeadOutputs(*(column[:, start:stop] for column in outputs)), series, mixed, bandwidth)
+        mixed = mix(outputs.first(stop), observed, premium=PREMIUM)
+    names += [guided_name(bandwidth, scale) for bandwidth in GUIDED[-1] for scale in PILOT_BANDWIDTHS]
+    mixture = mixed.weights(np.arange(points))
+    columns = zip(mixed.values, mixed.leverages, mixed.variances, mixture, strict=True)
+    return [BankOutputs(values, leverages, variances, names, shares) for values, leverages, variances, shares in columns]
+
+
+def _names(grid: Grid) -> Iterator[str]:
+    """The heads before the guided ones, in the order of `stages`."""
+    yield "itself"
+    yield from (f"{family_by_time(degree, side)}, {h:.3g} steps" for h, degree, side in time_heads(False))
+    yield from (patches_name(2 * half + 1, scale) for half, scales in PATCHES for scale in scales)
+    yield from (f"{family_by_time(degree, side)}, {h:.3g} steps" for h, degree, side in wide_time_heads(grid.span, False))
+
+
+def _write_pilot_heads(outputs: HeadOutputs, series: Series) -> None:
+    """The heads that compare the noisy series themselves."""
+    squares = series.levels[:, None] ** 2
+    outputs.values[:, 0], outputs.leverages[:, 0], outputs.variances[:, 0] = series.values, 1.0, squares[:, 0]
+    narrow, wide = tuple(time_heads(False)), wide_time_heads(series.grid.span, False)
+    step = series.grid.span / (series.grid.points - 1)
+    local = attend_short_grid(series.values, tuple((h / step, degree, side) for h, degree, side in narrow + wide))
+    first, stop = 1 + len(narrow), outputs.values.shape[1] - len(GUIDED[-1]) * len(PILOT_BANDWIDTHS)
+    for rows, part in ((slice(1, first), slice(None, len(narrow))), (slice(stop - len(wide), stop), slice(len(narrow), None))):
+        outputs.values[:, rows], outputs.leverages[:, rows] = local.values[:, part], local.leverages[part]
+        np.multiply(local.unit_variances[part], squares, out=outputs.variances[:, rows])
+    for half, scales in PATCHES:
+        rows = slice(first, first + len(scales))
+        _write_patches(HeadOutputs(*(column[:, rows] for column in outputs)), series, half, scales)
+        first = rows.stop
+
+
+def _write_patches(outputs: HeadOutputs, series: Series, half: int, scales: Floats) -> None:
+    points = series.grid.points
+    window, profile, ones = min(PATCH_WINDOW, points - 1), np.ones(2 * half + 1), np.ones(points)
+    source = reflected(points, half, False)
+    padded = series.values[:, source]
+    for index, unit, chosen in series.each():
+        rates = 0.5 / (scales * unit) ** 2
+        one = attend_inputs(PatchInputs(series.values[index], ones, padded[index], source, profile, rates, window, False))
+        outputs.values[index][:, chosen] = one.values[:, chosen]
+        outputs.leverages[index][:, chosen] = one.leverages[:, chosen]
+    _write_variances(outputs, series)
+
+
+def _write_guided(outputs: HeadOutputs, series: Series, pilot: Mixture, bandwidth: float) -> None:
+    """Means over points near in time and similar in the pilot, see `candidates.guided_heads`."""
+    scales = np.array(PILOT_BANDWIDTHS)
+    in_steps = bandwidth * (series.grid.points - 1) / series.grid.span
+    for index, unit, chosen in series.each():
+        guide = pilot.values[index]
+        window = GUIDED_WINDOW * in_steps
+        one = attend_pairs(
+            GuidedInputs(series.times, guide, series.values[index], None, scales * unit, in_steps, window, "both", even=True)
+        )
+        leverages = one.self_weights + pilot.leverages[index] * one.covariance / (scales[:, None] * unit) ** 2
+        outputs.values[index][:, chosen], outputs.leverages[index][:, chosen] = one.values[:, chosen], leverages[:, chosen]
+    _write_variances(outputs, series)
+
+
+def _write_variances(outputs: HeadOutputs, series: Series) -> None:
+    """Of heads that compare values, approximated: Σ_j W_ij² is at most W_ii for most smoothers."""
+    np.multiply(np.maximum(outputs.leverages, 0.0), series.levels[:, None] ** 2, out=outputs.variances)
