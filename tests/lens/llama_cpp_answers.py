@@ -42,7 +42,16 @@ REQUESTS = {
             **SAMPLING,
         },
     ),
+    "a stream": (
+        "/completion",
+        {"prompt": PROMPT, "n_predict": 12, "n_probs": 1, "return_tokens": True, "stream": True, **SAMPLING},
+    ),
+    "a chat's stream": (
+        "/v1/chat/completions",
+        {**CHAT, "grammar": 'root ::= " the cat"', "stream": True, **SAMPLING},
+    ),
 }
+CUT_STREAM = (REQUESTS["a character in four tokens"][0], {**REQUESTS["a character in four tokens"][1], "stream": True})
 
 
 @contextmanager
@@ -72,7 +81,7 @@ def served(path):
 def _answer(address, request):
     requested = urllib.request.Request(address, json.dumps(request).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(requested, timeout=SECONDS) as answer:
-        return json.loads(answer.read())
+        return answer.read().decode() if request.get("stream") else json.loads(answer.read())
 
 
 def answers(path):

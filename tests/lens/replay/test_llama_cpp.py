@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gguf_models import small_llama, write_gguf
-from llama_cpp_answers import REQUESTS, answers, served
+from llama_cpp_answers import CUT_STREAM, REQUESTS, answers, served
 from overt.cli.main import app
 from overt.errors import InputError
 from overt.lens import read_log, replay
@@ -104,6 +104,15 @@ def test_a_real_server_s_answers_are_explained(folder, tmp_path):
     for answer in json.loads((tmp_path / "out.json").read_text())["answers"]:
         assert answer["check"]["mean"] < CLOSE
         assert len(answer["spans"]) >= 3
+
+
+@pytest.mark.slow
+def test_a_chat_s_stream_that_hides_tokens_is_a_sentence(folder, llama, tmp_path):
+    where, request = CUT_STREAM
+    with served(folder / "F32.gguf") as ask:
+        (answer,) = logged(tmp_path, {"request": request, "response": ask(where, request)})
+    with pytest.raises(InputError, match="got 6 of 10 tokens.*where a stream leaves out some"):
+        replay(llama[0], answer, tokenizer=llama[1])
 
 
 @pytest.mark.slow

@@ -8,7 +8,10 @@ from overt.errors import InputError
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.text.vocabulary import Vocabulary
 
-_FIX = "log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp, with verbose at /v1/ endpoints"
+_FIX = (
+    "log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp, with verbose at /v1/ endpoints, "
+    "where a stream leaves out some"
+)
 
 
 def aligned(answer: LoggedAnswer, ids: list[int], vocabulary: Vocabulary) -> list[float | None]:

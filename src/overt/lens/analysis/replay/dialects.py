@@ -167,9 +167,16 @@ def _of_choice(request: dict[str, Any], response: dict[str, Any], choice: dict[s
         texts=texts,
         logprobs=logprobs,
         logprob_ids=ids if server == "llama.cpp" else None,
-        count=_whole(usage.get("completion_tokens")) if one else None,
+        count=_predicted(usage, verbose, response) if one else None,
         temperature=_float(request.get("temperature")),
     )
+
+
+def _predicted(usage: dict[str, Any], verbose: dict[str, Any], response: dict[str, Any]) -> int | None:
+    """How many tokens the answer has; llama.cpp says it of streams beside its timings alone."""
+    timings: Any = response.get("timings") if isinstance(response.get("timings"), dict) else {}
+    counts = usage.get("completion_tokens"), verbose.get("tokens_predicted"), timings.get("predicted_n")
+    return next((each for each in map(_whole, counts) if each is not None), None)
 
 
 def _choice_ids(request: Any, response: Any, choice: dict[str, Any]) -> tuple[list[int] | None, list[int] | None]:
