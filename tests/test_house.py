@@ -43,7 +43,7 @@ ASIDE = {
     "smoothing": {"errors", "files", "native", "__init__"},
     "lens": BELOW_LAYERS | {"layers", "drawing", "__init__"},
     "explain": BELOW_LAYERS | {"layers", "drawing", "lens"},
-    "play": BELOW_LAYERS | {"layers", "drawing", "lens", "explain"},
+    "play": BELOW_LAYERS | {"layers", "models", "learn", "drawing", "lens", "explain"},
     "integrations": BELOW_LAYERS | {"layers"},
     "bench": BELOW_LAYERS | {"smoothing", "__init__"},
     "cli": BELOW_LAYERS

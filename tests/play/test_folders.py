@@ -72,11 +72,11 @@ def test_what_the_page_cannot_compute_is_refused_with_the_way_out(minilm, tmp_pa
     assert "--serve" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["translator", "run", "owner/name"])
+@pytest.mark.parametrize("name", ["run", "owner/name"])
 def test_a_model_that_only_python_runs_is_told_to_be_served(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text(json.dumps({"kind": "Transformer", "config": {}}))
+    (tmp_path / "run" / "config.json").write_text(json.dumps({"kind": "LanguageModel", "config": {}}))
     (tmp_path / "run" / "model.safetensors").write_bytes(b"")
     (tmp_path / "run" / "tokenizer.json").write_text("{}")
     result = CliRunner().invoke(app, ["play", name, "--out", "page.html"])

@@ -15,12 +15,16 @@ from overt.errors import InputError, MissingExtra
 from overt.files import separate
 
 SENTENCE, WORD = "The animal didn't cross the street because it was too tired.", "it"
+SOURCE = "I think that the black cat is sleeping on my bed."  # what a translator's page begins with
 PAGE = Path("overt-play.html")
 
 
 def play(
     model: Annotated[
-        str | None, typer.Argument(help="minilm, or a folder with a BERT encoder of Hugging Face. (default: minilm)")
+        str | None,
+        typer.Argument(
+            help="minilm, translator, a folder with a BERT encoder of Hugging Face, or a translator of overt train. (default: minilm)"
+        ),
     ] = None,
     named: Annotated[str | None, typer.Option("--model", help="The same as the argument.")] = None,
     text: Annotated[str | None, typer.Option(help="The sentence that the page begins with.")] = None,
@@ -42,30 +46,26 @@ def play(
         raise InputError("--serve, which writes nothing", got="--small" if small else "--out", fix="leave out one of them")
     require_torch("overt play")
     name = model or named or "minilm"
-    begin = text or SENTENCE, word if text or word else WORD
     if serve:
-        _serve(name, begin, open_page is not False)
+        _serve(name, (text or SENTENCE, word if text or word else WORD), open_page is not False)
         return
     target = PAGE if out is None else out
     separate({"--out": target}, model_files(name))
     console = report_console(target)
-    page = _write(name, begin, target, small)
+    page = _write(name, text, word, target, small)
     console.print(Piece(lambda ink: ink.prose(f"→ {target}, {page.size / 10**6:.1f} MB", lead="")))
     console.print(Piece(lambda ink: ink.prose(page.rounding, "dim", "· ")))
     if open_page or (open_page is None and out is None):
         webbrowser.open(target.resolve().as_uri())
 
 
-def _write(name: str, begin: tuple[str, str | None], target: Path, small: bool) -> Any:
+def _write(name: str, text: str | None, word: str | None, target: Path, small: bool) -> Any:
     with busy("reading the sentence …"):
-        reader, encoder = _models(name)
-        from overt.explain.recipes.qkv import qkv
-
-        explanation = qkv(reader, *begin)
+        explanation, model = _translator(name, text, word) or _encoder(name, text, word)
     with busy("writing the model into the page …"):
         from overt.play.page import write
 
-        return write(explanation, encoder, target, small=small)
+        return write(explanation, model, target, small=small)
 
 
 def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
@@ -87,24 +87,37 @@ def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
         server.serve_forever()
 
 
-def _models(name: str) -> tuple[Any, Any]:
-    """The model as Python reads texts with it, and as the page does."""
+def _encoder(name: str, text: str | None, word: str | None) -> tuple[Any, Any]:
+    """What an encoder makes of the sentence, and the model as the page runs it."""
     from overt.explain import text_model
-    from overt.learn.translator import find_model_folder
+    from overt.explain.recipes.qkv import qkv
     from overt.play.encoders import BertEncoder
 
-    if name == "translator" or find_model_folder(name) is not None:
-        raise InputError(
-            "minilm or a folder with a BERT encoder, which run in the page",
-            got=f"{name}, a model of overt's own",
-            fix=f"run it in Python behind the page: overt play {name} --serve",
-        )
-    if name != "minilm":
-        return text_model.find(name), BertEncoder(_folder(name))
-    folder = text_model.packaged_folder()
+    folder = text_model.packaged_folder() if name == "minilm" else _folder(name)
     if folder is None:
         raise MissingExtra("all-MiniLM-L6-v2", needs=text_model.PACKAGE, extra="text")
-    return text_model.find(), BertEncoder(folder)
+    reader = text_model.find(None if name == "minilm" else name)
+    return qkv(reader, text or SENTENCE, word if text or word else WORD), BertEncoder(folder)
+
+
+def _translator(name: str, text: str | None, word: str | None) -> tuple[Any, Any] | None:
+    """What a translator of overt makes of the sentence, and the model as the page runs it; None for other models."""
+    from overt.learn.translator import Translator, bundled_folder, find_model_folder
+
+    folder = bundled_folder() if name == "translator" else find_model_folder(name)
+    if folder is None and name != "translator":
+        return None
+    from overt.cli.shared.translator_as_text_model import explained
+    from overt.play.translators import PageTranslator, require_transformer
+
+    if folder is not None:
+        require_transformer(folder, name)
+    translator = Translator.bundled() if name == "translator" else Translator.load(name)
+    source = text or SOURCE
+    [translation] = translator.translate([source], beam=1)
+    explanation = explained(translator, source, translation, word)
+    assert folder is not None  # Translator.bundled refuses an installation without it
+    return explanation, PageTranslator.with_lesson(folder)
 
 
 def _served(name: str) -> Any:

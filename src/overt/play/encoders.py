@@ -41,11 +41,12 @@ class Rounding:
     largest: float
     unchanged: int
     heads: int
+    sentences: int
 
     def sentence(self, bits: int) -> str:
         """The same as the page says it."""
         return (
-            f"The page's weights have {bits} bits. In {len(_SENTENCES)} sentences they moved attention weights by at most "
+            f"The page's weights have {bits} bits. In {self.sentences} sentences they moved attention weights by at most "
             f"{self.largest:.1g} from full precision; {self.unchanged} of {self.heads} heads kept their strongest link."
         )
 
@@ -55,6 +56,10 @@ class BertEncoder:
     """A BERT encoder in a folder, for the page."""
 
     folder: Path
+    boot: str = "play/web/boot.js"
+    worker: str = "play/web/worker/service.js"
+    styles: tuple[str, ...] = ()
+    label: str = "Change the sentence: the model reads it here, in your browser"
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -94,6 +99,10 @@ class BertEncoder:
         }
         return {"tokenizer": options_of(self.folder), "shape": shape}
 
+    def facts(self) -> dict[str, Any]:
+        """What the page itself shows of the model beside its recordings: nothing."""
+        return {}
+
     def rounding(self, small: bool) -> Rounding:
         """Compare the attention of the rounded weights with that of the weights themselves."""
         from tokenizers import Tokenizer
@@ -109,7 +118,7 @@ class BertEncoder:
             largest = max(largest, float((after - before).abs().max()))
             same = before.flatten(1).argmax(-1) == after.flatten(1).argmax(-1)
             unchanged, heads = unchanged + int(same.sum()), heads + len(same)
-        return Rounding(largest, unchanged, heads)
+        return Rounding(largest, unchanged, heads, len(_SENTENCES))
 
     def _network(self, state: Mapping[str, np.ndarray]) -> minilm.MiniLM:
         with torch.random.fork_rng(devices=[]):

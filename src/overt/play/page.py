@@ -17,10 +17,9 @@ from overt.files import whole
 from overt.lens.viewer.story import Live
 from overt.play import lessons
 from overt.play.encoders import BertEncoder
+from overt.play.translators import PageTranslator
 
 LIMIT = 400 * 10**6  # bytes: browsers open files of this size, if slowly
-_WEB = "play/web"
-_LABEL = "Change the sentence: the model reads it here, in your browser"
 _NOTES = (
     "Weights show what this head attended to, not why, and not what the model concluded.",
     "What a head does is judged on this text alone.",
@@ -36,24 +35,30 @@ class LivePage:
 
 
 def write(
-    explanation: Explanation, encoder: BertEncoder, path: str | os.PathLike[str], *, small: bool = False, beside: bool = False
+    explanation: Explanation,
+    model: BertEncoder | PageTranslator,
+    path: str | os.PathLike[str],
+    *,
+    small: bool = False,
+    beside: bool = False,
 ) -> LivePage:
-    """Write the page of an explanation, and the encoder that made it with its weights, of 8 bits where `small`, else of 16.
+    """Write the page of an explanation, and the model that made it with its weights, of 8 bits where `small`, else of 16.
 
     For a site the weights stand `beside` the page, in files that it fetches: NAME-weights-0.txt and so on.
     """
-    weights = encoder.weights(small)
-    rounding = encoder.rounding(small).sentence(8 if small else 16)
-    description = {"text": explanation.text, "label": _LABEL, "blocks": len(weights.blocks), "notes": [rounding, *_NOTES]}
+    weights = model.weights(small)
+    rounding = model.rounding(small).sentence(8 if small else 16)
+    text = explanation.text if explanation.other is None else explanation.other
+    description = {"text": text, "label": model.label, "blocks": len(weights.blocks), "notes": [rounding, *_NOTES]}
     blocks = [b64encode(block).decode() for block in weights.blocks]
     elements = (
         _files_beside(Path(path), blocks) if beside else [_element(f"weights-{n}", block) for n, block in enumerate(blocks)]
     )
     live = Live(
-        boot=f"{_WEB}/boot.js",
-        styles=lessons.STYLES,
-        constants={"WORKER_TEXT": bundle(f"{_WEB}/worker/service.js")},
-        behind="\n".join(_elements(description, weights.header() | encoder.description(), elements)),
+        boot=model.boot,
+        styles=(*lessons.STYLES, *model.styles),
+        constants={"WORKER_TEXT": bundle(model.worker)},
+        behind="\n".join(_elements(description | model.facts(), weights.header() | model.description(), elements)),
         script_sources=("'wasm-unsafe-eval'",),
         connections=("'self'",) if beside else (),
     )

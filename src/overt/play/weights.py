@@ -38,12 +38,13 @@ class PackedWeights:
         numbers, scales = rounded(rows, self.small)
         self._put(name, "table", numbers, scales)
 
-    def linear(self, name: str, weight: np.ndarray, bias: np.ndarray) -> None:
-        """Store a linear map as torch has it, weight (out, in) and bias (out)."""
+    def linear(self, name: str, weight: np.ndarray, bias: np.ndarray | None) -> None:
+        """Store a linear map as torch has it, weight (out, in) and bias (out), if it has one."""
         numbers, scales = rounded(weight, self.small)
         panels = numbers.reshape(-1, PANEL, numbers.shape[1]).transpose(0, 2, 1)  # (out / 8, in, 8)
         self._put(f"{name}.weight", "linear", panels.reshape(numbers.shape[1], -1), scales)
-        self.vector(f"{name}.bias", bias)
+        if bias is not None:
+            self.vector(f"{name}.bias", bias)
 
     def vector(self, name: str, values: np.ndarray) -> None:
         """Store a vector as it is."""

@@ -10,6 +10,7 @@ from overt.errors import InputError
 from overt.explain.encoded import Encoded, fitting, require_words
 from overt.explain.explanation import Explanation
 from overt.explain.recipes.encoder_decoder import Written, between
+from overt.explain.recipes.find_word import choose
 from overt.learn.data.tokenizer import END
 from overt.learn.translator import Translation, Translator
 from overt.lens.recording import record
@@ -70,15 +71,16 @@ def cross_attention_map(translator: Translator, text: str, translation: Translat
     return CrossAttentionMap(f"{first.name} of {first.source}: {first.why}", first.query_tokens, first.tokens, first.matrix)
 
 
-def explained(translator: Translator, text: str, translation: Translation) -> Explanation:
-    """The first written token explained, in the head that reaches the text best; refuse a model whose heads have no queries and keys."""
+def explained(translator: Translator, text: str, translation: Translation, word: str | None = None) -> Explanation:
+    """A written token explained, the first one if none is named, in the head that reaches the text best; refuse a recurrent decoder."""
     if isinstance(translator.model, Seq2Seq):
         raise InputError(
             "a decoder with queries and keys",
             got=f"{translator.name}, whose decoder is recurrent, with one query for each word",
             fix="show what each word attended to as a map: --map",
         )
-    return between(written(translator, text, translation))
+    text_written = written(translator, text, translation)
+    return between(text_written, 0 if word is None else choose(text_written.text, word).index)
 
 
 @torch.no_grad()

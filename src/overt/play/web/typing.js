@@ -11,7 +11,8 @@ const ADDRESSED = 2000; // letters: a longer text is no part of the address
 // The sentence in the page's address; null until the model has read one.
 export const SENTENCE = { name: "text", initial: null, read: (text) => text.slice(0, ADDRESSED), write: (text) => (text.length > ADDRESSED ? "" : text) };
 
-// `reader` is { ready, progress, read } as worker_reader.js has it; `description` is { text, label, notes }.
+// `reader` is { ready, progress, read } as worker_reader.js has it; `description` is { text, label, notes }. Gives { again }, which reads the sentence once
+// more.
 export function startTyping(root, recording, store, description, reader) {
   const input = make("textarea", { attributes: { id: "sentence", rows: "2", spellcheck: "false", autocomplete: "off", dir: "auto" } });
   const state = make("p", { className: "state", attributes: { "aria-live": "polite" } });
@@ -31,6 +32,7 @@ export function startTyping(root, recording, store, description, reader) {
     self.wanted ??= input.value;
     return next(self);
   });
+  return { again: () => want(self) };
 }
 
 // The address has become another one, with another sentence.
@@ -81,7 +83,7 @@ function show(self, text, result) {
 function headerOf({ recording, description, store, first }, text, { header, check }, token) {
   const { model } = recording;
   const title = shorten(text.slice(0, 4 * TITLE).replaceAll(/\s+/gu, " ").trim(), TITLE);
-  const told = { heading: first?.heading ?? "", source: first?.source ?? "", why: [text === description.text ? first?.why[0] : ""], notes: [description.notes], loops: [check ? checkText(check) : ""], words: [token], sides: null, compared: false };
+  const told = { heading: first?.heading ?? "", source: first?.source ?? "", why: [text === description.text ? first?.why[0] : ""], notes: [description.notes], loops: [check ? checkText(check) : ""], words: [token], sides: first?.sides ?? null, compared: false };
   return { title, model, missing: [], passes: 1, start: text === description.text ? recording.start : Math.min(store.get().head, header.heads.length - 1), opened: null, ...header, story: told };
 }
 

@@ -1,5 +1,6 @@
 // A model that runs in a Worker of the page. A reader is { ready, read(text) }: `ready` promises a sentence where there is no model to come, and
-// nothing otherwise; `read` promises { header, … } or a sentence; `changed` asks a changed model, as worker/changed.js has it. `progress` is called with the share of the model that is there.
+// nothing otherwise; `read` promises { header, … } or a sentence; `changed` asks a changed model, as worker/changed.js has it. `progress` is called with the share of the model that is
+// there, `stepped` with what the Worker says on its way to an answer.
 
 const OFF = "This browser runs no WebAssembly here, so the sentence cannot be changed. Everything else on this page works.";
 const ALONE = "This browser starts no Worker for a page like this, so the sentence cannot be changed. Everything else on this page works.";
@@ -7,7 +8,7 @@ const ALONE = "This browser starts no Worker for a page like this, so the senten
 const UNFETCHED = "The model could not be fetched, so the sentence cannot be changed. Load the page again once there is a network.";
 
 export function createWorkerReader(page, blocks) {
-  const reader = { progress: () => {}, ready: null, read: null };
+  const reader = { progress: () => {}, stepped: () => {}, ready: null, read: null };
   const worker = typeof WebAssembly === "object" ? startedWorker() : null;
   if (!worker) return { ...reader, ready: Promise.resolve(typeof WebAssembly === "object" ? ALONE : OFF), read: () => Promise.resolve({ sentence: OFF }) };
   const waiting = [];
@@ -16,7 +17,7 @@ export function createWorkerReader(page, blocks) {
     return new Promise((done) => waiting.push(done));
   };
   // Answers come in the order of the questions.
-  worker.onmessage = ({ data }) => waiting.shift()?.(data);
+  worker.onmessage = ({ data }) => (data.step ? reader.stepped(data.step) : waiting.shift()?.(data));
   worker.onerror = (event) => {
     event.preventDefault();
     while (waiting.length) waiting.shift()({ sentence: ALONE });

@@ -6,7 +6,7 @@ const ROUNDING = 2 ** -24;
 // may take it.
 export function attentionOf(core, { heads, width }, row, { vectors, mixed, count }) {
   const query = core.floats(vectors + 12 * row * width, width);
-  const { output, bound } = attended(core, query, { heads, width, vectors, count });
+  const { output, bound } = mixedRow(interleaved(core, query, vectors, width, count), width, width / heads, count);
   return { difference: differenceOf(output, core.floats(mixed + 4 * row * width, width)), bound };
 }
 
@@ -15,7 +15,7 @@ export function layerOf(core, weights, { heads, width, inner, epsilon }, layer, 
   const linear = (name, from, columns) => linearOf(core, weights, `${layer}.${name}`, from, columns);
   const norm = (name, x) => normOf(core, weights, `${layer}.${name}`, x, epsilon);
   const x = Float64Array.from(core.floats(entered + 4 * row * width, width));
-  const mixed = attended(core, linear("vectors", x, width), { heads, width, vectors, count }).output;
+  const mixed = mixedRow(interleaved(core, linear("vectors", x, width), vectors, width, count), width, width / heads, count).output;
   const between = norm("attention", sumOf(linear("output", mixed, width), x));
   const wide = linear("inner", between, inner).map(gelu);
   const result = norm("layer", sumOf(linear("outer", wide, width), between));
@@ -23,11 +23,14 @@ export function layerOf(core, weights, { heads, width, inner, epsilon }, layer, 
   return { difference: differenceOf(result, core.floats(left + 4 * row * width, width)), largest };
 }
 
+// Queries, keys and values stand in one row for each token.
+const interleaved = (core, query, vectors, width, count) => ({ query, rows: core.floats(vectors, 3 * width * count), step: 3 * width, key: width, value: 2 * width });
+
 // The outputs of all heads for one query, side by side, and the bound of what rounding does to them: a score of D products is off by D + 2 roundings
 // of their sizes, and so is the largest one that is taken from it; a weight by as much, and a sum of K weighted values by K + 8 more.
-function attended(core, query, { heads, width, vectors, count }) {
-  const [dim, output] = [width / heads, new Float64Array(width)];
-  const rows = core.floats(vectors, 3 * width * count);
+// `rows` hold each token's key and value, `step` numbers from one to the next.
+export function mixedRow({ query, rows, step, key, value: values }, width, dim, count) {
+  const output = new Float64Array(width);
   let bound = 0;
   for (let first = 0; first < width; first += dim) {
     const [scores, reach] = [new Float64Array(count), new Float64Array(dim)];
@@ -35,7 +38,7 @@ function attended(core, query, { heads, width, vectors, count }) {
     for (let j = 0; j < count; j++) {
       let size = 0;
       for (let d = 0; d < dim; d++) {
-        const term = (query[first + d] * rows[(3 * j + 1) * width + first + d]) / Math.sqrt(dim);
+        const term = (query[first + d] * rows[j * step + key + first + d]) / Math.sqrt(dim);
         scores[j] += term;
         size += Math.abs(term);
       }
@@ -46,7 +49,7 @@ function attended(core, query, { heads, width, vectors, count }) {
     for (let j = 0; j < count; j++) {
       const weight = Math.exp(scores[j] - largest) / total;
       for (let d = 0; d < dim; d++) {
-        const value = rows[(3 * j + 2) * width + first + d];
+        const value = rows[j * step + values + first + d];
         output[first + d] += weight * value;
         reach[d] += weight * Math.abs(value);
       }
@@ -80,7 +83,7 @@ function normOf(core, weights, name, x, epsilon) {
 }
 
 const sumOf = (a, b) => a.map((each, c) => each + b[c]);
-const differenceOf = (a, b) => a.reduce((most, each, c) => Math.max(most, Number.isNaN(each - b[c]) ? Infinity : Math.abs(each - b[c])), 0);
+export const differenceOf = (a, b) => a.reduce((most, each, c) => Math.max(most, Number.isNaN(each - b[c]) ? Infinity : Math.abs(each - b[c])), 0);
 
 const gelu = (x) => (x / 2) * (1 + erf(x / Math.SQRT2));
 

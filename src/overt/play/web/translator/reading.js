@@ -1,0 +1,96 @@
+import { headOf, statisticsOf } from "../worker/attention.js";
+import { differenceOf, mixedRow } from "../worker/recompute.js";
+import { patternsOf, roleOf } from "../worker/roles.js";
+import { START } from "./search.js";
+
+// From a source and what was written to what the page shows: the decoder's attention to the source, when it scores its text in one pass, as the header
+// of a recording. Row t wrote token t.
+
+const SIDE = 48; // cells a side of a head's small map
+
+// `source` and `target` are { ids, words, pieces, spaced }, each with its end.
+export function createReading(core, weights, shape, model) {
+  return (memory, source, target, number) => {
+    const [calls, heads, checked] = [[], [], number % target.ids.length];
+    const patterns = { plain: [["separator", ...separatorPairs(source, target.ids.length), target.ids.length]], repeated: [] };
+    model.forced(memory, [START, ...target.ids.slice(0, -1)], (layer, state) => {
+      calls.push(callOf(core, shape, layer, checked, state));
+      heads.push(...entriesOf(core, weights, shape, layer, state, patterns));
+    });
+    const tokenized = [target, source].map((each) => ({ pieces: each.pieces, special: specialOf(each), spaced: each.spaced }));
+    return { words: [target.words, source.words], tokenized, calls, heads, verified: verifiedOf(calls), start: covering(heads, target.ids.length, source.ids.length) };
+  };
+}
+
+// Each written token with each separator of the source: rows and keys. Other patterns need queries and keys of one text.
+function separatorPairs(source, count) {
+  const { plain } = patternsOf({ ids: source.ids, words: source.words, special: specialOf(source) });
+  const separators = [...new Set(plain.find(([name]) => name === "separator")[2])];
+  const rows = Array.from({ length: count }, (_, i) => i);
+  return [rows.flatMap((i) => separators.map(() => i)), rows.flatMap(() => separators)];
+}
+
+const specialOf = ({ ids }) => ids.map((_, i) => Number(i === ids.length - 1));
+
+function callOf(core, { heads, width }, layer, row, { query, keys, mixed, rows, count }) {
+  const vectors = { query: core.floats(query + 4 * row * width, width), rows: core.floats(keys, 2 * count * width), step: 2 * width, key: 0, value: width };
+  const { output, bound } = mixedRow(vectors, width, width / heads, count);
+  const residual = differenceOf(output, core.floats(mixed + 4 * row * width, width));
+  return {
+    number: layer, layer: `decoder.layers.${layer}.cross_attention`, pass: 0, source: "the attention kernel of overt's core, in WebAssembly", total: heads,
+    queries: rows, keys: count, notes: [], residual, bound, holds: residual <= bound, note: "", mixer: null, around: [],
+  };
+}
+
+const verifiedOf = (calls) => ({ difference: Math.max(...calls.map((each) => each.residual)), bound: Math.max(...calls.map((each) => each.bound)), holds: calls.every((each) => each.holds) });
+
+function entriesOf(core, weights, { heads, width }, layer, { call, query, keys, rows, count }, patterns) {
+  const [dim, scale, value] = [width / heads, 1 / Math.sqrt(width / heads), keys + 4 * width];
+  const norms = core.room(heads * count);
+  core.output_norms(value, count, 2 * width, heads, dim, weights.at(`decoder.${layer}.mixed.weight`), width, norms);
+  const outNorms = core.floats(norms, heads * count).slice();
+  core.release(norms);
+  const statistics = statisticsOf(core, call, { queries: rows, keys: count, heads }, SIDE);
+  return statistics.map((each, head) => {
+    const vectors = { query: headOf(core, query, rows, width, head, dim), key: headOf(core, keys, count, 2 * width, head, dim), value: headOf(core, value, count, 2 * width, head, dim) };
+    return {
+      call: layer, head, batch: 0, queries: 0, keys: 1, ...roleOf(patterns, vectors.query, vectors.key, scale, each), ...each, ...vectors,
+      valueWidth: dim, normalizer: "softmax", score: { kind: "dot", scale, softcap: null }, bias: { kind: "none" }, mask: { kind: "none" },
+      temperature: 1, sink: null, recipe: "qkv", outNorm: outNorms.slice(head * count, (head + 1) * count),
+    };
+  });
+}
+
+// What each head of a cross-attention gives to the source, for the one row of a step.
+export function crossWeights(core, { heads, width }, { query, keys, count }) {
+  const [dim, q, rows] = [width / heads, core.floats(query, width), core.floats(keys, 2 * count * width)];
+  return Array.from({ length: heads }, (_, head) => {
+    const scores = Array.from({ length: count }, (_, j) => {
+      let sum = 0;
+      for (let d = head * dim; d < (head + 1) * dim; d++) sum += q[d] * rows[2 * j * width + d];
+      return sum / Math.sqrt(dim);
+    });
+    const largest = Math.max(...scores);
+    const total = scores.reduce((sum, score) => sum + Math.exp(score - largest), 0);
+    return Float32Array.from(scores, (score) => Math.exp(score - largest) / total);
+  });
+}
+
+// The weights of a head, row by row.
+function weightsOf({ query, key, score, lse }, row) {
+  return Float32Array.from({ length: key.count }, (_, j) => {
+    let sum = 0;
+    for (let d = 0; d < key.width; d++) sum += query.data[row * key.width + d] * key.data[j * key.width + d];
+    return Math.exp(sum * score.scale - lse[row]);
+  });
+}
+
+// The head that covers the source best: the largest mean_j max_i w_ij, without the ends.
+function covering(heads, rows, count) {
+  const coverage = heads.map((head) => {
+    const largest = new Float64Array(count - 1);
+    for (let i = 0; i < rows - 1; i++) weightsOf(head, i).subarray(0, count - 1).forEach((weight, j) => (largest[j] = Math.max(largest[j], weight)));
+    return largest.reduce((sum, each) => sum + each, 0);
+  });
+  return coverage.indexOf(Math.max(...coverage));
+}
