@@ -79,11 +79,12 @@ def trained(layer: str, score: str | None, states_of: Recall | None = None) -> t
         return model, float((model(ids)[:, -1].argmax(-1) == digits[:, -1]).float().mean())
 
 
-def packed(model: Recall) -> dict[str, dict[str, object]]:
-    """The parameters as little-endian float16 in base64, which the page reads."""
+def packed(model: Recall, layer: bool) -> dict[str, dict[str, object]]:
+    """The parameters as little-endian float16 in base64, which the page reads; those of the layer itself only if `layer`."""
     return {
         name: {"shape": list(each.shape), "data": base64.b64encode(each.detach().numpy().astype("<f2").tobytes()).decode()}
         for name, each in model.state_dict().items()
+        if layer or not name.startswith("states.layer.")
     }
 
 
@@ -95,8 +96,9 @@ def main() -> None:
         first = None
         for score in SCORES:
             model, accuracy = trained(layer, score, first)
+            parameters = packed(model, layer=first is None)
             first = first or model
-            models.append({"layer": layer, "score": score, "accuracy": accuracy, "parameters": packed(model)})
+            models.append({"layer": layer, "score": score, "accuracy": accuracy, "parameters": parameters})
             print(layer, score, f"{accuracy:.3f}", "without context", f"{alone[layer]:.3f}", file=sys.stderr)
     with whole(OUT) as path:
         text = json.dumps(

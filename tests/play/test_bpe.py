@@ -66,6 +66,7 @@ FORMS = {
     "lower": lambda folder: Tokenizer.learn(TEXTS * 3, merges=60, lower=True),
     "letters": lambda folder: Tokenizer.learn(TEXTS, merges=0),
     "spaced": lambda folder: Tokenizer.from_merges(merges_file(folder), TEXTS),
+    "learned bytes": lambda folder: Tokenizer.learn(TEXTS * 7, merges=60, byte_fallback=True),
     "bytes": lambda folder: with_bytes(Tokenizer.learn(TEXTS * 3, merges=60), range(256)),
     "some bytes": lambda folder: with_bytes(Tokenizer.learn(TEXTS * 3, merges=60), range(0x80, 0xE0)),
 }  # fmt: skip

@@ -52,8 +52,9 @@ class Recall(nn.Module):
 def test_weights_and_digits_are_those_of_torchs_layers(written_little, opened, layer):
     live = opened_at(opened, written_little, "states")
     for score, pairs, at in (("additive", "e5 a2 f9 a", 6), ("dot", "c0 c1 b8 d3 a4 b", 10), ("general", "f7 e1 f", 1)):
-        (entry,) = [each for each in TRAINED["models"] if (each["layer"], each["score"]) == (layer, score)]
-        states, weights, joined, digits = Recall(layer, score, entry["parameters"]).read(pairs.replace(" ", ""))
+        of = {each["score"]: each["parameters"] for each in TRAINED["models"] if each["layer"] == layer}
+        parameters = {name: each for name, each in of["general"].items() if name.startswith("states.layer.")} | of[score]
+        states, weights, joined, digits = Recall(layer, score, parameters).read(pairs.replace(" ", ""))
         page = shown(live, cell=layer, f=score, pairs=pairs, at=at)
         rows = table(page, ".panel.states > div:first-child")
         computed = page.ask(

@@ -76,7 +76,9 @@ def test_a_beam_finds_what_pythons_finds(bundled_page, opened):
     live.page.ask("void viewer.store.set({ search: 'beam' })")
     for text in ("Where did you buy these shoes?", SENTENCES[0]):
         live.type(text)
-        live.page.until(f"viewer.recording.title === {json.dumps(text)}")  # a first reading may have been of the sentence before
+        live.page.until(
+            f"viewer.recording.title === {json.dumps(text)}"
+        )  # a first reading may have been of the sentence before
         assert live.page.ask(OUTPUT) == translator.translate([text], beam=5)[0].text
 
 

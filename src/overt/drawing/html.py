@@ -20,6 +20,7 @@ from overt.files import whole
 PAGE_LIMIT, DATA_PAGE_LIMIT = 24 * 10**6, 20 * 10**6  # bytes
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[\w./-]+\.js)";\n', re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)  # lines of their own: what is behind code stays
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|const|let|class)) (\w+)", re.MULTILINE)
 
 
@@ -111,7 +112,7 @@ def _hash(text: str) -> str:
 
 @cache
 def bundle(first: str) -> str:
-    """The JavaScript module at `first` and all that it imports, as one text; imported modules stand before those that import them.
+    """The JavaScript module at `first` and all that it imports, as one text without comments; imported modules stand before the others.
 
     The modules import only by `import { name } from "./file.js";` on one line and export only by `export function`, `const` or
     `class`. Each becomes a function of its own, which returns what it exports, so that two modules may use the same names.
@@ -142,7 +143,7 @@ def _resolved(path: str, imported: str) -> str:
 
 
 def _as_function(path: str) -> str:
-    text = plain_script(path)
+    text = _COMMENT.sub("", plain_script(path))
     exported = ", ".join(name for _, name in _EXPORT.findall(read(path)))
     text = _IMPORT.sub(lambda match: f"const {match[1]} = {_identifier(_resolved(path, match[2]))};\n", text)
     return f"const {_identifier(path)} = (() => {{\n{text}\nreturn {{ {exported} }};\n}})();"

@@ -67,9 +67,16 @@ function typed(self) {
   if (!wrong && !short) self.store.set({ pairs: text.replaceAll(/\s+/gu, " "), at: MOST });
 }
 
+// The layer learned with the general score and is stored with it; the other scores learned on its states.
+function packedOf({ models }, cell, f) {
+  const of = (score) => models.find((each) => each.layer === cell && each.score === score).parameters;
+  const layer = Object.entries(of("general")).filter(([name]) => name.startsWith("states.layer."));
+  return { ...Object.fromEntries(layer), ...of(f) };
+}
+
 function modelOf(self, cell, f) {
   const key = `${cell} ${f}`;
-  if (!self.known.has(key)) self.known.set(key, parametersOf(self.trained.models.find((each) => each.layer === cell && each.score === f).parameters));
+  if (!self.known.has(key)) self.known.set(key, parametersOf(packedOf(self.trained, cell, f)));
   return self.known.get(key);
 }
 
