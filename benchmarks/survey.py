@@ -27,8 +27,8 @@ import torch
 
 from overt.explain import text_model
 from overt.lens import survey
-from overt.lens.analysis.surveys.reading.encoding import encoder
 from overt.lens.analysis.surveys.measures import NAMES
+from overt.lens.analysis.surveys.reading.encoding import encoder
 
 PICKED = 5
 PRONOUNS = {

@@ -32,11 +32,8 @@ class DotDecode {
     void run() {
         // Several items at a time where there are many: each may be short.
         Index items = groups * spans, chunk = max_of<Index>(1, items / (16 * threads));
-#pragma omp parallel for schedule(dynamic, chunk) num_threads(threads)
-        for (Index item = 0; item < items; item++) attend(item, workspaces.data + omp_get_thread_num() * workspace_size);
-        if (spans == 1) return;
-#pragma omp parallel for num_threads(threads)
-        for (Index group = 0; group < groups; group++) join(group);
+        share_items(items, chunk, threads, [&](Index item, int thread) { attend(item, workspaces.data + thread * workspace_size); });
+        if (spans > 1) divide_items(groups, threads, [&](Index group, int) { join(group); });
     }
 
    private:

@@ -1,10 +1,10 @@
 // Whether a call is to end before its time.
 #pragma once
 
-#include <omp.h>
 #include <time.h>
 
 #include "kernels.hpp"
+#include "simd/parallel.hpp"
 
 namespace overt::OVERT_LEVEL {
 
@@ -13,7 +13,7 @@ static inline bool interrupted(const Inputs& inputs) {
     constexpr std::int64_t PERIOD = 50000000;
     Interruption* interruption = inputs.interruption;
     if (!interruption) return false;
-    if (omp_get_thread_num() == 0 && !interruption->stopped) {
+    if (thread_number() == 0 && !interruption->stopped) {
         timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
         std::int64_t nanoseconds = now.tv_sec * std::int64_t{1000000000} + now.tv_nsec;

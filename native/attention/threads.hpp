@@ -2,11 +2,11 @@
 // after the other.
 #pragma once
 
-#include <omp.h>
 #include <sched.h>
 #include <time.h>
 
 #include "attention/interruption.hpp"
+#include "simd/parallel.hpp"
 #include "simd/vectors.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -61,17 +61,16 @@ class Team {
    private:
     // Once the call is to end, the items that are left are skipped.
     template <class Work>
-    void share(Index items, [[maybe_unused]] int workers, [[maybe_unused]] Index chunk, Work work) const {
+    void share(Index items, int workers, Index chunk, Work work) const {
         int finished = 0;
-#pragma omp parallel num_threads(workers)
-        {
-            const int thread = omp_get_thread_num();
-#pragma omp for schedule(dynamic, chunk) nowait
-            for (Index item = 0; item < items; item++)
-                if (!interrupted(inputs)) work(item, thread);
+        Index next = 0;
+        on_threads(workers, [&](int thread, int all) {
+            take_items(next, items, chunk, thread, [&](Index item, int number) {
+                if (!interrupted(inputs)) work(item, number);
+            });
             __atomic_fetch_add(&finished, 1, __ATOMIC_RELAXED);
-            if (watched && thread == 0) wait_for(finished, omp_get_num_threads());
-        }
+            if (watched && thread == 0) wait_for(finished, all);
+        });
     }
 
     // Short waits give the processor to others, long ones sleep.

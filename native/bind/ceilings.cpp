@@ -1,27 +1,31 @@
 // The peak rates of this machine's arithmetic units at the current level, for the bounds that `overt bench` states.
 #include "bind/ceilings.hpp"
 
-#include <omp.h>
-
+#include <chrono>
 #include <stdexcept>
+#include <vector>
 
 #include "levels.hpp"
+#include "simd/parallel.hpp"
 
 namespace overt {
 
 // Operations on single numbers per second, all threads together.
 static double rate(Index (*loop)(Index rounds), int threads, double seconds) {
     if (threads < 1 || !(seconds > 0)) throw std::invalid_argument("Expected at least 1 thread and more than 0 seconds.");
-    double total = 0;
-#pragma omp parallel num_threads(threads) reduction(+ : total)
-    {
-        double start = omp_get_wtime(), elapsed = 0, done = 0;
+    using Clock = std::chrono::steady_clock;
+    std::vector<double> rates(threads);
+    on_threads(threads, [&](int thread, int) {
+        auto start = Clock::now();
+        double elapsed = 0, done = 0;
         while (elapsed < seconds) {
             done += static_cast<double>(loop(4096));
-            elapsed = omp_get_wtime() - start;
+            elapsed = std::chrono::duration<double>(Clock::now() - start).count();
         }
-        total += done / elapsed;
-    }
+        rates[thread] = done / elapsed;
+    });
+    double total = 0;
+    for (double each : rates) total += each;
     return total;
 }
 

@@ -1,7 +1,7 @@
 // Attention by time and value among the points of one series: the bilateral filter. One exponential serves both directions of a pair.
-#include <omp.h>
 
 #include "level.hpp"
+#include "simd/parallel.hpp"
 #include "smoothing/pair_sums.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -138,13 +138,12 @@ void bilateral(const Bilateral& task) {
     Tiling tiling(points.count, window, task.threads);
     Index size = Tile::size(tiling.reach);
     Scratch<double> memory(size * tiling.threads);
-#pragma omp parallel for schedule(dynamic) num_threads(tiling.threads)
-    for (Index t = 0; t < tiling.tiles; t++) {
+    share_items(tiling.tiles, 1, tiling.threads, [&](Index t, int thread) {
         Index first = t * tiling.rows, stop = min_of(first + tiling.rows, points.count);
-        Tile tile(task, tiling.reach, memory.data + size * omp_get_thread_num());
+        Tile tile(task, tiling.reach, memory.data + size * thread);
         begin(tile, max_of<Index>(first - window, 0) / BLOCK * BLOCK);
         attend(tile, first, stop, reach);
-    }
+    });
 }
 
 }  // namespace overt::OVERT_LEVEL

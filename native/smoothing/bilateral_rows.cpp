@@ -1,7 +1,7 @@
 // Attention by time and value, row by row: of one side only, or of points that are not keys themselves.
-#include <omp.h>
 
 #include "level.hpp"
+#include "simd/parallel.hpp"
 #include "smoothing/pair_sums.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -72,8 +72,8 @@ void bilateral_rows(const BilateralRows& task) {
     longest += LANES;
     int threads = static_cast<int>(min_of<Index>(task.threads, 1 + task.count / SHARE));
     Scratch<double> memory(2 * longest * threads);
-#pragma omp parallel for schedule(dynamic, SHARE) num_threads(threads)
-    for (Index i = 0; i < task.count; i++) attend_row(task, i, memory.data + 2 * longest * omp_get_thread_num(), longest);
+    share_items(task.count, SHARE, threads,
+                [&](Index i, int thread) { attend_row(task, i, memory.data + 2 * longest * thread, longest); });
 }
 
 }  // namespace overt::OVERT_LEVEL

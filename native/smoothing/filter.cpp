@@ -1,5 +1,6 @@
 // Convolution of a series with fixed weights: attention by time where points are evenly spaced.
 #include "level.hpp"
+#include "simd/parallel.hpp"
 #include "simd/vectors.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -36,14 +37,13 @@ void filter(const Filter& task) {
     Index taps = task.before + 1 + task.after, complete = max_of(task.before, task.count - task.after);
     // For fewer products another thread does not pay.
     int threads = static_cast<int>(min_of<double>(task.threads, 1 + static_cast<double>(task.count) * taps / 4e6));
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (Index first = 0; first < task.count; first += SHARE) {
-        Index stop = min_of(first + SHARE, task.count), i = min_of(max_of(first, task.before), stop);
+    divide_items((task.count + SHARE - 1) / SHARE, threads, [&](Index share, int) {
+        Index first = share * SHARE, stop = min_of(first + SHARE, task.count), i = min_of(max_of(first, task.before), stop);
         filter_numbers(task, first, i);
         for (; i + STRIDE <= min_of(stop, complete); i += STRIDE)
             filter_vectors(task.values + i - task.before, task.taps, taps, task.output + i);
         filter_numbers(task, i, stop);
-    }
+    });
 }
 
 }  // namespace overt::OVERT_LEVEL

@@ -1,8 +1,8 @@
 // Attention whose scores compare a guide: the joint bilateral filter. Points are taken in stretches, each of which is paired with itself
 // and the later ones in reach. One exponential serves both directions of a pair, and bandwidths whose ratio is a power of two.
-#include <omp.h>
 
 #include "level.hpp"
+#include "simd/parallel.hpp"
 #include "smoothing/pair_sums.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -266,11 +266,10 @@ void guided(const Guided& task) {
     Index tiles = (stretches + longest_tile - 1) / longest_tile * threads, tile = (stretches + tiles - 1) / tiles;
     Index workspace_size = PairWorkspace::size(task.bandwidths, tile);
     Scratch<double> memory(workspace_size * threads);
-#pragma omp parallel for schedule(dynamic) num_threads(static_cast<int>(threads))
-    for (Index t = 0; t < tiles; t++) {
-        PairWorkspace workspace(task.bandwidths, memory.data + workspace_size * omp_get_thread_num());
+    share_items(tiles, 1, static_cast<int>(threads), [&](Index t, int thread) {
+        PairWorkspace workspace(task.bandwidths, memory.data + workspace_size * thread);
         attend(task, points, passes, min_of(t * tile, stretches), min_of((t + 1) * tile, stretches), stretches, workspace);
-    }
+    });
 }
 
 }  // namespace overt::OVERT_LEVEL

@@ -1,7 +1,7 @@
 // Local polynomial regression by time: overt/smoothing/heads/local has the mathematics.
-#include <omp.h>
 
 #include "level.hpp"
+#include "simd/parallel.hpp"
 #include "smoothing/local_boxes.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -83,15 +83,15 @@ static void local_batches(const Local& task, const LocalStarts& starts, const Bo
     for (Index batch = 0; batch < groups; batch += BATCH) {
         Index end = min_of(batch + BATCH, groups);
         Index begin = starts.targets[batch * BOX_GROUP], stop = starts.targets[min_of(end * BOX_GROUP, task.boxes.count)];
-#pragma omp for schedule(dynamic)
-        for (Index group = batch; group < end; group++) {
-            Index first = group * BOX_GROUP, last = min_of(first + BOX_GROUP, task.boxes.count);
+        share_items(end - batch, 1, task.threads, [&](Index offset, int) {
+            Index group = batch + offset, first = group * BOX_GROUP, last = min_of(first + BOX_GROUP, task.boxes.count);
             if (starts.targets[first] < starts.targets[last])
-                box_group(task, margin + first, last - first, sums, polynomials + group - batch);
-        }
-#pragma omp for schedule(dynamic)
-        for (Index first = begin; first < stop; first += SHARE)
+                box_group(task, margin + first, last - first, sums, polynomials + offset);
+        });
+        share_items((stop - begin + SHARE - 1) / SHARE, 1, task.threads, [&](Index share, int) {
+            Index first = begin + share * SHARE;
             local_read(task, starts, sums, margin, polynomials, batch, first, min_of(first + SHARE, stop));
+        });
     }
 }
 
@@ -102,21 +102,16 @@ static void local_by_boxes(const Local& task) {
     Scratch<BoxPolynomials> polynomials(min_of(BATCH, (boxes.count + BOX_GROUP - 1) / BOX_GROUP));
     Scratch<Index> keys(boxes.count + 1), targets(boxes.count + 1);
     BoxSums sums{memory.data, memory.data + size, memory.data + 2 * size};
-#pragma omp parallel num_threads(task.threads)
-    {
-#pragma omp for schedule(static)
-        for (Index box = 0; box <= boxes.count; box++) {
-            keys.data[box] = box < boxes.count ? box_start(task, task.times, task.count, box) : task.count;
-            targets.data[box] = box_start(task, task.targets, task.rows, box);
-        }
-#pragma omp for schedule(dynamic, 4)
-        for (Index row = 0; row < rows; row++) {
-            Index box = row - margin;
-            bool there = box >= 0 && box < boxes.count;
-            box_sums(task, box, there ? keys.data[box] : 0, there ? keys.data[box + 1] : 0, row, sums);
-        }
-        local_batches(task, {keys.data, targets.data}, sums, margin, polynomials.data);
-    }
+    divide_items(boxes.count + 1, task.threads, [&](Index box, int) {
+        keys.data[box] = box < boxes.count ? box_start(task, task.times, task.count, box) : task.count;
+        targets.data[box] = box_start(task, task.targets, task.rows, box);
+    });
+    share_items(rows, 4, task.threads, [&](Index row, int) {
+        Index box = row - margin;
+        bool there = box >= 0 && box < boxes.count;
+        box_sums(task, box, there ? keys.data[box] : 0, there ? keys.data[box + 1] : 0, row, sums);
+    });
+    local_batches(task, {keys.data, targets.data}, sums, margin, polynomials.data);
     local_share(task, 0, targets.data[0]);
     local_share(task, targets.data[boxes.count], task.rows);
 }
@@ -126,8 +121,8 @@ void local(const Local& arguments) {
     // For fewer targets another thread does not pay.
     task.threads = static_cast<int>(min_of<Index>(task.threads, 1 + task.rows / (8 * SHARE)));
     if (task.boxes.count > 0) return local_by_boxes(task);
-#pragma omp parallel for schedule(dynamic) num_threads(task.threads)
-    for (Index first = 0; first < task.rows; first += SHARE) local_share(task, first, min_of(first + SHARE, task.rows));
+    share_items((task.rows + SHARE - 1) / SHARE, 1, task.threads,
+                [&](Index share, int) { local_share(task, share * SHARE, min_of((share + 1) * SHARE, task.rows)); });
 }
 
 }  // namespace overt::OVERT_LEVEL

@@ -1,8 +1,8 @@
 // Mixtures of heads, point by point, see overt/smoothing/selection/bank/mixture.py: the heads' risks, summed over blocks, and mixtures by
 // weights that are interpolated between the middles of blocks, or follow the risks of the past.
-#include <omp.h>
 
 #include "level.hpp"
+#include "simd/parallel.hpp"
 #include "simd/vectors.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -130,17 +130,16 @@ template <class Weights>
 void blend_by(const Bank& bank, const double* sharpness, const Weights* shares, const Mixtures& to, int threads) {
     Index chunks = (bank.count + CHUNK - 1) / CHUNK, size = bank.heads * Chunk::SIZE;
     Scratch<double> memory(size * threads);
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (Index c = 0; c < chunks; c++) {
+    divide_items(chunks, threads, [&](Index c, int thread) {
         Index first = c * CHUNK, points = min_of(CHUNK, bank.count - first);
         for (int s = 0; s < to.count; s++) {
             Chunk chunk;
-            chunk.weights = memory.data + size * omp_get_thread_num();
+            chunk.weights = memory.data + size * thread;
             compute_weights(bank, shares[s], first, points, chunk);
             mix_heads(bank, first, points, chunk);
             write(to, sharpness + first, points, s * bank.count + first, chunk);
         }
-    }
+    });
 }
 
 }  // namespace
@@ -149,9 +148,8 @@ void risks(const Risks& task) {
     const Bank& bank = task.bank;
     Index blocks = (bank.count + task.step - 1) / task.step, together = (CHUNK + task.step - 1) / task.step * task.step;
     Scratch<double> memory(together * task.threads);
-#pragma omp parallel for schedule(static) num_threads(task.threads)
-    for (Index h = 0; h < bank.heads; h++) {
-        double *risks = memory.data + together * omp_get_thread_num(), *sums = task.sums + h * (task.running ? bank.count : blocks);
+    divide_items(bank.heads, task.threads, [&](Index h, int thread) {
+        double *risks = memory.data + together * thread, *sums = task.sums + h * (task.running ? bank.count : blocks);
         for (Index first = 0; first < bank.count; first += together) {
             Index points = min_of(together, bank.count - first);
             compute_risks(bank, task.observed, task.sharpness, task.premium, h, first, points, risks);
@@ -164,7 +162,7 @@ void risks(const Risks& task) {
                 if (!task.running) *sums++ = total;
             }
         }
-    }
+    });
 }
 
 void blend(const Blend& task) {

@@ -1,8 +1,8 @@
 // Attention whose scores compare patches. For each lag the squared differences of points with that lag are computed once; summed under
 // the profile they are the distances of all pairs with that lag.
-#include <omp.h>
 
 #include "level.hpp"
+#include "simd/parallel.hpp"
 #include "smoothing/pair_sums.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -238,11 +238,10 @@ void patch(const Patch& task) {
     Sizes sizes(task, tiling.reach);
     Profile profile(task);
     Scratch<double> memory(sizes.all * tiling.threads);
-#pragma omp parallel for schedule(dynamic) num_threads(tiling.threads)
-    for (Index t = 0; t < tiling.tiles; t++) {
-        Tile tile(task, profile, sizes, memory.data + sizes.all * omp_get_thread_num());
+    share_items(tiling.tiles, 1, tiling.threads, [&](Index t, int thread) {
+        Tile tile(task, profile, sizes, memory.data + sizes.all * thread);
         attend(tile, t * tiling.rows, min_of((t + 1) * tiling.rows, task.count));
-    }
+    });
 }
 
 }  // namespace overt::OVERT_LEVEL

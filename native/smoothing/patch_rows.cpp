@@ -1,8 +1,8 @@
 // Attention whose scores compare patches, row by row: at the ends of a series, where a patch may contain a point twice, and far from all
 // keys, where weights are computed relative to the largest.
-#include <omp.h>
 
 #include "level.hpp"
+#include "simd/parallel.hpp"
 #include "smoothing/pair_sums.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -77,12 +77,11 @@ void patch_rows(const PatchRows& task) {
     Index size = 3 * Row::length(task);
     int threads = static_cast<int>(min_of<Index>(task.patch.threads, 1 + task.count / 64));
     Scratch<double> memory(size * threads);
-#pragma omp parallel for schedule(dynamic, 16) num_threads(threads)
-    for (Index r = 0; r < task.count; r++) {
-        Row row(task, task.rows[r], memory.data + size * omp_get_thread_num());
+    share_items(task.count, 16, threads, [&](Index r, int thread) {
+        Row row(task, task.rows[r], memory.data + size * thread);
         lay_out(row);
         for (Index b = 0; b < task.patch.bandwidths; b++) attend(row, b, b * task.count + r);
-    }
+    });
 }
 
 }  // namespace overt::OVERT_LEVEL

@@ -1,7 +1,7 @@
 // Convolution of evenly spaced values with smooth weights, by the sums of stretches: overt/smoothing/heads/local has the mathematics.
-#include <omp.h>
 
 #include "level.hpp"
+#include "simd/parallel.hpp"
 #include "simd/multiply.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -54,23 +54,17 @@ void slide(const Slide& task) {
     Scratch<double> sums(rows * task.terms), spares(threads * 2 * part);
     slide_clear(sums.data, before * task.terms);
     slide_clear(sums.data + (before + stretches) * task.terms, after * task.terms);
-#pragma omp parallel num_threads(threads)
-    {
-        double* spare = spares.data + omp_get_thread_num() * 2 * part;
-#pragma omp for schedule(static)
-        for (Index group = 0; group < groups; group++) {
-            Index stretch = group * TOGETHER, count = min_of(TOGETHER, stretches - stretch);
-            slide_sums(task, stretch, count, spare, sums.data + (before + stretch) * task.terms);
-        }
-#pragma omp for schedule(static)
-        for (Index group = 0; group < groups; group++) {
-            Index stretch = group * TOGETHER, count = min_of(TOGETHER, stretches - stretch), first = stretch * task.size;
-            bool whole = first + count * task.size <= task.count;
-            double* output = whole ? task.output + first : spare + part;
-            slide_read(task, stretch, count, sums.data + (before + stretch + task.first) * task.terms, spare, output);
-            for (Index i = first; !whole && i < task.count; i++) task.output[i] = output[i - first];
-        }
-    }
+    divide_items(groups, threads, [&](Index group, int thread) {
+        Index stretch = group * TOGETHER, count = min_of(TOGETHER, stretches - stretch);
+        slide_sums(task, stretch, count, spares.data + thread * 2 * part, sums.data + (before + stretch) * task.terms);
+    });
+    divide_items(groups, threads, [&](Index group, int thread) {
+        Index stretch = group * TOGETHER, count = min_of(TOGETHER, stretches - stretch), first = stretch * task.size;
+        bool whole = first + count * task.size <= task.count;
+        double *spare = spares.data + thread * 2 * part, *output = whole ? task.output + first : spare + part;
+        slide_read(task, stretch, count, sums.data + (before + stretch + task.first) * task.terms, spare, output);
+        for (Index i = first; !whole && i < task.count; i++) task.output[i] = output[i - first];
+    });
 }
 
 }  // namespace overt::OVERT_LEVEL

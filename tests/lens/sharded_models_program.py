@@ -7,8 +7,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import overt
@@ -44,6 +50,27 @@ def tensor_parallel(mesh):
     return parallelize_module(model(), mesh, plan)
 
 
+def sequence_parallel(mesh):
+    """Between attention and feed-forward layers each process has a part of the sequence; inside attention, some heads of all of it."""
+    along, whole = Shard(1), Replicate()
+    apart = {"output_layouts": along, "use_local_output": False}
+    plan = {
+        "model.embed_tokens": RowwiseParallel(input_layouts=whole, **apart),
+        "model.norm": SequenceParallel(),
+        "lm_head": ColwiseParallel(input_layouts=along, output_layouts=whole),
+    }
+    for layer in (f"model.layers.{index}." for index in range(2)):
+        plan |= {f"{layer}{norm}_layernorm": SequenceParallel() for norm in ("input", "post_attention")}
+        plan[f"{layer}self_attn"] = PrepareModuleInput(
+            input_kwarg_layouts={"hidden_states": along}, desired_input_kwarg_layouts={"hidden_states": whole}
+        )
+        plan[f"{layer}mlp"] = PrepareModuleInput(input_layouts=(along,), desired_input_layouts=(whole,))
+        plan |= {f"{layer}self_attn.{name}_proj": ColwiseParallel() for name in "qkv"}
+        plan |= {f"{layer}mlp.{name}_proj": ColwiseParallel() for name in ("gate", "up")}
+        plan |= {f"{layer}self_attn.o_proj": RowwiseParallel(**apart), f"{layer}mlp.down_proj": RowwiseParallel(**apart)}
+    return parallelize_module(model(), mesh, plan)
+
+
 class Attends(torch.nn.Module):
     def forward(self, x):
         return overt.attend(x, x, x)
@@ -53,15 +80,16 @@ def main(rank, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
     whole, expected = recorded(model())
-    for make, heads in ((fully_sharded, range(4)), (tensor_parallel, range(2 * rank, 2 * rank + 2))):
+    mine = range(2 * rank, 2 * rank + 2)
+    for make, heads in ((fully_sharded, range(4)), (tensor_parallel, mine), (sequence_parallel, mine)):
         recording, logits = recorded(make(mesh))
         logits = logits.full_tensor() if hasattr(logits, "full_tensor") else logits
         assert torch.allclose(logits, expected, atol=1e-5), make.__name__
-        assert recording.missing == []
-        assert recording.verify().holds, f"{make.__name__}: {recording.missing}"
+        assert recording.missing == [], f"{make.__name__}: {recording.missing}"
+        assert recording.verify().holds, make.__name__
         for layer in range(2):
-            for mine, head in enumerate(heads):
-                difference = (recording[layer, mine].weights() - whole[layer, head].weights()).abs().max()
+            for number, head in enumerate(heads):
+                difference = (recording[layer, number].weights() - whole[layer, head].weights()).abs().max()
                 assert difference < 1e-5, f"{make.__name__}, layer {layer}, head {head}: {difference:.1e}"
     attends = Attends()
     with overt.lens.record(attends) as recording:

@@ -293,6 +293,21 @@ def test_tokens_that_meet_their_neighbours_are_mixed_whatever_positions_are_adde
     assert "tokens added to their shifted neighbours" in reason
 
 
+def test_parts_of_a_text_that_stand_behind_each_other_as_a_batch_are_not_mixed():
+    """As processes that share a sequence pass its parts around."""
+
+    class Divided(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.linear = nn.Embedding(9, 8), nn.Linear(8, 8)
+
+        def forward(self, ids):
+            parts = torch.cat(torch.chunk(self.embedding(ids), 2, dim=1), dim=0)
+            return torch.cat(torch.chunk(self.linear(parts), 2, dim=0), dim=1)
+
+    assert recorded(Divided(), torch.arange(6)[None]).missing == []
+
+
 def test_patches_that_lie_side_by_side_are_no_mixing():
     image = torch.randn(2, 3, 16, 16)
     assert recorded(Lines(patches, project=nn.Linear(48, 8)), image).missing == []

@@ -216,7 +216,7 @@ def stack(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def cat(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Tensors one behind the other; beside each other, along another dimension, shifted tokens come together."""
+    """Tensors one behind the other; beside each other, along another dimension but the batch, shifted tokens come together."""
     tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
     dim = step.argument(1, "dim", 0) % output.ndim
     alike = [labels.axes(tensor) for tensor in tensors if tensor.ndim == output.ndim]
@@ -232,7 +232,7 @@ def cat(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     shift = marked[0][0][0].shift - marked[0][1] if len(marked) == 1 and marked[0][0][0].shift is not None else None
     axes[dim] = (Factor(output.shape[dim], mark, shift),)
     labels.give(output, tuple(axes))
-    return SHIFT if any(apart for _, apart in met) else None
+    return SHIFT if dim > 0 and any(apart for _, apart in met) else None
 
 
 def pad(labels: TensorLabels, step: FunctionCall) -> None:
