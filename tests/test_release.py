@@ -14,8 +14,34 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 def test_all_files_name_one_version():
     assert PROJECT["version"] == overt.__version__
-    assert re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1] == overt.__version__
-    assert f"## {overt.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^version: (.+)$", citation, re.MULTILINE)[1] == overt.__version__
+    version, date = re.search(r"^## (\S+), (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE).groups()
+    assert (version, date) == (overt.__version__, re.search(r"^date-released: (.+)$", citation, re.MULTILINE)[1])
+    assert set(re.findall(r"overt-([\d.]+\d)-", (ROOT / "README.md").read_text())) == {overt.__version__}
+
+
+def test_actions_of_others_are_named_by_their_commit_and_version():
+    used = [
+        line
+        for file in (ROOT / ".github" / "workflows").glob("*.yml")
+        for line in file.read_text().splitlines()
+        if "uses:" in line
+    ]
+    assert used
+    assert [line for line in used if not re.search(r"uses: [\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+$", line)] == []
+
+
+def test_a_workflow_may_only_read_unless_a_job_says_what_it_writes():
+    yaml = pytest.importorskip("yaml")
+    writing = {}
+    for file in (ROOT / ".github" / "workflows").glob("*.yml"):
+        workflow = yaml.safe_load(file.read_text())
+        assert workflow["permissions"] == {"contents": "read"}, file.name
+        for name, job in workflow["jobs"].items():
+            if rights := {right for right, level in job.get("permissions", {}).items() if level == "write"}:
+                writing[name] = rights
+    assert writing == {"publish": {"attestations", "contents", "id-token"}, "site": {"contents"}}
 
 
 def test_each_licence_that_a_file_may_have_is_there():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from overt.attention.trace import Steps, steps
     from overt.smoothing import smooth
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "overt.attention.mechanism": ["attend"],
