@@ -44,6 +44,12 @@ def test_a_workflow_may_only_read_unless_a_job_says_what_it_writes():
     assert writing == {"publish": {"attestations", "contents", "id-token"}, "site": {"contents"}}
 
 
+def test_a_wheel_without_the_native_core_is_for_every_python():
+    builds = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]
+    assert builds["wheel"]["py-api"] == "cp312"
+    assert [each["wheel"]["py-api"] for each in builds["overrides"] if not each["wheel"]["cmake"]] == ["py3", "py3"]
+
+
 def test_each_licence_that_a_file_may_have_is_there():
     annotations = tomllib.loads((ROOT / "REUSE.toml").read_text())["annotations"]
     used = {name for each in annotations for name in re.split(r" AND | OR ", each["SPDX-License-Identifier"])}
