@@ -67,7 +67,7 @@ def test_a_written_file_has_the_rights_that_any_new_file_gets(tmp_path):
     ("name", "message"),
     [
         ("", r"the path of an output file, got the folder .*\. Fix: name a file in it\."),
-        ("no/out.txt", r"an output path in an existing folder, got .*out.txt\. Fix: make .*no first\."),
+        ("no/out.txt", r"an output path in an existing folder, got .*out.txt\. Fix: create .*no first\."),
     ],
 )
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_done(tmp_path, name, message):
@@ -80,7 +80,7 @@ def test_a_folder_that_takes_no_file_is_an_error_that_says_why(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.mkstemp", full)
-    message = r"out.txt to be writable, got No space left on device\. Fix: make room, or choose another folder"
+    message = r"out.txt to be writable, got No space left on device\. Fix: free disk space, or choose another folder"
     with pytest.raises(InputError, match=message), whole(tmp_path / "out.txt"):
         raise AssertionError("the block must not run")
 
@@ -154,7 +154,7 @@ def test_a_link_to_nothing_makes_its_file(tmp_path):
 
 def test_a_link_into_a_folder_that_is_not_there_names_it(tmp_path):
     (tmp_path / "link.txt").symlink_to(Path("no", "real.txt"))
-    with pytest.raises(InputError, match=r"an existing folder, got .*link.txt\. Fix: make .*no first\."):
+    with pytest.raises(InputError, match=r"an existing folder, got .*link.txt\. Fix: create .*no first\."):
         write(tmp_path / "link.txt")
 
 

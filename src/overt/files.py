@@ -17,16 +17,16 @@ from overt.errors import InputError, OvertError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FIXES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room, or choose another folder"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free disk space, or choose another folder"),
     errno.EFBIG: "choose another folder, or raise the limit of a file's size (ulimit -f)",
-    errno.EROFS: "choose a folder on a disk that takes new files",
+    errno.EROFS: "choose a folder on a disk that is not read-only",
     errno.EACCES: "change its permissions, or choose another folder",
     errno.EPERM: "change its permissions, or choose another folder",
     errno.ENAMETOOLONG: "shorten the name",
     errno.ENOTDIR: "choose a folder: a part of the path is a file",
     errno.EEXIST: "choose another name: a file of this name exists",
     errno.ELOOP: "remove the links that point to each other",
-    errno.EPIPE: "let the reader of the pipe run to its end",
+    errno.EPIPE: "let the reader of the pipe read all of the output",
 }
 _LINKS = 40  # as many as Linux follows
 _STEM = 20  # characters of the target's name in the temporary's: four bytes each at most, so that it is never too long
@@ -206,7 +206,7 @@ def _target(path: PathLike) -> Target:
     if status is None:
         if not target.real.parent.is_dir():
             parent = target.path.parent if not target.path.is_symlink() else target.real.parent
-            fix = f"make {parent} first"
+            fix = f"create {parent} first"
             raise InputError("an output path in an existing folder", got=str(path), fix=fix)
         return target
     if stat.S_ISDIR(status.st_mode):

@@ -74,7 +74,7 @@ def module() -> Any:
         raise InputError(
             f"a SIMD level of this machine in OVERT_SIMD: {', '.join(native.levels())}",
             got=f"OVERT_SIMD={setting}",
-            fix="name one of them, or unset it to have the best",
+            fix="name one of them, or unset it to use the best",
         )
     if setting:
         native.use(setting)

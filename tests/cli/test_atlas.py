@@ -59,7 +59,7 @@ def test_skipped_lines_are_counted_and_named(folder, tmp_path):
     assert result.exit_code == 0, result.output
     output = " ".join(result.output.split())
     assert "skipped 1 of 21 lines" in output
-    assert "line 21: it is no complete JSON" in output
+    assert "line 21: it is not complete JSON" in output
 
 
 def test_bad_arguments_are_sentences(folder, tmp_path):

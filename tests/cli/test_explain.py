@@ -182,11 +182,11 @@ def test_a_decoders_barred_keys_are_null_in_json(tmp_path):
         ([TIRED, "--h0", "1,2"], "--recipe hidden with --h0, got --recipe qkv. Fix: leave it out."),
         ([TIRED, "--recipe", "hidden", "--h0", "1,x"], "numbers separated by commas as --h0, got 1,x. Fix: write --h0 0.1,0,-0.2,…."),
         ([TIRED, "--recipe", "hidden", "--h0", "1,2"], "8 numbers for h_0, one for each dimension of the states, got 2 numbers. Fix: give 8."),
-        ([TIRED, "--seed", 1], "a recipe that uses --seed, got a trained model, where nothing is drawn. Fix: leave it out."),
+        ([TIRED, "--seed", 1], "a recipe that uses --seed, got a trained model, in which nothing is random. Fix: leave it out."),
         ([TIRED, "--with", "a", "--compare", "b"], "--with, which joins two sentences, or --compare, which shows them separately, got both. Fix: leave out one of them."),
         ([TIRED, "--compare", "b", "--gif", "a.gif"], "one sentence for --gif, got --compare as well. Fix: use --html or --png for both."),
         ([TIRED, "--vectors", "a.csv", "--model", "b"], "vectors from a file or from a model, got --vectors and --model. Fix: leave out one of them."),
-        ([TIRED, "--json", "nowhere/a.json"], "an output path in an existing folder, got nowhere/a.json. Fix: make nowhere first."),
+        ([TIRED, "--json", "nowhere/a.json"], "an output path in an existing folder, got nowhere/a.json. Fix: create nowhere first."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_sentence_and_2(arguments, message, tmp_path, monkeypatch):

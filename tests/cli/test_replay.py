@@ -56,11 +56,11 @@ def test_what_is_not_explained_is_named_and_the_status_is_1(folder, tmp_path):
     )
     assert result.exit_code == 1
     assert "1 of 2 answers explained, 1 skipped" in result.output
-    assert "line 3 was skipped: it is no complete JSON" in result.output
+    assert "line 3 was skipped: it is not complete JSON" in result.output
     data = json.loads((tmp_path / "a.json").read_text())
-    assert data["skipped"] == [{"line": 3, "why": "it is no complete JSON"}]
+    assert data["skipped"] == [{"line": 3, "why": "it is not complete JSON"}]
     assert data["answers"][1]["spans"] == []
-    assert "got 1 in the mean" in data["answers"][1]["refused"]
+    assert "got 1 on average" in data["answers"][1]["refused"]
     assert run(folder / "mixed.jsonl", "--model", folder / "model", "--unchecked").output.count("change by knock-out") == 2
 
 

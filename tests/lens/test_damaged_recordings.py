@@ -292,7 +292,7 @@ def test_a_tensor_without_numbers_names_no_sizes(tmp_path):
         ('{"format": 1, "format": 1}', "the key 'format' is repeated"),
         ('{"format": NaN}', "NaN is not a JSON number"),
         ('{"format": ' + "1" * 5001 + "}", "Exceeds the limit"),
-        ('{"format": {}}', "its format is not a number of a format"),
+        ('{"format": {}}', "its format is not a valid number"),
         ('{"format": 1', "Expecting"),
     ],
 )

@@ -158,7 +158,7 @@ def test_every_piece_of_work_beside_a_model_may_fail(make, monkeypatch):
             work_of(failed, fail)
             recording = run(model, call)
         reasons = [reason for _, reason in recording.missing]
-        assert f"overt failed to record it, and the model ran on: RuntimeError: {failing} fails" in reasons
+        assert f"overt failed to record it, and the model was not affected: RuntimeError: {failing} fails" in reasons
 
 
 ENTRIES = [
@@ -228,7 +228,7 @@ def test_a_hook_that_fails_once_leaves_the_rest_recorded(monkeypatch):
             patched.setattr(Recorder, "keep", keep)
             recording = run(model, call)
         assert recording.missing == [
-            (whole.layers[failing], "overt failed to record it, and the model ran on: KeyError: 'once'")
+            (whole.layers[failing], "overt failed to record it, and the model was not affected: KeyError: 'once'")
         ]
         assert recording.layers == [layer for number, layer in enumerate(whole.layers) if number != failing]
         number += 1
@@ -314,7 +314,7 @@ def test_an_error_without_a_text_has_a_sentence():
         def __str__(self):
             raise ValueError
 
-    assert sentence(Mute()) == "overt failed to record it, and the model ran on: Mute"
+    assert sentence(Mute()) == "overt failed to record it, and the model was not affected: Mute"
     assert sentence(InputError("a rule", got="this", fix="do that")) == "Expected a rule, got this. Fix: do that."
 
 

@@ -93,7 +93,7 @@ def test_long_series_of_counts_are_found_too():
 
 def test_the_report_says_that_values_are_counts_and_how_to_refuse_it():
     x = draw(0).poisson(30 * SHAPE)
-    assert 'Poisson counts (found from the values; noise="gaussian" does not look)' in analyze(x).sentence
+    assert 'Poisson counts (recognised from the values; noise="gaussian" turns this off)' in analyze(x).sentence
     assert "Poisson counts (given)" in analyze(x, noise="poisson").sentence
     assert not analyze(x, noise="gaussian").counts
 

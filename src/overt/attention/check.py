@@ -106,7 +106,7 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
                     got=shapes(query=query, key=key, value=value),
                     fix="make the sizes equal, or 1 to share one among all"
                     if grouped
-                    else "make the sizes equal, or to group heads give all three a batch and a head dimension, (B, H, length, features)",
+                    else "make the sizes equal; to group heads, give all three a batch and a head dimension, (B, H, length, features)",
                 )
         sizes.append(size)
     return tuple(sizes)

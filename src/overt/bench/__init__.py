@@ -1,1 +1,1 @@
-"""Contenders side by side: the same inputs, their results compared first, then timed in turns, and held against the machine."""
+"""Contenders side by side: the same inputs, their results compared first, then timed in turns and compared with the machine's limits."""

@@ -169,7 +169,7 @@ def document_lengths(count: int, tokens: int) -> list[int]:
 
 
 def padded_lengths(entries: int, keys: int) -> list[int]:
-    """How many keys of each entry of the batch are no padding.
+    """How many keys of each entry of the batch are not padding.
 
     >>> padded_lengths(4, 1024)
     [256, 512, 768, 1024]

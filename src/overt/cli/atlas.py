@@ -28,22 +28,25 @@ def atlas(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("atlas.html"),
     survey: Annotated[
         Path | None,
-        typer.Option(help="The survey's file, from which a stopped run goes on. (default: --out, ending in .survey)"),
+        typer.Option(help="The survey's file, from which a stopped run resumes. (default: --out, ending in .survey)"),
     ] = None,
     beside: Annotated[
-        Path | None, typer.Option(help="The .survey of another corpus or another model, to stand beside, with tests.")
+        Path | None,
+        typer.Option(help="The .survey of another corpus or model, to show beside this one, with statistical tests."),
     ] = None,
     field: Annotated[str, typer.Option(help="The field of JSON lines, or the column of a Parquet file.")] = "text",
-    longest: Annotated[int, typer.Option(help="Tokens to which a text is read.")] = 512,
+    longest: Annotated[int, typer.Option(help="The largest number of tokens that are read of a text.")] = 512,
     shard: Annotated[
-        str | None, typer.Option(help="This machine's part of the corpus, 0/4 to 3/4; torchrun's processes have theirs.")
+        str | None,
+        typer.Option(help="This machine's part of the corpus, 0/4 to 3/4; under torchrun each process has a part already."),
     ] = None,
-    title: Annotated[
-        str | None, typer.Option(help="What the page is called. (default: the model and the number of texts)")
-    ] = None,
+    title: Annotated[str | None, typer.Option(help="The page's title. (default: the model and the number of texts)")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Survey every head of a model over a corpus: what it does, with intervals, and its texts, in one HTML file. A stopped run goes on."""
+    """Survey every head of a model over a corpus, and write what it does, with intervals and texts, as one page.
+
+    The same command resumes a stopped run.
+    """
     require_torch("overt atlas")
     state = out.with_suffix(_SURVEY) if survey is None else survey
     merging = [each.suffix == _SURVEY for each in corpus]
@@ -60,7 +63,9 @@ def atlas(
     )
     if count > 1 and not launched:
         part = _part(state, number, count)
-        _report(out, [*lines, f"→ {part}; the page is of all parts: overt atlas {model} *{_SURVEY} --out {out}"])
+        _report(
+            out, [*lines, f"→ {part}; to write the page when all parts are done: overt atlas {model} *{_SURVEY} --out {out}"]
+        )
         return
     if launched:
         result = _gathered(state, number, count)

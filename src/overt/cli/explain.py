@@ -84,15 +84,17 @@ def explain(
     layer_type: Annotated[str | None, typer.Option(help="hidden: gru, lstm, rnn, conv or linear. (default: gru)")] = None,
     score: Annotated[str | None, typer.Option(help="hidden: additive, dot, general or cosine. (default: additive)")] = None,
     normalizer: Annotated[str | None, typer.Option(help="hidden, plain: softmax or sum. (default: softmax)")] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of what is untrained. (default: 0)")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of untrained weights. (default: 0)")] = None,
     h0: Annotated[str | None, typer.Option("--h0", help="hidden: the first state: 8 numbers, 0.1,0,… (default: zeros)")] = None,
     loop: Annotated[bool, typer.Option("--loop", help="Also compute it as plain loops, and time both forms.")] = False,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Read only as much as the model takes.")] = False,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Read only the beginning of the text, as much as the model takes.")
+    ] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page that works offline.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
     gif: Annotated[Path | None, typer.Option(help="Write the steps as an animation.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write every number.")] = None,
-    as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, though a file has that name.")] = False,
+    as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, even if a file has that name.")] = False,
 ) -> None:
     """Explain how a word attends: every step of it, with its numbers, in a trained model, a recurrent layer or plain vectors."""
     outputs = {kind: path for kind, path in {"html": html, "png": png, "gif": gif, "json": json}.items() if path is not None}
@@ -153,7 +155,7 @@ def write(explained: list[Explanation], paths: dict[str, Path]) -> str:
 
 
 def numbers(explained: list[Explanation]) -> str:
-    """Every number as JSON, a list where two sentences are compared; what is not finite, as behind a mask, is null."""
+    """Every number as JSON, a list where two sentences are compared; what is not finite, as under a mask, is null."""
     everything = [_finite(explanation.to_dict()) for explanation in explained]
     return json_format.dumps(everything[0] if len(everything) == 1 else everything, ensure_ascii=False, allow_nan=False)
 
@@ -249,7 +251,7 @@ def _check(request: Request, gif: Path | None) -> None:
                 fix="leave it out",
             )
         if passed and request.recipe == "qkv" and (name == "seed") == (request.vectors is None):
-            other = "a trained model, where nothing is drawn" if name == "seed" else "--vectors, where there is one head"
+            other = "a trained model, in which nothing is random" if name == "seed" else "--vectors, which have one head"
             raise InputError(f"a recipe that uses {_flag(name)}", got=other, fix="leave it out")
 
 

@@ -20,7 +20,7 @@ COMMANDS = {
     "play": "Write a page in which a model runs: edit the sentence, and all pictures follow.",
     "view": "Write a saved recording as a page, from the map of every head down to single weights.",
     "atlas": "Survey every head of a model over a corpus, and write what it does as a page.",
-    "replay": "Run what a server answered once more: which parts of its prompt it read, and which it needed.",
+    "replay": "Replay a server's answers: which parts of the prompt the model read, and which it needed.",
     "smooth": "Smooth columns of a CSV or Parquet file by self-attention.",
     "train": "Train a model from a recipe; the same command resumes a stopped run.",
     "translate": "Translate a text, or each line of a file, offline.",

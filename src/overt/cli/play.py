@@ -78,7 +78,7 @@ def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
         server = PageServer(reader, qkv(reader, *begin))
     console = report_console()
     console.print(
-        Piece(lambda ink: ink.prose(f"{reader.name} reads what you type, for this machine alone, until Ctrl+C:", lead=""))
+        Piece(lambda ink: ink.prose(f"{reader.name} reads what you type, on this machine only, until Ctrl+C:", lead=""))
     )
     console.print(server.address, soft_wrap=True)
     if open_page:

@@ -29,9 +29,11 @@ def replay(
         typer.Option(help="A part of the prompt: NAME=0:120 in characters, or NAME=FROM...TO by its first and last words."),
     ] = None,
     bound: Annotated[
-        float, typer.Option(help="Nats by which log probabilities may differ from the server's in the mean.")
+        float, typer.Option(help="The mean difference from the server's log probabilities that is allowed, in nats.")
     ] = 0.05,
-    unchecked: Annotated[bool, typer.Option("--unchecked", help="Explain answers too that differ from the server's.")] = False,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Explain also the answers that differ from the server's.")
+    ] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page.")] = None,
     json_out: Annotated[Path | None, typer.Option("--json", help="Write everything as JSON.")] = None,
 ) -> None:

@@ -89,7 +89,7 @@ def smooth(
     span: Annotated[
         str | None,
         typer.Option(
-            help="Average over this length, as 7d, 12h or a number; says so where that is estimated to raise the error."
+            help="Average over this length: 7d, 12h or a number. The report warns where this is estimated to raise the error."
         ),
     ] = None,
     bandwidth: Annotated[

@@ -121,7 +121,7 @@ def _unusual_lines(translator: Any, lines: list[str], translations: list[list[An
         return None
     return (
         f"{_lines_in_words(unusual, lines)} may be unlike the training data: the mean log probability of the translation is below "
-        f"{translator.score_bound:.2f}, which 99 % of the validation sentences exceed; it may be wrong"
+        f"{translator.score_bound:.2f}, which 99 % of the validation sentences exceed; the translation may be wrong"
     )
 
 

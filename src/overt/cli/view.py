@@ -24,9 +24,7 @@ def view(
     heads: Annotated[
         str | None, typer.Option(help='"top 16", the sharpest, or layers and heads, 5.11,0.3. (default: all)')
     ] = None,
-    title: Annotated[
-        str | None, typer.Option(help="What the page is called. (default: the text, or the model's class)")
-    ] = None,
+    title: Annotated[str | None, typer.Option(help="The page's title. (default: the text, or the model's class)")] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Maps and statistics only: a smaller page.")] = False,
     limit: Annotated[float, typer.Option(help="The largest page, in MB.")] = 24.0,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,

@@ -20,7 +20,7 @@ from overt.files import whole
 PAGE_LIMIT, DATA_PAGE_LIMIT = 24 * 10**6, 20 * 10**6  # bytes
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[\w./-]+\.js)";\n', re.MULTILINE)
-_COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)  # lines of their own: what is behind code stays
+_COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)  # lines of their own: what follows code stays
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|const|let|class)) (\w+)", re.MULTILINE)
 
 

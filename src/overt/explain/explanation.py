@@ -67,7 +67,7 @@ class Shown:
     """What a page of an explanation shows: the recording, and (layer, head) in it of `rows[layer][head]`.
 
     `states` are the queries' own vectors (Q, D) where the recorded queries were
-    made of them; `model` tells what values are worth behind W_O.
+    made of them; `model` tells what values are worth after W_O.
     """
 
     recording: Any

@@ -33,7 +33,7 @@ class Packaged:
         self.folder = folder
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
-        """Cut a text into tokens, [CLS] in front and [SEP] behind; refuse an empty one and one that is too long."""
+        """Cut a text into tokens, [CLS] before and [SEP] after them; refuse an empty one and one that is too long."""
         tokenizer = self.tokenizer
         tokenizer.no_truncation()
         if truncate:

@@ -1,6 +1,6 @@
 """Layers: attention with its parameters, each one call of the same mechanism.
 
-In `SelfAttention` the positions of one sequence attend to each other; `Contextual` puts it behind any layer that maps a
+In `SelfAttention` the positions of one sequence attend to each other; `Contextual` puts it after any layer that maps a
 sequence to a sequence, so that the next layer reads [h_i, c_i]; in `CrossAttention` a decoder attends to an encoder's states;
 `AttentionPool` makes one vector of a sequence. The table in `overt.layers.parts.learned_scores` says what each named score learns.
 

@@ -1,4 +1,4 @@
-"""Self-attention behind a layer, such as a recurrent one: each hidden state with its context, [h_i, c_i]."""
+"""Self-attention after a layer, such as a recurrent one: each hidden state with its context, [h_i, c_i]."""
 
 import inspect
 from typing import Any

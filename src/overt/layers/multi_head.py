@@ -51,7 +51,7 @@ class MultiHeadAttention(nn.Module):
     learned with the layer. `extra_key` and `zero_key` add a learned key and a key of zeros that every query may attend to (torch's
     add_bias_kv and add_zero_attn; `overt.layers.parts.extra_keys`). `dropout` zeroes weights, in training only. `bias` gives the four
     projections a bias, zero at first. Their matrices start as `nn.Transformer`'s: uniform as in Glorot and Bengio 2010, equation 16,
-    and 1/√2 of that for query, key and value of one width. Larger matrices slow down training with the norm behind each sublayer.
+    and 1/√2 of that for query, key and value of one width. Larger matrices slow down training with the norm after each sublayer.
 
     Shapes: query (..., Q, width), key (..., K, key_width), value (..., K, value_width) → (..., Q, width), batch first, or
     without a batch. The default of `key` is the query, that of `value` the key. `mask` and `bias` broadcast against

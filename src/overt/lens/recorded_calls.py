@@ -104,7 +104,7 @@ class RecordedCalls:
         if not same or len(wanted) - length > 1:
             raise InputError(
                 f"the ids of a text that {self.call_of(layer).layer} read as one of {len(read)} sequences, {length} or {length + 1} ids",
-                got=f"{len(wanted)} ids" + ("" if same else ", which none of them was read from"),
+                got=f"{len(wanted)} ids" + ("" if same else ", with which none of these sequences begins"),
                 fix="pass output.sequences[0] of this generation; a beam that ended earlier is in recording.passes",
             )
         return same[0]

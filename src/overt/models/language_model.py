@@ -22,7 +22,7 @@ class LanguageModel(nn.Module):
     embedding. The other arguments are `TransformerEncoder`'s.
 
     Shapes: tokens (B, n) of whole numbers, lengths (B,) → scores (B, n, words); beyond a length they have no meaning. `documents` (B, n)
-    are the numbers of the texts of which a row holds several, one behind the other: each has the scores that it has alone.
+    are the numbers of the texts of which a row holds several, one after the other: each has the scores that it has alone.
 
     >>> model = LanguageModel(100, width=16, heads=2, layers=1, feed_forward=32).eval()
     >>> model(torch.tensor([[1, 5, 7]])).shape

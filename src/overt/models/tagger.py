@@ -13,7 +13,7 @@ from overt.models.reader import Reader
 class Tagger(nn.Module):
     """Read a text, then score each word's tags by its state: scores_i = W s_i + b, with s_i = h_i or [h_i, c_i].
 
-    `overt.models.reader.Reader` makes the states: recurrence ("lstm", "gru", "rnn"), recurrence with self-attention behind it
+    `overt.models.reader.Reader` makes the states: recurrence ("lstm", "gru", "rnn"), recurrence with self-attention after it
     (`self_attention="additive"`), self-attention instead ("attention", "transformer"), or the words alone ("embeddings").
 
     Shapes: tokens (B, n), or (B, n, P) with the parts of each word → scores (B, n, tags); `lengths` (B,) exclude padding,

@@ -72,7 +72,7 @@ def checked_documents(documents: Tensor, tokens: Tensor, caches: object = None) 
 
 
 def positions_in(documents: Tensor) -> Tensor:
-    """The position of each token in its text, for texts one behind the other: (B, n).
+    """The position of each token in its text, for texts one after the other: (B, n).
 
     >>> positions_in(torch.tensor([[4, 4, 4, 9, 9, 2]]))
     tensor([[0, 1, 2, 0, 1, 0]])

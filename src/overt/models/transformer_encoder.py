@@ -23,7 +23,7 @@ class TransformerEncoder(nn.Module):
     itself and earlier ones: the body of a language model.
 
     Shapes: tokens (B, n) whole numbers from 0 to words − 1, lengths (B,) → states (B, n, width). Tokens beyond a length are
-    padding, to which no other position attends. A row may hold several texts one behind the other: `documents` (B, n) are the numbers
+    padding, to which no other position attends. A row may hold several texts one after the other: `documents` (B, n) are the numbers
     of their texts, and each has the states that it has alone. Raises InputError and KindError for tokens that do not fit.
 
     >>> import torch

@@ -97,7 +97,7 @@ def test_a_call_goes_on_with_the_state_that_another_left(case):
     [
         ({"cu_seqlens": torch.tensor([0, 4, 9])}, "packed sequences"),
         ({"reverse": True}, "from the last position to the first"),
-        ({"gv": DECAY[..., :E]}, "features of a value decay apart"),
+        ({"gv": DECAY[..., :E]}, "features of a value decay separately"),
     ],
 )
 def test_what_has_no_single_weight_for_a_position_is_missing_with_its_reason(options, reason):

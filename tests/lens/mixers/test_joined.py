@@ -71,7 +71,9 @@ def test_a_text_that_no_sequence_has_read_is_refused():
     made = model("Qwen3Next")
     with record(made) as recording:
         text = made.generate(tokens(1, 9), **EXACT)[0]
-    with pytest.raises(InputError, match=r"one of 1 sequences, 13 or 14 ids, got 14 ids, which none of them was read from"):
+    with pytest.raises(
+        InputError, match=r"one of 1 sequences, 13 or 14 ids, got 14 ids, with which none of these sequences begins"
+    ):
         recording.sequence_of(text.flip(0))
     for other in (text[:12], torch.cat([text, text])):
         with pytest.raises(InputError, match=r"as one of 1 sequences, 13 or 14 ids, got (12|28) ids"):

@@ -209,7 +209,7 @@ def test_other_weights_are_not_explained_unless_told(model_and_tokenizer, tokens
     assert not result.check.holds
     assert result.spans == []
     assert (
-        "Expected replayed log probabilities within 0.05 nats of the server's, 0.5 at most, got 0.2 in the mean"
+        "Expected replayed log probabilities within 0.05 nats of the server's, 0.5 at most, got 0.2 on average"
         in result.refused
     )
     assert replay(model, answer, tokenizer=tokenizer, bound=0.3).spans
@@ -245,7 +245,9 @@ def test_a_log_without_log_probabilities_is_not_explained_unless_told(model_and_
     sampled = DIALECTS["llama.cpp"](*tokens)
     for item in sampled["completion_probabilities"]:
         item["prob"] = math.exp(item.pop("logprob"))
-    assert "what was left after sampling" in replay(model, logged(tmp_path, sampled).answers[0], tokenizer=tokenizer).refused
+    assert (
+        "log probabilities after sampling" in replay(model, logged(tmp_path, sampled).answers[0], tokenizer=tokenizer).refused
+    )
 
 
 def test_broken_lines_are_counted_and_named(tokens, tmp_path):
@@ -262,12 +264,12 @@ def test_broken_lines_are_counted_and_named(tokens, tmp_path):
     log = logged(tmp_path, *lines)
     assert [answer.line for answer in log.answers] == [1, 7]
     assert log.skipped == [
-        (3, "it is no complete JSON"),
+        (3, "it is not complete JSON"),
         (4, "the server answered with an error"),
-        (5, "it is no JSON object"),
+        (5, "it is not a JSON object"),
         (6, "it has no answer of a server: no choices, meta_info or content"),
     ]
-    with pytest.raises(InputError, match="a log with at least one answer, got line 1: it is no complete JSON"):
+    with pytest.raises(InputError, match="a log with at least one answer, got line 1: it is not complete JSON"):
         logged(tmp_path, "{")
     with pytest.raises(InputError, match="No such file"):
         read_log(tmp_path / "none")
@@ -287,8 +289,8 @@ def test_a_log_of_one_document_and_batch_files_are_read(tokens, tmp_path):
         ({"a": (0, 20), "b": (10, 30)}, "spans that do not overlap, so that their masses add up, got 'a' to character"),
         ({"a": (0, 10_000)}, f"span 'a' inside of the prompt, characters 0 to {len(PROMPT)}, got 0 to 10000"),
         ({"a": (5, 5)}, "inside of the prompt"),
-        ({"a": ("<doc>", "!")}, "the first one once, got '<doc>' 2 times"),
-        ({"a": ("sat on the mat", "!")}, "no '!' behind 'sat on the mat'"),
+        ({"a": ("<doc>", "!")}, "the first one exactly once, got '<doc>' 2 times"),
+        ({"a": ("sat on the mat", "!")}, "no '!' after 'sat on the mat'"),
         ({"answer so far": (0, 9)}, "span names other than"),
     ],
 )

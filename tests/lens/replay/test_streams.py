@@ -92,5 +92,5 @@ def test_an_event_that_is_cut_off_costs_its_stream_and_no_other(tmp_path):
     log = read(tmp_path, text)
     at = 2 * (len(first) + 2) + 1
     assert [each.name for each in log.answers] == ["cmpl-1"]
-    assert (at, "it is no complete JSON") in log.skipped
-    assert (2 * len(first) + 1, f"an event of its stream, line {at}, is no complete JSON") in log.skipped
+    assert (at, "it is not complete JSON") in log.skipped
+    assert (2 * len(first) + 1, f"an event of its stream, line {at}, is not complete JSON") in log.skipped

@@ -26,7 +26,7 @@ def test_lines_of_json_that_cannot_be_read_are_counted_with_their_numbers(tmp_pa
     assert [skipped[1:] for skipped in corpus.skipped] == [
         (4, "it has no text 'text'"),
         (5, "it has no text 'text'"),
-        (6, "it is no complete JSON"),
+        (6, "it is not complete JSON"),
     ]
     assert [*Corpus([tmp_path / "a.jsonl"], field="other")] == ["two", "x"]
 

@@ -142,7 +142,7 @@ def test_a_stopped_survey_goes_on_and_is_the_same(model_and_tokenizer, corpus, w
 def test_a_file_of_other_texts_or_another_model_is_not_gone_on_from(model_and_tokenizer, corpus, tmp_path):
     model, tokenizer = model_and_tokenizer
     survey(model, corpus[:20], tokenizer=tokenizer, file=tmp_path / "a.survey")
-    with pytest.raises(InputError, match="a survey of these texts, to go on from, got one of other texts"):
+    with pytest.raises(InputError, match="a survey of these texts, to resume, got one of other texts"):
         survey(model, ["another text"], tokenizer=tokenizer, file=tmp_path / "a.survey")
     with pytest.raises(InputError, match="with other weights"):
         survey(small_model(seed=1)[0], corpus[:20], tokenizer=tokenizer, file=tmp_path / "a.survey")
@@ -243,7 +243,7 @@ def test_empty_texts_are_counted_and_long_ones_cut(model_and_tokenizer):
     result = survey(model, ["", "the cat sat on the mat", "  "], tokenizer=tokenizer, longest=4)
     assert (result.facts.texts, result.facts.empty, result.facts.cut, result.facts.tokens) == (1, 2, 1, 4)
     assert "2 empty texts are left out" in str(result)
-    assert "1 texts are read to 4 tokens" in str(result)
+    assert "1 texts have more than 4 tokens" in str(result)
 
 
 def test_too_few_texts_have_no_interval(model_and_tokenizer):
@@ -288,7 +288,7 @@ def test_a_head_that_is_not_a_number_is_counted_and_left_out(model_and_tokenizer
     result = survey(model, corpus[:9], tokenizer=tokenizer)
     assert (result.lost[2:] == 9).all()
     assert np.isfinite(result.measure("entropy").values).all()
-    assert "heads have measures that are no numbers, in up to 9 texts" in str(result)
+    assert "heads have measures that are not numbers, in up to 9 texts" in str(result)
 
 
 def test_exact_sums_do_not_depend_on_order():

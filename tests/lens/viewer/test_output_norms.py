@@ -94,7 +94,7 @@ def test_a_norm_in_between_is_said_and_nothing_is_claimed():
     model = Sub()
     result = output_norms(recorded(model, torch.randn(1, 5, 8))[0, 0], model)
     assert result.norms is None
-    assert result.reason == "Sub holds LayerNorm, inner_norm, which may stand between its heads and its output matrix"
+    assert result.reason == "Sub holds LayerNorm, inner_norm, which may be between its heads and its output matrix"
 
 
 def test_a_matrix_of_another_width_is_not_taken():

@@ -38,7 +38,7 @@ class TranslatorTextModel:
         self.limit: int | None = model.config["longest"] if model.config["positions"] == "learned" else None
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
-        """Cut a text into the translator's tokens, the end's mark behind them; refuse an empty one."""
+        """Cut a text into the translator's tokens, with the end token after them; refuse an empty one."""
         ids = self.translator.encode(require_words(text))
         if truncate and self.limit is not None and len(ids) > self.limit:
             ids = [*ids[: self.limit - 1], ids[-1]]
@@ -64,7 +64,7 @@ class CrossAttentionMap(NamedTuple):
 
 
 def cross_attention_map(translator: Translator, text: str, translation: Translation) -> CrossAttentionMap:
-    """What each written token attended to: in a recurrent decoder's one head, or in the head that reaches the text best."""
+    """What each written token attended to: in a recurrent decoder's one head, or in the head that covers the source text best."""
     if isinstance(translator.model, Seq2Seq):
         return _map_of_recurrent(translator, text, translation)
     first = between(written(translator, text, translation))
@@ -72,7 +72,7 @@ def cross_attention_map(translator: Translator, text: str, translation: Translat
 
 
 def explained(translator: Translator, text: str, translation: Translation, word: str | None = None) -> Explanation:
-    """A written token explained, the first one if none is named, in the head that reaches the text best; refuse a recurrent decoder."""
+    """A written token explained, by default the first, in the head that covers the source text best; refuse a recurrent decoder."""
     if isinstance(translator.model, Seq2Seq):
         raise InputError(
             "a decoder with queries and keys",

@@ -27,5 +27,5 @@ export function vectorText(values, shown = 3, digits = undefined) {
   return values.length <= shown + 1 ? `[${entries}]` : `[${entries} … ${values.length}]`;
 }
 
-// A number that stands behind a multiplication sign.
+// A number that follows a multiplication sign.
 export const bracketed = (value) => (Number(value) < 0 ? `(${number(value)})` : number(value));

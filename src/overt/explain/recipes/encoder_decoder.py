@@ -48,7 +48,7 @@ def between(written: Written, word: int = 0) -> Explanation:
         )
     verified = written.recording.verify()
     layer, head, coverage = _best_coverage(views, written)
-    why = f"it covers the source text best: the largest weight on a source token is {coverage:.2f} on average"
+    why = f"it covers the source text best: the largest weight that a source token gets is {coverage:.2f} on average"
     notes = [_ROWS, *closing_notes(written.read, verified)]
     options: dict[str, Any] = {"name": written.name, "layer": layer, "head": head, "verified": verified}
     explanation = explained(views, Word(word, (word,)), written.text, written.read, **options)

@@ -106,7 +106,7 @@ class NormWeights:
 
 
 def _unknown(reason: str, mixer: bool = False) -> InputError:
-    of_mixers = "overt.lens.contributions(recording, model, target=…) follows gate and norm behind a mixer"
+    of_mixers = "overt.lens.contributions(recording, model, target=…) follows the gate and the norm after a mixer"
     return InputError(
         "a layer with values and a known output matrix, for norm-based weights",
         got=reason,

@@ -86,7 +86,7 @@ class Probe:
     def __str__(self) -> str:
         low, high = self.distances
         lines = [
-            f"{self.model}: {self.sequences} texts of {self.length} random words; blocks of {low} to {high} words stand twice, "
+            f"{self.model}: {self.sequences} texts of {self.length} random words; blocks of {low} to {high} words occur twice, "
             f"seed {self.seed}",
             "mean weight [95 % interval] chance; * above chance",
             "",
@@ -121,7 +121,7 @@ def probe(
 ) -> Probe:
     """Measure the induction, duplicate-token and previous-token heads of a model on random words that repeat at varying distances.
 
-    Each text is a row of blocks of different random words, and each block stands twice, one copy behind the other. Blocks differ in
+    Each text is a row of blocks of different random words, and each block occurs twice, one copy after the other. Blocks differ in
     length, so the distance to the earlier copy varies: where it is fixed, a head that always attends to one distance passes for an
     induction head (Olsson et al. 2022, "Definition of an induction head", repeat 25 tokens; here they are 8 to 32 by default).
 
@@ -235,7 +235,7 @@ def _text(words: Tensor, length: int, distances: tuple[int, int], generator: tor
 
 
 def _vocabulary(model: nn.Module, tokenizer: Any, vocabulary: int | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The ids of the words that are no special ones, and the special tokens before and behind a text."""
+    """The ids of the words that are not special, and the special tokens before and after a text."""
     rows, none = _embedded(model), torch.zeros(0, dtype=torch.long)
     if tokenizer is None:
         if vocabulary is not None:

@@ -38,11 +38,11 @@ def sentence(error: Exception) -> str:
     """An error beside the model as the reason why attention is missing; an error of overt's own classes is a sentence already.
 
     >>> sentence(ValueError("two sinks"))
-    'overt failed to record it, and the model ran on: ValueError: two sinks'
+    'overt failed to record it, and the model was not affected: ValueError: two sinks'
     """
     text = ""
     with suppress(Exception):  # an error's text is code too
         text = " ".join(str(error).split())
     if isinstance(error, OvertError):
         return text
-    return f"overt failed to record it, and the model ran on: {type(error).__name__}" + (f": {text}" if text else "")
+    return f"overt failed to record it, and the model was not affected: {type(error).__name__}" + (f": {text}" if text else "")

@@ -1,7 +1,7 @@
 """Hugging Face models, caught where they call a function of transformers' registry of attention functions.
 
 Each attention module gets the function of its name ("eager", "sdpa", …) from the registry and calls it with query, key, value and all
-options of the attention. During a recording the registry returns the same function with a hook before and behind it; names,
+options of the attention. During a recording the registry returns the same function with a hook before and after it; names,
 configurations and mask functions stay as they are. What is recorded is what runs inside, and the arguments of the call say which
 options it ignored.
 """
@@ -200,7 +200,7 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _noted(function: Callable[..., Any], name: Any, catcher: EntryObserver) -> Callable[..., Any] | None:
-    """The same function with a hook before and behind it; overt's own functions need none."""
+    """The same function with a hook before and after it; overt's own functions need none."""
     if getattr(function, "__module__", "").split(".")[:2] == ["overt", "integrations"]:
         return None
 

@@ -38,8 +38,8 @@ def unreadable(tensor: Tensor) -> str | None:
         return reason
     if is_sharded(tensor):
         return (
-            "it ran on DTensors, of which this process has a part, and a recording holds plain tensors; models whose layers give "
-            "local tensors to attention, as those under fully_shard and ColwiseParallel do, are recorded, a process its share"
+            "it ran on DTensors, of which this process has a part, and a recording holds plain tensors. Models whose layers pass "
+            "local tensors to attention, as under fully_shard and ColwiseParallel, are recorded: each process records its part"
         )
     if is_traceable_wrapper_subclass(tensor) or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
         return f"it ran on tensors of another kind ({_kind(tensor)}), which a recording does not read"

@@ -225,7 +225,7 @@ def _compiler() -> Patch:
 
 
 def _compiled_code(original: Callable[..., Any]) -> Callable[..., Any]:
-    """torch's wrapper of a compiled function sets a callback before the function and the one before that behind it."""
+    """torch's wrapper of a compiled function sets a callback before the function and the one before that after it."""
 
     @functools.wraps(original)
     def set_eval_frame(callback):

@@ -1,4 +1,4 @@
-"""The norm of each value behind the head's output matrix: how much a weight adds to the layer's output."""
+"""The norm of each value after the head's output matrix: how much a weight adds to the layer's output."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -44,9 +44,9 @@ def output_norms(head: Head, model: nn.Module) -> OutputNorms:
     torch.Size([3, 5])
     """
     if isinstance(head.captured, CapturedMixer):
-        behind = "; ".join(head.captured.around) or "what stands behind it in the layer is not known"
+        behind = "; ".join(head.captured.around) or "what follows it in the layer is not known"
         return OutputNorms(
-            None, f"{head.layer} is a linear token mixer, whose values reach the output matrix changed ({behind})"
+            None, f"{head.layer} is a linear token mixer, whose values are changed before the output matrix ({behind})"
         )
     if not isinstance(head.captured, CapturedCall):
         return OutputNorms(None, "the recording has summaries, without values")
@@ -80,7 +80,7 @@ def output_matrix(model: nn.Module, layer: str, heads: int, width: int) -> Tenso
         return f"{layer} has no single output matrix that reads {heads} heads of {width} numbers ({shapes})"
     module_in_between = next(_in_between(module, heads * width), None)
     if module_in_between is not None:
-        return f"{layer} holds {module_in_between}, which may stand between its heads and its output matrix"
+        return f"{layer} holds {module_in_between}, which may be between its heads and its output matrix"
     if fitting[0][1].is_meta:
         return f"{layer} has its output matrix on the device meta, which has no numbers"
     return fitting[0][1].detach().unflatten(1, (heads, width))

@@ -1,7 +1,7 @@
 """Which call of a layer continues which: seen from the keys themselves, as a cache extends them.
 
 In generation a layer is called once a step, each time with the keys of all tokens before. A call continues an earlier one of the same
-layer where its first keys and values are those of that call, to the bit, and its queries belong to the keys behind them. That holds
+layer where its first keys and values are those of that call, to the bit, and its queries belong to the keys after them. That holds
 for a cache that grows, that is written over in place, that drops what a window does not reach, from which rejected tokens are removed,
 and whose sequences beam search reorders. Independent calls share no keys, so nothing is joined by its shape.
 
@@ -29,7 +29,7 @@ class Continuation(NamedTuple):
     """How a recorded call continues call `before`, its index among the recorded ones.
 
     Its sequences continue the sequences `rows` of that call (None: each the same one). Its first `retained` keys are the keys `first`,
-    `first` + 1, … of that call. It has `written` keys; those behind them are unused slots of a cache. The last `dropped` queries of
+    `first` + 1, … of that call. It has `written` keys; those after them are unused slots of a cache. The last `dropped` queries of
     that call are not continued: their keys were removed.
     """
 
@@ -114,7 +114,7 @@ class Continued:
         return node
 
     def _written(self, call: Call) -> int:
-        """How many keys are in use: no query reaches the slots of a cache behind them."""
+        """How many keys are in use: no query reaches the slots of a cache after them."""
         ranges = None
         if call.keys > call.queries and call.mask is not None:
             ranges = in_ranges(call.mask, call.queries, call.keys, call.query.device, self._masks.read)

@@ -250,7 +250,7 @@ def composed(rows: tuple[int, ...] | None, chosen: tuple[int, ...] | None) -> tu
 
 
 def joined(tensors: list[Tensor], unused: int = 0) -> Tensor:
-    """Positions of all tensors (..., N, D), and so many zeros behind them."""
+    """Positions of all tensors (..., N, D), and so many zeros after them."""
     lead = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
     if unused:
         tensors = [*tensors, tensors[0].new_zeros(unused, tensors[0].shape[-1])]

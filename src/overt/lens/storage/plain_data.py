@@ -108,7 +108,7 @@ def _name_of(kind: type) -> str | None:
 def _dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name)
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"torch.{name} is no dtype")
+        raise TypeError(f"torch.{name} is not a dtype")
     return dtype
 
 

@@ -83,7 +83,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
 
 def _format(saved: dict[str, Any]) -> int:
     if type(saved["format"]) is not int or not 1 <= saved["format"] < _MAX_FORMAT:
-        raise ValueError("its format is not a number of a format")
+        raise ValueError("its format is not a valid number")
     return saved["format"]
 
 

@@ -99,7 +99,7 @@ class Cuts:
     def _words(self, cut: Cut, length: int) -> list[Token]:
         beside, seconds = length - cut.positions, self._seconds(cut) if len(cut.grid) == 1 else None
         words = [
-            Token(f"[{number}]", piece="no patch: it stands before the patches", id=number, special=True, spaced=True)
+            Token(f"[{number}]", piece="not a patch: it is before the patches", id=number, special=True, spaced=True)
             for number in range(beside)
         ]
         for number in range(cut.positions):

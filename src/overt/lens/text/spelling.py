@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 _FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-NO_SPACE = b"\0"  # takes the space behind it away: words between spaces write "didn ' t"
+NO_SPACE = b"\0"  # takes the space after it away: words between spaces write "didn ' t"
 _NO_SPACE_BEFORE = frozenset(".,?!")
 
 
@@ -30,7 +30,7 @@ class Spelling:
     latin: bool = False
 
     def bytes_of(self, piece: str) -> bytes:
-        """The bytes of text that a piece stands for, with the space before or behind it.
+        """The bytes of text that a piece stands for, with the space before or after it.
 
         >>> Spelling(byte_level=True).bytes_of("Ġanimal"), Spelling(continues="##").bytes_of("##s")
         (b' animal', b's')

@@ -8,7 +8,7 @@ from torch import Tensor
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.head import MixerHead
 
-AROUND = "the norm of a linear mixer's values behind its output matrix is not computed: gates and norms stand between"
+AROUND = "the norm of a linear mixer's values after its output matrix is not computed: gates and norms are between them"
 
 
 def mixer_terms(head: MixerHead, batch: int, vectors: Callable[[Tensor], Any], put: Callable[[Tensor], Any]) -> dict[str, Any]:

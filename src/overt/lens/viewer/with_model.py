@@ -1,4 +1,4 @@
-"""What the page can say only where the model itself is at hand: what values are worth behind W_O, and which recipe a layer follows."""
+"""What the page can say only where the model itself is at hand: what values are worth after W_O, and which recipe a layer follows."""
 
 from typing import Any
 

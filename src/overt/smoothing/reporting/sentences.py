@@ -174,7 +174,7 @@ def _seasons(result: "Smoothing") -> str:
     gains = " and ".join(f"{max(season.gain, 0):.0%}" for season in result.seasons.each)
     return (
         f"{kind} of {listed} {verb} {'found' if automatic else 'given'}: from other "
-        f"cycles attention to the same phase predicts {gains} of what varies within one."
+        f"cycles attention to the same phase predicts {gains} of the variation within a cycle."
     )
 
 
@@ -188,7 +188,7 @@ def _outliers(result: "Smoothing") -> str:
 
 def _error(result: "Smoothing") -> str:
     if result.counts:
-        source = "given" if result.options.noise is not None else 'found from the values; noise="gaussian" does not look'
+        source = "given" if result.options.noise is not None else 'recognised from the values; noise="gaussian" turns this off'
         return (
             f"The values are Poisson counts ({source}): 2√(x + 3/8) was smoothed, whose noise has one level, and the curve brought back "
             f"without bias. {_remaining_error(result).capitalize()}. "

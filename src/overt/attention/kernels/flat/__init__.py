@@ -1,1 +1,1 @@
-"""A call of attention as plain tensors and numbers: what the native core and the GPU kernels are given."""
+"""A call of attention as plain tensors and numbers: the form that the native core and the GPU kernels take."""

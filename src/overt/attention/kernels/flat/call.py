@@ -190,7 +190,7 @@ def unsupported_dot(call: Call, form: KernelForm | None) -> str | None:
         if not fits(parameter.shape[:-2], call.batch):
             return "the score's weight has other dimensions"
     if not form.linear and call.mask is not None and not (call.inspectable and call.finite):
-        return "a masked key that is not finite would be felt in the gradient of its length"
+        return "a masked key that is not finite would change the gradient of its length"
     if isinstance(form.scale, Tensor) and not fits(form.scale.shape, (*call.batch, 1, 1)):
         return "the scale differs between queries or keys"
     return "the softcap is a tensor" if isinstance(form.softcap, Tensor) else None

@@ -1,12 +1,9 @@
 """Additive scores of a tile on a GPU, without one tanh: sum_d w_d tanh(q_d + k_d) = sum_d w_d - 2 sum_d w_d / (1 + e^2q_d e^2k_d).
 
-The exponentials are taken once a query and once a key (`triton_packing`). With y_d = (1 + e^2q_d e^2k_d) / w_d,
-one multiply-add each,
-four terms share one reciprocal,
-1/a + 1/b = (a + b) / ab twice over: the special-function units are used once where they would be
-four times. A sigmoid is the same with e^q e^k and without the 2. Features come in groups of four,
-which lie beside each other in memory:
-(groups, rows, 4). All of it holds for tiles of queries by keys and of keys by queries.
+The exponentials are taken once a query and once a key (`packing`). With y_d = (1 + e^2q_d e^2k_d) / w_d, one multiply-add each, four terms
+share one reciprocal, 1/a + 1/b = (a + b) / ab twice over: the special-function units are used once where they would be four times. A
+sigmoid is the same with e^q e^k and without the 2. Features come in groups of four, which lie beside each other in memory: (groups, rows,
+4). All of it holds for tiles of queries by keys and of keys by queries.
 """
 
 import triton

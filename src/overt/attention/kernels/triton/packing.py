@@ -1,6 +1,6 @@
 """Queries and keys as additive kernels on a GPU read them: exponentials, in groups of four features that lie beside each other.
 
-What makes the reciprocal form of `triton_additive_scores` safe is decided here: how far the exponents of each feature range over all
+What makes the reciprocal form of `additive_scores` safe is decided here: how far the exponents of each feature range over all
 queries and all keys, and by that, which group of four is shared,
 capped or plain. Exponents far from 0 are shifted to their middle, and
 those of the keys against it, so that e^q and e^k stay numbers wherever e^(q + k) is one.

@@ -37,8 +37,8 @@ def checked_model(model: Any) -> nn.Module:
 def checked_calls(recording: RecordedCalls, model: nn.Module) -> list[Recorded]:
     """The calls of the one pass of one text. Raises InputError for other recordings."""
     if at_work() is not None:
-        fix = "call it behind the block of overt.lens.record"
-        raise InputError("a recording that has ended, because the model runs once more", got="one that goes on", fix=fix)
+        fix = "call it after the block of overt.lens.record"
+        raise InputError("a recording that has ended, because the model runs once more", got="one that is still open", fix=fix)
     calls = one_pass(recording, "contributions")
     if any(isinstance(captured, CapturedSummary) for captured in calls):
         raise InputError(
@@ -47,7 +47,7 @@ def checked_calls(recording: RecordedCalls, model: nn.Module) -> list[Recorded]:
     several = next((captured for captured in calls if captured.batch != 1), None)
     if several is not None:
         got = f"a batch of {several.batch} in {several.layer}"
-        fix = "record the model on one text; where it was one, this layer splits it into parts or streams, which have no sum of this form"
+        fix = "record the model on one text; if it was one text, this layer splits it into parts or streams, which have no sum of this form"
         raise InputError("one text in each call, for contributions", got=got, fix=fix)
     names = {name for name, _ in model.named_modules()} | {type(model).__name__}
     other = next((captured.layer for captured in calls if captured.layer not in names), None)
@@ -116,7 +116,7 @@ def compare(calls: list[Recorded], points: list[Point], model: str) -> None:
     apart = next((captured.layer for captured, point in pairs if not _agrees(captured.output, point.output)), None)
     if recorded != rerun or apart is not None:
         first = next((pair for pair in zip_longest(recorded, rerun) if pair[0] != pair[1]), ("", ""))
-        got = f"a {model} whose layer {apart} gave another output now than in the recording, so its run cannot be repeated"
+        got = f"a {model} whose layer {apart} gave another output than in the recording, so its run cannot be repeated"
         other = f"a {model} that ran {first[1] or 'no layer'} where {first[0] or 'no layer'} was recorded"
         raise InputError(
             "the model and the inputs that were recorded, all layers of it",

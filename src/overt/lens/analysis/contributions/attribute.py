@@ -37,7 +37,7 @@ def contributions(
 
     Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2022, section 3. x is the residual stream
     before the last norm, whose scale is frozen at what it was, as is the scale of every other norm on the way (after a sublayer, or in
-    an encoder that normalises after each), and a gate behind attention. With these the logit is linear in what each part writes. Only
+    an encoder that normalises after each), and a gate after attention. With these the logit is linear in what each part writes. Only
     the direct effect is counted: not what a part does by changing what later parts compute.
 
     In an encoder–decoder the parts are the decoder's, and its cross-attention is split by the encoder's tokens. So it is in a model of
@@ -110,7 +110,7 @@ def _descend(run: Traced, number: Tensor, encodes: Callable[[str], bool]) -> Non
     """Follow the linear paths down to all recorded calls but an encoder's. Raises InputError with what stops them."""
     run.descend(number)
     for _ in range(_OPENED):
-        # A prediction head may have functions that are not linear behind the stream: the gate of the last one is frozen.
+        # A prediction head may have functions that are not linear after the stream: the gate of the last one is frozen.
         if any(point.gradient is not None for point in run.points) or not any(
             map(run.open, sorted(run.gradients, reverse=True))
         ):
@@ -194,7 +194,7 @@ def _called(model: nn.Module, method: str) -> Any:
 def _notes(run: Traced, encoded: bool) -> tuple[str, ...]:
     notes = [] if run.paths.cap is None else [f"{run.paths.cap} bounds its logits by a tanh: these are the logits before it"]
     if encoded:
-        notes.append("the encoder's layers act through the tokens that they wrote alone, which are sources of attention here")
+        notes.append("the encoder's layers act only through the encoder's output, whose tokens are sources of attention here")
     return (*notes, *dict.fromkeys(f"{name}: {reason}" for name, reason in run.missing))
 
 

@@ -2,7 +2,7 @@
 
 A function of torch is passed on with its gradient where it is linear (a sum, a product with a parameter), and cut where it is not: its
 output becomes a leaf of torch's graph, called a writer, and no gradient passes to what it was computed from. A product of two tensors is
-linear in one of them if the other is frozen: the scale of a norm, a gate behind attention. So the logits are, to rounding, a sum over
+linear in one of them if the other is frozen: the scale of a norm, a gate after attention. So the logits are, to rounding, a sum over
 writers: their numbers times their gradients.
 """
 

@@ -1,6 +1,6 @@
 """Which token of an answer each of a server's log probabilities is of.
 
-llama.cpp writes no entry for a token behind which a character is incomplete: the entry of the token that completes it stands for all of its
+llama.cpp writes no entry for a token after which a character is incomplete: the entry of the token that completes it stands for all of its
 tokens, with their bytes together. It also leaves out the tokens of a stopping word. (tools/server: process_token, send_final_response)
 """
 
@@ -38,7 +38,7 @@ def aligned(answer: LoggedAnswer, ids: list[int], vocabulary: Vocabulary) -> lis
 
 
 def cuts(ids: list[int], vocabulary: Vocabulary) -> list[bool]:
-    """For each token whether the text ends inside of a character behind it, in UTF-8."""
+    """For each token whether the text ends inside of a character after it, in UTF-8."""
     result, text = list[bool](), b""
     for number in ids:
         text = (text + _spelled(number, vocabulary))[-4:]

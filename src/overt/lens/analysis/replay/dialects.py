@@ -26,7 +26,7 @@ class LoggedAnswer:
     `logprobs` has one number, or None, for each token of the answer; `texts` the tokens' text as bytes. Where a server leaves out tokens
     (llama.cpp does while a character is incomplete), `logprob_ids` are those that the numbers are of, and `count` says how many there are.
     `spelled` is the prompt as its tokens spell it, special tokens by their names. `temperature` is the one that was asked for, and
-    `after_sampling` says that the numbers are those of what was left after sampling, which no model gives.
+    `after_sampling` says that the numbers are log probabilities after sampling, which no model gives.
     """
 
     line: int
@@ -57,7 +57,7 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
     if isinstance(record, list):
         return [answer for each in record for answer in answers_of(each, line)]
     if not isinstance(record, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     request, response = record.get("request", record), unstreamed(record.get("response", record))
     if isinstance(response, list):
         return [answer for each in response for answer in answers_of({**record, "response": each}, line)]
@@ -66,12 +66,12 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
     if isinstance(response, dict) and isinstance(response.get("body"), dict | list | str):
         response = unstreamed(response["body"])
     if not isinstance(request, dict) or not isinstance(response, dict):
-        raise ValueError("its request or response is no JSON object")
+        raise ValueError("its request or response is not a JSON object")
     if "error" in response and not any(key in response for key in ("choices", "meta_info", "content")):
         raise ValueError("the server answered with an error")
     spans = record.get("spans")
     if spans is not None and not isinstance(spans, dict):
-        raise ValueError("its spans are no JSON object")
+        raise ValueError("its spans are not a JSON object")
     answers = _answers(request, response, line)
     return [replace(each, spans=spans) for each in answers]
 
@@ -110,7 +110,7 @@ def _triples(values: Any) -> list[tuple[float | None, int]] | None:
     if not isinstance(values, list):
         return None
     if not all(isinstance(each, list) and len(each) >= 2 and isinstance(each[1], int) for each in values):
-        raise ValueError("its token_logprobs are no lists of [log probability, id, text]")
+        raise ValueError("its token_logprobs are not lists of [log probability, id, text]")
     return [(_float(each[0]), each[1]) for each in values]
 
 

@@ -32,7 +32,7 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     >>> _ = path.write_text(line + "\\n" + line[:40])
     >>> log = read_log(path)
     >>> log.answers[0].dialect, log.answers[0].ids, log.skipped
-    ('SGLang', [7], [(2, 'it is no complete JSON')])
+    ('SGLang', [7], [(2, 'it is not complete JSON')])
     """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -57,7 +57,7 @@ def _add_lines(log: Log, lines: list[str]) -> None:
         try:
             record = json.loads(line)
         except (json.JSONDecodeError, RecursionError):
-            log.skipped.append((number, "it is no complete JSON"))
+            log.skipped.append((number, "it is not complete JSON"))
             continue
         if is_chunk(record):
             streams.add(record, number)

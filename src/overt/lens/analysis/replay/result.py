@@ -60,7 +60,7 @@ class ReplayCheck:
         tokens = "token" if self.compared == 1 else "tokens"
         tempered = f", at temperature {self.temperature:g}" if self.temperature != 1 else ""
         return (
-            f"log probabilities of {self.compared} {tokens} differ by {self.mean:.4f} nats in the mean, {self.largest:.4f} at most"
+            f"log probabilities of {self.compared} {tokens} differ by {self.mean:.4f} nats on average, {self.largest:.4f} at most"
             f"{tempered}, {judged} the bound of {self.bound:g} and {10 * self.bound:g}"
         )
 

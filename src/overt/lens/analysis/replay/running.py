@@ -82,7 +82,7 @@ def _replayed(
         logits = runner.logits()
     check = checked(answer, sequence.logprobs, logits, runner.answer, bound)
     missing = [f"{name}: {reason}" for name, reason in recorder.missing]
-    notes = (*sequence.notes, *(f"not seen: {each}" for each in missing))
+    notes = (*sequence.notes, *(f"not included: {each}" for each in missing))
     if not check.holds and not unchecked:
         refused = _refusal(answer, check)
         return Replay(answer, sequence.words, sequence.prompt, check, notes=notes, refused=refused)
@@ -101,16 +101,16 @@ def _replayed(
 
 def _refusal(answer: LoggedAnswer, check: ReplayCheck) -> str:
     if not check.compared:
-        got = "those of what was left after sampling" if answer.after_sampling else "none"
+        got = "log probabilities after sampling" if answer.after_sampling else "none"
         error = InputError(
-            "log probabilities in the log, by which a replay is known to be the server's run",
+            "log probabilities in the log, to check that the replay repeats the server's run",
             got=got,
             fix="ask the server for logprobs, or explain it unchecked: unchecked=True, --unchecked",
         )
     else:
         error = InputError(
             f"replayed log probabilities within {check.bound:g} nats of the server's, {10 * check.bound:g} at most",
-            got=f"{check.mean:.3g} in the mean and {check.largest:.3g} at most",
+            got=f"{check.mean:.3g} on average and {check.largest:.3g} at most",
             fix="pass the weights and tokenizer that the server ran, raise the bound, or explain it unchecked: unchecked=True, --unchecked",
         )
     return str(error)
@@ -177,6 +177,6 @@ class _Runner:
             raise InputError(
                 "a model that predicts the next token",
                 got=type(self.model).__name__,
-                fix="load it with its language model's head",
+                fix="load it with its language-model head",
             )
         return logits[0, -count:-1]

@@ -77,10 +77,10 @@ def _between(name: str, first: str, last: str, text: str) -> tuple[int, int]:
     start = text.find(first)
     stop = text.find(last, start + len(first)) if counts == 1 and last else -1
     if stop < 0:
-        what = f"{first!r} {counts} times" if counts != 1 else f"no {last!r} behind {first!r}"
+        what = f"{first!r} {counts} times" if counts != 1 else f"no {last!r} after {first!r}"
         shown = shorten(visible(text), 80)
         raise InputError(
-            f"markers of span {name!r} that stand in the prompt, the first one once", got=f"{what} in {shown!r}", fix=_FIX
+            f"markers of span {name!r} that are in the prompt, the first one exactly once", got=f"{what} in {shown!r}", fix=_FIX
         )
     return start, stop + len(last)
 

@@ -86,7 +86,7 @@ def _mixer_masses(captured: CapturedMixer, members: Tensor, first: int, stop: in
 def without_keys(model: nn.Module, visible: Tensor) -> Iterator[None]:
     """Mask keys in every call of attention while the block runs: no token attends to a key (N,) that is not visible, but to itself.
 
-    So these tokens are as good as deleted for all others, whatever came of them in lower layers, and positions stay. The model's own
+    So no other token is influenced by these tokens, in any layer, and positions stay. The model's own
     parameters and masks are untouched; it has to run without gradients, on all N tokens at once. Raises InputError where a call cannot be
     changed: an attention without its query and key, or a linear token mixer.
     """

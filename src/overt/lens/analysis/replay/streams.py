@@ -1,4 +1,4 @@
-"""Streamed answers: a server's events, one behind the other, as the response that it would have written at once.
+"""Streamed answers: a server's events, one after the other, as the response that it would have written at once.
 
 Events are lines `data: {…}`, the last one `data: [DONE]` (HTML Living Standard, section 9.2). What is new in an event stands in it: the
 text (`delta.content`, `text`, `content`), token ids and log probabilities. SGLang's /generate writes all that there is so far, or what is
@@ -37,14 +37,14 @@ class Streams:
         try:
             self.add(json.loads(data), number)
         except (json.JSONDecodeError, RecursionError):
-            self.broken.append((number, "it is no complete JSON"))
-            self._drop(f"an event of its stream, line {number}, is no complete JSON")
+            self.broken.append((number, "it is not complete JSON"))
+            self._drop(f"an event of its stream, line {number}, is not complete JSON")
         return True
 
     def add(self, chunk: Any, number: int) -> None:
         """Take the data of an event."""
         if not isinstance(chunk, dict):
-            self.broken.append((number, "it is no JSON object"))
+            self.broken.append((number, "it is not a JSON object"))
             return
         name = _name(chunk)
         if name in self.dropped:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_FRACTION, _LIMB = 28, 32  # bits behind the point, and bits of the lower of two integers
+_FRACTION, _LIMB = 28, 32  # bits after the point, and bits of the lower of two integers
 LARGEST = 2.0**33  # of what is added at once: its integer keeps within 62 bits
 
 

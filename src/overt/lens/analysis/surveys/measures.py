@@ -46,7 +46,7 @@ FARTHEST = 512  # tokens from query to key, beyond which distances are counted a
 
 @dataclass(frozen=True, eq=False)
 class TextBatch:
-    """Texts as a model reads them: token ids (B, N), −1 behind a text's end, and which of them are special or separators."""
+    """Texts as a model reads them: token ids (B, N), −1 after a text's end, and which of them are special or separators."""
 
     ids: Tensor
     lengths: Tensor

@@ -238,7 +238,7 @@ def _without_done(texts: Iterable[str], number: int, count: int, state: Survey) 
 def _same_texts(done: set[int], known: int, wanted: int) -> None:
     if done or known != wanted:
         raise InputError(
-            "a file with a survey of these texts, to go on from",
+            "a file with a survey of these texts, to resume",
             got="one of other texts, or of another shard",
             fix="name another file, or remove it",
         )
@@ -261,7 +261,7 @@ def _state(reader: Reader, file: str | os.PathLike[str] | None) -> Survey:
     if state.facts[:3] != facts[:3]:
         other = " with other weights" if state.facts.weights != facts.weights else ""
         raise InputError(
-            f"a file with a survey by this model, texts read to {facts.longest} tokens, to go on from",
+            f"a file with a survey by this model, texts read to {facts.longest} tokens, to resume",
             got=f"{os.fspath(file)}, by {state.facts.model} to {state.facts.longest} tokens" + other,
             fix="name another file, or remove it",
         )

@@ -151,10 +151,10 @@ class SurveyTotals:
         if facts.empty:
             notes.append(f"{facts.empty:,} empty texts are left out")
         if facts.cut:
-            notes.append(f"{facts.cut:,} texts are read to {facts.longest} tokens, without their ends")
+            notes.append(f"{facts.cut:,} texts have more than {facts.longest} tokens, and are read to there")
         if self.lost.any():
             notes.append(
-                f"{int((self.lost > 0).sum())} heads have measures that are no numbers, in up to {int(self.lost.max()):,} texts"
+                f"{int((self.lost > 0).sum())} heads have measures that are not numbers, in up to {int(self.lost.max()):,} texts"
             )
         notes += [f"not measured: {name}: {reason}" for name, reason in self.missing]
         return "\n".join([*notes, str(self.roles())])

@@ -1,7 +1,7 @@
 """Linear token mixers in models: which functions compute them, and how their arguments and results are read.
 
 A model's class calls a function of its mixer, for example `torch_chunk_gated_delta_rule(query, key, value, g=…, beta=…)`. While a
-recording runs, the same function has a hook before and behind it (`observe.py`), as functions of transformers' registry have: the
+recording runs, the same function has a hook before and after it (`observe.py`), as functions of transformers' registry have: the
 model calls it with its own arguments and gets its own result. `discover.py` finds such functions in the code of a model's classes:
 functions that a method calls, functions that an instance holds as attributes, and methods that contain the recurrence themselves.
 

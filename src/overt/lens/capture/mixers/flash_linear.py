@@ -18,7 +18,7 @@ from overt.lens.linear.recurrence import Recurrence
 
 PACKED = "it runs packed sequences (cu_seqlens), whose bounds are not recorded"
 BACKWARDS = "it runs from the last position to the first"
-BY_VALUE = "the features of a value decay apart, so that a head has no single weight for a position"
+BY_VALUE = "the features of a value decay separately, so that a head has no single weight for a position"
 UNKNOWN = "it mixes tokens by flash-linear-attention's {}, whose weights are not recorded"
 _WAYS = ("chunk", "fused_chunk", "fused_recurrent", "fused_mul_recurrent", "parallel")
 
@@ -143,8 +143,10 @@ class RWKV7(FlashLinear):
         return Recurrence(query, key, value, log_decay, erase, probe, start=start, kind="RWKV-7")
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
-        """What the layer adds behind its norm."""
-        bonus = ("its own value with a bonus, added behind a norm of each head, after it",) if hasattr(module, "r_k") else ()
+        """What the layer adds after its norm."""
+        bonus = (
+            ("a norm of each head, and then its own value times a bonus is added, after it",) if hasattr(module, "r_k") else ()
+        )
         return (*super().around(module), *bonus)
 
 

@@ -69,7 +69,7 @@ class Histories:
 
 
 def joined(past: Recurrence, now: Recurrence, order: Tensor | None) -> Recurrence:
-    """The positions of `past`, its sequences in this order, and those of `now` behind them; the queries are those of `now`."""
+    """The positions of `past`, its sequences in this order, and those of `now` after them; the queries are those of `now`."""
     parts = {}
     for name in _BY_KEY:
         earlier, later = getattr(past, name), getattr(now, name)

@@ -14,7 +14,7 @@ _PARTS = {"slope_rate", "query_decay", "key_decay", "diagonal_decay", "qkv_proj"
 class Lightning(Form):
     """S_j = exp(−s) S_{j−1} + k_j v_jᵀ with a slope s for each head. Qin et al. 2024, "Lightning Attention-2", section 3.
 
-    Query, key and value are what the activation of the projection returned, and the output is what the norm behind it was called with.
+    Query, key and value are what the activation of the projection returned, and the output is what the norm after it was called with.
     """
 
     reads_after = True

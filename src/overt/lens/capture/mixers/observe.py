@@ -1,4 +1,4 @@
-"""The calls of linear token mixers, observed by a hook before and behind their functions."""
+"""The calls of linear token mixers, observed by a hook before and after their functions."""
 
 import functools
 import inspect
@@ -217,7 +217,7 @@ class Mixers:
 
 
 def _hooked(form: Form, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function with a hook before and behind it."""
+    """The same function with a hook before and after it."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)

@@ -32,7 +32,7 @@ class Mamba2Scan(Form):
     functions: frozenset[str] = frozenset({"mamba2_chunk_scan", "mamba_chunk_scan_combined"})
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """Everything with positions behind the heads."""
+        """Everything with positions after the heads."""
         arguments = call.arguments
         if arguments.get("seq_idx") is not None or arguments.get("cu_seqlens") is not None:
             return PACKED
@@ -70,7 +70,7 @@ class MambaScan(Form):
     functions: frozenset[str] = frozenset({"mamba_selective_scan", "selective_scan_fn"})
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """Everything with positions behind the channels."""
+        """Everything with positions after the channels."""
         arguments = call.arguments
         if arguments["B"].ndim != 3 or arguments["C"].ndim != 3:
             return GROUPS
@@ -103,7 +103,7 @@ class StateUpdate(Form):
     )
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """x and Δ (B, H) or (B, H, E), A (H, D) or (H, E, D), B and C (B, D) or (B, G, D): with one position behind the heads."""
+        """x and Δ (B, H) or (B, H, E), A (H, D) or (H, E, D), B and C (B, D) or (B, G, D): with one position after the heads."""
         arguments, state = call.arguments, call.arguments["state"]
         value, dt, bias, D = _value(arguments), arguments["dt"], arguments.get("dt_bias"), arguments.get("D")
         softplus, start = arguments.get("dt_softplus", False), _single(state).clone()

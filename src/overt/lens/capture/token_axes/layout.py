@@ -216,7 +216,7 @@ def stack(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def cat(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Tensors one behind the other; beside each other, along another dimension but the batch, shifted tokens come together."""
+    """Tensors one after the other; beside each other, along another dimension but the batch, shifted tokens come together."""
     tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
     dim = step.argument(1, "dim", 0) % output.ndim
     alike = [labels.axes(tensor) for tensor in tensors if tensor.ndim == output.ndim]

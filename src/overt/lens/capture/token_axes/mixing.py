@@ -47,7 +47,7 @@ def cell(labels: TensorLabels, step: FunctionCall) -> Mixing:
 
 
 def convolution(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Windows that overlap mix their positions; what was not known to count positions does behind a convolution."""
+    """Windows that overlap mix their positions; what was not known to count positions does after a convolution."""
     tensor, weight, output = step.argument(0, "input"), step.argument(1, "weight"), step.outputs[0]
     sizes = tuple(weight.shape[2:])
     before = labels.axes(tensor)[-len(sizes) :]

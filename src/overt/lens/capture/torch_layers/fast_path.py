@@ -63,8 +63,8 @@ class FastCall(NamedTuple):
         within = "" if self.difference == 0 else f" within {_TOLERANCE[self.output.dtype]:.0e}"
         return (
             "torch ran the whole layer as one kernel, its fast path: query, key and value are recomputed from the layer's "
-            "parameters, and the output by the same kernel without its output projection; the rest of the layer makes of that "
-            f"the layer's own output{within or ', to the bit'}"
+            "parameters, and the output by the same kernel without its output projection; the rest of the layer computes "
+            f"the layer's own output from that{within or ', to the bit'}"
         )
 
 
@@ -158,7 +158,7 @@ def _by_head(tensor: Tensor, heads: int) -> Tensor:
 
 
 def _padded(tensor: Tensor, size: int) -> Tensor:
-    """A nested tensor with zeros behind its sequences: (B, N, E)."""
+    """A nested tensor with zeros after its sequences: (B, N, E)."""
     return tensor.to_padded_tensor(0.0, (tensor.size(0), size, tensor.size(2))) if tensor.is_nested else tensor
 
 

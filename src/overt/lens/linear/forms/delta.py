@@ -90,7 +90,7 @@ def rwkv7(
         S_t = (diag(w_t) − (a_t ∘ κ_t) κ_tᵀ) S_{t−1} + k_t v_tᵀ        o_t = S_tᵀ r_t
 
     Peng et al. 2025, "RWKV-7 Goose with Expressive Dynamic State Evolution", section 4.1 (its states are these transposed).
-    `removal_key` is κ, normalised, and `key` the replacement key. The bonus that the layer adds behind its norm is not part of the mixing.
+    `removal_key` is κ, normalised, and `key` the replacement key. The bonus that the layer adds after its norm is not part of the mixing.
     Shapes: value (B, H, K, E), all others (B, H, K, D), start (B, H, D, E).
 
     >>> import torch

@@ -14,7 +14,7 @@ def mamba2(
         S_t = exp(Δ_t A) S_{t−1} + Δ_t B_t x_tᵀ        o_t = S_tᵀ C_t + D x_t
 
     Dao and Gu 2024, "Transformers are SSMs", sections 2 and 5 (SSD), with the discretisation of Mamba. Shapes: x (B, H, K, E), step
-    (B, H, K) of Δ behind its softplus, a (H,) negative, b and c (B, G, K, N) with G a divisor of H, d (H,), start (B, H, N, E).
+    (B, H, K) of Δ after its softplus, a (H,) negative, b and c (B, G, K, N) with G a divisor of H, d (H,), start (B, H, N, E).
 
     >>> import torch
     >>> x, half = torch.ones(1, 1, 3, 1), torch.full((1, 1, 3), 0.5)

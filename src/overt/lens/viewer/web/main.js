@@ -19,18 +19,18 @@ const HELP = [
   ["anywhere", "l", "logarithmic or linear colour"],
   ["anywhere", "d", "light or dark"],
   ["anywhere", "?", "these keys"],
-  ["text", "← → ↑ ↓", "one token on, ten on"],
-  ["text", "PgUp PgDn Home End", "a hundred on, to the ends"],
+  ["text", "← → ↑ ↓", "one token forward or back, or ten"],
+  ["text", "PgUp PgDn Home End", "a hundred tokens, or to the ends"],
   ["heads", "← → ↑ ↓", "from head to head"],
   ["map", "← → ↑ ↓", "from weight to weight, with ⇧ ten at a time"],
-  ["map", "+ −", "nearer, farther"],
+  ["map", "+ −", "zoom in, zoom out"],
   ["map", "0", "the whole map"],
   ["map", "Enter", "choose the token"],
   ["tabs", "← →", "from tab to tab"],
 ];
 
 // Builds the page in `root`: a bar, the text or the two that are compared, and below it the tabs, of which one is in sight. A live page brings more
-// `panels`, which stand behind the others, and more `fields` of its address, as store.js has them.
+// `panels`, which come after the others, and more `fields` of its address, as store.js has them.
 export function mount(root, recording, { panels: more = [], fields = [] } = {}) {
   const store = createStore(recording, fields);
   const panels = [...PANELS, ...more];
@@ -59,7 +59,7 @@ function bar(root, recording, store, help) {
   const { title, model, story } = recording;
   const more = story ? [make("b", { text: story.heading }), ` ${visible(story.source)}`] : title === model ? [] : [visible(model)];
   return make("header", { className: "bar" }, make("b", { className: "brand", text: "overt" }), make("h1", {}, make("bdi", { text: shorten(visible(title), 120) })), make("span", { className: "quiet source" }, ...more), make("span", { className: "room" }),
-    button("picture", (event) => savePicture(root, event.currentTarget), { id: "picture", title: "save what is in sight as a PNG picture" }), button("light / dark", () => toggleTheme(store), { id: "theme" }), button("?", () => help.showModal(), { "aria-label": "keys", title: "the keys" }));
+    button("picture", (event) => savePicture(root, event.currentTarget), { id: "picture", title: "save what is visible as a PNG picture" }), button("light / dark", () => toggleTheme(store), { id: "theme" }), button("?", () => help.showModal(), { "aria-label": "keys", title: "the keys" }));
 }
 
 const toggleTheme = (store) => store.set({ theme: theme() === "dark" ? "light" : "dark" });

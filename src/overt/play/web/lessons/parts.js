@@ -83,5 +83,5 @@ export function cosine(a, b) {
   return product / Math.sqrt(left * right);
 }
 
-// Rows of numbers that stand one behind the other, as vectors.
+// Rows of numbers that stand one after the other, as vectors.
 export const rowsOf = (numbers, width) => Array.from({ length: numbers.length / width }, (_, i) => numbers.subarray(i * width, (i + 1) * width));

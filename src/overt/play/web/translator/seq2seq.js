@@ -30,7 +30,7 @@ function vectorsOf({ core, weights, tables, width }, name, tokens) {
 
 const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 
-// A GRU's states of each row, from its products with the input and with the states before, the gates r and z and the candidate n one behind the other.
+// A GRU's states of each row, from its products with the input and with the states before, the gates r and z and the candidate n one after the other.
 function gated(input, hidden, before, width) {
   return before.map((h, at) => {
     const [row, d] = [3 * width * Math.floor(at / width), at % width];

@@ -37,7 +37,7 @@ function spanRow(replay, span, index) {
 function drawSpans(replay) {
   if (!replay.spans.length) return parts.spans.replaceChildren(make("h2", { text: "Not explained" }), make("p", { className: "bad", text: replay.refused }));
   const says = "Mass is the weight that the tokens of the answer give to a span, the mean over all heads. Change is what the answer's log probability loses where the span's keys are masked for all other tokens, in nats. Mass is not use: read both.";
-  const names = ["span", "tokens", "mass", "change by knock-out", "head of most mass"];
+  const names = ["span", "tokens", "mass", "change by knock-out", "head with the most mass"];
   parts.spans.replaceChildren(make("h2", { text: "Spans" }), make("p", { className: "quiet", text: says }), table(names, replay.spans.map((span, index) => spanRow(replay, span, index))));
 }
 

@@ -29,7 +29,7 @@ class Corpus:
     >>> _ = path.write_text('{"text": "the cat"}\\n{"text": "the d')
     >>> corpus = Corpus([path])
     >>> len(corpus), list(corpus), corpus.skipped[0][1:]
-    (1, ['the cat'], (2, 'it is no complete JSON'))
+    (1, ['the cat'], (2, 'it is not complete JSON'))
     """
 
     def __init__(self, paths: list[Path], field: str = "text"):
@@ -61,7 +61,7 @@ class Corpus:
                     if text is not None:
                         yield text
             except UnicodeDecodeError as error:
-                got = f"the byte 0x{error.object[error.start]:02x} behind line {number}"
+                got = f"the byte 0x{error.object[error.start]:02x} after line {number}"
                 raise InputError(f"{path} to be UTF-8 text", got=got, fix="convert it to UTF-8") from error
             except (OSError, EOFError, zlib.error) as error:
                 raise InputError(f"{path} to be a readable file", got=reason(error), fix="check its name") from error
@@ -72,7 +72,7 @@ class Corpus:
         try:
             value: Any = json.loads(line)
         except (ValueError, RecursionError):
-            self.skipped.append((os.fspath(path), number, "it is no complete JSON"))
+            self.skipped.append((os.fspath(path), number, "it is not complete JSON"))
             return None
         text = value if isinstance(value, str) else value.get(self.field) if isinstance(value, dict) else None
         if not isinstance(text, str):

@@ -1,6 +1,6 @@
 """Several texts in one row of tokens, where that gives a model the same numbers as each text alone.
 
-A row holds texts one behind the other. Positions begin at 0 in each, and a mask lets tokens attend to their own text alone. That is exact
+A row holds texts one after the other. Positions begin at 0 in each, and a mask lets tokens attend to their own text alone. That is exact
 for a model whose layers mix tokens by attention only, and which takes such positions and masks; `Passes.packing` tries it out on the model.
 """
 
@@ -81,7 +81,7 @@ def block_diagonal(documents: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def unpacked(captured: CapturedCall | CapturedMixer, rows: Tensor, starts: Tensor, lengths: Tensor) -> CapturedCall:
-    """The call of texts that begin at `starts` in `rows` of a packed call, each (T,), as one batch with keys behind a text's end masked.
+    """The call of texts that begin at `starts` in `rows` of a packed call, each (T,), as one batch with keys after a text's end masked.
 
     Raises InputError for a call that does not have one sequence for each row.
     """

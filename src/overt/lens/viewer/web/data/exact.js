@@ -71,7 +71,7 @@ export function biasOf(terms, i, j) {
 export const MASKED = -Infinity;
 
 // The walk of one row of a linear mixer back over positions, down to key `from`: visit(j, weight, r) for each, r being what the row still
-// asks for at j. r begins as the query and goes r ← a_j ∘ r + p_j (u_j · r); the weight is k_j · r. Gives r behind the walk.
+// asks for at j. r begins as the query and goes r ← a_j ∘ r + p_j (u_j · r); the weight is k_j · r. Gives r after the walk.
 export function walkBack(terms, i, from, visit) {
   const { mixer, width, keyCount, queryCount, key } = terms;
   const own = i + keyCount - queryCount;

@@ -95,7 +95,7 @@ function closing(head, recipe, { weight, weighted, sum }, word, i) {
   if (recipe === "mixer") return [
     ["normalize", "weight", "W = k·r", "The weight is signed: a negative one subtracts the value. The weights of a row do not sum to 1."],
     ["weigh", "weighted value", weighted, "Each position's value is multiplied by its weight."],
-    ["sum", "sum", "Σ W·v", "They add up to the output of the mixing, before what stands behind it in the layer."],
+    ["sum", "sum", "Σ W·v", "They add up to the output of the mixing, before what follows it in the layer."],
   ];
   if (recipe === "plain") return [
     ["normalize", normalizerName(head), weight, `W_${i}j after. ${normalizing(head)}`],

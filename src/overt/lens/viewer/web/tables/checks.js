@@ -27,7 +27,7 @@ function drawChecks(root, recording, state) {
     section("Recomputed, compared with the model's output", ...residualLines(recording, head)),
     section("As run", list(runLines(head))),
     ...(head.signed
-      ? [section("What stands around the mixing", list(aroundLines(head))), section("Signed weights", ...signedLines(head, query))]
+      ? [section("What the layer does before and after the mixing", list(aroundLines(head))), section("Signed weights", ...signedLines(head, query))]
       : [section("Compared with equal weights", ...baselineLines(head, query)), section("Weights compared with what they add", ...normedLines(head, query))]),
     section("What this picture does not show", list(unsaidLines(recording, head))),
     ...(recording.missing.length ? [section("Not recorded", list(recording.missing.map(([name, why]) => `${visible(name)}: ${visible(why)}`)))] : []),
@@ -56,10 +56,10 @@ function runLines(head) {
   return lines;
 }
 
-// What the layer does before and behind the mixing, which the weights do not show.
+// What the layer does before and after the mixing, which the weights do not show.
 function aroundLines(head) {
   const { around } = head.call;
-  return around.length ? around.map(visible) : ["Nothing that mixes tokens or scales outputs was found before or behind it."];
+  return around.length ? around.map(visible) : ["Nothing that mixes tokens or scales outputs was found before or after it."];
 }
 
 function signedLines(head, query) {
