@@ -1,4 +1,4 @@
-// What bind.cpp adds to the module for measuring the machine itself.
+// What module.cpp adds to the module for measuring the machine itself.
 #pragma once
 
 #include <nanobind/nanobind.h>

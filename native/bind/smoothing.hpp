@@ -1,4 +1,4 @@
-// What bind.cpp adds to the module for smoothing series.
+// What module.cpp adds to the module for smoothing series.
 #pragma once
 
 #include <nanobind/nanobind.h>

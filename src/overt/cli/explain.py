@@ -61,7 +61,7 @@ class Request:
 
     @cached_property
     def reader(self) -> Any:
-        """The model that reads the text, found once."""
+        """The model that reads the text, loaded once."""
         return reading_model(self.model)
 
 

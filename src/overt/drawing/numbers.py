@@ -104,7 +104,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def labels(tokens: Sequence[str], limit: int = 80) -> list[str]:
-    """The tokens fit to be seen and cropped, those that occur more than once numbered.
+    """The tokens with control characters made visible, cropped, those that occur more than once numbered.
 
     >>> labels(["the", "animal", "the"], limit=5)
     ['the:1', 'anim…', 'the:2']

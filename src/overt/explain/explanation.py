@@ -181,7 +181,7 @@ def word_index(explanation: Explanation) -> int | None:
 
 
 def query_word(explanation: Explanation) -> str:
-    """The word whose attention is shown, fit to be seen."""
+    """The word whose attention is shown, with control characters made visible."""
     return visible(explanation.query_tokens[explanation.word])
 
 

@@ -122,7 +122,7 @@ def _encoded(translator: Translator, text: str, ids: list[int]) -> Encoded:
 
 
 def spans_of(text: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
-    """Where each token stands in the text; a token that is not found there has no letters of it.
+    """Where each token stands in the text; a token that is not in it gets an empty span.
 
     >>> spans_of("I am happy", ["▁i", "▁am", "▁hap", "py"])
     [(0, 1), (2, 4), (5, 8), (8, 10)]

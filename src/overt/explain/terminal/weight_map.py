@@ -189,7 +189,7 @@ def _line(upper: list[Color], lower: list[Color] | None, wide: int) -> Text:
 
 
 def _tint(weight: float, largest: float, few: bool) -> Color:
-    """The colour of a weight between nothing and the largest: by its root, so that what is weak is seen beside what is strong."""
+    """The colour of a weight between nothing and the largest: by its root, so that weak ones are visible beside what is strong."""
     if not math.isfinite(weight):
         return _NOT_A_NUMBER
     share = math.sqrt(min(abs(weight) / largest, 1.0)) if largest else 0.0

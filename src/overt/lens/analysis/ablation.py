@@ -62,8 +62,8 @@ def ablate(
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
-    >>> found = overt.lens.ablate(attention, lambda: attention(x, x, x)[0], [(0, 1)])
-    >>> 0 < found.effect < 2, found.after.shape
+    >>> ablation = overt.lens.ablate(attention, lambda: attention(x, x, x)[0], [(0, 1)])
+    >>> 0 < ablation.effect < 2, ablation.after.shape
     (True, torch.Size([1, 5, 8]))
     """
     with torch.no_grad():
@@ -108,8 +108,8 @@ def without_heads(model: nn.Module, heads: Sequence[LayerHead], *, instead: str 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
     >>> with torch.no_grad(), overt.lens.without_heads(attention, [(0, 0), (0, 1)]):
-    ...     found = attention(x, x, x)[0]
-    >>> bool((found == attention.out_proj.bias).all())
+    ...     output = attention(x, x, x)[0]
+    >>> bool((output == attention.out_proj.bias).all())
     True
     """
     model = recordable(model)

@@ -77,7 +77,7 @@ def title(paper: Sheet, text: str, aside: str = "") -> None:
 def weight_map(
     paper: Sheet, weights: Tensor, x: float, y: float, width: float, height: float, root: bool, signed: bool = False
 ) -> None:
-    """Draw weights (rows, columns) as cells, white for none; by their roots, so that what is weak is seen, if `root`.
+    """Draw weights (rows, columns) as cells, white for none; by their roots, so that weak ones are visible, if `root`.
 
     The colours of `signed` weights diverge around zero: vermillion below it, blue above.
     """

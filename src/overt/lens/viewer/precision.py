@@ -20,7 +20,7 @@ _ROWS = 2048
 
 
 def needs_floats(captured: CapturedCall) -> bool:
-    """Whether scores of this call are so large that rounding its vectors would be seen in the weights.
+    """Whether scores of this call are so large that rounding its vectors would be visible in the weights.
 
     Rounding moves each entry by at most half a step of its vector's largest, evenly spread, so a score q·k by a standard deviation
     of scale / (32767 √12) · √((max q · |k|)² + (|q| · max k)²); five of these are the largest of millions. A weight w moves by

@@ -1,1 +1,1 @@
-"""What is told of a smoothing: sentences, a curve to store and send, a picture."""
+"""What is reported of a smoothing: sentences, a curve to store and send, a picture."""

@@ -75,9 +75,9 @@ def _home(intervals: list[Interval]) -> list[list[Interval]]:
 def _moved(ring: Ring, tensors: tuple[Tensor, ...], back: bool) -> tuple[Tensor, ...]:
     """Queries, keys and values, or their gradients, brought to the processes that compute with them, or back."""
     result = []
-    for tensor, home, layout in zip(tensors, ("rows", "keys", "keys"), ("rows", "keys", "keys"), strict=True):
-        source, target = _home(getattr(ring.sequence, home)), getattr(ring.schedule, layout)
-        result.append(moved(tensor, target, source, ring.sequence) if back else moved(tensor, source, target, ring.sequence))
+    for tensor, side in zip(tensors, ("rows", "keys", "keys"), strict=True):
+        home, layout = _home(getattr(ring.sequence, side)), getattr(ring.schedule, side)
+        result.append(moved(tensor, layout, home, ring.sequence) if back else moved(tensor, home, layout, ring.sequence))
     return tuple(result)
 
 
@@ -110,11 +110,8 @@ def _merged_over_processes(output: Tensor, lse: Tensor, sequence: Sequence) -> t
 def _passes(ring: Ring, keys: list[Tensor]) -> Iterator[tuple[int, int, list[Tensor]]]:
     """Of each pass, how far keys are from home, whose they are, and they: the next ones are under way meanwhile."""
     count, rank, passes = len(ring.schedule.keys), ring.sequence.rank, ring.schedule.passes
-    step = 0
-    for index, target in enumerate([passes[0], *passes[1:]]):
-        if index == 0:
-            keys = _shift(ring, keys, 0, target).wait()
-        step, following = target, passes[index + 1] if index + 1 < len(passes) else None
+    keys = _shift(ring, keys, 0, passes[0]).wait()
+    for step, following in zip(passes, [*passes[1:], None], strict=True):
         under_way = None if following is None else _shift(ring, keys, step, following)
         yield step, (rank - step) % count, keys
         keys = keys if under_way is None else under_way.wait()

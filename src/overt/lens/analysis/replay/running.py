@@ -49,8 +49,8 @@ def replay(
     >>> tokenizer = Tokenizer.learn(["the cat sat on the mat"] * 9, merges=20)
     >>> model = overt.models.LanguageModel(tokenizer.words, width=16, heads=2, layers=1, feed_forward=16).eval()
     >>> answer = LoggedAnswer(1, "one", "vLLM", " mat", prompt="the cat sat on the", ids=tokenizer.encode(" mat"))
-    >>> found = overt.lens.replay(model, answer, tokenizer=tokenizer, spans={"who": (0, 7)}, unchecked=True)
-    >>> [each.name for each in found.spans], round(float(sum(each.mass[0] for each in found.spans)), 6)
+    >>> replayed = overt.lens.replay(model, answer, tokenizer=tokenizer, spans={"who": (0, 7)}, unchecked=True)
+    >>> [each.name for each in replayed.spans], round(float(sum(each.mass[0] for each in replayed.spans)), 6)
     (['who', 'answer so far', 'other'], 1.0)
     """
     model = recordable(model)

@@ -39,8 +39,9 @@ class Samples:
     top_links: Links = field(init=False)
 
     def __post_init__(self) -> None:
-        self.top = np.full((self.heads, TOP), -1, np.int64)
-        self.top_links = _no_links((self.heads, TOP))
+        shape = (self.heads, TOP)
+        self.top = np.full(shape, -1, np.int64)
+        self.top_links = Links(np.full(shape, -1, np.float32), np.zeros(shape, np.int32), np.zeros(shape, np.int32))
 
     def add(self, indices: Iterable[int], texts: Iterable[str], links: Links) -> None:
         """Take texts with their links, each (texts, heads)."""
@@ -72,7 +73,3 @@ class Samples:
         self.drawn = {index: self.drawn[index] for index in sorted(chosen)}
         named = {*self.drawn, *np.unique(self.top).tolist()}
         self.texts = {index: self.texts[index] for index in sorted(named) if index >= 0}
-
-
-def _no_links(shape: tuple[int, ...]) -> Links:
-    return Links(np.full(shape, -1, np.float32), np.zeros(shape, np.int32), np.zeros(shape, np.int32))

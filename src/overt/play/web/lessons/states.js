@@ -16,7 +16,7 @@ const SAYS = {
   conv: "A convolution reads three symbols at once: h_j knows its neighbours, and nothing else.",
   linear: "A linear layer reads one symbol: h_j of a digit does not know which letter stood before it, so the context cannot either.",
 };
-const SHOWS = "A layer of 16 numbers was trained to recall: at a letter, the next layer reads [h_i, c_i] and names the digit that stood behind that letter. The states, f, the softmax and the context are computed here, in float64, from the trained parameters.";
+const SHOWS = "A layer of 16 numbers was trained to recall: at a letter, the next layer reads [h_i, c_i] and names the digit that followed that letter. The states, f, the softmax and the context are computed here, in float64, from the trained parameters.";
 const NOT = "It is one small task, trained once from one seed: no ranking of layers or of scores. The layer learned with the general score, and the others learned on its states. At digits nothing was trained.";
 
 export const STATES = [
@@ -41,7 +41,7 @@ export const statesPanel = (trained) => ({
     self.chips = make("p", { className: "chips-line", attributes: { role: "group", "aria-label": "the symbol whose state attends" } });
     self.steps = make("div");
     self.result = make("div");
-    const recall = card("Which digit stood behind this letter?", make("label", { className: "quiet", text: "Pairs of a letter (a to f) and a digit, then a letter:", attributes: { for: "pairs" } }), self.field, self.said, self.chips, self.result, self.steps);
+    const recall = card("Which digit followed this letter?", make("label", { className: "quiet", text: "Pairs of a letter (a to f) and a digit, then a letter:", attributes: { for: "pairs" } }), self.field, self.said, self.chips, self.result, self.steps);
     self.formula = make("p", { className: "working" });
     self.caption = make("p", { className: "says" });
     self.settings = card("The layer, and f", choices(store, "cell", CELLS, "the layer"), make("div", {}, choices(store, "f", SCORES, "the score")), self.formula, self.caption);
@@ -54,7 +54,7 @@ export const statesPanel = (trained) => ({
 function accuracyCard({ models, alone, pairs, tests }) {
   const percent = (share) => `${number(100 * share, 0)} %`;
   const of = (cell, f) => percent(models.find((each) => each.layer === cell && each.score === f).accuracy);
-  return card("How often it is right", table("share of right digits", ["", "h_i alone", ...Object.keys(SCORES)], Object.entries(CELLS).map(([cell, name]) => [name, percent(alone[cell]), ...Object.keys(SCORES).map((f) => of(cell, f))])),
+  return card("How often it is right", table("share of correct digits", ["", "h_i alone", ...Object.keys(SCORES)], Object.entries(CELLS).map(([cell, name]) => [name, percent(alone[cell]), ...Object.keys(SCORES).map((f) => of(cell, f))])),
     make("p", { className: "quiet", text: `Of ${tests} sequences of ${pairs} pairs that were not trained on; guessing is right in 10 %.` }));
 }
 
@@ -123,5 +123,5 @@ function drawResult(self, text, at, { context, joined, shares }, strip) {
   const letter = /[a-f]/.test(text[at]);
   const row = (name, values, size) => make("p", { className: "query" }, make("span", {}, ...formulaNodes(`${name}, ${size} numbers`)), strip(values, name));
   self.result.replaceChildren(row("c_i", context, 16), row("[h_i, c_i]", joined, 32),
-    make("p", { className: "large-number" }, make("b", { text: String(best[0]), attributes: { "data-digit": "" } }), make("span", { className: "quiet", text: `is what the next layer says behind ${letter ? "the letter" : "the digit"} ${text[at]}: ${best.map((digit) => `${digit} ${number(shares[digit], 3)}`).join(", ")}${letter ? "" : ". At digits nothing was trained"}` })));
+    make("p", { className: "large-number" }, make("b", { text: String(best[0]), attributes: { "data-digit": "" } }), make("span", { className: "quiet", text: `is what the next layer says after ${letter ? "the letter" : "the digit"} ${text[at]}: ${best.map((digit) => `${digit} ${number(shares[digit], 3)}`).join(", ")}${letter ? "" : ". At digits nothing was trained"}` })));
 }

@@ -13,7 +13,7 @@ export const SWITCHES = [OFF, amount("temperature", 1, 0.1, 10), flag("causal", 
 export const UNCHANGED = { off: [], temperature: 1, causal: false, divided: true, placed: true };
 
 const [SHOWN, WORDS, ALONE] = [8, 160, 128]; // rows of the table, words of the text; tokens up to which each head is switched off alone
-const SHOWS = "A head's output is set to zero before the output matrix joins it to the others; everything behind it is computed anew, in this page. The sentence's vector is the mean of the last layer's vectors; the cosine says how far it turned.";
+const SHOWS = "A head's output is set to zero before the output matrix joins it to the others; everything after it is computed again, in this page. The sentence's vector is the mean of the last layer's vectors; the cosine says how far it turned.";
 const NOT = "It does not say that a head is not needed: another may do the same, and the model was never trained without it. A vector that moved is not a meaning that changed.";
 
 // The panel; `reader` is the model that runs in the page.

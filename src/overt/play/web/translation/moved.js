@@ -6,7 +6,7 @@ import { button, make } from "../../../drawing/web/elements.js";
 
 const PARTS = { encoder: "encoder, to the source", decoder: "decoder, to what it wrote", cross: "decoder, to the source" };
 const LETTERS = { e: "encoder", d: "decoder", c: "cross" };
-const SHOWS = "A head's output is set to zero before the output matrix joins it to the others, at every word; the source is read and the translation written anew, word by word. Words that are not in both translations, in this order, are marked.";
+const SHOWS = "A head's output is set to zero before the output matrix joins it to the others, at every word; the source is read and the translation is written again, word by word. Words that are not in both translations, in this order, are marked.";
 const NOT = "It does not say that a head is not needed: others may do the same, and the model was never trained without it. Another translation is not always a worse one.";
 
 export const MOVED = [{ name: "without", initial: "", read: (text) => (/^[edc]\d{1,3}\.\d{1,3}(,[edc]\d{1,3}\.\d{1,3}){0,599}$/.test(text) ? text : undefined), write: (value) => value }];

@@ -10,7 +10,7 @@ import { createTransformer } from "./transformer.js";
 // beam } is translated and shown; { text, off } is translated with heads off; { text, pair: true } by the two models of the lesson on the bottleneck. While
 // a text is written, { step } comes for each word.
 
-const DAMAGED = "The file's model cannot be read: the file is cut short or damaged. Write the page anew with overt play.";
+const DAMAGED = "The file's model cannot be read: the file is cut short or damaged. Write the page again with overt play.";
 const EMPTY = "Type a sentence: there is no word in this text.";
 const LIMIT = 256; // tokens of a source
 

@@ -10,7 +10,7 @@ import { createWordPiece } from "./wordpiece.js";
 // as { text, changes, … } for a changed model, as { text, words } for the vectors of its words, as { text, joined } for W_O.
 // Each gets an answer, with a `sentence` where something is wrong.
 
-const DAMAGED = "The file's model cannot be read: the file is cut short or damaged. Write the page anew with overt play.";
+const DAMAGED = "The file's model cannot be read: the file is cut short or damaged. Write the page again with overt play.";
 
 let [weights, read, changed, wordVectors, joining] = [null, null, null, null, null];
 

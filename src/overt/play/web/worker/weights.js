@@ -26,7 +26,7 @@ export function createWeights(core, { tensors, blocks }) {
       if (whole) for (const tensor of placed.values()) if (tensor.block === number) unpack(core, tensor, decoded.address);
       core.release(before);
       const wrong = decoded && decoded.count === expected.bytes ? "has other bytes than were written" : "is cut short";
-      return whole ? "" : `The file's model is damaged: part ${number + 1} of ${blocks.length} ${wrong}. Write the page anew with overt play.`;
+      return whole ? "" : `The file's model is damaged: part ${number + 1} of ${blocks.length} ${wrong}. Write the page again with overt play.`;
     },
   };
 }
