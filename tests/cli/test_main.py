@@ -66,13 +66,33 @@ def test_a_command_that_is_not_there_is_2_and_a_near_one_suggested():
 def test_a_missing_package_is_named_with_its_cure(monkeypatch):
     import importlib
 
-    def fail(name):
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    import_module = importlib.import_module
 
-    monkeypatch.setattr(importlib, "import_module", fail)
+    def without_torch(name, package=None):
+        if name.startswith("overt."):
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        return import_module(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", without_torch)
     result = runner.invoke(app, ["explain", "a word"])
     assert result.exit_code == 2
     assert f"overt explain needs torch, which is not installed. Fix: run: {install_command('all')}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (["train", "a.toml"], "train"),
+        (["evaluate", "a.toml"], "train"),
+        (["translate", "Hello."], "text"),
+        (["view", "a.safetensors"], "text"),
+    ],
+)
+def test_without_torch_a_command_names_the_extra_that_has_all_it_needs(arguments, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"needs torch, which is not installed. Fix: run: {install_command(extra)}\n")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

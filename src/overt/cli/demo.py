@@ -36,7 +36,7 @@ def demo() -> None:
     console.print(Piece(_series))
     words = vectors.of_text(model, WORDS)
     console.print(Piece(lambda ink: _plain(ink, plain(words, choose(words.encoded, "sky")))))
-    require_torch("overt demo")
+    require_torch("overt demo", "all")
     with ExitStack() as files:
         paths = {kind: files.enter_context(whole(path)) for kind, path in (("html", PAGE), ("png", PICTURE))}
         with busy("loading torch and the model …"):

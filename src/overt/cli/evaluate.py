@@ -30,7 +30,7 @@ def evaluate(
 ) -> None:
     """Score a trained model: overt evaluate RECIPE, or overt evaluate --model FOLDER --source FILE --reference FILE."""
     _check(recipe, model, source, reference)
-    require_torch("overt evaluate")
+    require_torch("overt evaluate", "train")
     if data is not None:
         os.environ["OVERT_DATA"] = str(data)
     with busy("reading the model and the test set …"):

@@ -32,7 +32,7 @@ def train(
 
     On several processes or machines: torchrun --nproc-per-node 2 -m overt train RECIPE.
     """
-    require_torch("overt train")
+    require_torch("overt train", "train")
     from overt.learn.config.recipe import read_recipe
     from overt.learn.loop.distributed import Processes
     from overt.learn.loop.training import train as run_training

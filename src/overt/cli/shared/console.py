@@ -19,9 +19,9 @@ def busy(message: str) -> AbstractContextManager[object]:
     return console.status(message) if console.is_terminal else nullcontext()
 
 
-def require_torch(what: str) -> None:
-    """Raise MissingExtra, which says what to install, where torch is not installed; `what` needs it."""
+def require_torch(what: str, extra: str = "text") -> None:
+    """Raise MissingExtra, which says what to install, where torch is not installed; `what` needs all of the extra."""
     try:
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
-        raise MissingExtra(what, needs="torch", extra="text") from error
+        raise MissingExtra(what, needs="torch", extra=extra) from error
