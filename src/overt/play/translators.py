@@ -1,8 +1,9 @@
 """Translators for the page: their weights, what they compute with, and how far rounding takes them from full precision."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -61,19 +62,20 @@ class PageTranslator:
     def weights(self, small: bool) -> PackedWeights:
         """The weights of all models as the page holds them; those of the lesson always have 8 bits."""
         packed = PackedWeights(small)
-        for name, folder in self._folders():
+        for name, model in self._models.items():
             packed.small = small or name != "translator"
-            _pack(packed, f"{name}.", _loaded(folder))
+            _pack(packed, f"{name}.", model)
         return packed
 
     def description(self) -> dict[str, Any]:
         """The tokenizers and the sizes, for the page's worker."""
-        models = {name: {"tokenizer": options_of(folder), "shape": _shape(_loaded(folder))} for name, folder in self._folders()}
-        return {"models": models}
+        folders = {"translator": self.folder, **self.lesson}
+        models = self._models.items()
+        return {"models": {name: {"tokenizer": options_of(folders[name]), "shape": _shape(model)} for name, model in models}}
 
     def facts(self) -> dict[str, Any]:
         """What the page itself shows of the model: its heads, and the lesson's curves."""
-        return {"shape": _shape(_loaded(self.folder)), "curves": dict(self.curves)}
+        return {"shape": _shape(self._models["translator"]), "curves": dict(self.curves)}
 
     def rounding(self, small: bool) -> Rounding:
         """Compare all attention weights of the rounded model with those of the model itself, while it scores its own translations."""
@@ -93,9 +95,9 @@ class PageTranslator:
                 unchanged, heads = unchanged + int(same.sum()), heads + len(same)
         return Rounding(largest, unchanged, heads, len(_SENTENCES))
 
-    def _folders(self) -> Iterator[tuple[str, Path]]:
-        yield "translator", self.folder
-        yield from self.lesson.items()
+    @cached_property
+    def _models(self) -> dict[str, Any]:
+        return {name: _loaded(folder) for name, folder in {"translator": self.folder, **self.lesson}.items()}
 
 
 def require_transformer(folder: Path, name: str) -> None:
