@@ -13,11 +13,11 @@ from overt.attention.kernels.triton.additive_scores import (
     INTERPRETED,
     PLAIN,
     additive_scores,
-    apart,
     cap,
-    four,
-    grown,
     inverses,
+    load_features,
+    logistic,
+    one_plus_exp,
 )
 from overt.attention.kernels.triton.tiles import (
     BARE_KEY,
@@ -47,7 +47,7 @@ def forward(
     number: tl.constexpr = lse.dtype.element_ty
     largest = tl.full((ROWS,), -float("inf"), number)
     total = tl.zeros((ROWS,), number)
-    mixed = tl.zeros((ROWS, WIDTH), number)
+    accumulator = tl.zeros((ROWS, WIDTH), number)
     values = value + offset_of(offsets, VALUE, entry)
     low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
     for start in range(low, high, KEYS):
@@ -55,7 +55,7 @@ def forward(
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
         if any_of(some):
             scores = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, True)
-            scores, some = totals(
+            scores, some = total_scores(
                 scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, rows[:, None], keys[None, :], sizes
             )
             now = tl.maximum(largest, tl.max(scores, 1), propagate_nan=tl.PropagateNan.ALL)
@@ -66,14 +66,14 @@ def forward(
             if DROPOUT > 0:
                 weights *= dropout_factor(seed, DROPOUT, number, entry, rows[:, None], keys[None, :], sizes)
             value_tile = tile_of(values, value_strides, keys, sizes[1], columns, width)
-            mixed = mixed * shrunk[:, None] + weighed(weights, some, value_tile)
+            accumulator = accumulator * shrunk[:, None] + weighted_values(weights, some, value_tile)
             largest = now
     if sink is not None:
         largest, total, shrunk = with_sink(sink, offsets, entry, largest, total)
-        mixed = mixed * shrunk[:, None]
+        accumulator = accumulator * shrunk[:, None]
     none = total == 0
     first = entry.to(tl.int64) * sizes[0] + rows
-    result = mixed / tl.where(none, 1, total)[:, None]
+    result = accumulator / tl.where(none, 1, total)[:, None]
     tl.store(
         output + first[:, None] * width + columns[None, :], result, mask=(rows < sizes[0])[:, None] & (columns < width)[None, :]
     )
@@ -100,7 +100,7 @@ def with_sink(sink, offsets, entry, largest, total):
 
 
 @triton.jit
-def totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
+def total_scores(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
     """Scores with bias and inverse_temperature, -inf where masked, and which pairs are not: one whose bias is -inf is."""
     if bias is not None:
         scores += added(bias, offsets, BY_DISTANCE, entry, rows, keys, sizes).to(scores.dtype)
@@ -111,7 +111,7 @@ def totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE: tl.con
 
 
 @triton.jit
-def weighed(weights, some, rows):
+def weighted_values(weights, some, rows):
     """weights (A, B) times rows (B, C). What a masked pair's row holds has no effect, NaN and infinity included: 0 · NaN is NaN."""
     if INTERPRETED:  # its product knows no bfloat16
         product = tl.dot(weights, rows.to(weights.dtype))
@@ -159,15 +159,17 @@ def gradients(
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, row, key, sizes)
         if any_of(some):
             known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
-            slopes, weights, some = pulled(
+            slopes, weights, some = score_gradients(
                 known, some, RATE, LEAK, BY_DISTANCE, DROPOUT, entry, rows, keys, sizes, WIDTH, OF_QUERIES
             )
             if tl.program_id(2) == 0:
                 summed += tl.sum(slopes, 1)
-                spread(score, d_tile, d_shares, slopes, offsets, entry, tile, others, sizes, RATE, LEAK, OF_QUERIES)
+                accumulate_features(
+                    score, d_tile, d_shares, slopes, offsets, entry, tile, others, sizes, RATE, LEAK, OF_QUERIES
+                )
             if not OF_QUERIES:
                 upstream_tile = tile_of(upstream + first_row * width, (width, 1), rows, sizes[0], columns, width)
-                result += weighed(weights, some, upstream_tile)
+                result += weighted_values(weights, some, upstream_tile)
     if OF_QUERIES:
         tl.store(d_scores + first_row + tile, summed, mask=tile < sizes[0])
     else:
@@ -176,7 +178,7 @@ def gradients(
 
 
 @triton.jit
-def pulled(
+def score_gradients(
     known, some, RATE: tl.constexpr, LEAK: tl.constexpr, BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, entry, rows, keys,
     sizes,
     WIDTH: tl.constexpr, KEYS_LAST: tl.constexpr,
@@ -187,7 +189,7 @@ def pulled(
     before = entry.to(tl.int64) * sizes[0]
     number: tl.constexpr = lse.dtype.element_ty
     scores = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, KEYS_LAST)
-    scores, some = totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, row, key, sizes)
+    scores, some = total_scores(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, row, key, sizes)
     weights = tl.where(some, tl.exp(scores - tl.load(lse + before + row, mask=row < sizes[0], other=0)), 0)
     upstream_start = upstream + before * width
     slopes = products(
@@ -218,7 +220,7 @@ def products(value, strides, upstream, rows, keys, sizes, width, WIDTH: tl.const
 
 
 @triton.jit
-def spread(
+def accumulate_features(
     score, d_tile, d_shares, slopes, offsets, entry, tile, others, sizes, RATE: tl.constexpr, LEAK: tl.constexpr,
     OF_QUERIES: tl.constexpr
 ):  # fmt: skip
@@ -229,25 +231,29 @@ def spread(
     tile_count, other_count = (sizes[0], sizes[1]) if OF_QUERIES else (sizes[1], sizes[0])
     first = entry.to(tl.int64) * groups * tile_count
     for group in range(groups):
-        a0, a1, a2, a3 = four(tile_pack, group, tile, tile_count)
-        b0, b1, b2, b3 = four(other_pack, group, others, other_count)
+        a0, a1, a2, a3 = load_features(tile_pack, group, tile, tile_count)
+        b0, b1, b2, b3 = load_features(other_pack, group, others, other_count)
         if RATE == 0:
-            s0, t0 = bend(slopes, a0, b0, LEAK)
-            s1, t1 = bend(slopes, a1, b1, LEAK)
-            s2, t2 = bend(slopes, a2, b2, LEAK)
-            s3, t3 = bend(slopes, a3, b3, LEAK)
+            s0, t0 = leaky_relu_gradients(slopes, a0, b0, LEAK)
+            s1, t1 = leaky_relu_gradients(slopes, a1, b1, LEAK)
+            s2, t2 = leaky_relu_gradients(slopes, a2, b2, LEAK)
+            s3, t3 = leaky_relu_gradients(slopes, a3, b3, LEAK)
         else:
             # Each way sums up by itself: what leaves a branch is moved to the layout of what follows, a whole tile through shared memory.
             way = tl.load(ways + group)
             if way == PLAIN:
-                s0, s1, s2, s3, t0, t1, t2, t3 = curves(slopes, apart(a0, b0), apart(a1, b1), apart(a2, b2), apart(a3, b3))
+                s0, s1, s2, s3, t0, t1, t2, t3 = sigmoid_gradients(
+                    slopes, logistic(a0, b0), logistic(a1, b1), logistic(a2, b2), logistic(a3, b3)
+                )
             elif way == CAPPED:
-                y0, y1, y2, y3 = grown(a0, b0), grown(a1, b1), grown(a2, b2), grown(a3, b3)
+                y0, y1, y2, y3 = one_plus_exp(a0, b0), one_plus_exp(a1, b1), one_plus_exp(a2, b2), one_plus_exp(a3, b3)
                 r0, r1, r2, r3 = inverses(cap(y0), cap(y1), cap(y2), cap(y3))
-                s0, s1, s2, s3, t0, t1, t2, t3 = curves(slopes, r0, r1, r2, r3)
+                s0, s1, s2, s3, t0, t1, t2, t3 = sigmoid_gradients(slopes, r0, r1, r2, r3)
             else:
-                r0, r1, r2, r3 = inverses(grown(a0, b0), grown(a1, b1), grown(a2, b2), grown(a3, b3))
-                s0, s1, s2, s3, t0, t1, t2, t3 = curves(slopes, r0, r1, r2, r3)
+                r0, r1, r2, r3 = inverses(
+                    one_plus_exp(a0, b0), one_plus_exp(a1, b1), one_plus_exp(a2, b2), one_plus_exp(a3, b3)
+                )
+                s0, s1, s2, s3, t0, t1, t2, t3 = sigmoid_gradients(slopes, r0, r1, r2, r3)
         add(d_tile, first, group, tile, tile_count, s0, s1, s2, s3)
         if OF_QUERIES:
             add(d_shares, first, group, tile, tile_count, t0, t1, t2, t3)
@@ -262,7 +268,7 @@ def add(to, first, group, tile, count, s0, s1, s2, s3):
 
 
 @triton.jit
-def curves(slopes, r0, r1, r2, r3):
+def sigmoid_gradients(slopes, r0, r1, r2, r3):
     """Of tanh and sigmoid, r = 1 / (1 + e^x), whose derivative is -r (1 - r): four sums with r (1 - r) over the others, four with r."""
     s0, s1 = tl.sum(slopes * (r0 - r0 * r0), 1), tl.sum(slopes * (r1 - r1 * r1), 1)
     s2, s3 = tl.sum(slopes * (r2 - r2 * r2), 1), tl.sum(slopes * (r3 - r3 * r3), 1)
@@ -270,7 +276,7 @@ def curves(slopes, r0, r1, r2, r3):
 
 
 @triton.jit
-def bend(slopes, a, b, LEAK: tl.constexpr):
+def leaky_relu_gradients(slopes, a, b, LEAK: tl.constexpr):
     """Of max(x, LEAK · x): sums with the derivative and with itself, over the others."""
     x = a[:, None] + b[None, :]
     return tl.sum(tl.where(x > 0, slopes, LEAK * slopes), 1), tl.sum(slopes * tl.maximum(x, LEAK * x), 1)
@@ -296,7 +302,9 @@ def bias_gradient(
                 some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
                 if any_of(some):
                     known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
-                    slopes, _, _ = pulled(known, some, RATE, LEAK, False, DROPOUT, entry, rows, keys, sizes, WIDTH, True)
+                    slopes, _, _ = score_gradients(
+                        known, some, RATE, LEAK, False, DROPOUT, entry, rows, keys, sizes, WIDTH, True
+                    )
                     total += slopes
     rows, keys = first_row + tl.arange(0, ROWS), first_key + tl.arange(0, KEYS)
     if not ROWWISE:
@@ -331,7 +339,9 @@ def distance_gradient(
                 some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
                 if any_of(some):
                     known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
-                    slopes, _, _ = pulled(known, some, RATE, LEAK, True, DROPOUT, entry, rows, keys, sizes, WIDTH, True)
+                    slopes, _, _ = score_gradients(
+                        known, some, RATE, LEAK, True, DROPOUT, entry, rows, keys, sizes, WIDTH, True
+                    )
                     column = low + side[:, None] + side[None, :] - key_start  # of each row (SIDE, 1) and distance (1, SIDE)
                     along = tl.gather(slopes, tl.minimum(tl.maximum(column, 0), SIDE - 1), 1)
                     total += tl.sum(tl.where((column >= 0) & (column < SIDE), along, 0), 0)

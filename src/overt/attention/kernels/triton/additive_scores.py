@@ -24,16 +24,16 @@ INTERPRETED = tl.constexpr(flat_operator.INTERPRETED)
 @triton.jit
 def additive_scores(score, RATE: tl.constexpr, LEAK: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
     """The scores of a tile, (rows, keys) or else (keys, rows). RATE is 2 for tanh, 1 for a sigmoid, 0 for max(x, LEAK · x)."""
-    query, key, weight, ways, groups = packs(score, offsets, entry)
+    query, key, weight, ways, groups = packs_of_entry(score, offsets, entry)
     if KEYS_LAST:
-        total = summed(query, rows, sizes[0], key, keys, sizes[1], weight, ways, groups, RATE, LEAK)
+        total = sum_of_features(query, rows, sizes[0], key, keys, sizes[1], weight, ways, groups, RATE, LEAK)
     else:
-        total = summed(key, keys, sizes[1], query, rows, sizes[0], weight, ways, groups, RATE, LEAK)
+        total = sum_of_features(key, keys, sizes[1], query, rows, sizes[0], weight, ways, groups, RATE, LEAK)
     return tl.load(weight + 8 * groups) + tl.load(weight + 8 * groups + 1) * total
 
 
 @triton.jit
-def packs(score, offsets, entry):
+def packs_of_entry(score, offsets, entry):
     """An entry's own packs: of queries, of keys, and of weights, their shares, the inverses of those, the constant and the factor."""
     query, key, _, _, weight, ways, groups = score
     return (
@@ -46,16 +46,18 @@ def packs(score, offsets, entry):
 
 
 @triton.jit
-def summed(first, firsts, first_count, last, lasts, last_count, weight, ways, groups, RATE: tl.constexpr, LEAK: tl.constexpr):
+def sum_of_features(
+    first, firsts, first_count, last, lasts, last_count, weight, ways, groups, RATE: tl.constexpr, LEAK: tl.constexpr
+):
     """Over all features, the sum of 1 / y_d, or of w_d · max(x_d, LEAK · x_d): (A, B)."""
     total = tl.zeros((firsts.shape[0], lasts.shape[0]), weight.dtype.element_ty)
     for group in range(groups):
-        a0, a1, a2, a3 = four(first, group, firsts, first_count)
-        b0, b1, b2, b3 = four(last, group, lasts, last_count)
+        a0, a1, a2, a3 = load_features(first, group, firsts, first_count)
+        b0, b1, b2, b3 = load_features(last, group, lasts, last_count)
         shares = weight + 4 * group
         if RATE == 0:
-            total += tl.load(shares) * bent(a0, b0, LEAK) + tl.load(shares + 1) * bent(a1, b1, LEAK)
-            total += tl.load(shares + 2) * bent(a2, b2, LEAK) + tl.load(shares + 3) * bent(a3, b3, LEAK)
+            total += tl.load(shares) * leaky_relu(a0, b0, LEAK) + tl.load(shares + 1) * leaky_relu(a1, b1, LEAK)
+            total += tl.load(shares + 2) * leaky_relu(a2, b2, LEAK) + tl.load(shares + 3) * leaky_relu(a3, b3, LEAK)
         else:
             way, over = tl.load(ways + group), shares + 4 * groups
             if way == PLAIN:
@@ -70,7 +72,7 @@ def summed(first, firsts, first_count, last, lasts, last_count, weight, ways, gr
 
 
 @triton.jit
-def four(pack, group, index, count):
+def load_features(pack, group, index, count):
     """The four features of a group, (A,) each."""
     at = (group * count).to(tl.int64) * 4 + index.to(tl.int64)[:, None] * 4 + tl.arange(0, 4)[None, :]
     features = tl.load(pack + at, mask=(index < count)[:, None], other=0)  # (A, 4)
@@ -118,14 +120,14 @@ def plain(a, b, share):
 
 
 @triton.jit
-def bent(a, b, LEAK: tl.constexpr):
+def leaky_relu(a, b, LEAK: tl.constexpr):
     """max(x, LEAK · x)."""
     x = a[:, None] + b[None, :]
     return tl.maximum(x, LEAK * x, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
-def grown(a, b):
+def one_plus_exp(a, b):
     """1 + e^x from the exponentials of both: (A, B)."""
     return a[:, None] * b[None, :] + 1
 
@@ -140,7 +142,7 @@ def inverses(y0, y1, y2, y3):
 
 
 @triton.jit
-def apart(a, b):
+def logistic(a, b):
     """The same of exponents that are too far from 0 to be raised apart; 0 where they are infinities that leave no number."""
     inverse = 1 / (1 + tl.exp(a[:, None] + b[None, :]))
     return tl.where(inverse == inverse, inverse, 0)

@@ -8,7 +8,7 @@ so that a weight is e^(score - lse), and gives what is said of keys: what each r
 import triton
 import triton.language as tl
 
-from overt.attention.kernels.triton.additive import tile_of, totals, weighed, with_sink
+from overt.attention.kernels.triton.additive import tile_of, total_scores, weighted_values, with_sink
 from overt.attention.kernels.triton.additive_scores import INTERPRETED, additive_scores
 from overt.attention.kernels.triton.tiles import KEY, QUERY, SCALE, VALUE, allowed_pairs, any_of, keys_of, offset_of, rows_of
 
@@ -83,7 +83,7 @@ def of_queries(
     best = tl.full((ROWS, max(TOP, 1)), -float("inf"), number)
     names = tl.zeros((ROWS, max(TOP, 1)), tl.int32) - 1 - tl.arange(0, max(TOP, 1))[None, :]  # another for each empty slot
     columns = tl.program_id(2) * max(WIDTH, 1) + tl.arange(0, max(WIDTH, 1))
-    mixed = tl.zeros((ROWS, max(WIDTH, 1)), number)
+    accumulator = tl.zeros((ROWS, max(WIDTH, 1)), number)
     low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
     for start in range(low, high, KEYS):
         keys = start + tl.arange(0, KEYS)
@@ -91,13 +91,13 @@ def of_queries(
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, row, key, sizes)
         if any_of(some):
             scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, True)
-            scores, some = totals(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, row, key, sizes)
+            scores, some = total_scores(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, row, key, sizes)
             weights, shrunk, now, total, slope = read(scores, some, largest, total, slope)
             if TOP > 0:
-                best, names = chosen(best, names, scores, some, keys)
+                best, names = top_scores(best, names, scores, some, keys)
             if WIDTH > 0:
                 value_tile = tile_of(value + offset_of(offsets, VALUE, entry), value_strides, keys, sizes[1], columns, width)
-                mixed = mixed * shrunk[:, None] + weighed(weights, some, value_tile)
+                accumulator = accumulator * shrunk[:, None] + weighted_values(weights, some, value_tile)
             largest = now
     row_sum, peak, first, there = total, largest, entry.to(tl.int64) * sizes[0] + rows, rows < sizes[0]
     if sink is not None:
@@ -108,14 +108,14 @@ def of_queries(
         # What the sink takes is taken from every weight.
         share = tl.where(row_sum == 0, 0, tl.exp(largest - sums))
         at = first[:, None] * width + columns[None, :]
-        tl.store(output + at, mixed * share[:, None], mask=there[:, None] & (columns < width)[None, :])
+        tl.store(output + at, accumulator * share[:, None], mask=there[:, None] & (columns < width)[None, :])
     if tl.program_id(2) == 0:
         spread = tl.log(tl.where(row_sum == 0, 1, row_sum)) - tl.where(row_sum == 0, 0, slope / row_sum)
         tl.store(lse + first, sums, mask=there)
         tl.store(entropy + first, tl.maximum(spread, 0, propagate_nan=tl.PropagateNan.ALL), mask=there)
         tl.store(alive + first, (row_sum != 0).to(number), mask=there)
         if TOP > 0:
-            ranked(best, names, sums, top_weights + first * top, top_keys + first * top, top, there)
+            write_top(best, names, sums, top_weights + first * top, top_keys + first * top, top, there)
 
 
 @triton.jit
@@ -132,7 +132,7 @@ def read(scores, some, largest, total, slope):
 
 
 @triton.jit
-def chosen(best, names, scores, some, keys):
+def top_scores(best, names, scores, some, keys):
     """The largest scores of each row so far, in no order, with those of a tile; of equal ones the earlier key stays. NaN is largest."""
     left = tl.where(some, tl.where(scores == scores, scores, float("inf")), -float("inf"))
     bar = tl.min(best, 1)
@@ -149,7 +149,7 @@ def chosen(best, names, scores, some, keys):
 
 
 @triton.jit
-def ranked(best, names, lse, weights, keys, top, there):
+def write_top(best, names, lse, weights, keys, top, there):
     """Write a block's largest weights in falling order, and their keys: 0 and -1 where there are fewer."""
     for rank in range(top):
         high = tl.max(best, 1)
@@ -190,12 +190,12 @@ def of_keys(
         for key_start in range(first_key, tl.where(begin < end, last_key, first_key), KEYS):
             keys = key_start + tl.arange(0, KEYS)
             known = score, mask, bias, inverse_temperature, offsets, sizes, lse
-            total, most = gathered(
+            total, most = received_weights(
                 known, entry, begin, end, keys, last_key, RATE, LEAK, SOFTCAP, FEATURES, STEPS, FIRSTS, BY_DISTANCE, ROWS, KEYS
             )
             tl.atomic_add(received + entry.to(tl.int64) * sizes[1] + keys, total, mask=keys < last_key, sem="relaxed")
             if CELLS > 0:
-                in_cell = pooled_in(key_edges, first_cell, cell_offsets, wide, cells[1], keys)  # (KEYS, CELLS)
+                in_cell = in_cells(key_edges, first_cell, cell_offsets, wide, cells[1], keys)  # (KEYS, CELLS)
                 sums += tl.sum(tl.where(in_cell, total[:, None], 0), 0)
                 # A sum that is NaN says so of the largest too, which a maximum would pass over.
                 tops = tl.maximum(tops, tl.max(tl.where(in_cell, most[:, None], 0), 0))
@@ -207,7 +207,7 @@ def of_keys(
 
 
 @triton.jit
-def gathered(
+def received_weights(
     known, entry, begin, end, keys, last_key, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr,
     FEATURES: tl.constexpr,
     STEPS: tl.constexpr, FIRSTS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
@@ -222,7 +222,7 @@ def gathered(
         some = some & (rows < end)[None, :] & (keys < last_key)[:, None]
         if any_of(some):
             scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, False)
-            scores, some = totals(
+            scores, some = total_scores(
                 scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, rows[None, :], keys[:, None], sizes
             )
             shift = tl.load(lse + entry.to(tl.int64) * sizes[0] + rows, mask=rows < sizes[0], other=0)
@@ -233,7 +233,7 @@ def gathered(
 
 
 @triton.jit
-def pooled_in(key_edges, first_cell, cell_offsets, wide, cells, keys):
+def in_cells(key_edges, first_cell, cell_offsets, wide, cells, keys):
     """Which of a tile's keys lie in which of the program's cells."""
     there = (cell_offsets < wide) & (first_cell + cell_offsets < cells)
     first = tl.load(key_edges + first_cell + cell_offsets, mask=there, other=0)

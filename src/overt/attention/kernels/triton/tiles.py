@@ -117,8 +117,8 @@ def added(bias, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
 @triton.jit
 def dropout_factor(seed, DROPOUT: tl.constexpr, number: tl.constexpr, entry, rows, keys, sizes):
     """1 / (1 − p) where dropout keeps a pair's weight, else 0, from a hash of seed and position as in native/attention/dropout.hpp."""
-    row_hash = mixed(
-        mixed(tl.load(seed).to(tl.uint64) + 0x9E3779B97F4A7C15) + (entry.to(tl.int64) * sizes[0] + rows).to(tl.uint64)
+    row_hash = mix_bits(
+        mix_bits(tl.load(seed).to(tl.uint64) + 0x9E3779B97F4A7C15) + (entry.to(tl.int64) * sizes[0] + rows).to(tl.uint64)
     )
     x = keys.to(tl.uint32) * 0x9E3779B1 + row_hash.to(tl.uint32)
     x = (x ^ (x >> 16)) * 0x7FEB352D
@@ -130,7 +130,7 @@ def dropout_factor(seed, DROPOUT: tl.constexpr, number: tl.constexpr, entry, row
 
 
 @triton.jit
-def mixed(x):
+def mix_bits(x):
     """64 bits, each of which depends on every bit of x."""
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB

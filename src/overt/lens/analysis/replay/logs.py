@@ -1,4 +1,4 @@
-"""A server's log: the answers of a file of JSON lines, or of one JSON document."""
+"""A server's log: the answers of a file of JSON lines, or of one JSON document; `dialects` reads each response."""
 
 import json
 import os
