@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from overt.errors import InputError, KindError, MissingExtra, OvertError, install_command
+from overt.errors import InputError, KindError, MissingExtra, OvertError, compile_command, install_command
 
 
 @pytest.mark.parametrize("kind", [InputError, KindError])
@@ -44,6 +44,16 @@ def test_an_error_survives_the_way_back_from_another_process(error):
     assert vars(returned) == vars(error)
 
 
+class Distribution:
+    """overt, as it was installed from somewhere."""
+
+    def __init__(self, origin):
+        self.origin = origin
+
+    def read_text(self, name):
+        return json.dumps(self.origin) if name == "direct_url.json" and self.origin else None
+
+
 @pytest.mark.parametrize(
     ("origin", "command"),
     [
@@ -58,12 +68,25 @@ def test_an_error_survives_the_way_back_from_another_process(error):
     ],
 )
 def test_an_extra_is_installed_from_where_overt_came(monkeypatch, origin, command):
-    class Distribution:
-        def read_text(self, name):
-            return json.dumps(origin) if name == "direct_url.json" and origin else None
-
-    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Distribution())
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Distribution(origin))
     assert install_command("text") == command
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install --force-reinstall --no-deps --no-cache-dir --no-binary overt overt"),
+        ({"url": "file:///home/me/overt", "dir_info": {"editable": True}}, 'pip install --no-deps --editable "/home/me/overt"'),
+        (
+            {"url": "file:///home/me/overt", "dir_info": {}},
+            'pip install --force-reinstall --no-deps --no-cache-dir "overt @ file:///home/me/overt"',
+        ),
+        ({"url": "file:///tmp/overt-1.whl", "archive_info": {}}, None),
+    ],
+)
+def test_the_native_core_is_compiled_from_where_overt_came_unless_that_holds_no_sources(monkeypatch, origin, command):
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Distribution(origin))
+    assert compile_command() == command
 
 
 def test_what_is_not_installed_at_all_names_the_index(monkeypatch):

@@ -73,6 +73,29 @@ def install_command(extra: str) -> str:
     >>> install_command("text").startswith("pip install ")
     True
     """
+    clone, url = _origin()
+    if clone:
+        return f'pip install --editable "{clone}[{extra}]"'
+    return f'pip install "overt[{extra}] @ {url}"' if url else f'pip install "overt[{extra}]"'
+
+
+def compile_command() -> str | None:
+    """The command that compiles overt's native core, from where overt was installed; None for a wheel, which holds no sources.
+
+    >>> "pip install" in (compile_command() or "pip install")
+    True
+    """
+    clone, url = _origin()
+    if clone:
+        return f'pip install --no-deps --editable "{clone}"'
+    if url.endswith(".whl"):
+        return None
+    wanted = f'"overt @ {url}"' if url else "--no-binary overt overt"
+    return f"pip install --force-reinstall --no-deps --no-cache-dir {wanted}"
+
+
+def _origin() -> tuple[str, str]:
+    """The folder of a clone that was installed as it is, or else the address that overt was installed from; "" where there is none."""
     import json  # what reads the origin is imported for an error alone: import overt stays quick
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
@@ -82,13 +105,10 @@ def install_command(extra: str) -> str:
     except PackageNotFoundError:
         record = {}
     url = record.get("url", "")
-    if not url:
-        return f'pip install "overt[{extra}]"'
     if record.get("dir_info", {}).get("editable"):
-        return f'pip install --editable "{unquote(urlsplit(url).path)}[{extra}]"'
+        return unquote(urlsplit(url).path), ""
     control = record.get("vcs_info")
-    url = f"{control['vcs']}+{url}@{control['commit_id']}" if control else url
-    return f'pip install "overt[{extra}] @ {url}"'
+    return "", f"{control['vcs']}+{url}@{control['commit_id']}" if control else url
 
 
 def _sentence(expected: str, got: str, fix: str) -> str:

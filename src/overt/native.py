@@ -15,11 +15,10 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from overt.errors import InputError, OvertError
+from overt.errors import InputError, OvertError, compile_command
 
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "leaky_relu")
 
-_FIX = "install g++ and run: pip install --force-reinstall --no-deps --no-cache-dir --no-binary overt overt"
 _forked = False  # whether this process was forked from one that had loaded this module
 _thread = threading.local()
 
@@ -100,7 +99,7 @@ def load() -> Loaded:
         if "libgomp" in str(error):
             rule = "libgomp.so.1, the OpenMP runtime that it runs on, is not found"
             return Loaded(None, f"{rule}. Fix: install it (on Debian: apt install libgomp1), or torch, which brings its own")
-        return Loaded(None, f"it is installed but does not load ({error}). Fix: {_FIX}", broken=True)
+        return Loaded(None, f"it is installed but does not load ({error}). Fix: {_fix()}", broken=True)
 
 
 def _import() -> Any:
@@ -121,10 +120,18 @@ def _runtime_of_torch() -> Path | None:
     return runtime if runtime and runtime.exists() else None
 
 
+def _fix() -> str:
+    """How to get the native core, from where overt was installed."""
+    command = compile_command()
+    return (
+        f"install g++ and run: {command}" if command else "install the wheel of this system, or g++ and overt from its sources"
+    )
+
+
 def _not_built() -> str:
     """Why installing overt built no module, as the build itself left word."""
     try:
-        return f"{importlib.import_module('overt._without_native').REASON}. Fix: {_FIX}"
+        return f"{importlib.import_module('overt._without_native').REASON}. Fix: {_fix()}"
     except ModuleNotFoundError:
         return "its C++ has not been compiled here. Fix: run in the sources of overt: pip install --editable ."
 

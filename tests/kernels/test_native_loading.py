@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from overt import native
-from overt.errors import InputError
+from overt.errors import InputError, compile_command
 
 CACHED = [native.load, native.module, native.warn_if_missing]
 MAPPED = "print(len({line.split()[-1] for line in open('/proc/self/maps') if 'libgomp' in line}))"
@@ -98,10 +98,16 @@ def test_a_package_that_was_never_built_says_so(monkeypatch, afresh):
 def test_the_reason_that_the_build_left_is_told(monkeypatch, afresh):
     left = SimpleNamespace(REASON="no C++ compiler was found")
     monkeypatch.setattr(importlib, "import_module", importing(ModuleNotFoundError(), left))
-    assert native.why_not() == (
-        "no C++ compiler was found. Fix: install g++ and run: "
-        "pip install --force-reinstall --no-deps --no-cache-dir --no-binary overt overt"
+    assert native.why_not() == f"no C++ compiler was found. Fix: install g++ and run: {compile_command()}"
+
+
+def test_a_wheel_has_no_sources_to_compile(monkeypatch, afresh):
+    left = SimpleNamespace(
+        REASON="the wheel for systems without one of their own, which is installed here, holds no native core"
     )
+    monkeypatch.setattr(importlib, "import_module", importing(ModuleNotFoundError(), left))
+    monkeypatch.setattr(native, "compile_command", lambda: None)
+    assert native.why_not() == f"{left.REASON}. Fix: install the wheel of this system, or g++ and overt from its sources"
 
 
 def test_a_module_that_does_not_load_is_broken_and_tells_the_loaders_words(monkeypatch, afresh):
