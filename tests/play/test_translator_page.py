@@ -12,6 +12,7 @@ from test_live_page import HOSTILE
 from translator_models import TEXTS, saved
 from typer.testing import CliRunner
 
+import browser
 from overt.cli.main import app
 from overt.cli.shared.translator_as_text_model import explained
 from overt.errors import InputError
@@ -201,6 +202,23 @@ def test_hostile_and_long_text_is_text(bundled_page, opened, text):
     assert live.page.ask("document.querySelectorAll('img, iframe, script[src]').length") == 0
     live.put("  \n ")
     live.until_said("Type a sentence")
+
+
+def test_without_webassembly_it_says_so_and_shows_its_first_picture(bundled_page, monkeypatch):
+    monkeypatch.setattr(browser, "QUIET", (*browser.QUIET, "--js-flags=--jitless"))
+    running = browser.Browser()
+    try:
+        page = running.page().open(f"{bundled_page.as_uri()}#panel=bottleneck&text=Go.")
+        page.until("document.querySelector('.typing .state')?.textContent.startsWith('This browser runs no WebAssembly')", 30)
+        for panel in ("switched", "written", "bottleneck"):
+            page.ask(f"void viewer.store.set({{ panel: '{panel}' }})")
+        page.until(
+            "document.querySelector('.panel.bottleneck .quiet').textContent.startsWith('This browser runs no WebAssembly')"
+        )
+        assert page.ask(OUTPUT) == "Je pense que le chat noir est en train de dormir sur mon lit."
+        assert page.complaints == []
+    finally:
+        running.close()
 
 
 @pytest.mark.parametrize(("kind", "options", "said"), [

@@ -10,7 +10,11 @@ const UNFETCHED = "The model could not be fetched, so the sentence cannot be cha
 export function createWorkerReader(page, blocks) {
   const reader = { progress: () => {}, stepped: () => {}, ready: null, read: null };
   const worker = typeof WebAssembly === "object" ? startedWorker() : null;
-  if (!worker) return { ...reader, ready: Promise.resolve(typeof WebAssembly === "object" ? ALONE : OFF), read: () => Promise.resolve({ sentence: OFF }) };
+  if (!worker) {
+    const sentence = typeof WebAssembly === "object" ? ALONE : OFF;
+    const refused = () => Promise.resolve({ sentence });
+    return { ...reader, ready: Promise.resolve(sentence), read: refused, changed: refused };
+  }
   const waiting = [];
   const request = (message) => {
     worker.postMessage(message);

@@ -21,7 +21,7 @@ open(embedded(document)).then((recording) => {
   const panels = [writtenPanel(listeners), statesPanel(trainedLayers(document)), ...lesson, movedPanel(reader, description.shape), reweightPanel(null)];
   const store = mount(root, recording, { fields: [SENTENCE, SEARCH, ...STATES, ...MOVED, ...REWEIGHT], panels });
   let number = 0;
-  if (reader.changed) reader.read = (text) => reader.changed({ text, number: number++, beam: store.get().search === "beam" ? 5 : 1 });
+  reader.read = (text) => reader.changed({ text, number: number++, beam: store.get().search === "beam" ? 5 : 1 });
   const typing = startTyping(root, recording, store, description, reader);
   startOutput(root, recording, listeners);
   store.subscribe((state, changed) => changed.has("search") && !changed.has("recording") && state.text !== null && typing.again());

@@ -18,7 +18,7 @@ export function createBpe(options) {
 
 function encoded(self, text) {
   const all = text.length <= LETTERS;
-  const tokens = partsOf(self, normalized(self, text.slice(0, LETTERS).toWellFormed())).flatMap((part) => piecesOf(self, part));
+  const tokens = partsOf(self, normalized(self, text.slice(0, LETTERS).replaceAll(/\p{Surrogate}/gu, "\ufffd"))).flatMap((part) => piecesOf(self, part));
   const words = tokens.map(({ id, letters }) => visibleWord(self, id, letters));
   return { ids: tokens.map(({ id }) => id), words: words.map(({ word }) => word), spaced: words.map(({ spaced }, i) => Number(spaced && i > 0)), all };
 }
