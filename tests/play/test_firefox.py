@@ -1,0 +1,61 @@
+"""Live pages in Firefox: the main path of both kinds, from a typed sentence to the lessons."""
+
+import json
+
+import pytest
+from translator_models import saved
+
+import firefox
+from overt.cli.shared.translator_as_text_model import explained
+from overt.learn.translator import Translator
+from overt.play.page import write
+from overt.play.translators import PageTranslator
+
+pytestmark = pytest.mark.slow
+TYPE = "(text) => { const field = document.getElementById('sentence'); field.value = text; field.dispatchEvent(new Event('input')); }"
+WEIGHTS = "viewer.recording.heads.map((head) => head.queries.map((_, i) => Array.from(head.weightsRow(i)).reduce((sum, each) => sum + each, 0)))"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if firefox.find() is None:
+        pytest.skip(firefox.MISSING)
+    running = firefox.Firefox()
+    yield running
+    running.close()
+
+
+def read(page, text):
+    page.ask(f"void ({TYPE})({json.dumps(text)})")
+    page.until(f"viewer.recording?.title === {json.dumps(text)}", 60)
+
+
+def test_a_sentence_is_read_as_it_is_typed(browser, written_little):
+    page = browser.open(written_little)
+    page.until("Number(document.getElementById('viewer')?.dataset.read ?? 0) > 0", 60)
+    read(page, "Cats sleep, and dogs.")
+    assert page.ask("viewer.recording.verified.holds")
+    for panel in ("states", "joining", "switches", "reweight"):
+        page.ask(f"void viewer.store.set({{ panel: '{panel}' }})")
+        page.until("viewer.querySelector('[aria-busy]') === null", 60)
+        assert page.ask(f"document.querySelectorAll('.panel.{panel} table').length") > 0
+    assert page.complaints == []
+
+
+def test_a_sentence_is_translated_as_in_python(browser, tmp_path):
+    folder = saved(tmp_path / "model", "Transformer", heads=2, encoder_layers=1, decoder_layers=2, feed_forward=16)
+    translator = Translator.load(folder)
+    [first] = translator.translate(["the cat"], beam=1)
+    write(explained(translator, "the cat", first), PageTranslator.with_lesson(folder), tmp_path / "page.html")
+    page = browser.open(tmp_path / "page.html")
+    page.until("Number(document.getElementById('viewer')?.dataset.read ?? 0) > 0", 60)
+    read(page, "où as-tu acheté ces chaussures")
+    expected = translator.translate(["où as-tu acheté ces chaussures"], beam=1)[0].text
+    assert page.ask("document.querySelector('.typing .translation').textContent") == expected
+    for panel in ("written", "bottleneck", "switched"):
+        page.ask(f"void viewer.store.set({{ panel: '{panel}' }})")
+        page.until("viewer.querySelector('[aria-busy]') === null", 60)
+    assert page.ask("document.querySelector('[data-translation=after]').textContent.trim()") == " ".join(expected.split())
+    sums = [total for head in page.ask(WEIGHTS) for total in head]
+    assert sums == pytest.approx([1] * len(sums), abs=1e-4)
+    assert page.complaints == []
