@@ -5,9 +5,10 @@
     python benchmarks/recording.py --part length
 
 `gpt2`: the forward pass of a GPT-2 of random weights (12 layers, 12 heads, 768 features) on torch's fused attention, plain and recorded
-with keep="summary"; outputs are compared to the bit. `layer`: one layer of 8 heads of 64 features, torch's fused attention beside
-`overt.summarize` with the map, the 8 largest weights, entropy and what keys receive; some rows are compared with the softmax of their
-scores in float64. `length`: the same model recorded at growing lengths. Nothing is printed where numbers disagree.
+with keep="summary", beside the model and in one pass with it; outputs are compared, to the bit and within 1e-4. `layer`: one layer of 8
+heads of 64 features, torch's fused attention beside `overt.summarize` with the map, the 8 largest weights, entropy and what keys receive;
+some rows are compared with the softmax of their scores in float64. `length`: the same model recorded at growing lengths. Nothing is
+printed where numbers disagree.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +53,17 @@ def _side_by_side(arguments: argparse.Namespace, part: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = {name: _apart(arguments, part, name, folder) for name in CONTENDERS[part]}
         stored = [torch.load(Path(folder) / f"{name}.pt") for name in CONTENDERS[part]]
-    if part == "gpt2" and not torch.equal(*stored):
+    if part == "gpt2" and not (torch.equal(*stored[:2]) and torch.allclose(stored[0], stored[2], atol=1e-4)):
         sys.exit("the recorded output is not that of the plain run")
-    (base, first), (name, other) = result.items()
+    (base, first), *others = result.items()
     print(f"{part}, {arguments.length} tokens, {arguments.threads} threads")
     for each, numbers in result.items():
         print(f"  {each:16}{numbers['wall']:8.2f} s{numbers['cpu']:8.2f} s CPU{numbers['peak'] / 1e9:8.2f} GB at most")
-    ratios = [other[each] / first[each] for each in ("wall", "cpu", "peak")]
-    print(f"  {name} / {base}: time {ratios[0]:.2f}, CPU {ratios[1]:.2f}, memory {ratios[2]:.2f}")
-    for each, notes in other["told"].items():
-        print(f"  {each}: {notes}")
+    for name, other in others:
+        ratios = [other[each] / first[each] for each in ("wall", "cpu", "peak")]
+        print(f"  {name} / {base}: time {ratios[0]:.2f}, CPU {ratios[1]:.2f}, memory {ratios[2]:.2f}")
+        for each, notes in other["told"].items():
+            print(f"  {each}: {notes}")
     return result
 
 
@@ -103,13 +106,13 @@ def _plain(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _recorded(arguments: argparse.Namespace) -> dict[str, Any]:
+def _recorded(arguments: argparse.Namespace, one_pass: bool = False) -> dict[str, Any]:
     model, ids = gpt2(arguments)
     last: list[Any] = []
 
     def run() -> Tensor:
         last.clear()
-        with record(model, keep="summary", map_size=arguments.map or 256) as recording:
+        with record(model, keep="summary", map_size=arguments.map or 256, one_pass=one_pass) as recording:
             output = model(ids, use_cache=False).last_hidden_state
         last.append(recording)
         return output
@@ -165,6 +168,6 @@ def _checked(query: Tensor, key: Tensor, summary: overt.Summary, row: int) -> fl
 
 
 CONTENDERS: dict[str, dict[str, Callable[[argparse.Namespace], dict[str, Any]]]] = {
-    "gpt2": {"plain": _plain, "recorded": _recorded},
+    "gpt2": {"plain": _plain, "recorded": _recorded, "in one pass": partial(_recorded, one_pass=True)},
     "layer": {"fused attention": _fused, "summarize": _summarized},
 }

@@ -22,10 +22,11 @@ from overt.errors import InputError
 from overt.lens import ablate, captured, record
 from overt.lens.capture import adapters, hugging_face, recorder, watching
 from overt.lens.capture import options as keep_options
-from overt.lens.capture.adapters import COMPILED, Catcher
+from overt.lens.capture.adapters import Catcher
 from overt.lens.capture.barrier import beside, sentence
 from overt.lens.capture.hugging_face import RegistryEntry
 from overt.lens.capture.ranges import MaskReader
+from overt.lens.capture.recordable import COMPILED
 from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.torch_layers.fast_path import FastPath
 from overt.lens.capture.torch_layers.multi_head import MultiHeadSteps

@@ -56,6 +56,7 @@ def at_length() -> str:
     message = {
         "plain": "GPT-2's shape (12 layers of 12 heads, 768 wide, random weights), {length:,} tokens: the forward pass",
         "recorded": '`record(model, keep="summary", map_size=256)`: maps, entropy, received, top 8, roles, residuals',
+        "in one pass": "the same with `one_pass=True`",
         "fused attention": "{length:,} tokens, 8 heads of 64: torch's fused attention alone",
         "summarize": "`overt.summarize` with maps of 1,024 × 1,024 cells, entropy, received, top 8",
     }

@@ -40,6 +40,7 @@ def record(
     limit: int = LIMIT,
     top: int = TOP,
     map_size: int | tuple[int, int] = CELLS,
+    one_pass: bool = False,
 ) -> Iterator["Recording"]:
     """Record every call of attention inside `model` while the block runs: `with record(model) as recording: model(x)`.
 
@@ -56,7 +57,9 @@ def record(
     In generation each key is stored once, and the calls of a layer that continue each other are one (`Recording.passes` has each).
     `keep="summary"` computes statistics while the model runs, about a tenth of the size at any length: entropy, received, the `top`
     largest weights of each query, a map of `map_size` cells (a number for both sides or (rows, keys)), the residual and the roles.
-    Nothing of it grows with Q × K.
+    Nothing of it grows with Q × K. With `one_pass=True` overt's kernel computes output and statistics together, in the place of torch's
+    fused function, where it supports the call and no gradients are needed: the model's outputs are then the same within rounding, not
+    to the bit, and recording a long text takes little longer than reading it.
     `offload="cpu"` moves the recording to the CPU call by call, `"disk"` to files of a private folder that is removed with the
     recording. A call beyond `limit` bytes, or beyond the free space of the disk, is not recorded, and `missing` has its size.
 
@@ -82,7 +85,7 @@ def record(
     tokens = Tokens.of(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
     recording = Recording(type(model).__name__, strings=tokens)
     steps = progress(count(), "summarising")
-    options = record_options(layers, heads, keep, offload, tokens, limit, top, map_size, steps)
+    options = record_options(layers, heads, keep, offload, tokens, limit, top, map_size, steps, one_pass)
     recorder = Recorder(model, recording.recorded, recording.missing, options, tokens.texts)
     try:
         with catching(recorder):

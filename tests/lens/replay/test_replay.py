@@ -134,6 +134,29 @@ def test_knock_out_of_the_end_is_the_shorter_prompts_own_log_probability(model_a
     assert np.abs(start.change).max() > 1e-3
 
 
+@pytest.mark.parametrize("length", [1, 5])
+def test_masses_of_the_pass_that_computes_attention_are_those_of_one_beside_it(length):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from overt.lens.analysis.observing import observing
+    from overt.lens.analysis.replay.spans_read import SpanMasses
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=40, intermediate_size=32, initializer_range=0.3, **sizes)).eval()
+    ids, members = torch.randint(40, (1, 12)), np.eye(3, dtype=np.float32)[np.arange(12) % 3].T
+    results = []
+    for one_pass in (False, True):
+        masses = SpanMasses(members, length - 1, 11)
+        with torch.no_grad(), observing(model, masses, masses.compute if one_pass else None) as recorder:
+            logits = model(input_ids=ids, use_cache=False).logits
+        assert recorder.missing == []
+        results.append((logits, np.concatenate([*masses.masses.values()])))
+        assert (masses.ahead is not None) == one_pass
+    assert torch.allclose(results[0][0], results[1][0], atol=1e-5)
+    assert np.allclose(results[0][1], results[1][1], atol=1e-6)
+
+
 def test_knock_out_is_hugging_faces_own_mask(tmp_path):
     from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from torch import nn
+from torch import Tensor, nn
 
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import RecordOptions
@@ -14,14 +14,16 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.storage.joined import RecordedPasses
 
 Measure = Callable[[CapturedCall | CapturedMixer], None]
+Compute = Callable[[CapturedCall], Tensor | None]
 
 
 @contextmanager
-def observing(model: nn.Module, measure: Measure) -> Iterator[Recorder]:
+def observing(model: nn.Module, measure: Measure, compute: Compute | None = None) -> Iterator[Recorder]:
     """Call `measure` with each call of attention that the model makes while the block runs; the call is valid until the model goes on.
 
     Nothing of a call is stored but its size and name, in `recorder.calls`, so that memory does not grow with the number of calls. As
     with `record`, the model's outputs stay the same, and an error of `measure` does not reach the model: it is in `recorder.missing`.
+    With `compute`, a call of torch's fused function may be computed by it, the same within rounding, before it is measured.
     """
 
     def store(captured: CapturedCall | CapturedMixer) -> Captured:
@@ -31,7 +33,7 @@ def observing(model: nn.Module, measure: Measure) -> Iterator[Recorder]:
     def no_bytes(*_: object) -> int:
         return 0
 
-    options = RecordOptions(None, None, store, no_bytes, no_bytes, no_bytes, copies=False)
+    options = RecordOptions(None, None, store, no_bytes, no_bytes, no_bytes, copies=False, compute=compute)
     recorder = Recorder(recordable(model), RecordedPasses(), [], options)
     with catching(recorder):
         yield recorder

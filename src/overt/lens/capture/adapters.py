@@ -1,8 +1,8 @@
 """Where attention is caught: torch's fused function, its multi-head layers, and attention that a model writes out.
 
 A `TorchFunctionMode` gets every torch function that the model calls and runs each one unchanged, so outputs are the model's own to the
-bit. Before a function the catcher decides how to observe it, and after it the catcher reads its output; errors of both never reach the
-function itself. What is caught goes to the sinks.
+bit; but a sink may ask to compute fused attention itself. Before a function the catcher decides how to observe it, and after it the
+catcher reads its output; errors of both never reach the function itself. What is caught goes to the sinks.
 """
 
 import sys
@@ -19,7 +19,6 @@ from torch.nn import functional
 
 from overt.attention import mechanism
 from overt.attention.kernels.call import Call
-from overt.attention.masks import Causal
 from overt.attention.scores import Dot
 from overt.errors import OvertError
 from overt.lens.capture.barrier import beside, unseen
@@ -27,11 +26,12 @@ from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
 from overt.lens.capture.mixers.history import Link
 from overt.lens.capture.mixers.observe import Mixers
 from overt.lens.capture.ranges import MaskReader
-from overt.lens.capture.recordable import out_of_reach, unreadable
+from overt.lens.capture.recordable import COMPILED, FLEX, out_of_reach, unreadable
 from overt.lens.capture.sink import Sink
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.torch_layers.fast_path import FastPath
+from overt.lens.capture.torch_layers.fused import call_arguments, fused_arguments, needs_gradients
 from overt.lens.capture.torch_layers.multi_head import VISIBLE_INSIDE, MultiHeadSteps, overridden
 from overt.lens.capture.watching import Watching, at_work, caller
 from overt.lens.capture.written_out.products import CallArguments, arguments, plain
@@ -40,17 +40,16 @@ from overt.lens.capture.written_out.weighted import WEIGHTS_RECORDED, WeightedSu
 from overt.lens.linear.recurrence import Recurrence
 from overt.lens.text.positions import CONVOLUTIONS
 
-SDPA, MULTI_HEAD, OVERT = "scaled_dot_product_attention", "nn.MultiheadAttention", "overt.attend"
-WRITTEN = "softmax and product"
+SDPA, MULTI_HEAD, OVERT, WRITTEN = (
+    "scaled_dot_product_attention",
+    "nn.MultiheadAttention",
+    "overt.attend",
+    "softmax and product",
+)
 CAUGHT = (
     "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend, transformers' registry of "
     "attention functions, and softmax followed by a matrix product"
 )
-COMPILED = (
-    "code that torch compiled ran in it, where attention cannot be seen. To see it, run the model inside "
-    'torch.compiler.set_stance("force_eager")'
-)
-FLEX = "flex_attention scores with a function of the model's own, which is not recorded"
 _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
 _KERNELS = ("overt.attention.kernels", "overt.attention.mechanism")
 
@@ -198,7 +197,7 @@ class Catcher(Watching):
         if caller(frame).startswith(_KERNELS):  # a call of overt's own kernels is observed as a whole
             return None
         if func is functional.scaled_dot_product_attention:
-            return Watch(func, partial(self._fused_and_labelled, func, args, kwargs))
+            return Watch(partial(self._in_one_pass, func), partial(self._fused_and_labelled, func, args, kwargs))
         name = getattr(func, "__name__", "")
         if func in self.fast.functions:
             return Watch(func, partial(self._fast, func, args, kwargs))
@@ -211,9 +210,8 @@ class Catcher(Watching):
         return self._trace(func, name, args, kwargs)
 
     def _looks_up(self, ids: Tensor, table: Tensor) -> None:
-        if unreadable(ids) is None:
-            for sink in self.sinks:
-                beside(sink.failed, sink.looks_up, ids, table)
+        for sink in self.sinks if unreadable(ids) is None else []:
+            beside(sink.failed, sink.looks_up, ids, table)
 
     def _trace(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch | None:
         """Track a function, to record the attention that it may complete, and how it mixes tokens otherwise."""
@@ -282,34 +280,40 @@ class Catcher(Watching):
 
     def _fused_and_labelled(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         self._labelled(func, "scaled_dot_product_attention", (args, kwargs), output)
-        self._fused(_fused_arguments(*args, **kwargs), output)
+        self._fused(fused_arguments(*args, **kwargs), output)
 
     def _fused(self, arguments_of_call: dict[str, Any], output: Tensor) -> None:
         if (reason := unreadable(arguments_of_call["query"])) is not None:
             self.miss(reason)
             return
-        entry, model_output = self._entry, output
-        parts = self.tokens.parts_of_input(arguments_of_call["query"])
-        separated = None
+        model_output = output
+        call, output, notes = self._fused_call(arguments_of_call, output)
+        if call is not None:
+            source = MULTI_HEAD if self.inside is not None else SDPA if self._entry is None else self._entry.source
+            self._keep(call, output, source, call.dtype, notes)
+            if self._overwrites and output is not model_output:
+                model_output.copy_(output.reshape(model_output.shape))  # laid out by head for the sinks, it may be a copy
+
+    def _fused_call(self, inputs: dict[str, Any], output: Tensor) -> tuple[Call | None, Tensor, tuple[str, ...]]:
+        entry, parts, separated = self._entry, self.tokens.parts_of_input(inputs["query"]), None
         if entry is not None:
-            arguments_of_call, output = entry.fused(arguments_of_call, output)
-            separated = entry.separated(arguments_of_call["attn_mask"], self.masks)
-        attn_mask = arguments_of_call["attn_mask"]
-        mask, bias = separated or ((None, None) if attn_mask is None else self.masks.read(attn_mask))
-        call = self._checked(
-            *(arguments_of_call[name] for name in ("query", "key", "value")),
-            score=Dot(arguments_of_call["scale"]),
-            mask=Causal(offset=0) if arguments_of_call["is_causal"] else mask,  # torch aligns is_causal at the start
-            bias=bias,
-            dropout=arguments_of_call["dropout_p"],
-        )
-        if call is None:
-            return
-        source = MULTI_HEAD if self.inside is not None else SDPA if entry is None else entry.source
-        notes = (() if entry is None else entry.notes(call, self.masks)) + (() if parts is None else (parts,))
-        self._keep(call, output, source, call.dtype, notes)
-        if self._overwrites and output is not model_output:
-            model_output.copy_(output.reshape(model_output.shape))  # laid out by head for the sinks, it may be a copy
+            inputs, output = entry.fused(inputs, output)
+            separated = entry.separated(inputs["attn_mask"], self.masks)
+        call = self._checked(*call_arguments(inputs, separated, self.masks))
+        notes = () if entry is None or call is None else entry.notes(call, self.masks)
+        return call, output, notes + (() if parts is None else (parts,))
+
+    def _in_one_pass(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """torch's function; or a sink that computes the same while it measures it, if nothing else needs what torch computes."""
+        alone = len(self.sinks) == 1 and self.sinks[0].computes and not needs_gradients(*args, **kwargs)
+        output = self._beside(self._computed, self.sinks[0], fused_arguments(*args, **kwargs)) if alone else None
+        return func(*args, **kwargs) if output is None else output
+
+    def _computed(self, sink: Sink, inputs: dict[str, Any]) -> Tensor | None:
+        if inputs["dropout_p"] or unreadable(inputs["query"]) is not None:
+            return None
+        call, layout, _ = self._fused_call(inputs, inputs["query"])
+        return None if call is None or layout is not inputs["query"] else sink.compute(call)
 
     def _fast(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Record what a kernel of torch's fast path computed as a whole."""
@@ -364,7 +368,7 @@ class Catcher(Watching):
         if call is not None:
             self._keep(call, output, MULTI_HEAD, query.dtype)
 
-    def _checked(self, *args, **kwargs) -> Call | None:
+    def _checked(self, *args: Any, **kwargs: Any) -> Call | None:
         try:
             return Call.of(*args, **kwargs)
         except OvertError as error:
@@ -394,7 +398,3 @@ def catching(sink: Sink) -> Iterator[None]:
 def _unseen(work: Callable[..., Any], *args: Any) -> Any:
     with unseen():
         return work(*args)
-
-
-def _fused_arguments(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    return locals()

@@ -14,7 +14,7 @@ from overt.lens.captured import Captured, CapturedCall, size
 from overt.lens.linear.captured import CapturedMixer, mixer_size
 from overt.lens.linear.recurrence import Recurrence
 from overt.lens.linear.summarized import summarized_mixer, summarized_size
-from overt.lens.statistics.summarized import CELLS, TOP, SummaryOptions, summarized
+from overt.lens.statistics.summarized import CELLS, TOP, SummaryOptions, computed, summarized
 from overt.lens.storage.offloading import OnCpu, OnDisk
 from overt.lens.tokens import Tokens
 
@@ -25,7 +25,8 @@ class RecordOptions:
 
     `needed(call, output, heads, total)` is how many bytes a call will take, `mixer_needed` the same of a linear token mixer, and
     `limit(recorded)` how many there may be in all when so many are recorded already. If `copies`, the inputs of a call are copied
-    before `store` gets it; otherwise `store` has to be done with them before the model runs on.
+    before `store` gets it; otherwise `store` has to be done with them before the model runs on. `compute`, if there is one, gives the
+    output of a call and measures it in the same pass, just before `store` gets it; None where it cannot.
     """
 
     layers: Sequence[int | str] | None
@@ -35,6 +36,7 @@ class RecordOptions:
     mixer_needed: Callable[[Recurrence, Tensor, int, int], int]
     limit: Callable[[int], int]
     copies: bool
+    compute: Callable[[CapturedCall], Tensor | None] | None = None
 
 
 def record_options(
@@ -47,6 +49,7 @@ def record_options(
     top: int = TOP,
     map_size: int | tuple[int, int] = CELLS,
     steps: Iterator[Any] | None = None,
+    one_pass: bool = False,
 ) -> RecordOptions:
     """Check the options of `record`; `steps` moves on with each call that is summarised."""
     _check_list("layers", layers, (int, str), "numbers of calls or names of modules")
@@ -56,6 +59,9 @@ def record_options(
     if offload not in (None, "cpu", "disk"):
         raise InputError('offload="cpu" or offload="disk"', got=f"offload={offload!r}", fix="choose one of them, or None")
     check.whole_number("limit", limit)
+    if one_pass and (keep != "summary" or heads is not None):
+        got = f"keep={keep!r}" + (f", heads={heads!r}" if heads is not None else "")
+        raise InputError('one_pass=True with keep="summary" and all heads', got=got, fix="leave one_pass out")
     summary = _summary_options(keep, top, map_size)
     storage = OnCpu() if offload == "cpu" else OnDisk() if offload == "disk" else None
 
@@ -71,7 +77,8 @@ def record_options(
         return recorded + storage.free if isinstance(storage, OnDisk) else limit
 
     sizes = (summary.size, partial(summarized_size, summary)) if keep == "summary" else (size, mixer_size)
-    return RecordOptions(layers, heads, store, *sizes, limit_of, copies=keep == "qkv")
+    compute = partial(computed, tokens=tokens, options=summary) if one_pass else None
+    return RecordOptions(layers, heads, store, *sizes, limit_of, copies=keep == "qkv", compute=compute)
 
 
 def _summary_options(keep: str, top: int, map_size: int | tuple[int, int]) -> SummaryOptions:

@@ -11,6 +11,12 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from overt.attention.kernels.sharded.inputs import is_sharded
 from overt.errors import InputError, KindError
 
+COMPILED = (
+    "code that torch compiled ran in it, where attention cannot be seen. To see it, run the model inside "
+    'torch.compiler.set_stance("force_eager")'
+)
+FLEX = "flex_attention scores with a function of the model's own, which is not recorded"
+
 
 def recordable(model: Any) -> nn.Module:
     """The model to record: the model itself, or the one in a pipeline or a wrapper for several devices. Raises KindError for others.

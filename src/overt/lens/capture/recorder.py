@@ -83,6 +83,30 @@ class Recorder:
         return bool(self.running) and torch._C._current_graph_task_id() == -1
 
     @property
+    def computes(self) -> bool:
+        """Whether the options measure a call in the pass in which it is computed."""
+        return self.options.compute is not None and self.inside
+
+    def compute(self, call: Call) -> Tensor | None:
+        """The output of a call that the model is about to make, measured in the same pass; None where it is not recorded."""
+        layer, total = self._owner(None), head_count(call)
+        if self.options.compute is None or not self._wanted(layer, self.call_index):
+            return None
+        with torch._C.DisableTorchFunction():
+            return self.options.compute(
+                self._captured(call, call.query, (self.number, self.call_index, layer), tuple(range(total)))
+            )
+
+    def _captured(self, call: Call, output: Tensor, counted: tuple[int, int, str], heads: tuple[int, ...]) -> CapturedCall:
+        """A call as it is, without copies, all of its heads."""
+        number, call_index, layer = counted
+        lengths = call.queries, call.keys
+        call, output = without_copies(call, output, heads, len(heads), self.cache)
+        batch = math.prod(call.batch) // len(heads) if 0 not in call.batch else 0
+        which = (number, call_index, self.pass_count - 1, layer, "", heads, len(heads), batch, *lengths)
+        return CapturedCall(*which, call.dtype, (), call, output, heads)
+
+    @property
     def module(self) -> nn.Module | None:
         """The innermost module that runs."""
         return self.running[-1][1] if self.running else None

@@ -12,10 +12,21 @@ from overt.lens.linear.recurrence import Recurrence
 
 
 class Sink(Protocol):
-    """What the catcher calls. One that `writes` may write to the output that it gets, with which the model then continues."""
+    """What the catcher calls. One that `writes` may write to the output that it gets, with which the model then continues.
+
+    One that `computes` may compute a call in the place of torch's fused function; `keep` then gets its output as the model's.
+    """
 
     writes: bool
     model: nn.Module
+
+    @property
+    def computes(self) -> bool:
+        """Whether it may."""
+        ...
+
+    def compute(self, call: Call) -> Tensor | None:
+        """The output of a call that the model makes, (..., Q, E); None to let torch compute it."""
 
     @property
     def inside(self) -> bool:

@@ -18,7 +18,7 @@ from overt.lens.head import Head, Top, positions
 from overt.lens.statistics.repetition import repetition
 from overt.lens.statistics.role_shares import Patterns, ranges_of
 from overt.lens.statistics.roles import Repetitions, RoleShares, Shares
-from overt.lens.statistics.verified import Allowance, Comparison, compared, judged_by_sums, random_sums
+from overt.lens.statistics.verified import Allowance, Comparison, compared, judged, judged_by_sums, random_sums
 from overt.lens.tokens import Tokens
 
 TOP, CELLS = 8, 64  # the defaults of `record`
@@ -64,11 +64,12 @@ class CapturedSummary(Captured):
 class SummaryOptions:
     """The size of a summary: largest weights of each query, and cells of the map along queries and along keys.
 
-    `masks` reads the bool tensors that layers share once.
+    `masks` reads the bool tensors that layers share once. `ahead` has the number and the statistics of a call that `computed` computed.
     """
 
     top: int = TOP
     map_size: tuple[int, int] = (CELLS, CELLS)
+    ahead: "list[tuple[int, Summary, Shares]]" = field(default_factory=list, repr=False, compare=False)
     masks: MaskReader = field(default_factory=MaskReader, repr=False, compare=False)
 
     def size(self, call: Call, output: Tensor, heads: int, total: int) -> int:
@@ -88,8 +89,14 @@ def summarized(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) 
     """Compute the statistics of a call: with the native kernel where it supports the call, else block by block."""
     tokens = tokens if tokens.fit(captured) else Tokens()
     call = replace(captured.call, dropout=0.0)
-    ranges = ranges_of(call, options.masks)
-    if ranges is None:
+    ahead = [each[1:] for each in options.ahead if each[0] == captured.number]
+    options.ahead.clear()
+    ranges = None if ahead else ranges_of(call, options.masks)
+    if ahead:
+        summary, shares = ahead[0]
+        assert summary.output is not None
+        comparison = judged(captured, summary.output.clone())
+    elif ranges is None:
         summary, shares, comparison = _by_blocks(captured, call, tokens, options)
     else:
         summary, shares, comparison = _by_kernel(captured, call, tokens, options, ranges)
@@ -101,6 +108,20 @@ def summarized(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) 
         fingerprint=tokens.fingerprint(captured),
         repetition=repetition(captured, tokens),
     )
+
+
+@torch.no_grad()
+def computed(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) -> Tensor | None:
+    """The output of a call whose own is not there yet, with its statistics, which `summarized` takes; None where no kernel does both."""
+    tokens = tokens if tokens.fit(captured) else Tokens()
+    call = replace(captured.call, dropout=0.0)
+    if (ranges := ranges_of(call, options.masks)) is None:
+        return None
+    call = call if call.mask is None else replace(call, mask=ranges)
+    patterns = Patterns(captured, call, tokens, ranges)
+    summary, masses = with_masses(call, options.top, patterns.sets, options.map_size)
+    options.ahead[:] = [(captured.number, summary, patterns.means(summary, masses))]
+    return summary.output
 
 
 _Statistics = tuple[Summary, Shares, Comparison]

@@ -78,7 +78,7 @@ def _replayed(
 ) -> Replay:
     runner = _Runner(model, sequence)
     masses = SpanMasses(span_arrays(members), sequence.prompt - 1, len(sequence.ids) - 1)
-    with observing(model, masses) as recorder:
+    with observing(model, masses, masses.compute) as recorder:
         logits = runner.logits()
     check = checked(answer, sequence.logprobs, logits, runner.answer, bound)
     missing = [f"{name}: {reason}" for name, reason in recorder.missing]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from overt.attention import mechanism
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.call import unrounded
+from overt.attention.kernels.plan import path_of
 from overt.attention.kernels.sharded.ring import of_block
 from overt.attention.masks import Window
 from overt.attention.masks.kinds import Keys
@@ -42,6 +43,26 @@ class SpanMasses:
     first: int
     stop: int
     masses: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
+    ahead: tuple[int, Tensor] | None = None  # the number of the call that `compute` computed, and its masses
+
+    def compute(self, captured: CapturedCall) -> Tensor | None:
+        """The output of a call whose own is not there yet; the masses come from the same products. None where no kernel does both."""
+        call, length = captured.checked_call(), self.members.shape[1]
+        if (captured.batch, captured.queries, captured.keys) != (1, length, length) or call.query.dtype != call.dtype:
+            return None
+        members = self._members(captured.output.device)
+        value = members.to(call.dtype).expand(*call.value.shape[:-1], members.shape[-1])
+        both = replace(call, value=torch.cat([call.value, value], -1))
+        if path_of(call) != "native" or path_of(both) != "native":
+            return None
+        parts = [_rows(call, slice(0, self.first)), _rows(both, slice(self.first, length))]
+        before, rows = (mechanism.compute(each) for each in parts)
+        width = call.value.shape[-1]
+        self.ahead = captured.number, _by_head(call, rows[..., : self.stop - self.first, width:])
+        return torch.cat([before, rows[..., :width]], -2)
+
+    def _members(self, device: torch.device) -> Tensor:
+        return torch.tensor(self.members.T, device=device)  # (N, spans)
 
     def __call__(self, captured: CapturedCall | CapturedMixer) -> None:
         """Measure a call whose queries and keys are the tokens."""
@@ -50,9 +71,10 @@ class SpanMasses:
             raise InputError(
                 "queries and keys that are the tokens of the log", got=f"{captured.queries} queries and {captured.keys} keys"
             )
-        device = captured.output.device
-        members = torch.tensor(self.members.T, device=device)  # (N, spans)
-        if isinstance(captured, CapturedMixer):
+        members = self._members(captured.output.device)
+        if self.ahead is not None and self.ahead[0] == captured.number:
+            masses = self.ahead[1]
+        elif isinstance(captured, CapturedMixer):
             masses = _mixer_masses(captured, members, self.first, self.stop)
         else:
             masses = _masses(captured, members, self.first, self.stop)
@@ -65,14 +87,23 @@ def _masses(captured: CapturedCall, members: Tensor, first: int, stop: int) -> T
     So the kernels compute it, no other queries are read, and no row of weights is stored.
     """
     call = captured.checked_call()
-    query, key = call.query[..., first:stop, :], call.key
+    query, key = call.query, call.key
     if isinstance(call.score, Score):  # a caller's own function gets the inputs as they are
         query, key = query.to(call.dtype), key.to(call.dtype)
     value = members.to(call.dtype).reshape(*(1,) * (key.ndim - 2), *members.shape)
-    rows = replace(call, query=query, key=key, value=value, dropout=0.0)
-    rows = of_block(rows, slice(first, stop), slice(0, call.keys), (call.queries, call.keys))
+    rows = _rows(replace(call, query=query, key=key, value=value, dropout=0.0), slice(first, stop))
     with torch._C.DisableTorchFunction(), torch.no_grad(), unrounded(query):
-        masses = mechanism.compute(rows)
+        return _by_head(call, mechanism.compute(rows))
+
+
+def _rows(call: Call, rows: slice) -> Call:
+    """The call of these queries alone."""
+    part = replace(call, query=call.query[..., rows, :])
+    return of_block(part, rows, slice(0, call.keys), (call.queries, call.keys))
+
+
+def _by_head(call: Call, masses: Tensor) -> Tensor:
+    """Masses (…, rows, spans) as (heads, rows, spans)."""
     return masses.expand(*call.batch, *masses.shape[-2:]).reshape(head_count(call), *masses.shape[-2:]).double()
 
 
@@ -106,6 +137,17 @@ class _KeyMask(Recorder):
     def __init__(self, model: nn.Module, visible: Tensor):
         super().__init__(model, RecordedPasses(), [], record_options(None, None, "qkv", None, Tokens(), 1))
         self.visible, self.changed = visible, 0
+        self.computed: Tensor | None = None  # the query of the call whose output is the changed one already
+
+    @property
+    def computes(self) -> bool:
+        """Always: what torch would compute is not needed."""
+        return self.inside
+
+    def compute(self, call: Call) -> Tensor:
+        """The output with the mask."""
+        self.computed, output = call.query, self._masked(call)
+        return output.expand(*call.batch, *output.shape[-2:]).to(call.query.dtype)
 
     def keep(
         self,
@@ -119,6 +161,13 @@ class _KeyMask(Recorder):
         """Compute the call again with the mask, and write the result into its output."""
         if not self.inside:
             return
+        if self.computed is not call.query:
+            masked = self._masked(call)
+            output.copy_(masked.expand(output.shape))
+        self.computed = None
+        self.changed += 1
+
+    def _masked(self, call: Call) -> Tensor:
         layer, length = self.running[-1][0], len(self.visible)
         if (reason := unreadable(call.query)) is not None or (call.queries, call.keys) != (length, length):
             raise InputError(
@@ -128,8 +177,7 @@ class _KeyMask(Recorder):
             visible = Keys(self.visible.to(call.query.device)) | Window(0, 0)
             mask = visible.bind(len(call.batch), length, length)
             mask = mask if call.mask is None else call.mask & mask
-            output.copy_(mechanism.compute(replace(call, mask=mask, dropout=0.0)).expand(output.shape))
-        self.changed += 1
+            return mechanism.compute(replace(call, mask=mask, dropout=0.0))
 
     def keep_mixer(
         self,

@@ -1,0 +1,29 @@
+"""A call of torch's `scaled_dot_product_attention`: its arguments, and the call of attention that they make."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.masks import Causal
+from overt.attention.scores import Dot
+from overt.lens.capture.ranges import MaskReader
+
+
+def fused_arguments(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """The arguments of the function by their names."""
+    return locals()
+
+
+def needs_gradients(*args: Any, **kwargs: Any) -> bool:
+    """Whether torch has to record the call for a backward pass."""
+    tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
+    return torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+
+
+def call_arguments(inputs: dict[str, Any], separated: tuple[Any, Tensor] | None, masks: MaskReader) -> tuple[Any, ...]:
+    """The arguments of `Call.of`, of those of the function; `separated` are mask and bias, where their sum is known."""
+    attn_mask = inputs["attn_mask"]
+    mask, bias = separated or ((None, None) if attn_mask is None else masks.read(attn_mask))
+    mask = Causal(offset=0) if inputs["is_causal"] else mask  # torch aligns is_causal at the start
+    return inputs["query"], inputs["key"], inputs["value"], Dot(inputs["scale"]), mask, bias, None, inputs["dropout_p"]
