@@ -72,7 +72,8 @@ def main() -> None:
         path.write_text(pages[-1].html, encoding="utf-8")
         first, moved = look(path, arguments.runs)
     made_of = {page.notes: {"bytes": len(page.html.encode()), "seconds": page.seconds} for page in pages}
-    results.write(arguments.out, runs=arguments.runs, pages=made_of, first_picture=first, frames_a_second=moved)
+    measured = {"pages": made_of, "first_picture": first, "frames_a_second": moved}
+    results.write(arguments.out, threads=torch.get_num_threads(), runs=arguments.runs, **measured)
 
 
 def minilm(length: int):
