@@ -160,6 +160,15 @@ def test_a_model_that_adds_its_positions_to_the_scores_is_explained_too(tmp_path
     assert qkv(model, TIRED, "it").residual == pytest.approx(0, abs=1e-6)
 
 
+def test_of_a_hybrid_the_layers_that_attend_are_explained(tmp_path):
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 8}
+    sizes |= {"num_key_value_heads": 1, "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8}
+    sizes |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}
+    model = find(saved(tmp_path, "Qwen3_5Text", **sizes))
+    result = qkv(model, TIRED, "it")
+    assert result.residual == pytest.approx(0, abs=1e-6)
+
+
 def test_a_model_that_gives_no_query_and_key_is_refused(tmp_path, monkeypatch):
     model = find(saved(tmp_path, "XLNet", d_model=16, n_layer=1, n_head=2, d_inner=16))
     monkeypatch.setattr(Scores, "after", lambda self, *inputs: None)  # scores that something else is done to than is known

@@ -16,6 +16,7 @@ from overt.explain.recipes.find_word import Word, choose
 from overt.explain.recipes.recorded import recorded
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.two_texts import CrossHead
+from overt.lens.captured import CapturedCall
 from overt.lens.head import Head
 from overt.lens.recording import Recording, record
 from overt.lens.statistics.verified import Verified
@@ -36,9 +37,10 @@ class ReadText(NamedTuple):
 
     @property
     def layers(self) -> list[list[Head]]:
-        """Every head of every layer that attends over the text."""
+        """Every head of every layer that attends over the text; layers that mix tokens by a state are left out."""
         length = len(self.encoded.ids)
-        calls = [each for each in self.recording.calls if (each.queries, each.keys) == (length, length)]
+        attending = [each for each in self.recording.calls if isinstance(each, CapturedCall)]
+        calls = [each for each in attending if (each.queries, each.keys) == (length, length)]
         layers = [[Head(captured, head) for head in captured.heads] for captured in calls]
         return [heads for heads in layers if heads[0].query.shape[-1]]  # without query and key there is nothing to explain
 
