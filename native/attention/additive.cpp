@@ -1,4 +1,6 @@
 // Additive attention, forward: scores of a tile, the online softmax, values. Memory stays linear: nothing of size Q x K is stored.
+#include <new>
+
 #include "attention/scores/relu_scores.hpp"
 #include "attention/scores/tanh_scores.hpp"
 #include "attention/softmax.hpp"
@@ -8,65 +10,87 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// The forward pass of a call: distributes blocks of rows, and spans of keys where there are fewer blocks than threads.
+// The forward pass of a call: threads share the blocks of rows of several entries, and spans of keys where there are fewer blocks than
+// threads.
 template <class T, class Scores>
 class Forward {
     const Inputs& inputs;
-    const Score& score;
     T *output, *log_sum_exp;
     Team team;
-    Index blocks, tiles, spans;
-    Index workspace_size, packed_size, scores_size;
+    Index blocks, tiles, at_once, spans;  // at_once: entries that are in memory at once
+    Index workspace_size, key_size, scores_size, state_size;
     Scratch<T> workspaces, packed, memory, partial;
+    Scratch<Scores> table;
 
    public:
     Forward(const Inputs& inputs, const Score& score, T* output, T* log_sum_exp)
-        : inputs(inputs), score(score), output(output), log_sum_exp(log_sum_exp), team(inputs), blocks(count(inputs.queries, ROWS)),
-          tiles(count(inputs.keys, KEYS)), spans(spans_of()), workspace_size(size_of_workspace()),
-          packed_size(blocks > 1 ? tiles * Scores(inputs, score, nullptr).key_size() : 0), scores_size(Scores::size(inputs)),
-          workspaces(team.threads * workspace_size), packed(team.entry_groups * packed_size),
-          memory(team.entry_groups * scores_size),
-          partial(spans > 1 ? blocks * spans * SoftmaxState<T>::size(inputs.value_dim) : 0) {}
+        : inputs(inputs), output(output), log_sum_exp(log_sum_exp), team(inputs), blocks(count(inputs.queries, ROWS)),
+          tiles(count(inputs.keys, KEYS)), at_once(entries_at_once()), spans(spans_of()),
+          workspace_size(size_of_workspace(Scores(inputs, score, nullptr))), key_size(Scores(inputs, score, nullptr).key_size()),
+          scores_size(Scores::size(inputs)), state_size(SoftmaxState<T>::size(inputs.value_dim)),
+          workspaces(team.threads * workspace_size), packed(blocks > 1 ? at_once * tiles * key_size : 0),
+          memory(at_once * scores_size), partial(spans > 1 ? at_once * blocks * spans * state_size : 0), table(at_once) {
+        for (Index slot = 0; slot < at_once; slot++)
+            new (table.data + slot) Scores(inputs, score, memory.data + slot * scores_size);
+    }
 
     void run() {
-        team.each_entry([this](Index entry, int entry_group) { one(entry, entry_group); });
+        if (team.entry_groups > 1)
+            team.each_entry([this](Index entry, int slot) { some(entry, 1, slot); });
+        else
+            for (Index entry = 0; entry < team.entries && !interrupted(inputs); entry += at_once)
+                some(entry, min_of(at_once, team.entries - entry), 0);
     }
 
    private:
     // One thread's working memory: packed queries, one packed tile of keys, scores, values, softmax state, the mask of a tile.
-    Index size_of_workspace() const {
-        Scores any(inputs, score, nullptr);
+    Index size_of_workspace(const Scores& any) const {
         return padded<T>(any.query_size() + any.key_size() + ROWS * KEYS + KEYS * padded<T>(inputs.value_dim) +
                          SoftmaxState<T>::size(inputs.value_dim) + ROWS * KEYS / static_cast<Index>(sizeof(T)) + 64);
     }
 
-    Index spans_of() const {
-        return blocks >= team.size || tiles < 2 * team.size ? 1 : count(team.size, max_of<Index>(blocks, 1));
+    // As many entries as give each thread a few blocks.
+    Index entries_at_once() const {
+        if (team.entry_groups > 1) return team.entry_groups;
+        Index wanted = team.threads > 1 ? count(4 * team.threads, max_of<Index>(blocks, 1)) : 1;
+        return max_of<Index>(1, min_of(team.entries, wanted));
     }
 
-    void one(Index entry, int entry_group) {
-        Scores scores(inputs, score, memory.data + entry_group * scores_size);
-        scores.begin(entry);
-        T* keys = packed_size ? packed.data + entry_group * packed_size : nullptr;
-        if (keys)
-            team.each(tiles, [&](Index tile, int) {
-                scores.pack_keys(tile * KEYS, size_of(tile, KEYS, inputs.keys), keys + tile * scores.key_size());
+    Index spans_of() const {
+        Index items = max_of<Index>(at_once * blocks, 1);
+        return items >= team.size ? 1 : max_of<Index>(1, min_of(count(team.size, items), tiles / 2));
+    }
+
+    // Consecutive entries, from this slot in memory on.
+    void some(Index entry, Index entry_count, Index slot) {
+        team.each(entry_count, [&](Index own, int) { table.data[slot + own].begin(entry + own); });
+        if (blocks > 1)
+            team.each(entry_count * tiles, [&](Index item, int) {
+                Index own = slot + item / tiles, tile = item % tiles;
+                table.data[own].pack_keys(tile * KEYS, size_of(tile, KEYS, inputs.keys),
+                                          packed.data + (own * tiles + tile) * key_size);
             });
-        team.each(blocks * spans, [&](Index item, int thread) {
-            rows(scores, entry, item, keys, workspaces.data + (entry_group * team.size + thread) * workspace_size);
+        team.each(entry_count * blocks * spans, [&](Index item, int thread) {
+            Index own = item / (blocks * spans), worker = team.entry_groups > 1 ? slot : thread;
+            rows(entry + own, slot + own, item % (blocks * spans), workspaces.data + worker * workspace_size);
         });
         if (spans > 1)
-            for (Index block = 0; block < blocks; block++) join(entry, block);
+            team.each(entry_count * blocks,
+                      [&](Index item, int) { join(entry + item / blocks, slot + item / blocks, item % blocks); });
     }
 
+    T* state_of(Index slot, Index item) const { return partial.data + (slot * blocks * spans + item) * state_size; }
+
     // One block of rows against one span of keys.
-    void rows(const Scores& scores, Index entry, Index item, const T* packed_keys, T* workspace) {
+    void rows(Index entry, Index slot, Index item, T* workspace) {
+        const Scores& scores = table.data[slot];
+        const T* packed_keys = blocks > 1 ? packed.data + slot * tiles * key_size : nullptr;
         Index block = item / spans, span = item % spans;
         Tile at{entry, block * ROWS, 0, size_of(block, ROWS, inputs.queries), 0};
-        T *queries = workspace, *keys = queries + scores.query_size(), *tile_scores = keys + scores.key_size();
+        T *queries = workspace, *keys = queries + scores.query_size(), *tile_scores = keys + key_size;
         T *spare = tile_scores + ROWS * KEYS, *sums = spare + KEYS * padded<T>(inputs.value_dim);
-        std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(sums + SoftmaxState<T>::size(inputs.value_dim));
-        SoftmaxState<T> running(spans > 1 ? partial.data + item * SoftmaxState<T>::size(inputs.value_dim) : sums, inputs.value_dim);
+        std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(sums + state_size);
+        SoftmaxState<T> running(spans > 1 ? state_of(slot, item) : sums, inputs.value_dim);
         running.clear(at.rows);
         Index low, high;
         mask_span(inputs.mask, entry, at.row, at.row + at.rows, inputs.keys, &low, &high);
@@ -77,7 +101,7 @@ class Forward {
             Coverage coverage = coverage_of(inputs, at, allowed);
             if (coverage == Coverage::none) continue;
             if (!packed_keys) scores.pack_keys(at.key, at.keys, keys);
-            scores.scores(queries, at.rows, packed_keys ? packed_keys + tile * scores.key_size() : keys, at.keys, tile_scores);
+            scores.scores(queries, at.rows, packed_keys ? packed_keys + tile * key_size : keys, at.keys, tile_scores);
             finish_scores(inputs, at, coverage, allowed, tile_scores);
             online_softmax(tile_scores, at.rows, at.keys, running);
             if (inputs.dropout > 0)
@@ -89,11 +113,11 @@ class Forward {
     }
 
     // Combines the states of all spans of a block, in their order.
-    void join(Index entry, Index block) {
+    void join(Index entry, Index slot, Index block) {
         int rows = size_of(block, ROWS, inputs.queries);
-        SoftmaxState<T> all(partial.data + block * spans * SoftmaxState<T>::size(inputs.value_dim), inputs.value_dim);
+        SoftmaxState<T> all(state_of(slot, block * spans), inputs.value_dim);
         for (Index span = 1; span < spans; span++) {
-            SoftmaxState<T> next(partial.data + (block * spans + span) * SoftmaxState<T>::size(inputs.value_dim), inputs.value_dim);
+            SoftmaxState<T> next(state_of(slot, block * spans + span), inputs.value_dim);
             for (int r = 0; r < rows; r++) all.join(r, next);
         }
         finish(entry, block, all);

@@ -42,7 +42,9 @@ class DotForward {
 
     Index spans_of() const {
         Index items = max_of<Index>(team.entries * blocks, 1);
-        return items >= team.threads ? 1 : max_of<Index>(1, min_of(count(team.threads, items), tiles / 2));
+        if (items < team.threads) return max_of<Index>(1, min_of(count(team.threads, items), tiles / 2));
+        // Of a few more blocks than threads most threads would wait for the last ones.
+        return items % team.threads && items < 2 * team.threads && tiles > 1 ? 2 : 1;
     }
 
     // One block of queries against one span of keys.

@@ -8,6 +8,9 @@
 #include "attention/interruption.hpp"
 #include "simd/parallel.hpp"
 #include "simd/vectors.hpp"
+#ifdef OVERT_ITEM_TIMES
+#include "check/item_times.hpp"
+#endif
 
 namespace overt::OVERT_LEVEL {
 
@@ -61,7 +64,14 @@ class Team {
    private:
     // Once the call is to end, the items that are left are skipped.
     template <class Work>
+<<<<<<< HEAD
     void share(Index items, int workers, Index chunk, Work work) const {
+=======
+    void share(Index items, [[maybe_unused]] int workers, [[maybe_unused]] Index chunk, Work work) const {
+#ifdef OVERT_ITEM_TIMES
+        return ItemTimes::run(items, workers, chunk, work);
+#endif
+>>>>>>> 162c37e (Share the blocks of several heads among threads in additive attention and in the gradients, and time each item of work to say how busy many threads would be)
         int finished = 0;
         Index next = 0;
         on_threads(workers, [&](int thread, int all) {

@@ -6,7 +6,8 @@ from torch import library
 
 import overt
 from overt import native
-from overt.attention.kernels.flat import operator as flat_operator
+from overt.attention.kernels.call import Call
+from overt.attention.kernels.flat.call import flattened
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="needs the native core")
 
@@ -22,19 +23,11 @@ ATTENTION = {
 
 
 @pytest.fixture(params=ATTENTION)
-def operator(request, monkeypatch):
+def operator(request):
     """An operator's name, and its inputs as `attend` hands them over."""
-    calls = []
-    attend = flat_operator.Attention.__call__
-    monkeypatch.setattr(
-        flat_operator.Attention,
-        "__call__",
-        lambda self, arguments: calls.append((self.name, arguments)) or attend(self, arguments),
-    )
     x = torch.randn(1, 2, 9, 5)
-    overt.attend(x, x, x, **ATTENTION[request.param])
-    [(name, arguments)] = calls
-    return name, arguments
+    attention, arguments = flattened(Call.of(x, x, x, **ATTENTION[request.param]))
+    return attention.name, arguments
 
 
 def poisoned(value):

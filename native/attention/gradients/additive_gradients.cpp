@@ -1,5 +1,8 @@
 // Additive attention, backward. The weights of a tile are recomputed from the scores and the row's log-sum-exp, so that nothing of size
-// Q x K is stored. Keys are distributed among threads; each sums gradients of the queries separately, and these sums are added in order.
+// Q x K is stored. Spans of the keys of several entries are distributed among threads; each span sums gradients of the queries separately,
+// and these sums are added in order.
+#include <new>
+
 #include "attention/gradients/gradient_workspace.hpp"
 #include "attention/scores/relu_gradients.hpp"
 #include "attention/scores/tanh_gradients.hpp"
@@ -18,63 +21,97 @@ class Backward {
     const Gradients& to;
     bool overlapping;        // whether several keys share an element of the bias
     Team team;
+    Index at_once;  // entries that are in memory at once
     int tile_keys;
-    Index padded_dim, padded_value_dim, tiles, spans, chunk, query_size, key_size, workspace_size, group_size, gradients_size;
-    Scratch<T> workspaces, group_memory, memory, biases;
-    Scratch<double> sums;    // for each span: of the terms, feature by feature, and of the gradients
+    Index padded_dim, padded_value_dim, tiles, spans, chunk, query_size, key_size, workspace_size, slot_size, gradients_size;
+    Scratch<T> workspaces, slot_memory, memory, biases;
+    Scratch<double> sums;  // for each entry and span: of the terms, feature by feature, and of the gradients
+    Scratch<ScoreGradients> table;
 
    public:
     Backward(const Inputs& inputs, const Score& score, const SavedForward* saved, const T* score_upstream, const Gradients& to)
         : inputs(inputs), score(score), saved(saved), score_upstream(score_upstream), to(to),
           overlapping(to.bias && (inputs.bias.column == 0 || inputs.bias.row == -inputs.bias.column)), team(inputs, to.bias),
-          tile_keys(keys_of_tile<T>(inputs)), padded_dim(padded<T>(inputs.head_dim)), padded_value_dim(padded<T>(inputs.value_dim)),
-          tiles(count(inputs.keys, tile_keys)), spans(max_of<Index>(1, min_of<Index>(team.size, tiles))),
-          chunk(min_of(inputs.queries, CHUNK)), query_size(ScoreGradients(inputs, score, nullptr).query_size()),
+          at_once(entries_at_once(team, to.bias)), tile_keys(keys_of_tile<T>(inputs, team, at_once)),
+          padded_dim(padded<T>(inputs.head_dim)), padded_value_dim(padded<T>(inputs.value_dim)), tiles(count(inputs.keys, tile_keys)),
+          spans(spans_at_once(team, at_once, tiles)), chunk(min_of(inputs.queries, CHUNK)),
+          query_size(ScoreGradients(inputs, score, nullptr).query_size()),
           key_size(ScoreGradients(inputs, score, nullptr).key_size()),
           workspace_size(GradientWorkspace<T>::size(key_size, padded_dim, padded_value_dim)),
-          group_size(chunk * (query_size + padded_value_dim + spans * padded_dim + 2)),
-          gradients_size(ScoreGradients::size(inputs)), workspaces(team.threads * workspace_size),
-          group_memory(team.entry_groups * group_size), memory(team.entry_groups * gradients_size),
-          biases(overlapping ? spans * to.bias_size : 0), sums(team.entry_groups * spans * (padded_dim + 1)) {}
+          slot_size(chunk * (query_size + padded_value_dim + spans * padded_dim + 2)), gradients_size(ScoreGradients::size(inputs)),
+          workspaces(team.threads * workspace_size), slot_memory(at_once * slot_size), memory(at_once * gradients_size),
+          biases(overlapping ? spans * to.bias_size : 0), sums(at_once * spans * (padded_dim + 1)), table(at_once) {
+        for (Index slot = 0; slot < at_once; slot++)
+            new (table.data + slot) ScoreGradients(inputs, score, memory.data + slot * gradients_size);
+    }
 
     void run() {
         if (overlapping) clear(biases.data, spans * to.bias_size);
-        team.each_entry([this](Index entry, int entry_group) { one(entry, entry_group); });
+        if (team.entry_groups > 1)
+            team.each_entry([this](Index entry, int slot) { some(entry, 1, slot); });
+        else
+            for (Index entry = 0; entry < team.entries && !interrupted(inputs); entry += at_once)
+                some(entry, min_of(at_once, team.entries - entry), 0);
         for (Index span = 0; overlapping && span < spans; span++)
             add(biases.data + span * to.bias_size, to.bias_size, static_cast<T*>(to.bias));
     }
 
    private:
-    void one(Index entry, int entry_group) {
-        ScoreGradients score_gradients(inputs, score, memory.data + entry_group * gradients_size);
-        score_gradients.begin(entry);
-        double* sums_of_span = sums.data + entry_group * spans * (padded_dim + 1);
-        for (Index i = 0; i < spans * (padded_dim + 1); i++) sums_of_span[i] = 0;
-        T* shared = group_memory.data + entry_group * group_size;
-        Chunk<T> now{0, 0, shared, shared + chunk * query_size, shared + chunk * (query_size + padded_value_dim), nullptr, nullptr};
-        now.bases = now.d_queries + spans * chunk * padded_dim, now.inverse_sums = now.bases + chunk;
+    // Consecutive entries, from this slot in memory on.
+    void some(Index entry, Index entry_count, Index slot) {
+        auto workspace_of = [&](int thread) {
+            Index worker = team.entry_groups > 1 ? slot : thread;
+            return GradientWorkspace<T>(workspaces.data + worker * workspace_size, key_size, padded_dim, padded_value_dim);
+        };
+        team.each(entry_count, [&](Index own, int) { begin(entry + own, slot + own); });
+        Index first = 0;
         do {
-            now.rows = min_of(chunk, inputs.queries - now.first);
-            auto workspace_of = [&](int thread) {
-                return GradientWorkspace<T>(workspaces.data + (entry_group * team.size + thread) * workspace_size, key_size,
-                                            padded_dim, padded_value_dim);
-            };
-            team.each(count(now.rows, ROWS), [&](Index block, int thread) {
-                prepare(score_gradients, entry, now, block);
-                if (saved && any_large(entry, now, block)) recompute_sums(score_gradients, entry, now, block, workspace_of(thread));
+            Index rows = min_of(chunk, inputs.queries - first), blocks = count(rows, ROWS);
+            team.each(entry_count * blocks, [&](Index item, int thread) {
+                Index own = item / blocks, block = item % blocks;
+                Chunk<T> now = chunk_of(slot + own, first, rows);
+                const ScoreGradients& score_gradients = table.data[slot + own];
+                prepare(score_gradients, entry + own, now, block);
+                if (saved && any_large(entry + own, now, block))
+                    recompute_sums(score_gradients, entry + own, now, block, workspace_of(thread));
             });
-            team.each(spans, [&](Index span, int thread) {
-                against_keys(score_gradients, entry, now, span, workspace_of(thread), sums_of_span + span * (padded_dim + 1));
+            team.each(entry_count * spans, [&](Index item, int thread) {
+                Index own = item / spans, span = item % spans;
+                against_keys(table.data[slot + own], entry + own, chunk_of(slot + own, first, rows), span, workspace_of(thread),
+                             sums_of(slot + own, span));
             });
-            team.each(count(now.rows, ROWS), [&](Index block, int) { join(score_gradients, entry, now, block); });
-            now.first += chunk;
-        } while (now.first < inputs.queries);
+            team.each(entry_count * blocks, [&](Index item, int) {
+                Index own = item / blocks;
+                join(table.data[slot + own], entry + own, chunk_of(slot + own, first, rows), item % blocks);
+            });
+            first += rows;
+        } while (first < inputs.queries && !interrupted(inputs));
+        for (Index own = 0; own < entry_count; own++) join_weight(entry + own, slot + own);
+    }
+
+    double* sums_of(Index slot, Index span) const { return sums.data + (slot * spans + span) * (padded_dim + 1); }
+
+    Chunk<T> chunk_of(Index slot, Index first, Index rows) const {
+        T* shared = slot_memory.data + slot * slot_size;
+        Chunk<T> now{first, rows, shared, shared + chunk * query_size, shared + chunk * (query_size + padded_value_dim), nullptr, nullptr};
+        now.bases = now.d_queries + spans * chunk * padded_dim, now.inverse_sums = now.bases + chunk;
+        return now;
+    }
+
+    void begin(Index entry, Index slot) {
+        table.data[slot].begin(entry);
+        double* all = sums_of(slot, 0);
+        for (Index i = 0; i < spans * (padded_dim + 1); i++) all[i] = 0;
+    }
+
+    // The weight's gradient, from the sums of all spans.
+    void join_weight(Index entry, Index slot) const {
         for (Index d = 0; d < inputs.head_dim; d++) {
             double terms = 0, gradients = 0;
             for (Index span = 0; span < spans; span++)
-                terms += sums_of_span[span * (padded_dim + 1) + d], gradients += sums_of_span[span * (padded_dim + 1) + padded_dim];
+                terms += sums_of(slot, span)[d], gradients += sums_of(slot, span)[padded_dim];
             result_row<T>(to.weight, entry, 0, 1, inputs.head_dim)[d] =
-                static_cast<T>(score_gradients.weight_gradient(gradients, terms));
+                static_cast<T>(table.data[slot].weight_gradient(gradients, terms));
         }
     }
 

@@ -2,7 +2,7 @@
 // Keys are distributed among threads; each sums gradients of the queries separately, and these sums are added in order.
 #include <new>
 
-#include "attention/threads.hpp"
+#include "attention/gradients/gradient_workspace.hpp"
 #include "attention/transposed_tile.hpp"
 #include "level.hpp"
 
@@ -50,6 +50,7 @@ class DotBackward {
     bool overlapping;  // whether several pairs share an element of the bias
     Team team;
     Index at_once;  // entries that are in memory at once
+    int tile_keys;
     Index padded_dim, padded_value_dim, tiles, spans, blocks, block_size, workspace_size;
     Scratch<T> workspaces, rows, d_queries, biases;
     Scratch<DotBlock<T>> table;
@@ -58,8 +59,9 @@ class DotBackward {
     DotBackward(const Inputs& inputs, const Score& score, const SavedDotForward& saved, const Gradients& to)
         : inputs(inputs), score(score), saved(saved), to(to),
           overlapping(to.bias && (inputs.bias.column == 0 || inputs.bias.row == -inputs.bias.column)), team(inputs, to.bias),
-          at_once(entries_at_once()), padded_dim(padded<T>(inputs.head_dim)), padded_value_dim(padded<T>(inputs.value_dim)), tiles(count(inputs.keys, KEYS)),
-          spans(spans_of()), blocks(min_of(count(inputs.queries, QUERIES), BLOCKS_AT_ONCE)),
+          at_once(entries_at_once(team, to.bias)), tile_keys(few_tiles(inputs, team, at_once) ? KEYS / 2 : KEYS),
+          padded_dim(padded<T>(inputs.head_dim)), padded_value_dim(padded<T>(inputs.value_dim)), tiles(count(inputs.keys, tile_keys)),
+          spans(spans_at_once(team, at_once, tiles)), blocks(min_of(count(inputs.queries, QUERIES), BLOCKS_AT_ONCE)),
           block_size(2 * QUERIES * (padded_dim + padded_value_dim)),
           workspace_size(DotWorkspace<T>::size(padded_dim, padded_value_dim)), workspaces(team.threads * workspace_size),
           rows(at_once * blocks * block_size), d_queries(at_once * spans * blocks * QUERIES * padded_dim),
@@ -77,18 +79,6 @@ class DotBackward {
     }
 
    private:
-    // Threads share as many entries as give each of them some work, but one where entries may share elements of the bias.
-    Index entries_at_once() const {
-        if (team.entry_groups > 1) return team.entry_groups;
-        return to.bias ? 1 : max_of<Index>(1, min_of<Index>(team.entries, team.threads));
-    }
-
-    // Of each entry's keys: two for each thread, so that no thread waits long for the last one, but one entry has as many as threads.
-    Index spans_of() const {
-        if (team.entry_groups > 1) return 1;
-        return max_of<Index>(1, min_of(at_once == 1 ? team.threads : count(2 * team.threads, at_once), tiles));
-    }
-
     // An entry in memory has a slot there.
     DotBlock<T>& block_of(Index slot, Index block) const { return table.data[slot * blocks + block % blocks]; }
     T* sums_of(Index slot, Index span, Index block) const {
@@ -161,7 +151,7 @@ class DotBackward {
         for (Index block = first; block < first + block_count; block++)
             clear(sums_of(slot, span, block), QUERIES * padded_dim);
         for (Index tile = span; tile < tiles && !interrupted(inputs); tile += spans) {
-            Tile all{entry, 0, tile * KEYS, 0, size_of(tile, KEYS, inputs.keys)};
+            Tile all{entry, 0, tile * tile_keys, 0, size_of(tile, tile_keys, inputs.keys)};
             clear(workspace.d_keys, all.keys * padded_dim), clear(workspace.d_values, all.keys * padded_value_dim);
             Left<T> keys = rows_at(inputs.key, all, inputs.head_dim, workspace.keys);
             Left<T> values = rows_at(inputs.value, all, inputs.value_dim, workspace.values);

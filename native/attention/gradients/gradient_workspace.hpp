@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/softmax.hpp"
+#include "attention/threads.hpp"
 
 namespace overt::OVERT_LEVEL {
 
@@ -10,15 +11,33 @@ constexpr Index CHUNK = 32 * ROWS;
 // Keys whose terms are in memory at once, where the features fit into the nearest cache.
 constexpr int KEY_GROUP = 8;
 
+// Threads share as many entries as give each of them some work, but one where entries may share elements of the bias.
+static inline Index entries_at_once(const Team& team, const void* d_bias) {
+    if (team.entry_groups > 1) return team.entry_groups;
+    return d_bias ? 1 : max_of<Index>(1, min_of<Index>(team.entries, team.threads));
+}
+
+// Of each entry's keys: four spans for each thread, so that no thread waits long for the last one, but one entry has as many as threads.
+// Where spans would differ much in their number of tiles, each is one tile.
+static inline Index spans_at_once(const Team& team, Index at_once, Index tiles) {
+    if (team.entry_groups > 1) return 1;
+    Index wanted = at_once == 1 ? team.threads : count(4 * team.threads, at_once);
+    return max_of<Index>(1, wanted > 1 && tiles < 2 * wanted ? tiles : wanted);
+}
+
+// Whether tiles of half as many keys keep more threads busy.
+static inline bool few_tiles(const Inputs& inputs, const Team& team, Index at_once) {
+    return team.size > 1 && at_once * count(inputs.keys, KEYS) < 3 * team.threads;
+}
+
 // How many keys a tile has. A single block of queries reads each key once: the tile is then so small that its packed rows, and sums
 // written where they are read, stay in a near cache.
 template <class T>
-static int keys_of_tile(const Inputs& inputs) {
+static int keys_of_tile(const Inputs& inputs, const Team& team, Index at_once) {
     constexpr Index NEAR = 64 * 1024;
     Index bytes = (inputs.head_dim + 1) * static_cast<Index>(sizeof(T));
-    return inputs.queries > ROWS
-               ? KEYS
-               : static_cast<int>(min_of<Index>(KEYS, max_of<Index>(KEY_GROUP, NEAR / bytes / KEY_GROUP * KEY_GROUP)));
+    if (inputs.queries > ROWS) return few_tiles(inputs, team, at_once) ? KEYS / 2 : KEYS;
+    return static_cast<int>(min_of<Index>(KEYS, max_of<Index>(KEY_GROUP, NEAR / bytes / KEY_GROUP * KEY_GROUP)));
 }
 
 // One thread's working memory.
