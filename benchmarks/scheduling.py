@@ -74,7 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(compiled(Path(folder)), arguments.threads)
     Console().print(shown(rows, arguments.threads))
-    results.write(arguments.out, threads=arguments.threads, rows=rows)
+    results.write(arguments.out, simulated=arguments.threads, rows=rows)
 
 
 if __name__ == "__main__":

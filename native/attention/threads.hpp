@@ -1,5 +1,5 @@
-// How work is distributed among threads: with many entries each thread takes whole entries; with few, all threads share one entry
-// after the other.
+// How work is distributed among threads: with many entries each thread takes whole entries; with few, all threads share the work of several
+// entries at a time.
 #pragma once
 
 #include <sched.h>
@@ -64,14 +64,10 @@ class Team {
    private:
     // Once the call is to end, the items that are left are skipped.
     template <class Work>
-<<<<<<< HEAD
     void share(Index items, int workers, Index chunk, Work work) const {
-=======
-    void share(Index items, [[maybe_unused]] int workers, [[maybe_unused]] Index chunk, Work work) const {
 #ifdef OVERT_ITEM_TIMES
         return ItemTimes::run(items, workers, chunk, work);
 #endif
->>>>>>> 162c37e (Share the blocks of several heads among threads in additive attention and in the gradients, and time each item of work to say how busy many threads would be)
         int finished = 0;
         Index next = 0;
         on_threads(workers, [&](int thread, int all) {

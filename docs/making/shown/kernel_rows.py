@@ -1,0 +1,192 @@
+"""What the kernels reach beside what was wanted of them, as benchmarks/kernel_rows.py and benchmarks/scheduling.py measured it."""
+
+from typing import Any, NamedTuple
+
+from pictures import result, table
+
+Measured = dict[str, Any]
+
+
+class Row(NamedTuple):
+    """One number beside the one that was wanted, by how much it was reached, and what bounds it where it was not."""
+
+    what: str
+    measured: str
+    wanted: str
+    reached: float
+    bound: str
+
+
+def part(name: str) -> list[Measured]:
+    """The rows of a part."""
+    return result("kernel-rows")["parts"][name]
+
+
+def ratio(row: Measured) -> float:
+    """How many times as fast as torch."""
+    return row["theirs"] / row["ours"]
+
+
+def chosen(rows: list[Measured], **values: Any) -> list[Measured]:
+    """The rows with these values."""
+    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+
+
+def times(what: str, rows: list[Measured], wanted: float, bound: str) -> Row:
+    """The least that the rows reach, in times as fast as torch."""
+    ratios = sorted(map(ratio, rows))
+    measured = f"{ratios[0]:.2f} ×" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f} ×"
+    return Row(what, measured, f"{wanted:g} ×", ratios[0] / wanted, bound)
+
+
+def wanted_rows() -> list[Row]:
+    """All rows."""
+    return [*_calls(), *_short_and_long(), *_half(), *_masks(), *_step(), *_additive(), *_window()]
+
+
+def _calls() -> list[Row]:
+    bound = "torch's engine and its `autograd.Function` take about 40 of them with two empty kernels; torch's own operator takes {:.0f}"
+    rows = []
+    for backward, wanted in ((False, 12), (True, 60)):
+        [row] = chosen(part("calls"), causal=False, backward=backward)
+        theirs = 1e6 * row["theirs"]
+        text = (
+            bound.format(theirs)
+            if backward
+            else "the call into the core, a tensor for the output, and the conditions of a plain call; torch's own operator takes "
+            f"{theirs:.0f}"
+        )
+        name = "a call with its backward pass" if backward else "a call"
+        rows.append(Row(name, f"{1e6 * row['ours']:.0f} µs", f"{wanted} µs", wanted / (1e6 * row["ours"]), text))
+    return rows
+
+
+def _short_and_long() -> list[Row]:
+    rows = []
+    for backward, name in ((False, "forward"), (True, "with the backward pass")):
+        text = "the call's Python, and tiles of 64 lanes of which 20 to 32 are used"
+        rows.append(times(f"(32, 4, 32, 32) and (16, 8, 20, 32), {name}", chosen(part("short"), backward=backward), 1, text))
+    for causal, wanted in ((False, 2), (True, 2.5)):
+        here = chosen(part("long"), causal=causal, backward=False)
+        shares = [_flops(row) / row["multiply_adds"] / 2 for row in here]
+        limit = max(ratio(row) / share for row, share in zip(here, shares, strict=True))
+        text = (
+            f"multiply-adds: {100 * min(shares):.0f} to {100 * max(shares):.0f} % of their peak, all of which would be {limit:.1f} ×; "
+            "more takes matrix units (AMX)"
+        )
+        name = "causal" if causal else "dense"
+        rows.append(times(f"1,024 tokens and more, float32, {name}, forward", here, wanted, text))
+    for causal in (False, True):
+        here = chosen(part("avx2"), causal=causal)
+        name = "causal" if causal else "dense"
+        text = "the call's Python, where sequences are short"
+        rows.append(times(f"both held to AVX2, {name}, short and long, both passes", here, 1, text))
+    return rows
+
+
+def _flops(row: Measured) -> float:
+    batch, heads, length, width = row["shape"]
+    pairs = length * (length + 1) / 2 if row["causal"] else length**2
+    return 4 * batch * heads * pairs * width / row["ours"]
+
+
+def _more(work: str, **values: Any) -> list[Measured]:
+    """Cases of `overt bench` of this work, as docs/results/dot-more.json has them."""
+    cases = [
+        case
+        for case in result("dot-more")["cases"]
+        if case["work"] == work and all(case[name] == values[name] for name in values)
+    ]
+    return [
+        {"shape": case["shape"], "ours": 1.0, "theirs": case["contenders"]["overt native"]["times_best_other"]}
+        for case in cases
+    ]
+
+
+def _half() -> list[Row]:
+    rows, without = [], "there are no matrix units (AMX) here, so both sides convert and multiply in float32"
+    for dtype, goals in (("bfloat16", (2, 3)), ("float16", (2.5, 2.5))):
+        for work, goal in zip(("half", "halfcausal"), goals, strict=True):
+            here = [row for row in _more(work, dtype=dtype) if row["shape"][-2] >= 128]
+            rows.append(
+                times(f"{dtype}, 128 tokens and more, {'causal' if work != 'half' else 'dense'}, forward", here, goal, without)
+            )
+        for name, goal, lengths in (("up to 32", 4, range(33)), ("128", 2.5, [128]), ("512 and more", 2, range(512, 9999))):
+            here = [row for row in _more("halfgradients", dtype=dtype) if row["shape"][-2] in lengths]
+            rows += [times(f"{dtype}, {name} tokens, with the backward pass", here, goal, without)] if here else []
+    return rows
+
+
+def _masks() -> list[Row]:
+    of_blocks = "short documents: blocks of 64 queries that hold parts of two documents are computed for both"
+    bounds = {
+        "packed": ("32 packed documents, beside a loop over them", 1.25, of_blocks),
+        "padding": ("a padding tensor", 1.6, "padded keys are skipped: the mean length is all that there is to win"),
+        "tril": ("a causal tensor", 1.8, "as a causal mask, beside reading the tensor once"),
+    }
+    rows = [times(f"{name}, forward", _more(work), wanted, bound) for work, (name, wanted, bound) in bounds.items()]
+    return [
+        *rows,
+        times("a learned bias, forward", part("bias"), 1.3, "adding the bias's numbers, which are transposed for that"),
+    ]
+
+
+def _step() -> list[Row]:
+    rows = []
+    for row in part("step"):
+        share = row["sum"] / row["ours"]
+        bound = f"reading: summing the same numbers takes {100 * share:.0f} % of the time; {1e3 * row['ours']:.1f} ms"
+        name = f"one query of 32 heads over 8 of 16,384 keys, {row['dtype']}, beside torch with heads packed"
+        ratio_packed = row["theirs_packed"] / row["ours"]
+        rows.append(Row(name, f"{ratio_packed:.2f} ×", "1.3 ×", ratio_packed / 1.3, bound))
+    return rows
+
+
+def _additive() -> list[Row]:
+    rows = []
+    for row, wanted in zip(part("additive"), (40, 28), strict=True):
+        rate = row["terms"] / row["ours"]
+        share = rate * 3.3 / row["multiply_adds"]
+        bound = (
+            f"one core here, two there; 3.3 products a term are {100 * share:.0f} % of this core's multiply-adds. Sums across a vector "
+            "take about an eighth; eight terms a division would take more products, and the divider is not what is waited for here"
+        )
+        rows.append(
+            Row(
+                f"additive, {row['features']} features, forward",
+                f"{rate / 1e9:.1f}·10⁹ terms/s",
+                f"{wanted}",
+                rate / 1e9 / wanted,
+                bound,
+            )
+        )
+    return rows
+
+
+def _window() -> list[Row]:
+    rates = [row["operations"] / row["ours"] for row in part("window")]
+    bound = "nothing is lost with the length: the shortest pass is the slowest here"
+    measured = f"{rates[0] / 1e9:.0f} at 4,096 tokens to {rates[-1] / 1e9:.0f} GFLOP/s at 131,072"
+    return [Row("a window of 512", measured, "within 10 %", min(1.0, min(rates) / max(rates) / 0.9), bound)]
+
+
+def shown() -> str:
+    """All rows as a table, those that fall shortest of what was wanted first."""
+    rows = sorted(wanted_rows(), key=lambda row: row.reached)
+    cells = [(row.what, row.measured, row.wanted, "" if row.reached >= 1 else row.bound) for row in rows]
+    return table(cells, ["", "measured", "wanted", "what bounds it"], "lrrl")
+
+
+def busy() -> str:
+    """How busy many threads would be."""
+    names = {"dot": "dot", "dot_gradients": "dot, backward", "additive": "additive", "additive_gradients": "additive, backward"}
+    file = result("scheduling")
+    rows = [
+        (names[row["kernel"]], "{} × {}".format(*row["shape"]), *(f"{100 * each:.0f} %" for each in row["busy"]))
+        for row in sorted(file["rows"], key=lambda row: min(row["busy"]))
+    ]
+    return table(
+        rows,
+        ["kernel", "heads × tokens", *(f"{count} threads" for count in file["simulated"])],
+        "ll" + "r" * len(file["simulated"]),
+    )
