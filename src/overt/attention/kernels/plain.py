@@ -37,6 +37,8 @@ def plain(
     dropout: Any = 0,
 ) -> Any:
     """The output (..., Q, E) of a plain call; None where the call goes the whole way."""
+    if torch._C._len_torch_function_stack():  # first of all: under a mode, reading a dtype is a call that the mode sees
+        return None
     if needs_dispatcher(query, key, value) or query is None or key is None or value is None or not _eager(query, key, value):
         return None
     factors, steps = _factors(score, query), _steps(mask, query, key)
@@ -107,7 +109,6 @@ def _eager(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and not torch.is_autocast_enabled("cpu")
         and not torch.jit.is_tracing()  # type: ignore[reportPrivateImportUsage]
         and forward_ad._current_level < 0
-        and torch._C._len_torch_function_stack() == 0
     )
 
 
