@@ -19,7 +19,7 @@ def word_pairs(examples: list[Example]) -> list[Example]:
     The probabilities are those of IBM model 1 (Brown et al. 1993, section 4.1) in both directions: t(f | e) starts equal for all, and
     each round distributes every target word over the source words of its sentence in proportion to t.
 
-    >>> pairs = [("the cat sleeps", "le chat dort"), ("a cat eats", "un chat mange"), ("Yes, I do.", "Oui, moi.")]
+    >>> pairs = [("the cat sleeps", "le chat dort"), ("a cat eats", "un chat mord"), ("Yes, I do.", "Oui, moi.")]
     >>> [tuple(pair) for pair in word_pairs([Example(*pair) for pair in pairs] * 5)][4:7]
     [('Yes', 'Oui'), ('cat', 'chat')]
     """
