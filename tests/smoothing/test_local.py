@@ -7,7 +7,7 @@ from naive_smoother import time_rows as plain_rows
 from overt import native
 from overt.smoothing.heads.local.polynomial import Local
 from overt.smoothing.heads.local.regression import attend_time
-from overt.smoothing.heads.local.short_grid import attend_short_grid
+from overt.smoothing.heads.local.short_grid import EXTRAPOLATED, attend_short_grid
 
 pytestmark = pytest.mark.usefixtures("form")
 SIDES = ["both", "past", "future"]
@@ -184,3 +184,16 @@ def test_bandwidths_beyond_the_series_lose_no_digits(bandwidth, degree):
     some = type(result)(*(column[::97] for column in result))
     ones = np.ones(times.size)
     expect(some, plain_rows(times, ones, bandwidth, degree, targets), values, ones, np.arange(0, times.size, 97))
+
+
+def test_extrapolated_parabolas_follow_a_polynomial_of_degree_four_where_parabolas_do_not():
+    t = (np.arange(128.0) - 64) / 32
+    quartic = 1 - t + 2 * t**2 - t**3 + 3 * t**4
+    heads = ((4.0, 2, "both"), (4.0 * 2**0.5, 2, "both"), (4.0, EXTRAPOLATED, "both"))
+    fits = attend_short_grid(quartic, heads)
+    away = np.abs(fits.values - quartic)[:, 54:74].max(axis=1)
+    assert away[2] < 1e-10 < 1e-3 < away[0]
+    impulse = attend_short_grid(np.eye(1, 128, 64)[0], heads)
+    np.testing.assert_allclose(fits.leverages[2, 64], impulse.values[2, 64], rtol=1e-12)
+    rows = np.stack([attend_short_grid(row, heads).values[2, 64] for row in np.eye(128)])
+    np.testing.assert_allclose(fits.unit_variances[2, 64], np.sum(rows**2), rtol=1e-3)

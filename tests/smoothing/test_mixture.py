@@ -69,7 +69,7 @@ def test_each_width_weighs_by_the_mean_risk_around_a_point(causal, premium):
         for block in range(N // step):
             point = block * step + (step - 1) // 2
             middle = np.array([point]) if causal else np.array([block * step + (step - 1) / 2])
-            expected = plain_weights(heads, visible, point, width, mixture.HEAD_TEMPERATURE, step, causal, premium)
+            expected = plain_weights(heads, visible, point, width, mixture.TEMPERATURE, step, causal, premium)
             np.testing.assert_allclose(shares.at(middle)[0][:, 0], expected, atol=1e-9)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from overt.errors import InputError
 from overt.smoothing import analyze
-from overt.smoothing.selection.correlation import covariance_factors
+from overt.smoothing.selection.correlation import colored, covariance_factors, white_level, whitened
 from overt.smoothing.selection.noise import estimate_noise
 from overt.smoothing.selection.outliers import clean
 from overt.smoothing.selection.tails import tail_factor
@@ -250,3 +250,45 @@ def test_the_factor_of_a_leverage_is_the_sum_over_a_gaussians_weights(rho):
         weights /= weights.sum()
         expected = np.sum(weights * rho ** np.abs(lags)) / weights.max()
         assert covariance_factors(np.array([weights.max()]), rho)[0] == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("rho", [-0.2, -0.5, -0.85])
+def test_whitening_is_undone_and_leaves_white_noise(rho):
+    x = 5 + np.cumsum(draw(0).normal(size=500))
+    np.testing.assert_allclose(colored(whitened(x, rho), rho)[150:], x[150:], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(whitened(np.full(9, 2.5), rho), 2.5, rtol=1e-14)
+    noise = autoregression(rho, 0)
+    white = whitened(noise, rho)[1:]
+    assert white.std() == pytest.approx(noise.std() * white_level(rho), rel=0.05)
+    assert abs(np.corrcoef(white[1:], white[:-1])[0, 1]) < 0.08
+
+
+def test_noise_that_alternates_is_smoothed_better_than_white_noise_of_its_level():
+    for rho in (-0.4, -0.6):
+        alternating = [error(analyze(TRUTH + autoregression(rho, seed))) for seed in range(4)]
+        white = [error(analyze(TRUTH + 0.3 * draw(seed).normal(size=POINTS))) for seed in range(4)]
+        assert np.mean(alternating) < 0.7 * np.mean(white)
+
+
+def test_a_row_of_weights_makes_a_point_of_a_series_whose_noise_alternates():
+    x = TRUTH + autoregression(-0.5, 1)
+    x[[0, 40, 41, 300]] = np.nan
+    result = analyze(x)
+    assert result.noise_estimate.correlation < -0.3
+    for point in (0, 1, 2, 39, 42, 500, x.size - 1):
+        weights = result.weights(point)
+        assert (weights[np.isnan(x)] == 0).all()
+        assert weights @ np.nan_to_num(x) == pytest.approx(result.values[point], abs=1e-11)
+
+
+def test_residuals_give_a_level_closer_to_the_true_one_than_differences():
+    away = []
+    for seed in range(6):
+        level = 0.2 * np.where(np.abs(T - 0.4) < 0.05, 5.0, 1.0)
+        x = np.sin(20 * T) + level * draw(seed).normal(size=POINTS)
+        by_differences = varying_levels(None, x, np.ones(POINTS), 0.3)
+        result = analyze(x)
+        by_residuals = result.levels * result.series.spread
+        away.append([np.mean(np.log(each / level) ** 2) for each in (by_residuals, by_differences)])
+    by_residuals, by_differences = np.mean(away, axis=0)
+    assert by_residuals < 0.8 * by_differences

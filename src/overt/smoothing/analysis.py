@@ -40,6 +40,7 @@ from overt.smoothing.selection.risk import (
     risk_error,
 )
 from overt.smoothing.selection.tails import tail_factor
+from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 
 # Points to either side of deleted ones that the curve without them is computed from.
 BESIDE = 512
@@ -56,7 +57,8 @@ class Prepared(NamedTuple):
     seasons: Seasons | None
     outliers: NDArray[np.bool_]  # in the caller's order (n,)
     estimate: NoiseEstimate
-    levels: Floats  # σ of each point at weight 1 (n,)
+    levels: Floats  # σ of each point at weight 1, for the heads (n,)
+    risk_levels: Floats  # the same from differences alone: those from a curve's residuals would judge that curve by itself (n,)
 
 
 def analyze_series(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Smoothing:
@@ -68,7 +70,7 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
         smoothing = analyze_series(stabilized(values), times, weights, replace(options, noise=1.0), column)
         return smoothing.of_counts(values, options)
     prepared = prepare(values, times, weights, options, column)
-    return finish(prepared, _bank(prepared) if options.keys == "auto" else None)
+    return finish(*_refined(prepared, _bank(prepared))) if options.keys == "auto" else finish(prepared, None)
 
 
 def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) -> list[Smoothing]:
@@ -83,7 +85,7 @@ def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) 
         prepared = prepare(values, times, None, options)
         grid = grid_of(_noisy(prepared))
         if grid is None:
-            finished[index] = finish(prepared, _bank(prepared))
+            finished[index] = finish(*_refined(prepared, _bank(prepared)))
         else:
             joined.setdefault(grid, []).append((index, prepared))
     for members in joined.values():
@@ -113,7 +115,7 @@ def prepare(values: Floats, times: Times, weights: Floats | None, options: Optio
     series, missing = arranged(values, times, weights, options, column)
     series, seasons, outliers = without_seasons(series, times, options)
     estimate, levels = _noise(series, seasons, options)
-    return Prepared(series, values, times, options, missing, seasons, outliers, estimate, levels)
+    return Prepared(series, values, times, options, missing, seasons, outliers, estimate, levels, levels)
 
 
 def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
@@ -128,7 +130,8 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
         outputs, variances = _one_head(series, head, levels, options)
     seasonal = _seasonal(series, seasons)
     curve = restored(series, options, outputs.values + seasonal.sum(axis=0), prepared.missing)
-    risk, error = _risk(series, outputs, key_noise(series, levels), prepared.estimate, variances if bank else None)
+    noise = key_noise(series, prepared.risk_levels)
+    risk, error = _risk(series, outputs, noise, prepared.estimate, variances if bank else None)
     return Smoothing(
         values=curve,
         bandwidth=None if head is None else options.fixed_bandwidth or head.keys.in_units(series.step, series.spread),
@@ -210,6 +213,23 @@ def _noise(series: Series, seasons: Seasons | None, options: Options) -> tuple[N
         noise = key_noise(series, noise_levels(series, options, estimate))
         estimate = estimate.scaled(tail_factor(series.key_times, series.key_values, noise))
     return estimate, noise_levels(series, options, estimate)
+
+
+def _refined(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, BankOutputs]:
+    """Where the noise's level varies: that level from the residuals of the first curve, and the bank once more."""
+    series, options, estimate = prepared.series, prepared.options, prepared.estimate
+    varies = estimate.levels is not None and options.noise is None and not options.causal
+    if not varies or prepared.seasons is not None or series.key_weights is not None or series.present.size < MIN_POINTS:
+        return prepared, bank
+    values, leverages = bank.values[series.present], bank.leverages[series.present]
+    levels = residual_levels(series.key_values - values, leverages, values, key_noise(series, prepared.levels))
+    if levels is None:
+        return prepared, bank
+    estimate = replace(estimate, levels=levels, level=float(np.sqrt(np.mean(levels**2))))
+    if options.cleans and not estimate.correlation:
+        estimate = estimate.scaled(tail_factor(series.key_times, series.key_values, levels))
+    prepared = prepared._replace(estimate=estimate, levels=noise_levels(series, options, estimate))
+    return prepared, _bank(prepared)
 
 
 def _filling(

@@ -23,6 +23,7 @@ _FAMILIES = {
     "mean": "means",
     "line": "lines",
     "parabola": "parabolas",
+    "extrapolated parabola": "parabolas",
 }
 # Families with a smaller share are drawn as one, "others".
 _SMALL = 0.01

@@ -17,6 +17,7 @@ _FAMILIES = {
     "mean": "means over time",
     "line": "local lines",
     "parabola": "local parabolas",
+    "extrapolated parabola": "local parabolas",
     "mean of the past": "one-sided means",
     "mean of the future": "one-sided means",
     "line of the past": "one-sided lines",

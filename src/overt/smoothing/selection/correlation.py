@@ -12,6 +12,8 @@ STRONGEST = 0.87
 FAR = 16
 # Noise that alternates shows itself over few steps, where signals raise differences less; over an even number, where its sign is one.
 NEAR = 4
+# The standard error of a negative ρ from 1,000 points. Too strong a correlation makes the level too low: so much nearer to 0 is whitened.
+RHO_ERROR = 0.05
 _GRID = np.linspace(-0.9, 0.995, 380)
 
 
@@ -29,9 +31,43 @@ def autoregression(ratio: float, order: int, far: int) -> tuple[float, float]:
     return rho, float(1 / np.interp(rho, _GRID, one))
 
 
-def difference_excess(rho: float) -> float:
-    """The level of second differences of neighbours, over that of the noise: above 1 for negative ρ."""
-    return float(np.interp(rho, _GRID, _levels(2, 1)))
+def whitened(values: Floats, rho: float) -> Floats:
+    """(x_i − ρ x_{i−1})/(1 − ρ) of values (n,) at equal steps: a constant stays as it is, and the noise is white.
+
+    For negative ρ this is a mean of neighbours; a signal is hardly changed, and what is left of the noise is `white_level` of it. For
+    positive ρ it would be a difference, that makes a spike of each jump.
+
+    >>> whitened(np.array([1.0, 1.0, 1.0, 4.0]), -0.5)
+    array([1., 1., 1., 3.])
+    """
+    before = np.concatenate([values[1:2], values[:-1]]) if values.size > 1 else values
+    return (values - rho * before) / (1 - rho)
+
+
+def white_level(rho: float) -> float:
+    """The level of whitened noise, over that of the noise: √(1 − ρ²)/(1 − ρ)."""
+    return float(np.sqrt(1 - rho**2) / (1 - rho))
+
+
+def coloring(rho: float) -> Floats:
+    """The taps c_k = (1 − ρ) ρ^k that undo the whitening: x_i = Σ_k c_k x̃_{i−k}, where the first x̃ stands for all before it.
+
+    >>> taps = coloring(-0.5)
+    >>> float(taps[0]), round(float(taps.sum()), 12)
+    (1.5, 1.0)
+    """
+    count = 1 + int(np.ceil(np.log(1e-17) / np.log(abs(rho))))
+    return (1 - rho) * rho ** np.arange(count)
+
+
+def colored(values: Floats, rho: float) -> Floats:
+    """The inverse of `whitened` (n,), for values that begin with a constant.
+
+    >>> colored(np.array([1.0, 1.0, 1.0, 3.0]), -0.5).round(9)
+    array([1., 1., 1., 4.])
+    """
+    taps = coloring(rho)
+    return np.convolve(np.pad(values, (taps.size - 1, 0), mode="edge"), taps, mode="valid")
 
 
 def _levels(order: int, lag: int) -> Floats:

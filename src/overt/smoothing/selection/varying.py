@@ -32,6 +32,9 @@ ABOVE, BELOW = 3.5, 4.8
 MAX_SQUARES = 8192
 # The level varies by no more than this factor from the overall one: rounded values have a level of 0 here and there.
 MOST = 20.0
+# Where a curve follows its points more closely, their residuals are counted as if it followed them by so much. Squares of residuals are
+# signal beyond this many first levels, which may be too low by a factor of √2.
+MOST_FOLLOWED, TRIM_TWICE = 0.9, TRIM * 2.0**0.5
 # A running mean of this many points stands for the value of the signal.
 PILOT = 15
 
@@ -83,6 +86,27 @@ def varying_levels(times: Floats | None, values: Floats, weights: Floats, level:
     shape = np.exp(np.interp(np.arange(values.size), squares.points, scanned))
     shape = np.clip(shape, level / MOST, level * MOST)
     return shape * trimmed_deviation(np.concatenate([contrasts(times, values, weights / shape**2, line) for line in LINES]))
+
+
+def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels: Floats) -> Floats | None:
+    """The same laws, from the residuals of a first curve, which are less noisy evidence than contrasts (n,); None if they show none.
+
+    Where x_i − y_i leaves 1 − ∂y_i/∂x_i of the noise's variance, (x_i − y_i)²/(1 − ∂y_i/∂x_i) has the expectation σ_i² (Davidian and
+    Carroll 1987, section 3). Squares beyond `TRIM` of the first levels (n,) count as signal that the curve missed.
+
+    >>> draw = np.random.default_rng(0).normal(size=1000)
+    >>> levels = np.where(np.arange(1000) < 600, 1.0, 4.0)
+    >>> residual_levels(levels * draw, np.zeros(1000), np.zeros(1000), np.full(1000, 2.0))[[100, 900]].round(1)
+    array([1., 4.])
+    """
+    points = np.arange(0, residuals.size, -(-residuals.size // MAX_SQUARES))
+    squares = (residuals**2 / (1 - np.clip(leverages, 0.0, MOST_FOLLOWED)))[points]
+    logs = best_law(squares, curve[points], squares <= (TRIM_TWICE * levels[points]) ** 2)
+    if logs is None:
+        return None
+    shape = np.exp(np.interp(np.arange(residuals.size), points, logs))
+    shape = np.clip(shape, levels.min() / MOST, levels.max() * MOST)
+    return shape * trimmed_deviation(np.sqrt(squares) / shape[points])
 
 
 def _squares(times: Floats | None, values: Floats, weights: Floats) -> Squares:

@@ -1,6 +1,7 @@
 """Many heads by time on one short grid: their rows depend on its length alone, and are kept as one matrix for the next series."""
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +15,27 @@ LONGEST = 128
 LENGTHS = 4
 
 TimeHead = tuple[float, int, Side]  # bandwidth, degree, side
+
+# The degree of heads that are extrapolated from parabolas of bandwidths h and √2 h: (4 y_h − y_√2h)/3. The bias of a parabola grows with
+# h⁴, so that the extrapolation to h = 0 is without it, as a polynomial of degree 4 is (Schucany and Sommers 1977).
+EXTRAPOLATED = 4
+# The variance of such a head over that of its narrower parabola: of the kernels' squared norms.
+EXTRAPOLATED_VARIANCE = 1.1395306
+
+
+def parabolas_of(heads: Sequence[TimeHead], head: TimeHead) -> tuple[int, int]:
+    """The indices of the two parabolas from which a head is extrapolated."""
+    h, _, side = head
+    wanted = [
+        next(i for i, (width, degree, at) in enumerate(heads) if degree == 2 and at == side and abs(width / scale - 1) < 1e-9)
+        for scale in (h, np.sqrt(2.0) * h)
+    ]
+    return wanted[0], wanted[1]
+
+
+def extrapolate(narrow: Floats, wide: Floats) -> Floats:
+    """What is linear in both parabolas: their values, leverages, or rows."""
+    return (4 * narrow - wide) / 3
 
 
 def attend_short_grid(values: Floats, heads: tuple[TimeHead, ...]) -> Local:
@@ -43,7 +65,7 @@ def _rows(points: int, heads: tuple[TimeHead, ...]) -> tuple[Floats, Floats, Flo
     rows = np.empty((len(heads), points, points))
     leverages, unit_variances = np.empty((2, len(heads), points))
     offsets = np.arange(1.0 - points, points)  # j − i
-    for degree, side in dict.fromkeys(head[1:] for head in heads):
+    for degree, side in dict.fromkeys(head[1:] for head in heads if head[1] != EXTRAPOLATED):
         members = [index for index, head in enumerate(heads) if head[1:] == (degree, side)]
         scales = np.array([heads[index][0] for index in members])
         fitted = fit(_power_sums(points, scales, degree, side))
@@ -55,6 +77,11 @@ def _rows(points: int, heads: tuple[TimeHead, ...]) -> tuple[Floats, Floats, Flo
             u = offsets / scale
             u, kernel = (_shifted(taps, points) for taps in (u, np.exp(-u * u / 2) * reached))
             rows[index] = kernel * sum(c[p] * u**p for p in range(degree + 1))
+    for index, head in enumerate(heads):
+        if head[1] == EXTRAPOLATED:
+            narrow, wide = parabolas_of(heads, head)
+            rows[index], leverages[index] = (extrapolate(each[narrow], each[wide]) for each in (rows, leverages))
+            unit_variances[index] = EXTRAPOLATED_VARIANCE * unit_variances[narrow]
     return rows.reshape(-1, points), leverages, unit_variances
 
 

@@ -11,7 +11,15 @@ from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.guided import attend_guided
 from overt.smoothing.heads.local.polynomial import Local, Side
 from overt.smoothing.heads.local.regression import attend_time, on_grid
-from overt.smoothing.heads.local.short_grid import LONGEST, TimeHead, attend_short_grid
+from overt.smoothing.heads.local.short_grid import (
+    EXTRAPOLATED,
+    EXTRAPOLATED_VARIANCE,
+    LONGEST,
+    TimeHead,
+    attend_short_grid,
+    extrapolate,
+    parabolas_of,
+)
 from overt.smoothing.heads.patches import attend_patch
 from overt.smoothing.heads.single_row import guided_row, patch_row, time_row
 from overt.smoothing.selection.bank.mixture import HeadOutputs, Mixture
@@ -20,6 +28,8 @@ from overt.smoothing.selection.bank.threads import map_in_threads
 # Bandwidths of time, in steps: narrow ones, by factors of √2, and those of one-sided heads.
 NARROW = 0.5 * np.sqrt(2.0) ** np.arange(16)  # 0.5 … 91
 ONE_SIDED = 2.0 ** np.arange(8)  # 1 … 128
+# Heads are extrapolated from pairs of parabolas, from this narrow bandwidth on: narrower ones see three points or fewer.
+FIRST_EXTRAPOLATED = 3
 # The widest bandwidths of time, in spans of the series.
 WHOLE = (0.5, 1.0, 8.0)
 # Patches: points to either side, and bandwidths in units of the noise, for the root of the sum of squares.
@@ -161,6 +171,8 @@ def time_heads(causal: bool) -> Iterator[TimeHead]:
         return
     for h, degree in product(NARROW, (1, 2)):
         yield float(h), degree, "both"
+    for h in NARROW[FIRST_EXTRAPOLATED:-1]:
+        yield float(h), EXTRAPOLATED, "both"
     for h, degree in product(ONE_SIDED, (0, 1)):
         yield float(h), degree, "past"
         yield float(h), degree, "future"
@@ -180,15 +192,24 @@ def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...]) -> NamedHeads:
         in_steps: tuple[TimeHead, ...] = tuple((h / step, degree, side) for h, degree, side in heads)
         _write_local(outputs, attend_short_grid(series.values, in_steps), series.levels)
     else:
-        fits = map_in_threads(lambda head: _attend_time(series, *head, alike=alike), heads)
-        for index, local in enumerate(fits):
+        fitted = [index for index, head in enumerate(heads) if head[1] != EXTRAPOLATED]
+        fits = map_in_threads(lambda index: _attend_time(series, *heads[index], alike=alike), fitted)
+        for index, local in zip(fitted, fits, strict=True):
             _write_local(HeadOutputs(*(column[index] for column in outputs)), local, series.levels)
+        for index, head in enumerate(heads):
+            if head[1] == EXTRAPOLATED:
+                narrow, wide = parabolas_of(heads, head)
+                for column in outputs[:2]:
+                    column[index] = extrapolate(column[narrow], column[wide])
+                outputs.variances[index] = EXTRAPOLATED_VARIANCE * outputs.variances[narrow]
     names = [f"{family_by_time(degree, side)}, {h:.3g} steps" for h, degree, side in heads]
     return NamedHeads(names, outputs, [partial(_row_by_time, series, *head) for head in heads])
 
 
 def family_by_time(degree: int, side: Side) -> str:
     """The first words of the name of a head by time."""
+    if degree == EXTRAPOLATED:
+        return "extrapolated parabola"
     return ("mean", "line", "parabola")[degree] + ("" if side == "both" else f" of the {side}")
 
 
@@ -214,6 +235,8 @@ def _attend_time(series: NoisySeries, bandwidth: float, degree: int, side: Side,
 
 def _row_by_time(series: NoisySeries, bandwidth: float, degree: int, side: Side, row: int) -> Floats:
     """The weights of one point of a head by time (n,)."""
+    if degree == EXTRAPOLATED:
+        return extrapolate(*(_row_by_time(series, h, 2, side, row) for h in (bandwidth, np.sqrt(2.0) * bandwidth)))
     is_key = series.weights > 0
     weights = np.zeros(is_key.size)
     keys = series.times[is_key], series.weights[is_key]

@@ -23,7 +23,15 @@ from overt.smoothing.selection.bank.candidates import (
 )
 from overt.smoothing.selection.bank.mixture import HeadOutputs, Mixture, Observations, mix
 from overt.smoothing.selection.bank.threads import map_in_threads
-from overt.smoothing.selection.correlation import covariance_factors, difference_excess, risk_variance_factor
+from overt.smoothing.selection.correlation import (
+    RHO_ERROR,
+    colored,
+    coloring,
+    covariance_factors,
+    risk_variance_factor,
+    white_level,
+    whitened,
+)
 from overt.smoothing.selection.levels import NOISELESS
 
 # Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot.
@@ -32,8 +40,9 @@ GUIDED = ((16.0, 64.0), (16.0, 64.0, 256.0))
 # risks of all points alike, by twice that error for each degree of freedom, and no average takes it away: without a premium narrow heads
 # win wherever the level is too low, and on smooth signals most of the error is theirs. It is a prior of exp(−0.1) for each degree of
 # freedom. 0 to 0.5 were compared on the development half of benchmarks/noise_kinds.py and at 64 to 16,384 points: with 0.2 the error falls
-# by 8%, on parabolas by 27%; with more it rises by more than 4% on steps and quick pulses. Causal curves do not gain.
-PREMIUM = 0.2
+# by 8%, on parabolas by 27%. With the extrapolated parabolas and the lower temperature 0.3 is better than 0.2 by another 1.4% on the
+# signals of benchmarks/ablation.py, and costs 2% on steps. Causal curves do not gain.
+PREMIUM = 0.3
 # A long series is divided into equal stretches of at most this many points, each with a margin on both sides. All are multiples
 # of the blocks of risks (`mixture`), so that these blocks do not depend on the division.
 BLOCK = 1920
@@ -77,7 +86,7 @@ def attend_bank(
     """Smooth a series by the bank, in stretches where it is long; `level` is its overall noise level.
 
     With `causal` all heads and all averages of risks use the past only; `level` still depends on the whole series. `correlation` is the
-    ρ of noise that is an autoregression, which changes the risks.
+    ρ of noise that is an autoregression: positive, it changes the risks; negative, the noise is whitened first.
 
     >>> steps = np.repeat([0.0, 5.0], 100)
     >>> noisy = steps + np.random.default_rng(0).normal(size=200)
@@ -85,6 +94,12 @@ def attend_bank(
     >>> bool(np.abs(outputs.values - steps).mean() < 0.25)
     True
     """
+    if correlation < 0:
+        # Heads that compare values would win by following noise that alternates: they see it whitened.
+        rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
+        outputs = attend_bank(_whitened(series, rho), level * white_level(rho), cells=cells)
+        leverages = outputs.leverages * covariance_factors(outputs.leverages, rho)  # in units of the noise's own variance
+        return outputs._replace(values=colored(outputs.values, rho), leverages=leverages)
     count = series.values.size
     wide = wide_heads(series, causal)
     cells, workspace = min(cells, count), Workspace()
@@ -109,34 +124,56 @@ def attend_bank(
 
 def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = False, correlation: float = 0.0) -> Floats:
     """The weights with which one point attends to all (n,): those of each head, times the weight of the head."""
-    count = series.values.size
-    inner = next(stretch for stretch in _stretches(count) if row < stretch.stop)
-    outer = _with_margin(inner, count)
+    if correlation >= 0:
+        weights = _sum_of_rows(series, level, np.array([row]), np.ones(1), causal, correlation)
+    else:
+        rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
+        taps = coloring(rho)
+        rows = np.maximum(row - np.arange(taps.size), 0)
+        weights = _sum_of_rows(_whitened(series, rho), level * white_level(rho), rows, taps, False, 0.0)
+        before = np.append(
+            weights[1:], 0.0
+        )  # each value enters its own whitened one, and the next; the first two enter the first
+        before[1] += weights[0]
+        weights = (weights - rho * before) / (1 - rho)
+    for missing in np.flatnonzero((weights != 0) & (series.weights == 0)):
+        weights = weights + weights[missing] * filling_row(series.times, series.weights > 0, int(missing), causal=causal)
+        weights[missing] = 0.0
+    return weights
+
+
+def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floats, causal: bool, correlation: float) -> Floats:
+    """Σ_r factor_r W_r over all points (n,), where a head that reaches no key is the point itself."""
+    count, total = series.values.size, np.zeros(series.values.size)
     wide = wide_heads(series, causal)
-    mixed, heads = attend_stretch(series.part(outer), wide.part(outer), level, causal, correlation, Workspace())
-    head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
-    row_weights = np.zeros(count)
-    filling = filling_row(series.times, series.weights > 0, row, causal=causal)
-    for head_weight, name, weights_of in zip(head_weights, heads.names, heads.rows, strict=True):
-        weights, is_wide = np.zeros(count), name in wide.names
-        weights[slice(None) if is_wide else outer] = weights_of(row if is_wide else row - outer.start)
-        row_weights += head_weight * (weights if weights.any() else filling)
-    return row_weights
+    for inner in _stretches(count):
+        inside = (rows >= inner.start) & (rows < inner.stop)
+        if not inside.any():
+            continue
+        outer = _with_margin(inner, count)
+        mixed, heads = attend_stretch(series.part(outer), wide.part(outer), level, causal, correlation, Workspace())
+        for row, factor in zip(rows[inside].tolist(), factors[inside], strict=True):
+            head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
+            for head_weight, name, weights_of in zip(head_weights, heads.names, heads.rows, strict=True):
+                weights, is_wide = np.zeros(count), name in wide.names
+                weights[slice(None) if is_wide else outer] = weights_of(row if is_wide else row - outer.start)
+                if not weights.any():
+                    weights[row] = 1.0
+                total += factor * head_weight * weights
+    return total
 
 
 def attend_stretch(
     series: NoisySeries, wide: NamedHeads, level: float, causal: bool, correlation: float, workspace: Workspace
 ) -> tuple[Mixture, NamedHeads]:
     """All three stages on one stretch."""
-    excess = difference_excess(correlation) if correlation < 0 else 1.0
-    series, level = series._replace(levels=series.levels * excess), level * excess
     observed = Observations(series.values, series.noise)
     parts = [*pilot_heads(series, level, causal), wide]
     count = sum(len(part.names) for part in parts)
     outputs = workspace.outputs(count + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS), series.values.size)
     write_heads(outputs, parts, 0)
-    premium = 0.0 if causal or correlation < 0 else PREMIUM  # the excess of negative correlation is one already
-    options = {"causal": causal, "risk_variance": risk_variance_factor(max(correlation, 0.0)), "premium": premium}
+    premium = 0.0 if causal else PREMIUM
+    options = {"causal": causal, "risk_variance": risk_variance_factor(correlation), "premium": premium}
     _correlate(outputs, slice(0, count), correlation)
     mixed = mix(outputs.first(count), observed, **options)
     guided: list[NamedHeads] = []
@@ -147,26 +184,22 @@ def attend_stretch(
         _correlate(outputs, slice(count, stop), correlation)
         mixed = mix(outputs.first(stop), observed, **options)
     parts += guided
-    if correlation < 0:
-        # The root, since about half of the weight is of heads that are no Gaussians of time: the whole factor states half of the error.
-        factors = np.sqrt(covariance_factors(mixed.leverages, correlation)) / excess**2
-        mixed = mixed._replace(
-            leverages=mixed.leverages * factors * excess**2, variances=mixed.variances * factors
-        )  # of a level without the excess
     names, rows = [name for part in parts for name in part.names], [row for part in parts for row in part.rows]
     return mixed, NamedHeads(names, outputs, rows)
 
 
 def _correlate(outputs: HeadOutputs, heads: slice, correlation: float) -> None:
-    """Turn leverages into covariances with correlated noise, in units of its variance, and raise the variances alike.
-
-    Negative correlation changes the mixture alone, at last: heads that compare values are not the Gaussians of time that the factors
-    assume, and would win by following the noise. They are judged as if the noise were white, at the level that its differences have.
-    """
+    """Turn leverages into covariances with correlated noise, in units of its variance, and raise the variances alike."""
     if correlation > 0:
         factors = covariance_factors(outputs.leverages[heads], correlation)
         outputs.leverages[heads] *= factors
         outputs.variances[heads] *= factors
+
+
+def _whitened(series: NoisySeries, rho: float) -> NoisySeries:
+    """The series with white noise, of negative ρ; a value is missing where it or the one before it is."""
+    weights = np.minimum(series.weights, np.concatenate([series.weights[:1], series.weights[:-1]]))
+    return series._replace(values=whitened(series.values, rho), weights=weights, levels=series.levels * white_level(rho))
 
 
 def _stretches(count: int) -> list[slice]:

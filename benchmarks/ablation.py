@@ -1,0 +1,107 @@
+"""What each family of heads and each step of the default smoother brings: its error without one of them, over its error with all.
+
+    OMP_NUM_THREADS=1 python benchmarks/ablation.py [--processes N] [--out docs/results/smoothing-ablation.json]
+
+On the development signals (smoothing/development.py) of 1,024 points under four kinds of noise, at two ratios of signal to noise.
+"""
+
+import argparse
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import results
+from smoothing.development import POINTS, RATIOS, SIGNALS, development_series
+
+from overt.smoothing import analyze
+from overt.smoothing.selection.bank import candidates, mixture, stages
+
+NOISES = ("white", "5% outliers", "bursts", "autoregression, −0.4")
+ANALYSIS, NOISE = "overt.smoothing.analysis", "overt.smoothing.selection.noise"
+
+
+def without(family: str) -> list[Any]:
+    """The first stage and the wide heads without those whose names begin like that."""
+
+    def kept(part: candidates.NamedHeads) -> candidates.NamedHeads:
+        index = [i for i, name in enumerate(part.names) if not name.startswith(family)]
+        outputs = mixture.HeadOutputs(*(column[index] for column in part.outputs))
+        return candidates.NamedHeads([part.names[i] for i in index], outputs, [part.rows[i] for i in index])
+
+    first, wide = stages.pilot_heads, stages.wide_heads
+    return [
+        patch.object(stages, "pilot_heads", lambda *inputs: (kept(part) for part in first(*inputs))),
+        patch.object(stages, "wide_heads", lambda *inputs: kept(wide(*inputs))),
+    ]
+
+
+def one_sided() -> list[Any]:
+    """Without heads of one side."""
+    return [patch.object(candidates, "ONE_SIDED", ())]
+
+
+VARIANTS: dict[str, Callable[[], list[Any]]] = {
+    "all": list,
+    "without lines": lambda: without("line, "),
+    "without parabolas": lambda: without("parabola"),
+    "without extrapolated parabolas": lambda: without("extrapolated"),
+    "without heads of one side": one_sided,
+    "without patches": lambda: without("patches"),
+    "without guided heads": lambda: [patch.object(stages, "GUIDED", ((), ()))],
+    "guided heads once": lambda: [patch.object(stages, "GUIDED", stages.GUIDED[-1:])],
+    "without bandwidths of the whole series": lambda: [patch.object(candidates, "WHOLE", ())],
+    "averages of 240 points alone": lambda: [patch.object(mixture, "WIDTHS", (240, 1920))],
+    "averages of 1,920 points alone": lambda: [patch.object(mixture, "WIDTHS", (1920,))],
+    "a temperature of 4": lambda: [patch.object(mixture, "TEMPERATURE", 4.0)],
+    "a temperature of 2": lambda: [patch.object(mixture, "TEMPERATURE", 2.0)],
+    "without a premium": lambda: [patch.object(stages, "PREMIUM", 0.0)],
+    "one level of noise": lambda: [patch(f"{NOISE}.varying_levels", lambda *inputs: None)],
+    "no second look at the level": lambda: [patch(f"{ANALYSIS}.residual_levels", lambda *inputs: None)],
+    "correlation not estimated": lambda: [patch(f"{NOISE}.MIN_CORRELATED", np.inf)],
+    "outliers kept": list,
+}
+
+
+def errors(variant: str) -> dict[str, list[float]]:
+    """The mean squared errors of a variant, by noise, in the order of signals and ratios."""
+    warnings.simplefilter("ignore")
+    robust = False if variant == "outliers kept" else "auto"
+    cells = [(signal, ratio) for signal in SIGNALS for ratio in RATIOS]
+    by_noise: dict[str, list[float]] = {noise: [] for noise in NOISES}
+    with ExitStack() as stack:
+        for changed in VARIANTS[variant]():
+            stack.enter_context(changed)
+        for noise in NOISES:
+            for signal, ratio in cells:
+                truth, x = development_series(signal, noise, ratio)
+                by_noise[noise].append(float(np.mean((analyze(x, robust=robust).values - truth) ** 2)))
+    return by_noise
+
+
+def main() -> None:
+    """Measure all variants, each in one process."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--processes", type=int, default=2)
+    results.takes_out(options)
+    requested = options.parse_args()
+    with ProcessPoolExecutor(requested.processes) as pool:
+        measured = dict(zip(VARIANTS, pool.map(errors, VARIANTS), strict=True))
+    table: dict[str, dict[str, Any]] = {}
+    for variant, by_noise in measured.items():
+        table[variant] = {}
+        for noise, each in by_noise.items():
+            ratios = np.array(each) / np.array(measured["all"][noise])
+            table[variant][noise] = {
+                "geometric mean": round(float(np.exp(np.log(ratios).mean())), 3),
+                "largest": round(float(ratios.max()), 2),
+            }
+        print(f"{variant:40} {[cell['geometric mean'] for cell in table[variant].values()]}", flush=True)
+    results.write(requested.out, points=POINTS, cells=len(SIGNALS) * len(RATIOS), variants=table)
+
+
+if __name__ == "__main__":
+    main()
