@@ -204,7 +204,7 @@ def test_the_counts_are_those_of_the_repository():
     assert "the five chapters" in README
     assert len(list((ROOT / "docs" / "chapters").glob("*.md"))) == len(list((ROOT / "notebooks").glob("*.ipynb"))) == 5
     heads = [len(overt.smoothing.analyze([float(index % 5) for index in range(n)], noise=0.5).heads) for n in (50, 20_000)]
-    assert f"Some ninety heads, from {heads[0]} to {heads[1]} as the series grows" in README
+    assert f"Some hundred heads, from {heads[0]} to {heads[1]} as the series grows" in README
 
 
 def test_without_torch_numpy_alone_is_120_megabytes():

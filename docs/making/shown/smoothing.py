@@ -128,6 +128,18 @@ def change_of_noise() -> str:
     return table(rows, heads, "lrrrr")
 
 
+def ablation() -> str:
+    """The error without one part of the default over the error with all, by kind of noise; what helps most with white noise first."""
+    variants = result("smoothing-ablation")["variants"]
+    noises = list(variants["all"])
+    rows = [
+        (name, *(f"{cells[noise]['geometric mean']:.2f} · {cells[noise]['largest']:.1f}" for noise in noises))
+        for name, cells in sorted(variants.items(), key=lambda item: -item[1]["white"]["geometric mean"])
+        if name != "all"
+    ]
+    return table(rows, ["part", *noises], "l" + "r" * len(noises))
+
+
 def peers_of_noise() -> str:
     """What the default was compared with, and how many cells there are."""
     actual = result("noise-kinds")
