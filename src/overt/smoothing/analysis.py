@@ -200,8 +200,7 @@ def _risk(
     error = risk_error(noise, estimate.correlation)
     if variances is None:
         return risk, error
-    variance, correlated = float(variances[series.present].mean()), estimate.correlation > 0
-    return combined_risk(risk, error, variance, series.present.size, correlated=correlated)
+    return combined_risk(risk, error, float(variances[series.present].mean()), series.present.size)
 
 
 def _noise(series: Series, seasons: Seasons | None, options: Options) -> tuple[NoiseEstimate, Floats]:

@@ -57,7 +57,7 @@ def coloring(rho: float) -> Floats:
     (1.5, 1.0)
     """
     count = 1 + int(np.ceil(np.log(1e-17) / np.log(abs(rho))))
-    return (1 - rho) * rho ** np.arange(count)
+    return (1 - rho) * rho ** np.arange(count, dtype=np.float64)
 
 
 def colored(values: Floats, rho: float) -> Floats:

@@ -96,7 +96,7 @@ def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels:
 
     >>> draw = np.random.default_rng(0).normal(size=1000)
     >>> levels = np.where(np.arange(1000) < 600, 1.0, 4.0)
-    >>> residual_levels(levels * draw, np.zeros(1000), np.zeros(1000), np.full(1000, 2.0))[[100, 900]].round(1)
+    >>> residual_levels(levels * draw, np.zeros(1000), np.zeros(1000), 0.8 * levels)[[100, 900]].round(1)
     array([1., 4.])
     """
     points = np.arange(0, residuals.size, -(-residuals.size // MAX_SQUARES))
