@@ -56,7 +56,7 @@ VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "without bandwidths of the whole series": lambda: [patch.object(candidates, "WHOLE", ())],
     "averages of 240 points alone": lambda: [patch.object(mixture, "WIDTHS", (240, 1920))],
     "averages of 1,920 points alone": lambda: [patch.object(mixture, "WIDTHS", (1920,))],
-    "a temperature of 4": lambda: [patch.object(mixture, "TEMPERATURE", 4.0)],
+    "a temperature of 3": lambda: [patch.object(mixture, "TEMPERATURE", 3.0)],
     "a temperature of 2": lambda: [patch.object(mixture, "TEMPERATURE", 2.0)],
     "without a premium": lambda: [patch.object(stages, "PREMIUM", 0.0)],
     "one level of noise": lambda: [patch(f"{NOISE}.varying_levels", lambda *inputs: None)],

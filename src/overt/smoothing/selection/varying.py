@@ -97,7 +97,7 @@ def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels:
     >>> draw = np.random.default_rng(0).normal(size=1000)
     >>> levels = np.where(np.arange(1000) < 600, 1.0, 4.0)
     >>> residual_levels(levels * draw, np.zeros(1000), np.zeros(1000), 0.8 * levels)[[100, 900]].round(1)
-    array([1., 4.])
+    array([1. , 3.8])
     """
     points = np.arange(0, residuals.size, -(-residuals.size // MAX_SQUARES))
     squares = (residuals**2 / (1 - np.clip(leverages, 0.0, MOST_FOLLOWED)))[points]

@@ -28,10 +28,10 @@ FINENESS = 3
 CUT = 3
 # A causal average sums completed blocks of this many points, and the points of the current block one by one.
 BLOCK = 12
-# The temperature of a single point, among heads and among widths: between 2, the weights of Akaike's criterion and of a posterior, and
-# 4, for which Leung and Barron (2006) prove their bound. On the development signals of benchmarks/ablation.py 2 is 0.5% better than 3,
-# but costs up to a third on single series; 4 is 1% worse.
-TEMPERATURE = 3.0
+# The temperature of a single point, among heads and among widths: the one for which Leung and Barron (2006, theorem 5) prove that a mixture of
+# projections is nearly as good as the best of them. 2, that of Akaike's weights, is better on most development signals (benchmarks/ablation.py),
+# but costs 5 to 10% where a signal has many peaks or jumps.
+TEMPERATURE = 4.0
 # Averages over at most this many finest blocks are products with one matrix, the same for every series of this length.
 FEW_BLOCKS = 32
 # Points mixed at a time, so that the weights of all heads stay in a processor's cache.
@@ -129,7 +129,7 @@ def mix(
 
     At each point the weights are softmax_k(−r_k / T). r_k is Stein's unbiased estimate of head k's squared error in units of
     σ² (Stein 1981), ((x_i − y_i)/σ_i)² − 1 + 2 ∂y_i/∂x_i, averaged over neighbours. The temperature depends on the average:
-    T = 3/N over N points (`TEMPERATURE`). For weights κ_j of the neighbours, N = (Σκ)²/Σκ².
+    T = 4/N over N points (`TEMPERATURE`). For weights κ_j of the neighbours, N = (Σκ)²/Σκ².
 
     Attention over heads compares noisy numbers, like attention over values, and its derivative has the same form:
 

@@ -40,7 +40,7 @@ GUIDED = ((16.0, 64.0), (16.0, 64.0, 256.0))
 # risks of all points alike, by twice that error for each degree of freedom, and no average takes it away: without a premium narrow heads
 # win wherever the level is too low, and on smooth signals most of the error is theirs. It is a prior of exp(−0.1) for each degree of
 # freedom. 0 to 0.5 were compared on the development half of benchmarks/noise_kinds.py and at 64 to 16,384 points: with 0.2 the error falls
-# by 8%, on parabolas by 27%. With the extrapolated parabolas and the lower temperature 0.3 is better than 0.2 by another 1.4% on the
+# by 8%, on parabolas by 27%. With the extrapolated parabolas 0.3 is better than 0.2 by another 1.4% on the
 # signals of benchmarks/ablation.py, and costs 2% on steps. Causal curves do not gain.
 PREMIUM = 0.3
 # A long series is divided into equal stretches of at most this many points, each with a margin on both sides. All are multiples
