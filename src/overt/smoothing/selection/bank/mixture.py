@@ -28,9 +28,9 @@ FINENESS = 3
 CUT = 3
 # A causal average sums completed blocks of this many points, and the points of the current block one by one.
 BLOCK = 12
-# The temperature of a single point, among heads and among widths: the one for which Leung and Barron (2006, theorem 5) prove that a mixture of
-# projections is nearly as good as the best of them. 2, that of Akaike's weights, is better on most development signals (benchmarks/ablation.py),
-# but costs 5 to 10% where a signal has many peaks or jumps.
+# The temperature of a single point, among heads and among widths: the one for which Leung and Barron (2006, theorem 5) prove that a
+# mixture of projections is nearly as good as the best of them. 2, that of Akaike's weights, is better on most development signals
+# (benchmarks/ablation.py), but costs 5 to 10% where a signal has many peaks or jumps.
 TEMPERATURE = 4.0
 # Averages over at most this many finest blocks are products with one matrix, the same for every series of this length.
 FEW_BLOCKS = 32
