@@ -27,15 +27,15 @@ ANALYSIS, NOISE = "overt.smoothing.analysis", "overt.smoothing.selection.noise"
 def without(family: str) -> list[Any]:
     """The first stage and the wide heads without those whose names begin like that."""
 
-    def kept(part: candidates.NamedHeads) -> candidates.NamedHeads:
+    def chosen(part: candidates.NamedHeads) -> candidates.NamedHeads:
         index = [i for i, name in enumerate(part.names) if not name.startswith(family)]
         outputs = mixture.HeadOutputs(*(column[index] for column in part.outputs))
         return candidates.NamedHeads([part.names[i] for i in index], outputs, [part.rows[i] for i in index])
 
     first, wide = stages.pilot_heads, stages.wide_heads
     return [
-        patch.object(stages, "pilot_heads", lambda *inputs: (kept(part) for part in first(*inputs))),
-        patch.object(stages, "wide_heads", lambda *inputs: kept(wide(*inputs))),
+        patch.object(stages, "pilot_heads", lambda *inputs: (chosen(part) for part in first(*inputs))),
+        patch.object(stages, "wide_heads", lambda *inputs: chosen(wide(*inputs))),
     ]
 
 

@@ -42,7 +42,7 @@ def pieces(t: np.ndarray, draw: Draw, edges: int, piece: Callable[[np.ndarray], 
     """Pieces of functions of the time since the last edge."""
     bounds = np.concatenate([[0], np.sort(draw.uniform(size=edges)), [1]])
     inside = [(start <= t) & (t < stop) for start, stop in itertools.pairwise(bounds)]
-    return sum(piece(t - start) * part for start, part in zip(bounds[:-1], inside, strict=True))
+    return np.sum([piece(t - start) * part for start, part in zip(bounds[:-1], inside, strict=True)], axis=0)
 
 
 def process(t, draw):

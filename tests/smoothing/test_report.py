@@ -32,8 +32,8 @@ def test_it_names_the_heads_that_were_used_and_where():
     x = np.r_[waves, steps] + 0.3 * np.random.default_rng(0).normal(size=600)
     result = analyze(x)
     assert f"a mixture of {len(result.heads)} heads, with larger weights for lower estimated risk" in result.sentence
-    assert re.search(r"points similar in a first curve \(\d+%, mostly late\)", result.sentence)
-    assert re.search(r"local parabolas \(\d+%", result.sentence)
+    assert re.search(r"points similar in a first curve \(\d+%", result.sentence)
+    assert re.search(r"local parabolas \(\d+%, mostly early\)", result.sentence)
 
 
 def test_every_head_of_the_bank_has_a_name_in_plain_words():

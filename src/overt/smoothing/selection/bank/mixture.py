@@ -32,6 +32,8 @@ BLOCK = 12
 # mixture of projections is nearly as good as the best of them. 2, that of Akaike's weights, is better on most development signals
 # (benchmarks/ablation.py), but costs 5 to 10% where a signal has many peaks or jumps.
 TEMPERATURE = 4.0
+# Among the widths of causal averages, whose narrowest is much better right after a change: the smaller choice is made more sharply.
+CAUSAL_WIDTH_TEMPERATURE = 2.0
 # Averages over at most this many finest blocks are products with one matrix, the same for every series of this length.
 FEW_BLOCKS = 32
 # Points mixed at a time, so that the weights of all heads stay in a processor's cache.
@@ -152,7 +154,8 @@ def mix(
     """
     head_weights = _weights(heads, observed, CAUSAL_WIDTHS if causal else WIDTHS, TEMPERATURE * risk_variance, causal, premium)
     candidates = blend(heads, observed, head_weights)
-    (width_weights,) = _weights(candidates, observed, WIDTHS[-1:], TEMPERATURE * risk_variance, causal, premium)
+    width_temperature = CAUSAL_WIDTH_TEMPERATURE if causal else TEMPERATURE
+    (width_weights,) = _weights(candidates, observed, WIDTHS[-1:], width_temperature * risk_variance, causal, premium)
     mixed = blend(candidates, observed, (width_weights,))
     values, leverages, variances = (column[..., 0, :] for column in mixed)
     return Mixture(values, leverages, variances, head_weights, width_weights)
