@@ -11,6 +11,8 @@ from overt.smoothing.heads.local.polynomial import Local, PowerSums, Side, fit
 
 # Rows take heads · n² numbers: 8 MB for the bank's sixty heads at most points.
 LONGEST = 128
+# Multiplications up to which OpenBLAS takes one thread: several threads would wait for each other in every one of several processes.
+ONE_THREAD = 2**18
 # Lengths whose rows are kept.
 LENGTHS = 4
 
@@ -50,8 +52,13 @@ def attend_short_grid(values: Floats, heads: tuple[TimeHead, ...]) -> Local:
     rows, leverages, unit_variances = _rows(values.shape[-1], heads)
     if values.ndim == 2:
         centers = values.mean(axis=1, keepdims=True)
-        outputs = (values - centers) @ rows.T + centers
-        return Local(outputs.reshape(values.shape[0], *leverages.shape), leverages, unit_variances)
+        outputs = np.empty((values.shape[0], *leverages.shape))
+        by_head = rows.reshape(*leverages.shape, -1).swapaxes(1, 2)  # (heads, keys, points)
+        together = max(1, ONE_THREAD // values.shape[1] ** 2)
+        for start in range(0, values.shape[0], together):
+            part = slice(start, start + together)
+            np.matmul(values[part] - centers[part], by_head, out=outputs[part].swapaxes(0, 1))
+        return Local(outputs + centers[:, None], leverages, unit_variances)
     # Around their own mean, values keep the digits that a large offset would take. Not `@`, whose threads wait for each other in every one
     # of several processes.
     center = values.mean()
