@@ -171,7 +171,7 @@ def test_what_needs_attention_is_refused_by_name():
     for call in (overt.lens.rollout, overt.lens.mean_attention):
         with pytest.raises(InputError, match=r"a linear token mixer \(gated delta rule\), whose weights are signed"):
             call(recording)
-    with pytest.raises(InputError, match="linear token mixer, whose values reach the output matrix changed"):
+    with pytest.raises(InputError, match="linear token mixer, whose values are changed before the output matrix"):
         overt.lens.norm_weights(recording, model)[0, 1].lengths()
     with pytest.raises(InputError, match=r"which mixes tokens by a recurrence \(gated delta rule\)"):
         recording[0, 1].call
