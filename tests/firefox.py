@@ -75,7 +75,8 @@ class Firefox:
             time.sleep(0.05)
 
     def click(self, selector):
-        """A real click into the middle of an element."""
+        """A real click into the middle of an element, once it is there: a page draws anew when its width changes."""
+        self.until(f"document.querySelector({selector!r})")
         box = self.ask(
             f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])(document.querySelector({selector!r}).getBoundingClientRect())"
         )

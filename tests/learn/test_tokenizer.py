@@ -227,6 +227,8 @@ def test_no_letter_is_a_special_token_of_what_is_learned(spaced):
 @pytest.mark.skipif(not (DATA / "tatoeba").is_dir(), reason="needs tatoeba/fra-eng.zip in the folder that OVERT_DATA names")
 def test_the_boxs_recipe_learns_the_boxs_pieces_and_ids(tmp_path, monkeypatch):
     monkeypatch.setenv("OVERT_DATA", str(DATA))
+    # The box was made when sentences with and without contractions still were different sources.
+    monkeypatch.setattr("overt.learn.data.corpora.without_contracted_copies", lambda train, valid, *_: (train, valid))
     task, _ = build_task(read_recipe(ROOT / "recipes" / "tatoeba-en-fr.toml"), tmp_path)
     box = Tokenizer.load(ROOT / "src" / "overt" / "learn" / "bundled" / "tokenizer.json")
     assert task.tokenizer.pieces.to_str() == box.pieces.to_str()
