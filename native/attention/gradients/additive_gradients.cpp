@@ -6,7 +6,6 @@
 #include "attention/gradients/gradient_workspace.hpp"
 #include "attention/scores/relu_gradients.hpp"
 #include "attention/scores/tanh_gradients.hpp"
-#include "attention/threads.hpp"
 #include "level.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -92,16 +91,12 @@ class Backward {
     double* sums_of(Index slot, Index span) const { return sums.data + (slot * spans + span) * (padded_dim + 1); }
 
     Chunk<T> chunk_of(Index slot, Index first, Index rows) const {
-        T* shared = slot_memory.data + slot * slot_size;
-        Chunk<T> now{first, rows, shared, shared + chunk * query_size, shared + chunk * (query_size + padded_value_dim), nullptr, nullptr};
-        now.bases = now.d_queries + spans * chunk * padded_dim, now.inverse_sums = now.bases + chunk;
-        return now;
+        return Chunk<T>(first, rows, slot_memory.data + slot * slot_size, chunk, query_size, padded_value_dim, spans * padded_dim);
     }
 
     void begin(Index entry, Index slot) {
         table.data[slot].begin(entry);
-        double* all = sums_of(slot, 0);
-        for (Index i = 0; i < spans * (padded_dim + 1); i++) all[i] = 0;
+        clear(sums_of(slot, 0), spans * (padded_dim + 1));
     }
 
     // The weight's gradient, from the sums of all spans.
@@ -131,13 +126,10 @@ class Backward {
         }
     }
 
-    static bool large(T log_sum_exp) {
-        return (log_sum_exp > LARGE<T> || log_sum_exp < -LARGE<T>) && log_sum_exp - log_sum_exp == 0;
-    }
     bool any_large(Index entry, const Chunk<T>& now, Index block) const {
         const T* log_sum_exp = static_cast<const T*>(saved->log_sum_exp) + entry * inputs.queries + now.first;
         for (Index r = block * ROWS; r < min_of(now.rows, (block + 1) * ROWS); r++)
-            if (large(log_sum_exp[r])) return true;
+            if (is_large(log_sum_exp[r])) return true;
         return false;
     }
 
@@ -148,7 +140,7 @@ class Backward {
         Tile at{entry, now.first + first, 0, static_cast<int>(min_of<Index>(ROWS, now.rows - first)), 0};
         RecomputedSums<T> rows[ROWS];
         for (int r = 0; r < at.rows; r++) {
-            rows[r].needed = large(now.bases[first + r]);
+            rows[r].needed = is_large(now.bases[first + r]);
             if (inputs.sink) rows[r].join(static_cast<T>(inputs.sink[entry]), T(0));
         }
         for (Index tile = 0; tile < tiles && !interrupted(inputs); tile++) {
@@ -160,7 +152,7 @@ class Backward {
             each_key_group(at, coverage, workspace, [&](auto size, int r, const int* which) {
                 constexpr int N = decltype(size)::COUNT;
                 if (!rows[r].needed) return;
-                Totals<N> scores = totals<N>(score_gradients, at, r, which, now.queries + (first + r) * query_size, workspace);
+                Totals<T, N> scores = totals<N>(score_gradients, at, r, which, now.queries + (first + r) * query_size, workspace);
                 for (int n = 0; n < N; n++)
                     rows[r].join(scores.of[n],
                                  workspace.dropout_factors[r * KEYS + which[n]] * workspace.scores[r * KEYS + which[n]]);
@@ -248,11 +240,6 @@ class Backward {
         return total;
     }
 
-    template <int N>
-    struct Size {
-        static constexpr int COUNT = N;
-    };
-
     // work(size, row, which): a group of keys at a time for all rows, so that these and their sums stay in the nearest cache.
     template <class Work>
     void each_key_group(const Tile& at, Coverage coverage, const GradientWorkspace<T>& workspace, Work work) const {
@@ -262,14 +249,7 @@ class Backward {
         for (int c = 0; c < at.keys; c += size)
             for (int r = 0; r < at.rows; r++) {
                 int which[KEY_GROUP], count_allowed = choose(at, r, coverage, c, min_of(size, at.keys - c), which, workspace);
-                if (count_allowed == KEY_GROUP)
-                    work(Size<KEY_GROUP>(), r, which);
-                else if (count_allowed == KEY_GROUP / 2)
-                    work(Size<KEY_GROUP / 2>(), r, which);
-                else if (count_allowed == KEY_GROUP / 4)
-                    work(Size<KEY_GROUP / 4>(), r, which);
-                else
-                    for (int h = 0; h < count_allowed; h++) work(Size<1>(), r, which + h);
+                in_groups(which, count_allowed, [&](auto group, const int* keys) { work(group, r, keys); });
             }
     }
 
@@ -290,17 +270,12 @@ class Backward {
         return count_allowed;
     }
 
-    template <int N>
-    struct Totals {
-        T of[N + WIDTH<T>] = {};
-    };
-
     // One row and N keys: their terms, saved, and their total scores, or plain scores where the scores' gradients are the input.
     template <int N>
-    inline Totals<N> totals(const ScoreGradients& score_gradients, const Tile& at, int r, const int* which, const T* query,
+    inline Totals<T, N> totals(const ScoreGradients& score_gradients, const Tile& at, int r, const int* which, const T* query,
                             const GradientWorkspace<T>& workspace) const {
         constexpr int HALF = N > 4 ? N / 2 : N;
-        Totals<N> result;
+        Totals<T, N> result;
         for (int n = 0; n < N; n += HALF)
             score_gradients.template terms<HALF>(query, workspace.keys, which + n, workspace.saved_terms + n * padded_dim,
                                                  result.of + n);
@@ -316,7 +291,7 @@ class Backward {
     template <int N>
     T key_group_gradients(const ScoreGradients& score_gradients, const Tile& at, int r, const int* which, const Chunk<T>& now,
                           Index chunk_row, T* d_query, Index span, const GradientWorkspace<T>& workspace) {
-        Totals<N> scores = totals<N>(score_gradients, at, r, which, now.queries + chunk_row * query_size, workspace);
+        Totals<T, N> scores = totals<N>(score_gradients, at, r, which, now.queries + chunk_row * query_size, workspace);
         Index row = at.entry * inputs.queries + at.row + r;
         T gradients[N], total = 0;
         if (score_upstream)
@@ -361,12 +336,7 @@ class Backward {
                      at.keys, at.rows, static_cast<int>(padded_value_dim), true);
             return;
         }
-        for (int r = 0; r < at.rows; r++)
-            for (int c = 0; c < at.keys; c++) {
-                T weight = workspace.weights[r * KEYS + c];
-                for (Index e = 0; weight != 0 && e < padded_value_dim; e++)
-                    workspace.d_values[c * padded_value_dim + e] += weight * upstream[r * padded_value_dim + e];
-            }
+        add_weighted_rows(workspace.weights, upstream, at.rows, at.keys, padded_value_dim, workspace.d_values);
     }
 
     // Adds a tile's sums to the gradients of its keys and values; the first chunk sets them.

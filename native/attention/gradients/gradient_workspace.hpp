@@ -66,17 +66,61 @@ struct GradientWorkspace {
           allowed(reinterpret_cast<std::uint8_t*>(saved_terms + KEY_GROUP * padded_dim)) {}
 };
 
+template <int N>
+struct Size {
+    static constexpr int COUNT = N;
+};
+
+// work(size, keys): these keys as one group of a size that kernels are compiled for, or else one by one.
+template <class Work>
+static inline void in_groups(const int* which, int count, Work work) {
+    if (count == KEY_GROUP)
+        work(Size<KEY_GROUP>(), which);
+    else if (count == KEY_GROUP / 2)
+        work(Size<KEY_GROUP / 2>(), which);
+    else if (count == KEY_GROUP / 4)
+        work(Size<KEY_GROUP / 4>(), which);
+    else
+        for (int n = 0; n < count; n++) work(Size<1>(), which + n);
+}
+
+// sums += weights^T rows, pair by pair, without those of weight 0, since 0 * NaN is NaN.
+template <class T>
+static inline void add_weighted_rows(const T* weights, const T* rows, int row_count, int keys, Index width, T* sums) {
+    for (int r = 0; r < row_count; r++)
+        for (int c = 0; c < keys; c++) {
+            T weight = weights[r * KEYS + c];
+            for (Index e = 0; weight != 0 && e < width; e++) sums[c * width + e] += weight * rows[r * width + e];
+        }
+}
+
 // What is computed for a chunk of rows before its keys are read: packed queries, upstream gradients in whole vectors, sums, and the
 // factors of weight = e^(t - base) * inverse_sum.
 template <class T>
 struct Chunk {
     Index first, rows;
     T *queries, *upstream, *d_queries, *bases, *inverse_sums;
+
+    // Of a slot's memory, for at most `chunk` rows; `sums` are the numbers of a row's gradients in all spans.
+    Chunk(Index first, Index rows, T* memory, Index chunk, Index query_size, Index padded_value_dim, Index sums)
+        : first(first), rows(rows), queries(memory), upstream(queries + chunk * query_size),
+          d_queries(upstream + chunk * padded_value_dim), bases(d_queries + chunk * sums), inverse_sums(bases + chunk) {}
+};
+
+// The total scores of a row and N keys, with space for a whole vector after them.
+template <class T, int N>
+struct Totals {
+    T of[N + WIDTH<T>] = {};
 };
 
 // A log-sum-exp of this size has lost digits that a weight needs, and the forward pass rounds its scores differently.
 template <class T>
 constexpr T LARGE = sizeof(T) == 4 ? 64 : 4096;
+
+template <class T>
+static inline bool is_large(T log_sum_exp) {
+    return (log_sum_exp > LARGE<T> || log_sum_exp < -LARGE<T>) && log_sum_exp - log_sum_exp == 0;
+}
 
 // The sums of such a row: e^(t - base), and that times the gradient of each weight.
 template <class T>
