@@ -57,3 +57,15 @@ def chromium():
     running = browser.Browser()
     yield running
     running.close()
+
+
+@pytest.fixture(scope="module")
+def running_firefox():
+    """The other browser, once for a file of tests."""
+    import firefox
+
+    if firefox.find() is None:
+        pytest.skip(firefox.MISSING)
+    running = firefox.Firefox()
+    yield running
+    running.close()

@@ -1,11 +1,10 @@
 """The page's byte-pair encoding beside the package tokenizers', on sentences of all kinds and on tokenizers of all forms that recipes make."""
 
 import json
-import random
 
 import pytest
 import tokenizers as package
-from test_wordpiece import KINDS
+from odd_sentences import sentences
 
 from overt.drawing.html import bundle
 from overt.errors import InputError
@@ -20,27 +19,6 @@ TEXTS = [
     "aaaa banana abababab",
 ]
 MARKS = ["</s>", "<unk>", "<s>", "▁", "▁▁a", "</w>", "<0x41>", "  ", "\n", "'", "’"]
-
-
-def sentences(words, count, seed):
-    """Words with what stands around them, letters of all kinds, and any characters there are."""
-    draw = random.Random(seed)
-    for _ in range(count):
-        kind = draw.random()
-        if kind < 0.4:
-            yield " ".join(
-                draw.choice([str, str.title, str.upper])(draw.choice(words)) + draw.choice(["", "", ",", ".", "'s", "!"])
-                for _ in range(draw.randint(1, 20))
-            )
-        elif kind < 0.7:
-            yield "".join(draw.choice(draw.choice(KINDS)) for _ in range(draw.randint(0, 60)))
-        elif kind < 0.85:
-            yield "".join(draw.choice([draw.choice(MARKS), draw.choice(words), " "]) for _ in range(draw.randint(1, 12)))
-        else:
-            yield "".join(
-                chr(draw.choice([draw.randrange(0x20, 0xD800), draw.randrange(0xE000, 0x20000)]))
-                for _ in range(draw.randint(1, 30))
-            )
 
 
 def with_bytes(tokenizer, present):
@@ -100,7 +78,7 @@ def test_it_gives_the_pieces_and_texts_of_the_package(page, tmp_path, form):
     )
     count = 10_000 if form == "bundled" else 1500
     for start in range(0, count, 500):
-        texts = list(sentences(words, 500, start))
+        texts = list(sentences(words, MARKS, 500, start))
         assert differing(page, tokenizer, texts)[:3] == []
 
 

@@ -5,7 +5,6 @@ import json
 import pytest
 from translator_models import saved
 
-import firefox
 from overt.cli.shared.translator_as_text_model import explained
 from overt.learn.translator import Translator
 from overt.play.page import write
@@ -16,22 +15,13 @@ TYPE = "(text) => { const field = document.getElementById('sentence'); field.val
 WEIGHTS = "viewer.recording.heads.map((head) => head.queries.map((_, i) => Array.from(head.weightsRow(i)).reduce((sum, each) => sum + each, 0)))"
 
 
-@pytest.fixture(scope="module")
-def browser():
-    if firefox.find() is None:
-        pytest.skip(firefox.MISSING)
-    running = firefox.Firefox()
-    yield running
-    running.close()
-
-
 def read(page, text):
     page.ask(f"void ({TYPE})({json.dumps(text)})")
     page.until(f"viewer.recording?.title === {json.dumps(text)}", 60)
 
 
-def test_a_sentence_is_read_as_it_is_typed(browser, written_little):
-    page = browser.open(written_little)
+def test_a_sentence_is_read_as_it_is_typed(running_firefox, written_little):
+    page = running_firefox.open(written_little)
     page.until("Number(document.getElementById('viewer')?.dataset.read ?? 0) > 0", 60)
     read(page, "Cats sleep, and dogs.")
     assert page.ask("viewer.recording.verified.holds")
@@ -42,12 +32,12 @@ def test_a_sentence_is_read_as_it_is_typed(browser, written_little):
     assert page.complaints == []
 
 
-def test_a_sentence_is_translated_as_in_python(browser, tmp_path):
+def test_a_sentence_is_translated_as_in_python(running_firefox, tmp_path):
     folder = saved(tmp_path / "model", "Transformer", heads=2, encoder_layers=1, decoder_layers=2, feed_forward=16)
     translator = Translator.load(folder)
     [first] = translator.translate(["the cat"], beam=1)
     write(explained(translator, "the cat", first), PageTranslator.with_lesson(folder), tmp_path / "page.html")
-    page = browser.open(tmp_path / "page.html")
+    page = running_firefox.open(tmp_path / "page.html")
     page.until("Number(document.getElementById('viewer')?.dataset.read ?? 0) > 0", 60)
     read(page, "où as-tu acheté ces chaussures")
     expected = translator.translate(["où as-tu acheté ces chaussures"], beam=1)[0].text

@@ -2,19 +2,9 @@
 
 import pytest
 
-import firefox
 from reading_pages import multi_head
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if firefox.find() is None:
-        pytest.skip(firefox.MISSING)
-    running = firefox.Firefox()
-    yield running
-    running.close()
 
 
 def choose(page, tab):
@@ -22,10 +12,10 @@ def choose(page, tab):
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_words_heads_map_links_and_checks_work_in_firefox(browser, width, tmp_path):
+def test_words_heads_map_links_and_checks_work_in_firefox(running_firefox, width, tmp_path):
     _, recording = multi_head()
     recording.page(tmp_path / "page.html")
-    page = browser.open(tmp_path / "page.html", width=width)
+    page = running_firefox.open(tmp_path / "page.html", width=width)
     page.until("document.querySelectorAll('[data-token]').length >= 12")
     page.click('[data-token="3"]')
     page.until("document.body.innerText.includes('Six steps for “w3” in L0H1')")

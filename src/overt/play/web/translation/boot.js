@@ -1,7 +1,7 @@
-import { open, embedded } from "../../../lens/viewer/web/data/data.js";
 import { mount } from "../../../lens/viewer/web/main.js";
 import { REWEIGHT, reweightPanel } from "../lessons/reweight.js";
 import { STATES, statesPanel, trainedLayers } from "../lessons/states.js";
+import { startLive } from "../live.js";
 import { SENTENCE, startTyping } from "../typing.js";
 import { createWorkerReader } from "../worker_reader.js";
 import { bottleneckPanel } from "./bottleneck.js";
@@ -9,11 +9,7 @@ import { MOVED, movedPanel } from "./moved.js";
 import { SEARCH, startOutput, writtenPanel } from "./written.js";
 
 // The page of a translator: what it writes follows the sentence, and the recording is its decoder's attention to it.
-open(embedded(document)).then((recording) => {
-  document.documentElement.className = "live";
-  document.getElementById("still").remove();
-  const root = document.getElementById("viewer");
-  const description = JSON.parse(document.getElementById("live").textContent);
+startLive(({ root, recording, description }) => {
   const reader = createWorkerReader(document, description.blocks);
   const listeners = [];
   reader.stepped = (step) => listeners.forEach((listener) => listener(step));

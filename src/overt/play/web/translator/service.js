@@ -1,4 +1,5 @@
 import { startCore } from "../worker/core.js";
+import { answerMessages, embeddedModel } from "../worker/messages.js";
 import { createWeights } from "../worker/weights.js";
 import { createBpe } from "./bpe.js";
 import { createReading, crossWeights } from "./reading.js";
@@ -10,26 +11,19 @@ import { createTransformer } from "./transformer.js";
 // beam } is translated and shown; { text, off } is translated with heads off; { text, pair: true } by the two models of the lesson on the bottleneck. While
 // a text is written, { step } comes for each word.
 
-const DAMAGED = "The file's model cannot be read: the file is cut short or damaged. Write the page again with overt play.";
 const EMPTY = "Type a sentence: there is no word in this text.";
 const LIMIT = 256; // tokens of a source
 
 let [core, weights, translator, pair] = [null, null, null, []];
 
 async function begin(letters) {
-  const [bytes, description] = await Promise.all([inflated(letters.core), inflated(letters.model)]).catch(() => []);
-  if (!bytes) return { sentence: DAMAGED };
+  const { bytes, model, sentence } = await embeddedModel(letters);
+  if (sentence) return { sentence };
   core = await startCore(bytes);
-  const model = JSON.parse(new TextDecoder().decode(description));
   weights = createWeights(core, model);
   translator = createTranslator(model.models.translator, "translator");
   pair = Object.entries(model.models).filter(([name]) => name !== "translator").map(([name, each]) => ({ name, ...createTranslator(each, name) }));
   return {};
-}
-
-async function inflated(letters) {
-  const bytes = Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
-  return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
 }
 
 // A model with its tokenizer; its tensors have its name before their own.
@@ -126,15 +120,4 @@ function answer(data) {
   return data.off ? changed(data) : translation(data);
 }
 
-function wrong(error) {
-  const memory = error instanceof WebAssembly.RuntimeError || error instanceof RangeError;
-  return `The model cannot run here: ${memory ? "the browser gives it too little memory" : error.message}.`;
-}
-
-onmessage = async ({ data }) => {
-  try {
-    postMessage(await answer(data));
-  } catch (error) {
-    postMessage({ sentence: wrong(error) });
-  }
-};
+answerMessages(answer);

@@ -1,6 +1,7 @@
 import { createChanged, createWordVectors } from "./changed.js";
 import { createEncoder } from "./encoder.js";
 import { createJoining } from "./joining.js";
+import { answerMessages, embeddedModel } from "./messages.js";
 import { createReading } from "./reading.js";
 import { startCore } from "./core.js";
 import { createWeights } from "./weights.js";
@@ -10,14 +11,12 @@ import { createWordPiece } from "./wordpiece.js";
 // as { text, changes, … } for a changed model, as { text, words } for the vectors of its words, as { text, joined } for W_O.
 // Each gets an answer, with a `sentence` where something is wrong.
 
-const DAMAGED = "The file's model cannot be read: the file is cut short or damaged. Write the page again with overt play.";
-
 let [weights, read, changed, wordVectors, joining] = [null, null, null, null, null];
 
 async function begin(letters) {
-  const [bytes, description] = await Promise.all([inflated(letters.core), inflated(letters.model)]).catch(() => []);
-  if (!bytes) return { sentence: DAMAGED };
-  const [core, model] = [await startCore(bytes), JSON.parse(new TextDecoder().decode(description))];
+  const { bytes, model, sentence } = await embeddedModel(letters);
+  if (sentence) return { sentence };
+  const core = await startCore(bytes);
   weights = createWeights(core, model);
   const [tokenize, run] = [createWordPiece(model.tokenizer), createEncoder(core, weights, model.shape)];
   read = createReading(core, weights, model.shape, tokenize, run);
@@ -25,11 +24,6 @@ async function begin(letters) {
   wordVectors = createWordVectors(core, weights, model.shape, tokenize);
   joining = createJoining(core, weights, model.shape, tokenize, run);
   return {};
-}
-
-async function inflated(letters) {
-  const bytes = Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
-  return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
 }
 
 function answer(data) {
@@ -40,15 +34,4 @@ function answer(data) {
   return data.block === undefined ? read(data.text, data.number) : { sentence: weights.add(data.block) };
 }
 
-function wrong(error) {
-  const memory = error instanceof WebAssembly.RuntimeError || error instanceof RangeError;
-  return `The model cannot run here: ${memory ? "the browser gives it too little memory" : error.message}.`;
-}
-
-onmessage = async ({ data }) => {
-  try {
-    postMessage(await answer(data));
-  } catch (error) {
-    postMessage({ sentence: wrong(error) });
-  }
-};
+answerMessages(answer);

@@ -1,0 +1,10 @@
+import { open, embedded } from "../../lens/viewer/web/data/data.js";
+
+// Begins a page whose model runs, in the page or in Python: the recording that Python made is shown at once; `show` mounts it where the still picture was.
+export function startLive(show) {
+  open(embedded(document)).then((recording) => {
+    document.documentElement.className = "live";
+    document.getElementById("still").remove();
+    show({ root: document.getElementById("viewer"), recording, description: JSON.parse(document.getElementById("live").textContent) });
+  });
+}
