@@ -94,7 +94,11 @@ class _Reader:
         if task not in list(SIZES):
             raise self._at(("", "task"), f"task to be one of {', '.join(map(repr, SIZES))}", repr(task), _near(task, SIZES))
         tables = {name: self._table(name, kind) for name, kind in TABLES.items()}
-        recipe = Recipe(task=task, model=self._model(task), **tables)
+        model = self._model(task)
+        try:
+            recipe = Recipe(task=task, model=model, **tables)
+        except InputError as error:
+            raise self._located("tokens", error) from error
         if files:
             self._check_files(recipe)
         return recipe

@@ -1,7 +1,7 @@
 """The settings of a training run: one frozen dataclass for each table of a recipe, with every default."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from overt.attention import check
@@ -40,6 +40,9 @@ class Training:
     average: int = 0  # of the latest checkpoints, averaged at the end; 0 takes the best by validation
     patience: int | None = None  # evaluations without improvement before training ends; None: never
     seed: int = 0
+    start: str | None = (
+        None  # a finished model's folder, or "bundled", for its tokens and weights to start from; None: at random
+    )
 
     def __post_init__(self) -> None:
         for name in ("updates", "tokens_per_batch", "accumulate", "evaluate_every", "checkpoint_every", "keep"):
@@ -167,3 +170,12 @@ class Recipe:
     model: dict[str, Any] = field(default_factory=dict)
     training: Training = field(default_factory=Training)
     decoding: Decoding = field(default_factory=Decoding)
+
+    def __post_init__(self) -> None:
+        changed = [each.name for each in fields(Tokenization) if getattr(self.tokens, each.name) != each.default]
+        ignored = [name for name in changed if name not in {"byte_fallback", "dropout"}]
+        if self.training.start is not None and ignored:
+            fix = f"leave {' and '.join(ignored)} out of [tokens]; byte_fallback and dropout may stand there"
+            raise InputError(
+                "no tokens to learn where start names a model, which has its own", got=" and ".join(ignored), fix=fix
+            )

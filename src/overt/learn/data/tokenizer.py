@@ -97,6 +97,33 @@ class Tokenizer:
         tokenizer.pieces.model = BPE(ids, merges, **_options(spaced))
         return tokenizer
 
+    def with_byte_fallback(self, texts: Iterable[str], targets: Iterable[str] = ()) -> "Tokenizer":
+        """The same merges, with 256 pieces for bytes; a character that is rare in the texts and part of no merge loses its piece.
+
+        Raises InputError for a tokenizer of Moses words.
+
+        >>> plain = Tokenizer.learn(["low lower lowest", "new newer newest"], merges=20)
+        >>> tokenizer = plain.with_byte_fallback(["low lower lowest"])
+        >>> tokenizer.tokens(tokenizer.encode("newer 你"))
+        ['▁newer', '▁', '<0xE4>', '<0xBD>', '<0xA0>']
+        """
+        model = json.loads(self.pieces.to_str())["model"]
+        if self.moses or model.get("end_of_word_suffix"):
+            fix = "leave byte_fallback out, or start from a model whose recipe has neither moses nor merges_file"
+            raise InputError("a tokenizer of plain text, for byte fallback", got="one of words that spaces separate", fix=fix)
+        merges = [(left, right) for left, right in model["merges"]]
+        common = {letter for pair in merges for piece in pair for letter in piece} | self._frequent_letters(
+            [*self.prepare(texts), *self.prepare(targets, target=True)]
+        )
+        lasting = [piece for piece in sorted(model["vocab"], key=model["vocab"].get) if len(piece) > 1 or piece in common]
+        vocabulary = dict.fromkeys([*SPECIAL, *BYTES, *lasting])
+        pieces = _plain(lower=False, byte_fallback=True)
+        pieces.normalizer = self.pieces.normalizer
+        ids = {piece: number for number, piece in enumerate(vocabulary)}
+        pieces.model = BPE(ids, merges, **_options(spaced=False), byte_fallback=True)
+        pieces.add_special_tokens(SPECIAL)
+        return Tokenizer(pieces)
+
     def _train(self, prepared: list[str], merges: int) -> None:
         """Learn the letters and `merges` merges of them, in an order that depends on the texts only."""
         # A trainer numbers the letters that end words in the order of a hash map, which differs between runs, and merges
@@ -112,10 +139,15 @@ class Tokenizer:
         """The special tokens, with byte fallback the bytes, and the letters; those that end a word come last."""
         letters = self.pieces.get_vocab().keys() - set(SPECIAL)
         if self.byte_fallback:
-            counts = Counter(letter for text in prepared for letter in text)
-            letters = {letter for letter in letters if letter == _SPACE or counts[letter] >= RARE}
+            letters &= self._frequent_letters(prepared)
         letters_in_order = sorted(letters, key=lambda letter: (letter.endswith(_WORD_END), letter))
         return [*SPECIAL, *(BYTES if self.byte_fallback else ()), *letters_in_order]
+
+    @staticmethod
+    def _frequent_letters(prepared: Iterable[str]) -> set[str]:
+        """With byte fallback, the letters that have a piece of their own: those that are not rare, and the mark of a space."""
+        counts = Counter(letter for text in prepared for letter in text)
+        return {_SPACE, *(letter for letter, count in counts.items() if count >= RARE)}
 
     def _trainer(self, size: int, initial: list[str]) -> BpeTrainer:
         trainer = BpeTrainer(vocab_size=size, special_tokens=initial, show_progress=False)

@@ -15,6 +15,7 @@ from overt.learn.data.tokenizer import Tokenizer
 from overt.learn.data.vocabulary import WordVocabulary, read_tokenizer
 from overt.learn.tasks.labelling import LabellingTask
 from overt.learn.tasks.language_model import LanguageModelTask
+from overt.learn.tasks.starting import StartingModel, load_starting_weights, read_starting_model, starting_tokenizer
 from overt.learn.tasks.translation import TranslationTask
 from overt.models import from_config
 
@@ -24,8 +25,9 @@ _FORMATS = {"translate": ("lines", "pairs"), "tag": ("conllu",), "classify": ("l
 def build_task(recipe: Recipe, folder: str | Path) -> tuple[Any, nn.Module]:
     """The task of a recipe on its data, and a model to train, initialized from the recipe's seed.
 
-    The tokenizer is learned once and saved in `folder` as tokenizer.json. `task.corpus.notes` says which data were left out. Raises
-    InputError for data that cannot be used.
+    With `start` in [training] the weights and the tokenizer are those of a finished model. The tokenizer is learned once and saved in
+    `folder` as tokenizer.json. `task.corpus.notes` says which data were left out, and from which weights training starts. Raises
+    InputError for data that cannot be used, and for a model that does not fit.
     """
     if recipe.data.format not in _FORMATS[recipe.task]:
         names = " or ".join(map(repr, _FORMATS[recipe.task]))
@@ -34,7 +36,8 @@ def build_task(recipe: Recipe, folder: str | Path) -> tuple[Any, nn.Module]:
     if not corpus.valid:
         fix = "name files in valid, or hold sources out of training: held_out = [500, 0]"
         raise InputError("validation examples", got="none in [data]", fix=fix)
-    tokenizer: Any = _tokenizer(recipe, corpus, Path(folder))
+    start = None if recipe.training.start is None else read_starting_model(recipe.training.start)
+    tokenizer: Any = _tokenizer(recipe, corpus, Path(folder), start)
     sizes = {"words": tokenizer.words}
     match recipe.task:
         case "translate":
@@ -47,11 +50,15 @@ def build_task(recipe: Recipe, folder: str | Path) -> tuple[Any, nn.Module]:
             sizes["tags" if recipe.task == "tag" else "classes"] = len(tokenizer.labels)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
-        return task, from_config({**recipe.model, **sizes})
+        model = from_config({**recipe.model, **sizes})
+    if start:
+        load_starting_weights(model, tokenizer, start)
+        corpus.notes.append(start.note)
+    return task, model
 
 
-def _tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> Tokenizer | WordVocabulary:
-    """The folder's tokenizer, or one learned from the training examples where the folder has none."""
+def _tokenizer(recipe: Recipe, corpus: Corpus, folder: Path, start: StartingModel | None) -> Tokenizer | WordVocabulary:
+    """The folder's tokenizer; where the folder has none, the starting model's, or one learned from the training examples."""
     path, tokens = folder / "tokenizer.json", recipe.tokens
     whole_words = recipe.task in {"tag", "classify"}
     if path.exists():
@@ -62,9 +69,11 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> Tokenizer | Word
             got = f"{path}, one of {kinds[not whole_words]}"
             raise InputError(expected, got=got, fix="choose another folder")
         return saved
-    if whole_words:
+    if start:
+        tokenizer: Tokenizer | WordVocabulary = starting_tokenizer(start, recipe, corpus)
+    elif whole_words:
         options = {"minimum_count": tokens.minimum_count, "lower": tokens.lower, "parts": tokens.parts}
-        tokenizer: Tokenizer | WordVocabulary = WordVocabulary.learn(corpus.train, **options)
+        tokenizer = WordVocabulary.learn(corpus.train, **options)
     else:
         tokenizer = _learn_pieces(recipe, corpus)
     make_folder(folder)

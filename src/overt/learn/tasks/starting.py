@@ -1,0 +1,86 @@
+"""Training that starts from a finished model's tokens and weights instead of random numbers: fine-tuning."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from overt.errors import InputError
+from overt.learn.config.settings import Recipe
+from overt.learn.data.corpora import Corpus
+from overt.learn.data.tokenizer import Tokenizer
+from overt.learn.run.model_folder import load_model
+from overt.learn.run.weights import get_weights, load_weights
+from overt.learn.translator import bundled_folder, find_model_folder
+
+BUNDLED = "bundled"  # the name of the translator in the package
+
+
+class StartingModel(NamedTuple):
+    """A finished model, its tokenizer and where both were read."""
+
+    model: nn.Module
+    tokenizer: Any
+    folder: Path
+
+    @property
+    def note(self) -> str:
+        """A sentence that names the folder and the SHA-256 of the weights."""
+        digest = hashlib.sha256((self.folder / "model.safetensors").read_bytes()).hexdigest()
+        return f"Training starts from the weights in {self.folder}, SHA-256 {digest}."
+
+
+def read_starting_model(name: str) -> StartingModel:
+    """The finished model in a folder, a run's or its `model`, or with "bundled" the translator in the package.
+
+    Raises InputError for a folder without a finished model, and for one without a tokenizer.
+    """
+    folder = bundled_folder() if name == BUNDLED else find_model_folder(name)
+    if folder is None:
+        fix = f'let the run finish, check the name, write start = "{BUNDLED}" for the translator in the package, or leave start out'
+        raise InputError("start to name the folder of a finished model", got=repr(name), fix=fix)
+    model, tokenizer, _ = load_model(folder)
+    if tokenizer is None:
+        raise InputError(
+            "a model with its tokenizer", got=f"no tokenizer.json in {folder}", fix="start from a run of overt train"
+        )
+    return StartingModel(model, tokenizer, folder)
+
+
+def starting_tokenizer(start: StartingModel, recipe: Recipe, corpus: Corpus) -> Any:
+    """The starting model's tokenizer; where the recipe asks for byte fallback, with pieces for bytes."""
+    if not recipe.tokens.byte_fallback or not isinstance(start.tokenizer, Tokenizer):
+        return start.tokenizer
+    texts, targets = [example.source for example in corpus.train], [example.target for example in corpus.train]
+    return start.tokenizer.with_byte_fallback(texts, targets)
+
+
+def load_starting_weights(model: nn.Module, tokenizer: Any, start: StartingModel) -> None:
+    """Copy the starting weights into a model; a new piece keeps the row of numbers that the model has for it.
+
+    Raises InputError for another architecture, whose weights have other names or shapes.
+    """
+    source = f"{start.folder}/model.safetensors"
+    if type(model) is not type(start.model):
+        fix = f'write kind = "{type(start.model).__name__}" in [model], or start from another model'
+        raise InputError(
+            f"a {type(model).__name__} to start from", got=f"a {type(start.model).__name__} in {start.folder}", fix=fix
+        )
+    weights, own = get_weights(start.model), get_weights(model)
+    if tokenizer.words != start.tokenizer.words:
+        old, new = start.tokenizer.pieces.get_vocab(), tokenizer.pieces.get_vocab()
+        common = [piece for piece in new if piece in old]
+        new_rows, old_rows = (torch.tensor([ids[piece] for piece in common]) for ids in (new, old))
+        for name in _tables(model) & weights.keys() & own.keys():
+            weights[name] = own[name].index_copy(0, new_rows, weights[name][old_rows])
+    load_weights(model, weights, source)
+
+
+def _tables(model: Any) -> set[str]:
+    """The names of the weights that have a row for each piece: embeddings, and what scores the next piece."""
+    modules = [
+        (name, module) for name, module in model.named_modules() if isinstance(module, nn.Embedding) or module is model.output
+    ]
+    return {f"{name}.{weight}" for name, module in modules for weight, _ in module.named_parameters()}

@@ -1,0 +1,144 @@
+"""Training that starts from a finished model: its tokens, its weights, and what does not fit."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from overt.errors import InputError
+from overt.learn.config.recipe import read_recipe
+from overt.learn.config.settings import Data, Recipe, Tokenization, Training
+from overt.learn.data.tokenizer import BYTES, SPECIAL, Tokenizer
+from overt.learn.run.model_folder import load_model, save_model
+from overt.learn.run.weights import get_weights
+from overt.learn.tasks.build import build_task
+from overt.learn.translator import Translator
+
+TRANSFORMER = {"width": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 32, "dropout": 0.0}
+SEQ2SEQ = {"width": 12}
+ROWS = {
+    "train": [("one two", "eins zwei"), ("two three", "zwei drei"), ("three", "drei"), ("one½", "eins½")] * 8,
+    "valid": [("two one", "zwei eins")],
+}
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    for split, rows in ROWS.items():
+        (tmp_path / split).write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
+    data = Data(format="pairs", folder=str(tmp_path), train=("train",), valid=("valid",))
+    training = Training(updates=2, tokens_per_batch=40)
+    return Recipe(data=data, tokens=Tokenization(merges=20), model={"kind": "Transformer", **TRANSFORMER}, training=training)
+
+
+def finished(recipe, folder: Path) -> Path:
+    """A model of the recipe, as a run leaves it."""
+    task, model = build_task(recipe, folder)
+    save_model(model, folder / "model", task.tokenizer)
+    return folder
+
+
+def continued(recipe, folder: Path, **tokens) -> Recipe:
+    return replace(recipe, tokens=Tokenization(**tokens), training=replace(recipe.training, seed=7, start=str(folder)))
+
+
+@pytest.mark.parametrize("model", [{"kind": "Transformer", **TRANSFORMER}, {"kind": "Seq2Seq", **SEQ2SEQ}])
+def test_a_run_starts_with_the_tokens_and_the_weights_of_a_finished_one(recipe, tmp_path, model):
+    recipe = replace(recipe, model=model)
+    old = Translator.load(finished(recipe, tmp_path / "old"))
+    task, new = build_task(continued(recipe, tmp_path / "old"), tmp_path / "new")
+    assert task.tokenizer.pieces.to_str() == old.tokenizer.pieces.to_str()
+    weights = get_weights(old.model)
+    assert {name: tensor.tolist() for name, tensor in get_weights(new).items()} == {
+        name: tensor.tolist() for name, tensor in weights.items()
+    }
+    assert str(tmp_path / "old" / "model") in task.corpus.notes[-1]
+
+
+@pytest.mark.parametrize("tied", ["all", "target", None])
+def test_with_byte_fallback_the_bytes_have_new_rows_and_all_other_pieces_the_old_ones(recipe, tmp_path, tied):
+    recipe = replace(recipe, model=recipe.model | {"tied": tied})
+    old = Translator.load(finished(recipe, tmp_path / "old"))
+    task, new = build_task(continued(recipe, tmp_path / "old", byte_fallback=True), tmp_path / "new")
+    assert task.tokenizer.words == old.tokenizer.words + 256 - 1  # "½" is rare, and part of no merge
+    names, before = task.tokenizer.pieces.get_vocab(), old.tokenizer.pieces.get_vocab()
+    assert set(before) - set(names) == {"½"}
+    for name in ("encoder.embedding.table", "decoder.embedding.table", "output"):
+        table, old_table = new.get_submodule(name).weight, old.model.get_submodule(name).weight
+        for piece, number in names.items():
+            assert (piece in before) == bool((old_table == table[number]).all(1).any())
+            assert piece not in before or torch.equal(table[number], old_table[before[piece]])
+    text = "one½"
+    assert task.tokenizer.decode(task.tokenizer.encode(text)) == text
+    source = "two three one"
+    old_scores = old.model.eval()(torch.tensor([old.encode(source)]), torch.tensor([[1]]))
+    new_scores = new.eval()(torch.tensor([[*task.tokenizer.encode(source), 2]]), torch.tensor([[1]]))
+    common = [piece for piece in before if piece in names]
+    columns = [[ids[piece] for piece in common] for ids in (names, before)]
+    torch.testing.assert_close(new_scores[..., columns[0]], old_scores[..., columns[1]])
+
+
+def test_bytes_are_added_behind_the_special_tokens_and_merges_stay():
+    plain = Tokenizer.learn(["low lower lowest", "new newer newest"], merges=20)
+    tokenizer = plain.with_byte_fallback([])
+    ids = tokenizer.pieces.get_vocab()
+    assert sorted(ids, key=ids.get)[: 4 + 256] == [*SPECIAL, *BYTES]
+    assert tokenizer.byte_fallback
+    for text in ("newest lower", "Low!", "你好 </s> <0x41>"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.tokens(tokenizer.encode("newest lower")) == plain.tokens(plain.encode("newest lower"))
+    merges = [json.loads(each.pieces.to_str())["model"]["merges"] for each in (plain, tokenizer)]
+    assert merges[0] == merges[1]
+
+
+def test_bytes_are_not_added_to_moses_words(recipe, tmp_path):
+    words = replace(recipe, tokens=Tokenization(merges=20, moses=True), data=replace(recipe.data, languages=("en", "de")))
+    finished(words, tmp_path / "old")
+    with pytest.raises(InputError, match="a tokenizer of plain text, for byte fallback"):
+        build_task(continued(words, tmp_path / "old", byte_fallback=True), tmp_path / "new")
+
+
+def test_other_architectures_and_folders_are_refused(recipe, tmp_path):
+    finished(recipe, tmp_path / "old")
+    for model, message in (
+        (recipe.model | {"width": 32}, r"\(.*, 16\) in the file, \(.*, 32\) in the model"),
+        ({"kind": "Seq2Seq", **SEQ2SEQ}, "Expected a Seq2Seq to start from, got a Transformer"),
+    ):
+        with pytest.raises(InputError, match=message):
+            build_task(continued(replace(recipe, model=model), tmp_path / "old"), tmp_path / "new")
+    with pytest.raises(InputError, match="start to name the folder of a finished model, got '.*nowhere'"):
+        build_task(continued(recipe, tmp_path / "nowhere"), tmp_path / "new")
+    (tmp_path / "old" / "model" / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match="a model with its tokenizer, got no tokenizer.json"):
+        build_task(continued(recipe, tmp_path / "old"), tmp_path / "newer")
+
+
+def test_tokens_that_a_starting_model_would_ignore_are_refused_with_their_line(recipe, tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text('[training]\nstart = "bundled"\n[tokens]\ndropout = 0.1\nmerges = 20\n')
+    with pytest.raises(InputError, match=r"got merges \(.*recipe.toml, line 5\). Fix: leave merges out of \[tokens\]"):
+        read_recipe(path, files=False)
+
+
+def test_the_translator_in_the_package_is_a_start(recipe, tmp_path):
+    box = Translator.bundled()
+    config = {name: value for name, value in box.model.config.items() if not name.endswith("_words")}
+    same = replace(recipe, model={"kind": "Transformer", **config})
+    task, model = build_task(continued(same, "bundled"), tmp_path / "new")
+    translated = Translator(model.eval(), task.tokenizer).translate(["I am happy to see you."])[0].text
+    assert translated == box.translate(["I am happy to see you."])[0].text
+
+
+def test_labels_come_with_the_starting_model(tmp_path):
+    (tmp_path / "train").write_text("yes:all good day\nno:all bad day\n", encoding="latin-1")
+    (tmp_path / "valid").write_text("yes:all good\n", encoding="latin-1")
+    data = Data(format="labels", folder=str(tmp_path), train=("train",), valid=("valid",), encoding="latin-1")
+    model = {"kind": "Classifier", "width": 8}
+    recipe = Recipe(task="classify", data=data, model=model, training=Training(updates=2, tokens_per_batch=40))
+    finished(recipe, tmp_path / "old")
+    task, model = build_task(continued(recipe, tmp_path / "old"), tmp_path / "new")
+    assert task.tokenizer.labels == ["no", "yes"]
+    before = get_weights(load_model(tmp_path / "old" / "model")[0])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in get_weights(model).items())
