@@ -68,13 +68,13 @@ def load_starting_weights(model: nn.Module, tokenizer: Any, start: StartingModel
         raise InputError(
             f"a {type(model).__name__} to start from", got=f"a {type(start.model).__name__} in {start.folder}", fix=fix
         )
-    weights, own = get_weights(start.model), get_weights(model)
+    weights, initial = get_weights(start.model), get_weights(model)
     if tokenizer.words != start.tokenizer.words:
         old, new = start.tokenizer.pieces.get_vocab(), tokenizer.pieces.get_vocab()
         common = [piece for piece in new if piece in old]
         new_rows, old_rows = (torch.tensor([ids[piece] for piece in common]) for ids in (new, old))
-        for name in _tables(model) & weights.keys() & own.keys():
-            weights[name] = own[name].index_copy(0, new_rows, weights[name][old_rows])
+        for name in _tables(model) & weights.keys() & initial.keys():
+            weights[name] = initial[name].index_copy(0, new_rows, weights[name][old_rows])
     load_weights(model, weights, source)
 
 
