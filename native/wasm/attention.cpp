@@ -76,6 +76,28 @@ void summarize(const Heads& of, float* log_sum_exp, float* entropy, float* recei
     summary<float>(call.inputs, call.score, to);
 }
 
+// to (Q, K): the weights of one head, from its log_sum_exp (Q).
+EXPORTED(weights)
+void weights(const Heads& of, int head, const float* log_sum_exp, float* to) {
+    constexpr int W = WIDTH<float>, PANEL = 2 * W;
+    Scratch<float> keys(Index{of.head_dim} * PANEL), scores(Index{of.queries} * PANEL);
+    const float *query = of.query + head * of.head_dim, *key = of.key + head * of.head_dim;
+    for (int first = 0; first < of.keys; first += PANEL) {
+        int columns = min_of(PANEL, of.keys - first);
+        for (int d = 0; d < of.head_dim; d++)
+            for (int j = 0; j < PANEL; j++) keys.data[d * PANEL + j] = j < columns ? key[(first + j) * of.key_row + d] : 0;
+        multiply<float>(query, Index{of.query_row}, Index{1}, keys.data, Index{PANEL}, scores.data, Index{PANEL}, of.queries, of.head_dim,
+                        PANEL, false);
+        for (int i = 0; i < of.queries; i++) {
+            float* row = scores.data + i * PANEL;
+            for (int v = 0; v < PANEL; v += W)
+                store(row + v, exponential<float>(load(row + v) * of.scale - broadcast(log_sum_exp[i])));
+            int allowed = of.causal ? i + 1 + of.keys - of.queries - first : columns;
+            for (int j = 0; j < columns; j++) to[i * of.keys + first + j] = j < allowed ? row[j] : 0;
+        }
+    }
+}
+
 // norms (H, N): the length of each value behind its head's part of the output's linear map, ‖v_j W_O‖ (Kobayashi et al. 2020).
 EXPORTED(output_norms)
 void output_norms(const float* value, int count, int row, int heads, int head_dim, const float* weights, int columns, float* norms) {

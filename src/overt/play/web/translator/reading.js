@@ -1,4 +1,4 @@
-import { headOf, statisticsOf } from "../worker/attention.js";
+import { headOf, statisticsOf, headWeights } from "../worker/attention.js";
 import { differenceOf, mixedRow } from "../worker/recompute.js";
 import { patternsOf, roleOf } from "../worker/roles.js";
 import { START } from "./search.js";
@@ -54,7 +54,7 @@ function entriesOf(core, weights, { heads, width }, layer, { call, query, keys, 
   return statistics.map((each, head) => {
     const vectors = { query: headOf(core, query, rows, width, head, dim), key: headOf(core, keys, count, 2 * width, head, dim), value: headOf(core, value, count, 2 * width, head, dim) };
     return {
-      call: layer, head, batch: 0, queries: 0, keys: 1, ...roleOf(patterns, vectors.query, vectors.key, scale, each), ...each, ...vectors,
+      call: layer, head, batch: 0, queries: 0, keys: 1, ...roleOf(patterns, headWeights(core, call, head, each, count), each), ...each, ...vectors,
       valueWidth: dim, normalizer: "softmax", score: { kind: "dot", scale, softcap: null }, bias: { kind: "none" }, mask: { kind: "none" },
       temperature: 1, sink: null, recipe: "qkv", outNorm: outNorms.slice(head * count, (head + 1) * count),
     };

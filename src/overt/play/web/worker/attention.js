@@ -37,6 +37,16 @@ export function statisticsOf(core, call, { queries, keys, heads }, most) {
   return result;
 }
 
+// All weights of one head, `keys` in a row, from what `statisticsOf` says of it.
+export function headWeights(core, call, head, { lse }, keys) {
+  const before = core.allocate(0);
+  const [rows, to] = [core.put(lse), core.room(lse.length * keys)];
+  core.weights(call, head, rows, to);
+  const result = core.floats(to, lse.length * keys).slice();
+  core.release(before);
+  return result;
+}
+
 function codesOf(weights) {
   const codes = new Uint8Array(weights.length);
   for (let i = 0; i < codes.length; i++) codes[i] = codeOf(weights[i]);
@@ -45,12 +55,19 @@ function codesOf(weights) {
 
 const edgesOf = (length, cells) => Int32Array.from({ length: cells + 1 }, (_, i) => Math.floor((i * length) / cells));
 
-// The strongest of each query's largest weights, strongest first.
+// The strongest of each query's largest weights, strongest first; of equal ones the earliest.
 function linksOf(weights, keys) {
-  const sizes = weights.map((weight, i) => (keys[i] >= 0 && !Number.isNaN(weight) ? Math.abs(weight) : -1));
-  const least = Math.max(0, sizes.slice().sort().at(-LINKS) ?? 0);
-  const strong = [];
-  for (let i = 0; i < sizes.length; i++) if (sizes[i] >= least) strong.push(i);
-  const order = strong.sort((a, b) => sizes[b] - sizes[a] || a - b).slice(0, LINKS);
-  return { weights: Float32Array.from(order, (i) => weights[i]), rows: Int32Array.from(order, (i) => Math.floor(i / TOP)), keys: Int32Array.from(order, (i) => keys[i]) };
+  const order = strongest(weights, keys);
+  const links = { weights: new Float32Array(order.length), rows: new Int32Array(order.length), keys: new Int32Array(order.length) };
+  order.forEach((place, n) => ([links.weights[n], links.rows[n], links.keys[n]] = [weights[place], Math.floor(place / TOP), keys[place]]));
+  return links;
+}
+
+// The places of the LINKS largest weights. Numbers alone are sorted fast: the bits of a size, which order as sizes do, then the place from the end.
+function strongest(weights, keys) {
+  const [places, codes] = [weights.length, new Float64Array(weights.length)];
+  const bits = new Uint32Array(weights.slice().buffer);
+  let count = 0;
+  for (let i = 0; i < places; i++) if (keys[i] >= 0 && !Number.isNaN(weights[i])) codes[count++] = (bits[i] & 0x7fffffff) * places + places - 1 - i;
+  return codes.subarray(0, count).sort().slice(-LINKS).reverse().map((code) => places - 1 - (code % places));
 }

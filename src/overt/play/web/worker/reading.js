@@ -1,4 +1,4 @@
-import { headOf, statisticsOf } from "./attention.js";
+import { headOf, statisticsOf, headWeights } from "./attention.js";
 import { attentionOf, layerOf } from "./recompute.js";
 import { patternsOf, roleOf } from "./roles.js";
 
@@ -48,7 +48,7 @@ function entriesOf(core, weights, { heads, width }, layer, { call, vectors, coun
     const [query, key, value] = [0, 1, 2].map((part) => headOf(core, vectors + 4 * part * width, count, 3 * width, head, dim));
     const scale = 1 / Math.sqrt(dim);
     return {
-      call: layer, head, batch: 0, queries: 0, keys: 0, ...roleOf(patterns, query, key, scale, each), ...each, query, key, value,
+      call: layer, head, batch: 0, queries: 0, keys: 0, ...roleOf(patterns, headWeights(core, call, head, each, count), each), ...each, query, key, value,
       valueWidth: dim, normalizer: "softmax", score: { kind: "dot", scale, softcap: null }, bias: { kind: "none" }, mask: { kind: "none" },
       temperature: 1, sink: null, recipe: "qkv", outNorm: outNorms.slice(head * count, (head + 1) * count),
     };

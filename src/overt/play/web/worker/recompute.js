@@ -59,18 +59,20 @@ export function mixedRow({ query, rows, step, key, value: values }, width, dim, 
   return { output, bound };
 }
 
-// Eight columns at a time, as they stand together.
+// Eight columns stand together, a row of them for each number that comes in; four sums at a time do not wait for each other.
 function linearOf(core, weights, name, from, columns) {
   const map = core.floats(weights.at(`${name}.weight`), from.length * columns);
   const result = Float64Array.from(core.floats(weights.at(`${name}.bias`), columns));
-  const sums = new Float64Array(8);
-  for (let first = 0, at = 0; first < columns; first += 8) {
-    sums.fill(0);
-    for (let k = 0; k < from.length; k++) {
+  for (let first = 0; first < columns; first += 4) {
+    let [a, b, c, d, at] = [0, 0, 0, 0, from.length * (first - (first % 8)) + (first % 8)];
+    for (let k = 0; k < from.length; k++, at += 8) {
       const x = from[k];
-      for (let lane = 0; lane < 8; lane++) sums[lane] += x * map[at++];
+      a += x * map[at];
+      b += x * map[at + 1];
+      c += x * map[at + 2];
+      d += x * map[at + 3];
     }
-    for (let lane = 0; lane < 8; lane++) result[first + lane] += sums[lane];
+    [a, b, c, d].forEach((sum, lane) => (result[first + lane] += sum));
   }
   return result;
 }

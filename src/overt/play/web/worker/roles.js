@@ -27,10 +27,10 @@ export function patternsOf({ ids, words, special }) {
   return { plain, repeated: repetitionsOf(ids) };
 }
 
-// { role, roleScore, roleScores, entropy } of one head: its vectors, and what the core says of its weights.
-export function roleOf({ plain, repeated }, query, key, scale, { lse, entropies, received }) {
-  const [scores, entropy] = [{}, mean(entropies)];
-  const weight = (i, j) => Math.exp(scoreOf(query, key, i, j) * scale - lse[i]);
+// { role, roleScore, roleScores, entropy } of one head: its weights, a row a query, and what the core says of them.
+export function roleOf({ plain, repeated }, weights, { entropies, received }) {
+  const [scores, entropy, keyCount] = [{}, mean(entropies), weights.length / entropies.length];
+  const weight = (i, j) => weights[i * keyCount + j];
   for (const [name, rows, keys, count] of plain) if (count) scores[name] = rows.reduce((sum, i, pair) => sum + weight(i, keys[pair]), 0) / count;
   const repetition = repetitionScores(repeated, entropies.length, weight, received);
   for (const [name, { share }] of Object.entries(repetition)) scores[name] = share;
@@ -47,13 +47,6 @@ function decided(scores, repetition) {
   if (above[1] >= DECISIVE) return above;
   if (any[1] < DECISIVE) return ["content", 1 - any[1]];
   return any[0] in repetition && !repetition[any[0]].aboveChance ? [`perhaps ${any[0]}`, any[1]] : any;
-}
-
-function scoreOf(query, key, i, j) {
-  const { width } = query;
-  let score = 0;
-  for (let d = 0; d < width; d++) score += query.data[i * width + d] * key.data[j * width + d];
-  return score;
 }
 
 const mean = (numbers) => numbers.reduce((sum, each) => sum + each, 0) / numbers.length;
