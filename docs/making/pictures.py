@@ -255,6 +255,21 @@ def live(sentence: str, word: str, name: str, title: str) -> str:
     return f'<p><a href="{RECORDINGS.name}/{name}.html" target="_blank">{html.escape(title)}</a></p>'
 
 
+def live_translator(sentence: str, name: str, title: str) -> str:
+    """Keep a page in which the translator runs for the site, its weights beside it, and say the HTML that links to it."""
+    from overt.cli.shared.translator_as_text_model import explained
+    from overt.learn.translator import Translator, bundled_folder
+    from overt.play.page import write
+    from overt.play.translators import PageTranslator
+
+    RECORDINGS.mkdir(parents=True, exist_ok=True)
+    translator = Translator.bundled()
+    [translation] = translator.translate([sentence], beam=1)
+    explanation = explained(translator, sentence, translation, None)
+    write(explanation, PageTranslator.with_lesson(bundled_folder()), RECORDINGS / f"{name}.html", small=True, beside=True)
+    return f'<p><a href="{RECORDINGS.name}/{name}.html" target="_blank">{html.escape(title)}</a></p>'
+
+
 def ladder(part: str) -> dict[str, dict[str, Any]]:
     """The run of each recipe that is shown, by its model: of all its seeds the one of highest BLEU on validation data."""
     shown: dict[str, dict[str, Any]] = {}

@@ -72,6 +72,15 @@ def test_what_the_page_cannot_compute_is_refused_with_the_way_out(minilm, tmp_pa
     assert "--serve" in str(caught.value)
 
 
+def test_a_recurrent_translator_that_the_page_does_not_run_is_told_to_be_drawn_in_the_terminal(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps({"kind": "Seq2Seq", "config": {}}))
+    result = CliRunner().invoke(app, ["play", "run", "--out", "page.html"])
+    assert result.exit_code != 0
+    assert "overt translate TEXT --model run --map" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize("name", ["run", "owner/name"])
 def test_a_model_that_only_python_runs_is_told_to_be_served(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)

@@ -57,7 +57,7 @@ def cosine(a, b):
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-@pytest.mark.parametrize("panel", ["states", "joining", "switches", "reweight"])
+@pytest.mark.parametrize("panel", ["states", "bottleneck", "joining", "switches", "reweight"])
 def test_lessons_keep_to_the_width_and_to_the_rules(written_little, opened, panel, width):
     live = opened_at(opened, written_little, panel, width=width, height=900, dark=width == 400)
     assert live.page.ask("document.documentElement.scrollWidth <= innerWidth")

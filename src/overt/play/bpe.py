@@ -16,6 +16,8 @@ def options_of(folder: Path) -> dict[str, Any]:
     path = folder / "tokenizer.json"
     try:
         return _options(json.loads(path.read_text(encoding="utf-8")))
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             "a tokenizer of overt train", got=f"{path}, in which {error!r} is missing or wrong", fix=_SERVE

@@ -23,6 +23,7 @@ from overt.play.encoders import Rounding
 from overt.play.weights import PANEL, PackedWeights, restored
 
 _SERVE = "run it in Python instead: overt play FOLDER --serve"
+_MAP = "see in the terminal what each word attended to: overt translate TEXT --model FOLDER --map"  # recurrent models
 _SENTENCES = (
     "I think that the black cat is sleeping on my bed.",
     "She knows that the old man is waiting for his son.",
@@ -107,7 +108,7 @@ def require_transformer(folder: Path, name: str) -> None:
         raise InputError(
             "a Transformer, which translates in the page",
             got=f"a {kind} in {name}",
-            fix=f"run it in Python: overt play {name} --serve",
+            fix=_MAP.replace("FOLDER", name) if kind == Seq2Seq.__name__ else f"run it in Python: overt play {name} --serve",
         )
 
 
@@ -117,10 +118,10 @@ def _loaded(folder: Path) -> Any:
     if isinstance(model, Transformer):
         _require("positions", model.config["positions"], _POSITIONS)
     elif isinstance(model, Seq2Seq):
-        _require("layer", model.config["layer"], ("gru",))
-        _require("layers", model.config["layers"], (1,))
-        _require("attention", model.config["attention"], (None, "additive", "concat", "general", "dot"))
-        _require("self_attention", model.config["self_attention"], (None,))
+        _require("layer", model.config["layer"], ("gru",), _MAP)
+        _require("layers", model.config["layers"], (1,), _MAP)
+        _require("attention", model.config["attention"], (None, "additive", "concat", "general", "dot"), _MAP)
+        _require("self_attention", model.config["self_attention"], (None,), _MAP)
     else:
         raise InputError("a Transformer or a Seq2Seq, which translate", got=f"a {type(model).__name__} in {folder}", fix=_SERVE)
     for name in ("width", "feed_forward"):
@@ -129,11 +130,9 @@ def _loaded(folder: Path) -> Any:
     return model
 
 
-def _require(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+def _require(name: str, value: Any, choices: tuple[Any, ...], fix: str = _SERVE) -> None:
     if value not in choices:
-        raise InputError(
-            f"{name} as one of {', '.join(map(str, choices))}, which the page computes", got=str(value), fix=_SERVE
-        )
+        raise InputError(f"{name} as one of {', '.join(map(str, choices))}, which the page computes", got=str(value), fix=fix)
 
 
 def _shape(model: Any) -> dict[str, Any]:
