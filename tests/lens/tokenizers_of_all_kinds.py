@@ -67,3 +67,10 @@ def fast(pieces):
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=pieces, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
+
+
+def numbered(count=60, **special):
+    """A Hugging Face tokenizer whose word number i is "wi"; w0 is unknown."""
+    pieces = Tokenizer(models.WordLevel({f"w{number}": number for number in range(count)}, unk_token="w0"))
+    pieces.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="w0", **special)

@@ -33,7 +33,8 @@ def stored_texts(texts: Texts, put: Callable[[Any], Any]) -> dict[str, Any]:
 
 def _stored(vocabulary: Vocabulary) -> dict[str, Any]:
     entries = [[number, each.piece, each.text.decode("latin-1"), each.special] for number, each in vocabulary.entries.items()]
-    return {"size": vocabulary.size, "padding": vocabulary.padding, "alone": vocabulary.pad_alone, "entries": entries}
+    numbers = {"size": vocabulary.size, "padding": vocabulary.padding, "alone": vocabulary.pad_alone, "mask": vocabulary.mask}
+    return {**numbers, "entries": entries}
 
 
 def restored_texts(saved: dict[str, Any] | None, get: Callable[[Any], Any]) -> Texts:
@@ -87,7 +88,11 @@ def _vocabulary(saved: dict[str, Any]) -> Vocabulary:
         if type(number) is not int or not isinstance(piece, str) or type(special) is not bool:
             raise TypeError("an entry of its vocabulary is of another type")
         entries[number] = Entry(piece, text.encode("latin-1"), special)
-    padding, alone, size = saved["padding"], saved["alone"], saved["size"]
-    if (padding is not None and type(padding) is not int) or type(alone) is not bool or type(size) is not int:
-        raise TypeError("its padding or its size is of another type")
-    return Vocabulary(size, padding, alone, lambda _: None, entries=entries)
+    padding, mask, alone, size = saved["padding"], saved.get("mask"), saved["alone"], saved["size"]
+    if (
+        not all(each is None or type(each) is int for each in (padding, mask))
+        or type(alone) is not bool
+        or type(size) is not int
+    ):
+        raise TypeError("its padding, its mask or its size is of another type")
+    return Vocabulary(size, padding, alone, lambda _: None, entries=entries, mask=mask)

@@ -109,6 +109,14 @@ class Texts:
             vocabulary.entry(number)
         self.vocabulary, self._words = vocabulary, {}
 
+    def read_with(self, tokenizer: Any) -> Vocabulary | None:
+        """The vocabulary of a tokenizer, checked against the ids; the one that these texts have for None. They keep theirs."""
+        if tokenizer is None:
+            return self.vocabulary
+        vocabulary = vocabulary_of(tokenizer)
+        Texts(self.lookups).attach(vocabulary)
+        return vocabulary
+
     def queries(self, layer: str, pass_index: int, batch: int, length: int, cross: bool) -> list[list[Token]] | None:
         """The tokens of a call's queries, one list for each sequence of its batch; None where no text fits."""
         words = self._matching(self._near(layer, pass_index), pass_index, batch, length)

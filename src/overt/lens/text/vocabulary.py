@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from overt.errors import InputError, KindError
@@ -24,7 +24,9 @@ class Entry(NamedTuple):
 class Vocabulary:
     """The entries of a tokenizer, read when they are first needed. `size` is the number of ids, `padding` the id of padding.
 
-    `pad_alone` says that padding has an id of its own, which stands for nothing else.
+    `pad_alone` says that padding has an id of its own, which stands for nothing else. `mask` and `unknown` are the ids of the mask token
+    and of what is no piece. `number` is the id of a piece, and `encode` makes ids of a text and adds no special tokens; both are None where
+    there is no tokenizer any more, in a recording that was loaded from a file.
     """
 
     size: int
@@ -33,6 +35,10 @@ class Vocabulary:
     read: Callable[[int], Entry | None]
     decode: Callable[[list[int]], str] | None = None
     entries: dict[int, Entry] = field(default_factory=dict)
+    mask: int | None = None
+    unknown: int | None = None
+    number: Callable[[str], int | None] | None = None
+    encode: Callable[[str], list[int]] | None = None
 
     def entry(self, number: int) -> Entry:
         """The entry of an id. Raises InputError for one that the tokenizer does not have."""
@@ -46,6 +52,17 @@ class Vocabulary:
                 )
             self.entries[number] = entry
         return self.entries[number]
+
+    def text(self, number: int) -> str:
+        """What one id stands for, as the tokenizer decodes it. Raises InputError for an id that it does not have."""
+        entry = self.entry(number)
+        return entry.text.decode("utf-8", "replace") if self.decode is None else self.decode([number])
+
+    def spelled_as(self, text: str) -> list[int]:
+        """All ids that stand for this text exactly, with its spaces; in a recording that was loaded, those that the model read."""
+        read = self.entries.get if self.encode is None else self.read  # `entry` would store the whole vocabulary in a file
+        numbers = [*self.entries] if self.encode is None else range(self.size)
+        return [number for number in numbers if (entry := read(number)) is not None and entry.text == encoded(text)]
 
     def check_rows(self, rows: int) -> None:
         """Raise InputError where a table of so many rows is not this tokenizer's."""
@@ -87,7 +104,8 @@ def vocabulary_of(tokenizer: Any) -> Vocabulary:
         return _of_pieces(tokenizer, (), None)
     inner = getattr(tokenizer, "pieces", None)
     if hasattr(inner, "id_to_token"):  # overt.learn's Tokenizer
-        return _of_pieces(inner, getattr(tokenizer, "special", ()), 0)
+        vocabulary = _of_pieces(inner, getattr(tokenizer, "special", ()), 0)
+        return replace(vocabulary, encode=lambda text: list(tokenizer.encode(text)))
     image = hasattr(tokenizer, "image_processor_type") or hasattr(tokenizer, "image_mean")
     raise KindError(
         "a tokenizer: of Hugging Face, of the package tokenizers, of overt.learn, or a processor that holds one",
@@ -111,6 +129,10 @@ def _of_hugging_face(tokenizer: Any) -> Vocabulary:
             tokenizer.convert_ids_to_tokens(number) if number < size else None, spelling, number, special, added
         ),
         lambda ids: tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False),
+        mask=getattr(tokenizer, "mask_token_id", None),
+        unknown=getattr(tokenizer, "unk_token_id", None),
+        number=lambda piece: tokenizer.get_vocab().get(piece),
+        encode=lambda text: list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]),
     )
 
 
@@ -128,7 +150,20 @@ def _of_pieces(pieces: Any, names: Iterable[str], padding: int | None) -> Vocabu
         True,
         lambda number: _entry(pieces.id_to_token(number), spelling, number, special, added),
         lambda ids: pieces.decode(ids, skip_special_tokens=False),
+        mask=_first_id(pieces, "[MASK]", "<mask>"),
+        unknown=_first_id(pieces, getattr(pieces.model, "unk_token", None) or "[UNK]", "<unk>"),
+        number=pieces.token_to_id,
+        encode=lambda text: _unpadded(pieces.encode(text, add_special_tokens=False)),
     )
+
+
+def _first_id(pieces: Any, *names: str) -> int | None:
+    return next((number for name in names if (number := pieces.token_to_id(name)) is not None), None)
+
+
+def _unpadded(encoding: Any) -> list[int]:
+    """The ids of a text without the padding that its tokenizer is set to add."""
+    return [number for number, there in zip(encoding.ids, encoding.attention_mask, strict=True) if there]
 
 
 def _entry(piece: Any, spelling: Spelling, number: int, special: set[int], added: dict[int, Any]) -> Entry | None:

@@ -13,11 +13,13 @@ from overt.lens.analysis.contributions.arguments import Recorded, arguments_of, 
 from overt.lens.analysis.contributions.by_token import Split, split
 from overt.lens.analysis.contributions.linear_paths import Writer
 from overt.lens.analysis.contributions.result import Contributions, Part, summed
-from overt.lens.analysis.contributions.targets import of_transformers, position_of, target_of
+from overt.lens.analysis.contributions.targets import position_of, target_of
 from overt.lens.analysis.contributions.traced import Point, Traced, traced
 from overt.lens.capture.recordable import recordable
 from overt.lens.capture.recorder import is_in
 from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.text.tokens_of_text import decoded
+from overt.lens.text.vocabulary import Vocabulary
 
 _OPENED = 8  # writers of a prediction head that are followed through
 
@@ -45,7 +47,9 @@ def contributions(
 
     `target` is a token, its number or text, or a pair of them, this one rather than that one; None is the token of the largest logit.
     `position` is where: by default the last token, or the mask token where tokens attend to later ones. `inputs` are the arguments of
-    the pass that was recorded; token ids alone are in the recording. `tokenizer` is the model's, to read a target that is text.
+    the pass that was recorded; token ids alone are in the recording. Text is read by the recording's tokenizer
+    (`record(model, tokenizer=…)` or `recording.tokenizer(…)`), or by the `tokenizer` passed here: " model" is the token with a space
+    before it, in a tokenizer that has one.
 
     The model runs once more, with the same inputs. A linear token mixer is split by heads and source tokens where it was recorded;
     without, it is one part. A bound on a logit (a softcap) is no linear function: contributions are to the logit before it, and a note
@@ -61,15 +65,15 @@ def contributions(
     (True, 4, torch.Size([4]))
     """
     model = recordable(checked_model(model))
-    calls, tokenizer = checked_calls(recording, model), None if tokenizer is None else of_transformers(tokenizer)
+    calls, vocabulary = checked_calls(recording, model), recording.strings.texts.read_with(tokenizer)
     args, kwargs = arguments_of(recording, inputs, model)
     run, encodes = _traced(model, args, kwargs), _encodes(model)
     compare(calls, run.points, type(model).__name__)
     calls_of_text = [captured for captured in calls if not encodes(captured.layer)]
     logits, length = _by_position(run.logits, calls_of_text[-1].queries)
     ids = ids_of(args, kwargs)
-    chosen = position_of(position, calls_of_text, ids, model, tokenizer, length)
-    named = target_of(target, logits.detach(), chosen, tokenizer, recording.strings.texts.vocabulary)
+    chosen = position_of(position, calls_of_text, ids, model, vocabulary, length)
+    named = target_of(target, logits.detach(), chosen, vocabulary)
     with torch.enable_grad():
         number = named.of(logits)
     _descend(run, number, encodes)
@@ -83,7 +87,7 @@ def contributions(
         math.hypot(run.paths.rounding.bound(), *(each.bound for each in splits)),
         _frozen(run),
         _notes(run, any(encodes(captured.layer) for captured in calls)),
-        _words(recording, calls, ids, tokenizer),
+        _words(recording, calls, ids, vocabulary),
         model=type(model).__name__,
     )
 
@@ -198,10 +202,12 @@ def _notes(run: Traced, encoded: bool) -> tuple[str, ...]:
     return (*notes, *dict.fromkeys(f"{name}: {reason}" for name, reason in run.missing))
 
 
-def _words(recording: RecordedCalls, calls: list[Recorded], ids: Tensor | None, tokenizer: Any) -> list[str] | None:
+def _words(
+    recording: RecordedCalls, calls: list[Recorded], ids: Tensor | None, vocabulary: Vocabulary | None
+) -> list[str] | None:
     words = recording.strings.of_keys(calls[-1]) if recording.strings.fit(calls[-1]) else None
     if words is not None:
         return words[0]
-    if tokenizer is None or ids is None:
+    if vocabulary is None or ids is None:
         return None
-    return [tokenizer.decode([token]) for token in ids.flatten().tolist()]
+    return [*decoded(ids.flatten().tolist(), vocabulary).tokens]

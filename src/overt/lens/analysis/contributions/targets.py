@@ -11,6 +11,7 @@ from overt.drawing.numbers import visible
 from overt.errors import InputError, KindError
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
+from overt.lens.text.one_token import id_of
 from overt.lens.text.vocabulary import Vocabulary
 
 
@@ -31,7 +32,7 @@ class Target(NamedTuple):
         return " rather than ".join(f"“{visible(word)}”" for word in self.words)
 
 
-def target_of(target: Any, logits: Tensor, position: int, tokenizer: Any, vocabulary: Vocabulary | None = None) -> Target:
+def target_of(target: Any, logits: Tensor, position: int, vocabulary: Vocabulary | None) -> Target:
     """The target that was named; the token of the largest logit for None. Raises InputError for what is no token."""
     words = logits.shape[-1]
     if target is None:
@@ -40,15 +41,19 @@ def target_of(target: Any, logits: Tensor, position: int, tokenizer: Any, vocabu
     both = target if isinstance(target, tuple | list) else (target,)
     if len(both) not in (1, 2):
         raise InputError("a token, or a pair of two", got=f"{len(both)} of them", fix='write target=("tired", "wide")')
-    tokens = tuple(_token(each, words, tokenizer) for each in both)
+    tokens = tuple(_token(each, words, vocabulary) for each in both)
     if len(set(tokens)) < len(tokens):
         raise InputError("two different tokens", got=f"token {tokens[0]} twice", fix="compare it with another one")
-    return Target(tokens, tuple(_word(each, tokenizer, vocabulary) for each in tokens), position)
+    return Target(tokens, tuple(_word(each, vocabulary) for each in tokens), position)
 
 
-def _token(target: Any, words: int, tokenizer: Any) -> int:
+def _token(target: Any, words: int, vocabulary: Vocabulary | None) -> int:
     if isinstance(target, str):
-        return _from_text(target, words, tokenizer)
+        number = id_of(target, vocabulary)
+        if number < words:
+            return number
+        got, fix = f"{target!r}, token {number} of the tokenizer", "name a token of a smaller number"
+        raise InputError(f"a token of the model's {words} words", got=got, fix=fix)
     if isinstance(target, bool) or not isinstance(target, int):
         raise KindError(
             "a target that is a token's text or number, or a pair of them",
@@ -61,54 +66,15 @@ def _token(target: Any, words: int, tokenizer: Any) -> int:
     return target
 
 
-def _from_text(text: str, words: int, tokenizer: Any) -> int:
-    if tokenizer is None:
-        raise InputError(
-            "a tokenizer, to read a target that is text",
-            got=f"target={text!r} without one",
-            fix="pass tokenizer=, or the token's number",
-        )
-    number = tokenizer.convert_tokens_to_ids(text)
-    if isinstance(number, int) and number >= 0 and number != getattr(tokenizer, "unk_token_id", None):
-        if number < words:
-            return number
-        got, fix = f"{text!r}, token {number} of another vocabulary", "pass the model's own tokenizer"
-        raise InputError(f"a token of the model's {words} words", got=got, fix=fix)
-    pieces = tokenizer.encode(text, add_special_tokens=False)
-    if len(pieces) == 1 and pieces[0] != getattr(tokenizer, "unk_token_id", None) and pieces[0] < words:
-        return pieces[0]
-    spelled = ", ".join(map(repr, tokenizer.convert_ids_to_tokens(pieces)))
-    got = f"{text!r}, which is {len(pieces)} tokens: {spelled}" if len(pieces) > 1 else f"{text!r}, which is not in it"
-    raise InputError("a target that is one token of the vocabulary", got=got, fix="name the first of its tokens")
-
-
-def of_transformers(tokenizer: Any) -> Any:
-    """The tokenizer with the methods of transformers': that of a processor, and one of the package tokenizers or overt's own wrapped."""
-    tokenizer = tokenizer if hasattr(tokenizer, "convert_tokens_to_ids") else getattr(tokenizer, "tokenizer", tokenizer)
-    inner = getattr(tokenizer, "pieces", tokenizer)
-    if hasattr(inner, "token_to_id"):
-        from transformers import PreTrainedTokenizerFast
-
-        return PreTrainedTokenizerFast(tokenizer_object=inner)
-    if not hasattr(tokenizer, "convert_tokens_to_ids"):
-        fix = "pass AutoTokenizer.from_pretrained(name)"
-        raise KindError(
-            "a tokenizer of transformers or tokenizers, or a processor with one", got=type(tokenizer).__name__, fix=fix
-        )
-    return tokenizer
-
-
-def _word(token: int, tokenizer: Any, vocabulary: Vocabulary | None) -> str:
+def _word(token: int, vocabulary: Vocabulary | None) -> str:
     """The text of a token; its number where nothing says more."""
-    if tokenizer is not None:
-        return tokenizer.decode([token])
     with suppress(InputError):  # a model may have more words than its tokenizer
-        return str(token) if vocabulary is None else vocabulary.entry(token).text.decode("utf-8", "replace")
+        return str(token) if vocabulary is None else vocabulary.text(token)
     return str(token)
 
 
 def position_of(
-    position: Any, calls: Sequence[Captured], ids: Tensor | None, model: nn.Module, tokenizer: Any, length: int
+    position: Any, calls: Sequence[Captured], ids: Tensor | None, model: nn.Module, vocabulary: Vocabulary | None, length: int
 ) -> int:
     """The position that was named; by default the last one, or the mask token's where tokens attend to later ones."""
     if position is not None:
@@ -119,7 +85,7 @@ def position_of(
         return position % length
     if not any(_attends_to_later(captured) for captured in calls):
         return length - 1
-    mask = getattr(tokenizer, "mask_token_id", None)
+    mask = None if vocabulary is None else vocabulary.mask
     mask = getattr(getattr(model, "config", None), "mask_token_id", None) if mask is None else mask
     positions = [] if ids is None or mask is None else (ids.flatten() == mask).nonzero().flatten().tolist()
     if len(positions) != 1:

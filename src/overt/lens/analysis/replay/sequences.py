@@ -67,10 +67,10 @@ class TokenSequence:
 def sequence_of(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
     """The tokens of an answer. Raises InputError where neither its ids nor its text say which they are."""
     vocabulary, notes = vocabulary_of(tokenizer), list[str]()
-    prompt = answer.prompt_ids if answer.prompt_ids is not None else _prompt(answer, tokenizer, notes)
+    prompt = answer.prompt_ids if answer.prompt_ids is not None else _prompt(answer, tokenizer, vocabulary, notes)
     if answer.prompt_count is not None and answer.prompt_count != len(prompt):
         notes.append(f"the server counted {answer.prompt_count} tokens of the prompt, here it has {len(prompt)}")
-    ids = answer.ids if answer.ids is not None else _answer(answer, tokenizer, vocabulary, notes)
+    ids = answer.ids if answer.ids is not None else _answer(answer, vocabulary, notes)
     if not prompt or not ids:
         raise InputError("a prompt and an answer of at least one token", got=f"{len(prompt)} and {len(ids)}")
     wrong = [number for number in (*prompt, *ids) if not 0 <= number < vocabulary.size]
@@ -83,19 +83,19 @@ def sequence_of(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
     return TokenSequence([*prompt, *ids], len(prompt), aligned(answer, ids, vocabulary), vocabulary, tuple(notes))
 
 
-def _prompt(answer: LoggedAnswer, tokenizer: Any, notes: list[str]) -> list[int]:
+def _prompt(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes: list[str]) -> list[int]:
     if answer.prompt is not None:
         notes.append("the log has no token ids of the prompt: its text was tokenized anew")
         return encoder(tokenizer, _LONGEST)(answer.prompt)[0]
     if answer.spelled is not None:
         notes.append("the log has no token ids of the prompt: the text that its tokens spell was tokenized anew")
-        return _without_added(tokenizer, answer.spelled)
+        return _encoded(vocabulary, answer.spelled)
     if answer.messages is not None and getattr(tokenizer, "chat_template", None):
         notes.append(
             "the log has no token ids of the prompt: its messages were put into the tokenizer's template, and tokenized anew"
         )
         text = tokenizer.apply_chat_template(answer.messages, tokenize=False, add_generation_prompt=True)
-        return _without_added(tokenizer, text)
+        return _encoded(vocabulary, text)
     got = "none" if answer.messages is None else "messages, for which the tokenizer has no template"
     raise InputError(
         "a prompt in the log: token ids, a text, or messages",
@@ -104,12 +104,12 @@ def _prompt(answer: LoggedAnswer, tokenizer: Any, notes: list[str]) -> list[int]
     )
 
 
-def _answer(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes: list[str]) -> list[int]:
+def _answer(answer: LoggedAnswer, vocabulary: Vocabulary, notes: list[str]) -> list[int]:
     by_text = _by_text(answer.texts, vocabulary) if answer.texts is not None else None
     if by_text is not None:
         notes.append("the log has no token ids of the answer: they follow from its tokens' text")
         return by_text
-    ids = _without_added(tokenizer, answer.text)
+    ids = _encoded(vocabulary, answer.text)
     if len(ids) != len(answer.logprobs):
         raise InputError(
             "token ids in the log, or an answer that the tokenizer cuts into as many tokens as it has log probabilities",
@@ -120,13 +120,10 @@ def _answer(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes:
     return ids
 
 
-def _without_added(tokenizer: Any, text: str) -> list[int]:
+def _encoded(vocabulary: Vocabulary, text: str) -> list[int]:
     """The ids of a text; special tokens are those that stand in it."""
-    if hasattr(tokenizer, "convert_ids_to_tokens"):
-        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    if hasattr(tokenizer, "to_str"):
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
-    return list(tokenizer.encode(text))
+    assert vocabulary.encode is not None
+    return vocabulary.encode(text)
 
 
 def _by_text(texts: list[bytes | None], vocabulary: Vocabulary) -> list[int] | None:
