@@ -1,5 +1,8 @@
 """Functions with the names, arguments and layouts of flash-linear-attention's, as plain loops, and a module that calls one."""
 
+import functools
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -98,7 +101,7 @@ def fused_recurrent_gated_delta_rule(
     return loop(q, strong, v, decay, -strong, decay.exp() * k, initial_state, scale=scale)
 
 
-def chunk_kda(q, k, v, g, beta, **options):
+def chunk_kda(q, k, v, g, beta, cu_seqlens=None, **options):
     return fused_recurrent_gated_delta_rule(q, k, v, g, beta, **options)
 
 
@@ -113,6 +116,25 @@ def token_shift(x, cache=None):
 def causal_conv1d(x, weight=None, bias=None):
     padded = nn.functional.pad(x.mT, (weight.shape[-1] - 1, 0))
     return nn.functional.conv1d(padded, weight[:, None], groups=x.shape[-1]).mT, None
+
+
+def by_text(function):
+    """The same function of several texts packed into one row, as `cu_seqlens` says: each text alone, states by text."""
+
+    @functools.wraps(function)
+    def packed(cu_seqlens, **inputs):
+        ends = cu_seqlens.tolist()
+        alone = []
+        for first, last in itertools.pairwise(ends):
+            parts = {name: each[:, first:last] if _by_position(each) else each for name, each in inputs.items()}
+            alone += [function(**parts)] if last > first else []
+        outputs, states = zip(*alone, strict=True)
+        states = (
+            tuple(torch.cat(each) for each in zip(*states, strict=True)) if isinstance(states[0], tuple) else torch.cat(states)
+        )
+        return torch.cat(outputs, dim=1), states
+
+    return packed
 
 
 class FlashLayer(nn.Module):

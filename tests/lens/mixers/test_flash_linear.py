@@ -95,7 +95,7 @@ def test_a_call_goes_on_with_the_state_that_another_left(case):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"cu_seqlens": torch.tensor([0, 4, 9])}, "packed sequences"),
+        ({"cu_seqlens": torch.tensor([0, 4, 9])}, "say where packed sequences begin, are not those of one row of 9 positions"),
         ({"reverse": True}, "from the last position to the first"),
         ({"gv": DECAY[..., :E]}, "features of a value decay separately"),
     ],
@@ -104,6 +104,65 @@ def test_what_has_no_single_weight_for_a_position_is_missing_with_its_reason(opt
     layer = fla.FlashLayer(fla.fused_recurrent_gla, inputs("q", "k", gk=DECAY) | options)
     recording = recorded(layer, drawn(B, N, H * E))
     assert reason in dict(recording.missing)["FlashLayer"]
+
+
+def one_row(parts: dict) -> dict:
+    """The inputs of the first sequence alone."""
+    return {name: each[:1] if torch.is_tensor(each) and each.ndim > 2 else each for name, each in parts.items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_of_packed_texts_stay_in_their_text(case, tmp_path):
+    function, parts = CASES[case]
+    ends, x, parts = [0, 4, 4, 5, N], drawn(1, N, H * E), one_row(parts)
+    packed = recorded(fla.FlashLayer(fla.by_text(function), parts | {"cu_seqlens": torch.tensor(ends)}), x)
+    assert not packed.missing
+    assert packed.verify().holds
+    packed.save(tmp_path / "packed.safetensors")
+    saved = overt.lens.load(tmp_path / "packed.safetensors")
+    for first, last in ((0, 4), (4, 5), (5, N)):
+        cut = {name: each[:, first:last] if torch.is_tensor(each) and each.ndim > 2 else each for name, each in parts.items()}
+        alone = recorded(fla.FlashLayer(function, cut), x[:, first:last])
+        for one, of_file, other in zip(packed.heads(), saved.heads(), alone.heads(), strict=True):
+            rows = range(first, last)
+            weights = one.weights(rows)
+            assert apart(weights[..., first:last], other.weights()) < 1e-6
+            assert not weights[..., :first].any()
+            assert torch.equal(of_file.weights(rows), weights)
+            assert one.steps(last - 1).output.isfinite().all()
+    summaries = fla.FlashLayer(fla.by_text(function), parts | {"cu_seqlens": torch.tensor(ends)})
+    with overt.lens.record(summaries, keep="summary") as summary:
+        summaries(x)
+    assert summary.verify().holds
+    assert [each.role for each in summary.roles()] == [each.role for each in packed.roles()]
+
+
+LONG = {name: drawn(1, 40, H, D, seed=seed) for seed, name in enumerate(("q", "k"))} | {"gk": -drawn(1, 40, H, D).abs() / 9}
+
+
+def test_a_function_that_mixes_packed_texts_is_missing_however_late_the_second_begins():
+    layer = fla.FlashLayer(fla.fused_recurrent_gla, LONG | {"cu_seqlens": torch.tensor([0, 30, 40])})
+    recording = recorded(layer, drawn(1, 40, H * E))
+    assert "its function is not the gated linear attention of its arguments" in dict(recording.missing)["FlashLayer"]
+
+
+def test_a_function_without_such_an_argument_is_recorded_as_it_mixes_the_texts_with_a_note():
+    def fused_recurrent_gla(q, k, v, gk, **others):
+        return fla.fused_recurrent_gla(q, k, v, gk)
+
+    x = drawn(1, 40, H * E)
+    recording = recorded(fla.FlashLayer(fused_recurrent_gla, LONG | {"cu_seqlens": torch.tensor([0, 30, 40])}), x)
+    plain = recorded(fla.FlashLayer(fla.fused_recurrent_gla, LONG), x)
+    assert recording.verify().holds
+    assert torch.equal(recording[0, 0].weights(), plain[0, 0].weights())
+    assert "passes over cu_seqlens: the texts of one row are mixed" in str(recording)
+
+
+def test_states_of_packed_texts_are_not_gone_on_with():
+    layer = fla.FlashLayer(fla.by_text(fla.fused_recurrent_gla), LONG | {"cu_seqlens": torch.tensor([0, 20])})
+    recording = recorded(layer, drawn(1, 20, H * E), drawn(1, 20, H * E, seed=1))
+    assert len(recording.calls) == 1
+    assert "goes on with states of packed sequences" in dict(recording.missing)["FlashLayer"]
 
 
 def test_other_mixers_of_the_library_are_missing_by_name():

@@ -5,22 +5,29 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from overt.lens.capture.mixers.packed import part_from
 from overt.lens.linear.captured import coarsest
 from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.recurrence import Recurrence
 from overt.lens.linear.rounding import rounding_bound, stored
 
 POSITIONS, _HEADS = 16, 4
-_BY_POSITION = ("query", "key", "value", "log_decay", "erase", "probe", "diagonal", "normalizer")
 
 
-def disagreement(alone: Recurrence, output: Tensor) -> str | None:
+def disagreement(alone: Recurrence, output: Tensor, starts: tuple[int, ...] = ()) -> str | None:
     """Why the recurrence of a call's own positions is not what its function computed, if the first ones differ by more than rounding.
 
-    `output` is the model's own (B, H, Q, E). `verify` compares all positions.
+    `output` is the model's own (B, H, Q, E). Of texts packed into one row the first positions of the first, the second and the last
+    one are compared. `verify` compares all positions.
     """
+    texts = [(alone, 0), *((part_from(alone, start, POSITIONS), start) for start in dict.fromkeys((*starts[:1], *starts[-1:])))]
+    reasons = (_first_differ(text, output[:, :, start:]) for text, start in texts)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _first_differ(alone: Recurrence, output: Tensor) -> str | None:
     count = min(POSITIONS, alone.queries)
-    first = replace(alone, **{name: tensor[:, :, :count] for name, tensor in alone.tensors.items() if name in _BY_POSITION})
+    first = replace(part_from(alone, 0, count), start=alone.start)
     recomputed, returned = Chunks(first, torch.float64).output(), output[:, :, :count].double()
     difference = torch.where(returned.isnan() & recomputed.isnan(), 0, (recomputed - returned).abs()).nan_to_num(torch.inf)
     if not difference.numel() or not bool(difference.any()):

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from overt.lens.capture.mixers.form import Form, MixerCall, gated_norms
 from overt.lens.capture.mixers.normalized import summed_weights
+from overt.lens.capture.mixers.packed import restarted, starts_of
 from overt.lens.capture.token_axes.labels import SHIFT, Mixing
 from overt.lens.linear.forms.decaying import gated_linear_attention, lightning_attention, retention, rwkv6
 from overt.lens.linear.recurrence import Recurrence
 
-PACKED = "it runs packed sequences (cu_seqlens), whose bounds are not recorded"
 BACKWARDS = "it runs from the last position to the first"
 BY_VALUE = "the features of a value decay separately, so that a head has no single weight for a position"
 UNKNOWN = "it mixes tokens by flash-linear-attention's {}, whose weights are not recorded"
@@ -40,7 +40,8 @@ def refused(arguments: dict[str, Any]) -> str | None:
     return next(iter(present), BY_VALUE if by_value else None)
 
 
-_REFUSED = {"cu_seqlens": PACKED, "cp_context": PACKED, "reverse": BACKWARDS, "gv": BY_VALUE}
+SPLIT = "its positions are spread over several devices (cp_context), of which one is observed"
+_REFUSED = {"cp_context": SPLIT, "reverse": BACKWARDS, "gv": BY_VALUE}
 
 
 def by_head(tensor: Tensor) -> Tensor:
@@ -58,9 +59,17 @@ class FlashLinear(Form):
     """A mixer of flash-linear-attention."""
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """The recurrence of its arguments, if they are of one sequence for each entry of the batch, in order."""
+        """The recurrence of its arguments, in order; of several sequences packed into one row if `cu_seqlens` says so."""
         arguments = call.arguments
-        return refused(arguments) or self.recurrence(call.name, arguments)
+        if (reason := refused(arguments)) is not None:
+            return reason
+        first = next(arguments[each] for each in ("q", "query", "r", "x") if each in arguments)
+        starts = starts_of(arguments.get("cu_seqlens"), *first.shape[:2], arguments.get("initial_state"))
+        if isinstance(starts, str):
+            return starts
+        call.starts = starts
+        alone = restarted(self.recurrence(call.name, arguments), starts)
+        return _normalized(alone, None) if starts and alone.normalizer is not None else alone
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """The recurrence of these arguments."""
@@ -70,13 +79,20 @@ class FlashLinear(Form):
         """Output (B, N, H, E), and the state, for a sum of weights with that of the keys."""
         output, state = returned[0], returned[1]
         state = state[0] if isinstance(state, tuple) else state
-        return output.transpose(1, 2), None if state is None or state.ndim != 4 else state_of(call.arguments, state)
+        of_one_text = state is not None and state.ndim == 4 and not call.starts
+        return output.transpose(1, 2), state_of(call.arguments, state) if of_one_text else None
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """A gate after it, in a norm or of its own."""
         gated = any("g_" in name for name, _ in module.named_children())
         gate = ("a gate, of a projection of the input, multiplies its output after it",) if gated else ()
         return gated_norms(module) or gate
+
+
+def _normalized(recurrence: Recurrence, keys: Tensor | None) -> Recurrence:
+    """Linear attention divided by the sum of its weights, with that of the `keys` from before."""
+    plain = replace(recurrence, normalizer=None)
+    return replace(plain, normalizer=summed_weights(plain, keys) + 1e-10)
 
 
 class Decaying(FlashLinear):
@@ -101,8 +117,7 @@ class Decaying(FlashLinear):
         decay = next((arguments[each] for each in ("gk", "g", "g_gamma") if arguments.get(each) is not None), None)
         if decay is None:
             plain = Recurrence(options["scale"] * query, key, value, start=options["start"], kind="linear attention")
-            sums = summed_weights(plain, None if keys is None else by_head(keys).mT) if normalized else None
-            return plain if sums is None else replace(plain, normalizer=sums + 1e-10)
+            return _normalized(plain, None if keys is None else by_head(keys).mT) if normalized else plain
         if arguments.get("g_gamma") is decay:
             return lightning_attention(query, key, value, -decay.detach(), **options)
         log_decay = by_head(decay)
@@ -165,7 +180,7 @@ class HGRN(FlashLinear):
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, C) and state (B, C)."""
         output, state = returned
-        return output.transpose(1, 2)[..., None], None if state is None else state[..., None, None]
+        return output.transpose(1, 2)[..., None], None if state is None or call.starts else state[..., None, None]
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """What a head is."""

@@ -15,7 +15,8 @@ class MixerCall:
     """One call of a mixer's function: its arguments by name, and the innermost module that runs.
 
     `alone` is what `read` returned for it. `inner` has, for a method, what the children of its module were called with by position and
-    what they returned, by their names. `before` is what `prepare` returned.
+    what they returned, by their names. `before` is what `prepare` returned. `starts` are the positions at which a text begins behind
+    another one in a row, and `notes` says what a reader of the weights has to know.
     """
 
     name: str
@@ -24,6 +25,8 @@ class MixerCall:
     alone: Recurrence | str = ""
     inner: dict[str, tuple[tuple[Any, ...], Any]] = field(default_factory=dict)
     before: Any = None
+    starts: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from overt.lens.capture.barrier import beside, unseen
+from overt.lens.capture.mixers import packed
 from overt.lens.capture.mixers.check import disagreement
 from overt.lens.capture.mixers.discover import FunctionHolder, function_holders
 from overt.lens.capture.mixers.families import BY_FUNCTION, FORMS
@@ -130,12 +131,12 @@ class Mixers:
         if module is not None:
             self.mixed.append((module, mixing))
 
-    def begin(self, form: Form, name: str, arguments: dict[str, Any]) -> Running | None:
+    def begin(self, form: Form, name: str, arguments: dict[str, Any], notes: tuple[str, ...] = ()) -> Running | None:
         """A mixer's function begins: read its arguments before it may write to them."""
         module = self.keeper.module
         if module is None or self.running is not None:
             return None
-        call = MixerCall(name, arguments, module)
+        call = MixerCall(name, arguments, module, notes=notes)
         tensors = [each for each in arguments.values() if isinstance(each, Tensor)]
         reason = next((reason for each in tensors if (reason := unreadable(each)) is not None), None)
         if (mixing := form.neighbours(call)) is not None:
@@ -180,15 +181,16 @@ class Mixers:
         output, state = running.form.result(call, returned)
         checked = self.checked.setdefault(call.module, set())
         mixed = output if running.original is None else running.original
-        if call.name not in checked and (reason := disagreement(call.alone, mixed)) is not None:
+        which = call.name if not call.starts else f"{call.name} of packed texts"
+        if which not in checked and (reason := disagreement(call.alone, mixed, call.starts)) is not None:
             return self.keeper.miss(reason)
-        checked.add(call.name)
+        checked.add(which)
         if state is not None:
             now = self.histories.keep(call.module, call.alone.start, running.whole, state)
             running.link = running.link._replace(now=now)
         around = (*self._before(call.module), *running.form.around(call.module))
         written = None if running.form.read_by else running.form.written(call, returned)
-        what = running.whole, output, call.source, around, running.notes, running.link
+        what = running.whole, output, call.source, around, (*running.notes, *call.notes), running.link
         return self.keeper.keep_mixer(*what, written, running.original)
 
     def _before(self, module: nn.Module) -> tuple[str, ...]:
@@ -245,11 +247,13 @@ def _begun(
     with unseen():
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        arguments = dict(bound.arguments)
+        arguments, passed_over = dict(bound.arguments), []
         for parameter in signature.parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:
-                arguments |= arguments.pop(parameter.name)
-        return mixers.begin(form, name, arguments)
+                others = arguments.pop(parameter.name)
+                passed_over = [each for each in packed.NAMES if others.pop(each, None) is not None]
+                arguments |= others
+        return mixers.begin(form, name, arguments, tuple(packed.PASSED_OVER.format(each) for each in passed_over))
 
 
 def _ended(mixers: Mixers, running: Running, returned: Any) -> None:
