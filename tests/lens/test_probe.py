@@ -1,5 +1,7 @@
 """The probe of random words: a circuit that was built is found, what only looks like one is not, and bad input is refused."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -146,6 +148,17 @@ def test_causal_and_masked_models_of_hugging_face_are_probed_without_special_wor
         assert int(each[:, 1:-1].min()) >= 5
 
 
+def test_the_words_are_those_of_any_tokenizer_that_a_recording_takes(hugging_face):
+    tokenizer, gpt, _ = hugging_face
+    inner = tokenizer.backend_tokenizer
+    learned = overt.learn.Tokenizer.learn(["the small cats sat on the mats", "all of them like the sun"], merges=40)
+    ours = overt.models.LanguageModel(learned.words, width=16, heads=2, layers=1, feed_forward=16)
+    for model, words in ((gpt, inner), (gpt, SimpleNamespace(tokenizer=inner)), (ours, learned)):
+        ids = []
+        probe(model, words, sequences=1, length=40, run=lambda each, model=model, ids=ids: (ids.append(each), model(each))[1])
+        assert int(ids[-1].min()) >= 4
+
+
 def test_bad_input_is_refused_in_sentences(hugging_face):
     tokenizer, gpt, _ = hugging_face
     small = overt.models.LanguageModel(150, width=16, heads=2, layers=1, feed_forward=32)
@@ -166,7 +179,7 @@ def test_bad_input_is_refused_in_sentences(hugging_face):
         probe(Circuit(), vocabulary=10)
     with pytest.raises(InputError, match=r"a model with self-attention over its tokens, got Embedding"):
         probe(nn.Embedding(50, 4))
-    with pytest.raises(KindError, match=r"a tokenizer with get_vocab\(\).*got str"):
+    with pytest.raises(KindError, match=r"a tokenizer: of Hugging Face, of the package tokenizers, of overt.learn.*got str"):
         probe(gpt, "gpt2")
     with pytest.raises(InputError, match=r"a head of the calls 0 to 0 of LanguageModel, got 3, head 0"):
         probe(small, sequences=1, length=64)[3, 0]

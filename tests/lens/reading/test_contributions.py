@@ -102,6 +102,25 @@ def test_the_parts_sum_to_the_models_own_logit_difference(form, dtype):
     assert set(added.by_head) == {(number, head) for number in {call for call, _ in added.by_head} for head in range(4)}
 
 
+def test_a_gate_is_frozen_where_there_is_one(llama):
+    model, recording, _ = llama
+    frozen = overt.lens.contributions(recording, model, 7, inputs=arguments("llama")).frozen
+    assert frozen == ("the scale of a norm, model.norm",)
+    hybrid = small("qwen3_next")
+    added = overt.lens.contributions(recorded(hybrid, arguments("qwen3_next"))[0], hybrid, 7)
+    assert any("a gate" in each and "linear_attn" in each for each in added.frozen)
+
+
+def test_a_model_without_a_head_for_words_is_refused_with_the_one_to_load():
+    model = small("llama").model
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        model(IDS)
+    with pytest.raises(
+        InputError, match="a language model, which gives logits, .* Fix: load it with its head, AutoModelForCausalLM"
+    ):
+        overt.lens.contributions(recording, model, 7)
+
+
 def test_a_heads_tokens_sum_to_the_head_and_the_layers_to_the_whole(llama):
     model, recording, _ = llama
     added = overt.lens.contributions(recording, model, 7, inputs=arguments("llama"))

@@ -1,5 +1,6 @@
 """A target that is text is one token, by one rule for every tokenizer, which the recording has from its own."""
 
+import numpy as np
 import pytest
 import tokenizers
 import torch
@@ -86,6 +87,20 @@ def test_text_that_is_several_tokens_is_refused_with_the_tokens_and_what_to_writ
         id_of(" streetx", vocabulary)
     assert f"' streetx', which is 2 tokens: ' street' ({first}), 'x' (" in str(refused.value)
     assert f"target={first} for the first" in str(refused.value)
+
+
+def test_a_word_that_is_one_token_behind_a_space_alone_is_refused_with_that_one():
+    vocabulary = vocabulary_of(fast(byte_level()))
+    with pytest.raises(
+        InputError, match=r"'street', which is 2 tokens: .* Fix: write ' street', with the space before it, token"
+    ):
+        id_of("street", vocabulary)
+
+
+@pytest.mark.parametrize("number", [torch.tensor(7), np.int64(7), np.argmax([0] * 7 + [1])])
+def test_a_number_may_be_what_argmax_returns(number):
+    model = model_of(60)
+    assert overt.lens.contributions(recorded(model), model, number, position=np.int64(-1)).target.tokens == (7,)
 
 
 def test_text_that_is_no_token_is_refused():

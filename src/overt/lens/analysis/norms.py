@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.analysis.by_block import BLOCK, WeightsByBlock
+from overt.lens.capture.recordable import required_model
 from overt.lens.captured import Captured
 from overt.lens.head import Head, Index, positions
 from overt.lens.linear.captured import CapturedMixer
@@ -27,7 +28,7 @@ def norm_weights(recording: RecordedCalls, model: nn.Module) -> "NormWeights":
 
     What it leaves out: the residual, normalisation, the bias of W_O, and whether later layers read the direction of a long vector.
 
-    Raises InputError where no output matrix is certain, or the recording has summaries.
+    Raises InputError where no output matrix is certain, or the recording has summaries, KindError without the model.
 
     >>> import torch, overt
     >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -38,7 +39,7 @@ def norm_weights(recording: RecordedCalls, model: nn.Module) -> "NormWeights":
     >>> norms[0, 1].weights(rows=2).shape, norms.layer(0).shape
     (torch.Size([1, 1, 5]), torch.Size([1, 5, 5]))
     """
-    return NormWeights(recording, model)
+    return NormWeights(recording, required_model(model))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from overt.attention import check
 from overt.drawing.progress import progress
-from overt.errors import InputError, KindError, OvertError
+from overt.errors import InputError, OvertError
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable
@@ -21,6 +21,7 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.repetition import PatternTotals, pattern_scores, weight_rows
 from overt.lens.statistics.roles import DECISIVE_SHARE, PatternScore
 from overt.lens.storage.joined import RecordedPasses
+from overt.lens.text.vocabulary import tokenizer_of, vocabulary_of
 from overt.lens.tokens import Tokens, is_cross_attention
 
 PATTERNS = ("induction", "duplicate token", "previous token")
@@ -248,28 +249,14 @@ def _vocabulary(model: nn.Module, tokenizer: Any, vocabulary: int | None) -> tup
             got = f"vocabulary={count}"
             raise InputError(f"at most the {rows:,} words of the model", got=got, fix="leave vocabulary= out")
         return torch.arange(count), none, none
-    if not callable(getattr(tokenizer, "get_vocab", None)):
-        raise KindError(
-            "a tokenizer with get_vocab(), of transformers or tokenizers",
-            got=type(tokenizer).__name__,
-            fix="pass vocabulary=, the number of the model's words, instead",
-        )
-    known = {int(each) for each in tokenizer.get_vocab().values()}
-    count = max(known, default=-1) + 1
-    if rows is not None and not _SMALLEST_SHARE * rows <= count <= rows:
-        got, fix = f"a tokenizer of {count:,}", "pass the tokenizer with which the model was trained"
+    entries = vocabulary_of(tokenizer)
+    if rows is not None and not _SMALLEST_SHARE * rows <= entries.size <= rows:
+        got, fix = f"a tokenizer of {entries.size:,}", "pass the tokenizer with which the model was trained"
         raise InputError(f"a tokenizer of the model's vocabulary, {rows:,} words", got=got, fix=fix)
+    tokenizer = tokenizer_of(tokenizer)
     begin = _first_of(tokenizer, "bos_token_id", "cls_token_id")
     end = _first_of(tokenizer, "sep_token_id") if getattr(tokenizer, "cls_token_id", None) is not None else []
-    return torch.tensor(sorted(known - _special(tokenizer))), torch.tensor(begin).long(), torch.tensor(end).long()
-
-
-def _special(tokenizer: Any) -> set[int]:
-    if (ids := getattr(tokenizer, "all_special_ids", None)) is not None:
-        added = getattr(tokenizer, "added_tokens_decoder", {})
-        return {*ids, *(number for number, token in added.items() if getattr(token, "special", False))}
-    added = tokenizer.get_added_tokens_decoder() if hasattr(tokenizer, "get_added_tokens_decoder") else {}
-    return {number for number, token in added.items() if token.special}
+    return torch.tensor(entries.words()), torch.tensor(begin).long(), torch.tensor(end).long()
 
 
 def _first_of(tokenizer: Any, *names: str) -> list[int]:

@@ -46,7 +46,12 @@ def _refused(text: str, vocabulary: Vocabulary, pieces: list[int], alike: list[i
     known = [number for number in pieces if number != vocabulary.unknown]
     if len(pieces) > 1 and len(known) == len(pieces):
         got = f"{text!r}, which is {len(pieces)} tokens: {_listed(pieces, vocabulary)}"
-        fix = f"name one of them, target={pieces[0]} for the first"
+        spaced = [] if text.startswith(" ") else vocabulary.spelled_as(f" {text}")
+        fix = (
+            f"write {f' {text}'!r}, with the space before it, token {spaced[0]}"
+            if len(spaced) == 1
+            else (f"name one of them, target={pieces[0]} for the first")
+        )
     else:
         got, fix = f"{text!r}, which is not in it", "name a token that the tokenizer has, or pass its number"
     return InputError("a target that is one token of the vocabulary", got=got, fix=fix)

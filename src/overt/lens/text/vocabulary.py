@@ -58,6 +58,10 @@ class Vocabulary:
         entry = self.entry(number)
         return entry.text.decode("utf-8", "replace") if self.decode is None else self.decode([number])
 
+    def words(self) -> list[int]:
+        """The ids that are no special tokens."""
+        return [number for number in range(self.size) if (entry := self.read(number)) is not None and not entry.special]
+
     def spelled_as(self, text: str) -> list[int]:
         """All ids that stand for this text exactly, with its spaces; in a recording that was loaded, those that the model read."""
         read = self.entries.get if self.encode is None else self.read  # `entry` would store the whole vocabulary in a file
@@ -94,10 +98,15 @@ def _letters(text: str) -> str:
     return "".join(letter for letter in text if not letter.isspace() and letter not in "\ufffd\0").casefold()
 
 
+def tokenizer_of(processor: Any) -> Any:
+    """The tokenizer that a processor holds, or the tokenizer itself."""
+    holds = hasattr(processor, "tokenizer") and not hasattr(processor, "convert_ids_to_tokens")
+    return processor.tokenizer if holds else processor
+
+
 def vocabulary_of(tokenizer: Any) -> Vocabulary:
     """The vocabulary of a Hugging Face tokenizer, slow or fast, of a processor that holds one, of `tokenizers`, or of overt's own."""
-    if hasattr(tokenizer, "tokenizer") and not hasattr(tokenizer, "convert_ids_to_tokens"):
-        tokenizer = tokenizer.tokenizer
+    tokenizer = tokenizer_of(tokenizer)
     if hasattr(tokenizer, "convert_ids_to_tokens") and hasattr(tokenizer, "all_special_ids"):
         return _of_hugging_face(tokenizer)
     if hasattr(tokenizer, "id_to_token") and hasattr(tokenizer, "get_vocab_size"):

@@ -1,5 +1,6 @@
 """Which logit, or difference of two logits, and at which position."""
 
+import operator
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -54,6 +55,7 @@ def _token(target: Any, words: int, vocabulary: Vocabulary | None) -> int:
             return number
         got, fix = f"{target!r}, token {number} of the tokenizer", "name a token of a smaller number"
         raise InputError(f"a token of the model's {words} words", got=got, fix=fix)
+    target = _plain(target)
     if isinstance(target, bool) or not isinstance(target, int):
         raise KindError(
             "a target that is a token's text or number, or a pair of them",
@@ -64,6 +66,13 @@ def _token(target: Any, words: int, vocabulary: Vocabulary | None) -> int:
         fix = "choose one of them, or read it from the model's tokenizer"
         raise InputError(f"a token of the vocabulary, 0 to {words - 1}", got=f"token {target}", fix=fix)
     return target
+
+
+def _plain(number: Any) -> Any:
+    """A number of NumPy or torch, as argmax returns it, as an int; everything else as it is."""
+    with suppress(TypeError):
+        return number if isinstance(number, bool) else operator.index(number)
+    return number
 
 
 def _word(token: int, vocabulary: Vocabulary | None) -> str:
@@ -78,6 +87,7 @@ def position_of(
 ) -> int:
     """The position that was named; by default the last one, or the mask token's where tokens attend to later ones."""
     if position is not None:
+        position = _plain(position)
         if isinstance(position, bool) or not isinstance(position, int):
             raise KindError("a position as a whole number", got=repr(position), fix="write position=-1 for the last one")
         if not -length <= position < length:

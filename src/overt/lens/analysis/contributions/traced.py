@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 
 from overt.attention import mechanism
 from overt.attention.kernels.call import Call
+from overt.errors import InputError
 from overt.lens.analysis.contributions.functions import detached, tensors, tracked
 from overt.lens.analysis.contributions.linear_paths import LinearPaths, Writer
 from overt.lens.capture.adapters import catching
@@ -99,10 +100,10 @@ class _Points(Recorder):
         paths = self.paths()
         point = Point(layer, heads, output.detach().clone(), len(paths.writers))  # the model may write to it
         self.points.append(point)
-        tensor, gated = paths.writing(output), paths.gated(output)
+        tensor = paths.writing(output)
         if tensor is not None:
             point.watch(tensor)
-        elif gated is not None:
+        elif (gated := paths.gated(output)) is not None:
             tensor = gated
             point.watch_gated(gated)
         else:
@@ -167,9 +168,14 @@ def traced(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], word
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits of a model's output."""
+    """The logits of a model's output. Raises InputError where it has states and no logits."""
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     if logits is None:
+        if hasattr(output, "last_hidden_state"):
+            fix = "load it with its head, AutoModelForCausalLM or AutoModelForMaskedLM.from_pretrained(name), and record that"
+            raise InputError(
+                "a language model, which gives logits", got="one that gives last_hidden_state and no logits", fix=fix
+            )
         logits = tensors(tuple(output.values()) if hasattr(output, "values") else output)[0]
     return logits
 
