@@ -18,7 +18,8 @@ IDS = torch.tensor([[5, 9, 31, 9, 44, 12, 7]])
 _WIDE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40, "vocab_size": WORDS}
 _GROUPED = {**_WIDE, "num_key_value_heads": 2, "head_dim": 8}
 # One of each form: pre-norm, learned positions and biases, parallel blocks, norms after sublayers and a bound on logits, multipliers,
-# a norm after each sublayer and a prediction head that is not linear, routed experts, a hybrid, an encoder and a decoder.
+# a norm after each sublayer and a prediction head that is not linear, routed experts, a hybrid, one whose stream passes its norms, an
+# encoder and a decoder.
 FORMS = {
     "llama": ("LlamaForCausalLM", _GROUPED),
     "gpt2": ("GPT2LMHeadModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": WORDS, "n_positions": 16}),
@@ -28,6 +29,10 @@ FORMS = {
     "bert": ("BertForMaskedLM", {**_WIDE, "max_position_embeddings": 16}),
     "mixtral": ("MixtralForCausalLM", {**_GROUPED, "num_local_experts": 4}),
     "bloom": ("BloomForCausalLM", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": WORDS}),
+    "minimax": (
+        "MiniMaxForCausalLM",
+        {**_GROUPED, "num_local_experts": 4, "layer_types": ["linear_attention", "full_attention"], "block_size": 4},
+    ),
     "cohere": ("CohereForCausalLM", {**_GROUPED, "logit_scale": 0.5}),
     "qwen3_next": (
         "Qwen3NextForCausalLM",
@@ -48,11 +53,11 @@ FORMS = {
 }  # fmt: skip
 
 # Their norms compute in float32, whatever the model's dtype is.
-NORMS_IN_FLOAT32 = {"llama", "gemma2", "granite", "mixtral", "cohere", "qwen3_next", "t5"}
+NORMS_IN_FLOAT32 = {"llama", "gemma2", "granite", "mixtral", "cohere", "qwen3_next", "minimax", "t5"}
 WITHOUT_SDPA = {"gemma2", "bloom", "t5"}
 CASES = [(form, torch.float32) for form in FORMS]
 # torch's products of routed experts have no float64.
-CASES += [(form, torch.float64) for form in FORMS if form not in ("mixtral", "qwen3_next")]
+CASES += [(form, torch.float64) for form in FORMS if form not in ("mixtral", "qwen3_next", "minimax")]
 
 
 def small(form: str, dtype: torch.dtype = torch.float32):
@@ -100,6 +105,15 @@ def test_the_parts_sum_to_the_models_own_logit_difference(form, dtype):
     assert added.bound < 1e3 * eps * size
     assert abs(added.sum - float(difference)) < 1e3 * eps * size
     assert set(added.by_head) == {(number, head) for number in {call for call, _ in added.by_head} for head in range(4)}
+
+
+def test_a_word_that_the_head_gives_no_vector_gets_nothing_from_any_part():
+    model = small("qwen3_next")
+    with torch.no_grad():
+        model.lm_head.weight[7] = 0  # as that of padding often is
+    added = overt.lens.contributions(recorded(model, arguments("qwen3_next"))[0], model, 7)
+    assert added.holds
+    assert set(added.by_head.values()) == {0.0}
 
 
 def test_a_gate_is_frozen_where_there_is_one(llama):

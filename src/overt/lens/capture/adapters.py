@@ -175,11 +175,11 @@ class Catcher(Watching):
             original = None if sink.writes else original
 
     def overwrite_mixer(self, kind: str, output: Tensor) -> Tensor | None:
-        """The layer is about to read a mixer's output: call the sinks that write. Returns a copy of it, if there are any."""
+        """The layer is about to read a mixer's output: call the sinks. Returns a copy of it, if there are any that write."""
         original = output.clone() if self._overwrites else None
         for sink in self.sinks:
-            if sink.writes:
-                beside(sink.failed, sink.overwrite_mixer, kind, output)
+            observe = sink.overwrite_mixer if sink.writes else sink.reads_mixer
+            beside(sink.failed, observe, kind, output)
         return original
 
     def miss(self, reason: str) -> None:

@@ -225,6 +225,9 @@ class Recorder:
             self.mixer_calls[link.now] = index
         self.recorded_bytes += needed
 
+    def reads_mixer(self, kind: str, output: Tensor) -> None:
+        """Leave it: it is recorded when the function has ended."""
+
     def overwrite_mixer(self, kind: str, output: Tensor) -> None:
         """Leave it as it is: a recording does not write."""
 

@@ -69,6 +69,9 @@ class Sink(Protocol):
         `written` (B, H, Q, E) is the tensor with which the model continues, gate included, for sinks that write.
         """
 
+    def reads_mixer(self, kind: str, output: Tensor) -> None:
+        """The layer is about to read a mixer's output (B, H, Q, E), a view of its own, before its function has ended."""
+
     def overwrite_mixer(self, kind: str, output: Tensor) -> None:
         """A sink that `writes` may write to the output of a mixer whose layer reads it before `keep_mixer` is called."""
 

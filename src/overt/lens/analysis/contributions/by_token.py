@@ -78,6 +78,8 @@ def _repeated(call: Any) -> Tensor:
 
 def _of_mixer(captured: CapturedMixer, rows: list[int]) -> Iterator[Row]:
     """The same of a linear token mixer, with signed weights."""
+    if not rows:
+        return
     tensors = captured.recurrence.tensors.items()
     recurrence = replace(captured.recurrence, **{name: tensor.double() for name, tensor in tensors}).ready()
     weights = recurrence.weights(rows)  # (1, H, rows, K)

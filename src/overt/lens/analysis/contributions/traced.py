@@ -96,6 +96,12 @@ class _Points(Recorder):
         if self.inside:
             self._point(self._owner(None), recurrence.heads, output)
 
+    def reads_mixer(self, kind: str, output: Tensor) -> None:
+        """Mark the output of a mixer before the gate and norm that its own function has."""
+        tensor = self.paths().writing(output) if self.inside else None
+        if tensor is not None:
+            self.paths().mark_mixing(tensor)
+
     def _point(self, layer: str, heads: int, output: Tensor) -> None:
         paths = self.paths()
         point = Point(layer, heads, output.detach().clone(), len(paths.writers))  # the model may write to it

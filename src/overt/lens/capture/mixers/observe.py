@@ -105,7 +105,8 @@ class Mixers:
         """A module begins."""
         running = self.running
         if running is not None and running.form.read_by and module is getattr(running.call.module, running.form.read_by):
-            output = running.form.by_head(running.call.module, args[0])
+            with unseen():  # a view of ours, which no other observer takes for the model's
+                output = running.form.by_head(running.call.module, args[0])
             running.original = self.keeper.overwrite_mixer(running.form.kind, output)
         if self.keeper.module is module:
             self.stack.append((module, self.keeper.caught, len(self.mixed)))
