@@ -64,7 +64,7 @@ class FlashLinear(Form):
         if (reason := refused(arguments)) is not None:
             return reason
         first = next(arguments[each] for each in ("q", "query", "r", "x") if each in arguments)
-        starts = starts_of(arguments.get("cu_seqlens"), *first.shape[:2], arguments.get("initial_state"))
+        starts = starts_of(arguments.get("cu_seqlens"), first.shape[0], first.shape[1], arguments.get("initial_state"))
         if isinstance(starts, str):
             return starts
         call.starts = starts
