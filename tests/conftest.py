@@ -7,6 +7,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+from everyday import leave_to_slow
+
 # Before anything imports them: Hugging Face's libraries and matplotlib read these once.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -27,6 +29,12 @@ def pytest_configure(config):
     """Triton's interpreter computes with NumPy, which says so where a number leaves its type."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         config.addinivalue_line("filterwarnings", "ignore::RuntimeWarning:triton.runtime.interpreter")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Before `-m` chooses: what a sample of a product leaves out is slow."""
+    leave_to_slow(items)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,50 @@
+"""Which cases of a test run every day: the others are slow, and run by `make test-slow`.
+
+Of a list of cases, `everyday` keeps those that are named. Of a product of several lists, the mark `each_value` keeps as few cases
+as hold each value of each parameter once, and `each_pair` as few as hold each pair of values of two parameters; see conftest.py.
+"""
+
+from itertools import combinations
+
+import pytest
+
+
+def everyday(cases, *quick):
+    """The cases of a parameter, of which those that are quick run every day and all others are slow."""
+    cases = [*cases]
+    assert all(case in cases for case in quick), f"{quick} are not all among {cases}"
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+def covering(cases, size):
+    """The places of cases, dictionaries, that together hold each combination of as many of their entries; the first is among them."""
+    parts = [{*combinations(sorted(case.items()), min(size, len(case)))} for case in cases]
+    missing, chosen = set().union(*parts), []
+    while missing:
+        best = max(range(len(cases)), key=lambda index: len(parts[index] & missing))
+        chosen.append(best)
+        missing -= parts[best]
+    return chosen
+
+
+def values_of(item):
+    """The value that a test has of each parameter, by identity; parameters of one mark are one."""
+    groups = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    groups = [tuple(each.replace(" ", "").split(",")) if isinstance(each, str) else tuple(each) for each in groups]
+    groups += [(name,) for name in item.callspec.params.keys() - {name for group in groups for name in group}]
+    return {group: tuple(id(item.callspec.params[name]) for name in group) for group in groups}
+
+
+def leave_to_slow(items):
+    """Mark as slow what `each_value` and `each_pair` leave of the collected tests."""
+    of_test = {}
+    for item in items:
+        sampled = item.get_closest_marker("each_pair") or item.get_closest_marker("each_value")
+        if sampled and hasattr(item, "callspec") and item.get_closest_marker("slow") is None:
+            size = 2 if sampled.name == "each_pair" else 1
+            of_test.setdefault((item.path, item.originalname, size), []).append(item)
+    for (_, _, size), cases in of_test.items():
+        quick = {*covering([values_of(case) for case in cases], size)}
+        for index, case in enumerate(cases):
+            if index not in quick:
+                case.add_marker(pytest.mark.slow)

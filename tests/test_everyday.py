@@ -1,0 +1,41 @@
+"""What a sample of a product of parameters holds, and that what it leaves out is slow."""
+
+from itertools import combinations, product
+
+import pytest
+
+from everyday import covering, everyday
+
+CASES = [dict(zip("abcd", values, strict=True)) for values in product(range(2), range(3), range(4), range(5))]
+
+
+@pytest.mark.parametrize(("size", "most"), [(1, 5), (2, 24)])
+def test_a_sample_has_every_combination_of_so_many_parameters(size, most):
+    sample = covering(CASES, size)
+    for names in combinations("abcd", size):
+        present, all_of_them = (
+            {tuple(case[name] for name in names) for case in cases} for cases in (map(CASES.__getitem__, sample), CASES)
+        )
+        assert present == all_of_them
+    assert sample[0] == 0
+    assert len(sample) == len({*sample}) <= most
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 2), (2, 1)])
+@pytest.mark.parametrize("c", range(3))
+def test_of_a_product_a_mark_leaves_three_quick(request, a, b, c):
+    """Parameters of one mark are one, so each of their three cases is there."""
+    mine = [item for item in request.session.items if item.originalname == request.node.originalname]
+    quick = [item.callspec.params for item in mine if item.get_closest_marker("slow") is None]
+    assert len(quick) in (0, 3)  # none where only slow ones are chosen
+    for names in (("a", "b"), ("c",)):
+        assert len({tuple(each[name] for name in names) for each in quick}) == len(quick)
+
+
+def test_of_a_list_those_that_are_named_are_left_quick():
+    first, second, third = everyday(["a", "b", "c"], "b")
+    assert second == "b"
+    assert [each.marks[0].name for each in (first, third)] == ["slow", "slow"]
+    with pytest.raises(AssertionError, match="are not all among"):
+        everyday(["a"], "b")
