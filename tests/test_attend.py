@@ -139,6 +139,7 @@ def test_key_and_value_may_differ_in_width():
     check(inputs((2, 5, 4), (2, 7, 4), (2, 7, 9)))
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("size", [1e-30, 1e4, 1e15])
 @pytest.mark.parametrize("score", ["dot", "additive", "cosine", "gaussian"])
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
@@ -228,6 +229,7 @@ def test_a_bias_of_wider_numbers_than_the_inputs_leaves_their_dtype(path, bias):
     torch.testing.assert_close(result, wanted.float(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("mask", [None, overt.Causal(), overt.Window(5, 0)], ids=["no mask", "causal", "window"])
 @pytest.mark.parametrize("shape", [(30, 1), (1, 40), (30, 40), (2, 1, 40), (40,), (2, 1, 1)], ids=str)
 @pytest.mark.parametrize("field", ["scale", "softcap", "cosine", "bandwidth"])

@@ -35,6 +35,7 @@ def test_weights_of_a_query_that_may_attend_to_nothing_are_zeros():
     assert (steps.output[1] == 0).all()
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize(
     "normalizer", [overt.Softmax(), overt.Sparsemax(), overt.Entmax(1.3), overt.normalizers.Sigmoid(), overt.normalizers.Sum()]
 )

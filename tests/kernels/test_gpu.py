@@ -68,6 +68,7 @@ def against_float64(tensors, dtype, activation="tanh", weight=None, **options):
         close(result[name].double().cpu(), number, (OUTPUT if name == "output" else GRADIENT)[dtype], name)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation_in_every_dtype(activation, dtype):
@@ -126,6 +127,7 @@ def test_each_head_may_have_its_own_weight():
     against_float64(drawn((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4)), torch.float32, weight=weight)
 
 
+@pytest.mark.each_value
 @also_in_float64
 @pytest.mark.parametrize("extreme", [(2.5, 2.5), (22.5, 22.5), (60.0, -58.0), (300.0, -299.0), (1e4, -1e4)], ids=str)
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
@@ -136,6 +138,7 @@ def test_features_that_are_far_or_range_far(activation, extreme):
     against_float64([query, key, value], torch.float32, activation)
 
 
+@pytest.mark.each_value
 @also_in_float64
 @pytest.mark.parametrize("nasty", [NAN, INF, -INF])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])

@@ -22,18 +22,21 @@ def against_oracle(arrays, activation="tanh", more=None, **options):
         check(arrays, score="additive", params=params, **options)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation_in_every_dtype_gives_the_oracles_numbers(level, activation, dtype):
     against_oracle(inputs((2, 33, 9), (2, 70, 9), (2, 70, 5)), activation, dtype=dtype)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("queries", [1, 31, 33])
 @pytest.mark.parametrize("keys", [1, 63, 65, 257])
 def test_lengths_round_the_edges_of_tiles_give_the_oracles_numbers(level, queries, keys):
     against_oracle(inputs((queries, 3), (keys, 3), (keys, 17)))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("features", [1, 2, 4, 7, 8, 15, 16, 17, 33])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_widths_round_those_of_vectors_give_the_oracles_numbers(level, features, activation):
@@ -111,6 +114,7 @@ def test_learned_slopes_and_tables_over_distances_get_their_gradients(offset):
         close(gradient, wanted, 1e-10, f"gradient of {name}")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("sink", [torch.tensor(0.4), torch.tensor([0.4, -2.0, 30.0])])
 @pytest.mark.parametrize("temperature", [1.0, 1.7, torch.tensor(0.6)])
 def test_sinks_and_temperatures_give_the_oracles_numbers_and_gradients(sink, temperature):
@@ -179,6 +183,7 @@ def test_expanded_inputs_get_the_sum_of_their_copies_gradients():
     close(gradient, wanted.sum((0, 1))[None], 1e-10, "gradient")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shapes", [(0, 3, 4, 4), (3, 0, 4, 4), (3, 3, 0, 4), (3, 3, 4, 0)])
 @pytest.mark.parametrize("batch", [(2,), (0,), ()])
 def test_empty_dimensions_give_empty_or_zero_outputs_and_gradients(level, shapes, batch):
@@ -212,6 +217,7 @@ EXTREMES = [
 SATURATING = [(activation, torch.float32) for activation in ACTIVATIONS[:2]]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("activation", "dtype"), [*SATURATING, *((each, torch.float64) for each in ACTIVATIONS)])
 @pytest.mark.parametrize("extreme", EXTREMES, ids=str)
 def test_tiny_huge_and_out_of_range_features_give_the_oracles_numbers(level, extreme, activation, dtype):
@@ -223,6 +229,7 @@ def test_tiny_huge_and_out_of_range_features_give_the_oracles_numbers(level, ext
         against_oracle([query, key, random.normal(size=(9, 4))], activation, dtype=dtype)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("nasty", [float("inf"), -float("inf")])
 @pytest.mark.parametrize("storages_of", ["query", "key"])
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
@@ -236,6 +243,7 @@ def test_infinite_features_saturate_as_the_formula_does(level, storages_of, nast
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(result.sum(), leaves))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("nasty", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
@@ -258,6 +266,7 @@ def test_a_masked_key_is_as_good_as_deleted_whatever_it_holds(level, nasty, acti
         assert (gradient[:, ~mask] == 0).all()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("nasty", [float("nan"), float("inf")])
 @pytest.mark.parametrize("storages_of", ["query", "key", "value"])
 def test_nan_and_infinity_reach_the_queries_that_may_attend_to_them_and_no_others(level, storages_of, nasty):

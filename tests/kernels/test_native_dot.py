@@ -46,6 +46,7 @@ def test_every_score_in_every_dtype_gives_the_oracles_numbers(level, score, dtyp
 
 
 # One query to eight are taken as rows, more as lanes of tiles of 64 queries and as many keys.
+@pytest.mark.each_pair
 @pytest.mark.parametrize("queries", [1, 2, 8, 9, 63, 65, 129])
 @pytest.mark.parametrize("keys", [1, 63, 65, 257])
 def test_lengths_round_the_edges_of_tiles_give_the_oracles_numbers(level, queries, keys):
@@ -193,6 +194,7 @@ def test_keys_split_among_threads_give_the_numbers_of_one(queries, threads):
         close(one, other, 1e-10, "gradient")
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("queries", [3, 70])
 @pytest.mark.parametrize("nasty", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("spoiled", ["query", "key", "value", "upstream"])

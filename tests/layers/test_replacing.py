@@ -73,6 +73,7 @@ def in_dtype(masks, dtype):
     return {name: mask.to(dtype) if mask.is_floating_point() else mask for name, mask in masks.items()}
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("masks", MASKS)
@@ -250,6 +251,7 @@ MODELS = {
 }
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("batch_first", "norm_first"), [(True, False), (True, True), (False, False)])

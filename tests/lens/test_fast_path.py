@@ -59,6 +59,7 @@ def taken(recording):
     return [any("fast path" in note for note in call.notes) for call in recording.calls]
 
 
+@pytest.mark.each_pair
 @dtypes
 @within
 @masks
@@ -102,6 +103,7 @@ def test_layers_that_have_no_fast_path_are_recorded_as_they_run(options):
         run(lambda: attention(x[0], x[0], x[0]), attention)
 
 
+@pytest.mark.each_pair
 @dtypes
 @within
 @pytest.mark.parametrize("training", [False, True])

@@ -98,6 +98,7 @@ MASKS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("words", [None, WORDS, [WORDS, WORDS[::-1]]], ids=["no words", "words", "words of each"])
 @pytest.mark.parametrize("options", MASKS.values(), ids=MASKS)
 def test_the_kernel_finds_what_blocks_of_weights_find(options, words):
@@ -260,6 +261,7 @@ def test_runs_say_what_the_mask_says_or_nothing(mask):
         assert torch.equal(allowed, expected)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("side", [None, "left", "right"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_hugging_face_models_are_summarised_as_by_blocks(family, side):
@@ -335,6 +337,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_stays_linear_where_weights_would_take_six_hundred_megabytes():
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     result = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, env=environment, check=True)

@@ -45,6 +45,7 @@ def check(result, W, values, self_weights=None):
 BANDWIDTHS = [(3.0, 0.5), (1e6, 0.5), (np.inf, 0.5), (3.0, 1e6), (0.5, 0.01)]
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize(("h_time", "h_value"), BANDWIDTHS)
 @pytest.mark.parametrize("window", [np.inf, 20.0, 0.0])
 @pytest.mark.parametrize("side", ["both", "past", "future"])

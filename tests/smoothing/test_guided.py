@@ -52,6 +52,7 @@ def attend(series, bandwidths, h_time, window, side="both"):
     return attend_guided(times, guide, values, weights, bandwidths, bandwidth_time=h_time, window=window, side=side)
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("series", [even, uneven])
 @pytest.mark.parametrize(("h_time", "window"), [(5.0, 15.0), (np.inf, 20.0), (40.0, np.inf), (0.3, 100.0), (5.0, 0.0)])
 @pytest.mark.parametrize("side", ["both", "past", "future"])

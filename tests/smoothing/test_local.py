@@ -31,6 +31,7 @@ def expect(result, rows, values, weights, self_index):
     np.testing.assert_allclose(result.leverages, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("degree", [0, 1, 2])
 @pytest.mark.parametrize("bandwidth", [0.3, 4.0, 500.0])
@@ -105,6 +106,7 @@ def test_without_a_window_a_far_target_takes_the_nearest_key():
     np.testing.assert_array_equal(result.unit_variances, [1.0, 1.0])
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("window", [5.0, 60.0, np.inf])
 @pytest.mark.parametrize("bandwidth", [0.2, 3.0, 25.0, 1e5])

@@ -25,6 +25,7 @@ HEADS = {
 NAN = float("nan")
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize(
     ("head", "weighted"),
     [(head, weighted) for head in HEADS for weighted in (False, True) if not (weighted and head in ("dot", "plain sum"))],
@@ -128,7 +129,7 @@ def test_no_bandwidth_of_an_octave_grid_has_less_risk_than_the_chosen(keys):
     assert chosen.risk <= min(analyze(x, keys=keys, bandwidth=bandwidth).risk for bandwidth in grid)
 
 
-@pytest.mark.parametrize("keys", ["both", "patch"])
+@pytest.mark.parametrize("keys", ["patch", pytest.param("both", marks=pytest.mark.slow)])
 def test_a_long_series_is_judged_by_stretches_and_chooses_about_as_well(keys):
     x = np.sin(np.arange(6000) / 40) + np.random.default_rng(0).normal(scale=0.4, size=6000)
     series = arrange(x, np.arange(6000.0))

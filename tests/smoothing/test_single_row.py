@@ -51,6 +51,7 @@ def expect_rows(x, result):
     return rows[there]
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("missing", [False, True])
