@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import functools
 import importlib
 import pkgutil
 import re
@@ -73,6 +74,7 @@ def package_of(module: str) -> str:
     return next((name for name in names if name in PLACES), names[-1] if names else "__init__")
 
 
+@functools.cache
 def imports(path: Path, *, at_import: bool = False) -> set[str]:
     """The modules that a file imports, those for type checkers left out; only what runs on import, if `at_import`."""
     actual: set[str] = set()
@@ -99,7 +101,7 @@ def imported_from(path: Path, node: ast.ImportFrom) -> set[str]:
         home = name_of(path).split(".")
         home = home if path.name == "__init__.py" else home[:-1]
         base = ".".join([*home[: len(home) - node.level + 1], *([node.module] if node.module else [])])
-    inside = {f"{base}.{alias.name}" for alias in node.names} & set(MODULES)
+    inside = {f"{base}.{alias.name}" for alias in node.names}.intersection(MODULES)
     return inside or {base}
 
 
@@ -301,7 +303,13 @@ def test_without_torch_the_error_says_what_to_install_and_smooth_works():
     assert actual == f"overt.attend needs torch, which is not installed. Fix: run: {install_command('torch')}\n"
 
 
-@pytest.mark.parametrize(("missing", "extra"), [("tokenizers", "text"), ("safetensors", "text"), ("jaxtyping", "torch")])
+@pytest.mark.parametrize(
+    ("missing", "extra"),
+    [
+        ("tokenizers", "text"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("safetensors", "text"), ("jaxtyping", "torch")]),
+    ],
+)
 def test_a_part_that_needs_another_package_says_which_extra_brings_it(missing, extra):
     program = (
         f"import sys; sys.modules[{missing!r}] = None\nimport overt\n"

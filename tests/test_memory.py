@@ -85,8 +85,16 @@ def test_steps_of_an_additive_score_hold_n_by_n_but_not_times_d():
     assert largest.elements <= (N // 2) ** 2
 
 
+@pytest.fixture
+def nothing_older():
+    """What is there before the test is no longer looked at: there are a million things, where many tests ran before."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def alive():
-    """Bytes of all tensors that Python can reach, each storage once; sparse ones, which other tests leave, have none."""
+    """Bytes of all tensors that Python can reach, each storage once; sparse ones have none."""
     gc.collect()
     storages = {}
     for thing in gc.get_objects():
@@ -116,6 +124,7 @@ def test_the_native_kernel_and_its_second_derivative_make_no_n_by_n(create_graph
     assert largest.elements <= N * N // 2
 
 
+@pytest.mark.usefixtures("nothing_older")
 @pytest.mark.parametrize("name", CALLS)
 def test_between_the_passes_nothing_of_size_n_by_n_is_kept(name):
     gradients = []

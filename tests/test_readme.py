@@ -107,12 +107,6 @@ def test_what_records_is_in_evaluation_and_no_number_is_nan():
     assert torch.isfinite(namespace["weights"]).all()
 
 
-def shell(command, folder, **environment):
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100"} | environment
-    command = [sys.executable, "-m", *shlex.split(command, comments=True)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=True).stdout
-
-
 @pytest.mark.skipif(text_model.packaged_folder() is None, reason="needs all-MiniLM-L6-v2")
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the picture needs matplotlib")
 def test_the_picture_is_what_its_command_makes_and_every_number_is_recomputed(tmp_path, monkeypatch):
@@ -132,10 +126,11 @@ def test_the_translation_is_the_one_that_is_told():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the picture needs matplotlib")
-def test_the_command_that_smooths_draws(tmp_path):
+def test_the_command_that_smooths_draws(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     [command] = re.findall(r"`(overt smooth FILE\.csv [^`]+)`", README)
     (tmp_path / "FILE.csv").write_text("C\n" + "\n".join(str(index % 7) for index in range(50)))
-    assert "FILE.csv · C" in shell(command, tmp_path)
+    assert "FILE.csv · C" in CliRunner().invoke(app, shlex.split(command)[1:], env={"COLUMNS": "100"}).stdout
     assert (tmp_path / "F.png").read_bytes().startswith(b"\x89PNG")
 
 

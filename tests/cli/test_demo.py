@@ -1,5 +1,6 @@
 """The demonstration: one screen, every figure measured, torch only where it is needed."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -30,7 +31,13 @@ def demo(folder, **environment):
     return subprocess.run(command, capture_output=True, text=True, env={**HERE, **environment}, cwd=folder, check=True)
 
 
-def test_one_screen_tells_it_all_and_two_files_are_written(tmp_path):
+def demo_in_this_process(folder, **environment):
+    with contextlib.chdir(folder):
+        return CliRunner().invoke(app, ["demo"], env=environment)
+
+
+@pytest.mark.parametrize("demo", [demo_in_this_process, pytest.param(demo, marks=pytest.mark.slow)])
+def test_one_screen_tells_it_all_and_two_files_are_written(demo, tmp_path):
     result = demo(tmp_path, COLUMNS="100")
     lines = result.stdout.splitlines()
     assert len(lines) <= 40

@@ -21,6 +21,11 @@ def surveyed():
     return survey(model, [HOSTILE, *texts(90)], tokenizer=tokenizer), model, tokenizer
 
 
+@pytest.fixture(scope="module")
+def beside(surveyed):
+    return survey(surveyed[1], texts(90, seed=4), tokenizer=surveyed[2])
+
+
 def test_examples_are_deciles_of_the_drawn_texts_and_the_strongest(surveyed):
     result, *_ = surveyed
     of_head = [each for each in examples(result) if each.head == 1]
@@ -62,12 +67,11 @@ def test_without_a_tokenizer_texts_stand_as_they_are(surveyed):
     assert {str(each[3]) for each in data["examples"]} <= data["texts"].keys()
 
 
-@pytest.mark.parametrize(("width", "dark"), [(400, False), (1400, False), (1400, True)])
-def test_a_reader_chooses_heads_and_measures(chromium, surveyed, tmp_path, width, dark):
+@pytest.mark.parametrize(("width", "dark"), [(400, False), pytest.param(1400, False, marks=pytest.mark.slow), (1400, True)])
+def test_a_reader_chooses_heads_and_measures(chromium, surveyed, beside, tmp_path, width, dark):
     result, model, tokenizer = surveyed
     path = tmp_path / "atlas.html"
-    other = survey(model, texts(90, seed=4), tokenizer=tokenizer)
-    result.page(path, beside=other, model=model, tokenizer=tokenizer, title=HOSTILE)
+    result.page(path, beside=beside, model=model, tokenizer=tokenizer, title=HOSTILE)
     page = chromium.page().open(path, width=width, height=900, dark=dark)
     page.until("document.documentElement.className === 'live'")
     assert page.ask("document.querySelectorAll('circle').length") == 4

@@ -63,7 +63,7 @@ def test_each_measure_is_what_plain_loops_give(model_and_tokenizer):
             assert result.measure(name).values[index] == pytest.approx(sums[name] / counts[name], abs=1e-5), name
 
 
-@pytest.mark.parametrize("name", ["induction", "duplicate token"])
+@pytest.mark.parametrize("name", ["induction", pytest.param("duplicate token", marks=pytest.mark.slow)])
 def test_chance_by_distance_is_what_plain_loops_give(model_and_tokenizer, name, monkeypatch):
     some = texts(12, seed=3)
     monkeypatch.setattr(repetition, "BLOCK", 400)  # rows come in several blocks
@@ -93,7 +93,7 @@ def test_a_fixed_distance_does_not_pass_for_induction():
     assert by_content.role == "induction"
 
 
-@pytest.mark.parametrize("count", [2, 3, 7])
+@pytest.mark.parametrize("count", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 7))])
 def test_any_number_of_shards_in_any_order_is_the_whole_to_the_bit(model_and_tokenizer, corpus, whole, count):
     model, tokenizer = model_and_tokenizer
     parts = [survey(model, corpus, tokenizer=tokenizer, shard=(number, count)) for number in range(count)]
@@ -162,10 +162,14 @@ def test_strongest_texts_are_those_of_the_largest_weights(model_and_tokenizer, w
     model, tokenizer = model_and_tokenizer
     head = 3
     largest = []
+    of_length = {}
     for index, text in enumerate(corpus):
         ids = tokenizer.encode(text)
-        weights = model.weights(torch.tensor([ids]))["decoder"][1][0, 1]
-        largest.append((-float(weights[1:].max()) if len(ids) > 1 else 1.0, index))
+        of_length.setdefault(len(ids), []).append((index, ids))
+    for length, rows in of_length.items():
+        weights = model.weights(torch.tensor([ids for _, ids in rows]))["decoder"][1][:, 1]
+        for (index, _), each in zip(rows, weights, strict=True):
+            largest.append((-float(each[1:].max()) if length > 1 else 1.0, index))
     expected = [index for _, index in sorted(largest)[:8]]
     weights = whole.samples.top_links.weights[head]
     assert list(weights) == sorted(weights, reverse=True)
@@ -174,12 +178,13 @@ def test_strongest_texts_are_those_of_the_largest_weights(model_and_tokenizer, w
     assert len({*whole.samples.top[head].tolist()} & {*expected}) >= 7
 
 
-def test_intervals_hold_the_mean_of_more_texts_as_often_as_they_say(model_and_tokenizer):
+@pytest.mark.parametrize(("surveys", "some", "many"), [(12, 60, 1200), pytest.param(30, 120, 3000, marks=pytest.mark.slow)])
+def test_intervals_hold_the_mean_of_more_texts_as_often_as_they_say(model_and_tokenizer, surveys, some, many):
     model, tokenizer = model_and_tokenizer
-    truth = survey(model, texts(3000, seed=99, longest=8), tokenizer=tokenizer).measure("entropy").values
+    truth = survey(model, texts(many, seed=99, longest=8), tokenizer=tokenizer).measure("entropy").values
     inside = []
-    for seed in range(30):
-        _, low, high = survey(model, texts(120, seed=seed, longest=8), tokenizer=tokenizer).measure("entropy")
+    for seed in range(surveys):
+        _, low, high = survey(model, texts(some, seed=seed, longest=8), tokenizer=tokenizer).measure("entropy")
         inside += ((low <= truth) & (truth <= high)).tolist()
     assert 0.85 < np.mean(inside) <= 1.0
 

@@ -34,10 +34,10 @@ def opened(opened):
     return open_map
 
 
-def weights_of(page, point=0):
-    """All weights of a head, as the page computes them."""
+def weights_of(page, point=0, step=1):
+    """All weights of a head, or those of every so many queries, as the page computes them."""
     rows = page.ask(f"""(() => {{ const head = viewer.recording.heads[{point}];
-        return Array.from({{ length: head.queryCount }}, (_, i) => ({NUMBERS})(head.weightsRow(i))); }})()""")
+        return Array.from({{ length: Math.ceil(head.queryCount / {step}) }}, (_, i) => ({NUMBERS})(head.weightsRow({step} * i))); }})()""")
     return np.array([[float(value) for value in row] for row in rows])
 
 
@@ -120,7 +120,7 @@ def test_rounded_vectors_give_weights_within_a_thousandth(opened):
     _, recording = multi_head(700, heads=4, width=32)
     page = opened(recording)
     assert page.ask("viewer.recording.heads[2].terms.query.data.constructor.name") == "Int16Array"
-    assert np.abs(weights_of(page, 2) - recording[0, 2].weights()[0].double().numpy()).max() < 1e-3
+    assert np.abs(weights_of(page, 2, step=20) - recording[0, 2].weights()[0, ::20].double().numpy()).max() < 1e-3
 
 
 def test_it_loads_itself_only_and_complains_of_nothing(opened):
