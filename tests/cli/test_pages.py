@@ -3,6 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
+from everyday import everyday
 from overt.cli.main import app
 from overt.explain import text_model
 
@@ -26,7 +27,7 @@ COMMANDS = {
 SHOWN = "document.querySelector('.steps h2').textContent"
 
 
-@pytest.fixture(params=COMMANDS)
+@pytest.fixture(params=everyday(COMMANDS, *COMMANDS.keys() - {"hostile", "compare", "demo"}))  # "with" is hostile, too
 def page_file(request, tmp_path, monkeypatch):
     """The page that a command writes."""
     if request.param == "demo":

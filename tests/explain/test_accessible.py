@@ -7,7 +7,7 @@ from overt.explain.html import write
 from reading_pages import between
 
 TABS = ("Steps", "Map", "Links", "Checks", "Save")
-SIZES = [pytest.param(1400, False, id="wide, light"), pytest.param(400, True, id="narrow, dark")]
+SIZES = [pytest.param(1400, False, id="wide, light", marks=pytest.mark.slow), pytest.param(400, True, id="narrow, dark")]
 WAYS = [pytest.param(name, id=name, marks=() if name == "qkv" else pytest.mark.slow) for name in explanations.EVERY_RECIPE]
 
 

@@ -179,6 +179,7 @@ HEAD = f"viewer.recording.heads[{STATE}.head].name"
 SIZES = [(400, False), (400, True), (1400, False), (1400, True)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
 @pytest.mark.parametrize(("width", "dark"), SIZES)
 def test_in_a_browser_the_page_loads_itself_only_and_complains_of_nothing(opened, name, width, dark):
@@ -356,6 +357,7 @@ def test_in_a_browser_the_page_follows_the_readers_theme_and_can_leave_it(opened
     assert opened(explanations.qkv()).ask(ground) == "rgb(251, 250, 246)"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["qkv", "hidden", "plain", "nasty", "long"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_in_a_browser_nothing_is_wider_than_the_window(opened, name, width):

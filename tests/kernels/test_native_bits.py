@@ -5,6 +5,7 @@ import torch
 from torch import library
 
 import overt
+from everyday import everyday
 from overt import native
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.call import flattened
@@ -63,6 +64,7 @@ def test_memory_that_was_used_before_leaves_nothing_in_what_comes_out(operator, 
         assert all(torch.equal(one, other) for one, other in zip(*outputs, strict=True))
 
 
+@pytest.mark.parametrize("operator", everyday(ATTENTION, "dot, bias", "additive, causal"), indirect=True)
 def test_torchs_own_check_of_operators_passes_every_time(operator):
     name, arguments = operator
     gradients, inputs = gradients_of(name, arguments, False)
@@ -81,6 +83,7 @@ def threads():
     torch.set_num_threads(before)
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("queries", [1, 64, 200])
 @pytest.mark.parametrize("options", [{}, {"mask": overt.Causal()}, {"score": overt.Additive(torch.linspace(-1, 1, 16))}])
@@ -96,6 +99,7 @@ def test_on_as_many_threads_output_and_gradients_have_the_same_bits_at_every_run
     assert all(torch.equal(one, other) for run in runs[1:] for one, other in zip(runs[0], run, strict=True))
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("count", [2, 8, 24])
 @pytest.mark.parametrize("shape", [(1, 12, 128, 128), (1, 1, 1000, 130), (1, 3, 65, 4096), (2, 5, 300, 77), (1, 2, 9, 5000)])
 @pytest.mark.parametrize("with_bias", [False, True])

@@ -158,7 +158,13 @@ def test_a_core_that_is_there_is_not_warned_of(afresh):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("order", ["import torch; native.module()", "native.module(); import torch; torch.ones(9).exp()"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param("import torch; native.module()", marks=pytest.mark.slow),
+        "native.module(); import torch; torch.ones(9).exp()",
+    ],
+)
 def test_torch_and_the_native_core_share_one_openmp_runtime(order):
     pytest.importorskip("torch")
     assert run(f"from overt import native; {order}; {MAPPED}") == "1"

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import overt
 from compare import close
+from everyday import everyday
 from overt import native
 from overt.attention.kernels.blocked import ready
 from overt.attention.kernels.call import Call
@@ -67,9 +68,12 @@ def flat(batch=(2, 3), masked=True, by_distance=False, dtype=torch.float64):
     )
 
 
+OPTIONS = [{}, {"masked": False}, {"batch": (), "masked": False}, {"by_distance": True}, {"dtype": torch.bfloat16}]
+
+
 @pytest.mark.parametrize(
     "options",
-    [{}, {"masked": False}, {"batch": (), "masked": False}, {"by_distance": True}, {"dtype": torch.bfloat16}],
+    everyday(OPTIONS, OPTIONS[0], OPTIONS[3]),
     ids=str,
 )
 def test_torchs_own_check_of_operators_passes(options):
@@ -115,7 +119,7 @@ def test_maps_that_are_not_asked_for_hold_nothing(batch):
     assert [each.numel() for each in OPERATORS.summary(*arguments)[5:7]] == [0, 0]
 
 
-@pytest.mark.parametrize("activation", ["tanh", "sigmoid"])
+@pytest.mark.parametrize("activation", ["tanh", pytest.param("sigmoid", marks=pytest.mark.slow)])
 def test_first_and_second_derivatives_are_those_of_finite_differences(activation):
     inputs = leaves(2, 4, 1, (2,))
     slopes = torch.tensor([0.3, 0.5], dtype=torch.float64, requires_grad=True)

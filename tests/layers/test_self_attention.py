@@ -213,7 +213,7 @@ def test_gradients_are_those_of_finite_differences(name):
     assert torch.autograd.gradcheck(run, (x, *parameters.values()))
 
 
-@pytest.mark.parametrize("name", ["additive", "dot"])
+@pytest.mark.parametrize("name", ["additive", pytest.param("dot", marks=pytest.mark.slow)])
 def test_compiled_as_one_graph_it_gives_the_same(name):
     torch._dynamo.reset()
     attention, x, lengths = layer(name, causal=True), sequence(2, 5), torch.tensor([5, 3])

@@ -67,6 +67,7 @@ def test_plain_sentences_are_translated(translator):
     assert [each.text for each in result] == list(SENTENCES.values())
 
 
+@pytest.mark.slow
 def test_the_command_translates_at_once(tmp_path):
     assert overt("translate", "I am happy to see you.", cwd=tmp_path) == "Je suis heureux de vous voir.\n"
 

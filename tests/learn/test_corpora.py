@@ -251,6 +251,7 @@ def test_no_english_source_is_in_two_splits_with_and_without_contractions(tmp_pa
     assert other.notes == []
 
 
+@pytest.mark.slow
 @on_data
 def test_the_held_out_sources_are_those_written_down():
     data = Data(

@@ -38,6 +38,7 @@ def test_a_recurrent_encoder_reads_order():
     assert not torch.allclose(original, permuted)
 
 
+@pytest.mark.slow
 def test_without_positions_a_transformer_learns_to_sort():
     assert rewriting(transformer(None), "sort", updates=200) > 0.9
 

@@ -254,7 +254,7 @@ def test_no_data_is_refused(tmp_path):
         trained(tmp_path, Counting(sequences=0))
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("precision", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)])
 def test_lower_precisions_learn_the_same_and_keep_weights_in_float32(tmp_path, precision):
     model, result = trained(tmp_path, updates=150, warmup=10, precision=precision)
     trained(tmp_path / "exact", updates=150, warmup=10)

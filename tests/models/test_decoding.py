@@ -56,6 +56,7 @@ SOURCES = [[3, 4, 1], [4, 3]]
 PADDED, LENGTHS = torch.tensor([[3, 4, 1], [4, 3, 0]]), torch.tensor([3, 2])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("make", [translator, recurrent, language_model])
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
 def test_a_beam_that_holds_all_texts_finds_them_all_in_order(make, length_penalty):

@@ -13,6 +13,7 @@ from translator_models import TEXTS, saved
 from typer.testing import CliRunner
 
 import browser
+from everyday import everyday
 from overt.cli.main import app
 from overt.cli.shared.translator_as_text_model import explained
 from overt.errors import InputError
@@ -92,7 +93,8 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+# Every day a norm before and one behind, tied and untied, few heads of keys, and two kinds of positions.
+@pytest.mark.parametrize("shape", everyday(SHAPES, SHAPES[0], SHAPES[3]))
 def test_any_shape_of_the_transformer_is_computed(tmp_path, opened, shape):
     tokenizer = with_bytes(Tokenizer.learn(TEXTS, merges=60), range(256)) if shape["heads"] == 4 else None
     folder = saved(tmp_path / "model", "Transformer", feed_forward=40, tokenizer=tokenizer, **shape)
@@ -117,7 +119,7 @@ PAIRS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("pair", everyday(PAIRS, PAIRS[0]))
 def test_the_bottlenecks_models_write_what_python_writes(tmp_path, opened, pair):
     folder = saved(tmp_path / "model", "Transformer", heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
     lesson = {
@@ -185,6 +187,7 @@ def test_switching_heads_off_moves_the_translation_as_in_python(bundled_page, op
         assert live.page.ask("document.querySelectorAll('.panel.switched [aria-pressed=false]').length") == len(off)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("width", [400, 1400])
 @pytest.mark.parametrize("panel", ["written", "bottleneck", "switched"])
 def test_its_panels_keep_to_the_width_and_to_the_rules(bundled_page, opened, panel, width):
@@ -194,7 +197,9 @@ def test_its_panels_keep_to_the_width_and_to_the_rules(bundled_page, opened, pan
     assert live.page.complaints == []
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "a" * 50_000])
+@pytest.mark.parametrize(
+    "text", [HOSTILE[0], *(pytest.param(text, marks=pytest.mark.slow) for text in HOSTILE[1:]), "a" * 50_000]
+)
 def test_hostile_and_long_text_is_text(bundled_page, opened, text):
     live = opened(bundled_page).ready()
     live.type(text, 120)

@@ -54,9 +54,10 @@ def different(page, tokenizer, texts):
     return page.ask(f"compare(...{json.dumps(arguments)})")
 
 
-def test_ten_thousand_sentences_have_the_same_tokens(page, tokenizers):
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_sentences_of_all_kinds_have_the_same_tokens(page, tokenizers, count):
     tokenizer, words = tokenizers
-    texts = list(sentences(words, MARKS, 10_000, seed=0))
+    texts = list(sentences(words, MARKS, count, seed=0))
     assert [
         text for start in range(0, len(texts), 500) for text in different(page, tokenizer, texts[start : start + 500])
     ] == []

@@ -40,7 +40,7 @@ def test_bands_of_time_keys_hold_smooth_truths_95_times_in_100(way, noise):
     assert 0.93 < covered(20, keys="time", noise=noise, **way) < 0.97
 
 
-@pytest.mark.parametrize("degree", [1, 2])
+@pytest.mark.parametrize("degree", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_they_do_about_as_well_where_the_bandwidth_is_chosen(degree):
     assert 0.92 < covered(15, keys="time", degree=degree) < 0.97
 

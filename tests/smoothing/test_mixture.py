@@ -159,6 +159,7 @@ def of_curve(x, points, causal):
     return np.array(result)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("truth", TRUTHS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_slope_is_nearly_the_derivative_and_on_the_mean_not_below_it(truth, causal):

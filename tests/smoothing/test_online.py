@@ -155,7 +155,7 @@ def test_memory_is_bounded_by_the_reach():
     assert memory[2] - memory[1] < 2_000
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("offset", [pytest.param(0.0, marks=pytest.mark.slow), 1e6])
 def test_the_bank_gives_what_the_batch_gives_for_the_last_points(offset):
     random = np.random.default_rng(3)
     times = 1e9 + np.cumsum(random.integers(1, 4, size=80))

@@ -51,6 +51,7 @@ def test_beams_follow_their_ancestors(family):
     assert recording.verify().holds
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("family", ["Qwen3Next", "Mamba", "FalconH1"])
 @pytest.mark.parametrize("way", [{"num_beams": 3}, {"do_sample": True}, {"num_beams": 3, "do_sample": True}], ids=str)
 def test_each_text_that_was_written_is_found_among_the_sequences_with_its_words(family, way):
@@ -108,7 +109,7 @@ def test_each_position_is_stored_once_and_passes_have_all_of_theirs():
     assert torch.equal(recording.passes[-1][0, 3].weights(), recording[0, 3].weights()[:, -1:])
 
 
-@pytest.mark.parametrize("way", [{}, {"num_beams": 3}])
+@pytest.mark.parametrize("way", [pytest.param({}, marks=pytest.mark.slow), {"num_beams": 3}])
 def test_a_saved_recording_has_sequences_and_passes(way, tmp_path):
     made = model("Qwen3Next")
     with record(made, heads=[1, 2], offload="disk") as recording:

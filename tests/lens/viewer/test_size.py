@@ -19,7 +19,7 @@ def read(minilm, count):
     return recording
 
 
-@pytest.mark.parametrize(("count", "most"), [(128, 4e6), (512, 12e6)])
+@pytest.mark.parametrize(("count", "most"), [pytest.param(128, 4e6, marks=pytest.mark.slow), (512, 12e6)])
 def test_minilms_heads_all_together_fit(minilm, count, most):
     assert len(read(minilm, count).page()) < most
 
