@@ -1,5 +1,7 @@
 """attend by the native kernels gives the oracle's output and gradients: every activation, dtype, bias, shape and extreme, at every level."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,8 @@ import oracle
 import overt
 from compare import GRADIENT, KERNELS, OUTPUT, check, close, inputs
 
+# Of these Triton's interpreter takes minutes, the native core no time.
+slow_where_interpreted = pytest.mark.slow if os.environ.get("TRITON_INTERPRET") == "1" else ()
 ACTIVATIONS = ["tanh", "sigmoid", "relu", "leaky_relu"]
 
 
@@ -90,7 +94,9 @@ def answer(tensors, activation="tanh", allowed=None, bias=None, parameter=None):
     return result
 
 
-@pytest.mark.parametrize("offset", [None, 2, torch.tensor([0, 3])])
+@pytest.mark.parametrize(
+    "offset", [2, *(pytest.param(offset, marks=slow_where_interpreted) for offset in (None, torch.tensor([0, 3])))]
+)
 def test_learned_slopes_and_tables_over_distances_get_their_gradients(offset):
     leaves = [torch.tensor(array) for array in inputs((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4))]
     slopes, table = torch.rand(3, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64)
@@ -149,7 +155,7 @@ def test_a_fixed_temperature_a_head_and_a_bias_are_divided_by_it():
         [(2, 1, 5, 4), (3, 7, 4), (2, 3, 7, 4)],
         [(1, 3, 5, 4), (2, 1, 7, 4), (1, 1, 7, 4)],
         [(2, 1, 3, 5, 4), (1, 2, 3, 7, 4), (7, 4)],
-        [(40, 1, 4), (40, 66, 4), (1, 66, 4)],
+        pytest.param([(40, 1, 4), (40, 66, 4), (1, 66, 4)], marks=slow_where_interpreted),
     ],
 )
 def test_grouped_heads_and_leading_dimensions_that_broadcast_give_the_oracles_numbers(shapes):

@@ -109,7 +109,12 @@ def test_each_entry_finds_its_own_part_of_grouped_shared_and_strided_tensors():
 
 
 @pytest.mark.parametrize(
-    "mask", [overt.Window(3, 2), overt.Causal() & overt.Documents(torch.arange(300) // 50), ~overt.Causal()]
+    "mask",
+    [
+        overt.Window(3, 2),
+        overt.Causal() & overt.Documents(torch.arange(300) // 50),
+        pytest.param(~overt.Causal(), marks=pytest.mark.slow),
+    ],
 )
 def test_long_rows_under_masks_that_leave_most_tiles_out_give_the_oracles_numbers(mask):
     arrays = drawn((300, 3), (300, 3), (300, 2))
