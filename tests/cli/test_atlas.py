@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -98,3 +99,40 @@ def test_torchruns_processes_make_one_page(folder, tmp_path):
     result = subprocess.run([*start, *map(str, arguments)], env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-2000:]
     assert (tmp_path / "a.survey").read_bytes() == (tmp_path / "whole.survey").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--out", "/dev/full"], "--survey beside a page that is no file, got --out /dev/full"),
+        (
+            ["--out", "{}/a.html", "--survey", "/dev/full"],
+            "--survey as a file, from which a stopped run resumes, got /dev/full",
+        ),
+        (["--out", "{}/none/a.html", "--survey", "{}/a.survey"], "an output path in an existing folder"),
+        (["--out", "{}/a.html", "--beside", "{}/none.survey"], "none.survey: No such file or directory"),
+    ],
+)
+def test_outputs_that_cannot_be_written_are_refused_before_the_survey(folder, tmp_path, options, message):
+    result = run(folder / "model", folder / "texts.txt", *(each.format(tmp_path) for each in options))
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_survey_that_was_killed_goes_on_to_the_same_bits(folder, tmp_path):
+    lines = "import overt.lens.analysis.surveys.running as running; running._SECONDS_BETWEEN_FILES = 0; from overt.cli.main import app; app()"
+    (tmp_path / "texts.txt").write_text("\n".join((folder / "texts.txt").read_text().split("\n") * 40))
+    arguments = ["atlas", folder / "model", tmp_path / "texts.txt", "--out"]
+    start = [sys.executable, "-c", lines, *map(str, arguments)]
+    process = subprocess.Popen([*start, str(tmp_path / "a.html")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "a.survey").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() != 0
+    assert 0 < load_survey(tmp_path / "a.survey").facts.texts < 12_000
+    assert not (tmp_path / "a.html").exists()
+    for name in ("a.html", "b.html"):
+        assert run(*arguments[1:], tmp_path / name).exit_code == 0
+    assert (tmp_path / "a.survey").read_bytes() == (tmp_path / "b.survey").read_bytes()

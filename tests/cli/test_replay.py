@@ -48,6 +48,9 @@ def test_a_log_is_explained_as_table_page_and_json(folder, tmp_path):
     assert sum(span["mass"] for span in data["answers"][0]["spans"]) == pytest.approx(1, abs=1e-4)
     assert all(answer["check"]["holds"] for answer in data["answers"])
     assert "2 replayed answers" in (tmp_path / "a.html").read_text()
+    full = run(folder / "good.jsonl", "--model", folder / "model", "--json", "/dev/full")
+    assert full.exit_code == 2
+    assert "/dev/full to be writable, got No space left on device" in " ".join(full.stderr.split())
 
 
 def test_what_is_not_explained_is_named_and_the_status_is_1(folder, tmp_path):
@@ -72,11 +75,15 @@ def test_bad_arguments_are_sentences(folder, tmp_path):
         ((tmp_path / "none", "--model", model), "a server's log in UTF-8"),
         ((log, "--model", model, "--span", "x"), "--span as NAME=0:120 or NAME=FROM...TO"),
         ((log, "--model", tmp_path / "none"), "no such folder"),
+        ((log, "--model", model, "--span", "a=0:3", "--span", "a=4:6"), "spans of different names, got --span a=… twice"),
+        ((log, "--model", model, "--bound", "nan"), "a bound above 0 nats"),
+        ((log, "--model", model, "--html", tmp_path / "no" / "a.html"), "an output path in an existing folder"),
         ((log, "--model", model, "--json", model / "config.json"), "the same file as config.json of the model"),
     ):
         result = run(*arguments)
         assert result.exit_code == 2, result.output
         assert message in " ".join(result.stderr.split())
+        assert "change by knock-out" not in result.output
 
 
 @pytest.mark.parametrize(("width", "dark"), [(400, False), (1400, True)])

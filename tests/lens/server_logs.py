@@ -1,6 +1,10 @@
 """Logs as servers write them, from a model's own log probabilities: the documented fields of vLLM, SGLang and llama.cpp."""
 
+import json
+
 import torch
+
+from overt.lens import read_log
 
 ANSWER = "the mat . and then"
 PROMPT = "<doc> a cat sat on the mat . </doc> <doc> the dog ran under a tree . </doc> the cat sat on"
@@ -142,3 +146,14 @@ def _streamed_sglang(response, cumulative):
         so_far["finish_reason"] = about["finish_reason"] if at == len(response["output_ids"]) else None
         chunks.append({"text": "", "output_ids": response["output_ids"][part], "meta_info": so_far})
     return chunks
+
+
+def logged(tmp_path, *records):
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(record if isinstance(record, str) else json.dumps(record) for record in records))
+    return read_log(path)
+
+
+def answered(tmp_path, dialect, tokens, **request):
+    response = DIALECTS[dialect](*tokens)
+    return logged(tmp_path, {"request": {"prompt": PROMPT, "text": PROMPT, **request}, "response": response}).answers[0]

@@ -14,7 +14,7 @@ from overt.cli.shared.inputs import model_files
 from overt.cli.shared.read_model import ReadModel, read_model
 from overt.drawing.letters import Piece
 from overt.errors import InputError
-from overt.files import separate, whole
+from overt.files import check_target, is_stream, separate, whole
 
 _SURVEY = ".survey"
 _NAMED = 8  # skipped lines that are named
@@ -48,13 +48,17 @@ def atlas(
     The same command resumes a stopped run.
     """
     require_torch("overt atlas")
-    state = out.with_suffix(_SURVEY) if survey is None else survey
+    from overt.lens import load_survey
+
+    state = _survey_file(out, survey)
     merging = [each.suffix == _SURVEY for each in corpus]
     if any(merging) and not all(merging):
         raise InputError("texts or surveys as CORPUS", got="both", fix="survey the texts first, then merge the .survey files")
     inputs = {f"CORPUS {each}": each for each in corpus} | {"--beside": beside} | model_files(model)
     separate({"--out": out, "--survey": state}, {name: path for name, path in inputs.items() if path is not None})
     number, count, launched = _shard(shard)
+    check_target(out)
+    other = None if beside is None else load_survey(beside)
     with busy("reading the model …"):
         loaded = read_model(model)
     lines: list[str] = []
@@ -71,10 +75,25 @@ def atlas(
         result = _gathered(state, number, count)
         if result is None:
             return
-    _write(result, out, beside, loaded, title)
+    with busy("writing …"), whole(out) as temporary:
+        result.page(temporary, beside=other, model=loaded.model, tokenizer=loaded.tokenizer, title=title)
     _report(out, [*lines, *str(result).split("\n")[:1], f"→ {os.fspath(out)}, {out.stat().st_size / 10**6:.1f} MB"])
     if open_page:
         webbrowser.open(out.resolve().as_uri())
+
+
+def _survey_file(out: Path, survey: Path | None) -> Path:
+    """Where the survey is written: a file, since a stopped run reads it again."""
+    if survey is None and is_stream(out):
+        raise InputError(
+            "--survey beside a page that is no file", got=f"--out {out}", fix="name the survey's file: --survey a.survey"
+        )
+    state = out.with_suffix(_SURVEY) if survey is None else survey
+    if is_stream(state):
+        raise InputError(
+            "--survey as a file, from which a stopped run resumes", got=str(state), fix="name a file with --survey"
+        )
+    return state
 
 
 def _surveyed(
@@ -99,14 +118,6 @@ def _merged(files: list[Path], state: Path) -> Any:
     result = Survey.merged([load_survey(each) for each in files])
     result.save(state)
     return result
-
-
-def _write(result: Any, out: Path, beside: Path | None, loaded: ReadModel, title: str | None) -> None:
-    from overt.lens import load_survey
-
-    other = None if beside is None else load_survey(beside)
-    with busy("writing …"), whole(out) as temporary:
-        result.page(temporary, beside=other, model=loaded.model, tokenizer=loaded.tokenizer, title=title)
 
 
 def _report(out: Path, lines: list[str]) -> None:

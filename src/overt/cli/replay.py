@@ -13,7 +13,7 @@ from overt.cli.shared.inputs import model_files
 from overt.cli.shared.read_model import read_model
 from overt.drawing.progress import progress
 from overt.errors import InputError, OvertError
-from overt.files import separate, whole
+from overt.files import check_target, separate, whole
 
 _RANGE = re.compile(r"([^=]+)=(\d{1,9}):(\d{1,9})")
 _MARKERS = re.compile(r"([^=]+)=(.+?)\.\.\.(.+)", re.DOTALL)
@@ -42,11 +42,16 @@ def replay(
     The exit status is 0 if all answers were explained, 1 if some were not, or lines were skipped, and 2 for an error.
     """
     require_torch("overt replay")
-    separate({"--html": html, "--json": json_out}, {"LOG": log, **model_files(model)})
-    spans = dict(map(_span, span)) if span else None
     from overt.lens import read_log
     from overt.lens import replay as run
+    from overt.lens.analysis.replay.result import check_bound
 
+    separate({"--html": html, "--json": json_out}, {"LOG": log, **model_files(model)})
+    for each in (html, json_out):
+        if each is not None:
+            check_target(each)
+    check_bound(bound)
+    spans = _spans(span) if span else None
     logged = read_log(log)
     with busy("reading the model …"):
         loaded = read_model(model, predicts=True)
@@ -83,6 +88,15 @@ def _write(results: list[dict[str, Any]], skipped: list[tuple[int, str]], html: 
             temporary.write_text(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
     if html is not None:
         page(results, os.fspath(html), skipped=skipped)
+
+
+def _spans(texts: list[str]) -> dict[str, tuple[Any, Any]]:
+    spans: dict[str, tuple[Any, Any]] = {}
+    for name, ends in map(_span, texts):
+        if name in spans:
+            raise InputError("spans of different names", got=f"--span {name}=… twice", fix="give each its own name")
+        spans[name] = ends
+    return spans
 
 
 def _span(text: str) -> tuple[str, tuple[Any, Any]]:

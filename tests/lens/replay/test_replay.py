@@ -14,40 +14,10 @@ from overt.lens.analysis.replay.sequences import sequence_of
 from overt.lens.analysis.replay.spans import span_members
 from overt.lens.analysis.replay.spans_read import span_arrays
 from overt.models import LanguageModel
-from server_logs import ANSWER, DIALECTS, PROMPT, log_probabilities, vllm_completion
+from server_logs import ANSWER, DIALECTS, PROMPT, answered, log_probabilities, logged, vllm_completion
 from small_surveys import WORDS
 
 SPANS = {"first": ("<doc> a", "."), "question": (len(PROMPT) - len("the cat sat on"), len(PROMPT))}
-
-
-@pytest.fixture(scope="module")
-def model_and_tokenizer():
-    tokenizer = Tokenizer.learn([" ".join(WORDS), PROMPT] * 4, merges=80)
-    torch.manual_seed(0)
-    model = LanguageModel(tokenizer.words, width=16, heads=2, layers=2, feed_forward=32)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(2)
-    return model.eval(), tokenizer
-
-
-@pytest.fixture(scope="module")
-def tokens(model_and_tokenizer):
-    model, tokenizer = model_and_tokenizer
-    prompt, ids = tokenizer.encode(PROMPT), tokenizer.encode(ANSWER)
-    words = [tokenizer.pieces.id_to_token(number).replace("▁", " ") for number in ids]
-    return prompt, ids, words, log_probabilities(model, prompt, ids), ANSWER
-
-
-def logged(tmp_path, *records):
-    path = tmp_path / "log.jsonl"
-    path.write_text("\n".join(record if isinstance(record, str) else json.dumps(record) for record in records))
-    return read_log(path)
-
-
-def answered(tmp_path, dialect, tokens, **request):
-    response = DIALECTS[dialect](*tokens)
-    return logged(tmp_path, {"request": {"prompt": PROMPT, "text": PROMPT, **request}, "response": response}).answers[0]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -273,31 +243,6 @@ def test_a_log_without_log_probabilities_is_not_explained_unless_told(model_and_
     )
 
 
-def test_broken_lines_are_counted_and_named(tokens, tmp_path):
-    good = DIALECTS["SGLang"](*tokens)
-    lines = [
-        good,
-        "",
-        json.dumps(good)[:50],
-        '{"error": {"message": "busy"}}',
-        "3",
-        '{"choices": 1}',
-        {"request": {}, "response": good},
-    ]
-    log = logged(tmp_path, *lines)
-    assert [answer.line for answer in log.answers] == [1, 7]
-    assert log.skipped == [
-        (3, "it is not complete JSON"),
-        (4, "the server answered with an error"),
-        (5, "it is not a JSON object"),
-        (6, "it has no answer of a server: no choices, meta_info or content"),
-    ]
-    with pytest.raises(InputError, match="a log with at least one answer, got line 1: it is not complete JSON"):
-        logged(tmp_path, "{")
-    with pytest.raises(InputError, match="No such file"):
-        read_log(tmp_path / "none")
-
-
 def test_a_log_of_one_document_and_batch_files_are_read(tokens, tmp_path):
     path = tmp_path / "log.json"
     path.write_text(json.dumps([DIALECTS["vLLM"](*tokens), DIALECTS["SGLang"](*tokens)], indent=1))
@@ -315,6 +260,7 @@ def test_a_log_of_one_document_and_batch_files_are_read(tokens, tmp_path):
         ({"a": ("<doc>", "!")}, "the first one exactly once, got '<doc>' 2 times"),
         ({"a": ("sat on the mat", "!")}, "no '!' after 'sat on the mat'"),
         ({"answer so far": (0, 9)}, "span names other than"),
+        ({" ": (0, 9)}, "and other than spaces, got ' '. Fix: choose another name"),
     ],
 )
 def test_spans_that_are_none_are_sentences(spans, message, model_and_tokenizer, tokens, tmp_path):

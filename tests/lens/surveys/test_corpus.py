@@ -57,3 +57,36 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             len(Corpus([tmp_path / name]))
+
+
+def test_a_line_of_json_that_ends_inside_of_a_character_costs_itself_alone(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes('{"text": "one"}\n{"text": "é'.encode()[:-1] + b'\n{"text": "two"}\n')
+    corpus = Corpus([tmp_path / "a.jsonl"])
+    assert [*corpus] == ["one", "two"]
+    assert [skipped[1:] for skipped in corpus.skipped] == [(2, "it is not complete JSON")]
+
+
+def test_files_in_which_no_line_has_a_text_name_what_they_have(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "body": "one"}\n' * 3)
+    with pytest.raises(
+        InputError, match="3 lines without one; .*, line 1: it has no text 'text', but body. Fix: name the field"
+    ):
+        len(Corpus([tmp_path / "a.jsonl"]))
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"text": range(5)}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="at least one text, got 5 lines without one"):
+        len(Corpus([tmp_path / "a.parquet"]))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.json", "a.csv.gz"])
+def test_a_table_is_not_read_as_lines_of_text(name, tmp_path):
+    (tmp_path / name).write_text("id,text\n1,one\n")
+    with pytest.raises(InputError, match=r"texts on lines, JSON lines or Parquet, got .*, \.(csv|tsv|json)\. Fix: write its"):
+        len(Corpus([tmp_path / name]))
+
+
+def test_a_folder_is_told_of_its_files(tmp_path):
+    with pytest.raises(InputError, match="Is a directory. Fix: name the files in it"):
+        len(Corpus([tmp_path]))

@@ -104,3 +104,22 @@ def test_minilm_over_a_corpus_is_as_its_texts_are(minilm):
     alone = [survey(minilm.network, [text], tokenizer=minilm.tokenizer) for text in some]
     assert np.allclose(together.sums.values().sum(0), sum(part.sums.values().sum(0) for part in alone), atol=2e-4)
     assert together.roles()[2].role == "previous token"
+
+
+def test_half_of_a_character_and_a_text_of_megabytes_are_read(tokenizer):
+    from overt.lens.analysis.surveys.reading.encoding import encoder
+
+    encode = encoder(tokenizer, 16)
+    assert encode("the cat \ud83d\ude00 sat \ud83d") == encode("the cat 😀 sat \ufffd")
+    long = "the cat sat on the mat . " * 200
+    lengths = []
+
+    class Counting:
+        convert_ids_to_tokens = tokenizer.convert_ids_to_tokens
+
+        def __call__(self, text, **options):
+            lengths.append(len(text))
+            return tokenizer(text, **options)
+
+    assert encoder(Counting(), 16)(long) == (list(tokenizer(long, truncation=True, max_length=16)["input_ids"]), True)
+    assert max(lengths) <= 64 * 16

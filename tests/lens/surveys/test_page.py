@@ -107,3 +107,11 @@ def test_a_page_that_is_too_large_says_what_to_leave_out(surveyed, tmp_path, mon
     with pytest.raises(InputError, match=r"a page of at most 20.0 kB, got \d+.\d kB. Fix: survey fewer texts"):
         surveyed[0].page(tmp_path / "a.html")
     assert not (tmp_path / "a.html").exists()
+
+
+def test_an_apostrophe_takes_the_space_after_it_away(minilm):
+    from overt.lens import survey
+
+    made = survey(minilm.network, ["the model's own words"] * 2, tokenizer=minilm.tokenizer)
+    words = {"".join(each.words) for each in shown(made, examples(made), minilm.network, minilm.tokenizer)}
+    assert words == {"[CLS] the model's own words[SEP]"}

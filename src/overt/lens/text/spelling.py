@@ -8,8 +8,20 @@ from functools import cache
 from typing import Any
 
 _FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 NO_SPACE = b"\0"  # takes the space after it away: words between spaces write "didn ' t"
 _NO_SPACE_BEFORE = frozenset(".,?!")
+
+
+def well_formed(text: str) -> str:
+    """A text that can be written in UTF-8: halves of a character, as JSON escapes them, are joined, and single ones become U+FFFD.
+
+    >>> well_formed("a\\ud83d\\ude00b"), well_formed("\\ud83d!")
+    ('a😀b', '�!')
+    """
+    if _SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 @dataclass(frozen=True)

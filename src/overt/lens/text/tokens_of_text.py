@@ -73,6 +73,29 @@ class _Letter(NamedTuple):
     parts: int
 
 
+def spelled_pieces(ids: Sequence[int], vocabulary: Vocabulary) -> list[bytes]:
+    """The bytes that each token adds to the text, spaces included; special tokens by their names.
+
+    They are UTF-8 together; a token may be a part of a character.
+    """
+    pieces, glued = list[bytes](), False
+    for entry in map(vocabulary.entry, ids):
+        data = entry.piece.encode() if entry.special else entry.text
+        data = data.removeprefix(b" ") if glued else data
+        glued = not entry.special and data.endswith(NO_SPACE)
+        pieces.append(data.removesuffix(NO_SPACE) if glued else data)
+    return pieces
+
+
+def spelled_words(ids: Sequence[int], vocabulary: Vocabulary) -> list[str]:
+    """The same as words to be read: a part of a character is the character and which part, "😀[1/3]"."""
+    words = [each.decode("utf-8", "replace") for each in spelled_pieces(ids, vocabulary)]
+    if not any(REPLACED in word for word in words):
+        return words
+    named = decoded(ids, vocabulary).tokens
+    return [str(name) if REPLACED in word else word for word, name in zip(words, named, strict=True)]
+
+
 def decoded(ids: Sequence[int], vocabulary: Vocabulary) -> DecodedText:
     """The text of these ids and their tokens."""
     entries, padding = [vocabulary.entry(number) for number in ids], _padding(ids, vocabulary)

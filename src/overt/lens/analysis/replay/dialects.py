@@ -15,7 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from overt.lens.analysis.replay.streams import unstreamed
+from overt.lens.text.spelling import well_formed
 
+_ROUNDING = 1e-3  # by which a log probability may be above 0
+_ID_KEYS = ("prompt_token_ids", "token_ids", "response_token_ids")
 _TOKEN_ID = re.compile(r"token_id:(\d+)")
 
 
@@ -73,10 +76,24 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
     if spans is not None and not isinstance(spans, dict):
         raise ValueError("its spans are not a JSON object")
     answers = _answers(request, response, line)
-    return [replace(each, spans=spans) for each in answers]
+    return [replace(each, spans=_well_formed(spans)) for each in answers]
+
+
+def _well_formed(value: Any) -> Any:
+    """A JSON value whose texts can be written in UTF-8."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, list):
+        return [*map(_well_formed, value)]
+    if isinstance(value, dict):
+        return {well_formed(key): _well_formed(each) for key, each in value.items()}
+    return value
 
 
 def _answers(request: dict[str, Any], response: dict[str, Any], line: int) -> list[LoggedAnswer]:
+    beside = request is not response
+    response = _well_formed(response)
+    request = _well_formed(request) if beside else response
     if isinstance(response.get("meta_info"), dict):
         return [_of_sglang(request, response, line)]
     if isinstance(response.get("choices"), list):
@@ -101,17 +118,17 @@ def _of_sglang(request: dict[str, Any], response: dict[str, Any], line: int) -> 
         prompt_ids=_ids(request.get("input_ids")) or ([number for _, number in prompt or []] if whole else None),
         prompt_count=_whole(count),
         ids=[number for _, number in output] if output is not None else _ids(response.get("output_ids")),
-        logprobs=[value for value, _ in output or []],
+        logprobs=_logprobs([value for value, _ in output or []]),
         temperature=_float(parameters.get("temperature")) if isinstance(parameters, dict) else None,
     )
 
 
-def _triples(values: Any) -> list[tuple[float | None, int]] | None:
+def _triples(values: Any) -> list[tuple[Any, int]] | None:
     if not isinstance(values, list):
         return None
     if not all(isinstance(each, list) and len(each) >= 2 and isinstance(each[1], int) for each in values):
         raise ValueError("its token_logprobs are not lists of [log probability, id, text]")
-    return [(_float(each[0]), each[1]) for each in values]
+    return [(each[0], each[1]) for each in values]
 
 
 def _of_llama_cpp(request: dict[str, Any], response: dict[str, Any], line: int) -> LoggedAnswer:
@@ -131,7 +148,7 @@ def _of_llama_cpp(request: dict[str, Any], response: dict[str, Any], line: int) 
         spelled=_text_or_none(response.get("prompt")),
         ids=_ids(response.get("tokens")) or of_items,
         texts=[_bytes(each.get("bytes"), each.get("token", each.get("content"))) for each in items] or None,
-        logprobs=[_float(each["logprob"]) if "logprob" in each else _log(each.get("prob")) for each in items],
+        logprobs=_logprobs([each["logprob"] if "logprob" in each else _log(each.get("prob")) for each in items]),
         logprob_ids=of_items,
         count=_whole(response.get("tokens_predicted")),
         temperature=_float((settings if isinstance(settings, dict) else request).get("temperature")),
@@ -183,6 +200,9 @@ def _choice_ids(request: Any, response: Any, choice: dict[str, Any]) -> tuple[li
     """The ids of the prompt and of the answer, wherever a server writes them."""
     extra: Any = response.get("sglext") if isinstance(response.get("sglext"), dict) else {}
     of_choices = dict(enumerate(extra.get("output_ids") or []))
+    of_keys = (*(choice.get(key) for key in _ID_KEYS), response.get("prompt_token_ids"))
+    if any(isinstance(each, list) and each and _ids(each) is None for each in of_keys):
+        raise ValueError("its token ids are not whole numbers")
     prompts = choice.get("prompt_token_ids"), response.get("prompt_token_ids"), extra.get("input_ids"), request.get("prompt")
     answers = choice.get("token_ids"), choice.get("response_token_ids"), of_choices.get(response["choices"].index(choice))
     first = [next(filter(None, map(_ids, each)), None) for each in (prompts, answers)]
@@ -205,12 +225,13 @@ def _tokens(logprobs: Any) -> tuple[list[str], list[int] | None, list[bytes | No
         items = [each for each in logprobs["content"] if isinstance(each, dict)]
         names = [_text(each.get("token")) for each in items]
         texts = [_bytes(each.get("bytes"), each.get("token")) for each in items]
-        values = [_float(each.get("logprob")) for each in items]
+        values = _logprobs([each.get("logprob") for each in items])
         ids = _ids([each.get("id", each.get("token_id")) for each in items])
     else:
-        names = [_text(each) for each in logprobs.get("tokens") or []]
+        tokens = logprobs.get("tokens")
+        names = [_text(each) for each in tokens] if isinstance(tokens, list) else []
         texts = [_bytes(None, each) for each in names]
-        values, ids = [_float(each) for each in logprobs.get("token_logprobs") or []], None
+        values, ids = _logprobs(logprobs.get("token_logprobs")), None
     matches = [_TOKEN_ID.fullmatch(name) for name in names]
     if names and all(matches):
         return names, [int(match[1]) for match in matches if match], None, values
@@ -233,6 +254,17 @@ def _text(value: Any) -> str:
 
 def _text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _logprobs(values: Any) -> list[float | None]:
+    """Log probabilities, None for what is no number. Raises ValueError for numbers above 0, which are none."""
+    if not isinstance(values, list):
+        return []
+    numbers = [-math.inf if each == -math.inf else _float(each) for each in values]
+    largest = max((each for each in numbers if each is not None), default=0.0)
+    if largest > _ROUNDING:
+        raise ValueError(f"its log probabilities are above 0, up to {largest:g}: the logarithm of a probability is not")
+    return numbers
 
 
 def _whole(value: Any) -> int | None:

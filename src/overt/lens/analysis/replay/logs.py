@@ -1,5 +1,6 @@
 """A server's log: the answers of a file of JSON lines, or of one JSON document; `dialects` reads each response."""
 
+import codecs
 import json
 import os
 from dataclasses import dataclass, field
@@ -35,28 +36,34 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     ('SGLang', [7], [(2, 'it is not complete JSON')])
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        data = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} to be a server's log in UTF-8", got=reason(error), fix="check its name") from error
     log = Log()
     try:
-        _add(log, json.loads(text), 1)
-    except (json.JSONDecodeError, RecursionError):
-        _add_lines(log, text.split("\n"))
+        _add(log, json.loads(data.decode()), 1)
+    except (ValueError, RecursionError):
+        _add_lines(log, data.split(b"\n"))
     if not log.answers:
         why = "; ".join(f"line {number}: {why}" for number, why in log.skipped[:5]) or "an empty file"
         raise InputError("a log with at least one answer", got=why, fix="pass responses of a server as JSON, one a line")
     return log
 
 
-def _add_lines(log: Log, lines: list[str]) -> None:
+def _add_lines(log: Log, lines: list[bytes]) -> None:
     streams = Streams()
-    for number, line in enumerate(lines, 1):
+    for number, data in enumerate(lines, 1):
+        try:
+            line = data.decode()
+        except UnicodeDecodeError:  # a line that is cut off may end inside of a character
+            if not streams.add_line(data.decode(errors="replace"), number, whole=False):
+                log.skipped.append((number, "it is not UTF-8"))
+            continue
         if not line.strip() or streams.add_line(line, number):
             continue
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             log.skipped.append((number, "it is not complete JSON"))
             continue
         if is_chunk(record):
@@ -73,6 +80,11 @@ def _add_lines(log: Log, lines: list[str]) -> None:
 
 def _add(log: Log, record: object, number: int) -> None:
     try:
-        log.answers.extend(answers_of(record, number))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        answers = answers_of(record, number)
+        if not answers:
+            raise ValueError("it has no answer of a server")
+        log.answers.extend(answers)
+    except ValueError as error:
         log.skipped.append((number, str(error)))
+    except (KeyError, TypeError, AttributeError) as error:
+        log.skipped.append((number, f"its fields are not those of a server's answer ({reason(error)})"))

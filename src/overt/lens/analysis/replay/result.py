@@ -8,16 +8,23 @@ from typing import Any
 import numpy as np
 
 from overt.drawing.numbers import number, shorten, visible
-from overt.errors import MissingExtra
+from overt.errors import InputError, MissingExtra
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.replay.page import page
 
 BOUND = 0.05
 
 
+def check_bound(bound: float) -> None:
+    """Raise InputError for a bound that is not above 0."""
+    if not bound > 0:
+        raise InputError("a bound above 0 nats", got=f"bound={bound!r}", fix=f"leave it out for {BOUND}")
+
+
 @dataclass(frozen=True, eq=False)
 class ReplayCheck:
-    """The log probabilities of the server and of the replay, in nats, token by token; NaN where the server gave none.
+    """The log probabilities of the server and of the replay, in nats, token by token; NaN where the server gave none,
+    −inf where it gave the token no probability.
 
     It `holds` if their mean difference is at most `bound` and the largest at most ten times that. `temperature` is the one to which the
     replayed ones were brought because the server's fit it better, 1 as a rule.
@@ -31,7 +38,7 @@ class ReplayCheck:
     @property
     def compared(self) -> int:
         """How many tokens have both."""
-        return int(np.isfinite(self.difference).sum())
+        return int((~np.isnan(self.difference)).sum())
 
     @property
     def difference(self) -> np.ndarray:
@@ -57,10 +64,13 @@ class ReplayCheck:
         if not self.compared:
             return "no log probabilities to compare with"
         judged = "within" if self.holds else "beyond"
-        tokens = "token" if self.compared == 1 else "tokens"
+        total = len(self.server)
+        tokens = (
+            f"{self.compared} of {total} tokens" if self.compared < total else "1 token" if total == 1 else f"{total} tokens"
+        )
         tempered = f", at temperature {self.temperature:g}" if self.temperature != 1 else ""
         return (
-            f"log probabilities of {self.compared} {tokens} differ by {self.mean:.4f} nats on average, {self.largest:.4f} at most"
+            f"log probabilities of {tokens} differ by {self.mean:.4f} nats on average, {self.largest:.4f} at most"
             f"{tempered}, {judged} the bound of {self.bound:g} and {10 * self.bound:g}"
         )
 
@@ -171,17 +181,18 @@ class Replay:
     def __str__(self) -> str:
         answer = shorten(visible("".join(self.words[self.prompt :]).strip()), 60)
         lines = [
-            f"{self.name} ({self.answer.dialect}), {self.prompt} + {len(self.words) - self.prompt} tokens: {answer}",
+            f"{visible(self.name)} ({self.answer.dialect}), {self.prompt} + {len(self.words) - self.prompt} tokens: {answer}",
             str(self.check),
         ]
         lines += self.notes
         if self.refused:
             return "\n".join([*lines, self.refused])
-        width = max(map(len, (each.name for each in self.spans)), default=4)
+        names = [visible(each.name) for each in self.spans]
+        width = max(map(len, names), default=4)
         lines.append(f"{'span':<{width}}  tokens    mass  change by knock-out")
         lines += [
-            f"{each.name:<{width}}  {each.tokens:6}  {number(float(each.mass.mean()), 3):>6}  {number(float(each.change.sum()), 3):>8} nats"
-            for each in self.spans
+            f"{name:<{width}}  {each.tokens:6}  {number(float(each.mass.mean()), 3):>6}  {number(float(each.change.sum()), 3):>8} nats"
+            for name, each in zip(names, self.spans, strict=True)
         ]
         return "\n".join(lines)
 

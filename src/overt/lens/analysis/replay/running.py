@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from overt.errors import InputError, OvertError
 from overt.lens.analysis.observing import observing
 from overt.lens.analysis.replay.dialects import LoggedAnswer
-from overt.lens.analysis.replay.result import BOUND, Replay, ReplayCheck, SpanReading
+from overt.lens.analysis.replay.result import BOUND, Replay, ReplayCheck, SpanReading, check_bound
 from overt.lens.analysis.replay.sequences import TokenSequence, sequence_of
 from overt.lens.analysis.replay.spans import span_members
 from overt.lens.analysis.replay.spans_read import SpanMasses, span_arrays, without_keys
@@ -54,8 +54,7 @@ def replay(
     (['who', 'answer so far', 'other'], 1.0)
     """
     model = recordable(model)
-    if not bound > 0:
-        raise InputError("a bound above 0 nats", got=f"bound={bound!r}", fix=f"leave it out for {BOUND}")
+    check_bound(bound)
     Texts.with_tokenizer(tokenizer, model)  # which refuses one of another vocabulary
     sequence = sequence_of(answer, tokenizer)
     members = span_members(answer, sequence, spans)

@@ -11,10 +11,11 @@ from overt.errors import InputError
 from overt.lens.analysis.replay.alignment import aligned
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.surveys.reading.encoding import encoder
-from overt.lens.text.tokens_of_text import decoded
+from overt.lens.text.tokens_of_text import spelled_pieces, spelled_words
 from overt.lens.text.vocabulary import Vocabulary, vocabulary_of
 
 _LONGEST = 10**9
+_FIX = "log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +34,7 @@ class TokenSequence:
     @cached_property
     def words(self) -> list[str]:
         """What each token spells; special tokens by their names, and parts of a character as the character and which part: "😀[1/3]"."""
-        words = [self._bytes(number).decode("utf-8", "replace") for number in self.ids]
-        if not any("\ufffd" in word for word in words):
-            return words
-        named = decoded(self.ids, self.vocabulary).tokens
-        return [str(name) if "\ufffd" in word else word for word, name in zip(words, named, strict=True)]
+        return spelled_words(self.ids, self.vocabulary)
 
     @cached_property
     def special(self) -> np.ndarray:
@@ -47,21 +44,21 @@ class TokenSequence:
     @cached_property
     def text(self) -> str:
         """The prompt as its tokens spell it, special tokens by their names."""
-        return b"".join(self._bytes(number) for number in self.ids[: self.prompt]).decode("utf-8", "replace")
+        return b"".join(self._pieces).decode("utf-8", "replace")
 
     @cached_property
     def starts(self) -> np.ndarray:
         """The position in `text` at which the letters of each token of the prompt begin, spaces before them left out."""
-        parts = [self._bytes(number) for number in self.ids[: self.prompt]]
+        parts = self._pieces
         data = np.frombuffer(b"".join(parts), np.uint8)
         characters = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])  # of each byte, and of the end
         ends = np.cumsum([len(part) for part in parts])
         blank = np.array([len(part) - len(part.lstrip()) if part.strip() else 0 for part in parts])
         return characters[(ends - [len(part) for part in parts] + blank).astype(int)]
 
-    def _bytes(self, number: int) -> bytes:
-        entry = self.vocabulary.entry(number)
-        return entry.piece.encode() if entry.special else entry.text
+    @cached_property
+    def _pieces(self) -> list[bytes]:
+        return spelled_pieces(self.ids[: self.prompt], self.vocabulary)
 
 
 def sequence_of(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
@@ -72,7 +69,8 @@ def sequence_of(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
         notes.append(f"the server counted {answer.prompt_count} tokens of the prompt, here it has {len(prompt)}")
     ids = answer.ids if answer.ids is not None else _answer(answer, vocabulary, notes)
     if not prompt or not ids:
-        raise InputError("a prompt and an answer of at least one token", got=f"{len(prompt)} and {len(ids)}")
+        fix = "leave out requests that got no answer"
+        raise InputError("a prompt and an answer of at least one token", got=f"{len(prompt)} and {len(ids)}", fix=fix)
     wrong = [number for number in (*prompt, *ids) if not 0 <= number < vocabulary.size]
     if wrong:
         raise InputError(
@@ -109,12 +107,14 @@ def _answer(answer: LoggedAnswer, vocabulary: Vocabulary, notes: list[str]) -> l
     if by_text is not None:
         notes.append("the log has no token ids of the answer: they follow from its tokens' text")
         return by_text
+    if not answer.logprobs:
+        raise InputError("token ids of the answer in the log, or log probabilities of its tokens", got="none of both", fix=_FIX)
     ids = _encoded(vocabulary, answer.text)
     if len(ids) != len(answer.logprobs):
         raise InputError(
             "token ids in the log, or an answer that the tokenizer cuts into as many tokens as it has log probabilities",
             got=f"no ids, {len(ids)} tokens and {len(answer.logprobs)} log probabilities",
-            fix="log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp",
+            fix=_FIX,
         )
     notes.append("the log has no token ids of the answer: its text was tokenized anew")
     return ids

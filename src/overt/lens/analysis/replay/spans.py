@@ -38,8 +38,9 @@ def span_members(answer: LoggedAnswer, sequence: TokenSequence, spans: Mapping[s
     members: dict[str, np.ndarray] = {}
     plain = ~sequence.special[: sequence.prompt]
     for name, (start, stop) in ranges.items():
-        if name in (ANSWER, OTHER):
-            raise InputError(f"span names other than {ANSWER!r} and {OTHER!r}, which every replay has", got=repr(name))
+        if name in (ANSWER, OTHER) or not name.strip():
+            what = f"span names other than {ANSWER!r} and {OTHER!r}, which every replay has, and other than spaces"
+            raise InputError(what, got=repr(name), fix="choose another name")
         inside = np.zeros(length, bool)
         inside[: sequence.prompt] = (sequence.starts >= start) & (sequence.starts < stop) & plain
         if not inside.any():

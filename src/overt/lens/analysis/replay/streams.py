@@ -26,8 +26,8 @@ class Streams:
     broken: list[tuple[int, str]] = field(default_factory=list)
     dropped: set[str] = field(default_factory=set)
 
-    def add_line(self, line: str, number: int) -> bool:
-        """Take a line if it is one of an event, and say whether it was one."""
+    def add_line(self, line: str, number: int, whole: bool = True) -> bool:
+        """Take a line if it is one of an event, and say whether it was one; its data is lost if the line is not `whole`."""
         line = line.strip()
         if not line.startswith("data:"):
             return _OTHER_LINE.match(line) is not None
@@ -35,8 +35,10 @@ class Streams:
         if data == "[DONE]":
             return True
         try:
+            if not whole:
+                raise ValueError
             self.add(json.loads(data), number)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             self.broken.append((number, "it is not complete JSON"))
             self._drop(f"an event of its stream, line {number}, is not complete JSON")
         return True

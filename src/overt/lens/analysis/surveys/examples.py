@@ -13,6 +13,7 @@ from overt.lens.analysis.surveys.totals import SurveyTotals
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.repetition import weight_rows
+from overt.lens.text.tokens_of_text import spelled_words
 
 DECILES = tuple(range(0, 101, 10))
 WIDE, NARROW, MANY = 40, 12, 500  # tokens on each side of a link that are shown; fewer for more heads
@@ -80,10 +81,7 @@ def _around(each: Example, reader: Reader, read: Read, row: np.ndarray | None, a
     middle, reach = (each.query + each.key) // 2, abs(each.query - each.key) // 2 + 1
     first = max(0, middle - max(around, min(reach + 4, 4 * around)))
     stop = min(len(read.ids), middle + max(around, min(reach + 4, 4 * around)) + 1)
-    words = []
-    for number in read.ids[first:stop]:
-        entry = reader.vocabulary.entry(number)
-        words.append(entry.piece if entry.special else entry.text.decode("utf-8", "replace"))
+    words = spelled_words(read.ids[first:stop], reader.vocabulary)
     return Shown(first, words, None if row is None else row[first:stop])
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -52,6 +53,7 @@ def write(survey: SurveyTotals, path: str | os.PathLike[str]) -> None:
 def read(path: str | os.PathLike[str], kind: type[Stored]) -> Stored:
     """Read a survey that `write` wrote. Raises InputError for another file, or one that is damaged."""
     try:
+        Path(path).open("rb").close()  # which says why not, as safetensors does not
         with safe_open(path, framework="numpy") as file:
             if (file.metadata() or {}).get("format") != _FORMAT:
                 raise ValueError("a file of another kind")

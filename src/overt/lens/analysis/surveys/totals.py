@@ -142,14 +142,14 @@ class SurveyTotals:
 
     def __repr__(self) -> str:
         facts = self.facts
-        counts = f"{facts.texts:,} texts, {facts.tokens:,} tokens"
+        counts = f"{facts.texts:,} {'text' if facts.texts == 1 else 'texts'}, {facts.tokens:,} tokens"
         return f"<survey of {facts.model}: {len(self.heads)} heads, {counts}>"
 
     def __str__(self) -> str:
         facts = self.facts
         notes = [f"{self!r}"[1:-1]]
         if facts.empty:
-            notes.append(f"{facts.empty:,} empty texts are left out")
+            notes.append("1 empty text is left out" if facts.empty == 1 else f"{facts.empty:,} empty texts are left out")
         if facts.cut:
             notes.append(f"{facts.cut:,} texts have more than {facts.longest} tokens, and are read to there")
         if self.lost.any():

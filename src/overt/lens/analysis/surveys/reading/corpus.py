@@ -1,5 +1,6 @@
 """The texts of a file, read one after another: lines of text, JSON lines, or a column of a Parquet file."""
 
+import codecs
 import gzip
 import json
 import os
@@ -9,10 +10,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from overt.drawing.numbers import shorten, visible
 from overt.errors import InputError, MissingExtra
 from overt.files import reason
 
 _ROWS = 1024  # of a Parquet file that are in memory
+_TABLES = {
+    ".csv": "write its column of texts as JSON lines, or rename it to .txt if each line is a text",
+    ".tsv": "write its column of texts as JSON lines, or rename it to .txt if each line is a text",
+    ".json": "write its texts as JSON lines, one a line, into a .jsonl file",
+}
 
 
 class Corpus:
@@ -22,7 +29,8 @@ class Corpus:
     other file each line is a text; `.gz` is unpacked. A line of JSON that is truncated or without the field is left out: `skipped` has
     (file, line number, reason) of each after the corpus was read. Only that list grows with the corpus.
 
-    Raises InputError for a file that cannot be read or is not UTF-8, MissingExtra for Parquet without pyarrow.
+    Raises InputError for a file that cannot be read, is not UTF-8 or is a table (.csv), and for files in which every line was left out;
+    MissingExtra for Parquet without pyarrow.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "texts.jsonl"
@@ -40,8 +48,15 @@ class Corpus:
 
     def __iter__(self) -> Iterator[str]:
         self.skipped = []
+        empty = True
         for path in self.paths:
-            yield from self._parquet(path) if path.suffix == ".parquet" else self._lines(path)
+            for text in self._parquet(path) if path.suffix == ".parquet" else self._lines(path):
+                empty = False
+                yield text
+        if empty and self.skipped:
+            path, number, why = self.skipped[0]
+            got = f"{len(self.skipped):,} lines without one; {path}, line {number}: {why}"
+            raise InputError("a corpus of at least one text", got=got, fix="name the field of the texts with --field")
 
     def __len__(self) -> int:
         """How many texts there are; the files are read once for it."""
@@ -50,33 +65,36 @@ class Corpus:
         return self._length
 
     def _lines(self, path: Path) -> Iterator[str]:
-        jsonl = ".jsonl" in path.suffixes[-2:] or ".ndjson" in path.suffixes[-2:]
+        endings = path.suffixes[-2:] if path.suffix == ".gz" else path.suffixes[-1:]
+        jsonl = ".jsonl" in endings or ".ndjson" in endings
+        for ending in endings:
+            if ending in _TABLES:
+                raise InputError("texts on lines, JSON lines or Parquet", got=f"{path}, {ending}", fix=_TABLES[ending])
         with ExitStack() as stack:
-            number = 0
             try:
                 opening = gzip.open if path.suffix == ".gz" else open
-                file = stack.enter_context(opening(path, "rt", encoding="utf-8-sig", newline="\n"))
+                file = stack.enter_context(opening(path, "rb"))
                 for number, line in enumerate(file, 1):
-                    text = self._of_json(path, number, line) if jsonl else line.rstrip("\r\n")
+                    data = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+                    text = self._of_json(path, number, data) if jsonl else _decoded(path, number, data)
                     if text is not None:
                         yield text
-            except UnicodeDecodeError as error:
-                got = f"the byte 0x{error.object[error.start]:02x} after line {number}"
-                raise InputError(f"{path} to be UTF-8 text", got=got, fix="convert it to UTF-8") from error
             except (OSError, EOFError, zlib.error) as error:
-                raise InputError(f"{path} to be a readable file", got=reason(error), fix="check its name") from error
+                folder = isinstance(error, IsADirectoryError)
+                fix = "name the files in it" if folder else "check its name"
+                raise InputError(f"{path} to be a readable file", got=reason(error), fix=fix) from error
 
-    def _of_json(self, path: Path, number: int, line: str) -> str | None:
+    def _of_json(self, path: Path, number: int, line: bytes) -> str | None:
         if not line.strip():
             return None
         try:
-            value: Any = json.loads(line)
-        except (ValueError, RecursionError):
+            value: Any = json.loads(line.decode())
+        except (ValueError, RecursionError):  # a line may be cut off inside of a character too
             self.skipped.append((os.fspath(path), number, "it is not complete JSON"))
             return None
         text = value if isinstance(value, str) else value.get(self.field) if isinstance(value, dict) else None
         if not isinstance(text, str):
-            self.skipped.append((os.fspath(path), number, f"it has no text {self.field!r}"))
+            self.skipped.append((os.fspath(path), number, f"it has no text {self.field!r}{_fields(value)}"))
             return None
         return text
 
@@ -103,3 +121,17 @@ class Corpus:
                             self.skipped.append((os.fspath(path), number, f"it has no text {self.field!r}"))
         except (OSError, pyarrow.ArrowException) as error:
             raise InputError(f"{path} to be a Parquet file", got=reason(error), fix="check its name") from error
+
+
+def _fields(value: Any) -> str:
+    """The texts that a JSON object has instead."""
+    texts = [visible(name) for name, each in value.items() if isinstance(each, str)] if isinstance(value, dict) else []
+    return f", but {shorten(', '.join(texts), 40)}" if texts else ""
+
+
+def _decoded(path: Path, number: int, line: bytes) -> str:
+    try:
+        return line.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        got = f"the byte 0x{line[error.start]:02x} in line {number}"
+        raise InputError(f"{path} to be UTF-8 text", got=got, fix="convert it to UTF-8") from error

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from overt.errors import InputError
 from overt.lens.analysis.surveys.measures import TextBatch
 from overt.lens.statistics.roles import SEPARATORS
+from overt.lens.text.spelling import well_formed
 from overt.lens.text.vocabulary import Vocabulary, vocabulary_of
 
 CHUNK, BATCH_TOKENS = 256, 4096  # texts that are batched together, and tokens that a batch has at most, padding included
+_LETTERS = 64  # a token, of the part of a long text that is tokenized first
 _LONGER = 1.2  # how many times the length of a batch's shortest text its longest one has at most, but for two tokens
 
 
@@ -123,7 +125,11 @@ class Reader:
 
 
 def encoder(tokenizer: Any, longest: int) -> Callable[[str], tuple[list[int], bool]]:
-    """A function from a text to its ids, at most `longest` of them, and whether there were more."""
+    """A function from a text to its ids, at most `longest` of them, and whether there were more.
+
+    Halves of a surrogate pair, which JSON may have, become U+FFFD. Of a text of megabytes, as many letters are read as give twice `longest`
+    tokens: tokens that far from the cut do not depend on it.
+    """
     if hasattr(tokenizer, "convert_ids_to_tokens"):
 
         def ids_of(text: str, limit: int | None) -> list[int]:
@@ -146,8 +152,11 @@ def encoder(tokenizer: Any, longest: int) -> Callable[[str], tuple[list[int], bo
             return list(tokenizer.encode(text))[:limit]
 
     def encode(text: str) -> tuple[list[int], bool]:
-        ids = ids_of(text, None)
-        return (ids, False) if len(ids) <= longest else (ids_of(text, longest), True)
+        text, letters = well_formed(text), _LETTERS * longest
+        while letters < len(text) and len(ids_of(text[:letters], None)) < 2 * longest:
+            letters *= 4
+        ids = ids_of(text[:letters], None)
+        return (ids, False) if len(ids) <= longest else (ids_of(text[:letters], longest), True)
 
     return encode
 
