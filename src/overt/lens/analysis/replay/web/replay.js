@@ -70,10 +70,14 @@ function draw() {
 }
 
 function mount() {
-  const options = data.replays.map((replay, index) => make("option", { text: `${replay.name || `line ${replay.line}`}${replay.refused ? " (not explained)" : ""}`, attributes: { value: String(index) } }));
+  const names = data.replays.map(({ name }) => name);
+  const called = ({ name, line }) => (!name ? `line ${line}` : names.indexOf(name) === names.lastIndexOf(name) ? name : `${name}, line ${line}`);
+  const options = data.replays.map((replay, index) => make("option", { text: `${called(replay)}${replay.refused ? " (not explained)" : ""}`, attributes: { value: String(index) } }));
   const select = make("select", { attributes: { "aria-label": "answer" }, on: { change: () => ((state.replay = Number(select.value)), draw()) } }, ...options);
   const controls = make("div", { className: "controls" }, make("label", { text: "answer " }, select));
-  const skipped = data.skipped.map(([line, why]) => make("p", { className: "bad", text: `line ${line} was skipped: ${why}` }));
+  const lines = data.skipped.map(([line, why]) => make("p", { className: "quiet", text: `line ${line} was skipped: ${why}` }));
+  const count = lines.length === 1 ? "1 line was skipped" : `${lines.length} lines were skipped`;
+  const skipped = lines.length ? [make("details", { className: "skipped", attributes: lines.length > 3 ? {} : { open: "" } }, make("summary", { className: "bad", text: count }), ...lines)] : [];
   const root = document.getElementById("replay");
   root.className = "replay";
   root.append(make("h1", { text: data.title }), ...skipped, ...(options.length > 1 ? [controls] : []), parts.about, parts.spans, parts.answer);

@@ -8,6 +8,8 @@ import { texts } from "./texts.js";
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { x: "distance", y: "special", cell: "entropy", head: 0 };
 const parts = {};
+// What has no special tokens is not drawn by them first.
+for (const [axis, other] of [["x", "entropy"], ["y", "largest"]]) if (data.survey[state[axis]][0].every((value) => value === null)) state[axis] = other;
 
 export const valuesOf = (name, survey = data.survey) => survey[name][0];
 const shown = (value, digits) => (value === null ? "—" : number(value, digits));
@@ -57,22 +59,31 @@ function interval([values, low, high], index) {
   return low[index] === null ? shown(values[index], digits) : `${shown(values[index], digits)} [${shown(low[index], digits)}, ${shown(high[index], digits)}]`;
 }
 
+// Beside a second survey the ends of an interval stand under its mean, so that all columns fit.
+function cell(measured, index, className = "") {
+  const node = make("td", { text: interval(measured, index), className });
+  const [mean, ends] = node.textContent.split(" [");
+  if (data.beside && ends) node.replaceChildren(mean, make("small", { text: ` [${ends}` }));
+  return node;
+}
+
 function measureRow({ name, meaning }) {
   const { survey, beside } = data, index = state.head;
-  const cells = [make("th", { text: name, attributes: { title: meaning } }), make("td", { text: interval(survey[name], index) }), make("td", { text: shown(survey[name][3][index], 2) })];
+  const cells = [make("th", { text: name, attributes: { title: meaning } }), cell(survey[name], index)];
   if (beside) {
     const test = beside.tests[name], p = test[3][index];
-    cells.push(make("td", { text: interval(beside[name], index) }));
-    cells.push(make("td", { text: interval(test, index), className: p !== null && p <= 0.05 ? "differs" : "" }));
+    cells.push(cell(beside[name], index));
+    cells.push(cell(test, index, p !== null && p <= 0.05 ? "differs" : ""));
     cells.push(make("td", { text: p === null ? "—" : p < 0.001 ? "< 0.001" : number(p, 3) }));
   }
+  cells.push(make("td", { text: shown(survey[name][3][index], 2) }));
   return make("tr", {}, ...cells);
 }
 
 function drawHead() {
   const head = data.heads[state.head];
   const heading = make("h2", { text: `Head ${head.number}.${head.head} of ${head.layer}: ${head.role}` });
-  const columns = ["measure", data.beside ? "first" : "mean [95 %]", "chance", ...(data.beside ? ["second", "difference", "p"] : [])];
+  const columns = ["measure", data.beside ? "first" : "mean [95 %]", ...(data.beside ? ["second", "difference", "p"] : []), "chance"];
   const header = make("thead", {}, make("tr", {}, ...columns.map((text) => make("th", { text }))));
   const body = make("tbody", {}, ...data.measures.map(measureRow));
   const table = make("div", { className: "scrolls", attributes: { tabindex: "0" } }, make("table", {}, header, body));

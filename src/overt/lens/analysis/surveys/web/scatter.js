@@ -3,7 +3,7 @@ import { shade } from "../../../../drawing/web/colours.js";
 import { decimals, number } from "../../../../drawing/web/numbers.js";
 import { css } from "../../../../drawing/web/theme.js";
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT] = [720, 440, 56, 44, 14, 14];
+const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT] = [720, 440, 76, 48, 36, 16];
 
 function node(tag, attributes, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -43,7 +43,7 @@ function point(data, state, index, x, y, choose) {
 }
 
 export function scatter(data, state, choose) {
-  const both = (name) => [...data.survey[name][0], ...(data.beside ? data.beside[name][0] : [])].filter((value) => value !== null);
+  const both = (name) => [...data.survey[name].slice(0, 3).flat(), ...(data.beside ? data.beside[name][0] : [])].filter((value) => value !== null);
   const svg = node("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group", "aria-label": `heads by ${state.x} and ${state.y}` });
   if (!both(state.x).length || !both(state.y).length) {
     svg.append(node("text", { x: LEFT, y: HEIGHT / 2 }, "Not measured in these texts."));
@@ -52,14 +52,14 @@ export function scatter(data, state, choose) {
   const x = scale(both(state.x), LEFT, WIDTH - RIGHT), y = scale(both(state.y), HEIGHT - BOTTOM, TOP);
   for (const tick of x.ticks) {
     svg.append(node("line", { x1: x.at(tick), x2: x.at(tick), y1: TOP, y2: HEIGHT - BOTTOM, class: "grid-line" }));
-    svg.append(node("text", { x: x.at(tick), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, number(tick, x.digits)));
+    svg.append(node("text", { x: x.at(tick), y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" }, number(tick, x.digits)));
   }
   for (const tick of y.ticks) {
     svg.append(node("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y.at(tick), y2: y.at(tick), class: "grid-line" }));
     svg.append(node("text", { x: LEFT - 6, y: y.at(tick) + 4, "text-anchor": "end" }, number(tick, y.digits)));
   }
   svg.append(node("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, state.x));
-  svg.append(node("text", { x: 12, y: HEIGHT / 2 - 20, "text-anchor": "middle", transform: `rotate(-90 12 ${HEIGHT / 2 - 20})` }, state.y));
+  svg.append(node("text", { x: 4, y: 20 }, state.y));
   const order = data.heads.map((_, index) => index).filter((index) => data.survey[state.x][0][index] !== null && data.survey[state.y][0][index] !== null);
   order.sort((one, other) => (one === state.head) - (other === state.head));
   for (const index of order) svg.append(...point(data, state, index, x, y, choose));
