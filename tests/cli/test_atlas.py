@@ -120,6 +120,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_the_survey(folder, tm
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_a_survey_that_was_killed_goes_on_to_the_same_bits(folder, tmp_path):
     lines = "import overt.lens.analysis.surveys.running as running; running._SECONDS_BETWEEN_FILES = 0; from overt.cli.main import app; app()"
     (tmp_path / "texts.txt").write_text("\n".join((folder / "texts.txt").read_text().split("\n") * 40))

@@ -68,7 +68,7 @@ def test_the_environment_names_another_level_or_is_told_what_there_is(level):
     )
     levels = native.module().levels()
     refused = (
-        f"a SIMD level of this machine in OVERT_SIMD: {', '.join(levels)}, got OVERT_SIMD={level}. "
+        f"Expected a SIMD level of this machine in OVERT_SIMD: {', '.join(levels)}, got OVERT_SIMD={level}. "
         "Fix: name one of them, or unset it to use the best."
     )
     assert run(program, OVERT_SIMD=level) == (level if level in levels else refused)

@@ -94,6 +94,7 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(tokenizer):
         survey(BertModel(BertConfig(vocab_size=3000, **sizes)), texts(3), tokenizer=tokenizer)
 
 
+@pytest.mark.slow
 def test_minilm_over_a_corpus_is_as_its_texts_are(minilm):
     some = [
         "The animal didn't cross the street because it was too tired.",
