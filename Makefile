@@ -147,8 +147,9 @@ $(VENV)/.has-mutants: $(VENV)/.has-dev
 	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[mutants]"
 	@touch $@
 
-$(VENV)/.has-docs: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt with torch, text, plots, smoothing and the tools for the site: about 500 MB to download, 1.9 GB on disk"
-	@echo "(more where pip's configured sources offer torch for CUDA only; less where make demo came first)"
-	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[docs]"
-	@touch $@ $(VENV)/.has-all
+# Beside what the tests need, without compiling the native core a second time.
+$(VENV)/.has-docs: $(VENV)/.has-dev
+	@$(BIN)/python -c "from importlib.metadata import requires; print(*(each.partition(';')[0] for each in requires('overt') \
+	  if 'extra == \'docs\'' in each.replace('\"', '\'') and not each.startswith('overt')), sep='\n')" > $(VENV)/docs.txt
+	$(BIN)/python -m pip install --constraint constraints.txt --requirement $(VENV)/docs.txt
+	@touch $@
