@@ -1,6 +1,7 @@
 """Training that starts from a finished model: its tokens, its weights, and what does not fit."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from overt.errors import InputError
 from overt.learn.config.recipe import read_recipe
 from overt.learn.config.settings import Data, Recipe, Tokenization, Training
-from overt.learn.data.tokenizer import BYTES, SPECIAL, Tokenizer
+from overt.learn.data.tokenizer import BYTES, RARE, SPECIAL, Tokenizer
 from overt.learn.run.model_folder import load_model, save_model
 from overt.learn.run.weights import get_weights
 from overt.learn.tasks.build import build_task
@@ -78,6 +79,21 @@ def test_with_byte_fallback_the_bytes_have_new_rows_and_all_other_pieces_the_old
     common = [piece for piece in before if piece in names]
     columns = [[ids[piece] for piece in common] for ids in (names, before)]
     torch.testing.assert_close(new_scores[..., columns[0]], old_scores[..., columns[1]])
+
+
+def test_rows_follow_their_pieces_where_as_many_pieces_are_lost_as_bytes_are_new(recipe, tmp_path):
+    letters = Counter(letter for pair in ROWS["train"] for text in pair for letter in text.replace(" ", ""))
+    lost = sum(count < RARE for count in letters.values())
+    ideographs = "".join(chr(0x4E00 + number) for number in range(len(BYTES) - lost))
+    with (tmp_path / "train").open("a", encoding="utf-8") as file:
+        file.write(f"{ideographs}\teins\n")
+    plain = replace(recipe, tokens=Tokenization(merges=0))
+    old = Translator.load(finished(plain, tmp_path / "old"))
+    task, new = build_task(continued(plain, tmp_path / "old", byte_fallback=True), tmp_path / "new")
+    names, before = task.tokenizer.pieces.get_vocab(), old.tokenizer.pieces.get_vocab()
+    assert task.tokenizer.words == old.tokenizer.words
+    table, old_table = (model.get_submodule("output").weight for model in (new, old.model))
+    assert all(torch.equal(table[names[piece]], old_table[before[piece]]) for piece in names.keys() & before.keys())
 
 
 def test_bytes_are_added_behind_the_special_tokens_and_merges_stay():

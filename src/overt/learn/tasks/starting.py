@@ -69,8 +69,8 @@ def load_starting_weights(model: nn.Module, tokenizer: Any, start: StartingModel
             f"a {type(model).__name__} to start from", got=f"a {type(start.model).__name__} in {start.folder}", fix=fix
         )
     weights, initial = get_weights(start.model), get_weights(model)
-    if tokenizer.words != start.tokenizer.words:
-        old, new = start.tokenizer.pieces.get_vocab(), tokenizer.pieces.get_vocab()
+    old, new = (each.pieces.get_vocab() if isinstance(each, Tokenizer) else {} for each in (start.tokenizer, tokenizer))
+    if old != new:
         common = [piece for piece in new if piece in old]
         new_rows, old_rows = (torch.tensor([ids[piece] for piece in common]) for ids in (new, old))
         for name in _tables(model) & weights.keys() & initial.keys():
