@@ -11,14 +11,17 @@ const SIDE = 48; // cells a side of a head's small map
 // `source` and `target` are { ids, words, pieces, spaced }, each with its end.
 export function createReading(core, weights, shape, model) {
   return (memory, source, target, number) => {
-    const [calls, heads, checked] = [[], [], number % target.ids.length];
+    const [calls, heads, coverage, checked] = [[], [], [], number % target.ids.length];
     const patterns = { plain: [["separator", ...separatorPairs(source, target.ids.length), target.ids.length]], repeated: [] };
     model.forced(memory, [START, ...target.ids.slice(0, -1)], (layer, state) => {
       calls.push(callOf(core, shape, layer, checked, state));
-      heads.push(...entriesOf(core, weights, shape, layer, state, patterns));
+      for (const { entry, covers } of entriesOf(core, weights, shape, layer, state, patterns)) {
+        heads.push(entry);
+        coverage.push(covers);
+      }
     });
     const tokenized = [target, source].map((each) => ({ pieces: each.pieces, special: specialOf(each), spaced: each.spaced }));
-    return { words: [target.words, source.words], tokenized, calls, heads, verified: verifiedOf(calls), start: covering(heads, target.ids.length, source.ids.length) };
+    return { words: [target.words, source.words], tokenized, calls, heads, verified: verifiedOf(calls), start: coverage.indexOf(Math.max(...coverage)) };
   };
 }
 
@@ -53,11 +56,13 @@ function entriesOf(core, weights, { heads, width }, layer, { call, query, keys, 
   const statistics = statisticsOf(core, call, { queries: rows, keys: count, heads }, SIDE);
   return statistics.map((each, head) => {
     const vectors = { query: headOf(core, query, rows, width, head, dim), key: headOf(core, keys, count, 2 * width, head, dim), value: headOf(core, value, count, 2 * width, head, dim) };
-    return {
-      call: layer, head, batch: 0, queries: 0, keys: 1, ...roleOf(patterns, headWeights(core, call, head, each, count), each), ...each, ...vectors,
+    const rowsOfWeights = headWeights(core, call, head, each, count);
+    const entry = {
+      call: layer, head, batch: 0, queries: 0, keys: 1, ...roleOf(patterns, rowsOfWeights, each), ...each, ...vectors,
       valueWidth: dim, normalizer: "softmax", score: { kind: "dot", scale, softcap: null }, bias: { kind: "none" }, mask: { kind: "none" },
       temperature: 1, sink: null, recipe: "qkv", outNorm: outNorms.slice(head * count, (head + 1) * count),
     };
+    return { entry, covers: coverageOf(rowsOfWeights, rows, count) };
   });
 }
 
@@ -76,21 +81,13 @@ export function crossWeights(core, { heads, width }, { query, keys, count }) {
   });
 }
 
-// The weights of a head, row by row.
-function weightsOf({ query, key, score, lse }, row) {
-  return Float32Array.from({ length: key.count }, (_, j) => {
-    let sum = 0;
-    for (let d = 0; d < key.width; d++) sum += query.data[row * key.width + d] * key.data[j * key.width + d];
-    return Math.exp(sum * score.scale - lse[row]);
-  });
-}
-
-// The head that covers the source best: the largest mean_j max_i w_ij, without the ends.
-function covering(heads, rows, count) {
-  const coverage = heads.map((head) => {
-    const largest = new Float64Array(count - 1);
-    for (let i = 0; i < rows - 1; i++) weightsOf(head, i).subarray(0, count - 1).forEach((weight, j) => (largest[j] = Math.max(largest[j], weight)));
-    return largest.reduce((sum, each) => sum + each, 0);
-  });
-  return coverage.indexOf(Math.max(...coverage));
+// How well a head covers the source: Σ_j max_i w_ij, without the ends. The page begins with the head that covers it best.
+function coverageOf(weights, rows, count) {
+  let sum = 0;
+  for (let j = 0; j < count - 1; j++) {
+    let largest = 0;
+    for (let i = 0; i < rows - 1; i++) largest = Math.max(largest, weights[i * count + j]);
+    sum += largest;
+  }
+  return sum;
 }
