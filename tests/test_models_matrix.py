@@ -160,7 +160,6 @@ def test_weights_that_meet_values_element_by_element_may_be_recorded_and_are_hel
     assert judge.judged([event], [("", weights[:, None] * 1.01)], []).wrong
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 def test_the_judge_does_not_switch_torchs_fast_path_off():
     layer = nn.TransformerEncoderLayer(WIDTH, 2, 32, batch_first=True).eval()
     encoder = nn.TransformerEncoder(layer, 1).eval()

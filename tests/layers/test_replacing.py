@@ -195,7 +195,6 @@ def test_inputs_of_another_width_or_without_the_others_batch_are_refused():
         ours(normal(2, Q, WIDTH), normal(Q, WIDTH), normal(Q, WIDTH))
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 def test_nested_tensors_are_refused():
     _, ours = pair()
     x = torch.nested.nested_tensor([normal(2, WIDTH), normal(3, WIDTH)])

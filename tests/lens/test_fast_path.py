@@ -10,7 +10,6 @@ from torch.utils._pytree import tree_leaves
 from overt.lens import load, record
 from overt.lens.capture.torch_layers import fast_path
 
-pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 LENGTH = 7
 CAUSAL = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
 BEHIND, BEFORE = (
