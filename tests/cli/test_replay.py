@@ -67,6 +67,27 @@ def test_what_is_not_explained_is_named_and_the_status_is_1(folder, tmp_path):
     assert run(folder / "mixed.jsonl", "--model", folder / "model", "--unchecked").output.count("change by knock-out") == 2
 
 
+def test_a_stopped_replay_writes_the_answers_it_has(folder, tmp_path, monkeypatch):
+    from overt import lens
+
+    replay, answers = lens.replay, []
+
+    def stopped(*arguments, **options):
+        if answers:
+            raise KeyboardInterrupt
+        answers.append(replay(*arguments, **options))
+        return answers[0]
+
+    monkeypatch.setattr(lens, "replay", stopped)
+    files = ["--json", tmp_path / "a.json", "--html", tmp_path / "a.html"]
+    result = run(folder / "good.jsonl", "--model", folder / "model", *files)
+    assert result.exit_code not in (0, 2)
+    data = json.loads((tmp_path / "a.json").read_text())
+    assert len(data["answers"]) == 1
+    assert data["skipped"] == [{"line": 2, "why": "the replay was stopped before it"}]
+    assert "the replay was stopped before it" in (tmp_path / "a.html").read_text()
+
+
 def test_bad_arguments_are_sentences(folder, tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     log, model = folder / "good.jsonl", folder / "model"

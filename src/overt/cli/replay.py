@@ -58,17 +58,24 @@ def replay(
     console = report_console(html, json_out)
     results: list[dict[str, Any]] = []
     failed = [*logged.skipped]
-    for answer in progress(logged.answers, "replaying"):
-        try:
-            result = run(loaded.model, answer, tokenizer=loaded.tokenizer, spans=spans, bound=bound, unchecked=unchecked)
-        except OvertError as error:
-            failed.append((answer.line, str(error)))
-            continue
-        results.append(result.data())
-        console.print(f"{result}\n", markup=False, soft_wrap=True)
-    for line, why in sorted(failed):
+    unread = [answer.line for answer in logged.answers]
+    try:
+        for answer in progress(logged.answers, "replaying"):
+            try:
+                result = run(loaded.model, answer, tokenizer=loaded.tokenizer, spans=spans, bound=bound, unchecked=unchecked)
+            except OvertError as error:
+                failed.append((answer.line, str(error)))
+            else:
+                results.append(result.data())
+                console.print(f"{result}\n", markup=False, soft_wrap=True)
+            unread.pop(0)
+    finally:  # an interrupt or an error of the model's costs the answers that are left, never those before it
+        failed.extend((line, "the replay was stopped before it") for line in unread)
+        failed.sort()
+        if results or not unread:
+            _write(results, failed, html, json_out)
+    for line, why in failed:
         console.print(f"line {line} was skipped: {why}", markup=False, soft_wrap=True)
-    _write(results, sorted(failed), html, json_out)
     refused = sum(each["refused"] is not None for each in results)
     console.print(f"{len(results) - refused} of {len(results)} answers explained, {len(failed)} skipped", soft_wrap=True)
     if refused or failed:
