@@ -61,6 +61,18 @@ def test_the_page_has_each_heads_numbers(surveyed):
     assert [head["role"] for head in data["heads"]] == [role.role for role in result.roles()]
 
 
+def test_two_models_of_one_class_are_told_apart_by_their_weights(surveyed, beside):
+    model, tokenizer = small_model(seed=7)
+    other = survey(model, texts(90, seed=4), tokenizer=tokenizer)
+    data = data_of(surveyed[0].page(beside=other))
+    names = [data[each]["name"] for each in ("survey", "beside")]
+    for each, name in zip((surveyed[0], other), names, strict=True):
+        assert f"(weights {each.facts.weights[:6]}…): " in name
+    assert names[0].split(":")[0] != names[1].split(":")[0]
+    data = data_of(surveyed[0].page(beside=beside))
+    assert not [each for each in ("survey", "beside") if "weights" in data[each]["name"]]
+
+
 def test_without_a_tokenizer_texts_stand_as_they_are(surveyed):
     data = data_of(surveyed[0].page())
     assert all(len(each) == 7 for each in data["examples"])

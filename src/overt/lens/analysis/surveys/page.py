@@ -43,14 +43,15 @@ def _data(survey: SurveyTotals, beside: SurveyTotals | None, model: nn.Module | 
     wanted = examples(survey)
     parts = shown(survey, wanted, model, tokenizer)
     roles = survey.roles()
+    names = _names(survey, survey if beside is None else beside)
     return {
         "measures": [{"name": each.name, "meaning": each.meaning, "pattern": each.pattern} for each in MEASURES],
         "heads": [
             {"layer": visible(head.layer), "number": head.number, "head": head.head, "role": role.role}
             for head, role in zip(survey.heads, roles, strict=True)
         ],
-        "survey": _numbers(survey),
-        "beside": None if beside is None else _numbers(beside) | _tested(survey, beside),
+        "survey": _numbers(survey) | {"name": names[0]},
+        "beside": None if beside is None else _numbers(beside) | _tested(survey, beside) | {"name": names[1]},
         "examples": [_example(each, part) for each, part in zip(wanted, parts, strict=True)],
         "texts": {}
         if tokenizer is not None
@@ -59,8 +60,19 @@ def _data(survey: SurveyTotals, beside: SurveyTotals | None, model: nn.Module | 
     }
 
 
+def _names(survey: SurveyTotals, beside: SurveyTotals) -> tuple[str, str]:
+    """Both surveys' models and sizes; two models of one class are told apart by their weights."""
+    same_class = survey.facts.model == beside.facts.model and survey.facts.weights != beside.facts.weights
+    first, second = (
+        f"{facts.model}{f' (weights {facts.weights[:6]}…)' if same_class else ''}: "
+        f"{facts.texts:,} texts, {facts.tokens:,} tokens"
+        for facts in (survey.facts, beside.facts)
+    )
+    return first, second
+
+
 def _numbers(survey: SurveyTotals) -> dict[str, Any]:
-    result: dict[str, Any] = {"name": f"{survey.facts.model}: {survey.facts.texts:,} texts, {survey.facts.tokens:,} tokens"}
+    result: dict[str, Any] = {}
     for name in NAMES:
         value, low, high = survey.measure(name)
         chance = survey.chance(name) if name in PATTERNS else np.full(len(value), np.nan)
