@@ -322,6 +322,16 @@ def test_a_recurrent_layer_under_attention_is_listed_beside_it():
     assert "covers 1 of 2 token-mixing layers; 1 is listed in missing" in str(recording.verify())
 
 
+def test_a_generation_lists_the_layers_that_its_prompt_does():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "attention_hidden_size": 16, "intermediate_size": 32}
+    model = transformers.RwkvForCausalLM(transformers.RwkvConfig(vocab_size=50, **sizes)).eval()
+    prompt = torch.tensor([[4, 9, 1, 30, 9]])
+    with record(model) as recording:
+        model.generate(prompt, max_new_tokens=5, do_sample=False)
+    assert recording.missing == recorded(model, prompt).missing
+    assert [name for name, _ in recording.missing] == [f"rwkv.blocks.{number}.feed_forward" for number in range(3)]
+
+
 def test_an_empty_recording_is_explained_and_holds_nothing():
     with record(nn.Linear(4, 4)) as recording:
         pass

@@ -122,6 +122,7 @@ class Recorder:
             return
         if not self.running and torch._C._current_graph_task_id() == -1:
             self.pass_count, self.call_index = self.pass_count + 1, 0
+            self.mixing_layers.begin_pass()
         self.running.append((name, module))
 
     def left(self, module: nn.Module) -> None:

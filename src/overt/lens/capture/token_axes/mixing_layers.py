@@ -4,7 +4,7 @@ from collections import Counter
 
 from torch import nn
 
-from overt.lens.capture.token_axes.labels import Mixing
+from overt.lens.capture.token_axes.labels import LOOP, Mixing
 
 
 class MixingLayers:
@@ -15,6 +15,12 @@ class MixingLayers:
         self.modules: dict[str, nn.Module] = {name or type(model).__name__: module for name, module in model.named_modules()}
         self.attending: dict[str, None] = {}
         self.ways: dict[str, Counter[Mixing]] = {}
+
+    def begin_pass(self) -> None:
+        """A pass begins: a recurrence over tokens shows within one, so what a generation meets once a token is none."""
+        for ways in self.ways.values():
+            if ways[LOOP] == 1:
+                del ways[LOOP]
 
     def attends(self, name: str) -> None:
         """Attention happened in this module, recorded or not."""
