@@ -17,7 +17,6 @@ from overt.lens.linear.recurrence import Recurrence
 
 PACKED = "it runs packed sequences (seq_idx), whose bounds are not recorded"
 DIFFERS = "its Δ, A or D differs inside a head, so that a head has no single weight for a position"
-PACKED = "it runs packed sequences (seq_idx), whose bounds are not recorded"
 GROUPS = "its B or C is no tensor of one vector a position, shared by all channels: such a scan is not reproduced"
 GATE = "a gate, silu(z), multiplies its output after it"
 CHANNELS = "each channel is a head of one value, because Mamba has a decay for each channel and number of its state"
