@@ -177,6 +177,8 @@ def select_heads(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
     if tensor.ndim < 3 or tensor.shape[-3] == 1:
         return tensor.clone()
     group = total // tensor.shape[-3]
+    if len(heads) == 1:
+        return tensor.narrow(-3, heads[0] // group, 1).clone(memory_format=torch.contiguous_format)
     return tensor.index_select(-3, torch.tensor([head // group for head in heads], device=tensor.device))
 
 

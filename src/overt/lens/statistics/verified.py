@@ -18,7 +18,8 @@ from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
 from overt.attention.summary import gathered
-from overt.lens.captured import CapturedCall, fresh
+from overt.lens.captured import CapturedCall, copied, fresh, head_count, sliceable
+from overt.lens.storage.tensor_cache import TensorCache
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,18 @@ def _judged(captured: CapturedCall, recomputed: Tensor, difference: Tensor) -> C
     if captured.call.dropout > 0 or not recomputed.numel():
         return compared(captured, recomputed, recomputed)
     rows = queries_that_differ(difference)
-    exact, allowed = _by_formula(captured, _in_double(_of_rows(call, rows)))
+    exact, allowed = _of_rows_exactly(captured, call, rows)
     recomputed.index_copy_(-2, rows, exact.to(recomputed.dtype))
     return replace(compared(captured, recomputed, allowed), judged=len(rows), queries=call.queries)
+
+
+def _of_rows_exactly(captured: CapturedCall, call: Call, rows: Tensor) -> tuple[Tensor, ...]:
+    """`_by_formula` of some rows in float64, a head at a time where heads can be scored apart: one head's numbers fit the cache."""
+    call, total = _of_rows(call, rows), head_count(call)
+    apart = total > 1 and sliceable(call)
+    calls = [copied(call, call.query, (head,), total, TensorCache())[0] for head in range(total)] if apart else [call]
+    parts = [_by_formula(captured, _in_double(each)) for each in calls]
+    return parts[0] if len(parts) == 1 else tuple(torch.cat(results, dim=-3) for results in zip(*parts, strict=True))
 
 
 def _by_formula(captured: CapturedCall, call: Call) -> tuple[Tensor, ...]:
