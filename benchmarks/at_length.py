@@ -1,6 +1,6 @@
-"""Recording at length, a process for each contender, so that each has a peak of memory of its own.
+"""Recording at length: time by runs that alternate in one process, memory by a process for each contender, with a peak of its own.
 
-    python benchmarks/recording.py --part gpt2 [--length 8192] [--threads 2] [--map 256]
+    python benchmarks/recording.py --part gpt2 [--length 8192] [--threads 2] [--map 256] [--runs 3]
     python benchmarks/recording.py --part layer [--length 32768]
     python benchmarks/recording.py --part length
 
@@ -14,6 +14,7 @@ printed where numbers disagree.
 import argparse
 import json
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,13 +33,15 @@ import overt
 from overt.lens import record
 
 HEADS, FEATURES = 8, 64
+RUNS = 3
+Contender = tuple[Callable[[], Tensor], Callable[[], dict[str, str]]]  # a run, and what is said of the last one
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Run one part, or, in a process of its own, one contender of it."""
     torch.set_num_threads(arguments.threads)
     if arguments.contender:
-        print(json.dumps(CONTENDERS[arguments.part][arguments.contender](arguments)))
+        print(json.dumps(_contender(arguments, CONTENDERS[arguments.part])))
         return
     part = "gpt2" if arguments.part == "length" else arguments.part
     lengths = {"gpt2": [8192], "layer": [32768], "length": [1024, 2048, 4096, 8192]}[arguments.part]
@@ -46,12 +49,21 @@ def main(arguments: argparse.Namespace) -> None:
     for length in [arguments.length] if arguments.length else lengths:
         arguments.length = length
         result[length] = _side_by_side(arguments, part)
-    results.write(arguments.out, threads=arguments.threads, runs=arguments.runs or 2, lengths=result)
+    results.write(arguments.out, threads=arguments.threads, runs=arguments.runs or RUNS, lengths=result)
+
+
+@torch.no_grad()
+def _contender(arguments: argparse.Namespace, makers: dict[str, Callable[[argparse.Namespace], Contender]]) -> dict[str, Any]:
+    if arguments.contender == ALTERNATING:
+        return _alternating({name: make(arguments) for name, make in makers.items()}, arguments.runs or RUNS)
+    return _alone(arguments, makers[arguments.contender](arguments))
 
 
 def _side_by_side(arguments: argparse.Namespace, part: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        result = {name: _apart(arguments, part, name, folder) for name in CONTENDERS[part]}
+        result = {name: _in_process(arguments, part, name, folder) for name in CONTENDERS[part]}
+        for name, times in _in_process(arguments, part, ALTERNATING, folder).items():
+            result[name] |= times
         stored = [torch.load(Path(folder) / f"{name}.pt") for name in CONTENDERS[part]]
     if part == "gpt2" and not (torch.equal(*stored[:2]) and torch.allclose(stored[0], stored[2], atol=1e-4)):
         sys.exit("the recorded output is not that of the plain run")
@@ -67,7 +79,7 @@ def _side_by_side(arguments: argparse.Namespace, part: str) -> dict[str, Any]:
     return result
 
 
-def _apart(arguments: argparse.Namespace, part: str, name: str, folder: str) -> dict[str, Any]:
+def _in_process(arguments: argparse.Namespace, part: str, name: str, folder: str) -> dict[str, Any]:
     command = [sys.executable, str(Path(__file__).with_name("recording.py")), "--part", part, "--contender", name]
     numbers = {"length": arguments.length, "threads": arguments.threads, "map": arguments.map, "runs": arguments.runs}
     options = [text for option, number in numbers.items() if number is not None for text in (f"--{option}", str(number))]
@@ -75,18 +87,23 @@ def _apart(arguments: argparse.Namespace, part: str, name: str, folder: str) -> 
     return json.loads(result.stdout)
 
 
-def _measured(
-    arguments: argparse.Namespace, run: Callable[[], Tensor], notes: Callable[[], dict[str, str]] = dict
-) -> dict[str, Any]:
-    """The least of some runs, and the highest that memory went."""
-    times, output = [], torch.empty(0)
-    for _ in range(arguments.runs or 2):
-        start, cpu = time.perf_counter(), time.process_time()
-        output = run()
-        times.append((time.perf_counter() - start, time.process_time() - cpu))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    torch.save(output, Path(arguments.folder) / f"{arguments.contender}.pt")
-    return {"wall": min(each for each, _ in times), "cpu": min(each for _, each in times), "peak": peak, "told": notes()}
+def _alternating(contenders: dict[str, Contender], runs: int) -> dict[str, dict[str, float]]:
+    """Medians of the seconds of each contender, which run in turn; a first round is not counted."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+    for _ in range(runs + 1):
+        for name, (run, _) in contenders.items():
+            start, cpu = time.perf_counter(), time.process_time()
+            run()
+            times[name].append((time.perf_counter() - start, time.process_time() - cpu))
+    medians = {name: map(statistics.median, zip(*taken[1:], strict=True)) for name, taken in times.items()}
+    return {name: dict(zip(("wall", "cpu"), each, strict=True)) for name, each in medians.items()}
+
+
+def _alone(arguments: argparse.Namespace, contender: Contender) -> dict[str, Any]:
+    """The highest that memory went in one run."""
+    run, notes = contender
+    torch.save(run(), Path(arguments.folder) / f"{arguments.contender}.pt")
+    return {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "told": notes()}
 
 
 def gpt2(arguments: argparse.Namespace) -> tuple[torch.nn.Module, Tensor]:
@@ -99,14 +116,12 @@ def gpt2(arguments: argparse.Namespace) -> tuple[torch.nn.Module, Tensor]:
     return model, torch.randint(0, 50257, (1, arguments.length))
 
 
-@torch.no_grad()
-def _plain(arguments: argparse.Namespace) -> dict[str, Any]:
+def _plain(arguments: argparse.Namespace) -> Contender:
     model, ids = gpt2(arguments)
-    return _measured(arguments, lambda: model(ids, use_cache=False).last_hidden_state)
+    return lambda: model(ids, use_cache=False).last_hidden_state, dict
 
 
-@torch.no_grad()
-def _recorded(arguments: argparse.Namespace, one_pass: bool = False) -> dict[str, Any]:
+def _recorded(arguments: argparse.Namespace, one_pass: bool = False) -> Contender:
     model, ids = gpt2(arguments)
     last: list[Any] = []
 
@@ -126,7 +141,7 @@ def _recorded(arguments: argparse.Namespace, one_pass: bool = False) -> dict[str
             "residual": f"{checked.difference:.1e}, rounding bound {checked.bound:.1e}",
         }
 
-    return _measured(arguments, run, notes)
+    return run, notes
 
 
 def _inputs(arguments: argparse.Namespace) -> list[Tensor]:
@@ -134,13 +149,12 @@ def _inputs(arguments: argparse.Namespace) -> list[Tensor]:
     return [torch.randn(1, HEADS, arguments.length, FEATURES) for _ in range(3)]
 
 
-@torch.no_grad()
-def _fused(arguments: argparse.Namespace) -> dict[str, Any]:
+def _fused(arguments: argparse.Namespace) -> Contender:
     query, key, value = _inputs(arguments)
-    return _measured(arguments, lambda: functional.scaled_dot_product_attention(query, key, value)[..., :1, :])
+    return lambda: functional.scaled_dot_product_attention(query, key, value)[..., :1, :], dict
 
 
-def _summarized(arguments: argparse.Namespace) -> dict[str, Any]:
+def _summarized(arguments: argparse.Namespace) -> Contender:
     query, key, _ = _inputs(arguments)
     last: list[overt.Summary] = []
 
@@ -154,7 +168,7 @@ def _summarized(arguments: argparse.Namespace) -> dict[str, Any]:
             sys.exit(f"the summary is not that of the weights: off by {max(differences):.1e}")
         return {"compared with float64": f"{len(differences)} rows of each head, off by {max(differences):.1e} at most"}
 
-    return _measured(arguments, run, notes)
+    return run, notes
 
 
 def _checked(query: Tensor, key: Tensor, summary: overt.Summary, row: int) -> float:
@@ -167,7 +181,8 @@ def _checked(query: Tensor, key: Tensor, summary: overt.Summary, row: int) -> fl
     return max(float(each.abs().max()) for each in result)
 
 
-CONTENDERS: dict[str, dict[str, Callable[[argparse.Namespace], dict[str, Any]]]] = {
+ALTERNATING = "in turn"
+CONTENDERS: dict[str, dict[str, Callable[[argparse.Namespace], Contender]]] = {
     "gpt2": {"plain": _plain, "recorded": _recorded, "in one pass": partial(_recorded, one_pass=True)},
     "layer": {"fused attention": _fused, "summarize": _summarized},
 }

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import types
 import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,11 @@ MODULES = sorted(
     {"overt", *(actual.name for actual in pkgutil.walk_packages(overt.__path__, "overt."))} - {"overt.__main__"},
 )
 PACKAGES = [name for name in MODULES if (SOURCE / name.replace(".", "/")).is_dir()]
+
+
+def offences(rule: Callable[[Path], Any], paths: Iterable[Path]) -> dict[str, Any]:
+    """What a rule finds wrong in each file that breaks it."""
+    return {str(path.relative_to(ROOT)): wrong for path in paths if (wrong := rule(path))}
 
 
 def name_of(path: Path) -> str:
@@ -113,13 +120,15 @@ def may_import(package: str, other: str) -> bool:
     return any(package_of(f"overt.{other}") in packages for packages in FLOORS[:level])
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if name_of(path) != "overt"], ids=name_of)
-def test_imports_go_down_only(path):
+def imports_upward(path: Path) -> set[str]:
     package = package_of(name_of(path))
     ours = {name for name in imports(path) if name.partition(".")[0] == "overt"}
     others = {name.removeprefix("overt.") if name != "overt" else "__init__" for name in ours}
-    wrong = {other for other in others if package_of(f"overt.{other}") != package and not may_import(package, other)}
-    assert not wrong, f"{name_of(path)} imports {', '.join(sorted(wrong))}"
+    return {other for other in others if package_of(f"overt.{other}") != package and not may_import(package, other)}
+
+
+def test_imports_go_down_only():
+    assert offences(imports_upward, [path for path in FILES if name_of(path) != "overt"]) == {}
 
 
 # Modules that import each other all the same, each with its reason.
@@ -162,25 +171,27 @@ def test_no_modules_import_each_other():
     assert [sorted(circle) for circle in circles(graph) if circle not in CIRCLES_ALLOWED] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_no_private_name_of_another_module_is_used(path):
+def private_names(path: Path) -> list[str]:
     tree = ast.parse(path.read_text())
     modules = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
                for alias in node.names if f"{node.module}.{alias.name}" in MODULES}  # fmt: skip
-    private = [
+    imported = [
         f"{node.module}.{alias.name}"
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("overt")
         for alias in node.names
         if re.match("_[a-z]", alias.name, re.IGNORECASE) and alias.name != "_native"
     ]
-    private += [
+    return imported + [
         ast.unparse(node)
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
         and node.value.id in modules and re.match("_[a-z]", node.attr, re.IGNORECASE)
     ]  # fmt: skip
-    assert private == []
+
+
+def test_no_private_name_of_another_module_is_used():
+    assert offences(private_names, FILES) == {}
 
 
 ENTRIES = 14
@@ -188,13 +199,14 @@ ENTRIES = 14
 FOLDERS = [SOURCE / "overt", *(path for path in (SOURCE / "overt").rglob("*") if path.is_dir()), ROOT / "native"]
 
 
-@pytest.mark.parametrize(
-    "folder", [folder for folder in FOLDERS if folder.name != "__pycache__"], ids=lambda folder: str(folder.relative_to(ROOT))
-)
-def test_a_folder_shows_at_most_fourteen_entries(folder):
+def too_many_entries(folder: Path) -> list[str]:
     markers = {"__init__.py", "__main__.py", "__pycache__", "py.typed", "_without_native.py"}
     entries = {path.name for path in folder.iterdir() if path.name not in markers and path.suffix != ".so"}
-    assert len(entries) <= (16 if folder == SOURCE / "overt" else ENTRIES), sorted(entries)
+    return sorted(entries) if len(entries) > (16 if folder == SOURCE / "overt" else ENTRIES) else []
+
+
+def test_a_folder_shows_at_most_fourteen_entries():
+    assert offences(too_many_entries, [folder for folder in FOLDERS if folder.name != "__pycache__"]) == {}
 
 
 # Words of a private dialect, each with the field's word that it stood for: they are no part of an identifier.
@@ -223,10 +235,13 @@ def identifiers(path: Path) -> set[str]:
     return {name for name in names - FORMATS if not name.startswith("test_")}
 
 
-@pytest.mark.parametrize("path", [*FILES, *OTHERS], ids=lambda path: str(path.relative_to(ROOT)))
-def test_identifiers_are_the_fields_words(path):
+def dialect(path: Path) -> set[str]:
     words = {name: set(re.findall("[A-Z]?[a-z]+", name)) for name in identifiers(path)}
-    assert {name for name, parts in words.items() if {part.lower() for part in parts} & DIALECT.keys()} == set()
+    return {name for name, parts in words.items() if {part.lower() for part in parts} & DIALECT.keys()}
+
+
+def test_identifiers_are_the_fields_words():
+    assert offences(dialect, [*FILES, *OTHERS]) == {}
 
 
 def test_importing_overt_or_its_smoothing_reaches_no_torch():
@@ -245,19 +260,24 @@ def test_importing_overt_or_its_smoothing_reaches_no_torch():
     assert not guilty, f"torch is imported by {', '.join(guilty)}"
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_submodule_shares_its_name_with_an_export(package):
-    # Importing such a module would put it in the place of the export.
+def hidden_exports(package: str) -> set[str]:
     home = importlib.import_module(package)
     modules = {actual.name for actual in pkgutil.iter_modules(home.__path__)}
     shared = {name for name in getattr(home, "__all__", []) if name in modules}
-    hidden = {name for name in shared if not isinstance(getattr(home, name), types.ModuleType)}
-    assert not hidden, f"{package} exports {', '.join(sorted(hidden))}, which are submodules too"
+    return {name for name in shared if not isinstance(getattr(home, name), types.ModuleType)}
 
 
-@pytest.mark.parametrize("path", [*FILES, *UNTYPED], ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_has_at_most_four_hundred_lines(path):
-    assert len(path.read_text().splitlines()) <= 400
+def test_no_submodule_shares_its_name_with_an_export():
+    # Importing such a module would put it in the place of the export.
+    assert {package: hidden for package in PACKAGES if (hidden := hidden_exports(package))} == {}
+
+
+def test_a_file_has_at_most_four_hundred_lines():
+    def too_many(path: Path) -> int:
+        lines = len(path.read_text().splitlines())
+        return lines if lines > 400 else 0
+
+    assert offences(too_many, [*FILES, *UNTYPED]) == {}
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -266,13 +286,15 @@ def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_function_has_at_most_forty_lines(path):
+def long_functions(path: Path) -> dict[str, int]:
     functions = [
         node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
-    long = {function.name: lines_of(function) for function in functions if lines_of(function) > 40}
-    assert not long
+    return {function.name: lines_of(function) for function in functions if lines_of(function) > 40}
+
+
+def test_a_function_has_at_most_forty_lines():
+    assert offences(long_functions, FILES) == {}
 
 
 def test_the_mechanism_fits_one_screen():
