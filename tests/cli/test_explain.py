@@ -55,6 +55,25 @@ def test_the_trained_models_links_and_steps_are_shown():
     assert "✓ within the rounding bound" in output
 
 
+def test_explaining_a_sentence_enters_at_most_ten_files_of_explain_and_drawing():
+    sentence = [TIRED, "--word", "animal"]
+    shown(*sentence)  # what is loaded once
+    entered: set[str] = set()
+
+    def note(frame, event, _):
+        if event == "call":
+            entered.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        shown(*sentence)
+    finally:
+        sys.setprofile(None)
+    rooms = {name for name in entered if "/overt/explain/" in name or "/overt/drawing/" in name}
+    rooms = {name for name in rooms if not name.endswith("/progress.py")}  # its bar is the recording's
+    assert 5 < len(rooms) <= 10, sorted(rooms)
+
+
 def test_the_text_comes_from_standard_input_or_a_file_and_may_begin_with_dashes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("The cat sat\n", encoding="utf-8")

@@ -11,10 +11,10 @@ from overt.cli.explain import reading_model, write
 from overt.cli.shared.console import busy, require_torch
 from overt.drawing.letters import Ink, Piece, sparkline
 from overt.drawing.numbers import number, vector
+from overt.explain.encoded import choose
 from overt.explain.explanation import Explanation
 from overt.explain.hub_model import HubModel
 from overt.explain.recipes import vectors
-from overt.explain.recipes.find_word import choose
 from overt.explain.recipes.plain_vectors import plain
 from overt.explain.terminal import render as terminal
 from overt.files import whole

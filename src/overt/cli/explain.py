@@ -15,9 +15,9 @@ from overt.cli.shared.console import busy, report_console, require_torch
 from overt.cli.shared.inputs import file_of, input_of, model_files, read_text
 from overt.drawing.letters import Piece
 from overt.errors import InputError, install_command
+from overt.explain.encoded import choose
 from overt.explain.explanation import Explanation
 from overt.explain.recipes import vectors as sources
-from overt.explain.recipes.find_word import choose
 from overt.explain.terminal import render as terminal
 from overt.files import separate, whole
 

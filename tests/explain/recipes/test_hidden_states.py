@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from overt.errors import InputError
-from overt.explain.recipes.find_word import choose, named
+from overt.explain.encoded import choose, named
 from overt.explain.recipes.hidden_states import FORMULAS, LAYERS, hidden
 from overt.explain.recipes.vectors import Vectors
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from overt.errors import InputError
-from overt.explain.recipes.find_word import choose, named
+from overt.explain.encoded import choose, named
 from overt.explain.recipes.plain_vectors import attend, attend_one_by_one, plain
 from overt.explain.recipes.vectors import Vectors, of_text
 
@@ -75,9 +75,9 @@ def test_scores_that_sum_to_nothing_cannot_be_divided_by_their_sum():
 
 def test_torch_is_never_imported():
     code = (
-        "import sys; import numpy as np; from overt.explain.recipes import find_word, plain_vectors, vectors;"
-        "x = vectors.Vectors(find_word.named(['a', 'b']), np.eye(2), 'rows');"
-        "plain_vectors.plain(x, find_word.choose(x.encoded, 'a'), loop=True);"
+        "import sys; import numpy as np; from overt.explain import encoded; from overt.explain.recipes import plain_vectors, vectors;"
+        "x = vectors.Vectors(encoded.named(['a', 'b']), np.eye(2), 'rows');"
+        "plain_vectors.plain(x, encoded.choose(x.encoded, 'a'), loop=True);"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from overt.errors import InputError
-from overt.explain.recipes.find_word import choose
+from overt.explain.encoded import choose
 from overt.explain.recipes.random_projections import projected
 from overt.explain.recipes.vectors import read_csv
 

@@ -7,10 +7,9 @@ import numpy as np
 import torch
 
 from overt.errors import InputError
-from overt.explain.encoded import Encoded, fitting, require_words
+from overt.explain.encoded import Encoded, choose, fitting, require_words
 from overt.explain.explanation import Explanation
 from overt.explain.recipes.encoder_decoder import Written, between
-from overt.explain.recipes.find_word import choose
 from overt.learn.data.tokenizer import END
 from overt.learn.translator import Translation, Translator
 from overt.lens.recording import record

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from overt.explain.encoded import Word
 from overt.explain.explanation import Explanation
-from overt.explain.recipes.find_word import Word
 
 # A weight that changes by less than this between two sentences is not worth a sentence.
 _CHANGE = 0.1

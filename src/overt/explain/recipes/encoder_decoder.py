@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from overt.errors import InputError
-from overt.explain.encoded import Encoded
+from overt.explain.encoded import Encoded, Word
 from overt.explain.explanation import Explanation, Shown
-from overt.explain.recipes.find_word import Word
 from overt.explain.recipes.qkv import View, closing_notes, explained
 from overt.lens.head import Head
 from overt.lens.recorded_calls import RecordedCalls

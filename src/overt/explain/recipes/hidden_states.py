@@ -10,8 +10,8 @@ from overt.attention.normalizers import Softmax, Sum
 from overt.attention.scores import Additive, Bilinear, Cosine, Dot
 from overt.attention.trace import steps
 from overt.errors import InputError
+from overt.explain.encoded import Word
 from overt.explain.explanation import Explanation, Shown, Timing
-from overt.explain.recipes.find_word import Word
 from overt.explain.recipes.recorded import recorded
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.vectors import Vectors, one_head

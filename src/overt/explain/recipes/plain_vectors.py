@@ -6,8 +6,8 @@ import time
 import numpy as np
 
 from overt.errors import InputError
+from overt.explain.encoded import Word
 from overt.explain.explanation import Explanation, Shown, Timing
-from overt.explain.recipes.find_word import Word
 from overt.explain.recipes.vectors import Vectors, one_head
 
 NORMALIZERS = ("softmax", "sum")

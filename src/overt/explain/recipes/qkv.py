@@ -9,10 +9,9 @@ import torch
 
 from overt.attention.scores import Dot
 from overt.errors import InputError
-from overt.explain.encoded import Encoded, truncation_notes
+from overt.explain.encoded import Encoded, Word, choose, truncation_notes
 from overt.explain.explanation import Explanation, Link, Looks, Shown, StepRow, Timing, step_rows
 from overt.explain.recipes.compare import compared
-from overt.explain.recipes.find_word import Word, choose
 from overt.explain.recipes.recorded import recorded
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.two_texts import CrossHead

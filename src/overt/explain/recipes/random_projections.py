@@ -5,8 +5,8 @@ from torch import nn
 
 from overt.attention.scores import Dot
 from overt.attention.trace import steps
+from overt.explain.encoded import Word
 from overt.explain.explanation import Explanation, Shown
-from overt.explain.recipes.find_word import Word
 from overt.explain.recipes.recorded import recorded
 from overt.explain.recipes.timing import timed
 from overt.explain.recipes.vectors import Vectors, one_head

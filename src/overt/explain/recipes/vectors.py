@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from overt.errors import InputError
-from overt.explain.encoded import Encoded, truncation_notes
+from overt.explain.encoded import Encoded, Word, named, truncation_notes
 from overt.explain.explanation import Explanation, Shown, Timing, step_rows
-from overt.explain.recipes.find_word import Word, named
 
 if TYPE_CHECKING:
     from torch import Tensor

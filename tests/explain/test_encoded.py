@@ -1,8 +1,7 @@
 import pytest
 
 from overt.errors import InputError
-from overt.explain.encoded import Encoded
-from overt.explain.recipes.find_word import choose, named
+from overt.explain.encoded import Encoded, choose, named
 from overt.explain.recipes.qkv import pattern
 from text import TIRED
 
