@@ -1,7 +1,8 @@
 """Which cases of a test run every day: the others are slow, and run by `make test-slow`.
 
 Of a list of cases, `everyday` keeps those that are named. Of a product of several lists, the mark `each_value` keeps as few cases
-as hold each value of each parameter once, and `each_pair` as few as hold each pair of values of two parameters; see conftest.py.
+as hold each value of each parameter once, `each_pair` as few as hold each pair of values of two parameters, and `one_case` the first;
+see conftest.py. Of the tests in a browser those run every day that compare numbers, refuse what is hostile, and go the main way through a page.
 """
 
 from itertools import combinations
@@ -36,13 +37,12 @@ def values_of(item):
 
 
 def leave_to_slow(items):
-    """Mark as slow what `each_value` and `each_pair` leave of the collected tests."""
-    of_test = {}
+    """Mark as slow what `each_pair`, `each_value` and `one_case` leave of the collected tests."""
+    of_test, sizes = {}, {"each_pair": 2, "each_value": 1, "one_case": 0}
     for item in items:
-        sampled = item.get_closest_marker("each_pair") or item.get_closest_marker("each_value")
+        sampled = next(filter(None, map(item.get_closest_marker, sizes)), None)
         if sampled and hasattr(item, "callspec") and item.get_closest_marker("slow") is None:
-            size = 2 if sampled.name == "each_pair" else 1
-            of_test.setdefault((item.path, item.originalname, size), []).append(item)
+            of_test.setdefault((item.path, item.originalname, sizes[sampled.name]), []).append(item)
     for (_, _, size), cases in of_test.items():
         quick = {*covering([values_of(case) for case in cases], size)}
         for index, case in enumerate(cases):

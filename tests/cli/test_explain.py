@@ -94,6 +94,7 @@ def test_json_has_every_number(tmp_path):
     assert result["residual"] < 1e-5
 
 
+@pytest.mark.slow
 def test_page_picture_and_animation_are_written(tmp_path):
     pytest.importorskip("matplotlib")
     output = shown(
@@ -106,6 +107,7 @@ def test_page_picture_and_animation_are_written(tmp_path):
     assert "a.html" in output[output.index("→ ") :]
 
 
+@pytest.mark.slow
 def test_the_page_opens_at_the_head_and_the_word_explained(tmp_path):
     shown(TIRED, "--word", "it", "--layer", "2", "--head", "3", "--html", tmp_path / "a.html")
     header = header_of(tmp_path / "a.html")
@@ -114,6 +116,7 @@ def test_the_page_opens_at_the_head_and_the_word_explained(tmp_path):
     assert len(header["heads"]) == 72
 
 
+@pytest.mark.slow
 def test_a_page_that_would_be_too_large_has_the_heads_of_the_layer_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(html, "write", functools.partial(html.write, limit=1_000_000))
     output = shown(" ".join([TIRED] * 5), "--word", "it:2", "--html", tmp_path / "a.html")
@@ -233,6 +236,7 @@ def test_no_file_stays_where_writing_fails(tmp_path, monkeypatch):
     assert (tmp_path / "a.json").read_text() == "what was there"
 
 
+@pytest.mark.slow
 def test_from_the_shell_it_is_plain():
     command = [sys.executable, "-m", "overt", "explain", TIRED, "--word", "it"]
     result = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=True)

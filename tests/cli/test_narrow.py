@@ -130,6 +130,7 @@ def test_smooth(table, columns, width):
     check(run(arguments, width), run(arguments, WIDE), width)
 
 
+@pytest.mark.one_case
 @pytest.mark.skipif(text_model.packaged_folder() is None, reason="needs all-MiniLM-L6-v2")
 @pytest.mark.parametrize("options", [(), ("--recipe", "hidden"), ("--recipe", "plain")], ids=str)
 def test_explain_of_real_weights(options):
@@ -139,6 +140,7 @@ def test_explain_of_real_weights(options):
         check(run(["explain", text, *options], width), wide, width, all_of_them=False)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("width", [30, 40, 60])
 def test_the_map_of_a_translation(width):
     command = ["translate", "I am happy to see you.", "--map"]

@@ -107,6 +107,7 @@ def test_bad_arguments_are_sentences(folder, tmp_path):
         assert "change by knock-out" not in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), [(400, False), (1400, True)])
 def test_the_page_works_in_a_browser(chromium, folder, tmp_path, width, dark):
     lines = (folder / "mixed.jsonl").read_text().split("\n")

@@ -206,6 +206,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     assert refused(tmp_path, "a").startswith("Expected the folder of a training run")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break otherwise there")
 def test_a_reader_that_leaves_is_no_fault(model):
     command = [sys.executable, "-m", "overt", "translate", "--model", str(model), "--beam", "1"]

@@ -20,6 +20,7 @@ def broken_by_tab(page):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), SIZES)
 @pytest.mark.parametrize("recipe", WAYS)
 def test_a_page_breaks_no_rule_in_any_tab(recipe, width, dark, tmp_path, chromium):

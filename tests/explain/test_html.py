@@ -179,7 +179,7 @@ HEAD = f"viewer.recording.heads[{STATE}.head].name"
 SIZES = [(400, False), (400, True), (1400, False), (1400, True)]
 
 
-@pytest.mark.each_value
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
 @pytest.mark.parametrize(("width", "dark"), SIZES)
 def test_in_a_browser_the_page_loads_itself_only_and_complains_of_nothing(opened, name, width, dark):
@@ -197,6 +197,7 @@ def flat(text):
     return re.sub(INDEX, r"\1", text)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
 def test_in_a_browser_the_steps_are_named_and_told_as_everywhere(opened, name):
     explanation = explanations.EVERY_RECIPE[name]()
@@ -250,6 +251,7 @@ def test_in_a_browser_the_policy_stops_a_script_that_was_slipped_in(opened):
     assert page.ask("window.slipped === undefined")
 
 
+@pytest.mark.slow
 def test_in_a_browser_the_arrows_choose_the_step(opened):
     page = opened(explanations.qkv())
     assert page.ask(STEP) == "6sum"
@@ -260,6 +262,7 @@ def test_in_a_browser_the_arrows_choose_the_step(opened):
     assert page.ask(STEP) == "5weight"
 
 
+@pytest.mark.slow
 def test_in_a_browser_every_query_of_two_texts_is_a_click_away(opened):
     words, others = ["le", "chat", "dort"], ["the", "cat", "sleeps"]
     page = opened(explanations.qkv(tokens=words, word=0, other=others, seed=2))
@@ -278,6 +281,7 @@ def test_in_a_browser_every_query_of_two_texts_is_a_click_away(opened):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_in_a_browser_the_arrows_choose_the_token_and_its_numbers_are_told(opened):
     explanation = explanations.qkv()
     ranked = sorted(explanation.steps, key=lambda row: -row.weight)
@@ -287,6 +291,7 @@ def test_in_a_browser_the_arrows_choose_the_token_and_its_numbers_are_told(opene
     assert f"{ranked[1].score:.2f} ÷ √32 = {ranked[1].scaled:.3f}".replace("-", "−") in page.ask(WORKING)
 
 
+@pytest.mark.slow
 def test_in_a_browser_the_space_bar_plays_and_pauses(opened):
     page = opened(explanations.qkv())
     page.press(" ")
@@ -297,6 +302,7 @@ def test_in_a_browser_the_space_bar_plays_and_pauses(opened):
     assert page.ask("document.querySelector('.play span').textContent") == "Play"
 
 
+@pytest.mark.slow
 def test_in_a_browser_a_button_keeps_its_space_bar(opened):
     page = opened(explanations.qkv())
     page.ask("document.getElementById('theme').focus()")
@@ -305,6 +311,7 @@ def test_in_a_browser_a_button_keeps_its_space_bar(opened):
     assert page.ask(STEP) == "6sum"
 
 
+@pytest.mark.slow
 def test_in_a_browser_a_head_that_is_clicked_is_the_head_everywhere(opened):
     explanation = explanations.qkv()
     page = opened(explanation)
@@ -348,6 +355,7 @@ def test_in_a_browser_the_strongest_links_are_those_of_the_explanation(opened):
         assert (name, weight) == (f"L{layer}H{best[1]}", f"{best[0]:.2f}")
 
 
+@pytest.mark.slow
 def test_in_a_browser_the_page_follows_the_readers_theme_and_can_leave_it(opened):
     dark = opened(explanations.qkv(), dark=True)
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -357,7 +365,7 @@ def test_in_a_browser_the_page_follows_the_readers_theme_and_can_leave_it(opened
     assert opened(explanations.qkv()).ask(ground) == "rgb(251, 250, 246)"
 
 
-@pytest.mark.each_value
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qkv", "hidden", "plain", "nasty", "long"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_in_a_browser_nothing_is_wider_than_the_window(opened, name, width):
@@ -370,6 +378,7 @@ def test_in_a_browser_nothing_is_wider_than_the_window(opened, name, width):
         page.press("ArrowLeft")
 
 
+@pytest.mark.slow
 def test_in_a_browser_the_weaker_tokens_are_counted_and_can_be_shown(opened):
     page = opened(explanations.long())
     shown = "document.querySelectorAll('.six tbody tr').length"
@@ -381,6 +390,7 @@ def test_in_a_browser_the_weaker_tokens_are_counted_and_can_be_shown(opened):
     assert page.ask(shown) == 9
 
 
+@pytest.mark.slow
 def test_in_a_browser_hundreds_of_tokens_still_have_a_page(opened):
     explanation = explanations.long(300, layers=2, heads=2)
     page = opened(explanation)
@@ -389,12 +399,14 @@ def test_in_a_browser_hundreds_of_tokens_still_have_a_page(opened):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_in_a_browser_a_row_that_looks_everywhere_stays_pale(opened):
     page = opened(explanations.long())
     shares = "[...document.querySelectorAll('[data-token]')].map((each) => parseFloat(each.style.getPropertyValue('--share')))"
     assert max(page.ask(shares)) < 60
 
 
+@pytest.mark.slow
 def test_in_a_browser_two_sentences_move_step_by_step_together(opened):
     page = opened(*PAIR, width=1400)
     page.press("ArrowLeft", "ArrowLeft")
@@ -416,6 +428,7 @@ def test_in_a_browser_without_script_the_table_is_in_sight(opened):
     assert page.ask("document.querySelector('.player')") is None
 
 
+@pytest.mark.slow
 def test_in_a_browser_who_wants_no_motion_gets_none(opened):
     page = opened(explanations.qkv(), calm=True)
     page.press(" ")

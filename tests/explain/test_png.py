@@ -40,6 +40,7 @@ def overlapping(sheet):
     return [(one, other) for (one, first), (other, second) in pairs if first.overlaps(second)]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
 def test_no_text_of_the_picture_overlaps_another(name):
     assert overlapping(drawn(explanations.EVERY_RECIPE[name]())) == []
@@ -61,6 +62,7 @@ def test_the_picture_is_a_whole_png(name, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out.png"]
 
 
+@pytest.mark.slow
 def test_two_explanations_stand_one_above_the_other(tmp_path):
     png([explanations.qkv(), explanations.qkv(seed=1)], tmp_path / "out.png")
     with Image.open(tmp_path / "out.png") as image:
@@ -124,7 +126,7 @@ def test_pyplot_is_never_loaded(tmp_path):
 slow = pytest.mark.slow
 
 
-# Another of "qkv" is written every day by the command's own tests.
+# Another of "qkv" is written by the command's own slow tests.
 @pytest.mark.parametrize(
     "name", ["plain, by the sum", *(pytest.param(name, marks=slow) for name in ("qkv", "hidden", "nasty"))]
 )

@@ -178,6 +178,7 @@ def test_no_memory_of_queries_times_keys_is_taken_for_a_mask_that_is_handed_on()
     assert mask.ranges().high[..., -1].item() == 200_000
 
 
+@pytest.mark.slow
 def test_a_mask_made_before_a_compiled_model_runs_is_an_ordinary_one_inside_it():
     torch._dynamo.reset()
     x = torch.randn(2, 1, 4, 8, generator=torch.Generator().manual_seed(0))

@@ -176,6 +176,7 @@ def test_dropout_is_at_work_in_training_alone():
         assert not torch.equal(first(model(**inputs)), first(model(**inputs)))
 
 
+@pytest.mark.slow
 def test_a_compiled_model_gives_the_same_numbers():
     family = NAMED["Llama"]
     model, inputs = family.build(NAME), family.inputs("left")

@@ -64,6 +64,7 @@ def test_memory_that_was_used_before_leaves_nothing_in_what_comes_out(operator, 
         assert all(torch.equal(one, other) for one, other in zip(*outputs, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", everyday(ATTENTION, "dot, bias", "additive, causal"), indirect=True)
 def test_torchs_own_check_of_operators_passes_every_time(operator):
     name, arguments = operator

@@ -39,6 +39,7 @@ def test_ctrl_c_ends_a_long_kernel_and_the_next_call_runs(kernel, program):
     print(f"{kernel}: {float(ended) - sent:.3f} s")
 
 
+@pytest.mark.slow
 def test_a_signal_whose_handler_raises_nothing_changes_nothing():
     done = subprocess.run([*PROGRAM, "a handler that goes on"], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr

@@ -32,6 +32,7 @@ def test_a_link_restores_the_sentence_and_what_is_chosen(written_little, opened)
     assert second.page.ask("viewer.recording.heads[0].queries[13]") == ","
 
 
+@pytest.mark.slow
 def test_the_address_follows_without_filling_the_history(written_little, opened):
     live = opened(written_little).ready()
     before = live.page.ask("history.length")
@@ -44,6 +45,7 @@ def test_the_address_follows_without_filling_the_history(written_little, opened)
     live.page.until("!location.hash.includes('text=')")
 
 
+@pytest.mark.slow
 def test_another_address_of_the_same_page_is_followed(written_little, opened):
     live = opened(written_little).ready()
     live.page.ask("void (location.hash = 'text=Dogs%20bark.&head=2.3&token=2')")
@@ -51,6 +53,7 @@ def test_another_address_of_the_same_page_is_followed(written_little, opened):
     assert state_of(live)[:3] == ["Dogs bark.", 11, 2]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("text", [*HOSTILE, "&head=9.9#%00%zz"])
 def test_hostile_text_in_the_address_is_text(written_little, opened, text):
     wellformed = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -63,6 +66,7 @@ def test_hostile_text_in_the_address_is_text(written_little, opened, text):
     assert live.page.complaints == []
 
 
+@pytest.mark.slow
 def test_any_panel_is_saved_as_a_picture(written_little, opened):
     live = opened(addressed(written_little, text='a <b>bold</b> \x01 & "quoted" word', panel="steps")).ready()
     live.page.ask(

@@ -34,6 +34,7 @@ def bert(folder, minilm, **changes):
     return folder
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_bert_encoder_runs_in_the_page(minilm, tmp_path, opened):
     from overt.explain.hub_model import HubModel
 

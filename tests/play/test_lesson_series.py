@@ -46,6 +46,7 @@ def influence(page):
     return [float(row[1].replace("−", "-")) for row in table(page, ".panel.reweight section:has(h2):not(.second)")]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("settings", [
     {"by": "time", "width": 1.7}, {"by": "value", "alike": 0.25}, {"by": "both", "width": 5, "alike": 0.8}, {"by": "patch", "alike": 0.6},
     {"by": "dot"}, {"by": "sum"},
@@ -67,6 +68,7 @@ def test_the_curve_is_what_attend_gives(written_little, opened, settings):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_a_series_is_drawn_with_the_mouse_and_stands_in_the_address(written_little, opened):
     live = opened_at(opened, written_little, "reweight")
     page = live.page
@@ -89,6 +91,7 @@ def test_a_series_is_drawn_with_the_mouse_and_stands_in_the_address(written_litt
     assert second.page.ask("document.getElementById('numbers').value").split() == after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "sentence"), [
     ("1 2 <b>", "Expected numbers, got “<b>”."), ("4", "Expected 3 numbers or more, got 1."), ("1,2,inf", "Expected numbers, got “inf”."),
 ])  # fmt: skip
@@ -101,6 +104,7 @@ def test_what_is_no_series_gets_a_sentence_and_changes_nothing(written_little, o
     assert live.page.complaints == []
 
 
+@pytest.mark.slow
 def test_word_vectors_are_weighted_as_in_python(written, opened, minilm):
     live = opened_at(opened, written, "reweight")
     for text, token in ((TIRED, 2), ("Sky is clear today", 3)):

@@ -48,6 +48,7 @@ class Recall(nn.Module):
         return [each[0].numpy() for each in (states, weights, output, self.next(output).softmax(-1))]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("layer", ["gru", "rnn", "conv", "linear"])
 def test_weights_and_digits_are_those_of_torchs_layers(written_little, opened, layer):
     live = opened_at(opened, written_little, "states")

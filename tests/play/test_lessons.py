@@ -56,7 +56,7 @@ def cosine(a, b):
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
-@pytest.mark.each_value
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1400])
 @pytest.mark.parametrize("panel", ["states", "bottleneck", "joining", "switches", "reweight"])
 def test_lessons_keep_to_the_width_and_to_the_rules(written_little, opened, panel, width):

@@ -107,6 +107,7 @@ def test_statistics_links_and_roles_are_pythons(written, opened, minilm, text):
         assert heads[index]["received"] == pytest.approx(head.received()[0].tolist(), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_page_breaks_no_rule_of_accessibility(written_little, opened):
     live = opened(written_little, width=400, dark=True).ready()
     assert live.page.broken_rules() == []
@@ -144,6 +145,7 @@ def test_what_is_chosen_follows_the_sentence(written_little, opened):
     assert live.page.ask("document.querySelectorAll('.linked tbody tr').length") == 20
 
 
+@pytest.mark.slow
 def test_typing_is_never_held_up(written, opened):
     live = opened(written).ready()
     for length in range(1, len(WIDE)):
@@ -222,6 +224,7 @@ def test_without_scripts_the_first_picture_is_there(written_little, opened):
     assert TIRED in live.page.ask("document.getElementById('still').textContent")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1400])
 def test_nothing_sticks_out(written_little, opened, width):
     live = opened(written_little, width=width, height=900).ready()
@@ -251,6 +254,7 @@ def test_the_command_refuses_what_it_cannot_write(tmp_path, arguments, said):
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.slow
 def test_on_a_site_the_weights_are_fetched_beside_the_page(little, chromium, tmp_path):
     write(little, tmp_path / "play & more.html", small=True, beside=True)
     assert (tmp_path / "play & more.html").stat().st_size < 2e6

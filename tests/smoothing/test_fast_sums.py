@@ -17,6 +17,7 @@ def exact(weights, values):
     return mean, weights, (weights * (values - mean[:, None]) ** 2).sum(axis=1)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("bandwidth", [0.001, 0.05, 0.7, 20.0, 1e6])
 def test_gaussian_sums_keep_their_bound_against_extended_precision(bandwidth):
     draw = np.random.default_rng(0)
@@ -31,6 +32,7 @@ def test_gaussian_sums_keep_their_bound_against_extended_precision(bandwidth):
         assert (error <= bound).all(), f"moment {p}: {float((error / bound).max())} of the bound"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("bandwidth", [1e-4, 0.03, 0.5, 30.0])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_attention_by_value_is_exact_to_1e_13(bandwidth, weighted):

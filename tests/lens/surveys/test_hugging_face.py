@@ -39,6 +39,7 @@ def llama(tokenizer):
     return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), intermediate_size=32, initializer_range=0.3, **sizes)).eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [bert, llama])
 def test_padded_batches_give_what_each_text_gives_alone(build, tokenizer):
     model, some = build(tokenizer), texts(8, seed=1)

@@ -79,6 +79,7 @@ def test_without_a_tokenizer_texts_stand_as_they_are(surveyed):
     assert {str(each[3]) for each in data["examples"]} <= data["texts"].keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), [(400, False), pytest.param(1400, False, marks=pytest.mark.slow), (1400, True)])
 def test_a_reader_chooses_heads_and_measures(chromium, surveyed, beside, tmp_path, width, dark):
     result, model, tokenizer = surveyed
@@ -121,6 +122,7 @@ def test_a_page_that_is_too_large_says_what_to_leave_out(surveyed, tmp_path, mon
     assert not (tmp_path / "a.html").exists()
 
 
+@pytest.mark.slow
 def test_an_apostrophe_takes_the_space_after_it_away(minilm):
     from overt.lens import survey
 

@@ -178,6 +178,7 @@ def test_strongest_texts_are_those_of_the_largest_weights(model_and_tokenizer, w
     assert len({*whole.samples.top[head].tolist()} & {*expected}) >= 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("surveys", "some", "many"), [(12, 60, 1200), pytest.param(30, 120, 3000, marks=pytest.mark.slow)])
 def test_intervals_hold_the_mean_of_more_texts_as_often_as_they_say(model_and_tokenizer, surveys, some, many):
     model, tokenizer = model_and_tokenizer

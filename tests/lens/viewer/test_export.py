@@ -49,6 +49,7 @@ def test_only_the_part_in_sight_is_saved(opened):
     assert {int(line["key"]) for line in result} == set(range(3, 10))
 
 
+@pytest.mark.slow
 def test_of_too_many_weights_the_cells_are_saved(opened):
     _, recording = multi_head(1200, heads=2, causal=True)
     result = rows(saved(opened(recording, SAVE), "csv", "L0H1.csv"))
@@ -92,6 +93,7 @@ def test_nasty_tokens_make_a_well_formed_svg_without_scripts(opened):
     assert {each.tag.rpartition("}")[2] for each in root.iter()} <= {"svg", "g", "rect", "text", "image"}
 
 
+@pytest.mark.slow
 def test_a_large_map_as_svg_holds_an_image(opened):
     _, recording = multi_head(200)
     root = tree.fromstring(saved(opened(recording, SAVE), "svg", "L0H1.svg"))
@@ -99,6 +101,7 @@ def test_a_large_map_as_svg_holds_an_image(opened):
     assert image.get("href").startswith("data:image/png;base64,")
 
 
+@pytest.mark.slow
 def test_the_map_as_png_is_twice_as_large_as_its_svg(opened):
     _, recording = multi_head()
     page = opened(recording, SAVE)
@@ -109,6 +112,7 @@ def test_the_map_as_png_is_twice_as_large_as_its_svg(opened):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_a_link_restores_the_view(opened):
     _, recording = multi_head()
     page = opened(recording, "head=0.0&batch=0&token=7&side=key&colour=log&view=2,5,3,10&key=4")
@@ -124,6 +128,7 @@ def test_a_link_restores_the_view(opened):
     assert "queries 2 to 4, keys 3 to 9" in second.ask("document.querySelector('.saving').textContent")
 
 
+@pytest.mark.slow
 def test_where_the_clipboard_is_refused_the_link_is_there_to_copy(opened):
     _, recording = multi_head()
     page = opened(recording, SAVE)
@@ -135,6 +140,7 @@ def test_where_the_clipboard_is_refused_the_link_is_there_to_copy(opened):
     assert "token=5" in page.ask("document.querySelector('input.link').value")
 
 
+@pytest.mark.slow
 def test_of_a_summary_the_cells_that_were_kept_are_saved(opened):
     torch.manual_seed(0)
     layer = overt.layers.MultiHeadAttention(16, heads=2)

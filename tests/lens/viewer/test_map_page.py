@@ -140,6 +140,7 @@ def test_a_worker_computes_the_tiles(opened):
     assert any(url.startswith("blob:") for url in settled(opened(recording)).requests)
 
 
+@pytest.mark.slow
 def test_where_no_worker_may_start_the_page_computes_its_tiles_itself(chromium, tmp_path):
     _, recording = multi_head(300)
     html = recording.page().replace("worker-src blob:", "worker-src 'none'")
@@ -166,6 +167,7 @@ def test_the_pointer_reads_the_exact_weight(opened):
         assert f"“w{int(key)}”" in page.ask(READ)
 
 
+@pytest.mark.slow
 def test_far_out_the_pointer_reads_the_strongest_weight_of_the_cell_and_its_tokens(opened):
     _, recording = multi_head(3000, heads=1)
     page = settled(opened(recording))
@@ -177,6 +179,7 @@ def test_far_out_the_pointer_reads_the_strongest_weight_of_the_cell_and_its_toke
     assert float(page.ask(f"{VALUE}.textContent").replace("−", "-")) == pytest.approx(float(cell.max()), rel=1e-2, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_arrow_keys_walk_from_weight_to_weight(opened):
     _, recording = multi_head(40)
     page = settled(opened(recording, "head=0.0&token=7"))
@@ -207,6 +210,7 @@ def test_a_click_chooses_the_token(opened):
     assert page.ask(f"{STATE}.token") == int(message(page)[0])
 
 
+@pytest.mark.slow
 def test_keys_and_wheel_zoom_and_the_whole_comes_back(opened):
     _, recording = multi_head(600)
     page = settled(opened(recording))
@@ -222,6 +226,7 @@ def test_keys_and_wheel_zoom_and_the_whole_comes_back(opened):
     page.until(f"{STATE}.view === null")
 
 
+@pytest.mark.slow
 def test_dragging_moves_the_map_with_the_pointer(opened):
     _, recording = multi_head(600)
     page = settled(opened(recording, "view=200,300,200,300"))
@@ -238,6 +243,7 @@ def test_dragging_moves_the_map_with_the_pointer(opened):
     assert np.abs(np.subtract(message(page)[:2], point)).max() <= 1
 
 
+@pytest.mark.slow
 def test_two_fingers_zoom(opened):
     _, recording = multi_head(600)
     page = settled(opened(recording))
@@ -251,6 +257,7 @@ def test_two_fingers_zoom(opened):
     assert 600 / min(view[1] - view[0], view[3] - view[2]) == pytest.approx(3, rel=0.15)
 
 
+@pytest.mark.slow
 def test_a_single_strong_link_is_seen_at_every_distance(opened):
     queries, keys = torch.zeros(1, 1, 3000, 4), torch.zeros(1, 1, 3000, 4)
     queries[0, 0, 1234, 0], keys[0, 0, 2100, 0] = 40.0, 40.0
@@ -266,6 +273,7 @@ def test_a_single_strong_link_is_seen_at_every_distance(opened):
         assert pixels(page, bright) >= 1, half
 
 
+@pytest.mark.slow
 def test_colours_and_palettes_change_the_picture_and_compute_nothing(opened):
     _, recording = multi_head(300)
     page = settled(opened(recording, "colour=log&palette=cividis"))
@@ -377,6 +385,7 @@ def test_the_address_restores_the_view(opened):
     assert shown == [100, 150, 20, 70]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "address", ["head=9.9&token=-4", "head=x&view=1,2", "token=99999&palette=</script>", "view=5,1,9,2&pool=none", "%%%"]
 )
@@ -394,6 +403,7 @@ def heads_in_sight(page):
     )
 
 
+@pytest.mark.slow
 def test_the_heads_can_be_sorted_by_how_sharp_they_are(opened):
     _, recording = multi_head(heads=4)
     page = opened(recording, "sort=entropy")
@@ -401,6 +411,7 @@ def test_the_heads_can_be_sorted_by_how_sharp_they_are(opened):
     assert heads_in_sight(page) == [f"L0H{head.head}" for head in sharp]
 
 
+@pytest.mark.slow
 def test_the_heads_can_be_sorted_by_how_hard_they_attend_to_the_token(opened):
     _, recording = multi_head(heads=4)
     page = opened(recording, "sort=token&token=5&side=key")
@@ -408,6 +419,7 @@ def test_the_heads_can_be_sorted_by_how_hard_they_attend_to_the_token(opened):
     assert heads_in_sight(page) == [f"L0H{head.head}" for head in hard]
 
 
+@pytest.mark.slow
 def test_the_heads_of_one_role_can_be_shown_alone(opened):
     _, recording = multi_head(30, heads=4, causal=True)
     roles = {f"L0H{role.head}": role.role for role in recording.roles()}
@@ -415,6 +427,7 @@ def test_the_heads_of_one_role_can_be_shown_alone(opened):
     assert heads_in_sight(opened(recording, f"filter={wanted}")) == [name for name, role in roles.items() if role == wanted]
 
 
+@pytest.mark.slow
 def test_the_arrow_keys_go_from_head_to_head(opened):
     _, recording = multi_head(heads=4)
     page = opened(recording, "head=0.0")
@@ -424,6 +437,7 @@ def test_the_arrow_keys_go_from_head_to_head(opened):
     assert page.ask("document.activeElement.getAttribute('aria-pressed')") == "true"
 
 
+@pytest.mark.slow
 def test_every_control_has_a_name_and_can_be_reached_by_keyboard(opened):
     _, recording = multi_head(heads=4)
     page = opened(recording)
@@ -441,6 +455,7 @@ def test_every_control_has_a_name_and_can_be_reached_by_keyboard(opened):
     assert {"bar", "heads-head", "heads-box", "area", "below", "tabs"} <= observed
 
 
+@pytest.mark.slow
 def test_the_keys_are_listed_on_asking(opened):
     _, recording = multi_head()
     page = opened(recording)
@@ -449,6 +464,7 @@ def test_the_keys_are_listed_on_asking(opened):
     assert "the whole map" in page.ask("document.querySelector('dialog').textContent")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_page_follows_the_readers_theme_and_can_leave_it(opened, dark):
     _, recording = multi_head()
@@ -460,6 +476,7 @@ def test_the_page_follows_the_readers_theme_and_can_leave_it(opened, dark):
     assert page.ask(ground) == grounds[not dark]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 800, 1280])
 def test_nothing_is_wider_than_the_window(opened, width):
     _, recording = multi_head(60, heads=12)
@@ -467,6 +484,7 @@ def test_nothing_is_wider_than_the_window(opened, width):
     assert page.ask("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow
 def test_at_a_desks_size_everything_is_in_sight_without_scrolling(opened):
     _, recording = multi_head(60, heads=12)
     page = settled(opened(recording, width=1280, height=800))
@@ -478,6 +496,7 @@ def test_at_a_desks_size_everything_is_in_sight_without_scrolling(opened):
 LOOKS = {"light": {}, "dark": {"dark": True}, "narrow": {"width": 390, "height": 1500}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_picture_for_people_to_look_at(opened, tmp_path, look):
     """In the folder that OVERT_PICTURES names, if it names one."""
@@ -505,6 +524,7 @@ def test_a_page_opens_at_a_head_that_it_holds():
 CURSOR = f"[{VALUE}.dataset.row, {VALUE}.dataset.key].map(Number)"
 
 
+@pytest.mark.slow
 def test_zooming_by_keys_keeps_the_cursor_in_sight(opened):
     _, recording = multi_head(326)
     page = settled(opened(recording, "token=20"))
@@ -521,6 +541,7 @@ def test_zooming_by_keys_keeps_the_cursor_in_sight(opened):
     assert r1 - r0 < 40
 
 
+@pytest.mark.slow
 def test_without_a_cursor_the_keys_zoom_to_the_chosen_token(opened):
     _, recording = multi_head(300)
     page = settled(opened(recording, "token=280"))
@@ -535,6 +556,7 @@ MINI = "document.querySelector('.mini')"
 HINT = "document.querySelector('.hint')"
 
 
+@pytest.mark.slow
 def test_a_minimap_shows_where_the_window_is_and_goes_there(opened):
     _, recording = multi_head(300)
     page = settled(opened(recording))
@@ -552,6 +574,7 @@ def test_a_minimap_shows_where_the_window_is_and_goes_there(opened):
     page.until(f"{MINI}.hidden")
 
 
+@pytest.mark.slow
 def test_a_flat_window_says_where_the_weight_lies_and_leads_there(opened):
     queries, keys = torch.zeros(1, 1, 900, 4), torch.zeros(1, 1, 900, 4)
     queries[0, 0, 120, 0], keys[0, 0, 700, 0] = 60.0, 60.0
@@ -579,6 +602,7 @@ def test_the_plain_sum_is_computed_on_the_page(opened):
     assert not page.ask("viewer.recording.heads[0].stored")
 
 
+@pytest.mark.slow
 def test_the_wheel_that_lands_on_a_flat_map_gets_a_hint(opened):
     queries, keys = torch.zeros(1, 1, 900, 4), torch.zeros(1, 1, 900, 4)
     queries[0, 0, 120, 0], keys[0, 0, 700, 0] = 60.0, 60.0

@@ -44,6 +44,7 @@ def test_the_browser_walks_back_to_the_same_signed_weights(opened):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_the_words_are_those_of_signed_weights(opened):
     page = opened(hybrid(), "head=0.1&batch=0&token=7&panel=checks")
     shown = page.ask(SHOWN)

@@ -32,6 +32,7 @@ def test_the_texts_colour_is_the_weights_of_the_chosen_token(opened):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_turned_around_it_is_the_weights_that_the_token_gets(opened):
     _, recording = multi_head()
     page = opened(recording, "head=0.1&batch=0&token=5&colour=linear")
@@ -39,6 +40,7 @@ def test_turned_around_it_is_the_weights_that_the_token_gets(opened):
     assert page.ask(SHARES) == pytest.approx(shares(recording[0, 1].weights(keys=[5])[0, :, 0]), abs=0.06)
 
 
+@pytest.mark.slow
 def test_every_token_says_its_weight_to_a_screen_reader(opened):
     _, recording = multi_head()
     page = opened(recording, "head=0.0&batch=0&token=3&colour=linear")
@@ -48,6 +50,7 @@ def test_every_token_says_its_weight_to_a_screen_reader(opened):
         assert message == f"w{index}, {index}, weight {weight:.3f}"
 
 
+@pytest.mark.slow
 def test_arcs_and_chips_go_to_the_strongest(opened):
     _, recording = multi_head()
     page = opened(recording, "head=0.0&batch=0&token=3&colour=linear")
@@ -73,6 +76,7 @@ def test_a_click_on_a_token_chooses_it_and_the_keys_walk_on(opened):
     assert page.ask(CHOSEN) == "w0"
 
 
+@pytest.mark.slow
 def test_attention_between_two_texts_shows_both(opened):
     _, recording = between()
     page = opened(recording, "head=0.0&batch=0&token=2&colour=linear")
@@ -86,6 +90,7 @@ def test_attention_between_two_texts_shows_both(opened):
     assert page.ask(f"{SHARES}.slice(0, 4)") == pytest.approx(shares(recording[0, 0].weights(keys=[6])[0, :, 0]), abs=0.06)
 
 
+@pytest.mark.slow
 def test_of_a_long_text_only_what_is_in_sight_is_there(opened):
     count = 4096
     tokens = [("Ġ" if index else "") + f"t{index}" for index in range(count)]
@@ -142,6 +147,7 @@ def test_each_step_writes_its_numbers_out_and_the_sum_is_pythons_output(opened):
     assert f"Σ α·v = [{steps.output[0, 0, 0]:.2f}  {steps.output[0, 0, 1]:.2f}" in message[5]
 
 
+@pytest.mark.slow
 def test_the_arrow_keys_walk_through_steps_and_keys(opened):
     _, recording = multi_head()
     page = opened(recording, STEPS)
@@ -154,6 +160,7 @@ def test_the_arrow_keys_walk_through_steps_and_keys(opened):
     assert page.ask("document.querySelector('.six .chosen').dataset.key") == str(second)
 
 
+@pytest.mark.slow
 def test_play_goes_step_by_step_and_pauses(opened):
     _, recording = multi_head()
     page = opened(recording, STEPS)
@@ -227,6 +234,7 @@ def test_the_residual_stands_beside_its_rounding_bound(opened):
     assert float(message.rsplit(" ", 1)[1]) == pytest.approx(result.bound, rel=0.06)
 
 
+@pytest.mark.slow
 def test_what_the_models_own_path_left_out_is_said(opened):
     _, recording = multi_head()
     note = "as run: the configuration asks for a window of 4, which this path leaves out"
@@ -250,6 +258,7 @@ def test_norm_weighted_shares_stand_beside_the_weights(opened):
         assert read(normed) == pytest.approx(float(added[key] / added.sum()), abs=6e-4)
 
 
+@pytest.mark.slow
 def test_without_the_model_the_norms_are_not_known_and_the_reason_is_said(opened):
     _, recording = multi_head()
     page = opened(recording, "head=0.1&batch=0&token=6&panel=checks")
@@ -281,6 +290,7 @@ def test_the_links_are_a_table_of_the_strongest_weights(opened):
     assert page.ask("[...document.querySelectorAll('.linked thead th')].every((each) => each.scope === 'col')")
 
 
+@pytest.mark.slow
 def test_a_link_of_the_table_leads_to_its_steps(opened):
     _, recording = multi_head()
     page = opened(recording, "head=0.1&batch=0&token=3&panel=links")
@@ -304,6 +314,7 @@ def test_nasty_tokens_never_run_and_are_shown_as_text(opened, panel):
         assert page.ask("document.querySelector('[data-token=\"5\"]').textContent.length") < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_wider_than_the_window(opened, width):
     _, recording = multi_head(60)
@@ -313,6 +324,7 @@ def test_nothing_is_wider_than_the_window(opened, width):
         assert page.ask("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow
 def test_who_wants_no_motion_gets_none(opened):
     _, recording = multi_head()
     page = opened(recording, STEPS, calm=True)
@@ -323,6 +335,7 @@ def test_who_wants_no_motion_gets_none(opened):
     assert page.ask("document.getAnimations().length") == 0
 
 
+@pytest.mark.slow
 def test_every_control_is_reached_and_named(opened):
     _, recording = multi_head()
     page = opened(recording, STEPS)
@@ -342,6 +355,7 @@ def test_the_list_of_keys_opens_wherever_the_focus_is(opened):
     assert "from step to step" in page.ask("document.querySelector('dialog').textContent")
 
 
+@pytest.mark.slow
 def test_single_keys_turn_the_direction_the_token_and_the_panel(opened):
     _, recording = multi_head()
     page = opened(recording, "head=0.0&batch=0&token=3")
@@ -368,6 +382,7 @@ CONTRAST = """(() => {
 })()"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("side", ["query", "key"])
 def test_tokens_can_be_read_on_every_colour(opened, dark, side):
@@ -425,6 +440,7 @@ def test_at_a_desks_size_the_first_view_has_the_text_the_steps_and_all_heads(ope
         assert page.ask(f"document.querySelector('{part}').getBoundingClientRect().bottom") <= 800, part
 
 
+@pytest.mark.slow
 def test_who_chooses_a_key_by_keyboard_stays_in_the_table(opened):
     _, recording = multi_head()
     page = opened(recording, STEPS)

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 import torch
 import transformers
 
@@ -73,6 +74,7 @@ def test_an_unknown_word_is_shown_marked_and_explained(opened):
     assert "The vocabulary lacks “🦊”: the model reads [UNK] there" in page.ask("document.querySelector('.true').textContent")
 
 
+@pytest.mark.slow
 def test_chinese_has_no_spaces_between_its_tokens(opened):
     text = "我爱北京 ok"
     encoded = Encoded.of(text, ["我", "爱", "北", "京", "ok"], [1, 2, 3, 4, 5], [(0, 1), (1, 2), (2, 3), (3, 4), (5, 7)], [])
@@ -102,6 +104,7 @@ def test_a_token_is_searched_for_and_found_over_pieces_too(opened):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_arcs_are_there_where_a_narrow_window_breaks_the_line(opened):
     words = re.findall(r"\w+", "The animal did not cross the street because it was far too tired for that")
     _, recording = multi_head(len(words), tokens=words)
