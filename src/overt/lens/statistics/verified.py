@@ -184,8 +184,8 @@ def _judged(captured: CapturedCall, recomputed: Tensor, difference: Tensor) -> C
 def _of_rows_exactly(captured: CapturedCall, call: Call, rows: Tensor) -> tuple[Tensor, ...]:
     """`_by_formula` of some rows in float64, a head at a time where heads can be scored apart: one head's numbers fit the cache."""
     call, total = _of_rows(call, rows), head_count(call)
-    apart = total > 1 and sliceable(call)
-    calls = [copied(call, call.query, (head,), total, TensorCache())[0] for head in range(total)] if apart else [call]
+    apart, cache = total > 1 and sliceable(call), TensorCache()
+    calls = [copied(call, call.query, (head,), total, cache)[0] for head in range(total)] if apart else [call]
     parts = [_by_formula(captured, _in_double(each)) for each in calls]
     return parts[0] if len(parts) == 1 else tuple(torch.cat(results, dim=-3) for results in zip(*parts, strict=True))
 
