@@ -58,6 +58,30 @@ def test_a_run_starts_with_the_tokens_and_the_weights_of_a_finished_one(recipe, 
     assert str(tmp_path / "old" / "model") in task.corpus.notes[-1]
 
 
+@pytest.mark.parametrize("more", [{"encoder_layers": 3}, {"decoder_layers": 2}, {"encoder_layers": 2, "decoder_layers": 3}])
+def test_added_layers_change_nothing_at_first_and_learn(recipe, tmp_path, more):
+    finished(recipe, tmp_path / "old")
+    deeper = replace(continued(recipe, tmp_path / "old"), model=recipe.model | more)
+    _, model = build_task(deeper, tmp_path / "new")
+    old = load_model(tmp_path / "old" / "model")[0].eval()
+    source, target = torch.tensor([[5, 6, 7, 2], [6, 5, 2, 0]]), torch.tensor([[1, 5, 6], [1, 7, 7]])
+    scores = model.eval()(source, target)
+    torch.testing.assert_close(scores, old(source, target), rtol=0, atol=1e-6)
+    scores.square().sum().backward()
+    number = {side: len(model.get_submodule(side).layers) for side in ("encoder", "decoder")}
+    assert number == {"encoder": more.get("encoder_layers", 1), "decoder": more.get("decoder_layers", 1)}
+    for side in ("encoder", "decoder"):
+        for layer in model.get_submodule(side).layers:
+            assert layer.feed_forward.narrow.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("other", [{"norm": "post", "encoder_layers": 2}, {"feed_forward": 64}])
+def test_layers_are_added_to_a_model_with_norms_first_alone(recipe, tmp_path, other):
+    finished(replace(recipe, model=recipe.model | {"norm": other.get("norm", "pre")}), tmp_path / "old")
+    with pytest.raises(InputError, match="only in the model|in the file"):
+        build_task(replace(continued(recipe, tmp_path / "old"), model=recipe.model | other), tmp_path / "new")
+
+
 @pytest.mark.parametrize("tied", ["all", "target", None])
 def test_with_byte_fallback_the_bytes_have_new_rows_and_all_other_pieces_the_old_ones(recipe, tmp_path, tied):
     recipe = replace(recipe, model=recipe.model | {"tied": tied})

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from overt.errors import InputError
 from overt.learn.config.settings import Recipe
@@ -14,6 +14,7 @@ from overt.learn.data.tokenizer import Tokenizer
 from overt.learn.run.model_folder import load_model
 from overt.learn.run.weights import get_weights, load_weights
 from overt.learn.translator import bundled_folder, find_model_folder
+from overt.models.transformer import Transformer
 
 BUNDLED = "bundled"  # the name of the translator in the package
 
@@ -60,7 +61,8 @@ def starting_tokenizer(start: StartingModel, recipe: Recipe, corpus: Corpus) -> 
 def load_starting_weights(model: nn.Module, tokenizer: Any, start: StartingModel) -> None:
     """Copy the starting weights into a model; a new piece keeps the row of numbers that the model has for it.
 
-    Raises InputError for another architecture, whose weights have other names or shapes.
+    A Transformer may have more layers than the one it starts from: see `_added_layers`. Raises InputError for any other difference of
+    architecture, that is for weights of other names or shapes.
     """
     source = f"{start.folder}/model.safetensors"
     if type(model) is not type(start.model):
@@ -75,7 +77,24 @@ def load_starting_weights(model: nn.Module, tokenizer: Any, start: StartingModel
         new_rows, old_rows = (torch.tensor([ids[piece] for piece in common]) for ids in (new, old))
         for name in _tables(model) & weights.keys() & initial.keys():
             weights[name] = initial[name].index_copy(0, new_rows, weights[name][old_rows])
+    if isinstance(model, Transformer) and isinstance(start.model, Transformer) and model.config["norm"] == "pre":
+        weights |= _added_layers(start.model, initial)
     load_weights(model, weights, source)
+
+
+def _added_layers(start: Transformer, initial: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The first weights of layers that come after those of `start`: random, but zero where a sublayer adds to the residual path.
+
+    So the deeper model computes what `start` does, and learns from there (Chen, Goodfellow, Shlens 2016, "Net2Net", section 2.3).
+    """
+    added = {}
+    for name, tensor in initial.items():
+        side, _, rest = name.partition(".layers.")
+        number, _, weight = rest.partition(".")
+        if rest and int(number) >= len(start.get_submodule(f"{side}.layers")):
+            adds = weight.startswith(("attention.output.", "self_attention.output.", "cross_attention.output.", "feed_forward.narrow."))
+            added[name] = torch.zeros_like(tensor) if adds else tensor
+    return added
 
 
 def _tables(model: Any) -> set[str]:
