@@ -33,6 +33,9 @@ struct MaskStep {
     Matrix second;
 };
 
+// How many results of a mask's program may be pending at once. Deeper programs are refused before they reach a kernel.
+constexpr int MASK_DEPTH = 8;
+
 struct Mask {
     const MaskStep* steps = nullptr;
     int count = 0;  // 0: everything is allowed

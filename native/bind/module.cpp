@@ -3,7 +3,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "attention/masks/mask.hpp"
 #include "attention/masks/row_ranges.hpp"
 #include "bind/arrays.hpp"
 #include "bind/ceilings.hpp"

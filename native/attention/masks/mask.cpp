@@ -1,18 +1,32 @@
 #include "attention/masks/mask.hpp"
 
-#include <algorithm>
 #include <cstring>
 
-namespace overt {
+#include "simd/vectors.hpp"
+
+namespace overt::OVERT_LEVEL {
 namespace {
 
+// The pairs of a tile lie in lines: of its rows, or where it is transposed of its keys. A byte may be part of anything, so loops that
+// write bytes take these numbers by value: they would be read again after each of them.
 struct MaskTile {
     Index entry, row, key;
     int rows, keys;
-    Layout layout;
-    int at(int r, int c) const { return r * layout.row + c * layout.key; }
-    int size() const { return layout.key == 1 ? ROWS * KEYS : KEYS * QUERIES; }
+    bool transposed;
+    int lines() const { return transposed ? keys : rows; }
+    int length() const { return transposed ? rows : keys; }
+    int stride() const { return transposed ? QUERIES : KEYS; }
+    int size() const { return transposed ? KEYS * QUERIES : ROWS * KEYS; }
 };
+
+// Calls `change(pair, line, i)` for each pair: number i of a line.
+template <class Change>
+inline void for_pairs(const MaskTile& tile, std::uint8_t* allowed, Change change) {
+    const int lines = tile.lines(), length = tile.length(), stride = tile.stride();
+    for (int line = 0; line < lines; line++, allowed += stride)
+        for (int i = 0; i < length; i++) change(allowed[i], line, i);
+}
+constexpr int LONGEST = KEYS > QUERIES ? KEYS : QUERIES;  // of a line; as many lines are at most added up in a byte
 
 // The result of one step for a tile: `allowed` is set where `coverage` is partial.
 struct StepResult {
@@ -25,9 +39,22 @@ const T* at(const Matrix& matrix, Index entry, Index row) {
     return static_cast<const T*>(matrix.data) + matrix.offsets[entry] + row * matrix.row;
 }
 
+Index clamped(Index number, Index low, Index high) { return min_of(max_of(number, low), high); }
+
 Coverage coverage_from_count(Index allowed, const MaskTile& tile) {
     if (allowed == 0) return Coverage::none;
     return allowed == Index{tile.rows} * tile.keys ? Coverage::full : Coverage::partial;
+}
+
+Coverage coverage_of_pairs(const std::uint8_t* allowed, const MaskTile& tile) {
+    static_assert(LONGEST < 256 && ROWS < 256);
+    const int lines = tile.lines(), length = tile.length(), stride = tile.stride();
+    std::uint8_t sums[LONGEST] = {};
+    for (int line = 0; line < lines; line++, allowed += stride)
+        for (int i = 0; i < length; i++) sums[i] += allowed[i];
+    Index total = 0;
+    for (int i = 0; i < length; i++) total += sums[i];
+    return coverage_from_count(total, tile);
 }
 
 Coverage ranges(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowed) {
@@ -35,50 +62,91 @@ Coverage ranges(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowe
     std::uint8_t lows[QUERIES], highs[QUERIES];
     for (int r = 0; r < tile.rows; r++) {
         // Clamped to the tile first: the values may be any numbers, whose differences may overflow.
-        Index low = std::clamp<Index>(*at<Index>(step.first, tile.entry, tile.row + r), tile.key, tile.key + tile.keys) - tile.key;
-        Index high =
-            std::clamp<Index>(*at<Index>(step.second, tile.entry, tile.row + r), tile.key + low, tile.key + tile.keys) - tile.key;
+        Index low = clamped(*at<Index>(step.first, tile.entry, tile.row + r), tile.key, tile.key + tile.keys) - tile.key;
+        Index high = clamped(*at<Index>(step.second, tile.entry, tile.row + r), tile.key + low, tile.key + tile.keys) - tile.key;
         lows[r] = static_cast<std::uint8_t>(low), highs[r] = static_cast<std::uint8_t>(high);
         total += high - low;
     }
     Coverage coverage = coverage_from_count(total, tile);
     if (coverage != Coverage::partial) return coverage;
-    if (tile.layout.key == 1)
-        for (int r = 0; r < tile.rows; r++) {
-            std::memset(allowed + tile.at(r, 0), 0, tile.keys);
-            std::memset(allowed + tile.at(r, lows[r]), 1, highs[r] - lows[r]);
-        }
+    if (tile.transposed)
+        for_pairs(tile, allowed, [&](std::uint8_t& pair, int line, int r) {
+            pair = static_cast<std::uint8_t>((lows[r] <= line) & (line < highs[r]));
+        });
     else
-        for (int c = 0; c < tile.keys; c++)
-            for (int r = 0; r < tile.rows; r++) allowed[tile.at(0, c) + r] = lows[r] <= c && c < highs[r];
+        for (int r = 0; r < tile.rows; r++) {
+            std::memset(allowed + r * KEYS, 0, tile.keys);
+            std::memset(allowed + r * KEYS + lows[r], 1, highs[r] - lows[r]);
+        }
     return coverage;
 }
 
-Coverage dense(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowed) {
-    Index total = 0;
-    for (int r = 0; r < tile.rows; r++) {
-        const std::uint8_t* from = at<std::uint8_t>(step.first, tile.entry, tile.row + r) + tile.key * step.first.column;
-        for (int c = 0; c < tile.keys; c++) {
-            std::uint8_t& pair = allowed[tile.at(r, c)];
-            pair = from[c * step.first.column] != 0;
-            total += pair;
+// Squares of 8 x 8 bytes beside each other: eight rows of each, a row of one square a number.
+typedef std::uint64_t SquareRows __attribute__((vector_size(OVERT_BYTES)));
+constexpr int SQUARES = OVERT_BYTES / 8;
+
+// Exchanges those bytes of two rows that transposing squares of half the size exchanges.
+inline void exchange(SquareRows& upper, SquareRows& lower, int shift, std::uint64_t bytes) {
+    SquareRows differing = ((upper >> shift) ^ lower) & bytes;
+    lower ^= differing, upper ^= differing << shift;
+}
+
+inline void transpose_squares(SquareRows (&rows)[8]) {
+    for (int i = 0; i < 4; i++) exchange(rows[i], rows[i + 4], 32, 0x00000000FFFFFFFF);
+    for (int i = 0; i < 8; i += i % 2 ? 3 : 1) exchange(rows[i], rows[i + 2], 16, 0x0000FFFF0000FFFF);
+    for (int i = 0; i < 8; i += 2) exchange(rows[i], rows[i + 1], 8, 0x00FF00FF00FF00FF);
+}
+
+// The bytes of a matrix whose rows are contiguous, into lines of its columns.
+void transpose_pairs(const std::uint8_t* from, Index from_row, const MaskTile& tile, std::uint8_t* allowed) {
+    const int rows = tile.rows, keys = tile.keys;
+    for (int r = 0; r < rows; r += 8)
+        for (int c = 0; c < keys; c += 8 * SQUARES) {
+            SquareRows squares[8] = {};
+            const int columns = min_of(keys - c, 8 * SQUARES);
+            for (int i = 0; i < min_of(rows - r, 8); i++) {
+                const std::uint8_t* row = from + (r + i) * from_row + c;
+                if (columns == 8 * SQUARES) std::memcpy(&squares[i], row, OVERT_BYTES);
+                else std::memcpy(&squares[i], row, columns);
+            }
+            transpose_squares(squares);
+            std::uint8_t* line = allowed + c * QUERIES + r;
+            for (int column = 0; column < columns; column++, line += QUERIES) {
+                std::uint64_t pairs = squares[column % 8][column / 8];
+                std::memcpy(line, &pairs, 8);
+            }
         }
+}
+
+Coverage dense(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowed) {
+    const std::uint8_t* from = at<std::uint8_t>(step.first, tile.entry, tile.row) + tile.key * step.first.column;
+    const Index along = tile.transposed ? step.first.row : step.first.column;
+    const Index across = tile.transposed ? step.first.column : step.first.row;
+    if (tile.transposed && across == 1) {
+        transpose_pairs(from, along, tile, allowed);
+        for_pairs(tile, allowed, [](std::uint8_t& pair, int, int) { pair = pair != 0; });
+    } else if (along == 1) {
+        for_pairs(tile, allowed, [=](std::uint8_t& pair, int line, int i) { pair = from[line * across + i] != 0; });
+    } else {
+        for_pairs(tile, allowed, [=](std::uint8_t& pair, int line, int i) { pair = from[line * across + i * along] != 0; });
     }
-    return coverage_from_count(total, tile);
+    return coverage_of_pairs(allowed, tile);
+}
+
+// The document of each row of the tile, or of each key.
+void read_ids(const Matrix& ids, Index entry, Index first, int count, Index stride, Index* to) {
+    const Index* from = at<Index>(ids, entry, 0) + first * stride;
+    for (int i = 0; i < count; i++) to[i] = from[i * stride];
 }
 
 Coverage documents(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowed) {
-    Index total = 0;
-    const Index* ids = at<Index>(step.second, tile.entry, 0) + tile.key * step.second.column;
-    for (int r = 0; r < tile.rows; r++) {
-        Index document = *at<Index>(step.first, tile.entry, tile.row + r);
-        for (int c = 0; c < tile.keys; c++) {
-            std::uint8_t& pair = allowed[tile.at(r, c)];
-            pair = document >= 0 && ids[c * step.second.column] == document;
-            total += pair;
-        }
-    }
-    return coverage_from_count(total, tile);
+    Index rows[QUERIES > ROWS ? QUERIES : ROWS], keys[KEYS];
+    read_ids(step.first, tile.entry, tile.row, tile.rows, step.first.row, rows);
+    read_ids(step.second, tile.entry, tile.key, tile.keys, step.second.column, keys);
+    const Index *lines = tile.transposed ? keys : rows, *others = tile.transposed ? rows : keys;
+    // A negative number is no document: the other of two that are equal is negative too.
+    for_pairs(tile, allowed, [=](std::uint8_t& pair, int line, int i) { pair = (others[i] == lines[line]) & (lines[line] >= 0); });
+    return coverage_of_pairs(allowed, tile);
 }
 
 StepResult combined(StepResult a, StepResult b, Coverage certain, const MaskTile& tile) {
@@ -86,21 +154,19 @@ StepResult combined(StepResult a, StepResult b, Coverage certain, const MaskTile
     if (a.coverage == certain || b.coverage == certain) return {certain, a.allowed};
     if (a.coverage != Coverage::partial) return {b.coverage, b.allowed};
     if (b.coverage != Coverage::partial) return a;
-    Index total = 0;
-    for (int r = 0; r < tile.rows; r++)
-        for (int c = 0; c < tile.keys; c++) {
-            std::uint8_t &pair = a.allowed[tile.at(r, c)], other = b.allowed[tile.at(r, c)];
-            pair = certain == Coverage::none ? pair & other : pair | other;
-            total += pair;
-        }
-    return {coverage_from_count(total, tile), a.allowed};
+    const std::uint8_t* other = b.allowed;
+    const int stride = tile.stride();
+    if (certain == Coverage::none)
+        for_pairs(tile, a.allowed, [=](std::uint8_t& pair, int line, int i) { pair &= other[line * stride + i]; });
+    else
+        for_pairs(tile, a.allowed, [=](std::uint8_t& pair, int line, int i) { pair |= other[line * stride + i]; });
+    return {coverage_of_pairs(a.allowed, tile), a.allowed};
 }
 
 StepResult inverted(StepResult a, const MaskTile& tile) {
     if (a.coverage == Coverage::none) return {Coverage::full, a.allowed};
     if (a.coverage == Coverage::full) return {Coverage::none, a.allowed};
-    for (int r = 0; r < tile.rows; r++)
-        for (int c = 0; c < tile.keys; c++) a.allowed[tile.at(r, c)] ^= 1;
+    for_pairs(tile, a.allowed, [](std::uint8_t& pair, int, int) { pair ^= 1; });
     return a;
 }
 
@@ -120,8 +186,8 @@ void mask_span(const Mask& mask, Index entry, Index first, Index stop, Index key
         if (step.step == Step::both || step.step == Step::either) {
             top--;
             bool both = step.step == Step::both;
-            lows[top] = both ? std::max(lows[top], lows[top + 1]) : std::min(lows[top], lows[top + 1]);
-            highs[top] = both ? std::min(highs[top], highs[top + 1]) : std::max(highs[top], highs[top + 1]);
+            lows[top] = both ? max_of(lows[top], lows[top + 1]) : min_of(lows[top], lows[top + 1]);
+            highs[top] = both ? min_of(highs[top], highs[top + 1]) : max_of(highs[top], highs[top + 1]);
             continue;
         }
         if (step.step != Step::inverse) top++;
@@ -131,12 +197,12 @@ void mask_span(const Mask& mask, Index entry, Index first, Index stop, Index key
         for (Index row = first; row < stop; row++) {
             Index start = *at<Index>(step.first, entry, row), end = *at<Index>(step.second, entry, row);
             if (start >= end) continue;
-            lows[top] = std::min(lows[top], start);
-            highs[top] = std::max(highs[top], end);
+            lows[top] = min_of(lows[top], start);
+            highs[top] = max_of(highs[top], end);
         }
     }
-    *low = std::clamp<Index>(lows[top], 0, keys);
-    *high = std::clamp<Index>(highs[top], *low, keys);
+    *low = clamped(lows[top], 0, keys);
+    *high = clamped(highs[top], *low, keys);
 }
 
 void mask_core(const Mask& mask, Index entry, Index first, Index stop, Index keys, Index* low, Index* high) {
@@ -144,14 +210,14 @@ void mask_core(const Mask& mask, Index entry, Index first, Index stop, Index key
     if (mask.count != 1 || mask.steps[0].step != Step::ranges) return;
     *high = keys;
     for (Index row = first; row < stop; row++) {
-        *low = std::max(*low, *at<Index>(mask.steps[0].first, entry, row));
-        *high = std::min(*high, *at<Index>(mask.steps[0].second, entry, row));
+        *low = max_of<Index>(*low, *at<Index>(mask.steps[0].first, entry, row));
+        *high = min_of<Index>(*high, *at<Index>(mask.steps[0].second, entry, row));
     }
 }
 
 Coverage mask_tile(const Mask& mask, Index entry, Index row, int rows, Index key, int keys, Layout layout, std::uint8_t* allowed) {
     if (mask.count == 0) return Coverage::full;
-    MaskTile tile{entry, row, key, rows, keys, layout};
+    MaskTile tile{entry, row, key, rows, keys, layout.key != 1};
     std::uint8_t spare[MASK_DEPTH - 1][MASK_SIZE];
     StepResult results[MASK_DEPTH];
     std::uint8_t* free[MASK_DEPTH];  // a stack of unused buffers
@@ -177,4 +243,4 @@ Coverage mask_tile(const Mask& mask, Index entry, Index row, int rows, Index key
     return results[0].coverage;
 }
 
-}  // namespace overt
+}  // namespace overt::OVERT_LEVEL
