@@ -17,7 +17,7 @@ from overt.bench import bounds, cases, ceilings, comparison, reference, timing
 from overt.bench.cases import DOTS, Case, document_lengths, random_inputs
 from overt.bench.ceilings import Ceilings
 from overt.bench.comparison import Options, Result
-from overt.bench.contenders import additive, contender, dots, libraries, summaries
+from overt.bench.contenders import additive, contender, dot_libraries, dots, libraries, summaries
 from overt.bench.contenders.contender import Contender
 from overt.bench.gpu import bounds as gpu_bounds
 from overt.bench.gpu import ceilings as gpu_ceilings
@@ -509,6 +509,31 @@ def test_every_kind_of_dot_products_is_compared_and_timed(monkeypatch, work, dty
     assert (result.wrong, result.unable) == ({}, {})
     assert set(result.times) == {"overt native", "torch SDPA"}
     assert bounds.bound(case, dtype.itemsize, Ceilings(1e11, 1e11, 1e10, 1e10, "avx2")).seconds > 0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("work", DOTS)
+def test_other_ways_to_dot_products_compute_the_same(monkeypatch, work):
+    monkeypatch.setattr(comparison, "CONTENDERS", {work: dot_libraries.contenders(work)})
+    length = 160 if DOTS[work].documents else 48
+    half = torch.bfloat16 if work.startswith("half") else None
+    case = Case(work, (2, 4), 1 if work in ("step", "batch") else length, length, 32, dtype=half)
+    result = comparison.measure(case, Options(torch.float32, 1, 2, 5.0))
+    assert (result.wrong, result.unable) == ({}, {})
+    names = {contender.name for contender in dot_libraries.contenders(work)}
+    assert set(result.times) == names
+    kind = DOTS[work]
+    assert ("torch.compile" in names) == (not (kind.dropout or kind.biased or kind.documents))
+    assert ("FlexAttention" in names) == (not (kind.backward or kind.dropout or kind.biased))
+    assert ("torch SDPA, heads packed" in names) == (kind.group > 1)
+
+
+def test_onnx_runtime_says_which_number_types_it_takes():
+    inputs = dots.random_inputs(Case("dot", (1, 2), 8, 8, 4), torch.float64)
+    [onnx] = [each for each in dot_libraries.contenders("dot") if each.name == "ONNX Runtime"]
+    with pytest.raises(contender.Unable, match="take float32"):
+        onnx.prepare(inputs)
 
 
 def test_the_masks_of_dot_products_are_counted_by_hand():

@@ -22,7 +22,7 @@ class DotKind:
     value_ratio: int = 1  # features of a value / features of a key
     group: int = 1  # heads that share keys and values
     documents: int = 0  # packed one after another; each attends within itself
-    tensor: str = ""  # a mask that is a bool tensor: "padding" or "causal"
+    tensor: str = ""  # a mask that is a bool tensor: "padding", "causal" or "scattered"
 
 
 DOTS = {
@@ -45,6 +45,8 @@ DOTS = {
     "paddinggradients": DotKind("padding as a bool tensor, forward and backward", tensor="padding", backward=True),
     "tril": DotKind("a causal mask as a bool tensor, forward", tensor="causal"),
     "trilgradients": DotKind("a causal mask as a bool tensor, forward and backward", tensor="causal", backward=True),
+    "scattered": DotKind("a bool tensor that allows 7 of 10 pairs, here and there, forward", tensor="scattered"),
+    "scatteredgradients": DotKind("the same, forward and backward", tensor="scattered", backward=True),
 }
 
 WORKS = {
@@ -143,7 +145,7 @@ CASES = [
         for batch, length in ((16, 16), (8, 128), (1, 1024))
     ),
     *(Case(work, (1, 8), 8254, 8254, 64) for work in ("packed", "packedgradients")),
-    *(Case(work, (4, 8), 1024, 1024, 64) for work in ("padding", "paddinggradients", "tril", "trilgradients")),
+    *(Case(work, (4, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].tensor),
 ]
 GPU_CASES = [
     *(
@@ -175,6 +177,11 @@ def padded_lengths(entries: int, keys: int) -> list[int]:
     [256, 512, 768, 1024]
     """
     return [keys * number // entries for number in range(1, entries + 1)]
+
+
+def scattered_pairs(rows: int, keys: int) -> Tensor:
+    """Seven of ten pairs, at random but always the same: (rows, keys)."""
+    return torch.rand((rows, keys), generator=torch.Generator().manual_seed(0)) < 0.7
 
 
 def available_cases(kind: str, dtype: torch.dtype | None = None) -> list[Case]:

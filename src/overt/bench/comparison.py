@@ -7,7 +7,7 @@ import torch
 
 from overt.bench import cases
 from overt.bench.cases import Case, Inputs
-from overt.bench.contenders import additive, dots, libraries, summaries
+from overt.bench.contenders import additive, dot_libraries, dots, libraries, summaries
 from overt.bench.contenders.contender import Contender, Run, Unable
 from overt.bench.gpu import device as gpu
 from overt.bench.memory import in_fresh_process
@@ -27,7 +27,7 @@ CONTENDERS: dict[str, list[Contender]] = {
     "gradients": _ADDITIVE,
     "memory": [additive.overt_path("native")],
     "summary": [summaries.overt_path("native"), summaries.overt_path("blocked"), summaries.forward_pass()],
-    **{work: dots.contenders(work) for work in cases.DOTS},
+    **{work: [*dots.contenders(work), *dot_libraries.contenders(work)] for work in cases.DOTS},
 }
 
 _GPU_ADDITIVE = [additive.overt_path("triton"), additive.eager(), additive.compiled()]
@@ -89,6 +89,7 @@ def measure(case: Case, options: Options, notify: Notify = lambda doing: None) -
     kind = options.device.type
     if case.work == "memory" and kind == "cpu":
         return _memory(case, options, notify)
+    use_threads(options.threads)  # first: what is compiled is compiled for so many
     inputs = random_inputs(case, options)
     notify("computing the reference")
     expected = _reference(case, inputs)
@@ -100,7 +101,6 @@ def measure(case: Case, options: Options, notify: Notify = lambda doing: None) -
         if run is not None:
             runs[contender.name] = run
     if not result.wrong:
-        use_threads(options.threads)
         notify("timing")
         calls = {name: (lambda run=run: run(inputs.upstream)) for name, run in runs.items()}
         if case.work == "memory":

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import overt
-from overt.bench.cases import DOTS, Case, DotKind, Inputs, document_lengths, padded_lengths
+from overt.bench.cases import DOTS, Case, DotKind, Inputs, document_lengths, padded_lengths, scattered_pairs
 from overt.bench.contenders.contender import GRADIENTS, Attention, Contender, Results, Run, Unable, differentiated
 from overt.bench.reference import Reference, reference_on_rows
 from overt.errors import OvertError
@@ -45,7 +45,7 @@ def contenders(work: str) -> list[Contender]:
 
 
 def _overt(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
-    mask = overt.Causal() if kind.causal else _tensor_mask(inputs, kind)
+    mask = overt.Causal() if kind.causal else tensor_mask(inputs, kind)
     if kind.documents:
         mask = overt.Documents(_document_ids(kind, inputs.key.shape[-2]))
 
@@ -62,7 +62,7 @@ def _overt(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
 
 
 def _torch(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
-    mask = _tensor_mask(inputs, kind)
+    mask = tensor_mask(inputs, kind)
     options = {"is_causal": kind.causal, "dropout_p": kind.dropout, "enable_gqa": kind.group > 1}
     lengths = document_lengths(kind.documents, inputs.key.shape[-2]) if kind.documents else []
 
@@ -83,13 +83,15 @@ def _document_ids(kind: DotKind, keys: int) -> Tensor:
     return torch.arange(kind.documents).repeat_interleave(torch.tensor(document_lengths(kind.documents, keys)))
 
 
-def _tensor_mask(inputs: Inputs, kind: DotKind) -> Tensor | None:
+def tensor_mask(inputs: Inputs, kind: DotKind) -> Tensor | None:
     """The mask of the cases that have it as a bool tensor."""
     if not kind.tensor:
         return None
     rows, keys = inputs.query.shape[-2], torch.arange(inputs.key.shape[-2])
     if kind.tensor == "causal":
         return keys <= torch.arange(rows)[:, None]  # (Q, K)
+    if kind.tensor == "scattered":
+        return scattered_pairs(rows, len(keys))
     return keys < torch.tensor(padded_lengths(len(inputs.query), len(keys)))[:, None, None, None]  # (B, 1, 1, K)
 
 
@@ -101,6 +103,8 @@ def _masked(case: Case, kind: DotKind, rows: Tensor) -> Tensor:
         return ids[rows, None] != ids
     if kind.tensor == "padding":
         return keys >= torch.tensor(padded_lengths(case.batch[0], case.keys))[:, None, None, None]
+    if kind.tensor == "scattered":
+        return ~scattered_pairs(case.queries, case.keys)[rows]
     return (keys > rows[:, None]) & bool(kind.causal or kind.tensor)
 
 

@@ -92,7 +92,9 @@ def _added_layers(start: Transformer, initial: dict[str, Tensor]) -> dict[str, T
         side, _, rest = name.partition(".layers.")
         number, _, weight = rest.partition(".")
         if rest and int(number) >= len(start.get_submodule(f"{side}.layers")):
-            adds = weight.startswith(("attention.output.", "self_attention.output.", "cross_attention.output.", "feed_forward.narrow."))
+            adds = weight.startswith(
+                ("attention.output.", "self_attention.output.", "cross_attention.output.", "feed_forward.narrow.")
+            )
             added[name] = torch.zeros_like(tensor) if adds else tensor
     return added
 
