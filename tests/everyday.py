@@ -5,9 +5,12 @@ as hold each value of each parameter once, `each_pair` as few as hold each pair 
 see conftest.py. Of the tests in a browser those run every day that compare numbers, refuse what is hostile, and go the main way through a page.
 """
 
+import os
 from itertools import combinations
 
 import pytest
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def everyday(cases, *quick):
@@ -15,6 +18,11 @@ def everyday(cases, *quick):
     cases = [*cases]
     assert all(case in cases for case in quick), f"{quick} are not all among {cases}"
     return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+def everyday_where_interpreted(cases, *quick):
+    """The same in Triton's interpreter, which takes seconds for each; elsewhere all run every day."""
+    return everyday(cases, *quick) if INTERPRETED else [*cases]
 
 
 def covering(cases, size):

@@ -1,7 +1,5 @@
 """attend by the native kernels gives the oracle's output and gradients: every activation, dtype, bias, shape and extreme, at every level."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -9,9 +7,10 @@ import torch
 import oracle
 import overt
 from compare import GRADIENT, KERNELS, OUTPUT, check, close, inputs
+from everyday import INTERPRETED, everyday_where_interpreted
 
 # Of these Triton's interpreter takes minutes, the native core no time.
-slow_where_interpreted = pytest.mark.slow if os.environ.get("TRITON_INTERPRET") == "1" else ()
+slow_where_interpreted = pytest.mark.slow if INTERPRETED else ()
 ACTIVATIONS = ["tanh", "sigmoid", "relu", "leaky_relu"]
 
 
@@ -50,7 +49,13 @@ def test_widths_round_those_of_vectors_give_the_oracles_numbers(level, features,
 
 
 @pytest.mark.parametrize(
-    "shape", [(9, 11), (9, 1), (1, 11), (1, 1), (11,), (), (3, 9, 11), (3, 1, 1), (2, 1, 9, 11), (2, 3, 1, 11)]
+    "shape",
+    everyday_where_interpreted(
+        [(9, 11), (9, 1), (1, 11), (1, 1), (11,), (), (3, 9, 11), (3, 1, 1), (2, 1, 9, 11), (2, 3, 1, 11)],
+        (9, 11),
+        (3, 1, 1),
+        (2, 3, 1, 11),
+    ),
 )
 def test_a_bias_that_broadcasts_gives_the_oracles_numbers_and_gradient(shape):
     arrays = inputs((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4))
@@ -95,7 +100,7 @@ def answer(tensors, activation="tanh", allowed=None, bias=None, parameter=None):
 
 
 @pytest.mark.parametrize(
-    "offset", [2, *(pytest.param(offset, marks=slow_where_interpreted) for offset in (None, torch.tensor([0, 3])))]
+    "offset", [pytest.param(offset, marks=slow_where_interpreted) for offset in (2, None, torch.tensor([0, 3]))]
 )
 def test_learned_slopes_and_tables_over_distances_get_their_gradients(offset):
     leaves = [torch.tensor(array) for array in inputs((2, 3, 9, 5), (2, 3, 11, 5), (2, 3, 11, 4))]
