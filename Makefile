@@ -38,6 +38,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # stand at the end.
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal --durations=10 --durations-min=5 -rs
 export OMP_WAIT_POLICY = passive
+# Every process that imports overt or a test reads what the first one compiled, also where the environment says to compile anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
 
