@@ -1,8 +1,8 @@
 """Which cases of a test run every day: the others are slow, and run by `make test-slow`.
 
-Of a list of cases, `everyday` keeps those that are named. Of a product of several lists, the mark `each_value` keeps as few cases
-as hold each value of each parameter once, `each_pair` as few as hold each pair of values of two parameters, and `one_case` the first;
-see conftest.py. Of the tests in a browser those run every day that compare numbers, refuse what is hostile, and go the main way through a page.
+Of a list of cases, `everyday` keeps those that are named, and the mark `few_cases` so many, spread over all of them from the first. Of
+a product of several lists, the mark `each_value` keeps as few cases as hold each value of each parameter once, and `each_pair` as few as
+hold each pair of values of two parameters; see conftest.py. Of the tests in a browser those run every day that compare numbers, refuse what is hostile, and go the main way through a page.
 """
 
 import os
@@ -44,15 +44,21 @@ def values_of(item):
     return {group: tuple(id(item.callspec.params[name]) for name in group) for group in groups}
 
 
+def spread(cases, count):
+    """The places of so many cases, spread evenly over all; the first is among them."""
+    return [place * len(cases) // count for place in range(min(count, len(cases)))]
+
+
 def leave_to_slow(items):
-    """Mark as slow what `each_pair`, `each_value` and `one_case` leave of the collected tests."""
-    of_test, sizes = {}, {"each_pair": 2, "each_value": 1, "one_case": 0}
+    """Mark as slow what `each_pair`, `each_value` and `few_cases` leave of the collected tests."""
+    of_test = {}
     for item in items:
-        sampled = next(filter(None, map(item.get_closest_marker, sizes)), None)
+        sampled = next(filter(None, map(item.get_closest_marker, ("each_pair", "each_value", "few_cases"))), None)
         if sampled and hasattr(item, "callspec") and item.get_closest_marker("slow") is None:
-            of_test.setdefault((item.path, item.originalname, sizes[sampled.name]), []).append(item)
-    for (_, _, size), cases in of_test.items():
-        quick = {*covering([values_of(case) for case in cases], size)}
+            of_test.setdefault((item.path, item.originalname, sampled.name, sampled.args), []).append(item)
+    for (_, _, name, counts), cases in of_test.items():
+        size = {"each_pair": 2, "each_value": 1}.get(name)
+        quick = {*(spread(cases, *counts) if size is None else covering([values_of(case) for case in cases], size))}
         for index, case in enumerate(cases):
             if index not in quick:
                 case.add_marker(pytest.mark.slow)

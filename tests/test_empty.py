@@ -77,6 +77,7 @@ def check_output(shape, output):
 
 @pytest.mark.parametrize("path", [None, "blocked"])
 @pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.few_cases(4)
 def test_every_call_on_nothing_gives_nothing_or_zeros_forward_and_backward(name, path):
     for options in itertools.chain(calls(EMPTY[name]), calls(EMPTY[name], ("causal", "dense", "none", "lengths", "keys"))):
         inputs = drawn(EMPTY[name])
@@ -90,6 +91,7 @@ def test_every_call_on_nothing_gives_nothing_or_zeros_forward_and_backward(name,
 
 
 @pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.few_cases(2)
 def test_the_default_path_agrees_with_the_blocks_where_there_is_something_to_give(name):
     for options in calls(EMPTY[name]):
         if "dropout" in options:
@@ -102,6 +104,7 @@ def test_the_default_path_agrees_with_the_blocks_where_there_is_something_to_giv
 
 @pytest.mark.parametrize("path", [None, "blocked"])
 @pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.few_cases(4)
 def test_steps_plans_and_summaries_of_nothing_are_whole_too(name, path):
     batch, heads, queries, keys, _, _ = EMPTY[name]
     for options in calls(EMPTY[name]):
@@ -133,6 +136,7 @@ def test_in_every_dtype(name, dtype):
 
 @pytest.mark.parametrize("score", ["dot", "additive", "gaussian"])
 @pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.few_cases(2)
 def test_compiled(name, score):
     made = SCORES[score](EMPTY[name][4])
     inputs = drawn(EMPTY[name])

@@ -4,7 +4,7 @@ from itertools import combinations, product
 
 import pytest
 
-from everyday import covering, everyday
+from everyday import covering, everyday, spread
 
 CASES = [dict(zip("abcd", values, strict=True)) for values in product(range(2), range(3), range(4), range(5))]
 
@@ -31,6 +31,19 @@ def test_of_a_product_a_mark_leaves_three_quick(request, a, b, c):
     assert len(quick) in (0, 3)  # none where only slow ones are chosen
     for names in (("a", "b"), ("c",)):
         assert len({tuple(each[name] for name in names) for each in quick}) == len(quick)
+
+
+@pytest.mark.few_cases(3)
+@pytest.mark.parametrize("number", range(7))
+def test_of_a_list_a_mark_leaves_so_many_quick(request, number):
+    mine = [item for item in request.session.items if item.originalname == request.node.originalname]
+    quick = [item.callspec.params["number"] for item in mine if item.get_closest_marker("slow") is None]
+    assert quick in ([], [0, 2, 4])
+
+
+def test_few_cases_are_spread_over_all():
+    cases = [*range(10)]
+    assert [spread(cases, count) for count in (1, 2, 5, 20)] == [[0], [0, 5], [0, 2, 4, 6, 8], cases]
 
 
 def test_of_a_list_those_that_are_named_are_left_quick():

@@ -105,6 +105,7 @@ def alive():
 
 
 @pytest.mark.parametrize("name", ["additive", "additive, masked", "additive, sparsemax"])
+@pytest.mark.few_cases(1)
 def test_nor_does_the_plain_formula_of_what_has_a_native_kernel(name):
     x = torch.randn(HEADS, N, D, requires_grad=True)
     with overt.use_path("blocked"), Largest() as largest:

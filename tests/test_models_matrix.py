@@ -254,6 +254,7 @@ def test_rows_of_padding_are_not_compared():
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.slow
 def test_a_model_that_crashes_or_hangs_ends_nothing_but_itself():
     assert isolation.apart(lambda: {"a": 1}, 20) == {"a": 1}
     assert isolation.apart(lambda: os.kill(os.getpid(), signal.SIGSEGV), 20) == {"died": "its process ended by signal SIGSEGV"}

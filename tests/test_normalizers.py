@@ -49,6 +49,7 @@ def test_adding_a_constant_to_all_scores_changes_nothing(name, row, shift):
 @pytest.mark.parametrize("alpha", [1.05, 1.5, 1.9, 2.0, 2.5])
 @settings(max_examples=50, deadline=None)
 @given(row=rows)
+@pytest.mark.few_cases(2)
 def test_entmax_equals_bisection(alpha, row):
     wanted = oracle._simplex(np.array(row), alpha)
     np.testing.assert_allclose(normalized(overt.Entmax(alpha), [row])[0], wanted, atol=1e-12)

@@ -29,6 +29,7 @@ EVERY_DAY = everyday(OPTIONS, "torch's kernel", "causal", "additive", "gaussian"
 
 
 @pytest.mark.parametrize("name", EVERY_DAY)
+@pytest.mark.few_cases(2)
 def test_second_derivatives_and_forward_mode_are_exact(name):
     inputs = [normal(2, 2, 3, seed=seed).requires_grad_() for seed in range(3)]
     followed = [normal(3, seed=4).requires_grad_(), torch.tensor(1.3, dtype=torch.float64, requires_grad=True)]
@@ -97,6 +98,7 @@ def test_forward_mode_passes_through_torchs_path_by_another():
 
 
 @pytest.mark.parametrize("name", EVERY_DAY)
+@pytest.mark.few_cases(1)
 def test_compiled_without_a_break_it_gives_the_same_numbers(name):
     torch._dynamo.reset()
     inputs = [normal(2, 3, 17, 4, seed=seed, dtype=torch.float32).requires_grad_() for seed in range(3)]

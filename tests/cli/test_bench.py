@@ -394,6 +394,7 @@ def test_a_rate_needs_threads_and_time(threads, seconds):
         native.module().multiply_add_rate(threads, seconds)
 
 
+@pytest.mark.slow
 def test_memory_is_measured_in_a_process_of_its_own():
     result = comparison._memory(Case("memory", (1,), 512, 512, 32), comparison.Options(torch.float32, 1, 1, 1.0), str)
     assert result.wrong == {}

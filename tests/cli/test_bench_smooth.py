@@ -140,6 +140,7 @@ def test_scores_are_those_of_each_seed(two_peers):
     assert result.mean("mean", BLOCKS_3) == pytest.approx(sum(wanted) / 13)
 
 
+@pytest.mark.slow
 def test_two_processes_score_as_one_does():
     one, two = (accuracy.measure([Case("sine", 1)], [OURS.name], 12, processes) for processes in (1, 2))
     assert one.unable == two.unable == {}
@@ -292,6 +293,7 @@ def test_real_series_are_shown_with_the_sentence_and_those_that_fill(straight):
     )
 
 
+@pytest.mark.slow
 def test_all_numbers_go_into_the_file(straight, tmp_path):
     out = tmp_path / "found.json"
     assert (
@@ -334,6 +336,7 @@ def test_a_folder_without_series_is_refused(tmp_path):
         real_series.folder(tmp_path)
 
 
+@pytest.mark.slow
 def test_it_loads_no_torch_and_the_plain_command_still_does_its_own():
     program = """
 import sys

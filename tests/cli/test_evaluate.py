@@ -8,6 +8,7 @@ from small_recipe import RECIPE, run
 from translators import ENGLISH, FRENCH
 
 
+@pytest.mark.few_cases(1)
 def test_evaluate_gives_a_recipes_run_the_scores_that_training_ended_with(trained, training_folder):
     result = run("evaluate", training_folder / "small.toml", "--data", training_folder, "--model", training_folder / "run")
     results = json.loads((training_folder / "run" / "results.json").read_text())

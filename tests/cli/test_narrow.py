@@ -95,6 +95,7 @@ def test_a_page_of_numbers(name, width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", EXPLAINED)
+@pytest.mark.few_cases(6)
 def test_an_explanation(name, width):
     def shown(width):
         console = Console(file=io.StringIO(), width=width, highlight=False)
@@ -125,14 +126,16 @@ def run(arguments, width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("columns", [["smooth"], ["smooth", "steps", "walk"]], ids=["one", "three"])
+@pytest.mark.few_cases(4)
 def test_smooth(table, columns, width):
     arguments = ["smooth", table, *(part for column in columns for part in ("-c", column))]
     check(run(arguments, width), run(arguments, WIDE), width)
 
 
-@pytest.mark.one_case
+@pytest.mark.few_cases(1)
 @pytest.mark.skipif(text_model.packaged_folder() is None, reason="needs all-MiniLM-L6-v2")
 @pytest.mark.parametrize("options", [(), ("--recipe", "hidden"), ("--recipe", "plain")], ids=str)
+@pytest.mark.slow
 def test_explain_of_real_weights(options):
     text = "The animal didn't cross the street because it was too tired"
     wide = run(["explain", text, *options], 120)
@@ -140,7 +143,7 @@ def test_explain_of_real_weights(options):
         check(run(["explain", text, *options], width), wide, width, all_of_them=False)
 
 
-@pytest.mark.one_case
+@pytest.mark.few_cases(1)
 @pytest.mark.parametrize("width", [30, 40, 60])
 def test_the_map_of_a_translation(width):
     command = ["translate", "I am happy to see you.", "--map"]

@@ -39,7 +39,7 @@ def page_file(request, tmp_path, monkeypatch):
     return tmp_path / ("overt-demo.html" if request.param == "demo" else "page.html")
 
 
-@pytest.mark.one_case
+@pytest.mark.few_cases(1)
 def test_a_commands_page_is_read_by_clicks_and_keys_and_asks_for_nothing(chromium, page_file):
     for width, dark in ((400, True), (1400, False)):
         page = chromium.page()

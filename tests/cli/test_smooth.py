@@ -240,6 +240,7 @@ def frame(path):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.few_cases(2)
 def test_each_column_of_each_group_is_smoothed_by_itself(cities, tmp_path, jobs):
     out = tmp_path / f"out{cities.suffix}"
     output = run(cities, "-c", "warm", "-c", "wet", "--group", "city", *WAY, "--jobs", jobs, "--out", out)
@@ -293,6 +294,7 @@ def test_a_group_without_a_value_is_left_empty_and_said(tmp_path):
     assert read(out)[2][:3] == ["b", "", ""]
 
 
+@pytest.mark.few_cases(1)
 def test_many_series_share_one_picture(cities, tmp_path):
     picture = tmp_path / "curve.png"
     assert run(cities, "-c", "warm", "--group", "city", *WAY, "--jobs", 1, "--plot", picture).exit_code == 0
@@ -468,6 +470,7 @@ def test_a_workbook_keeps_its_formulas_and_its_blank_rows(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["iso.csv", "iso.csv.gz", "book.xlsx"])
+@pytest.mark.few_cases(1)
 def test_standard_input_is_read_and_standard_output_written(tmp_path, name):
     in_every_kind(tmp_path)
     content = (tmp_path / name).read_bytes()

@@ -179,7 +179,7 @@ HEAD = f"viewer.recording.heads[{STATE}.head].name"
 SIZES = [(400, False), (400, True), (1400, False), (1400, True)]
 
 
-@pytest.mark.one_case
+@pytest.mark.few_cases(1)
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
 @pytest.mark.parametrize(("width", "dark"), SIZES)
 def test_in_a_browser_the_page_loads_itself_only_and_complains_of_nothing(opened, name, width, dark):
@@ -197,7 +197,7 @@ def flat(text):
     return re.sub(INDEX, r"\1", text)
 
 
-@pytest.mark.one_case
+@pytest.mark.few_cases(1)
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
 def test_in_a_browser_the_steps_are_named_and_told_as_everywhere(opened, name):
     explanation = explanations.EVERY_RECIPE[name]()
@@ -214,6 +214,7 @@ def test_in_a_browser_the_steps_are_named_and_told_as_everywhere(opened, name):
 
 
 @pytest.mark.parametrize("name", [name for name in explanations.EVERY_RECIPE if name != "nasty"])
+@pytest.mark.few_cases(3)
 def test_in_a_browser_the_numbers_are_those_of_the_explanation(opened, name):
     explanation = explanations.EVERY_RECIPE[name]()
     page = opened(explanation)
@@ -331,6 +332,7 @@ def test_in_a_browser_a_head_that_is_clicked_is_the_head_everywhere(opened):
     assert page.ask("document.querySelector('.map-head h2').textContent") == f"L0H{explanation.links[0].head}"
 
 
+@pytest.mark.few_cases(1)
 def test_in_a_browser_a_word_that_is_clicked_is_the_query_everywhere(opened):
     page = opened(explanations.qkv())
     page.ask("void document.querySelector('.part [data-token=\"2\"]').click()")
@@ -421,6 +423,7 @@ def test_in_a_browser_two_sentences_move_step_by_step_together(opened):
     assert page.ask("[...document.querySelectorAll('.steps h2 bdi')].map((each) => each.textContent)") == ["“animal”"] * 2
 
 
+@pytest.mark.few_cases(1)
 def test_in_a_browser_without_script_the_table_is_in_sight(opened):
     page = opened(explanations.long(), script=False)
     assert page.ask("document.documentElement.className") == "static"

@@ -40,13 +40,14 @@ def overlapping(sheet):
     return [(one, other) for (one, first), (other, second) in pairs if first.overlaps(second)]
 
 
-@pytest.mark.one_case
+@pytest.mark.few_cases(1)
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
 def test_no_text_of_the_picture_overlaps_another(name):
     assert overlapping(drawn(explanations.EVERY_RECIPE[name]())) == []
 
 
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
+@pytest.mark.few_cases(2)
 def test_no_text_of_the_picture_leaves_it(name):
     sheet = drawn(explanations.EVERY_RECIPE[name]())
     outside = [text for text, box in boxes(sheet) if box.x0 < 0 or box.y0 < 0 or box.x1 > 1920 or box.y1 > 1080]
@@ -54,6 +55,7 @@ def test_no_text_of_the_picture_leaves_it(name):
 
 
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
+@pytest.mark.few_cases(2)
 def test_the_picture_is_a_whole_png(name, tmp_path):
     png([explanations.EVERY_RECIPE[name]()], tmp_path / "out.png")
     with Image.open(tmp_path / "out.png") as image:
@@ -130,6 +132,7 @@ slow = pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["plain, by the sum", *(pytest.param(name, marks=slow) for name in ("qkv", "hidden", "nasty"))]
 )
+@pytest.mark.slow
 def test_the_animation_shows_every_step_long_enough_to_be_read(name, tmp_path):
     explanation = explanations.EVERY_RECIPE[name]()
     gif(explanation, tmp_path / "out.gif")

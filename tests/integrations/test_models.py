@@ -42,6 +42,7 @@ def first(output):
 
 
 @each(SERVED)
+@pytest.mark.few_cases(5)
 def test_outputs_are_those_of_eager(family: Family):
     model, eager = family.build(NAME), family.build("eager")
     for side in family.sides:
@@ -52,6 +53,7 @@ def test_outputs_are_those_of_eager(family: Family):
 
 
 @each(SERVED)
+@pytest.mark.few_cases(5)
 def test_gradients_are_those_of_eager(family: Family):
     model, eager = family.build(NAME), family.build("eager")
     inputs = family.inputs()
@@ -75,6 +77,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize(("family", "options"), WRITERS)
+@pytest.mark.few_cases(6)
 def test_generation_is_that_of_eager(family: Family, options):
     result, wanted = (written(family.build(path), family, **options) for path in (NAME, "eager"))
     assert torch.equal(result.sequences, wanted.sequences)

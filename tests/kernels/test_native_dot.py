@@ -63,6 +63,7 @@ def test_widths_round_those_of_vectors_give_the_oracles_numbers(level, features,
 
 
 @pytest.mark.parametrize("name", MASKS)
+@pytest.mark.few_cases(16)
 def test_attention_under_each_mask_gives_the_oracles_numbers(level, name):
     mask = MASKS[name]
     allowed = mask.bind(2, Q, K).block(torch.arange(Q), torch.arange(K)).expand(2, 3, Q, K)

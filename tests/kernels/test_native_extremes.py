@@ -78,6 +78,7 @@ def test_threads_do_not_share_what_half_precision_is_widened_in(level):
 
 @pytest.mark.parametrize("shape", [(3, 700), (70, 70), (1100, 65)], ids=str)
 @pytest.mark.parametrize("bias", ["pairs", "keys", "queries", "one"])
+@pytest.mark.few_cases(4)
 def test_any_number_of_threads_gives_the_oracles_numbers_and_the_same_bits_each_time(level, shape, bias):
     Q, K = shape
     case = one_case(Q, K, 5, 3)

@@ -23,6 +23,7 @@ def program():
 
 
 @pytest.mark.parametrize("kernel", ["dot", "additive", "summary", "dot gradients", "additive gradients"])
+@pytest.mark.few_cases(2)
 def test_ctrl_c_ends_a_long_kernel_and_the_next_call_runs(kernel, program):
     print(kernel, file=program.stdin, flush=True)
     assert program.stdout.readline() == "started\n"

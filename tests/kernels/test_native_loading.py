@@ -185,6 +185,7 @@ def test_with_torch_loaded_the_threads_are_torchs(monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no process is forked here")
+@pytest.mark.slow
 def test_a_process_that_was_forked_does_not_wait_for_the_threads_of_its_parent():
     pytest.importorskip("torch")
     program = """

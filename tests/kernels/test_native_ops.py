@@ -76,6 +76,7 @@ OPTIONS = [{}, {"masked": False}, {"batch": (), "masked": False}, {"by_distance"
     everyday(OPTIONS, OPTIONS[0], OPTIONS[3]),
     ids=str,
 )
+@pytest.mark.few_cases(1)
 def test_torchs_own_check_of_operators_passes(options):
     arguments = flat(**options)
     library.opcheck(OPERATORS.additive.default, arguments)
@@ -85,6 +86,7 @@ def test_torchs_own_check_of_operators_passes(options):
 
 
 @pytest.mark.parametrize("batch", [(2, 3), ()])
+@pytest.mark.few_cases(1)
 def test_torchs_own_check_of_operators_passes_for_scores_and_summaries(batch):
     query, key, value, weight, _, batch, program, arrays, bias, by_distance, sink, inverse_temperature, *_ = flat(batch)
     library.opcheck(OPERATORS.additive_scores.default, (query, key, weight, "relu", batch))
@@ -141,6 +143,7 @@ def test_first_and_second_derivatives_are_those_of_finite_differences(activation
 
 
 @pytest.mark.parametrize("activation", ["tanh", "leaky_relu"])
+@pytest.mark.few_cases(1)
 def test_scores_alone_have_their_derivatives(activation):
     query, key, _, weight = leaves(3, 5, 2, (2,))
 
@@ -322,6 +325,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.few_cases(2)
 def test_compiled_without_a_break_it_runs_the_kernel_and_gives_the_same_numbers(name):
     torch._dynamo.reset()
     inputs = leaves(dtype=torch.float32)

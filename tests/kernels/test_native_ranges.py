@@ -143,6 +143,7 @@ def test_each_query_attends_to_the_keys_of_the_mask_and_to_no_others(data):
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("kind", ["documents and causal", "causal tensor", "a hole in the last row"])
+@pytest.mark.few_cases(5)
 def test_each_length_has_the_oracles_numbers(kind, length):
     allowed, ids = causal(length), packed(length)
     if kind == "documents and causal":

@@ -47,6 +47,7 @@ def test_four_processes_give_what_one_gives(tmp_path):
     assert failures(4, tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_without_them_nothing_distributed_is_imported():
     program = (
         "import sys, torch, overt; x = torch.randn(4, 2, requires_grad=True); overt.attend(x, x, x).sum().backward();"

@@ -224,6 +224,7 @@ def test_torchs_fast_path_of_a_transformer_layer_gives_the_same():
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.few_cases(2)
 def test_gradients_are_those_of_finite_differences(name):
     layer = contextual(nn.GRU(2, 3, batch_first=True), name)
     parameters = dict(layer.named_parameters())

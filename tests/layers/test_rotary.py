@@ -234,6 +234,7 @@ def test_the_gradient_is_turned_back(interleaved):
 
 
 @pytest.mark.parametrize("name", SCALINGS)
+@pytest.mark.few_cases(2)
 def test_it_compiles_whole(name):
     torch.compiler.reset()
     rotary = Rotary(WIDTH, scaling=SCALINGS[name])

@@ -44,6 +44,7 @@ def test_without_positions_a_transformer_learns_to_sort():
 
 
 @pytest.mark.parametrize("task", ["reverse", pytest.param("copy", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_without_positions_it_learns_neither_to_copy_nor_to_reverse(task):
     assert rewriting(transformer(None), task, updates=200) < 0.1
 
@@ -51,6 +52,7 @@ def test_without_positions_it_learns_neither_to_copy_nor_to_reverse(task):
 @pytest.mark.parametrize(
     "task", ["reverse", pytest.param("copy", marks=pytest.mark.slow), pytest.param("sort", marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_with_positions_it_learns_to(task):
     assert rewriting(transformer("sinusoidal"), task) > 0.9
 
@@ -62,6 +64,7 @@ def test_a_recurrent_translator_learns_to_reverse_without_positions():
 
 
 @pytest.mark.parametrize("layer", ["rnn", "gru", "lstm", "attention"])
+@pytest.mark.few_cases(1)
 def test_all_recall_what_came_four_places_before(layer):
     assert recall(layer, 4) > 0.9
 

@@ -164,6 +164,7 @@ def test_validation_measures_are_those_of_the_validation_rows_translated_greedil
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 7])
+@pytest.mark.few_cases(1)
 def test_so_many_validation_rows_spread_over_all_are_translated(numbers, tmp_path, monkeypatch, count):
     task, model = build_task(numbers, tmp_path / "run")
     by_heart(task, model)

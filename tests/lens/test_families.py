@@ -40,6 +40,7 @@ def largest_difference(recording, expected: list[torch.Tensor], idle: torch.Tens
 
 
 @pytest.mark.parametrize(("family", "path"), CASES)
+@pytest.mark.few_cases(8)
 def test_every_layer_is_recorded_by_name_and_outputs_are_equal_to_the_bit(family: Family, path):
     model = family.build(path)
     for side in family.sides:
@@ -54,6 +55,7 @@ def test_every_layer_is_recorded_by_name_and_outputs_are_equal_to_the_bit(family
 
 
 @pytest.mark.parametrize(("family", "path"), CASES)
+@pytest.mark.few_cases(8)
 def test_weights_are_those_that_the_eager_model_returns(family: Family, path):
     model, eager = family.build(path), family.build("eager")
     for side in family.sides:
@@ -67,6 +69,7 @@ def test_weights_are_those_that_the_eager_model_returns(family: Family, path):
 
 
 @pytest.mark.parametrize(("family", "path"), CASES)
+@pytest.mark.few_cases(8)
 def test_recomputed_outputs_are_the_models_own(family: Family, path):
     model = family.build(path)
     for side in family.sides:
@@ -76,6 +79,7 @@ def test_recomputed_outputs_are_the_models_own(family: Family, path):
 
 
 @pytest.mark.parametrize(("family", "path"), CASES)
+@pytest.mark.few_cases(6)
 def test_in_bfloat16_the_residual_stands_beside_its_rounding_bound(family: Family, path):
     model, side = family.build(path, torch.bfloat16), family.sides[-1]
     inputs = {name: tensor.bfloat16() if tensor.is_floating_point() else tensor for name, tensor in family.inputs(side).items()}
@@ -87,6 +91,7 @@ def test_in_bfloat16_the_residual_stands_beside_its_rounding_bound(family: Famil
 
 
 @pytest.mark.parametrize(("family", "path"), CASES)
+@pytest.mark.few_cases(8)
 def test_masks_are_kept_as_ranges(family: Family, path):
     recording, _ = recorded(family.build(path), family.inputs(family.sides[-1]))
     calls = [captured.call for captured in recording.calls]
@@ -312,6 +317,7 @@ def test_another_thread_gets_the_registrys_function_itself():
     assert mine is not eager_attention_forward
 
 
+@pytest.mark.slow
 def test_recording_imports_no_transformers():
     code = (
         "import sys, torch, overt\nattention = torch.nn.MultiheadAttention(8, 2)\nx = torch.randn(3, 8)\n"

@@ -70,6 +70,7 @@ def test_no_text_of_a_figure_overlaps_another_or_leaves_it(name):
 
 
 @everyone
+@pytest.mark.few_cases(1)
 def test_fonts_are_embedded_in_the_pdf_as_truetype(name, tmp_path):
     save(FIGURES[name](), tmp_path / "a.pdf")
     result = (tmp_path / "a.pdf").read_bytes()
@@ -79,6 +80,7 @@ def test_fonts_are_embedded_in_the_pdf_as_truetype(name, tmp_path):
 
 
 @everyone
+@pytest.mark.few_cases(2)
 def test_letters_of_an_svg_are_outlines(name, tmp_path):
     save(FIGURES[name](), tmp_path / "a.svg")
     result = (tmp_path / "a.svg").read_text()

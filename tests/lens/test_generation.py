@@ -24,6 +24,7 @@ def steps(output) -> list[list[torch.Tensor]]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("family", "path"), CASES)
+@pytest.mark.few_cases(6)
 def test_what_is_written_is_the_same_and_each_forward_is_a_pass(family: Family, path, way):
     model, forwards = family.build(path), []
     plain = written(model, family, **WAYS[way])
@@ -50,6 +51,7 @@ def layers_by_pass(family: Family) -> list[list[str]]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("family", WRITERS, ids=lambda family: family.name)
+@pytest.mark.few_cases(4)
 def test_weights_of_each_pass_are_those_that_the_eager_model_returns(family: Family, way):
     model = family.build("eager")
     with record(model) as recording:

@@ -42,6 +42,7 @@ def assert_equal(calls, recording, whole, rows=slice(None)):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["Llama", "Mistral", "GPT2"])
+@pytest.mark.few_cases(4)
 def test_what_is_written_is_one_map_over_all_tokens(name, way, prompt):
     model = NAMED[name].build("sdpa")
     with record(model) as recording:
@@ -52,6 +53,7 @@ def test_what_is_written_is_one_map_over_all_tokens(name, way, prompt):
 
 
 @pytest.mark.parametrize("name", ["T5", "Bart"])
+@pytest.mark.few_cases(1)
 def test_cross_attention_has_a_row_for_each_token_and_the_encoder_runs_once(name):
     family = NAMED[name]
     model = family.build("sdpa")

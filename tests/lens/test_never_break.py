@@ -205,6 +205,7 @@ ENTRIES = [
 
 
 @pytest.mark.parametrize(("owner", "name"), ENTRIES, ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.few_cases(10)
 def test_every_entrance_may_fail(owner, name, monkeypatch):
     def fails(*args, **kwargs):
         raise ZeroDivisionError("nothing works")

@@ -544,6 +544,7 @@ class Last(nn.Module):
         return result[0]
 
 
+@pytest.mark.slow
 def test_the_lens_is_touched_without_torch():
     code = (
         "import sys; import overt; overt.lens; dir(overt.lens);"

@@ -261,9 +261,9 @@ def test_runs_say_what_the_mask_says_or_nothing(mask):
         assert torch.equal(allowed, expected)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("side", [None, "left", "right"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.few_cases(4)
 def test_hugging_face_models_are_summarised_as_by_blocks(family, side):
     model, arguments = family.build("sdpa" if "sdpa" in family.paths else "eager"), family.inputs(side)
 
@@ -286,6 +286,7 @@ def test_packed_documents_of_a_hugging_face_model_are_runs(no_blocks):
 
 
 @pytest.mark.parametrize("name", ["GPT2", "Llama", "T5"])
+@pytest.mark.few_cases(1)
 def test_what_is_written_is_summarised_step_by_step(name):
     family = next(family for family in FAMILIES if family.name == name)
     model = family.build("sdpa" if "sdpa" in family.paths else "eager")

@@ -90,6 +90,7 @@ def plain_beam(model, source, size, longest, length_penalty):
 
 @pytest.mark.parametrize("make", [translator, recurrent, language_model])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.few_cases(3)
 def test_a_narrow_beam_is_the_plain_search_sentence_by_sentence(make, size):
     model = make(seed=1)
     result = beam_search(model, PADDED, source_lengths=LENGTHS, size=size, best=size, longest=6)

@@ -37,6 +37,7 @@ def test_a_word_sees_nothing_that_comes_after_it():
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("kv_heads", [None, 2, 1])
 @pytest.mark.parametrize("prompts", [[4, 4, 4], [4, 1, 2], [0, 3, 1]])
+@pytest.mark.few_cases(8)
 def test_cached_equals_uncached(positions, kv_heads, prompts):
     model, text = language_model(positions=positions, kv_heads=kv_heads), tokens()
     with torch.no_grad():

@@ -66,6 +66,7 @@ def test_scores_are_the_states_times_the_output():
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("kv_heads", [None, 2, 1])
 @pytest.mark.parametrize("ragged", [True, False])
+@pytest.mark.few_cases(8)
 def test_cached_equals_uncached(positions, kv_heads, ragged):
     model = transformer(positions=positions, kv_heads=kv_heads)
     source, target, lengths = batch()

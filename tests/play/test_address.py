@@ -19,6 +19,7 @@ def state_of(live):
     )
 
 
+@pytest.mark.few_cases(1)
 def test_a_link_restores_the_sentence_and_what_is_chosen(written_little, opened):
     live = opened(written_little).ready()
     live.type(TEXT)
@@ -53,8 +54,8 @@ def test_another_address_of_the_same_page_is_followed(written_little, opened):
     assert state_of(live)[:3] == ["Dogs bark.", 11, 2]
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("text", [*HOSTILE, "&head=9.9#%00%zz"])
+@pytest.mark.few_cases(1)
 def test_hostile_text_in_the_address_is_text(written_little, opened, text):
     wellformed = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     live = opened(

@@ -68,8 +68,8 @@ def differing(page, tokenizer, texts):
     return page.ask(f"differ({json.dumps(texts)}, {json.dumps(ids)}, {json.dumps(back)})")
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.few_cases(1)
 def test_it_gives_the_pieces_and_texts_of_the_package(page, tmp_path, form):
     tokenizer = FORMS[form](tmp_path)
     tokenizer.save(tmp_path / "tokenizer.json")

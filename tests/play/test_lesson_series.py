@@ -46,11 +46,11 @@ def influence(page):
     return [float(row[1].replace("−", "-")) for row in table(page, ".panel.reweight section:has(h2):not(.second)")]
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("settings", [
     {"by": "time", "width": 1.7}, {"by": "value", "alike": 0.25}, {"by": "both", "width": 5, "alike": 0.8}, {"by": "patch", "alike": 0.6},
     {"by": "dot"}, {"by": "sum"},
 ])  # fmt: skip
+@pytest.mark.few_cases(1)
 def test_the_curve_is_what_attend_gives(written_little, opened, settings):
     live = opened_at(opened, written_little, "reweight")
     paste(live, " ".join(map(str, X)))

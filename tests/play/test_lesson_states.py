@@ -48,8 +48,8 @@ class Recall(nn.Module):
         return [each[0].numpy() for each in (states, weights, output, self.next(output).softmax(-1))]
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("layer", ["gru", "rnn", "conv", "linear"])
+@pytest.mark.few_cases(1)
 def test_weights_and_digits_are_those_of_torchs_layers(written_little, opened, layer):
     live = opened_at(opened, written_little, "states")
     for score, pairs, at in (("additive", "e5 a2 f9 a", 6), ("dot", "c0 c1 b8 d3 a4 b", 10), ("general", "f7 e1 f", 1)):

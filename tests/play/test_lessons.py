@@ -188,6 +188,7 @@ def strongest_words(model, text, token):
     return [(str(encoded.tokens[int(row.argmax())]), float(row.max())) for row in rows]
 
 
+@pytest.mark.few_cases(1)
 def test_the_word_in_another_sentence_is_read_as_python_reads_it(written, opened, minilm):
     live = opened_at(opened, written, "switches")
     other = "The animal didn't cross the street because it was too wide."

@@ -124,6 +124,7 @@ def test_the_page_computes_a_row_again_and_says_how_far_it_is_off(written_little
     assert "The page's weights have 16 bits" in about
 
 
+@pytest.mark.slow
 def test_what_is_chosen_follows_the_sentence(written_little, opened):
     live = opened(written_little).ready()
     assert live.page.ask("viewer.store.get().token") == 10
@@ -156,6 +157,7 @@ def test_typing_is_never_held_up(written, opened):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.few_cases(1)
 def test_hostile_text_is_text(written_little, opened, text):
     live = opened(written_little).ready()
     live.type(text)
@@ -185,6 +187,7 @@ def strongest(little):
     return max(qkv(little, TIRED, "it").steps, key=lambda step: step.weight).token
 
 
+@pytest.mark.few_cases(1)
 def test_a_file_that_is_cut_short_says_so_and_its_first_picture_works(written_little, opened, strongest, tmp_path):
     whole = written_little.read_text(encoding="utf-8")
     for name, end, said in [

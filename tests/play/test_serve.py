@@ -33,6 +33,7 @@ def status(server, method, path, body=None, **headers):
         connection.close()
 
 
+@pytest.mark.few_cases(1)
 def test_what_is_typed_is_read_in_python(server, chromium, minilm):
     page = chromium.page()
     page.call("Page.navigate", url=server.address)
@@ -74,6 +75,7 @@ def test_a_text_of_five_megabytes_is_refused_before_it_is_read(server):
     assert status(server, "POST", f"/{server.token}/read", b"", Content_Length="5000000")[0] == 413
 
 
+@pytest.mark.few_cases(1)
 def test_a_text_without_words_and_one_that_is_too_long_get_an_answer(server):
     path = f"/{server.token}/read"
     assert json.loads(status(server, "POST", path, json.dumps({"text": " "}))[1])["sentence"].startswith("Expected a text")

@@ -59,6 +59,7 @@ def page_weights(page):
     )
 
 
+@pytest.mark.few_cases(1)
 def test_it_translates_and_attends_as_python_and_asks_for_nothing(bundled_page, opened):
     live, translator = opened(bundled_page).ready(), Translator.bundled()
     for text in SENTENCES:
@@ -73,6 +74,7 @@ def test_it_translates_and_attends_as_python_and_asks_for_nothing(bundled_page, 
     assert live.page.complaints == []
 
 
+@pytest.mark.few_cases(1)
 def test_a_beam_finds_what_pythons_finds(bundled_page, opened):
     live, translator = opened(bundled_page).ready(), Translator.bundled()
     live.page.ask("void viewer.store.set({ search: 'beam' })")
@@ -95,6 +97,7 @@ SHAPES = [
 
 # Every day a norm behind, few heads of keys and learned positions, which the translator in the box has not.
 @pytest.mark.parametrize("shape", everyday(SHAPES, SHAPES[3]))
+@pytest.mark.slow
 def test_any_shape_of_the_transformer_is_computed(tmp_path, opened, shape):
     tokenizer = with_bytes(Tokenizer.learn(TEXTS, merges=60), range(256)) if shape["heads"] == 4 else None
     folder = saved(tmp_path / "model", "Transformer", feed_forward=40, tokenizer=tokenizer, **shape)
@@ -200,7 +203,7 @@ def test_its_panels_keep_to_the_width_and_to_the_rules(bundled_page, opened, pan
     assert live.page.complaints == []
 
 
-@pytest.mark.one_case
+@pytest.mark.few_cases(1)
 @pytest.mark.parametrize(
     "text", [HOSTILE[0], *(pytest.param(text, marks=pytest.mark.slow) for text in HOSTILE[1:]), "a" * 50_000]
 )

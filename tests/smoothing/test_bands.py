@@ -36,6 +36,7 @@ def covered(seeds, **way):
         {"bandwidth": 4.0, "degree": 2, "causal": True},
     ],
 )
+@pytest.mark.few_cases(2)
 def test_bands_of_time_keys_hold_smooth_truths_95_times_in_100(way, noise):
     assert 0.93 < covered(20, keys="time", noise=noise, **way) < 0.97
 
@@ -78,6 +79,7 @@ def test_the_band_lies_evenly_around_the_curve(keys):
 
 
 @pytest.mark.parametrize("keys", OTHERS)
+@pytest.mark.few_cases(1)
 def test_bands_of_other_keys_are_as_wide_as_their_curves_vary(keys):
     way = {"keys": keys, "bandwidth": OTHERS[keys], "noise": SIGMA}
     curves = np.stack([analyze(noisy(seed=seed), **way).values for seed in range(100)])
@@ -128,6 +130,7 @@ def test_a_series_with_correlated_noise_has_no_band(share):
 
 
 @pytest.mark.parametrize("share", [-0.6, -0.3, 0.6])
+@pytest.mark.few_cases(1)
 def test_the_bank_has_a_band_under_an_autoregression(share):
     truth, inside = 3 * np.sin(np.arange(1000) / 50), []
     for seed in range(5):

@@ -116,6 +116,7 @@ def test_stretches_are_whole_blocks_of_risks():
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.few_cases(1)
 def test_stretches_give_nearly_what_the_whole_gives(causal, monkeypatch):
     # What a margin cuts off is the far end of the widest averages, which counts where heads are nearly as good, at jumps.
     draw, times = np.random.default_rng(0), np.arange(7680)
@@ -136,6 +137,7 @@ def errors(truth, ways, seeds=4):
 
 
 @pytest.mark.parametrize("truth", TRUTHS)
+@pytest.mark.few_cases(1)
 def test_it_is_hardly_worse_than_any_one_kind_of_keys(truth):
     single = [{"keys": "time"}, {"keys": "time", "degree": 2}, {"keys": "value"}, {"keys": "patch"}]
     mixed, *others = errors(truth, [{}, *single])
@@ -143,6 +145,7 @@ def test_it_is_hardly_worse_than_any_one_kind_of_keys(truth):
 
 
 @pytest.mark.parametrize("truth", TRUTHS)
+@pytest.mark.few_cases(1)
 def test_seeing_the_future_helps(truth):
     two_sided, causal = errors(truth, [{}, {"causal": True}], seeds=4)
     assert two_sided < causal < 0.5

@@ -69,6 +69,7 @@ def short_series(points):
 
 
 @pytest.mark.parametrize("points", [1, 2, 5, 30, 100, 128, 129])
+@pytest.mark.few_cases(2)
 def test_short_series_that_go_through_the_bank_at_once_are_smoothed_as_if_alone(points):
     for task, curve in zip(short_series(points), curves(short_series(points)), strict=True):
         alone = batch.smooth_task(task)
@@ -108,6 +109,7 @@ def test_processes_give_the_same_curves_as_one():
     assert_alike(curves(tasks(), jobs=2), curves(tasks()))
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_curves():
     distributed = pytest.importorskip("distributed")
     large = [*tasks(), Task("large", np.random.default_rng(1).normal(size=200_000), None, {"keys": "time", "bandwidth": 5.0})]

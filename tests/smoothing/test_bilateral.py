@@ -120,6 +120,7 @@ def test_moving_all_values_moves_the_outputs_and_no_variance():
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("side", ["both", "past"])
+@pytest.mark.few_cases(3)
 def test_the_number_of_threads_changes_no_digit(monkeypatch, side, weighted):
     times, values, weights = noisy(5000)
     by_threads = []

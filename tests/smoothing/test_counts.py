@@ -48,10 +48,12 @@ def test_the_risk_of_counts_is_unbiased_for_a_running_mean():
 
 
 @pytest.mark.parametrize("top", [1, 4, 30, 200, 2000])
+@pytest.mark.few_cases(2)
 def test_counts_are_found(top):
     assert all(analyze(draw(seed).poisson(top * SHAPE)).counts for seed in range(4))
 
 
+@pytest.mark.slow
 def test_jumps_between_counts_are_smoothed_with_less_error_than_as_gaussian():
     steps, ratios = 0.1 + 0.9 * (np.floor(8 * T) % 3) / 2, []
     for top in (4, 15, 60, 200):
@@ -82,6 +84,7 @@ def test_the_band_of_counts_holds_the_mean_and_stays_above_zero(top):
         np.arange(POINTS, dtype=float),  # without noise
     ],
 )
+@pytest.mark.few_cases(2)
 def test_other_numbers_are_not_taken_for_counts(values):
     assert not are_counts(values)
     assert not analyze(values).counts

@@ -182,6 +182,7 @@ def test_a_fit_without_any_weight_is_refused():
         AttentionSmoother().fit(column([1.0, 2.0]), [1.0, 2.0], sample_weight=[0.0, 0.0])
 
 
+@pytest.mark.slow
 def test_importing_smoothing_imports_no_scikit_learn():
     program = "import sys, overt.smoothing; assert 'sklearn' not in sys.modules; overt.smoothing.AttentionSmoother; assert 'sklearn' in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

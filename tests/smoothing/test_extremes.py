@@ -50,6 +50,7 @@ def test_far_from_all_points_a_narrow_bandwidth_takes_the_nearest(monkeypatch, c
 @pytest.mark.parametrize("robust", [False, True])
 @pytest.mark.parametrize("keys", ["auto", *KEYS])
 @pytest.mark.parametrize("unit", [1e-30, 1e-3, 1e30])
+@pytest.mark.few_cases(5)
 def test_weights_count_up_to_a_factor(x, keys, unit, robust):
     weights = np.random.default_rng(3).uniform(0.5, 2.0, 100)
     result, expected = (analyze(x, weights=inputs, keys=keys, robust=robust) for inputs in (unit * weights, weights))

@@ -17,8 +17,8 @@ def exact(weights, values):
     return mean, weights, (weights * (values - mean[:, None]) ** 2).sum(axis=1)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("bandwidth", [0.001, 0.05, 0.7, 20.0, 1e6])
+@pytest.mark.few_cases(1)
 def test_gaussian_sums_keep_their_bound_against_extended_precision(bandwidth):
     draw = np.random.default_rng(0)
     sources = np.sort(np.concatenate([draw.normal(size=1500), draw.uniform(8, 9, 500), [40.0]]))
@@ -32,9 +32,9 @@ def test_gaussian_sums_keep_their_bound_against_extended_precision(bandwidth):
         assert (error <= bound).all(), f"moment {p}: {float((error / bound).max())} of the bound"
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("bandwidth", [1e-4, 0.03, 0.5, 30.0])
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.few_cases(2)
 def test_attention_by_value_is_exact_to_1e_13(bandwidth, weighted):
     draw = np.random.default_rng(1)
     x = np.concatenate([draw.normal(size=1200), draw.uniform(50, 51, 300)])
@@ -71,6 +71,7 @@ def test_keys_without_targets_attend_to_each_other():
 
 @pytest.mark.parametrize("scale", [0.0, 1e-9, 0.3, -2.0, 50.0, 1e6, -1e12])
 @pytest.mark.parametrize("offset", [0.0, 5.0])
+@pytest.mark.few_cases(8)
 def test_dot_attention_is_exact_to_1e_13_at_any_scale(scale, offset):
     x = np.random.default_rng(4).normal(size=600) + offset
     scores = scale * x.astype(np.longdouble)[:, None] * x
@@ -91,6 +92,7 @@ def test_equal_values_attend_to_each_other_equally():
 
 @pytest.mark.parametrize("bandwidth", [1e-3, 0.2, 40.0])
 @pytest.mark.parametrize("points", [1, 63, 64, 700])
+@pytest.mark.few_cases(3)
 def test_attention_by_value_to_the_past_is_exact_to_1e_13(points, bandwidth):
     draw = np.random.default_rng(points)
     times = np.sort(draw.integers(0, 1 + points // 2, points)).astype(float)  # two points and more at one time

@@ -107,6 +107,7 @@ def test_each_head_is_used_where_it_is_the_better_one():
     assert weights[1, count // 2 + reach :].min() > 0.9
 
 
+@pytest.mark.few_cases(1)
 def test_a_mixture_is_hardly_worse_than_the_best_of_its_heads():
     for truth in TRUTHS:
         errors = []
@@ -159,9 +160,9 @@ def of_curve(x, points, causal):
     return np.array(result)
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("truth", TRUTHS)
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.few_cases(1)
 def test_the_slope_is_nearly_the_derivative_and_on_the_mean_not_below_it(truth, causal):
     # The residuals of neighbours move with a point, too, which the formula leaves out: some up, some down. A risk needs the mean.
     x, points = noisy(truth), np.arange(3, N, 19)

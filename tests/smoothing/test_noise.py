@@ -110,6 +110,7 @@ def test_a_line_at_uneven_times_has_no_noise():
 
 
 @pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.few_cases(2)
 def test_the_level_is_within_some_percent_under_any_signal(name):
     result = [evenly(signal(name, 1024, ratio) + draw(1024, seed)).level for ratio in (1, 3, 7) for seed in range(8)]
     assert abs(np.mean(result) - 1) < 0.05
@@ -179,6 +180,7 @@ def test_noise_that_grows_as_its_weights_say_does_not_vary():
 
 @pytest.mark.parametrize("name", SIGNALS)
 @pytest.mark.parametrize("size", [300, 1024])
+@pytest.mark.few_cases(4)
 def test_signals_do_not_pass_for_noise_that_varies_or_is_correlated(name, size):
     result = [evenly(signal(name, size, ratio) + draw(size, seed)) for ratio in (1, 3, 7) for seed in range(8)]
     assert sum(noise.levels is not None for noise in result) <= 1

@@ -94,6 +94,7 @@ def test_the_plain_sum_equals_the_batch():
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2])
+@pytest.mark.few_cases(1)
 def test_a_long_series_equals_the_batch_with_gaps_far_from_zero(degree):
     random = np.random.default_rng(0)
     x = 1e6 + np.cumsum(random.normal(size=3000))
@@ -156,6 +157,7 @@ def test_memory_is_bounded_by_the_reach():
 
 
 @pytest.mark.parametrize("offset", [pytest.param(0.0, marks=pytest.mark.slow), 1e6])
+@pytest.mark.slow
 def test_the_bank_gives_what_the_batch_gives_for_the_last_points(offset):
     random = np.random.default_rng(3)
     times = 1e9 + np.cumsum(random.integers(1, 4, size=80))

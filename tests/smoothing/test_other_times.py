@@ -86,6 +86,7 @@ def test_a_span_is_a_length_of_time_where_there_are_dates():
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.few_cases(2)
 def test_a_span_that_raises_the_error_is_told_of(seed):
     with pytest.warns(UserWarning, match="This span is estimated to raise the error"):
         overt.smooth(wave(seed=seed), span=120)

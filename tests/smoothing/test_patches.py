@@ -62,6 +62,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("n", "profile", "window", "side"), CASES)
+@pytest.mark.few_cases(4)
 def test_patches_attend_as_plain_loops_do(n, profile, window, side):
     x, present, weights = noisy(n)
     result = attend_patch(x, present, weights, profile=profile, bandwidths=[0.8, 2.0], window=window, side=side)
@@ -124,6 +125,7 @@ def test_looking_back_only_leaves_the_past_alone():
 
 @pytest.mark.parametrize("side", ["both", "past"])
 @pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.few_cases(3)
 def test_blocks_give_what_lags_give_however_many_threads_share_them(form, monkeypatch, complete, side):
     x, present, weights = noisy(5000)
     present, weights = (np.ones(5000, bool), None) if complete else (present, weights)

@@ -157,6 +157,7 @@ def test_what_a_signal_does_is_no_tail(signal):
     assert np.mean(factors) < 1.02
 
 
+@pytest.mark.slow
 def test_smooth_signals_are_not_followed_into_heavy_tails():
     parabola = 3 * (T - 0.4) ** 2
     errors = [error(analyze(parabola + 0.15 * draw(seed).laplace(size=POINTS)), parabola) for seed in range(8)]
@@ -263,6 +264,7 @@ def test_whitening_is_undone_and_leaves_white_noise(rho):
     assert abs(np.corrcoef(white[1:], white[:-1])[0, 1]) < 0.08
 
 
+@pytest.mark.slow
 def test_noise_that_alternates_is_smoothed_better_than_white_noise_of_its_level():
     for rho in (-0.4, -0.6):
         alternating = [error(analyze(TRUTH + autoregression(rho, seed))) for seed in range(4)]
@@ -271,6 +273,7 @@ def test_noise_that_alternates_is_smoothed_better_than_white_noise_of_its_level(
 
 
 @pytest.mark.parametrize("points", [(0, 42, POINTS - 1), pytest.param((1, 2, 39, 500), marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_row_of_weights_makes_a_point_of_a_series_whose_noise_alternates(points):
     x = TRUTH + autoregression(-0.5, 1)
     x[[0, 40, 41, 300]] = np.nan

@@ -65,6 +65,7 @@ def test_the_diagonal_alone_would_be_wrong_where_keys_hold_the_values():
         {"keys": "patch", "bandwidth": 0.5},
     ],
 )
+@pytest.mark.few_cases(1)
 def test_the_estimated_risk_is_the_true_one_on_average(way):
     truth, seeds = np.sin(np.linspace(0, 10, 100)), 300
     estimated, true = np.empty(seeds), np.empty(seeds)
@@ -79,6 +80,7 @@ def test_the_estimated_risk_is_the_true_one_on_average(way):
 
 @pytest.mark.parametrize("noise", [0.3, None], ids=["known", "estimated"])
 @pytest.mark.parametrize("points", [60, 300])
+@pytest.mark.few_cases(1)
 def test_the_standard_error_of_the_risk_is_the_spread_of_its_estimate(points, noise):
     truth, seeds = np.sin(np.linspace(0, 6, points)), 200
     off, stated = np.empty(seeds), np.empty(seeds)
@@ -91,6 +93,7 @@ def test_the_standard_error_of_the_risk_is_the_spread_of_its_estimate(points, no
 
 
 @pytest.mark.parametrize("way", [{}, {"causal": True}, {"keys": "time"}], ids=str)
+@pytest.mark.few_cases(1)
 def test_the_true_error_hardly_ever_exceeds_what_is_told_of_it(way):
     t = np.linspace(0, 1, 200)
     truths = [np.sin(6 * np.pi * t), np.where(t > 0.5, 2.0, 0.0), 0 * t, np.exp(-(((t - 0.5) / 0.02) ** 2))]

@@ -64,6 +64,7 @@ def test_weights_times_values_are_the_curve(way, causal, missing, irregular):
 
 @pytest.mark.parametrize("way", WEIGHTED)
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.few_cases(3)
 def test_points_may_have_weights_of_their_own(way, causal):
     x, times = series(missing=True, irregular=True)
     weights = np.random.default_rng(0).uniform(0.2, 3.0, x.size)

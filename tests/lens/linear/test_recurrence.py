@@ -54,6 +54,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.few_cases(5)
 def test_the_walk_back_the_triangular_system_and_the_chunks_give_the_same_weights(case):
     for queries, keys in LENGTHS:
         recurrence = random(queries, keys, **case)
@@ -63,6 +64,7 @@ def test_the_walk_back_the_triangular_system_and_the_chunks_give_the_same_weight
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.few_cases(5)
 def test_steps_and_chunks_give_the_same_output_and_it_is_the_weights_times_the_values(case):
     for queries, keys in LENGTHS:
         recurrence = random(queries, keys, **case)

@@ -23,6 +23,7 @@ OUTPUT = {
 
 @pytest.mark.parametrize("name", OUTPUT)
 @pytest.mark.parametrize("way", ["a pass", "step by step"])
+@pytest.mark.few_cases(4)
 def test_a_mixers_head_taken_out_is_a_head_that_nothing_reads(name, way):
     whole, (layer, matrix, width) = model(name), OUTPUT[name]
     other = copy.deepcopy(whole)

@@ -62,6 +62,7 @@ def recorded(layer, *texts):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.few_cases(4)
 def test_weights_are_the_derivative_of_the_function_with_respect_to_its_values(case):
     function, parts = CASES[case]
     layer, x = fla.FlashLayer(function, parts), drawn(B, N, H * E)
@@ -82,6 +83,7 @@ def test_weights_are_the_derivative_of_the_function_with_respect_to_its_values(c
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.few_cases(4)
 def test_a_call_goes_on_with_the_state_that_another_left(case):
     function, parts = CASES[case]
     layer, x = fla.FlashLayer(function, parts), drawn(B, N, H * E)
@@ -112,6 +114,7 @@ def one_row(parts: dict) -> dict:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.few_cases(4)
 def test_rows_of_packed_texts_stay_in_their_text(case, tmp_path):
     function, parts = CASES[case]
     ends, x, parts = [0, 4, 4, 5, N], drawn(1, N, H * E), one_row(parts)

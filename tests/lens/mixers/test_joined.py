@@ -41,6 +41,7 @@ def test_what_a_hybrid_writes_is_one_map_over_all_tokens(family):
 
 
 @pytest.mark.parametrize("family", ["Qwen3Next", "Mamba"])
+@pytest.mark.few_cases(1)
 def test_beams_follow_their_ancestors(family):
     made = model(family)
     with record(made) as recording:
@@ -51,9 +52,9 @@ def test_beams_follow_their_ancestors(family):
     assert recording.verify().holds
 
 
-@pytest.mark.each_value
 @pytest.mark.parametrize("family", ["Qwen3Next", "Mamba", "FalconH1"])
 @pytest.mark.parametrize("way", [{"num_beams": 3}, {"do_sample": True}, {"num_beams": 3, "do_sample": True}], ids=str)
+@pytest.mark.few_cases(1)
 def test_each_text_that_was_written_is_found_among_the_sequences_with_its_words(family, way):
     made, words = model(family), tokenizers.models.WordLevel({f"w{number}": number for number in range(60)}, unk_token="w0")
     torch.manual_seed(0)

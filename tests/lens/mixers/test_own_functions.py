@@ -73,6 +73,7 @@ def form_of(function):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.few_cases(3)
 def test_weights_are_the_derivative_of_the_models_own_function_with_respect_to_its_values(case):
     function, arguments = CASES[case]()
     single = {

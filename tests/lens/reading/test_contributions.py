@@ -90,6 +90,7 @@ def llama():
 
 
 @pytest.mark.parametrize(("form", "dtype"), CASES)
+@pytest.mark.few_cases(6)
 def test_the_parts_sum_to_the_models_own_logit_difference(form, dtype):
     model, inputs = small(form, dtype), arguments(form)
     recording, logits = recorded(model, inputs)

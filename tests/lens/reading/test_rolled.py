@@ -62,6 +62,7 @@ def test_a_query_that_may_attend_to_nothing_stays_itself():
     assert result[0, 0].tolist() == [1, 0]
 
 
+@pytest.mark.slow
 def test_rollout_at_length_holds_its_result_and_little_else():
     class Largest(TorchDispatchMode):
         most = 0

@@ -53,6 +53,7 @@ def test_mass_is_the_weight_on_the_spans_tokens(model_and_tokenizer, tokens, tmp
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["GPT2", "Llama", "Mistral", "GptOss"])
+@pytest.mark.few_cases(2)
 def test_mass_is_the_recorded_weight_of_grouped_windowed_and_sinking_heads(kind, dtype, tmp_path):
     import transformers
 

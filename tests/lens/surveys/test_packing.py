@@ -87,6 +87,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.few_cases(4)
 def test_how_a_model_keeps_packed_texts_apart_is_found(name):
     build, packing = MODELS[name]
     assert Passes(Reader(build(), TOKENIZER, 64)).packing == packing
@@ -94,6 +95,7 @@ def test_how_a_model_keeps_packed_texts_apart_is_found(name):
 
 # Texts packed and not packed; the other ways of keeping texts apart are slow. The counts of 10 texts are not 0 for any measure.
 @pytest.mark.parametrize("name", everyday(MODELS, "Llama", "a row is one text"))
+@pytest.mark.few_cases(1)
 def test_texts_together_give_what_each_gives_alone(name):
     model, some = MODELS[name][0](), texts(10, seed=1, longest=40)
     together = survey(model, some, tokenizer=TOKENIZER, longest=64)
@@ -105,6 +107,7 @@ def test_texts_together_give_what_each_gives_alone(name):
     assert np.array_equal(together.pairs, sum(part.pairs for part in parts))
 
 
+@pytest.mark.slow
 def test_shards_of_packed_texts_are_the_whole_to_the_bit():
     model, corpus = built("Llama"), texts(2 * CHUNK + 40, longest=30)
     whole = survey(model, corpus, tokenizer=TOKENIZER, longest=64)

@@ -94,6 +94,7 @@ def test_a_fixed_distance_does_not_pass_for_induction():
 
 
 @pytest.mark.parametrize("count", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 7))])
+@pytest.mark.few_cases(1)
 def test_any_number_of_shards_in_any_order_is_the_whole_to_the_bit(model_and_tokenizer, corpus, whole, count):
     model, tokenizer = model_and_tokenizer
     parts = [survey(model, corpus, tokenizer=tokenizer, shard=(number, count)) for number in range(count)]

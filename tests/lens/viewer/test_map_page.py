@@ -98,6 +98,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
+@pytest.mark.few_cases(3)
 def test_the_pages_weights_are_the_recordings(opened, name):
     recording = attended(**KINDS[name])
     page = opened(recording)
@@ -116,6 +117,7 @@ def test_each_batch_entry_has_its_own_weights_and_padding(opened):
     assert page.ask(f"viewer.recording.heads[{STATE}.head].batch") == 1
 
 
+@pytest.mark.few_cases(1)
 def test_rounded_vectors_give_weights_within_a_thousandth(opened):
     _, recording = multi_head(700, heads=4, width=32)
     page = opened(recording)
@@ -291,6 +293,7 @@ def test_colours_and_palettes_change_the_picture_and_compute_nothing(opened):
     assert len(observed) == 8
 
 
+@pytest.mark.few_cases(1)
 def test_what_is_barred_shows_the_paper(opened):
     recording = attended(queries=200, keys=200, mask=Causal())
     page = settled(opened(recording))
@@ -300,6 +303,7 @@ def test_what_is_barred_shows_the_paper(opened):
 
 
 @pytest.mark.parametrize("count", [60, 3000])
+@pytest.mark.few_cases(1)
 def test_a_weight_too_small_for_a_number_is_not_shown_as_barred(opened, count):
     queries, keys = torch.zeros(1, 1, count, 4), torch.zeros(1, 1, count, 4)
     queries[..., 0], keys[0, 0, 0, 0] = 400.0, 400.0
@@ -328,6 +332,7 @@ def test_nan_is_nan_wherever_python_has_it_and_nowhere_else(opened, broken):
     assert not np.isnan(expected).all()
 
 
+@pytest.mark.few_cases(1)
 def test_nan_is_said_and_has_a_colour_of_its_own(opened, broken):
     page = settled(opened(broken, "token=5&palette=cividis"))
     page.ask(f"{OVER}.focus()")

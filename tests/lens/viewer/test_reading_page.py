@@ -302,6 +302,7 @@ def test_a_link_of_the_table_leads_to_its_steps(opened):
 
 
 @pytest.mark.parametrize("panel", ["steps", "map", "links", "checks", "save"])
+@pytest.mark.few_cases(3)
 def test_nasty_tokens_never_run_and_are_shown_as_text(opened, panel):
     _, recording = multi_head(len(NASTY), tokens=NASTY)
     page = opened(recording, f"head=0.1&batch=0&token=0&panel={panel}")

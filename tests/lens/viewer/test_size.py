@@ -20,10 +20,12 @@ def read(minilm, count):
 
 
 @pytest.mark.parametrize(("count", "most"), [pytest.param(128, 4e6, marks=pytest.mark.slow), (512, 12e6)])
+@pytest.mark.slow
 def test_minilms_heads_all_together_fit(minilm, count, most):
     assert len(read(minilm, count).page()) < most
 
 
+@pytest.mark.few_cases(1)
 def test_minilms_page_is_complete_without_a_network_and_its_weights_are_pythons(minilm, opened):
     recording = read(minilm, 128)
     page = opened(recording)
