@@ -46,7 +46,8 @@ def values_of(item):
 
 def spread(cases, count):
     """The places of so many cases, spread evenly over all; the first is among them."""
-    return [place * len(cases) // count for place in range(min(count, len(cases)))]
+    count = min(count, len(cases))
+    return [place * len(cases) // count for place in range(count)]
 
 
 def leave_to_slow(items):

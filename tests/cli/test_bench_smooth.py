@@ -1,5 +1,6 @@
 """`overt bench smooth`: signals are those of the literature, scores come out as by hand, and missing peers are reported."""
 
+import itertools
 import json
 import os
 import re
@@ -282,12 +283,31 @@ def test_points_left_out_are_found_again_or_not(straight):
     assert result.left_out == 2
     assert result.errors["line"] == pytest.approx(0)
     assert result.errors["middle"] == pytest.approx(np.mean((hidden - 34.5) ** 2) / np.var(3 * np.arange(24)))
+    in_a_gap = 3 * np.arange(1, 7)
+    assert result.gap_errors["line"] == pytest.approx(0)
+    assert result.gap_errors["middle"] == pytest.approx(np.mean((in_a_gap - 34.5) ** 2) / np.var(3 * np.arange(24)))
+
+
+def test_gaps_are_a_tenth_and_apart_and_leave_missing_values():
+    x = np.where(np.arange(5000) % 7 == 3, np.nan, 1.0)
+    left_out = real_series.gaps(x)
+    assert not np.isnan(x[left_out]).any()
+    present = np.flatnonzero(~np.isnan(x))
+    places = np.searchsorted(present, left_out)
+    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    assert {len(run) for run in runs} == {real_series.GAP}
+    assert min(second[0] - first[-1] for first, second in itertools.pairwise(runs)) > real_series.GAP
+    assert abs(left_out.size - 0.1 * present.size) <= real_series.GAP
+    assert places[0] > 0
+    assert places[-1] < present.size - 1
 
 
 def test_real_series_are_shown_with_the_sentence_and_those_that_fill(straight):
     result = run("--part", "real", "--data", straight)
     assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[1].split() == ["points", "overt", "line", "middle"]
+    lines = result.stdout.splitlines()
+    assert [line.split() for line in lines].count(["points", "overt", "line", "middle"]) == 2
+    assert any("in gaps of 6" in line for line in lines)
     assert " ".join(real_series.measure(straight / "series", "straight", []).sentence.split()) in " ".join(
         result.stdout.split()
     )

@@ -147,14 +147,14 @@ def peers_of_noise() -> str:
     return f"{'; '.join(actual['peers'])}. There are {cells} cells of {actual['points']:,} points kept aside."
 
 
-def real() -> str:
-    """Points left out of real series, and how near each smoother comes to them; the best of a row is bold."""
+def real(errors: str) -> str:
+    """Points left out of real series, alone ("errors") or in gaps ("gap_errors"); the best of a row is bold."""
     actual = result("smoothing")["real"]
-    names = [OURS, *(name for name in actual[0]["errors"] if name != OURS)]
+    names = [OURS, *(name for name in actual[0][errors] if name != OURS)]
     rows = []
     for one in actual:
-        least = min(one["errors"].values())
-        cells = [f"{one['errors'][name]:.4f}" for name in names]
+        least = min(one[errors].values())
+        cells = [f"{one[errors][name]:.4f}" for name in names]
         rows.append((SERIES[one["name"]], *(f"**{cell}**" if cell == f"{least:.4f}" else cell for cell in cells)))
     heads = [{"line": "a line through the neighbours"}.get(name, name) for name in names]
     return table(rows, ["", *heads], "l" + "r" * len(heads))

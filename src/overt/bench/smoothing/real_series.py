@@ -10,7 +10,7 @@ from overt.bench.smoothing.peers import smoother
 from overt.errors import InputError
 from overt.smoothing import analyze
 from overt.smoothing.data.read_table import read_table
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import Floats, Indices
 
 # Numenta's anomaly benchmark (github numenta/NAB) and electricity transformers (github zhouhaoyi/ETDataset).
 SERIES = {
@@ -20,6 +20,7 @@ SERIES = {
     "oil": ("ETTh1.csv", "OT"),
 }
 LINE = "line"  # between the nearest visible neighbours
+GAP = 6  # points, of those that are left out together
 _HIDDEN_SHARE = 0.1
 
 
@@ -31,6 +32,7 @@ class SeriesResult:
     points: int
     left_out: int
     errors: dict[str, float]  # by smoother; LINE for linear interpolation
+    gap_errors: dict[str, float]  # the same where points are left out in gaps
     unable: dict[str, str]
     sentence: str
 
@@ -50,27 +52,53 @@ def files(folder: Path) -> dict[str, Path]:
 
 
 def measure(folder: Path, name: str, names: list[str], notify: Callable[[str], None] = lambda doing: None) -> SeriesResult:
-    """Hide a tenth of the points, always the same ones, and measure how near each smoother comes to them.
+    """Hide a tenth of the points, always the same ones, and measure how near each smoother comes to them; then a tenth in gaps.
 
     Rows count as equal steps. The hidden points contain noise, so that no error can reach 0.
     """
     file, column = SERIES[name]
     x = read_table(folder / file).numbers(column)
-    known = np.flatnonzero(~np.isnan(x))
-    inner = known[1:-1]  # the ends have neighbours on one side only
-    hidden = np.sort(np.random.default_rng(0).choice(inner, int(_HIDDEN_SHARE * inner.size), replace=False))
+    hidden, unable = single_points(x), {}
+    errors, gap_errors = (_errors(x, left_out, names, unable, notify) for left_out in (hidden, gaps(x)))
+    unable = {each: f"failed on {name}: {what}" for each, what in unable.items()}
+    return SeriesResult(name, x.size, hidden.size, errors, gap_errors, unable, analyze(x).sentence)
+
+
+def single_points(x: Floats) -> Indices:
+    """A tenth of the points with a value, but the first and the last, whose neighbours are on one side only."""
+    inner = np.flatnonzero(~np.isnan(x))[1:-1]
+    return np.sort(np.random.default_rng(0).choice(inner, int(_HIDDEN_SHARE * inner.size), replace=False))
+
+
+def gaps(x: Floats) -> Indices:
+    """As many in gaps of `GAP`, at least as far from each other.
+
+    >>> gaps(np.arange(40.0))
+    array([25, 26, 27, 28, 29, 30])
+    """
+    inner = np.flatnonzero(~np.isnan(x))[1:-1]
+    places = inner.size // (2 * GAP)
+    count = min(places, max(1, round(_HIDDEN_SHARE * inner.size / GAP)))
+    chosen = np.sort(np.random.default_rng(0).choice(places, count, replace=False))
+    return inner[2 * GAP * chosen[:, None] + np.arange(GAP)].ravel()
+
+
+def _errors(
+    x: Floats, hidden: Indices, names: list[str], unable: dict[str, str], notify: Callable[[str], None]
+) -> dict[str, float]:
+    """The error of each smoother at hidden points; those that fail are named in `unable`."""
     visible = x.copy()
     visible[hidden] = np.nan
     steps, known = np.arange(x.size), ~np.isnan(visible)
-    errors, unable = {LINE: _error(np.interp(steps, steps[known], visible[known]), x, hidden)}, {}
+    errors = {LINE: _error(np.interp(steps, steps[known], visible[known]), x, hidden)}
     for each in names:
         notify(each)
         try:
             errors[each] = _error(smoother(each).smooth(visible), x, hidden)
         except Exception as error:  # any error of another library is reported, and the others go on
-            unable[each] = f"failed on {name}: {type(error).__name__}: {error}"
-    return SeriesResult(name, x.size, hidden.size, errors, unable, analyze(x).sentence)
+            unable[each] = f"{type(error).__name__}: {error}"
+    return errors
 
 
-def _error(curve: Floats, x: Floats, hidden: np.ndarray) -> float:
+def _error(curve: Floats, x: Floats, hidden: Indices) -> float:
     return float(np.mean((curve[hidden] - x[hidden]) ** 2) / np.nanvar(x))

@@ -229,20 +229,28 @@ def _speed(ink: Ink, how: str, speeds: dict[str, Speed]) -> Iterable[Text]:
 
 def _real(ink: Ink, results: list[SeriesResult]) -> Iterable[Text]:
     """The error at points left out, and our report of each series."""
-    yield from ink.prose(
-        "A tenth of the points left out: their mean squared error, relative to the series' variance", "bold", ""
-    )
-    names = list(dict.fromkeys(name for one in results for name in (OURS.name, LINE, *one.errors) if name in one.errors))
-    rows = [_heads(ink, "", "points", *names)]
-    for one in results:
-        errors = (f"{one.errors[name]:.4f}" if name in one.errors else "" for name in names)
-        rows.append([ink.text(one.name), ink.text(f"{one.points:,}"), *(ink.text(error) for error in errors)])
-    yield from ink.table(rows, right=[False, *[True] * (len(names) + 1)])
+    yield from _left_out(ink, "A tenth of the points left out", [(one, one.errors) for one in results])
+    yield from _left_out(ink, f"A tenth left out in gaps of {real_series.GAP}", [(one, one.gap_errors) for one in results])
     for one in results:
         yield from ink.prose(f"{one.name}: {one.sentence}", lead="  ")
         for name, what in one.unable.items():
             yield from ink.prose(f"{name}: {what}", "dim", "- ")
     yield ink.line()
+
+
+def _left_out(ink: Ink, what: str, rows: list[tuple[SeriesResult, dict[str, float]]]) -> Iterable[Text]:
+    """The errors of each smoother at points of each series that it did not see."""
+    yield from ink.prose(f"{what}: their mean squared error, relative to the series' variance", "bold", "")
+    names = list(dict.fromkeys(name for _, errors in rows for name in (OURS.name, LINE, *errors) if name in errors))
+    cells = [
+        [
+            ink.text(one.name),
+            ink.text(f"{one.points:,}"),
+            *(ink.text(f"{errors[name]:.4f}" if name in errors else "") for name in names),
+        ]
+        for one, errors in rows
+    ]
+    yield from ink.table([_heads(ink, "", "points", *names), *cells], right=[False, *[True] * (len(names) + 1)])
 
 
 def _heads(ink: Ink, *heads: str) -> list[Text]:
