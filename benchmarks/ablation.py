@@ -35,7 +35,7 @@ def without(family: str) -> list[Any]:
     first, wide = stages.pilot_heads, stages.wide_heads
     return [
         patch.object(stages, "pilot_heads", lambda *inputs: (chosen(part) for part in first(*inputs))),
-        patch.object(stages, "wide_heads", lambda *inputs: chosen(wide(*inputs))),
+        patch.object(stages, "wide_heads", lambda *inputs, **options: chosen(wide(*inputs, **options))),
     ]
 
 

@@ -1,6 +1,6 @@
 """The heads of the bank: by time with many bandwidths, by patches, and guided by a pilot curve."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -81,9 +81,18 @@ def pilot_heads(series: NoisySeries, level: float, causal: bool) -> Iterator[Nam
     yield from (_by_patches(series, half, scales, level, causal) for half, scales in PATCHES)
 
 
-def wide_heads(series: NoisySeries, causal: bool) -> NamedHeads:
-    """Heads by time with bandwidths from 128 steps to eight times the series, where a line is the line through all of it."""
-    return _by_time(series, wide_time_heads(float(series.times[-1] - series.times[0]), causal))
+def pilot_count(causal: bool) -> int:
+    """The number of the pilot heads."""
+    return 1 + len(tuple(time_heads(causal))) + sum(len(scales) for _, scales in PATCHES)
+
+
+def wide_heads(series: NoisySeries, causal: bool, *, compact: bool = False) -> NamedHeads:
+    """Heads by time with bandwidths from 128 steps to eight times the series, where a line is the line through all of it.
+
+    With `compact` leverages and variances, of which risks alone are made, are in float32.
+    """
+    heads = wide_time_heads(float(series.times[-1] - series.times[0]), causal)
+    return _by_time(series, heads, np.float32 if compact else np.float64)
 
 
 def wide_time_heads(span: float, causal: bool) -> tuple[TimeHead, ...]:
@@ -154,13 +163,16 @@ def _row_of_unit(
     return attend_row(*columns, row, bandwidth=float(bandwidths[row]), **options)
 
 
-def write_heads(outputs: HeadOutputs, parts: list[NamedHeads], start: int) -> None:
-    """Write the outputs of all parts, one after the other, from the row `start` on."""
+def write_heads(outputs: HeadOutputs, parts: Iterable[NamedHeads], start: int) -> tuple[list[str], list[RowWeights]]:
+    """Write the outputs of all parts, one after the other, from the row `start` on, and return the names and rows of all."""
+    names: list[str] = []
+    rows: list[RowWeights] = []
     for part in parts:
-        stop = start + len(part.names)
+        places = slice(start + len(names), start + len(names) + len(part.names))
         for column, values in zip(outputs, part.outputs, strict=True):
-            column[start:stop] = values
-        start = stop
+            column[places] = values
+        names, rows = names + part.names, rows + part.rows
+    return names, rows
 
 
 def time_heads(causal: bool) -> Iterator[TimeHead]:
@@ -184,8 +196,9 @@ def _identity(series: NoisySeries) -> NamedHeads:
     return NamedHeads(["itself"], outputs, [lambda row: np.eye(1, series.values.size, row)[0] * (series.weights > 0)])
 
 
-def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...]) -> NamedHeads:
-    outputs = HeadOutputs(*(np.empty((len(heads), series.values.size)) for _ in HeadOutputs._fields))
+def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...], dtype: type = np.float64) -> NamedHeads:
+    """Heads by time; leverages and variances of this dtype."""
+    outputs = HeadOutputs(*(np.empty((len(heads), series.values.size), each) for each in (np.float64, dtype, dtype)))
     alike = bool((series.weights == 1).all())
     if alike and series.values.size <= LONGEST and on_grid(series.times):
         step = (series.times[-1] - series.times[0]) / (series.times.size - 1)
@@ -215,7 +228,7 @@ def family_by_time(degree: int, side: Side) -> str:
 
 def _write_local(outputs: HeadOutputs, local: Local, levels: Floats) -> None:
     outputs.values[...], outputs.leverages[...] = local.values, local.leverages
-    np.multiply(local.unit_variances, levels**2, out=outputs.variances)
+    np.multiply(local.unit_variances, levels**2, out=outputs.variances, casting="same_kind")
 
 
 def _attend_time(series: NoisySeries, bandwidth: float, degree: int, side: Side, *, alike: bool) -> Local:

@@ -6,6 +6,7 @@ has little noise, and average the series; all heads are mixed again. The third s
 """
 
 import threading
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,9 @@ from overt.smoothing.selection.bank.candidates import (
     PILOT_BANDWIDTHS,
     NamedHeads,
     NoisySeries,
+    RowWeights,
     guided_heads,
+    pilot_count,
     pilot_heads,
     wide_heads,
     write_heads,
@@ -101,7 +104,7 @@ def attend_bank(
         leverages = outputs.leverages * covariance_factors(outputs.leverages, rho)  # in units of the noise's own variance
         return outputs._replace(values=colored(outputs.values, rho), leverages=leverages)
     count = series.values.size
-    wide = wide_heads(series, causal)
+    wide = _wide(series, causal)
     cells, workspace = min(cells, count), Workspace()
     sampled = np.unique(np.linspace(0, count - 1, min(count, 4 * cells)).astype(np.intp))
     cell = sampled * cells // count
@@ -145,7 +148,7 @@ def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = Fals
 def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floats, causal: bool, correlation: float) -> Floats:
     """Σ_r factor_r W_r over all points (n,), where a head that reaches no key is the point itself."""
     count, total = series.values.size, np.zeros(series.values.size)
-    wide = wide_heads(series, causal)
+    wide = _wide(series, causal)
     for inner in _stretches(count):
         inside = (rows >= inner.start) & (rows < inner.stop)
         if not inside.any():
@@ -168,24 +171,27 @@ def attend_stretch(
 ) -> tuple[Mixture, NamedHeads]:
     """All three stages on one stretch."""
     observed = Observations(series.values, series.noise)
-    parts = [*pilot_heads(series, level, causal), wide]
-    count = sum(len(part.names) for part in parts)
-    outputs = workspace.outputs(count + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS), series.values.size)
-    write_heads(outputs, parts, 0)
+    most = pilot_count(causal) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS)
+    outputs = workspace.outputs(most, series.values.size)
+    names, rows = write_heads(outputs, chain(pilot_heads(series, level, causal), [wide]), 0)
+    count = len(names)
     premium = 0.0 if causal else PREMIUM
     options = {"causal": causal, "risk_variance": risk_variance_factor(correlation), "premium": premium}
     _correlate(outputs, slice(0, count), correlation)
     mixed = mix(outputs.first(count), observed, **options)
-    guided: list[NamedHeads] = []
+    guided: tuple[list[str], list[RowWeights]] = [], []
     for bandwidths in GUIDED:
-        guided = [guided_heads(series, mixed, bandwidth, level, causal) for bandwidth in bandwidths]
-        write_heads(outputs, guided, count)
-        stop = count + len(bandwidths) * len(PILOT_BANDWIDTHS)
+        pilot = mixed
+        guided = write_heads(outputs, (guided_heads(series, pilot, each, level, causal) for each in bandwidths), count)
+        stop = count + len(guided[0])
         _correlate(outputs, slice(count, stop), correlation)
         mixed = mix(outputs.first(stop), observed, **options)
-    parts += guided
-    names, rows = [name for part in parts for name in part.names], [row for part in parts for row in part.rows]
-    return mixed, NamedHeads(names, outputs, rows)
+    return mixed, NamedHeads(names + guided[0], outputs.first(count + len(guided[0])), rows + guided[1])
+
+
+def _wide(series: NoisySeries, causal: bool) -> NamedHeads:
+    """The heads that see the whole series; those of many stretches are all in memory at once, and take less."""
+    return wide_heads(series, causal, compact=series.values.size > STRETCH)
 
 
 def _correlate(outputs: HeadOutputs, heads: slice, correlation: float) -> None:
