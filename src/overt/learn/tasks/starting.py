@@ -22,15 +22,17 @@ BUNDLED = "bundled"  # the name of the translator in the package
 class StartingModel(NamedTuple):
     """A finished model, its tokenizer and where both were read."""
 
+    name: str  # as a recipe has it
     model: nn.Module
     tokenizer: Any
     folder: Path
 
     @property
     def note(self) -> str:
-        """A sentence that names the folder and the SHA-256 of the weights."""
+        """A sentence that names the model and the SHA-256 of its weights."""
         digest = hashlib.sha256((self.folder / "model.safetensors").read_bytes()).hexdigest()
-        return f"Training starts from the weights in {self.folder}, SHA-256 {digest}."
+        model = "the translator in the package" if self.name == BUNDLED else self.name
+        return f"Training starts from the weights of {model}, SHA-256 {digest}."
 
 
 def read_starting_model(name: str) -> StartingModel:
@@ -47,7 +49,7 @@ def read_starting_model(name: str) -> StartingModel:
         raise InputError(
             "a model with its tokenizer", got=f"no tokenizer.json in {folder}", fix="start from a run of overt train"
         )
-    return StartingModel(model, tokenizer, folder)
+    return StartingModel(name, model, tokenizer, folder)
 
 
 def starting_tokenizer(start: StartingModel, recipe: Recipe, corpus: Corpus) -> Any:
