@@ -18,9 +18,9 @@ def cases(name: str) -> dict[str, dict[str, Any]]:
     return {case["name"]: case for case in result(name)["cases"]}
 
 
-def speed(case: dict[str, Any]) -> float:
-    """How many times as fast overt is as the fastest other."""
-    return case["contenders"][OURS]["times_best_other"]
+def speed(case: dict[str, Any], other: str = "torch SDPA") -> float:
+    """How many times as fast overt is as another contender."""
+    return case["contenders"][other]["median"] / case["contenders"][OURS]["median"]
 
 
 def counts(case: dict[str, Any]) -> dict[str, int]:
@@ -106,16 +106,39 @@ def half_precision() -> str:
     return table([(*row, *speeds) for row, speeds in actual.items()], ["", "(B, H, N, D)", *works], "llrrrr")
 
 
-def masks_as_ranges() -> str:
-    """Times as fast as torch under masks whose values show that they are ranges."""
+def masks_of_values() -> str:
+    """Times as fast as torch under masks whose values alone say what they are: three that are ranges, and one that is not."""
     works = {
         "packed": "32 documents of 8,254 tokens, beside a loop over them",
         "padding": "padding as a bool tensor (4, 1, 1, 1024)",
         "tril": "a causal mask as a bool tensor (1024, 1024)",
+        "scattered": "a bool tensor that allows 7 of 10 pairs, here and there (1024, 1024)",
     }
     actual = {case["work"]: f"{speed(case):.1f}" for case in cases("dot-more").values()}
     rows = [(message, actual[work], actual[f"{work}gradients"]) for work, message in works.items()]
     return table(rows, ["", "forward", "forward + backward"], "lrr")
+
+
+LIBRARIES = {
+    "torch.compile": ("dot", "causal", "dotgradients", "causalgradients"),
+    "FlexAttention": ("dot", "causal"),
+    "ONNX Runtime": ("dot", "causal"),
+}
+
+
+def dot_libraries() -> str:
+    """Times as fast as other ways to dot products, by shape; those that fall shortest come first."""
+    columns = [(name, work) for name, works in LIBRARIES.items() for work in works]
+    by_shape: dict[str, dict[tuple[str, str], float]] = {}
+    for case in cases("dot").values():
+        for name in LIBRARIES:
+            if name in case["contenders"] and (name, case["work"]) in columns:
+                batch, heads, length, _, features = case["shape"]
+                by_shape.setdefault(f"{batch}, {heads}, {length}, {features}", {})[name, case["work"]] = speed(case, name)
+    names = {work: name for name, work in DOTS.items()}
+    ordered = sorted(by_shape.items(), key=lambda row: min(row[1].values()))
+    rows = [(shape, *(f"{ratios[column]:.2f}" if column in ratios else "" for column in columns)) for shape, ratios in ordered]
+    return table(rows, ["(B, H, N, D)", *(f"{name}, {names[work]}" for name, work in columns)], "l" + "r" * len(columns))
 
 
 def dot_step() -> str:
@@ -125,7 +148,9 @@ def dot_step() -> str:
     rate = of_eight_heads / case["contenders"][OURS]["median"]
     return (
         f"One query for each of 32 heads over 8 of keys and values, 16,384 of them cached: **{speed(case):.1f}** times as fast as torch "
-        f"with `enable_gqa`, reading {rate / 1e9:.1f} GB/s, {100 * rate / copy:.0f} % of what copying runs at ({copy / 1e9:.1f} GB/s)."
+        f"with `enable_gqa`, {speed(case, 'torch SDPA, heads packed'):.1f} times with the heads of a group packed by hand and "
+        f"{speed(case, 'ONNX Runtime'):.1f} times as fast as ONNX Runtime's GroupQueryAttention, reading {rate / 1e9:.1f} GB/s, "
+        f"{100 * rate / copy:.0f} % of what copying runs at ({copy / 1e9:.1f} GB/s)."
     )
 
 
@@ -156,7 +181,7 @@ def additive(*, bounds: bool = True) -> str:
         cells = [f"({', '.join(map(str, actual[name]['shape']))})"]
         for case in (actual[name], actual[name.replace("additive-", "gradients-")]):
             ours = case["contenders"][OURS]
-            cells += [seconds(ours["median"]), f"{speed(case):.1f} ({best_other(case)})"]
+            cells += [seconds(ours["median"]), f"{speed(case, best_other(case)):.1f} ({best_other(case)})"]
             cells += [f"{100 * ours['share_of_bound']:.0f} %"] if bounds else []
         rows.append(cells)
     heads = [head for both in ("forward", "forward and backward") for head in (both, "× best other", "of bound")[: 2 + bounds]]

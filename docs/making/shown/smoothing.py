@@ -149,7 +149,7 @@ def peers_of_noise() -> str:
 
 def real(errors: str) -> str:
     """Points left out of real series, alone ("errors") or in gaps ("gap_errors"); the best of a row is bold."""
-    actual = result("smoothing")["real"]
+    actual = result("smoothing-real")["real"]
     names = [OURS, *(name for name in actual[0][errors] if name != OURS)]
     rows = []
     for one in actual:
