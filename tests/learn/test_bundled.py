@@ -58,8 +58,20 @@ def test_the_card_says_what_it_was_made_of_and_how(card):
 
 
 def test_the_card_has_the_recipe_that_makes_it_again(card):
-    assert "`overt train recipes/tatoeba-en-fr.toml`" in card
-    assert (ROOT / "recipes" / "tatoeba-en-fr.toml").read_text(encoding="utf-8").strip() in card
+    assert "`overt train recipes/tatoeba-en-fr-names.toml`" in card
+    assert (ROOT / "recipes" / "tatoeba-en-fr-names.toml").read_text(encoding="utf-8").strip() in card
+
+
+def test_the_card_prints_the_everyday_sentences_and_what_the_box_makes_of_them(card, translator):
+    sentences = (ROOT / "recipes" / "everyday-en.txt").read_text(encoding="utf-8").splitlines()
+    rows = dict(
+        re.findall(r"^\| (.+) \| .+ \| (.+?)(?: ✓)? \|$", card[card.index("## Fifty everyday sentences") :], re.MULTILINE)
+    )
+    rows.pop("English")
+    assert list(rows) == sentences
+    texts = [each.text for each in translator.translate(sentences)]
+    # The card's are of the weights in float32: halves may choose another word now and then.
+    assert sum(text == row for text, row in zip(texts, rows.values(), strict=True)) >= 47
 
 
 def test_plain_sentences_are_translated(translator):

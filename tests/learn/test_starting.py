@@ -12,6 +12,7 @@ from overt.errors import InputError
 from overt.learn.config.recipe import read_recipe
 from overt.learn.config.settings import Data, Recipe, Tokenization, Training
 from overt.learn.data.tokenizer import BYTES, RARE, SPECIAL, Tokenizer
+from overt.learn.loop.training import train
 from overt.learn.run.model_folder import load_model, save_model
 from overt.learn.run.weights import get_weights
 from overt.learn.tasks.build import build_task
@@ -80,6 +81,26 @@ def test_layers_are_added_to_a_model_with_norms_first_alone(recipe, tmp_path, ot
     finished(replace(recipe, model=recipe.model | {"norm": other.get("norm", "pre")}), tmp_path / "old")
     with pytest.raises(InputError, match="only in the model|in the file"):
         build_task(replace(continued(recipe, tmp_path / "old"), model=recipe.model | other), tmp_path / "new")
+
+
+def test_a_finished_model_may_keep_a_share_of_the_starting_weights(recipe, tmp_path):
+    finished(recipe, tmp_path / "old")
+    models = {}
+    for share in (0.0, 0.25, 1.0):
+        settings = replace(continued(recipe, tmp_path / "old").training, start_share=share, average=2)
+        task, model = build_task(replace(recipe, tokens=Tokenization(), training=settings), tmp_path / f"task{share}")
+        start = {name: tensor.clone() for name, tensor in get_weights(model).items()}
+        train(model, task, settings, tmp_path / f"run{share}")
+        models[share] = get_weights(load_model(tmp_path / f"run{share}" / "model")[0])
+    for name, tensor in models[0.25].items():
+        torch.testing.assert_close(tensor, 0.75 * models[0.0][name] + 0.25 * start[name])
+        torch.testing.assert_close(models[1.0][name], start[name])
+    assert any(not torch.equal(models[0.0][name], start[name]) for name in start)
+
+
+def test_a_share_of_no_start_is_refused():
+    with pytest.raises(InputError, match="start_share only where start names a model"):
+        Training(start_share=0.2)
 
 
 @pytest.mark.parametrize("tied", ["all", "target", None])

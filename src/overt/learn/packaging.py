@@ -18,10 +18,10 @@ def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str)
     Every number of the card is read from the run's results.json; `attribution` is the notice that the licence of the data requires.
     Raises InputError for a run that is not finished, and for more than `MAX_BYTES` bytes; then `target` is unchanged.
 
-    To make the one in the package, after `overt train recipes/tatoeba-en-fr.toml`:
+    To make the one in the package, after `overt train recipes/tatoeba-en-fr.toml` and `overt train recipes/tatoeba-en-fr-names.toml`:
 
         overt.learn.packaging.bundle(
-            "runs/tatoeba-en-fr", "src/overt/learn/bundled", title="English to French, from Tatoeba",
+            "runs/tatoeba-en-fr-names", "src/overt/learn/bundled", title="English to French, from Tatoeba",
             attribution="Sentence pairs from tatoeba.org, by way of manythings.org/anki, under CC BY 2.0.",
         )
     """

@@ -43,6 +43,7 @@ class Training:
     start: str | None = (
         None  # a finished model's folder, or "bundled", for its tokens and weights to start from; None: at random
     )
+    start_share: float = 0.0  # of the starting weights in the finished model, which then forgets less
 
     def __post_init__(self) -> None:
         for name in ("updates", "tokens_per_batch", "accumulate", "evaluate_every", "checkpoint_every", "keep"):
@@ -52,7 +53,12 @@ class Training:
         check.positive("learning_rate", self.learning_rate)
         check.one_of("schedule", self.schedule, SCHEDULES)
         check.one_of("precision", self.precision, PRECISIONS)
-        check.probability("label_smoothing", self.label_smoothing)
+        for name in ("label_smoothing", "start_share"):
+            check.probability(name, getattr(self, name))
+        if self.start_share and self.start is None:
+            raise InputError(
+                "start_share only where start names a model", got=repr(self.start_share), fix="leave start_share out"
+            )
         for value in self.betas:
             check.probability("each of betas", value)
         if not 0 <= self.weight_decay < math.inf:

@@ -1,6 +1,6 @@
 """The mean of the weights of several checkpoints, which averages out the noise of the last updates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -31,4 +31,19 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
     return {
         name: (total[name] / len(paths)).to(tensor.dtype) if tensor.is_floating_point() else tensor
         for name, tensor in latest.items()
+    }
+
+
+def interpolate(start: Mapping[str, Tensor], trained: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """(1 − share) · trained + share · start: a model that was trained on forgets less of what it knew before.
+
+    Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", section 3. Integers are those of `trained`.
+
+    >>> import torch
+    >>> interpolate({"weight": torch.zeros(1)}, {"weight": torch.ones(1)}, 0.25)
+    {'weight': tensor([0.7500])}
+    """
+    return {
+        name: tensor.lerp(start[name].to(tensor), share) if tensor.is_floating_point() else tensor
+        for name, tensor in trained.items()
     }

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from overt.errors import InputError
 from overt.learn.config.settings import Training
-from overt.learn.loop.averaging import average_checkpoints
+from overt.learn.loop.averaging import average_checkpoints, interpolate
 from overt.learn.loop.distributed import Processes
 from overt.learn.loop.optimizer_step import OptimizerStep
 from overt.learn.run import checkpoint
@@ -119,6 +119,7 @@ class _Run:
         self.log = Log(folder / "log.jsonl")
         self.step = OptimizerStep(model, task, settings, processes)
         self.state = RunState()
+        self.start = {name: tensor.clone() for name, tensor in get_weights(model).items()} if settings.start_share else {}
         self.epoch = task.batches(0)
         if not self.epoch:
             raise InputError("at least one batch", got="none", fix="check the training data")
@@ -223,10 +224,12 @@ class _Run:
         self.epoch = self.task.batches(self.state.epoch)
 
     def _finish(self, display: ProgressDisplay) -> TrainingResult:
-        """Average the last checkpoints, or take the best one, and save the finished model."""
+        """Average the last checkpoints, or take the best one, mix in the starting weights if asked to, and save the finished model."""
         self.processes.wait()
         paths = self._final_checkpoints()
-        load_weights(self.model, average_checkpoints(paths), f"the checkpoints in {self.checkpoints}")
+        weights, share = average_checkpoints(paths), self.settings.start_share
+        weights = interpolate(self.start, weights, share) if share else weights
+        load_weights(self.model, weights, f"the checkpoints in {self.checkpoints}")
         measures = self._measures()
         self.model.eval()
         target = self.folder / "model"

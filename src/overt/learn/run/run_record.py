@@ -13,8 +13,8 @@ from overt.errors import InputError
 from overt.files import make_folder, read_json, whole
 from overt.learn.config.settings import Training
 
-# Settings of how long and how often, which may change when a run is resumed.
-_CHANGEABLE = {"updates", "patience", "average", "keep", "evaluate_every", "checkpoint_every"}
+# Settings of how long and how often, and of what the finished model is made, which may change when a run is resumed.
+_CHANGEABLE = {"updates", "patience", "average", "start_share", "keep", "evaluate_every", "checkpoint_every"}
 
 
 def describe_run(
