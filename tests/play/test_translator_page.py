@@ -23,9 +23,10 @@ from overt.models.decoding import greedy_search
 from overt.play.page import write
 from overt.play.translators import PageTranslator
 
+# In no place of their translations are two words as likely: the page's weights are rounded.
 SENTENCES = [
     "She knows that the old man is waiting for his son.",
-    "Où est-il ? 東京 2½ €, “quoted” naïveté!",
+    "Où est-il ? 東京 2½ €, “quoted” naïveté.",
     "If it rains tomorrow we will stay at home and read the books that you have bought for us.",
 ]
 OUTPUT = "document.querySelector('.typing .translation').textContent"
