@@ -47,7 +47,7 @@ def values_of(item):
 def spread(cases, count):
     """The places of so many cases, spread evenly over all; the first is among them."""
     count = min(count, len(cases))
-    return [place * len(cases) // count for place in range(count)]
+    return [number * len(cases) // count for number in range(count)]
 
 
 def leave_to_slow(items):

@@ -293,13 +293,13 @@ def test_gaps_are_a_tenth_and_apart_and_leave_missing_values():
     left_out = real_series.gaps(x)
     assert not np.isnan(x[left_out]).any()
     present = np.flatnonzero(~np.isnan(x))
-    places = np.searchsorted(present, left_out)
-    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    ordinals = np.searchsorted(present, left_out)
+    runs = np.split(ordinals, np.flatnonzero(np.diff(ordinals) > 1) + 1)
     assert {len(run) for run in runs} == {real_series.GAP}
     assert min(second[0] - first[-1] for first, second in itertools.pairwise(runs)) > real_series.GAP
     assert abs(left_out.size - 0.1 * present.size) <= real_series.GAP
-    assert places[0] > 0
-    assert places[-1] < present.size - 1
+    assert ordinals[0] > 0
+    assert ordinals[-1] < present.size - 1
 
 
 def test_real_series_are_shown_with_the_sentence_and_those_that_fill(straight):

@@ -77,9 +77,9 @@ def gaps(x: Floats) -> Indices:
     array([25, 26, 27, 28, 29, 30])
     """
     inner = np.flatnonzero(~np.isnan(x))[1:-1]
-    places = inner.size // (2 * GAP)
-    count = min(places, max(1, round(_HIDDEN_SHARE * inner.size / GAP)))
-    chosen = np.sort(np.random.default_rng(0).choice(places, count, replace=False))
+    blocks = inner.size // (2 * GAP)
+    count = min(blocks, max(1, round(_HIDDEN_SHARE * inner.size / GAP)))
+    chosen = np.sort(np.random.default_rng(0).choice(blocks, count, replace=False))
     return inner[2 * GAP * chosen[:, None] + np.arange(GAP)].ravel()
 
 

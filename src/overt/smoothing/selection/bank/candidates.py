@@ -168,9 +168,9 @@ def write_heads(outputs: HeadOutputs, parts: Iterable[NamedHeads], start: int) -
     names: list[str] = []
     rows: list[RowWeights] = []
     for part in parts:
-        places = slice(start + len(names), start + len(names) + len(part.names))
+        rows_of_part = slice(start + len(names), start + len(names) + len(part.names))
         for column, values in zip(outputs, part.outputs, strict=True):
-            column[places] = values
+            column[rows_of_part] = values
         names, rows = names + part.names, rows + part.rows
     return names, rows
 
