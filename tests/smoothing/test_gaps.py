@@ -6,7 +6,7 @@ import pytest
 import overt
 import overt.smoothing.analysis as analysis
 from overt.smoothing import analyze
-from overt.smoothing.heads.local.gaps import Keys, fill_gaps, gap_row
+from overt.smoothing.heads.local.gaps import Keys, fill_gaps, gap_row, polynomial_rows
 
 NAN = float("nan")
 
@@ -90,3 +90,34 @@ def test_points_that_are_there_are_not_changed_by_filling(monkeypatch):
     plain = overt.smooth(x)
     np.testing.assert_array_equal(filled[~missing], plain[~missing])
     assert (filled[missing] != plain[missing]).any()
+
+
+@pytest.mark.parametrize("degree", [3, 4])
+def test_polynomials_across_a_gap_are_exact_for_their_degree_and_their_rows_sum_to_one(degree):
+    draw = np.random.default_rng(0)
+    times = np.sort(np.delete(np.arange(60.0), np.arange(25, 31)) + draw.uniform(-0.2, 0.2, 54))
+    weights = draw.uniform(0.5, 2, times.size)
+    targets = np.arange(24.5, 31)
+    near, rows = polynomial_rows(times, weights, targets, 2.0, degree)
+    assert np.allclose(rows.sum(axis=1), 1, atol=1e-9)
+    for power in range(degree + 1):
+        values = ((times - 28) / 10) ** power
+        assert np.allclose((rows * values[near]).sum(axis=1), ((targets - 28) / 10) ** power, atol=1e-8)
+
+
+def test_beyond_the_ends_a_polynomial_is_the_nearest_value():
+    times = np.arange(30.0)
+    near, rows = polynomial_rows(times, None, np.array([-3.0, 32.0]), 2.0, 4)
+    assert (rows * times[near]).sum(axis=1).tolist() == [0.0, 29.0]
+
+
+def test_a_gap_in_a_wave_bends_as_the_wave_does():
+    t = np.arange(2000.0)
+    truth = np.sin(2 * np.pi * t / 24)
+    x = truth + 0.02 * np.random.default_rng(0).normal(size=t.size)
+    missing = (t % 50 < 6) & (t > 0)
+    x[missing] = np.nan
+    known = ~missing
+    line = np.interp(t[missing], t[known], x[known])
+    filled = overt.smooth(x, period=None)[missing]
+    assert np.mean((filled - truth[missing]) ** 2) < 0.1 * np.mean((line - truth[missing]) ** 2)

@@ -12,8 +12,12 @@ from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import softmax
 from overt.smoothing.heads.single_row import time_row
 
-# Bandwidths in steps and degrees; 0 is the straight line between the two neighbours.
-HEADS = ((0.0, 1), *product((0.7 * 2.0 ** (np.arange(11) / 2)).tolist(), (1, 2)))
+# Bandwidths in steps and degrees; 0 is the straight line between the two neighbours. Polynomials of degree 3 and 4 bend across a gap as
+# the curve bends on both of its sides; of wide ones lines and parabolas are enough.
+BANDWIDTHS = (0.7 * 2.0 ** (np.arange(11) / 2)).tolist()
+HEADS = ((0.0, 1), *product(BANDWIDTHS, (1, 2)), *product(BANDWIDTHS[2:7], (3, 4)))
+# The keys nearest to a target from which such a polynomial is fitted, half of them on either side.
+NEAREST = 24
 # Gaps are judged together up to these lengths, in steps, by deleted gaps of the lengths after them.
 LENGTHS = ((1.5, 1), (3.5, 2), (6.5, 5), (12.5, 9), (24.5, 18), (np.inf, 36))
 # Deleted gaps of a kind, at most and at least, and the most points among which they are.
@@ -48,6 +52,9 @@ class Keys(NamedTuple):
         bandwidth, degree = head
         if not bandwidth:
             return np.interp(targets, self.times, values)
+        if degree > 2:
+            near, weights = polynomial_rows(self.times, self.weights, targets, bandwidth, degree)
+            return (weights * values[near]).sum(axis=1)
         return attend_time(self.times, values, self.weights, bandwidth, degree=degree, targets=targets).values
 
 
@@ -120,9 +127,44 @@ def gap_row(keys: Keys, target: float, shares: Floats) -> Floats:
     rows = np.zeros((2, keys.times.size))
     for head in np.flatnonzero(shares.any(axis=0)):
         bandwidth, degree = HEADS[head]
-        row = time_row(keys.times, keys.weights, target, bandwidth, degree=degree) if bandwidth else _line(keys.times, target)
+        if degree > 2:
+            [near], [weights] = polynomial_rows(keys.times, keys.weights, np.array([target]), bandwidth, degree)
+            row = np.bincount(near, weights, keys.times.size)
+        else:
+            row = (
+                time_row(keys.times, keys.weights, target, bandwidth, degree=degree) if bandwidth else _line(keys.times, target)
+            )
         rows += shares[:, [head]] * row
     return rows
+
+
+def polynomial_rows(
+    times: Floats, weights: Floats | None, targets: Floats, bandwidth: float, degree: int
+) -> tuple[Indices, Floats]:
+    """The nearest keys of each target (m, keys), and their weights in the value of a polynomial fitted to them by weighted least squares.
+
+    The weights are Gaussian and relative to the nearest key's, so that they do not vanish inside a gap. Beyond the first and the last key
+    the nearest one counts alone.
+
+    >>> times = np.array([0.0, 1, 2, 3, 7, 8, 9, 10])
+    >>> near, weights = polynomial_rows(times, None, np.array([5.0]), 2.0, 3)
+    >>> float((weights * times[near] ** 3).sum().round(6))
+    125.0
+    """
+    near = np.searchsorted(times, targets)[:, None] + np.arange(-NEAREST // 2, NEAREST // 2)
+    there = (near >= 0) & (near < times.size)
+    near = np.clip(near, 0, times.size - 1)
+    away = np.where(there, (times[near] - targets[:, None]) / bandwidth, np.inf)
+    kernel = np.exp(-0.5 * (away**2 - (away**2).min(axis=1, keepdims=True)))
+    kernel = kernel if weights is None else kernel * weights[near]
+    powers = np.where(there, away, 0.0)[..., None] ** np.arange(degree + 1)  # (m, keys, degree + 1)
+    weighted = kernel[..., None] * powers
+    moments = powers.mT @ weighted
+    moments += 1e-13 * np.trace(moments, axis1=1, axis2=2)[:, None, None] * np.eye(degree + 1)  # few keys are no error
+    rows = (weighted @ np.linalg.solve(moments, np.eye(degree + 1)[:, :1]))[..., 0]
+    outside = (targets < times[0]) | (targets > times[-1])
+    rows[outside] = np.eye(NEAREST)[np.abs(np.where(there, away, np.inf)).argmin(axis=1)][outside]
+    return near, rows
 
 
 def _line(times: Floats, target: float) -> Floats:
