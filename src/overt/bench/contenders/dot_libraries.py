@@ -26,7 +26,7 @@ def contenders(work: str) -> list[Contender]:
         "causal",
         "scattered",
     )  # the only mask that ONNX Runtime's operators would take
-    usable: dict[str, tuple[Callable[[Inputs, DotKind], tuple[Run, str]], bool]] = {
+    usable: dict[str, tuple[Callable[..., tuple[Run, str]], bool]] = {
         "torch.compile": (_compiled, not kind.documents),
         "torch SDPA, heads packed": (_packed, kind.group > 1),
         "FlexAttention": (_flex, not kind.backward),
@@ -142,7 +142,7 @@ def _grouped(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
     return run, "GroupQueryAttention"
 
 
-def _model(operator: str, inputs: list[str], outputs: list[str], feeds: dict[str, np.ndarray], **attributes: int) -> bytes:
+def _model(operator: str, inputs: list[str], outputs: list[str], feeds: dict[str, np.ndarray], **attributes: Any) -> bytes:
     """A model of one operator."""
     from onnx import TensorProto, helper
 

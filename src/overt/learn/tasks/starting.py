@@ -93,7 +93,7 @@ def _added_layers(start: Transformer, initial: dict[str, Tensor]) -> dict[str, T
     for name, tensor in initial.items():
         side, _, rest = name.partition(".layers.")
         number, _, weight = rest.partition(".")
-        if rest and int(number) >= len(start.get_submodule(f"{side}.layers")):
+        if rest and int(number) >= len([*start.get_submodule(f"{side}.layers").children()]):
             adds = weight.startswith(
                 ("attention.output.", "self_attention.output.", "cross_attention.output.", "feed_forward.narrow.")
             )

@@ -159,7 +159,7 @@ def polynomial_rows(
     kernel = kernel if weights is None else kernel * weights[near]
     powers = np.where(there, away, 0.0)[..., None] ** np.arange(degree + 1)  # (m, keys, degree + 1)
     weighted = kernel[..., None] * powers
-    moments = powers.mT @ weighted
+    moments = np.swapaxes(powers, 1, 2) @ weighted
     moments += 1e-13 * np.trace(moments, axis1=1, axis2=2)[:, None, None] * np.eye(degree + 1)  # few keys are no error
     rows = (weighted @ np.linalg.solve(moments, np.eye(degree + 1)[:, :1]))[..., 0]
     outside = (targets < times[0]) | (targets > times[-1])
