@@ -147,13 +147,14 @@ def test_the_runs_that_are_shown_are_recorded_in_full(pictures):
 
 def test_a_table_says_how_many_runs_the_contenders_of_each_case_have(pictures, monkeypatch):
     kernels = importlib.import_module("shown.kernels")
-    cases = {"one": {"a": 21, "b": 21}, "two": {"a": 6, "b": 5}}
+    cases = {"one": {"a": 21, "b": 21}, "two": {"a": 6, "b": 5}, "three": {"a": 4, "b": 4}, "four": {"a": 4, "b": 4}}
     message = [
         {"name": name, "contenders": {who: {"runs": [1.0] * n} for who, n in case.items()}} for name, case in cases.items()
     ]
     monkeypatch.setattr(kernels, "result", lambda name: {"cases": message})
     text = kernels.runs("any")
-    assert "21 runs, in turns, in 1 of 2 cases" in text
-    assert "| `two` | a 6, b 5 |" in text
+    assert "21 runs, in turns, in 1 of 4 cases" in text
+    assert "| a 6, b 5 | `two` |" in text
+    assert "| 4 | `three`, `four` |" in text
     monkeypatch.setattr(kernels, "result", lambda name: {"cases": message[:1]})
     assert kernels.runs("any") == "Medians are of 21 runs, in turns."

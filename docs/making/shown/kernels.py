@@ -36,8 +36,13 @@ def runs(name: str) -> str:
     message = f"Medians are of {most} runs, in turns" + ("" if fewer else ".")
     if not fewer:
         return message
-    rows = [(f"`{case}`", ", ".join(f"{who} {count}" for who, count in each.items())) for case, each in fewer.items()]
-    return f"{message}, in {len(every) - len(fewer)} of {len(every)} cases, and of fewer in these:\n\n{table(rows, ['case', 'runs'])}"
+    alike: dict[str, list[str]] = {}
+    for case, each in fewer.items():
+        same = len({*each.values()}) == 1
+        what = str(max(each.values())) if same else ", ".join(f"{who} {count}" for who, count in each.items())
+        alike.setdefault(what, []).append(f"`{case}`")
+    rows = [(what, ", ".join(names)) for what, names in alike.items()]
+    return f"{message}, in {len(every) - len(fewer)} of {len(every)} cases, and of fewer in these:\n\n{table(rows, ['runs', 'cases'])}"
 
 
 def dot_speeds() -> dict[str, list[float]]:
