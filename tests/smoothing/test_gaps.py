@@ -6,7 +6,7 @@ import pytest
 import overt
 import overt.smoothing.analysis as analysis
 from overt.smoothing import analyze
-from overt.smoothing.heads.local.gaps import Keys, fill_gaps, gap_row, polynomial_rows
+from overt.smoothing.heads.local.gaps import HEADS, Keys, fill_gaps, gap_row, polynomial_rows
 
 NAN = float("nan")
 
@@ -121,3 +121,16 @@ def test_a_gap_in_a_wave_bends_as_the_wave_does():
     line = np.interp(t[missing], t[known], x[known])
     filled = overt.smooth(x, period=None)[missing]
     assert np.mean((filled - truth[missing]) ** 2) < 0.1 * np.mean((line - truth[missing]) ** 2)
+
+
+def test_beyond_the_ends_and_in_long_gaps_no_polynomial_runs_away():
+    t = np.arange(1500.0)
+    truth = np.sin(2 * np.pi * t / 120)
+    x = truth + 0.01 * np.random.default_rng(0).normal(size=t.size)
+    missing = (t < 4) | (t > 1495) | ((t > 600) & (t < 900)) | (t % 50 == 25)
+    x[missing] = NAN
+    filling = analyze(x, period=None).filling
+    high = [degree > 2 for _, degree in HEADS]
+    inside = (t[missing] > 3) & (t[missing] < 1496) & ((t[missing] < 601) | (t[missing] > 899))
+    assert not filling.shares[~inside][:, :, high].any()
+    assert np.abs(filling.values[~inside]).max() < 3

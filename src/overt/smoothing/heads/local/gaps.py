@@ -94,24 +94,31 @@ def fill_gaps(keys: Keys, targets: Floats, season: Floats, curve_without: Callab
     for kind, windows in deleted.items():
         part, points = residuals[:, start : start + windows.size], np.flatnonzero(kinds == kind)
         start += windows.size
-        shares = _shares(part.reshape(-1, *windows.shape))
-        errors = ((shares @ part) ** 2).reshape(windows.shape).mean(axis=0)
-        filling.curve[points], filling.shares[points] = shares[0], shares[1:].reshape(2, -1)
-        filling.errors[points] = errors[np.clip(edges[points], 0, (errors.size - 1) // 2)]
-        for head in np.flatnonzero(filling.shares[points[0]].any(axis=0)):
-            filling.values[points] += filling.shares[points[0], :, head] @ keys.predict(
-                targets[points], season[points], HEADS[head]
-            )
+        bend = (targets[points] > keys.times[0]) & (targets[points] < keys.times[-1]) & np.isfinite(LENGTHS[kind][0])
+        for group, bends in ((points[bend], True), (points[~bend], False)):
+            if not group.size:
+                continue
+            shares = _shares(part.reshape(-1, *windows.shape), bends=bends)
+            errors = ((shares @ part) ** 2).reshape(windows.shape).mean(axis=0)
+            filling.curve[group], filling.shares[group] = shares[0], shares[1:].reshape(2, -1)
+            filling.errors[group] = errors[np.clip(edges[group], 0, (errors.size - 1) // 2)]
+            for head in np.flatnonzero(filling.shares[group[0]].any(axis=0)):
+                filling.values[group] += filling.shares[group[0], :, head] @ keys.predict(
+                    targets[group], season[group], HEADS[head]
+                )
     return filling
 
 
-def _shares(residuals: Floats) -> Floats:
+def _shares(residuals: Floats, *, bends: bool) -> Floats:
     """The shares of the curve and the heads (1 + 2 · heads,), from residuals at deleted gaps (1 + 2 · heads, gaps, length).
+
+    Without `bends` polynomials of degree 3 and 4 have none: beyond the ends, and in gaps longer than those that are deleted, they run away.
 
     The heads are mixed by their risk. The mixture takes the place of the curve as far as it is better by more than chance: its share
     is logistic in the standard errors by which its squared residuals are smaller, a half at `ERRORS`.
     """
     risks = np.mean(residuals[1:] ** 2, axis=(1, 2))
+    risks = np.where([bends or degree < 3 for _, degree in 2 * HEADS], risks, np.inf)
     least = max(float(risks.min()), np.finfo(float).tiny)
     shares = softmax(-(residuals.shape[1] / TEMPERATURE * (risks / least - 1))[None])[0]
     shares = np.where(shares < NEGLIGIBLE, 0.0, shares) / shares[shares >= NEGLIGIBLE].sum()
