@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from overt.bench.cases import DOTS, DotKind, Inputs, document_lengths, padded_lengths, scattered_pairs
+from overt.bench.cases import DOTS, DotKind, Inputs, padded_lengths, scattered_pairs
 from overt.bench.contenders.contender import Contender, Run, Unable, differentiated
-from overt.bench.contenders.dots import tensor_mask
+from overt.bench.contenders.dots import document_ids, tensor_mask
 
 _MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operators
 
@@ -22,10 +22,8 @@ def contenders(work: str) -> list[Contender]:
     kind = DOTS[work]
     if kind.dropout or kind.biased or (kind.documents and kind.backward):
         return []
-    of_all_pairs = kind.documents or kind.tensor in (
-        "causal",
-        "scattered",
-    )  # the only mask that ONNX Runtime's operators would take
+    # ONNX Runtime's operators would take these as a mask of all pairs alone.
+    of_all_pairs = kind.documents or kind.tensor in ("causal", "scattered")
     usable: dict[str, tuple[Callable[..., tuple[Run, str]], bool]] = {
         "torch.compile": (_compiled, not kind.documents),
         "torch SDPA, heads packed": (_packed, kind.group > 1),
@@ -107,7 +105,7 @@ def _multi_head(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
 
 def _grouped(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
     """The last key and value are the new ones, and the others cached: it writes them into the cache, which is its result's memory too."""
-    query, key, value = (tensor.float() for tensor in inputs.tensors[:3])
+    query, key, value = inputs.tensors[:3]
     cached, heads = key.shape[-2], query.shape[-3]
     feeds = {
         "query": query.transpose(-3, -2).flatten(-2).contiguous().numpy(),
@@ -122,12 +120,13 @@ def _grouped(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
     model = _model("GroupQueryAttention", [*feeds], ["output", "present_key", "present_value"], feeds, **options)
 
     def run(upstream: Tensor | None) -> dict[str, Tensor]:
-        binding = _binding(model, torch.get_num_threads())
-        _session(model, torch.get_num_threads()).run_with_iobinding(binding)
+        threads = torch.get_num_threads()
+        binding = bound(threads)
+        _session(model, threads).run_with_iobinding(binding)
         return {"output": torch.from_numpy(binding.get_outputs()[0].numpy()).unflatten(-1, (heads, -1)).transpose(-3, -2)}
 
     @cache
-    def _binding(model: bytes, threads: int) -> Any:
+    def bound(threads: int) -> Any:
         import onnxruntime
 
         binding = _session(model, threads).io_binding()
@@ -178,7 +177,7 @@ def _rule(inputs: Inputs, kind: DotKind) -> Callable[..., Tensor] | None:
     """The mask as FlexAttention takes it: whether a query may attend to a key, from their numbers."""
     keys = inputs.key.shape[-2]
     if kind.documents:
-        ids = torch.arange(kind.documents).repeat_interleave(torch.tensor(document_lengths(kind.documents, keys)))
+        ids = document_ids(kind, keys)
         return lambda entry, head, row, column: ids[row] == ids[column]
     if kind.tensor == "padding":
         lengths = torch.tensor(padded_lengths(len(inputs.query), keys))

@@ -47,7 +47,7 @@ def contenders(work: str) -> list[Contender]:
 def _overt(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
     mask = overt.Causal() if kind.causal else tensor_mask(inputs, kind)
     if kind.documents:
-        mask = overt.Documents(_document_ids(kind, inputs.key.shape[-2]))
+        mask = overt.Documents(document_ids(kind, inputs.key.shape[-2]))
 
     def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
         with overt.use_path("native"):
@@ -78,7 +78,7 @@ def _torch(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
     return _run(attention, inputs, kind), ""
 
 
-def _document_ids(kind: DotKind, keys: int) -> Tensor:
+def document_ids(kind: DotKind, keys: int) -> Tensor:
     """The number of each token's document, (K,)."""
     return torch.arange(kind.documents).repeat_interleave(torch.tensor(document_lengths(kind.documents, keys)))
 
@@ -99,7 +99,7 @@ def _masked(case: Case, kind: DotKind, rows: Tensor) -> Tensor:
     """The pairs that no query of these rows attends to, broadcastable to (B, H, rows, K)."""
     keys = torch.arange(case.keys)
     if kind.documents:
-        ids = _document_ids(kind, case.keys)
+        ids = document_ids(kind, case.keys)
         return ids[rows, None] != ids
     if kind.tensor == "padding":
         return keys >= torch.tensor(padded_lengths(case.batch[0], case.keys))[:, None, None, None]
