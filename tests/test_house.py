@@ -349,6 +349,7 @@ def test_a_benchmark_finds_what_it_imports(script):
                 pkgutil.resolve_name(f"{node.module}.{name.name}")
 
 
+@pytest.mark.few_cases(60)
 @pytest.mark.parametrize("module", MODULES)
 def test_the_examples_in_docstrings_run(module):
     with warnings.catch_warnings():

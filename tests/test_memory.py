@@ -113,6 +113,7 @@ def test_nor_does_the_plain_formula_of_what_has_a_native_kernel(name):
     assert largest.elements <= N * N // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_the_native_kernel_and_its_second_derivative_make_no_n_by_n(create_graph, monkeypatch):
     monkeypatch.setattr(flat_reference, "BLOCK", HEADS * N * D * 4)

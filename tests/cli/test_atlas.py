@@ -41,6 +41,7 @@ def test_a_corpus_becomes_a_page_and_a_survey(folder, tmp_path):
     assert '"paired":true' in (tmp_path / "b.html").read_text()
 
 
+@pytest.mark.slow
 def test_parts_are_merged_to_the_whole(folder, tmp_path):
     run(folder / "model", folder / "texts.txt", "--out", tmp_path / "whole.html")
     for part in ("0/2", "1/2"):

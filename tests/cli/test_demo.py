@@ -77,6 +77,7 @@ def test_the_first_two_parts_come_before_torch(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_headings_stand_at_both_edges_of_at_most_100_columns(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "140"}).stdout.splitlines()

@@ -74,6 +74,7 @@ def test_explaining_a_sentence_enters_at_most_ten_files_of_explain_and_drawing()
     assert 5 < len(rooms) <= 10, sorted(rooms)
 
 
+@pytest.mark.slow
 def test_the_text_comes_from_standard_input_or_a_file_and_may_begin_with_dashes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("The cat sat\n", encoding="utf-8")
@@ -134,6 +135,7 @@ def header_of(path):
     return json.loads(embedded[1])
 
 
+@pytest.mark.slow
 def test_two_sentences_are_compared(tmp_path):
     output = shown(TIRED, "--word", "it", "--compare", WIDE, "--json", tmp_path / "a.json")
     text = " ".join(output.split())

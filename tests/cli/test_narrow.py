@@ -143,7 +143,7 @@ def test_explain_of_real_weights(options):
         check(run(["explain", text, *options], width), wide, width, all_of_them=False)
 
 
-@pytest.mark.few_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [30, 40, 60])
 def test_the_map_of_a_translation(width):
     command = ["translate", "I am happy to see you.", "--map"]

@@ -197,7 +197,7 @@ def flat(text):
     return re.sub(INDEX, r"\1", text)
 
 
-@pytest.mark.few_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", explanations.EVERY_RECIPE)
 def test_in_a_browser_the_steps_are_named_and_told_as_everywhere(opened, name):
     explanation = explanations.EVERY_RECIPE[name]()
@@ -332,7 +332,7 @@ def test_in_a_browser_a_head_that_is_clicked_is_the_head_everywhere(opened):
     assert page.ask("document.querySelector('.map-head h2').textContent") == f"L0H{explanation.links[0].head}"
 
 
-@pytest.mark.few_cases(1)
+@pytest.mark.slow
 def test_in_a_browser_a_word_that_is_clicked_is_the_query_everywhere(opened):
     page = opened(explanations.qkv())
     page.ask("void document.querySelector('.part [data-token=\"2\"]').click()")

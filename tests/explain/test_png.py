@@ -115,6 +115,7 @@ def test_the_users_own_settings_do_not_change_the_picture(tmp_path):
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
 
 
+@pytest.mark.slow
 def test_pyplot_is_never_loaded(tmp_path):
     import subprocess
 

@@ -366,6 +366,7 @@ def hf_llama():
     return LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=40, max_position_embeddings=64)
 
 
+@pytest.mark.slow
 def test_memory_is_linear_for_a_mod_that_no_kernel_knows():
     sizes = []
     table = torch.zeros(7, requires_grad=True)

@@ -157,6 +157,7 @@ def test_a_core_that_is_there_is_not_warned_of(afresh):
     native.warn_if_missing()  # warnings are errors in tests
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     "order",

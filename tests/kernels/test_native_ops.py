@@ -76,7 +76,7 @@ OPTIONS = [{}, {"masked": False}, {"batch": (), "masked": False}, {"by_distance"
     everyday(OPTIONS, OPTIONS[0], OPTIONS[3]),
     ids=str,
 )
-@pytest.mark.few_cases(1)
+@pytest.mark.slow
 def test_torchs_own_check_of_operators_passes(options):
     arguments = flat(**options)
     library.opcheck(OPERATORS.additive.default, arguments)
@@ -86,7 +86,7 @@ def test_torchs_own_check_of_operators_passes(options):
 
 
 @pytest.mark.parametrize("batch", [(2, 3), ()])
-@pytest.mark.few_cases(1)
+@pytest.mark.slow
 def test_torchs_own_check_of_operators_passes_for_scores_and_summaries(batch):
     query, key, value, weight, _, batch, program, arrays, bias, by_distance, sink, inverse_temperature, *_ = flat(batch)
     library.opcheck(OPERATORS.additive_scores.default, (query, key, weight, "relu", batch))
@@ -346,6 +346,7 @@ def test_compiled_without_a_break_it_runs_the_kernel_and_gives_the_same_numbers(
         close(a, b, 1e-5, "gradient")
 
 
+@pytest.mark.slow
 def test_compiled_for_dynamic_shapes_it_gives_the_same_numbers_at_any_length():
     torch._dynamo.reset()
     weight = normal(4, dtype=torch.float32)

@@ -181,6 +181,7 @@ def test_spread_takes_all_where_there_are_fewer():
     assert spread_sample([Example("a", "")], 5) == [Example("a", "")]
 
 
+@pytest.mark.slow
 @on_data
 def test_no_english_sentence_of_tatoebas_test_is_in_training(monkeypatch):
     monkeypatch.setenv("OVERT_DATA", str(DATA))

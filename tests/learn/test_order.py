@@ -69,6 +69,7 @@ def test_all_recall_what_came_four_places_before(layer):
     assert recall(layer, 4) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layer", ["lstm", pytest.param("rnn", marks=pytest.mark.slow), pytest.param("gru", marks=pytest.mark.slow)]
 )

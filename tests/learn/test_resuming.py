@@ -113,6 +113,7 @@ def environment():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_to_the_same_bytes(unbroken, tmp_path):
     kill_at(tmp_path, 23, random.Random(0))
     assert checkpoints.list_checkpoints(tmp_path / "checkpoints")

@@ -111,6 +111,7 @@ def recorded(model, *args, **kwargs):
     return recording
 
 
+@pytest.mark.few_cases(8)
 @pytest.mark.parametrize("kind", [*FIRST, *FROZEN])
 def test_a_family_lists_the_layers_that_mix_tokens_otherwise_and_no_others(kind):
     settings, attending, others, says = (FIRST | FROZEN)[kind]

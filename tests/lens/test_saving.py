@@ -191,6 +191,7 @@ def test_what_was_loaded_needs_no_file_any_more(tmp_path):
     assert torch.equal(loaded[0, 1].weights(), recording[0, 1].weights())
 
 
+@pytest.mark.slow
 def test_a_recording_is_looked_at_where_its_model_is_not(tmp_path):
     path = tmp_path / "x.safetensors"
     recorded(Fused()).save(path)

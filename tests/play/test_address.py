@@ -19,7 +19,7 @@ def state_of(live):
     )
 
 
-@pytest.mark.few_cases(1)
+@pytest.mark.slow
 def test_a_link_restores_the_sentence_and_what_is_chosen(written_little, opened):
     live = opened(written_little).ready()
     live.type(TEXT)

@@ -68,6 +68,7 @@ def test_lessons_keep_to_the_width_and_to_the_rules(written_little, opened, pane
     assert live.page.complaints == []
 
 
+@pytest.mark.slow
 def test_switching_heads_off_turns_the_sentence_as_in_python(written_little, opened, little):
     live = opened_at(opened, written_little, "switches")
     for text, off, changes in [

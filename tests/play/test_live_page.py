@@ -187,7 +187,7 @@ def strongest(little):
     return max(qkv(little, TIRED, "it").steps, key=lambda step: step.weight).token
 
 
-@pytest.mark.few_cases(1)
+@pytest.mark.slow
 def test_a_file_that_is_cut_short_says_so_and_its_first_picture_works(written_little, opened, strongest, tmp_path):
     whole = written_little.read_text(encoding="utf-8")
     for name, end, said in [

@@ -75,7 +75,7 @@ def test_a_text_of_five_megabytes_is_refused_before_it_is_read(server):
     assert status(server, "POST", f"/{server.token}/read", b"", Content_Length="5000000")[0] == 413
 
 
-@pytest.mark.few_cases(1)
+@pytest.mark.slow
 def test_a_text_without_words_and_one_that_is_too_long_get_an_answer(server):
     path = f"/{server.token}/read"
     assert json.loads(status(server, "POST", path, json.dumps({"text": " "}))[1])["sentence"].startswith("Expected a text")

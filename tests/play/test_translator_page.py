@@ -75,7 +75,7 @@ def test_it_translates_and_attends_as_python_and_asks_for_nothing(bundled_page, 
     assert live.page.complaints == []
 
 
-@pytest.mark.few_cases(1)
+@pytest.mark.slow
 def test_a_beam_finds_what_pythons_finds(bundled_page, opened):
     live, translator = opened(bundled_page).ready(), Translator.bundled()
     live.page.ask("void viewer.store.set({ search: 'beam' })")

@@ -225,6 +225,7 @@ for place, curve in batch.smooth_many(tasks, parts=pathlib.Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_job_leaves_whole_parts_and_a_restart_takes_them(tmp_path, counted):
     job = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
     deadline = time.monotonic() + 30

@@ -25,6 +25,7 @@ def column(times):
     return np.asarray(times).reshape(-1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's checks warn of themselves, and fail where it matters
 def test_it_keeps_every_rule_of_scikit_learn():
     result = check_estimator(AttentionSmoother(), on_skip=None, on_fail="raise")

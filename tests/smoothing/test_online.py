@@ -172,6 +172,7 @@ def test_the_bank_gives_what_the_batch_gives_for_the_last_points(offset):
     assert np.isnan(online(x, times, history=50, fill=False)[[40, 79]]).all()
 
 
+@pytest.mark.slow
 def test_the_bank_lowers_the_error_of_a_stream_without_any_choice():
     draw = np.random.default_rng(8)
     truth = np.where(np.arange(150) < 85, 0.0, 4.0)

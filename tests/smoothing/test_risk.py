@@ -93,7 +93,7 @@ def test_the_standard_error_of_the_risk_is_the_spread_of_its_estimate(points, no
 
 
 @pytest.mark.parametrize("way", [{}, {"causal": True}, {"keys": "time"}], ids=str)
-@pytest.mark.few_cases(1)
+@pytest.mark.slow
 def test_the_true_error_hardly_ever_exceeds_what_is_told_of_it(way):
     t = np.linspace(0, 1, 200)
     truths = [np.sin(6 * np.pi * t), np.where(t > 0.5, 2.0, 0.0), 0 * t, np.exp(-(((t - 0.5) / 0.02) ** 2))]

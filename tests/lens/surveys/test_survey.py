@@ -191,6 +191,7 @@ def test_intervals_hold_the_mean_of_more_texts_as_often_as_they_say(model_and_to
     assert 0.85 < np.mean(inside) <= 1.0
 
 
+@pytest.mark.slow
 def test_a_head_that_differs_is_seen_and_one_that_does_not_is_not(model_and_tokenizer):
     model, tokenizer = model_and_tokenizer
     one, other = (survey(model, texts(400, seed=seed), tokenizer=tokenizer) for seed in (1, 2))

@@ -376,6 +376,7 @@ def test_tokens_are_shown_as_text_and_run_nothing(opened):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_the_address_restores_the_view(opened):
     _, recording = multi_head(300, heads=3)
     page = settled(opened(recording))

@@ -63,6 +63,7 @@ def test_arcs_and_chips_go_to_the_strongest(opened):
     assert set(page.ask("[...document.querySelectorAll('.texts path')].map((each) => each.dataset.to)")) == expected
 
 
+@pytest.mark.slow
 def test_a_click_on_a_token_chooses_it_and_the_keys_walk_on(opened):
     _, recording = multi_head()
     page = opened(recording, "head=0.0&batch=0&token=3")
