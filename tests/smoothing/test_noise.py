@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from overt.smoothing.selection.contrasts import contrasts, trimmed_deviation
-from overt.smoothing.selection.noise import NoiseEstimate, estimate_noise
+from overt.smoothing.selection.noise import NoiseEstimate, estimate_noise, estimate_noises
 
 # The signals of Donoho and Johnstone 1994, and two with kinks and waves.
 JUMPS = [0.1, 0.13, 0.15, 0.23, 0.25, 0.4, 0.44, 0.65, 0.76, 0.78, 0.81]
@@ -86,6 +86,24 @@ def test_trimming_leaves_out_what_no_normal_distribution_holds():
     assert trimmed_deviation(x) == pytest.approx(1, abs=0.02)
     assert trimmed_deviation(np.concatenate([x, np.full(5000, 1e6)])) == pytest.approx(1, abs=0.04)
     assert trimmed_deviation(np.zeros(5)) == trimmed_deviation(np.empty(0)) == 0.0
+
+
+@pytest.mark.parametrize("points", [2, 3, 5, 12, 100, 399])
+def test_several_short_series_have_the_noise_that_each_has_alone(points):
+    x = np.stack([draw(points, seed) for seed in range(12)])
+    x[1], x[2] = 0, np.arange(points)
+    x[3] = x[3].cumsum()
+    x[4, : points // 2] *= 20
+    x[5] = np.round(x[5])
+    x[6] = np.repeat(x[6, : -(-points // 3)], 3)[:points]
+    alone = [evenly(values) for values in x]
+    for together, each in zip(estimate_noises(x), alone, strict=True):
+        assert (together.white, together.reason) == (each.white, each.reason)
+        assert together.level == pytest.approx(each.level, rel=1e-12)
+        np.testing.assert_equal(together.levels, each.levels)
+    if points == 399:
+        assert {each.white for each in alone} == {True, False}
+        assert {each.levels is None for each in alone} == {True, False}
 
 
 # The level

@@ -20,6 +20,7 @@ from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.local.gaps import Filling, Keys, fill_gaps
+from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.result import Smoothing
 from overt.smoothing.seasons.rest import without_seasons
 from overt.smoothing.seasons.season import Seasons
@@ -28,7 +29,7 @@ from overt.smoothing.selection.bank.stages import BankOutputs, attend_bank, bank
 from overt.smoothing.selection.bank.together import TOGETHER, Grid, attend_banks, grid_of
 from overt.smoothing.selection.counts import are_counts, check_counts, stabilized
 from overt.smoothing.selection.levels import key_noise, noise_levels, overall_level
-from overt.smoothing.selection.noise import NoiseEstimate, estimate_noise
+from overt.smoothing.selection.noise import NoiseEstimate, estimate_noise, estimate_noises
 from overt.smoothing.selection.outliers import downweight_outliers
 from overt.smoothing.selection.risk import (
     best_head,
@@ -46,8 +47,8 @@ from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 BESIDE = 512
 
 
-class Prepared(NamedTuple):
-    """One series before the heads: in its own units, without seasons and isolated wild values, with its noise."""
+class Rest(NamedTuple):
+    """One series in its own units, without seasons and isolated wild values."""
 
     series: Series
     values: Floats  # as they were passed (n,)
@@ -56,6 +57,18 @@ class Prepared(NamedTuple):
     missing: NDArray[np.bool_]  # NaN, or of weight 0 (n,)
     seasons: Seasons | None
     outliers: NDArray[np.bool_]  # in the caller's order (n,)
+
+
+class Prepared(NamedTuple):
+    """One series before the heads: a `Rest`, with its noise."""
+
+    series: Series
+    values: Floats
+    times: Times
+    options: Options
+    missing: NDArray[np.bool_]
+    seasons: Seasons | None
+    outliers: NDArray[np.bool_]
     estimate: NoiseEstimate
     levels: Floats  # σ of each point at weight 1, for the heads (n,)
     risk_levels: Floats  # the same from differences alone: those from a curve's residuals would judge that curve by itself (n,)
@@ -69,7 +82,7 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
     if _taken_for_counts(values, times, weights, options):
         smoothing = analyze_series(stabilized(values), times, weights, replace(options, noise=1.0), column)
         return smoothing.of_counts(values, options)
-    prepared = prepare(values, times, weights, options, column)
+    prepared = _prepared(_rest(values, times, weights, options, column))
     return finish(*_refined(prepared, _bank(prepared))) if options.keys == "auto" else finish(prepared, None)
 
 
@@ -77,12 +90,16 @@ def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) 
     """Smooth several series as `analyze_series` does; short ones of one length, on a grid, go through the bank at once."""
     joined: dict[Grid, list[tuple[int, Prepared]]] = {}
     finished: dict[int, Smoothing] = {}
+    rests: dict[int, Rest] = {}
     for index, (values, times) in enumerate(several):
         by_bank = options.keys == "auto" and not options.causal and options.span is None
         if not by_bank or _taken_for_counts(values, times, None, options):
             finished[index] = analyze_series(values, times, None, options)
-            continue
-        prepared = prepare(values, times, None, options)
+        else:
+            rests[index] = _rest(values, times, None, options)
+    estimates = _noise_estimates([*rests.values()])
+    for (index, rest), estimate in zip(rests.items(), estimates, strict=True):
+        prepared = _prepared(rest, estimate)
         grid = grid_of(_noisy(prepared))
         if grid is None:
             finished[index] = finish(*_refined(prepared, _bank(prepared)))
@@ -109,13 +126,34 @@ def _taken_for_counts(values: Floats, times: Times, weights: Floats | None, opti
     return are_counts(values[known][np.argsort(times.moments[known], kind="stable")])
 
 
-def prepare(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Prepared:
-    """What is done before the heads: units, seasons, outliers, noise."""
+def _rest(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Rest:
+    """What is done before the noise is estimated: units, seasons, outliers."""
     options = replace(options, noise=None) if isinstance(options.noise, str) else options
     series, missing = arranged(values, times, weights, options, column)
     series, seasons, outliers = without_seasons(series, times, options)
-    estimate, levels = _noise(series, seasons, options)
-    return Prepared(series, values, times, options, missing, seasons, outliers, estimate, levels, levels)
+    return Rest(series, values, times, options, missing, seasons, outliers)
+
+
+def _prepared(rest: Rest, estimate: NoiseEstimate | None = None) -> Prepared:
+    """A rest with its noise, which is estimated where it was not together with that of others."""
+    estimate, levels = _noise(rest, estimate)
+    return Prepared(*rest, estimate, levels, levels)
+
+
+def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate | None]:
+    """The noise of short series at equal steps, those of one length at once; None for others."""
+    estimates: list[NoiseEstimate | None] = [None] * len(rests)
+    lengths: dict[int, list[int]] = {}
+    for index, rest in enumerate(rests):
+        series = rest.series
+        short = series.present.size == series.times.size < MIN_POINTS
+        if short and series.key_weights is None and on_grid(series.key_times):
+            lengths.setdefault(series.times.size, []).append(index)
+    for indices in lengths.values():
+        together = estimate_noises(np.stack([rests[index].series.key_values for index in indices]))
+        for index, estimate in zip(indices, together, strict=True):
+            estimates[index] = estimate
+    return estimates
 
 
 def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
@@ -203,11 +241,13 @@ def _risk(
     return combined_risk(risk, error, float(variances[series.present].mean()), series.present.size)
 
 
-def _noise(series: Series, seasons: Seasons | None, options: Options) -> tuple[NoiseEstimate, Floats]:
+def _noise(rest: Rest, estimate: NoiseEstimate | None) -> tuple[NoiseEstimate, Floats]:
     """The noise of a series and its levels, from the series without its seasons."""
-    correlated = options.keys == "auto" and not options.causal
-    estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
-    estimate = estimate if seasons is None else estimate.scaled(seasons.level_factor)
+    series, options = rest.series, rest.options
+    if estimate is None:
+        correlated = options.keys == "auto" and not options.causal
+        estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
+    estimate = estimate if rest.seasons is None else estimate.scaled(rest.seasons.level_factor)
     if options.cleans and options.noise is None and not estimate.correlation:
         noise = key_noise(series, noise_levels(series, options, estimate))
         estimate = estimate.scaled(tail_factor(series.key_times, series.key_values, noise))

@@ -26,25 +26,26 @@ def contrasts(times: Floats | None, values: Floats, weights: Floats, offsets: Se
     degree below m in time: at equal steps the binomials (1, −2, 1), (1, −3, 3, −1), …. Here Σ_j c_j²/w_j = 1. Neighbours
     at equal times count as evenly spaced; where too many times are equal, there is no contrast.
 
-    times (n,) ascending, None for equal steps; values (n,); weights (n,) above 0. Returns at most `MAX_CONTRASTS`, at equal
-    distances in the series.
+    times (n,) ascending, None for equal steps; values (n,), or (series, n); weights (n,) above 0. Returns at most `MAX_CONTRASTS`
+    of each series, at equal distances in it.
 
     >>> contrasts(None, np.array([0.0, 1.0, 4.0, 9.0, 16.0]), np.ones(5), (0, 1, 2)) * np.sqrt(6)
     array([2., 2., 2.])
     """
-    count = values.size - offsets[-1]
+    count = values.shape[-1] - offsets[-1]
     if count <= 0:
-        return np.empty(0)
+        return np.empty((*values.shape[:-1], 0))
     stride = -(-count // MAX_CONTRASTS)
     parts = [slice(offset, offset + count, stride) for offset in offsets]
     here = [] if times is None else [times[part] for part in parts]
     coefficients = _coefficients(here, offsets) if here else _even_coefficients(tuple(offsets))  # (count,) each, or one for all
-    sums, variances = np.zeros(weights[parts[0]].size), np.zeros(weights[parts[0]].size)
+    variances = np.zeros(weights[parts[0]].size)
+    sums = np.zeros((*values.shape[:-1], variances.size))
     for coefficient, part in zip(coefficients, parts, strict=True):
-        sums += coefficient * values[part]
+        sums += coefficient * values[..., part]
         variances += coefficient**2 / weights[part]
     if times is not None:
-        sums, variances = sums[variances > 0], variances[variances > 0]
+        sums, variances = sums[..., variances > 0], variances[variances > 0]
     return sums / np.sqrt(variances)
 
 
@@ -84,6 +85,21 @@ def trimmed_deviation(residuals: Floats) -> float:
             break
         level = trimmed
     return float(np.sqrt(level))
+
+
+def trimmed_squares(squares: Floats, most: int = 100) -> Floats:
+    """The square of `trimmed_deviation` of each row, from the rows' squares (rows, n), in `most` iterations at most (rows,)."""
+    if squares.shape[1] == 0:
+        return np.zeros(squares.shape[0])
+    levels = 4 * np.quantile(squares, 0.75, axis=1) / THIRD_QUARTILE**2
+    for _ in range(most):
+        inside = squares <= TRIM**2 * levels[:, None]
+        trimmed = np.where(inside, squares, 0.0).sum(axis=1) / np.maximum(inside.sum(axis=1), 1) / TRIMMED_MEAN_SQUARE
+        lower = trimmed < levels * (1 - 1e-6)
+        if not lower.any():
+            break
+        levels = np.where(lower, trimmed, levels)
+    return levels
 
 
 def _third_quartile(values: Floats) -> float:

@@ -1,16 +1,19 @@
 """The noise of a series, estimated without its signal: its level, whether that varies, and whether it is white."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from overt.smoothing.data.series import Floats
-from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation
+from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation, trimmed_squares
 from overt.smoothing.selection.correlation import FAR, NEAR, STRONGEST, autoregression
 from overt.smoothing.selection.varying import MIN_POINTS, varying_levels
 
 # A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them.
 ORDERS = (2, 3, 5)
+# The steps that differences are compared over.
+LAGS = (1, 2, 3)
 # Fewer points do not tell an autoregression from a signal or a random walk.
 MIN_CORRELATED = 600
 # The share of equal steps that makes a grid: missing values and outliers leave gaps in it.
@@ -97,9 +100,9 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     ratios = _ratios(*series, weights)
     if not ratios:
         return NoiseEstimate(level, levels, True, "")
-    not_white = min(ratios.values()) > _bound(moments.size) + 70 / min(moments.size, MAX_CONTRASTS)
+    not_white = min(ratios) > _bound(moments.size) + 70 / min(moments.size, MAX_CONTRASTS)
     on_grid = steps.size > 0 and steps.min() > 0 and np.mean(steps <= steps.min() * (1 + 1e-9)) >= ON_GRID
-    alternating = max(ratios.values()) < -_bound(moments.size)
+    alternating = max(ratios) < -_bound(moments.size)
     if correlated and on_grid and moments.size >= MIN_CORRELATED and (not_white or alternating):
         rho, deviation = _autoregression(values[known], weights, (NEAR,) if alternating else (NEAR, FAR))
         if rho <= (0 if alternating else STRONGEST):
@@ -109,16 +112,49 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     return NoiseEstimate(level, levels, not reason, reason)
 
 
+def estimate_noises(values: Floats) -> list[NoiseEstimate]:
+    """`estimate_noise` of several short series at equal steps, values (series, n), at once.
+
+    The arrays of each step hold all series. One whose level is 0 or varies is estimated by itself.
+
+    >>> [estimated.level.__round__(2) for estimated in estimate_noises(np.random.default_rng(0).normal(size=(2, 300)))]
+    [1.01, 1.01]
+    """
+    count = values.shape[1]
+    lines = [_along(values, offsets) for offsets in LINES]
+    levels = np.sqrt(trimmed_squares(np.concatenate(lines, axis=1)))
+    parts = zip(*(np.array_split(kind, PARTS, axis=1) for kind in lines), strict=True)
+    of_parts = np.sqrt(np.stack([trimmed_squares(np.concatenate(part, axis=1)) for part in parts], axis=1))
+    tiny = 8 * np.finfo(float).eps * np.abs(values).max(axis=1, initial=0.0)
+    alone = (levels <= tiny) | (count >= MIN_POINTS) | np.array([_part_medians(each, count) is not None for each in of_parts])
+    apart = np.array(
+        [[trimmed_squares(_along(values, range(0, order * lag + 1, lag))) for lag in LAGS] for order in ORDERS]
+    )  # (orders, lags, series)
+    inexact = apart.min(axis=(0, 1)) > 0
+    one, two, three = np.log(np.where(inexact, apart, 1.0)).transpose(1, 0, 2) / 2
+    estimates = []
+    for series, ratios in enumerate((two + three - 2 * one).T):
+        if alone[series]:
+            estimates.append(estimate_noise(np.arange(float(count)), values[series]))
+            continue
+        reason = _reason_not_white([*ratios], count) if inexact[series] else ""
+        estimates.append(NoiseEstimate(float(levels[series]), None, not reason, reason))
+    return estimates
+
+
+def _along(values: Floats, offsets: Sequence[int]) -> Floats:
+    """The squared contrasts of each series (series, n), at equal steps and with equal weights."""
+    return contrasts(None, values, np.ones(values.shape[1]), offsets) ** 2
+
+
 def _levels_of_parts(times: Floats | None, values: Floats, weights: Floats, level: float) -> Floats | None:
     residuals = [contrasts(times, values, weights, offsets) for offsets in LINES]
     parts = zip(*(np.array_split(kind, PARTS) for kind in residuals), strict=True)
     levels = np.array([trimmed_deviation(np.concatenate(part)) for part in parts])
-    if levels.min() == 0.0:
-        return None  # too short, or exact steps in some parts
-    logs = np.log(levels)
-    medians = np.median([logs[:-2], logs[1:-1], logs[2:]], axis=0)
-    if np.ptp(medians) <= 11 / values.size**0.5 + 70 / values.size:
+    medians = _part_medians(levels, values.size)
+    if medians is None:
         return None
+    logs = np.log(levels)
     # At the ends, Tukey's rule: the median of the end, its neighbour, and the line through the next two.
     first = np.median([logs[0], medians[0], 3 * medians[0] - 2 * medians[1]])
     last = np.median([logs[-1], medians[-1], 3 * medians[-1] - 2 * medians[-2]])
@@ -127,20 +163,29 @@ def _levels_of_parts(times: Floats | None, values: Floats, weights: Floats, leve
     return np.exp(np.interp(moments, centres, [first, *medians, last]))
 
 
+def _part_medians(levels: Floats, count: int) -> Floats | None:
+    """The logs of the levels of parts, smoothed by medians of three; None where they do not vary."""
+    if levels.min() == 0.0:
+        return None  # too short, or exact steps in some parts
+    logs = np.log(levels)
+    medians = np.median([logs[:-2], logs[1:-1], logs[2:]], axis=0)
+    return medians if np.ptp(medians) > 11 / count**0.5 + 70 / count else None
+
+
 def constant_level(times: Floats | None, values: Floats, weights: Floats) -> float:
     """The standard deviation of noise of one level; times are None for equal steps."""
     return trimmed_deviation(np.concatenate([contrasts(times, values, weights, offsets) for offsets in LINES]))
 
 
-def _ratios(times: Floats | None, values: Floats, weights: Floats) -> dict[int, float]:
+def _ratios(times: Floats | None, values: Floats, weights: Floats) -> list[float]:
     """S of each order; none where the series is too short or has mostly exact steps, which is no evidence."""
-    ratios = {}
+    ratios = []
     for order in ORDERS:
-        spans = (range(0, order * lag + 1, lag) for lag in (1, 2, 3))
+        spans = (range(0, order * lag + 1, lag) for lag in LAGS)
         one, two, three = (trimmed_deviation(contrasts(times, values, weights, offsets)) for offsets in spans)
         if min(one, two, three) == 0.0:
-            return {}
-        ratios[order] = float(np.log(two * three / one**2))
+            return []
+        ratios.append(float(np.log(two * three / one**2)))
     return ratios
 
 
@@ -164,8 +209,8 @@ def _bound(count: int) -> float:
     return 6.2 / min(count, MAX_CONTRASTS) ** 0.5 + 0.02
 
 
-def _reason_not_white(ratios: dict[int, float], count: int) -> str:
-    smallest, largest = min(ratios.values()), max(ratios.values())
+def _reason_not_white(ratios: list[float], count: int) -> str:
+    smallest, largest = min(ratios), max(ratios)
     if smallest > _bound(count) + 70 / min(count, MAX_CONTRASTS):
         return _reason("positive", smallest, "a random walk or a series that was smoothed before")
     if largest < -_bound(count):

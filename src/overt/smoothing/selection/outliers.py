@@ -128,7 +128,9 @@ def _medians(rows: Floats) -> Floats:
 
 def _only_one(values: Floats, level: float) -> NDArray[np.bool_]:
     """The outlier of a short series (n,), if there is one and no other."""
-    if values.size < SHORTEST or level <= 0:
+    # A value is no further from the median of four others than from the furthest of them.
+    steps = [np.abs(values[lag:] - values[:-lag]).max() for lag in (1, 2)] if values.size >= SHORTEST else []
+    if level <= 0 or max(steps, default=0.0) <= FAR_ALONE * BESIDE_DEVIATION * level:
         return np.zeros(values.size, dtype=bool)
     _, distances, isolated = _isolated(values, RATIO)
     wild = isolated & (distances > FAR_ALONE * _unit(distances, level))

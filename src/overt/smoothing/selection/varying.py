@@ -14,6 +14,7 @@ from overt.smoothing.selection.contrasts import (
     TRIMMED_MEAN_SQUARE,
     contrasts,
     trimmed_deviation,
+    trimmed_squares,
 )
 from overt.smoothing.selection.variance_laws import best_law
 
@@ -128,7 +129,7 @@ def _scan(rows: Floats, logs: Floats, shortest: int) -> Floats:
     for length in _lengths(count, shortest):
         starts = np.unique(np.append(np.arange(0, count - length + 1, length // 4), count - length))
         windows = starts[:, None] + np.arange(length)
-        levels = np.min([_trimmed_squares(row[windows]) for row in rows], axis=0)
+        levels = np.min([trimmed_squares(row[windows], most=8) for row in rows], axis=0)
         differences = 0.5 * np.log(np.maximum(levels, np.finfo(float).tiny)) - LOG_MEAN / length**0.5
         differences -= logs[windows].mean(axis=1)
         deviation = LOG_DEVIATION / length**0.5
@@ -144,16 +145,6 @@ def _lengths(count: int, shortest: int) -> Iterator[int]:
     while length >= max(shortest, count // 1024):
         yield length
         length //= 2
-
-
-def _trimmed_squares(squares: Floats) -> Floats:
-    """The square of `trimmed_deviation` of each row."""
-    levels = 4 * np.quantile(squares, 0.75, axis=-1) / THIRD_QUARTILE**2
-    for _ in range(8):
-        inside = squares <= TRIM**2 * levels[:, None]
-        means = np.where(inside, squares, 0.0).sum(axis=-1) / np.maximum(inside.sum(axis=-1), 1)
-        levels = np.minimum(levels, means / TRIMMED_MEAN_SQUARE)
-    return levels
 
 
 def _likelihood(rows: Floats, logs: Floats) -> float:
