@@ -14,8 +14,12 @@ from overt.learn.data.word_pairs import word_pairs
 MAX_WORDS = 60  # of a text that is joined from several
 
 _NUMBER = re.compile(r"\d+")
-_NAME = re.compile(r"(?<=[\w,] )[A-Z]\w+")  # a capital letter that begins no sentence
-_VOWELS, _CONSONANTS = "aeiou", "bcdfgklmnprstvz"
+_CAPITALIZED = re.compile(r"\b[A-Z]\w+")
+_LOWER = re.compile(r"\b[a-z]\w+")
+# The sounds of a syllable of a new name, the commoner ones more often, and those that neither language has: Kowalczyk, Reykjavik, Nguyen.
+_ONSETS = "b bl br c ch d dr f g gr h j k kj kl kr l m n ng p pr q r s sh sk st sz t th tr v w x y z zh"
+_VOWELS = "a e i o u a e i o u a e i o u y ai ei ey ia ie oa ou uy é á ö ü ø"
+_CODAS = "l m n r s t k d p x ck cz ng nd rt sz tz w"
 # One character of each script in turn: Latin with marks, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai, kana, Han, Hangul, emoji.
 _SCRIPTS = (
     (0xC0, 0x17F),
@@ -33,7 +37,7 @@ _SCRIPTS = (
 
 
 def with_variants(examples: list[Example], share: float, seed: int) -> list[Example]:
-    """The examples, and `share` times as many altered ones: a quarter of each kind, as far as the data allow.
+    """The examples, and `share` times as many altered ones, as far as the data allow: two fifths copied, a fifth of each other kind.
 
     - copied: the names and numbers that stand on both sides are replaced on both by new ones, some of them in other scripts
     - careless: the source in lower case (sometimes in capitals), without its last sign; the target stays as it is
@@ -41,18 +45,19 @@ def with_variants(examples: list[Example], share: float, seed: int) -> list[Exam
     - joined: up to five examples one after another, of at most 60 words
 
     >>> pairs = [Example("I saw Ann in 1999.", "J'ai vu Ann en 1999."), Example("Sit down.", "Assieds-toi.")]
-    >>> for example in with_variants(pairs, 2.0, seed=0)[2:]:
+    >>> for example in with_variants(pairs, 2.5, seed=0)[2:5]:
     ...     print(example.source, "→", example.target)
-    I saw Zizkut in 663. → J'ai vu Zizkut en 663.
-    i saw ann in 1999 → J'ai vu Ann en 1999.
-    Sit down. Sit down. Sit down. → Assieds-toi. Assieds-toi. Assieds-toi.
+    I saw Ngyvuk in 663. → J'ai vu Ngyvuk en 663.
+    I saw ذغحثؼ in 96. → J'ai vu ذغحثؼ en 96.
+    sit down → Assieds-toi.
     """
     generator = random.Random(seed)
-    count = round(share * len(examples) / 4)
+    count = round(share * len(examples) / 5)
     short = word_pairs(examples)
-    shared = [example for example in examples if _shared_parts(example)]
+    names = _names(examples)
+    shared = [example for example in examples if _shared_parts(example, names)]
     makers: list[tuple[list[Example], Callable[[Example], Example]]] = [
-        (shared, lambda example: _copied(example, generator)),
+        *[(shared, lambda example: _copied(example, names, generator))] * 2,
         (examples, lambda example: _careless(example, generator)),
         (short, lambda example: Example(example.source.lower(), example.target) if generator.random() < 0.5 else example),
         (examples, lambda example: _joined(example, examples, generator)),
@@ -61,9 +66,16 @@ def with_variants(examples: list[Example], share: float, seed: int) -> list[Exam
     return examples + altered
 
 
-def _shared_parts(example: Example) -> list[str]:
-    """The numbers and the names within a sentence that both sides hold equally often."""
-    parts = dict.fromkeys(_NUMBER.findall(example.source) + _NAME.findall(example.source))
+def _names(examples: list[Example]) -> set[str]:
+    """The words of the sources that begin with a capital letter and are never written without one."""
+    sources = [example.source for example in examples]
+    lower = {word for source in sources for word in _LOWER.findall(source)}
+    return {word for source in sources for word in _CAPITALIZED.findall(source) if word.lower() not in lower}
+
+
+def _shared_parts(example: Example, names: set[str]) -> list[str]:
+    """The numbers and the names that both sides hold equally often."""
+    parts = dict.fromkeys([*_NUMBER.findall(example.source), *(w for w in _CAPITALIZED.findall(example.source) if w in names)])
     return [part for part in parts if _count(part, example.source) == _count(part, example.target)]
 
 
@@ -71,9 +83,9 @@ def _count(part: str, text: str) -> int:
     return len(re.findall(rf"\b{re.escape(part)}\b", text))
 
 
-def _copied(example: Example, generator: random.Random) -> Example:
+def _copied(example: Example, names: set[str], generator: random.Random) -> Example:
     source, target = example
-    for part in _shared_parts(example):
+    for part in _shared_parts(example, names):
         # No vowel after "de" and the like, which would be elided: "d'Anna".
         elided = re.search(rf"\b\w*[ea] {re.escape(part)}\b", target)
         new = _number(generator) if part.isdigit() else _name(generator, vowel=not elided)
@@ -86,18 +98,15 @@ def _number(generator: random.Random) -> str:
 
 
 def _name(generator: random.Random, *, vowel: bool) -> str:
-    """A name of random syllables; one in five is of another script."""
-    if generator.random() < 0.2:
+    """A name of random syllables; one in ten is of another script."""
+    if generator.random() < 0.1:
         first, last = generator.choice(_SCRIPTS)
         return "".join(chr(generator.randint(first, last)) for _ in range(generator.randint(1, 5)))
-    letters = [generator.choice(_VOWELS)] if vowel and generator.random() < 0.3 else []
+    sounds = [generator.choice(_VOWELS.split())] if vowel and generator.random() < 0.3 else []
     for _ in range(generator.randint(1, 3)):
-        letters += [
-            generator.choice(_CONSONANTS),
-            generator.choice(_VOWELS),
-            *generator.choices(["", *_CONSONANTS], [12, *[1] * 15]),
-        ]
-    return "".join(letters).capitalize()
+        coda = generator.choice(_CODAS.split()) if generator.random() < 0.5 else ""
+        sounds += [generator.choice(_ONSETS.split()), generator.choice(_VOWELS.split()), coda]
+    return "".join(sounds).capitalize()
 
 
 def _careless(example: Example, generator: random.Random) -> Example:

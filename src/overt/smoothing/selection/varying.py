@@ -9,7 +9,6 @@ from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import (
     LINES,
     MAX_CONTRASTS,
-    THIRD_QUARTILE,
     TRIM,
     TRIMMED_MEAN_SQUARE,
     contrasts,
