@@ -84,7 +84,7 @@ def test_the_screen_shows_the_facts_the_series_before_and_after_and_the_sentence
     shown = run(days, "--column", "temp", "--time", "date", "--keys", "time", "--bandwidth", 86400).stdout
     assert "days.csv · temp by date" in shown
     assert re.search(r"^points +5 +1 missing, 1 filled$", shown, flags=re.MULTILINE)
-    assert re.search(r"^bandwidth +1 days +given$", shown, flags=re.MULTILINE)
+    assert re.search(r"^bandwidth +1 day +given$", shown, flags=re.MULTILINE)
     assert re.search(r"^remaining error +unknown +too few points to estimate it$", shown, flags=re.MULTILINE)
     assert "before  ▁▄ █▇" in shown
     smooth = overt.smooth([1.5, 2.5, float("nan"), 4.0, 3.5], times=[0, 1, 2, 4, 5], keys="time", bandwidth=1.0)
@@ -106,7 +106,7 @@ def test_an_error_too_small_to_estimate_is_a_bound_and_not_a_number(tmp_path):
     table = series(tmp_path / "a.csv", smooth=smooth, waves=waves, walk=walk)
     shown = run(table, "-c", "smooth").stdout
     most = f"{overt.smoothing.analyze(smooth).risk_upper_bound ** 0.5:.3g}"
-    assert re.search(rf"^remaining error +< {most} +root mean square, too small to estimate$", shown, flags=re.MULTILINE)
+    assert re.search(rf"^remaining error +< {most} +root mean square; not told from 0$", shown, flags=re.MULTILINE)
     shown = run(table, "-c", "smooth", "-c", "walk").stdout
     assert re.search(rf"^smooth +400 +[\d.]+ +< {most} ", shown, flags=re.MULTILINE)
     assert re.search(r"^walk +400 +[\d.]+ +unknown +\d+ +none", shown, flags=re.MULTILINE)
@@ -186,7 +186,7 @@ def test_zones_are_honoured(tmp_path):
             "times all with a time zone, or all without in column t, got both, first '2024-01-02'",
         ),
         ("x,x_smooth\n1,2\n", ["-c", "x", "--out", "o.csv"], "no column x_smooth in a.csv yet"),
-        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "wide"], "a bandwidth above 0, got 'wide'"),
+        ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "wide"], 'length of time such as "7D" or "12h"'),
         ("x\n1\n2\n", ["-c", "x", "--keys", "time", "--bandwidth", "0"], "a bandwidth above 0 (series x), got 0.0"),
         ("x\n1\n2\n", ["-c", "x", "--keys", "both", "--bandwidth", "1,2,3"], "got (1.0, 2.0, 3.0)"),
         ("x\n1\n2\n", ["-c", "x", "--keys", "colour"], "got 'colour'"),
@@ -213,7 +213,9 @@ def test_what_will_not_do_is_said(tmp_path, monkeypatch, text, args, expected):
 
 def test_a_file_that_is_no_text_is_said(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"x\n\xff\xfe\n")
-    assert "Expected UTF-8 text in" in message(tmp_path / "a.csv", "-c", "x")
+    text = message(tmp_path / "a.csv", "-c", "x")
+    assert "Expected UTF-8 text in" in text
+    assert "Fix: save it as UTF-8, or `iconv -f cp1252 -t utf-8 FILE | overt smooth -`." in text
     assert "Is a directory" in message(tmp_path, "-c", "x")
 
 
@@ -378,7 +380,28 @@ def test_a_season_is_a_column_beside_its_trend(tmp_path):
     table = pd.read_csv(out)
     np.testing.assert_allclose(table["load_trend"] + table["load_seasonal"], table["load_smooth"], atol=1e-12)
     assert np.abs(table["load_seasonal"] - values)[48:-48].max() < 0.05
-    assert "1 days" in result.output
+    assert "1 day " in result.output
+
+
+def test_a_bandwidth_and_a_window_may_be_lengths_of_time(days, tmp_path):
+    args = (days, "-c", "temp", "--time", "date", "--keys", "time")
+    for name, widths in (("a", ("1d", "2D")), ("b", ("24h", 2 * 86400))):
+        output = run(*args, "--bandwidth", widths[0], "--window", widths[1], "--out", tmp_path / f"{name}.csv")
+        assert output.exit_code == 0, output.output
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    assert "with times that are steps. Fix: pass the window as a number" in message(
+        days, "-c", "temp", "--keys", "time", "--window", "7d"
+    )
+    assert "got 'soon'. Fix: write a number and one of" in message(days, "-c", "temp", "--keys", "time", "--window", "soon")
+    assert "next to nothing" in " ".join(run(*args, "--bandwidth", 7).stdout.split())
+
+
+@pytest.mark.parametrize(("zone", "label"), [("-04:00", '"when (UTC)"'), ("", '"when"')])
+def test_a_page_of_times_with_a_zone_says_that_they_are_in_utc(tmp_path, zone, label):
+    path = series(tmp_path / "a.csv", when=[f"2024-06-01T{hour:02}:00{zone}" for hour in range(24)], x=np.arange(24) % 5)
+    output = run(path, "-c", "x", "--time", "when", "--keys", "time", "--bandwidth", "2h", "--html", tmp_path / "a.html")
+    assert output.exit_code == 0, output.output
+    assert label in (tmp_path / "a.html").read_text()
 
 
 def test_a_period_may_be_a_number_of_rows(tmp_path):
@@ -398,6 +421,29 @@ def test_noise_is_told_as_given_where_it_is(days):
     for options, origin in (((), "estimated"), (("--noise", "0.25"), "given")):
         shown = run(days, "-c", "temp", *options).stdout
         assert re.search(rf"^noise +[\d.]+ +standard deviation, {origin}$", shown, flags=re.MULTILINE)
+
+
+def test_noise_of_counts_is_told_as_theirs_however_they_were_recognised(tmp_path):
+    counts = np.random.default_rng(0).poisson(20 + 10 * np.sin(np.arange(300) / 30))
+    table = series(tmp_path / "a.csv", cases=counts)
+    for options in ((), ("--noise", "poisson")):
+        shown = run(table, "-c", "cases", *options).stdout
+        assert re.search(r"^noise +[\d.]+ +standard deviation of counts, on average$", shown, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("args", [[], ["-c", "v"]])
+def test_numbers_in_the_first_line_are_no_names(tmp_path, args):
+    (tmp_path / "a.csv").write_text("0.070\n0.1\n0.2\n")
+    assert "the first line must name the columns" in message(tmp_path / "a.csv", *args)
+    (tmp_path / "a.csv").write_text("x\n0.1\n0.2\n")
+    assert "the first line" not in message(tmp_path / "a.csv", *args)
+
+
+def test_times_of_day_are_read_with_the_format_that_the_error_names(tmp_path):
+    path = series(tmp_path / "a.csv", when=[f"00:{minute:02}:00" for minute in range(20)], x=np.arange(20) % 3)
+    args = (path, "-c", "x", "--time", "when")
+    assert "as in --date-format %H:%M:%S." in message(*args)
+    assert run(*args, "--date-format", "%H:%M:%S").exit_code == 0
 
 
 def test_a_file_may_have_any_name_but_the_one_of_standard_output(days, tmp_path, monkeypatch):

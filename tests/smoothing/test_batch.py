@@ -241,6 +241,23 @@ def test_a_killed_job_leaves_whole_parts_and_a_restart_takes_them(tmp_path, coun
     assert_alike(result, curves(tasks(100)))
 
 
+UNGUARDED = """
+import numpy as np
+from overt.smoothing import batch
+
+tasks = [batch.Task(str(k), np.arange(40.0) + k, None, {"keys": "time", "bandwidth": 2.0}) for k in range(4)]
+print(len(dict(batch.smooth_many(tasks, jobs=2))))
+"""
+
+
+def test_a_script_without_its_guard_is_told_of_it(tmp_path):
+    (tmp_path / "job.py").write_text(UNGUARDED)
+    output = subprocess.run([sys.executable, str(tmp_path / "job.py")], capture_output=True, text=True, timeout=120)
+    fix = 'finished series are not computed again, and put the call under `if __name__ == "__main__":` in a script.'
+    assert output.returncode != 0
+    assert output.stderr.rstrip().endswith(fix)
+
+
 ORPHANED = """
 import time
 from multiprocessing import active_children

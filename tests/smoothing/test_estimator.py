@@ -96,7 +96,7 @@ def test_noise_without_a_band_has_no_standard_deviation():
     walk = np.cumsum(noise) + 1e-9 * noise
     smoother = AttentionSmoother().fit(column(np.cumsum(1 + np.arange(400) % 3)), walk)
     assert smoother.smoothing_.withheld
-    with pytest.raises(InputError, match="call predict without return_std"):
+    with pytest.raises(InputError, match=r"[^.]\. Fix: call predict without return_std\."):
         smoother.predict([[3.0]], return_std=True)
 
 

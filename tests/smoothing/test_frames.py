@@ -135,7 +135,17 @@ def test_times_that_are_passed_decide_among_columns_of_dates():
     [
         (TABLE["day"], r"real numbers in the series, got dtype datetime64"),
         (DAYS.to_series() - DAYS[0], r"real numbers in the series, got dtype timedelta64"),
-        (TABLE.assign(city="Oslo"), r"real numbers in column 'city', got dtype (str|object)"),
+        (TABLE.assign(city="Oslo"), r"in column 'city', got dtype (str|object)\. Fix: select the numeric columns"),
+        (
+            TABLE.assign(day=DAYS.strftime("%Y-%m-%d")),
+            r"'day', got dtype (str|object)\. Fix: convert it with pandas\.to_datetime \(polars: str\.to_datetime\)",
+        ),
+        (TABLE.assign(day=DAYS.strftime("%d/%m/%Y")), r"Fix: convert it with pandas\.to_datetime"),
+        (
+            pl.DataFrame({"day": [f"{day:%Y-%m-%d}" for day in DAYS], "a": VALUES}),
+            r"'day', got dtype String\. Fix: convert it with",
+        ),
+        (pd.Series(["2024-01-01", "2024-01-02"]), r"the series, got dtype (str|object)\. Fix: select the numeric columns"),
         (pd.Series([1j, 2.0]), r"got dtype complex128"),
         (pl.DataFrame({"a": VALUES, "city": ["Oslo"] * 77}), r"real numbers in column 'city', got dtype String"),
         (pl.Series(DAYS.to_numpy()), r"got dtype Datetime"),
@@ -147,9 +157,57 @@ def test_what_is_no_number_is_not_smoothed(x, message):
         overt.smooth(x)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        TABLE[["day", "a"]],
+        TABLE[["a"]].set_index(DAYS),
+        pl.DataFrame({"day": DAYS.to_numpy(), "a": VALUES}),
+    ],
+)
+def test_a_table_of_one_column_of_values_is_analyzed_with_its_times(table):
+    analysis = analyze(table, **WAY)
+    np.testing.assert_allclose(analysis.values, EXPECTED, atol=1e-12)
+    assert list(analysis.to_frame().index) == list(DAYS)
+
+
+def test_times_that_are_passed_decide_for_a_table_of_one_column_too():
+    np.testing.assert_allclose(analyze(TABLE[["a"]], times=TABLE["day"], **WAY).values, EXPECTED, atol=1e-12)
+    assert analyze(TABLE[["a"]]).unit == "steps"
+
+
+@pytest.mark.parametrize(
+    ("table", "fix"),
+    [
+        (TABLE, r"analyze one column with its times: analyze\(x\['a'\], times=x\['day'\]\)\."),
+        (TABLE.set_index("day"), r"analyze one column: analyze\(x\['a'\]\)\."),
+        (
+            pl.DataFrame({"day": DAYS.to_numpy(), "a": VALUES, "b": VALUES}),
+            r"analyze one column with its times: analyze\(x\['a'\], times=x\['day'\]\)\.",
+        ),
+        (VALUES[:76].reshape(38, 2), r"analyze its columns one by one\."),
+    ],
+)
+def test_of_several_columns_one_is_asked_for(table, fix):
+    with pytest.raises(InputError, match=rf"one series of shape \(n,\), got shape \(\d+, 2\)\. Fix: {fix}"):
+        analyze(table)
+
+
 def test_times_as_text_that_is_no_date_are_refused():
     with pytest.raises(KindError, match=r"times as numbers or dates, got text: .*01/02/2024.* as with pandas\.to_datetime"):
         overt.smooth([1.0, 2.0], times=["01/02/2024", "02/02/2024"])
+
+
+@pytest.mark.parametrize(
+    ("times", "kind", "fix"),
+    [
+        (DAYS - DAYS[0], "lengths of time", r'pass lengths of time, as pandas\.Timedelta\("00:07:30"\)'),
+        (SECONDS, "numbers", "pass numbers"),
+    ],
+)
+def test_text_is_no_time_of_a_series_without_dates(times, kind, fix):
+    with pytest.raises(KindError, match=rf"times that are {kind}, as those of the series, got text\. Fix: {fix}\."):
+        analyze(VALUES, times=times, **WAY).at(["00:07:30"])
 
 
 def test_the_analysis_as_a_table_has_the_index_and_everything_by_point():

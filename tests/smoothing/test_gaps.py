@@ -6,7 +6,7 @@ import pytest
 import overt
 import overt.smoothing.analysis as analysis
 from overt.smoothing import analyze
-from overt.smoothing.heads.local.gaps import HEADS, Keys, fill_gaps, gap_row, polynomial_rows
+from overt.smoothing.heads.local.gaps import HEADS, Keys, bend_across, fill_gaps, gap_row, polynomial_rows
 
 NAN = float("nan")
 
@@ -134,3 +134,43 @@ def test_beyond_the_ends_and_in_long_gaps_no_polynomial_runs_away():
     inside = (t[missing] > 3) & (t[missing] < 1496) & ((t[missing] < 601) | (t[missing] > 899))
     assert not filling.shares[~inside][:, :, high].any()
     assert np.abs(filling.values[~inside]).max() < 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_long_gap_is_bridged_smoothly_though_the_series_jumps_elsewhere(seed):
+    t = np.arange(2000)
+    truth = np.sin(t / 100) + 2 * (t > 1400)
+    x = truth + 0.4 * np.random.default_rng(seed).normal(size=t.size)
+    x[500:620] = NAN
+    result = analyze(x)
+    assert np.abs(np.diff(result.values[499:621])).max() < 0.05
+    assert np.abs(result.values - truth)[500:620].max() < 0.35
+    assert np.mean((result.lower <= truth) & (truth <= result.upper)) > 0.9
+
+
+def test_rows_of_weights_make_the_values_of_a_long_gap():
+    x = waves(500, 250, 0.3)
+    x[100:180] = NAN
+    for options in ({}, {"period": 50.0}):
+        result = analyze(x, **options)
+        for row in (100, 130, 179):
+            weights = result.weights(row)
+            assert weights[np.isnan(x)] == pytest.approx(0)
+            assert np.nansum(weights * x) == pytest.approx(result.values[row], abs=2e-3)
+
+
+def test_the_parabola_across_a_long_gap_is_the_curves_and_none_where_it_fits_badly():
+    times = np.delete(np.arange(600.0), slice(250, 350))
+    keys = Keys(times, (times / 100) ** 2, np.zeros(times.size), None)
+    bend = bend_across(keys, 250)
+    targets = np.arange(250.0, 350.0)
+    line = np.interp(targets, times, keys.rest)
+    curvature = bend.row @ keys.rest[bend.near]
+    np.testing.assert_allclose(line + curvature * bend.at(targets), (targets / 100) ** 2, atol=1e-9)
+    rough = keys._replace(rest=np.random.default_rng(1).normal(size=30).repeat(20)[: times.size])
+    assert abs(bend_across(rough, 250).row @ rough.rest[bend.near]) < 1
+
+
+def test_without_a_judgement_a_gap_is_the_line_between_its_ends():
+    np.testing.assert_allclose(overt.smooth([1.0, 2.0, NAN, 4.0, 5.0]), [1, 2, 3, 4, 5], atol=1e-9)
+    np.testing.assert_allclose(overt.smooth([1.0, NAN, 3.0, 4.0]), [1, 2, 3, 4], atol=1e-9)

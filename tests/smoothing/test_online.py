@@ -41,6 +41,7 @@ def parts(points):
     return x, np.cumsum(gaps)
 
 
+@pytest.mark.filterwarnings("ignore:A bandwidth of")
 @settings(deadline=None, max_examples=150)
 @given(series, bandwidths, windows, st.integers(0, 2))
 def test_time_keys_of_every_degree_equal_the_batch(points, bandwidth, window, degree):
@@ -55,6 +56,7 @@ def test_value_keys_equal_the_batch(points, bandwidth, window):
     assert_equals_the_batch(x, times, keys="value", bandwidth=bandwidth, window=window)
 
 
+@pytest.mark.filterwarnings("ignore:A bandwidth of")
 @settings(deadline=None, max_examples=100)
 @given(series, bandwidths, bandwidths, windows)
 def test_keys_of_both_equal_the_batch(points, of_time, of_value, window):

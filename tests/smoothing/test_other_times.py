@@ -109,7 +109,7 @@ def test_a_span_that_fits_is_taken_without_a_word():
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ({"span": 0.5}, r"a span of at least one step between points, got 0\.5 for points 1 steps apart"),
+        ({"span": 0.5}, r"a span of at least one step between points, got 0\.5 for points 1 step apart"),
         ({"span": "7D"}, r"dates as times with a span that is a length of time, got '7D' with times that are steps"),
         ({"span": -3}, r"a span as a number above 0"),
         ({"span": "soon"}, r"got 'soon'\. Fix: write a number and one of s, min, h"),

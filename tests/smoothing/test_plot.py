@@ -1,5 +1,8 @@
 """The picture: what is drawn where, and that a long series keeps its extremes."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
@@ -67,6 +70,23 @@ def test_dates_are_written_as_dates():
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert "2025" in ticks
     assert "May" in ticks
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "n", "first"),
+    [
+        ("2024-12-20", "D", 30, r"Dec-\d\d"),
+        ("2024-10-05", "D", 150, r"2024-\w{3}"),
+        ("2024-12-30T18", "h", 30, r"Dec-30 \d\d:00"),
+        ("2024-03-02", "D", 25, r"0\d"),
+    ],
+)
+def test_the_first_tick_names_its_month_or_year_where_the_axis_names_another(start, step, n, first):
+    times = np.datetime64(start, step) + np.arange(n)
+    figure = figure_of([replace(panel(n), times=times.astype("datetime64[us]"))], x="")
+    figure.canvas.draw()
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert re.fullmatch(first, labels[0]), labels
 
 
 def test_a_long_series_is_thinned_but_keeps_its_extremes():

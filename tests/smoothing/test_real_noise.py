@@ -112,20 +112,60 @@ def test_causal_series_and_single_heads_keep_all_values():
         assert not analyze(x, **options).outliers.any()
 
 
-@pytest.mark.parametrize("points", [20, 60, 150, 399])
-def test_a_short_series_has_one_outlier_at_most(points):
+@pytest.mark.parametrize(("points", "most"), [(60, 1), (150, 1), (200, 2), (365, 3)])
+def test_in_a_short_series_one_value_in_a_hundred_is_an_outlier_at_most(points, most):
     x = np.sin(np.arange(points) / 15) + 0.2 * draw(points).normal(size=points)
     assert not analyze(x).outliers.any()
-    once, twice = x.copy(), x.copy()
-    once[points // 2] += 5
-    twice[[points // 3, points // 2]] += 5
-    np.testing.assert_array_equal(np.flatnonzero(analyze(once).outliers), [points // 2])
-    assert not analyze(twice).outliers.any()
+    for count in (most, most + 1):
+        struck, wild = x.copy(), points // 4 + 5 * np.arange(count)
+        struck[wild] += 5
+        result = analyze(struck)
+        np.testing.assert_array_equal(np.flatnonzero(result.outliers), wild if count == most else [])
+        stayed = (
+            f"{count} isolated values stand far out and were kept: fewer than 400 points do not tell wild values from peaks"
+        )
+        assert (stayed in result.sentence) == (count > most)
 
 
 def test_robust_is_auto_true_or_false():
     with pytest.raises(InputError, match='robust="auto" or True or False'):
         analyze([1.0, 2.0], robust="always")
+
+
+# Rounded values
+
+
+@pytest.mark.parametrize("points", [200, 1000])
+@pytest.mark.parametrize("level", [0.1, 0.15, 0.2])
+def test_values_rounded_more_coarsely_than_their_noise_are_named_and_their_error_is_no_less_than_it_is(points, level):
+    truth = 1.5 * np.sin(np.arange(points) / 80)
+    for seed in range(3):
+        result = analyze(0.5 * np.round((truth + level * 0.5 * draw(seed).normal(size=points)) / 0.5))
+        assert result.lower is None
+        assert "rounded more coarsely than their noise" in result.sentence
+        assert result.risk > error(result, truth) / 2
+
+
+@pytest.mark.parametrize("level", [0.6, 1.0])
+def test_finer_rounding_is_noise_like_any_other(level):
+    truth = 1.5 * np.sin(np.arange(500) / 80)
+    result = analyze(0.5 * np.round((truth + level * 0.5 * draw(0).normal(size=500)) / 0.5))
+    assert result.noise == pytest.approx(0.5 * (level**2 + 1 / 12) ** 0.5, rel=0.15)
+    assert np.mean((result.lower <= truth) & (truth <= result.upper)) > 0.85
+
+
+def test_exact_steps_are_not_rounded_noise():
+    for values in (np.repeat([0.0, 1.0, 0.0, 2.0, 1.0], 60), np.floor(np.arange(300) / 20), np.full(50, 2.0)):
+        np.testing.assert_allclose(analyze(values).values, values, atol=1e-12)
+
+
+@pytest.mark.parametrize("values", [[3.0], [3.0, 4.0], [1.0, np.nan, 3.0]])
+def test_one_or_two_values_say_nothing_of_their_noise(values):
+    result = analyze(values)
+    assert result.lower is None
+    assert "Fewer than three values do not show their noise, and stay as they are." in result.sentence
+    assert "no noise" not in result.sentence
+    assert analyze(values, noise=0.1).lower is not None
 
 
 # Tails

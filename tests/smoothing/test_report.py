@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from overt.smoothing import analyze
-from overt.smoothing.reporting.sentences import duration, families
+from overt.smoothing.data.periods import length_in_words
+from overt.smoothing.reporting.sentences import families
 
 X = np.sin(np.arange(50.0) / 8) + np.random.default_rng(0).normal(scale=0.3, size=50)
 
@@ -32,7 +33,7 @@ def test_it_names_the_heads_that_were_used_and_where():
     x = np.r_[waves, steps] + 0.3 * np.random.default_rng(0).normal(size=600)
     result = analyze(x)
     assert f"a mixture of {len(result.heads)} heads, with larger weights for lower estimated risk" in result.sentence
-    assert re.search(r"points similar in a first curve \(\d+%", result.sentence)
+    assert re.search(r"means over points that a first smoothing puts at a similar level \(\d+%", result.sentence)
     assert re.search(r"local parabolas \(\d+%, mostly early\)", result.sentence)
 
 
@@ -78,7 +79,7 @@ def test_an_error_that_the_estimate_cannot_tell_from_none_is_no_number():
     result = analyze(np.sin(np.arange(400) / 60) + np.random.default_rng(1).normal(scale=0.3, size=400))
     assert not result.estimable
     bound = f"{result.risk_upper_bound**0.5:.3g}"
-    assert f"the remaining error is too small to estimate from 400 points: below about {bound}." in result.sentence
+    assert f"the remaining error is below about {bound}; 400 points do not tell it from 0." in result.sentence
     assert "nearly nothing" not in result.sentence
     assert "lowers the error" not in result.sentence
 
@@ -86,6 +87,23 @@ def test_an_error_that_the_estimate_cannot_tell_from_none_is_no_number():
 def test_of_a_few_points_no_error_is_told_at_all():
     result = analyze([1.0, 2.5, 2.0, 1.2, 3.1, 2.2])
     assert "6 points are too few to estimate the remaining error" in result.sentence
+
+
+def test_it_is_what_print_shows():
+    result = analyze(X)
+    assert repr(result) == f"<Smoothing of 50 points: {result.sentence}>"
+
+
+def test_two_smoothings_are_equal_only_if_they_are_the_same():
+    result = analyze(X)
+    assert result == result
+    assert result != analyze(X)
+
+
+def test_a_span_names_its_estimate_as_rough():
+    noisy = np.sin(np.arange(300) / 12) + 0.3 * np.random.default_rng(0).normal(size=300)
+    rough = r"estimated to raise the error to about [\d.]+; without it, by the same rough estimate, it is about [\d.]+, and"
+    assert re.search(rough, analyze(noisy, span=120).sentence)
 
 
 def test_an_error_that_can_be_estimated_is_a_number():
@@ -121,7 +139,15 @@ def test_it_counts_what_was_missing():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.5, "0.5 seconds"), (90.0, "1.5 minutes"), (7200.0, "2 hours"), (172800.0, "2 days")]
+    ("seconds", "text"),
+    [
+        (0.5, "0.5 seconds"),
+        (1.0, "1 second"),
+        (90.0, "1.5 minutes"),
+        (7200.0, "2 hours"),
+        (86400.0, "1 day"),
+        (172800.0, "2 days"),
+    ],
 )
 def test_durations_are_told_in_the_largest_unit_that_fits(seconds, text):
-    assert duration(seconds, "seconds") == text
+    assert length_in_words(seconds, "seconds") == text

@@ -199,7 +199,7 @@ def test_a_wild_value_does_not_enter_the_season():
 
 def test_the_sentence_names_the_period():
     x = repeating(240, 24, np.random.default_rng(15))[1]
-    assert "A period of 1 days was given" in analyze(x, times=hourly(240), period="1D").sentence
+    assert "A period of 1 day was given" in analyze(x, times=hourly(240), period="1D").sentence
 
 
 def test_counts_have_seasons_in_counts():
@@ -234,7 +234,7 @@ def test_without_a_period_there_is_no_season():
         ([12, 12.0], "Expected periods that differ"),
         ("7D", "Expected dates as times with a period that is a length of time, got '7D' with times that are steps"),
         (51, "Expected a period of at most half the series, got 51 for a series that is 100 steps long"),
-        (1, "Expected a period of at least two steps between points, got 1 for points 1 steps apart"),
+        (1, "Expected a period of at least two steps between points, got 1 for points 1 step apart"),
     ],
 )
 def test_a_period_that_cannot_be_is_refused_with_a_sentence(period, sentence):
@@ -258,7 +258,7 @@ def test_automatic_periods_are_found_and_named():
     x = np.sin(2 * np.pi * t / 24) + 1.0 * (t // 24 % 7 < 5) + 0.3 * draw.normal(size=t.size)
     result = analyze(x, times=hourly(t.size), period="auto")
     assert result.periods == (86400.0, 604800.0)
-    assert "Periods of 1 days and 7 days were found" in result.sentence
+    assert "Periods of 1 day and 7 days were found" in result.sentence
 
 
 def test_a_period_that_is_no_whole_number_is_found():

@@ -176,6 +176,7 @@ def test_what_may_attend_to_nothing_stays_missing(way):
     assert "left empty, with no neighbour to attend to: 2." in result.sentence
 
 
+@pytest.mark.filterwarnings("ignore:A bandwidth of")
 def test_a_far_hole_is_filled_from_its_nearest_points_without_underflow():
     x = np.r_[np.full(5, 1.0), np.full(2000, NAN), np.full(5, 2.0)]
     curve = overt.smooth(x, keys="time", bandwidth=0.3)
@@ -237,7 +238,7 @@ def test_a_pandas_index_of_dates_gives_the_times(zone):
     np.testing.assert_allclose(overt.smooth(x, **way), overt.smooth(x.to_numpy(), times=seconds, **way))
     result = analyze(x, **way)
     assert result.unit == "seconds"
-    assert "bandwidth 1 days" in result.sentence
+    assert "bandwidth 1 day" in result.sentence
 
 
 def test_dates_as_numpy_arrays_count_in_seconds():

@@ -64,6 +64,26 @@ def test_text_in_a_column_of_numbers_names_the_row(path):
         read_table(path).numbers("city")
 
 
+@pytest.mark.parametrize("cells", [["1.513.823", "900", "1.200"], ["1'513'823", "900", "1'200"], ["1 513 823", "900", "1 200"]])
+def test_equal_marks_that_stand_twice_are_between_thousands(tmp_path, cells):
+    (tmp_path / "a.csv").write_text("version;x\n" + "".join(f"v;{cell}\n" for cell in cells))
+    np.testing.assert_array_equal(read_table(tmp_path / "a.csv").numbers("x"), [1513823.0, 900.0, 1200.0])
+
+
+@pytest.mark.parametrize("other", ["192.168.1.1", "192.168.100.200", "31.12.2024", "1.2.3"])
+def test_points_that_stand_twice_in_what_is_no_number_say_nothing(tmp_path, other):
+    (tmp_path / "a.csv").write_text(f"name,x\n{other},1.5\n{other},2.25\n")
+    np.testing.assert_array_equal(read_table(tmp_path / "a.csv").numbers("x"), [1.5, 2.25])
+
+
+def test_a_number_of_the_other_decimal_mark_names_the_option(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1.513.823,1.5\n900,2.5\n")
+    with pytest.raises(
+        InputError, match=r"got '1\.513\.823' at line 2\. Fix: pass --decimal , if that is the decimal mark, or"
+    ):
+        read_table(tmp_path / "a.csv").numbers("x")
+
+
 def test_a_missing_time_names_the_row(path):
     where = f"an empty cell at {row(path, 1)}"
     with pytest.raises(

@@ -6,6 +6,7 @@ import pytest
 
 import naive_smoother as plain
 import overt
+from overt.errors import InputError
 from overt.smoothing import analyze
 
 NAN = float("nan")
@@ -76,6 +77,25 @@ def test_noise_is_that_of_a_value_of_weight_one():
     risk = (x - result.values) ** 2 + 0.3**2 / weights * (2 * np.array([result.weights(i)[i] for i in range(60)]) - 1)
     assert result.risk == pytest.approx(risk.mean(), rel=1e-9)
     assert result.noise == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("call", [overt.smooth, analyze])
+@pytest.mark.parametrize("way", [{}, {"keys": "time"}, {"keys": "time", "bandwidth": 3.0}, {"span": 5.0}])
+def test_noise_of_each_point_and_weights_would_divide_the_variance_twice(call, way):
+    x, times, weights = series()
+    message = (
+        "Expected noise as one number with weights, got one for each point. Fix: pass noise for a point of weight 1, or leave"
+    )
+    with pytest.raises(InputError, match=message):
+        call(x, times=times, weights=weights, noise=0.3 / np.sqrt(weights), **way)
+
+
+def test_noise_of_each_point_goes_with_weights_that_leave_points_out():
+    x, times, _ = series()
+    noise, weights = np.linspace(0.2, 0.4, 60), np.ones(60)
+    weights[7] = 0.0
+    expected = overt.smooth(np.where(weights > 0, x, NAN), times=times, noise=noise)
+    np.testing.assert_array_equal(overt.smooth(x, times=times, weights=weights, noise=noise), expected)
 
 
 @pytest.mark.parametrize("way", TIME)

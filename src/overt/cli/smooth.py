@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -18,14 +19,13 @@ from overt.files import is_stream, make_folder, separate, whole
 from overt.smoothing.batch import Task, processors, smooth_many
 from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.options import Bandwidth
-from overt.smoothing.data.periods import Periods
+from overt.smoothing.data.periods import Periods, length_in_words
 from overt.smoothing.data.read_table import read_table
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.table import Table, is_numeral
 from overt.smoothing.reporting.curve import Curve
 from overt.smoothing.reporting.interactive import check_page, write_page
 from overt.smoothing.reporting.plot import Panel, check_picture, draw
-from overt.smoothing.reporting.sentences import duration
 
 # Series listed in a terminal; the others are counted.
 SHOWN = 20
@@ -94,17 +94,29 @@ def smooth(
     ] = None,
     bandwidth: Annotated[
         str | None,
-        typer.Option(help="The bandwidth, in the unit of the times (seconds for dates) or values; time,value for both."),
+        typer.Option(
+            help="The bandwidth: 7d, 12h or a number in the unit of the times (seconds for dates) or values; time,value for both."
+        ),
     ] = None,
     degree: Annotated[int | None, typer.Option(help="The degree of the local polynomial in time: 0, 1 or 2.")] = None,
-    window: Annotated[float | None, typer.Option(help="The largest distance in time that a point attends over.")] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            help="The largest distance in time that a point attends over: 7d, 12h or a number in the unit of the times "
+            "(seconds for dates)."
+        ),
+    ] = None,
     noise: Annotated[
-        str | None, typer.Option(help="The noise's standard deviation, if known; poisson for counts, gaussian for none.")
+        str | None,
+        typer.Option(
+            help="The noise's standard deviation, if known; poisson for counts, gaussian if the values are not counts."
+        ),
     ] = None,
     period: Annotated[
         list[str] | None,
         typer.Option(
-            help="The length of a season: a number in the unit of the times, or 7D or 12h where these are dates; may be repeated."
+            help="The length of a season: a number in the unit of the times, or 7D or 12h where these are dates; may be repeated. "
+            "auto looks for one."
         ),
     ] = None,
     jobs: Annotated[
@@ -124,8 +136,14 @@ def smooth(
     separate({"--out": out, "--plot": plot, "--html": html}, {"FILE": file})
     table = read_table(file, Notation({"tab": "\t", r"\t": "\t"}.get(sep or "", sep), decimal, date_format))
     if not column:
-        raise InputError("a column to smooth", got="no --column", fix="pass one of: " + ", ".join(table.header))
-    choices = {"keys": keys, "bandwidth": _bandwidth(bandwidth), "degree": degree, "window": window, "span": _number(span)}
+        raise InputError("a column to smooth", got="no --column", fix=f"pass one of: {table.listed_columns}")
+    choices = {
+        "keys": keys,
+        "bandwidth": _bandwidth(bandwidth),
+        "degree": degree,
+        "window": _number(window),
+        "span": _number(span),
+    }
     choices |= {"causal": causal or None, "robust": robust, "noise": _number(noise), "period": _period(period)}
     options = {name: value for name, value in choices.items() if value is not None}  # `analyze` has defaults for the others
     if out:
@@ -148,7 +166,8 @@ def smooth(
         ]
         if table_file:
             table.write(table_file, _columns(series, table.length))
-        _draw(picture, page, series, time or "row", title)
+        zone = UTC if time and table.has_zone(time) else None
+        _draw(picture, page, series, zone, time or "row", title)
     _remove_parts(parts)
     written = [str(path) for path in (out, plot, html) if path]
     report_console(out, plot, html).print(Piece(lambda ink: _page(ink, title, series, written)))
@@ -160,14 +179,9 @@ def _number(text: str | None) -> float | str | None:
 
 
 def _bandwidth(text: str | None) -> Bandwidth | None:
-    if text is None or text == "auto":
-        return text
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError as error:
-        fix = 'pass a number, two for --keys both as in 3,0.5, or "auto"'
-        raise InputError("a bandwidth above 0", got=repr(text), fix=fix) from error
-    return numbers[0] if len(numbers) == 1 else tuple(numbers)  # type: ignore[return-value]
+    """A number or a length of time, or two parts, of time and of value; or "auto"."""
+    parts: list[Any] = [] if text is None else [_number(part) for part in text.split(",")]
+    return None if text is None else parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _period(texts: list[str] | None) -> Periods | None:
@@ -260,8 +274,10 @@ def _check_pictures(plot: Path | None, html: Path | None, panels: int) -> None:
         check_page(html, panels)
 
 
-def _draw(picture: Path | None, page: Path | None, series: list[SmoothedSeries], x: str, title: str) -> None:
-    panels = [Panel(one.name, one.times, one.data, one.curve) for one in series] if picture or page else []
+def _draw(
+    picture: Path | None, page: Path | None, series: list[SmoothedSeries], zone: tzinfo | None, x: str, title: str
+) -> None:
+    panels = [Panel(one.name, one.times, one.data, one.curve, zone) for one in series] if picture or page else []
     if picture:
         draw(picture, panels, x=x)
     if page:
@@ -292,8 +308,8 @@ def _single_series(ink: Ink, one: SmoothedSeries) -> Iterable[Text]:
         ("points", str(one.data.size), f"{missing} missing, {facts['filled']} filled" if missing else ""),
         ("keys", facts["keys"], "causal" if facts["causal"] else "past and future"),
         ("bandwidth", _width(facts), "given" if facts["bandwidth_passed"] else "chosen"),
-        ("period", ", ".join(duration(period, facts["unit"]) for period in facts["periods"]), "of the season"),
-        ("noise", f"{facts['noise']:.3g}", f"standard deviation, {'given' if facts['noise_passed'] else 'estimated'}"),
+        ("period", ", ".join(length_in_words(period, facts["unit"]) for period in facts["periods"]), "of the season"),
+        ("noise", f"{facts['noise']:.3g}", f"standard deviation{_noise_source(facts)}"),
         ("remaining error", _error(facts), _remark(facts)),
         ("freedom", f"{facts['degrees_of_freedom']:.3g}", "degrees"),
     ]
@@ -303,6 +319,12 @@ def _single_series(ink: Ink, one: SmoothedSeries) -> Iterable[Text]:
     yield from _sparklines(ink, one)
     yield ink.line()
     yield from ink.prose(one.curve.sentence, lead="")
+
+
+def _noise_source(facts: dict[str, Any]) -> str:
+    if facts["counts"]:
+        return " of counts, on average"
+    return ", given" if facts["noise_passed"] else ", estimated"
 
 
 def _many_series(ink: Ink, series: list[SmoothedSeries]) -> Iterable[Text]:
@@ -342,16 +364,16 @@ def _remark(facts: dict[str, Any]) -> str:
         return "the noise does not look independent"
     if facts["estimable"]:
         return "root mean square, estimated"
-    return "root mean square, too small to estimate" if _error(facts) != "unknown" else "too few points to estimate it"
+    return "root mean square; not told from 0" if _error(facts) != "unknown" else "too few points to estimate it"
 
 
 def _width(facts: dict[str, Any]) -> str:
     width = facts["bandwidth"]
     if isinstance(width, list):
-        return f"{duration(width[0], facts['unit'])}, {width[1]:.3g}"
+        return f"{length_in_words(width[0], facts['unit'])}, {width[1]:.3g}"
     if width is None:
         return ""
-    return f"{width:.3g}" if facts["keys"] == "value" else duration(width, facts["unit"])
+    return f"{width:.3g}" if facts["keys"] == "value" else length_in_words(width, facts["unit"])
 
 
 def _sparklines(ink: Ink, one: SmoothedSeries) -> Iterable[Text]:

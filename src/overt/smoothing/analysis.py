@@ -29,7 +29,7 @@ from overt.smoothing.selection.bank.stages import BankOutputs, attend_bank, bank
 from overt.smoothing.selection.bank.together import TOGETHER, Grid, attend_banks, grid_of
 from overt.smoothing.selection.counts import are_counts, check_counts, stabilized
 from overt.smoothing.selection.levels import key_noise, noise_levels, overall_level
-from overt.smoothing.selection.noise import NoiseEstimate, estimate_noise, estimate_noises
+from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimate_noise, estimate_noises
 from overt.smoothing.selection.outliers import downweight_outliers
 from overt.smoothing.selection.risk import (
     best_head,
@@ -233,12 +233,19 @@ def restored(series: Series, options: Options, outputs: Floats, missing: NDArray
 def _risk(
     series: Series, outputs: Outputs, noise: Floats, estimate: NoiseEstimate, variances: Floats | None
 ) -> tuple[float, float]:
-    """The estimated risk and its standard error: Stein's, joined with the variances of a bank."""
+    """The estimated risk and its standard error: Stein's, joined with the variances of a bank.
+
+    Whatever the noise, the curve's error is at least what the noise's root mean square exceeds that of the residuals by: a curve that
+    follows noise which is not white has its error.
+    """
     risk = float(pointwise_risk(series.key_values, outputs.at(series.present), noise).mean())
     error = risk_error(noise, estimate.correlation)
-    if variances is None:
-        return risk, error
-    return combined_risk(risk, error, float(variances[series.present].mean()), series.present.size)
+    if variances is not None:
+        risk, error = combined_risk(risk, error, float(variances[series.present].mean()), series.present.size)
+    if not estimate.white:
+        followed = np.sqrt(np.mean(noise**2)) - np.sqrt(np.mean((series.key_values - outputs.values[series.present]) ** 2))
+        risk = max(risk, float(max(followed, 0.0) ** 2))
+    return risk, error
 
 
 def _noise(rest: Rest, estimate: NoiseEstimate | None) -> tuple[NoiseEstimate, Floats]:
@@ -247,6 +254,8 @@ def _noise(rest: Rest, estimate: NoiseEstimate | None) -> tuple[NoiseEstimate, F
     if estimate is None:
         correlated = options.keys == "auto" and not options.causal
         estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
+    if options.noise is not None and series.present.size < LEAST_POINTS:
+        estimate = replace(estimate, white=True, reason="")  # it is passed, and need not show
     estimate = estimate if rest.seasons is None else estimate.scaled(rest.seasons.level_factor)
     if options.cleans and options.noise is None and not estimate.correlation:
         noise = key_noise(series, noise_levels(series, options, estimate))
@@ -311,7 +320,9 @@ def _bank_outputs(
     if filling is not None:
         missing = np.isnan(series.values)
         season = 0.0 if seasons is None else seasons.at(series.times[missing]).sum(axis=0)
-        values[missing] = filling.curve * (values[missing] + season) + filling.values - season
+        across = np.interp(series.times[missing], series.key_times, values[series.present])
+        curve = np.where(filling.joined, across, values[missing])
+        values[missing] = filling.curve * (curve + season) + filling.values - season
         variances[missing] = np.maximum(variances[missing], filling.errors - levels[missing] ** 2)
     return Outputs(values, bank.leverages + added), variances
 

@@ -7,19 +7,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from overt.errors import InputError
 from overt.smoothing.analysis import analyze_series, arranged, head_of, restored
 from overt.smoothing.data.frames import read_input
 from overt.smoothing.data.options import Bandwidth, KeyKind, NoiseKind, NormalizerName, Options, ScoreName
 from overt.smoothing.data.periods import Length, Periods
 from overt.smoothing.data.series import (
     Floats,
+    check_noise_of_weights,
     read_noise,
     read_weights,
 )
 from overt.smoothing.data.times import Times, read_times
 from overt.smoothing.heads.dispatch import attend_head
-from overt.smoothing.reporting.sentences import raises_the_error
+from overt.smoothing.reporting.sentences import raises_the_error, too_narrow
 from overt.smoothing.result import Smoothing
 
 
@@ -33,7 +33,7 @@ def smooth(
     score: ScoreName = "gaussian",
     normalizer: NormalizerName = "softmax",
     scale: float = 1.0,
-    window: float | None = None,
+    window: Length | None = None,
     degree: int = 1,
     causal: bool = False,
     robust: bool | Literal["auto"] = "auto",
@@ -52,15 +52,17 @@ def smooth(
     filter, which keeps edges; `bandwidth` is then (time, value). "patch": compares the 11 points around i and j, non-local means.
     Its h is the typical difference of two similar points; without a window it attends to 200 points on either side.
 
-    **bandwidth** h is in the unit of the times (steps where none are passed, seconds for dates) or of the values. "auto" is
-    the bandwidth of least risk by Stein's unbiased estimate, the mean of (x_i − y_i)² − σ² + 2σ² ∂y_i/∂x_i, with the full
+    **bandwidth** h is in the unit of the times (steps where none are passed, seconds for dates) or of the values; where times are
+    dates, it may be "7D" or "12h". A warning says where it is below half a step between points. "auto" is the bandwidth of least risk
+    by Stein's unbiased estimate, the mean of (x_i − y_i)² − σ² + 2σ² ∂y_i/∂x_i, with the full
     derivative. Every automatic choice assumes noise that is independent from point to point. With keys="auto", without `causal`
     and at equal steps, positive correlation up to 0.87 is estimated and taken into the risk; elsewhere correlated noise is treated as
     signal. **noise** is its standard deviation σ, one number or one for each point; None estimates it from differences. "poisson" says that
     the values are counts, of which each has its mean as variance: 2√(x + 3/8) is smoothed, whose noise has one level, and the curve is
     brought back without bias (`selection.counts`). None finds such counts by itself, with keys="auto"; "gaussian" turns this off.
 
-    **weights** are 1/variance of each value up to a factor; 0 makes it missing. **robust** "auto", with keys="auto" and
+    **weights** are 1/variance of each value up to a factor; 0 makes it missing. With weights, noise is that of a point of weight 1: pass
+    one number, not one for each point. **robust** "auto", with keys="auto" and
     without `causal`, leaves out isolated wild values and brings in the tails of noise that has heavy ones (`outliers.clean`); on
     normal noise it changes next to nothing. True reduces the weight of whatever is far from the median of its neighbours, sharp peaks
     too; False takes every value as it is.
@@ -80,11 +82,11 @@ def smooth(
     stands for time keys whose Gaussian lets as much noise through as a running mean over the span, h = span/2√π, and a line, which
     does not flatten slopes as a mean does. A warning says so where that is estimated to raise the error over what "auto" chooses.
 
-    **window** is the largest distance in time, to either side, over which a point attends. **causal** restricts each point to the
-    present and past. Without it each value depends on later data, so the curve is not a forecast. What is chosen once for the whole
-    series uses later data even then: the noise level, the heads of "auto", an automatic bandwidth, the outliers of `robust`. So later
-    data change the past, by tenths of the noise at 60 points and less in longer series. With keys other than "auto", a
-    bandwidth and without robust=True, later data change nothing.
+    **window** is the largest distance in time, to either side, over which a point attends: a number, or "7D" or "12h" where times are
+    dates. **causal** restricts each point to the present and past. Without it each value depends on later data, so the curve is not a
+    forecast. What is chosen once for the whole series uses later data even then: the noise level, the heads of "auto", an automatic
+    bandwidth, the outliers of `robust`. So later data change the past, by tenths of the noise at 60 points and less in longer series.
+    With keys other than "auto", a bandwidth and without robust=True, later data change nothing.
 
     x (n,) or (n, columns), smoothed column by column; times (n,), in any order, equal ones allowed, numbers or dates (a pandas
     DatetimeIndex counts). NaN is a missing value: it is no key. It is filled, or stays NaN where window or causality
@@ -102,16 +104,20 @@ def smooth(
     series = read_input(x, times)
     values, length = series.values, series.values.shape[0]
     moments, point_weights = read_times(series.times, length), read_weights(weights, length)
+    check_noise_of_weights(options.noise, point_weights)
+    options = options.in_unit_of(moments)
     columns = [values] if values.ndim == 1 else list(values.T)
     if (
         at is None and not options.counts and (options.bandwidths or options.score == "dot")
     ):  # nothing is chosen, so nothing is estimated
         curves = [_curve(column, moments, point_weights, options, index) for index, column in enumerate(columns)]
+        sentences = {options.too_narrow(moments)}
     else:
         results = [analyze_series(column, moments, point_weights, options, index) for index, column in enumerate(columns)]
         curves = [result.values if at is None else result.at(at) for result in results]
-        for word in {raises_the_error(result) for result in results} - {""}:
-            warnings.warn(word, stacklevel=2)
+        sentences = {sentence for result in results for sentence in (raises_the_error(result), too_narrow(result))}
+    for sentence in sorted(sentences - {""}):
+        warnings.warn(sentence, stacklevel=2)
     stacked = curves[0] if values.ndim == 1 else np.stack(curves, axis=1)
     return stacked if at is not None else series.wrap(stacked)
 
@@ -126,7 +132,7 @@ def analyze(
     score: ScoreName = "gaussian",
     normalizer: NormalizerName = "softmax",
     scale: float = 1.0,
-    window: float | None = None,
+    window: Length | None = None,
     degree: int = 1,
     causal: bool = False,
     robust: bool | Literal["auto"] = "auto",
@@ -137,19 +143,19 @@ def analyze(
 ) -> Smoothing:
     """Smooth one series as `smooth` does, and return the curve with band, bandwidth, noise, risk, mixture, weights and a report.
 
-    The arguments are those of `smooth`; x is (n,).
+    The arguments are those of `smooth`; x is (n,), or a table of pandas or polars with one column of values. With weights, noise is that
+    of a point of weight 1: pass one number, not one for each point.
 
     >>> smoothing = analyze([3.0, 3.0, 3.0, 3.0])
     >>> smoothing.noise, smoothing.values
     (0.0, array([3., 3., 3., 3.]))
     """
     options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill, period, span)
-    series = read_input(x, times)
+    series = read_input(x, times).one_series()
     values = series.values
-    if values.ndim != 1:
-        raise InputError("one series of shape (n,)", got=f"shape {values.shape}", fix="analyze its columns one by one")
-    analysis = analyze_series(values, read_times(series.times, values.size), read_weights(weights, values.size), options)
-    return replace(analysis, index=series.index)
+    moments, point_weights = read_times(series.times, values.size), read_weights(weights, values.size)
+    check_noise_of_weights(options.noise, point_weights)
+    return replace(analyze_series(values, moments, point_weights, options.in_unit_of(moments)), index=series.index)
 
 
 def _curve(values: Floats, times: Times, weights: Floats | None, options: Options, column: int) -> Floats:

@@ -146,7 +146,10 @@ def _in_processes(bundles: list[Bundle], jobs: int) -> Iterator[tuple[int, list[
     try:
         yield from _as_done(bundles, lambda bundle: pool.submit(smooth_tasks, bundle), at_once=2 * jobs)
     except BrokenProcessPool as error:
-        fix = "run it again, with fewer jobs if memory ran out; finished series are not computed again"
+        fix = (
+            "run it again, with fewer jobs if memory ran out; finished series are not computed again"
+            ', and put the call under `if __name__ == "__main__":` in a script'
+        )
         raise InputError("processes that finish their series", got="one that was killed", fix=fix) from error
     finally:
         pool.shutdown(cancel_futures=True)

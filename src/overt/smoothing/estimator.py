@@ -9,8 +9,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from overt.errors import InputError
 from overt.smoothing.api import analyze
-from overt.smoothing.data.options import Bandwidth, KeyKind, is_number
-from overt.smoothing.data.periods import Length, Periods
+from overt.smoothing.data.options import Bandwidth, KeyKind
+from overt.smoothing.data.periods import Length, Periods, is_number
 from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.features import Sample, attend_features, choose_bandwidth, noise_variance
 from overt.smoothing.result import Smoothing
@@ -44,7 +44,7 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         keys: KeyKind = "auto",
         bandwidth: Bandwidth = "auto",
         degree: int = 1,
-        window: float | None = None,
+        window: Length | None = None,
         robust: bool | Literal["auto"] = "auto",
         noise: float | Literal["poisson", "gaussian"] | None = None,
         period: Periods | None = None,
@@ -106,7 +106,7 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         curve, lower, upper = self.smoothing_.at(features[:, 0], band=True)
         if lower is None or upper is None:
             fix = "call predict without return_std"
-            raise InputError("noise for which there is a standard deviation", got=self.smoothing_.withheld, fix=fix)
+            raise InputError("noise for which there is a standard deviation", got=self.smoothing_.withheld.rstrip("."), fix=fix)
         return curve, (upper - lower) / (2 * NORMAL_QUANTILE)
 
     def _options(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What `analyze` returns: a smoothed series with its band, its risk, its weights and a report in sentences."""
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -14,7 +14,7 @@ from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.data.times import Times, read_moments
 from overt.smoothing.heads.head import Head
-from overt.smoothing.heads.local.gaps import Filling, Keys, gap_row
+from overt.smoothing.heads.local.gaps import Filling, Keys, bend_across, gap_row, joined_row
 from overt.smoothing.heads.single_row import weight_row
 from overt.smoothing.other_times import CurveAt, curve_at, deviation_at
 from overt.smoothing.reporting.sentences import describe
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Smoothing:
     """A smoothed series and the estimates behind it. Times and values are in the caller's units and order.
 
     `risk` is the estimated mean squared error against the truth, and `risk_error` is the standard error of that estimate: Stein's, with
     σ²√(2/n), and for the bank that and the band's variance, each as far as it is accurate (`selection.risk.combined_risk`).
-    A risk below two standard errors, or below 0, is too small to estimate; then only `risk_upper_bound` is informative. Both assume
+    A risk below two standard errors, or below 0, cannot be told from 0; then only `risk_upper_bound` is informative. Both assume
     noise that is independent from point to point and close to normal. `degrees_of_freedom` is the sum of the leverages ∂y_i/∂x_i: n
     for a curve that passes through every point, 1 for the mean. `mixture` holds the weights of the `heads`, averaged over equal runs
     of points in time.
@@ -52,26 +52,27 @@ class Smoothing:
     leave_one_out: float | None  # mean squared error when each value is predicted from the others; None but for time keys
     points: int
     filled: int  # missing points that received a value
-    times: Times = field(repr=False)
+    times: Times
     heads: tuple[str, ...]
     mixture: Floats | None  # (heads, cells), None for a single head
     withheld: str  # why there is no band, one sentence; "" where there is one
     options: Options
-    series: Series = field(repr=False)
-    head: Head | None = field(repr=False)  # None for the bank
-    noise_estimate: NoiseEstimate = field(repr=False)  # in the series' own units
-    outliers: NDArray[np.bool_] = field(repr=False)  # (n,) isolated wild values that were left out
-    observed: Floats = field(repr=False)  # (n,) the values as they were passed
-    seasons: Seasons | None = field(repr=False)
-    filling: Filling | None = field(repr=False)  # of missing points, by time
-    components: Floats = field(repr=False)  # (n, seasons) each season; one of zeros without a period
-    levels: Floats = field(repr=False)  # (n,) standard deviations at weight 1, sorted by time, in the series' own units
-    _variances: Floats | None = field(repr=False)  # of the bank, and of time keys whose bandwidth was passed
-    _stabilized: "Smoothing | None" = field(
-        default=None, repr=False
-    )  # of counts: that of 2√(x + 3/8), of which this is the image
-    automatic: "Smoothing | None" = field(default=None, repr=False)  # with a span, what it takes the place of
-    index: Any | None = field(default=None, repr=False)  # of the pandas object that was analyzed
+    series: Series
+    head: Head | None  # None for the bank
+    noise_estimate: NoiseEstimate  # in the series' own units
+    outliers: NDArray[np.bool_]  # (n,) isolated wild values that were left out
+    observed: Floats  # (n,) the values as they were passed
+    seasons: Seasons | None
+    filling: Filling | None  # of missing points, by time
+    components: Floats  # (n, seasons) each season; one of zeros without a period
+    levels: Floats  # (n,) standard deviations at weight 1, sorted by time, in the series' own units
+    _variances: Floats | None  # of the bank, and of time keys whose bandwidth was passed
+    _stabilized: "Smoothing | None" = None  # of counts: that of 2√(x + 3/8), of which this is the image
+    automatic: "Smoothing | None" = None  # with a span, what it takes the place of
+    index: Any | None = None  # of the pandas object that was analyzed
+
+    def __repr__(self) -> str:
+        return f"<Smoothing of {self.points} points: {self.sentence}>"
 
     def of_counts(self, counts: Floats, options: Options) -> "Smoothing":
         """This smoothing of 2√(x + 3/8), brought back to the counts x (n,) without bias."""
@@ -191,9 +192,7 @@ class Smoothing:
         row = int(np.flatnonzero(self.series.order == point % self.points)[0])
         if self.head is not None:
             return self.series.unsort(weight_row(self.series, self.head, row))
-        noisy = bank_series(self.series, self.levels, self.options.causal)
-        level = overall_level(self.levels)
-        weights = bank_row(noisy, level, row, causal=self.options.causal, correlation=self.noise_estimate.correlation)
+        weights = self._bank_row(row)
         whole = np.zeros(self.points)
         curve = 1.0
         if self.filling is not None and np.isnan(self.series.values[row]):
@@ -203,11 +202,26 @@ class Smoothing:
             rows = gap_row(keys, float(self.series.times[row]), self.filling.shares[index])
             weights = self.filling.curve[index] * weights
             weights[self.series.present] += rows[0]
+            if self.filling.joined[index]:
+                bend = bend_across(keys, int(np.searchsorted(keys.times, self.series.times[row])))
+                weights[self.series.present[bend.near]] += bend.at(self.series.times[row]) * bend.row
             whole[self.series.present] = rows[1]
             curve = 1 - float(self.filling.shares[index, 1].sum())
         if self.seasons is not None:  # y = s + B(x − s)
             weights = weights + season_row(self.seasons, curve * np.eye(1, self.points, row)[0] - weights)
         return self.series.unsort(weights + whole)
+
+    def _bank_row(self, row: int) -> Floats:
+        """The bank's weights (n,) of a point; in a gap that is joined those of both its ends."""
+        series, ends, share = self.series, (row, row), 0.0
+        missing = np.isnan(series.values)
+        if self.filling is not None and missing[row] and self.filling.joined[missing[:row].sum()]:
+            keys, share = joined_row(series.key_times, float(series.times[row]))
+            ends = (int(series.present[keys[0]]), int(series.present[keys[1]]))
+        noisy, level = bank_series(series, self.levels, self.options.causal), overall_level(self.levels)
+        options = {"causal": self.options.causal, "correlation": self.noise_estimate.correlation}
+        weights = bank_row(noisy, level, ends[0], **options)
+        return (1 - share) * weights + share * bank_row(noisy, level, ends[1], **options) if share else weights
 
     @overload
     def at(self, times: ArrayLike, *, band: Literal[False] = False) -> Floats: ...
@@ -217,6 +231,8 @@ class Smoothing:
 
     def at(self, times: ArrayLike, *, band: bool = False) -> Floats | CurveAt:
         """The curve at other times (m,), in the unit of the series' times: numbers, or dates where those were dates.
+
+        Dates have a time zone, any one, where those of the series have one, and none where those have none.
 
         Time keys fit at the new times as they do at the points. Other keys compare values, and a new time has no value. Their curve
         is interpolated linearly between points and constant beyond the ends; with `causal` it keeps the value of the last point.
@@ -261,17 +277,21 @@ class Smoothing:
         if self.options.period is not None:
             columns |= {"trend": self.trend, **dict(zip(self.seasonal_names, self.components.T, strict=True))}
         columns |= {"residual": self.residuals, "outlier": self.outliers}
-        return frame_of(columns, self.times.as_passed if self.index is None else self.index)
+        return frame_of(columns, self.times if self.index is None else self.index)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
-        """Data, curve and band as a matplotlib Figure, with the mixture of heads below; saved to `path` if one is passed."""
+        """Data, curve and band as a matplotlib Figure, with the mixture of heads below; saved to `path` if one is passed.
+
+        Dates are in the time zone of the series, which the axis names.
+        """
         from overt.smoothing.reporting.curve import curve_of
         from overt.smoothing.reporting.plot import Panel, draw, figure_of
 
-        panel = Panel("", self.times.as_passed, self.observed, curve_of(self))
+        panel = Panel("", self.times.as_passed, self.observed, curve_of(self), self.times.zone)
+        label = "" if self.times.kind == "dates" else self.unit
         if path is not None:
-            draw(path, [panel], x=self.unit)
-        return figure_of([panel], x=self.unit)
+            draw(path, [panel], x=label)
+        return figure_of([panel], x=label)
 
     @property
     def unit(self) -> str:

@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 
 from overt.errors import InputError
 from overt.smoothing.data.frames import read_input
-from overt.smoothing.data.options import NormalizerName, ScoreName, is_number, one_of
+from overt.smoothing.data.options import NormalizerName, ScoreName, one_of
+from overt.smoothing.data.periods import is_number
 from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.normalize import plain_sum, softmax
 

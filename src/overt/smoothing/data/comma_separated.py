@@ -15,7 +15,7 @@ from pathlib import Path
 
 from overt.errors import InputError
 from overt.files import whole
-from overt.smoothing.data.notation import Notation, find_decimal, parse_number
+from overt.smoothing.data.notation import Notation, find_decimal, mark_of, parse_number, parse_numbers
 from overt.smoothing.data.series import Floats
 from overt.smoothing.data.table import Table
 
@@ -53,7 +53,15 @@ class CommaSeparated(Table):
         """The decimal mark: what was passed, or what some cell shows beyond doubt."""
         if self.notation.decimal is not None:
             return self.notation.decimal
-        return find_decimal(cell.strip() for row in self.rows for cell in row if "," in cell) or "."
+        mark = find_decimal(cell.strip() for row in self.rows for cell in row if "," in cell)
+        return mark or ("," if self._has_points_between_thousands() else ".")
+
+    def _has_points_between_thousands(self) -> bool:
+        """Whether some column holds numbers such as 1.513.823, and no cell one such as 1.5."""
+        pointed = [at for at in range(len(self.header)) if any(row[at].count(".") > 1 for row in self.rows)]
+        if all(isinstance(parse_numbers([row[at].strip() for row in self.rows], ","), int) for at in pointed):
+            return False
+        return all(mark_of(cell.strip()) != "." for row in self.rows for cell in row)
 
     def numbers(self, column: str) -> Floats:
         """A column as float64. Where a comma may be decimal or between thousands, an error asks."""
@@ -91,7 +99,8 @@ def read_comma_separated(path: Path, content: bytes, notation: Notation) -> Comm
             reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
             numbered = [(row, reader.line_num) for row in reader if row]
     except UnicodeDecodeError as error:
-        raise InputError(f"UTF-8 text in {path}", got=f"an error: {error}", fix="save it as UTF-8") from error
+        fix = "save it as UTF-8, or `iconv -f cp1252 -t utf-8 FILE | overt smooth -`"
+        raise InputError(f"UTF-8 text in {path}", got=f"an error: {error}", fix=fix) from error
     except (csv.Error, OSError, EOFError, zlib.error) as error:
         raise InputError(f"comma-separated values in {path}", got=f"an error: {error}", fix="export it again") from error
     if len(numbered) < 2:

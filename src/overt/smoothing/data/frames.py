@@ -5,7 +5,7 @@ dates or lengths of time of a table. Such columns are not smoothed and stay as t
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.errors import InputError, KindError, MissingExtra
+from overt.smoothing.data.notation import reads_as_date
 from overt.smoothing.data.series import Floats, read_values
+from overt.smoothing.data.times import Times
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,6 +31,21 @@ class Input:
     times: Any | None
     wrap: Callable[[Floats], Any]
     index: Any | None = None  # of a pandas object
+    columns: tuple[Any, ...] = ()  # the names of a table's columns of values
+    times_column: Any | None = None  # the name of the column that holds the times
+
+    def one_series(self) -> "Input":
+        """This input, or a table of one column of values as a series (n,); an error where there are several."""
+        if self.values.ndim == 1:
+            return self
+        if len(self.columns) == 1:  # the index of a table whose times are a column says nothing
+            return replace(self, values=self.values[:, 0], index=self.index if self.times_column is None else None)
+        fix = "analyze its columns one by one"
+        if self.columns and self.times_column is None:
+            fix = f"analyze one column: analyze(x[{self.columns[0]!r}])"
+        elif self.columns:
+            fix = f"analyze one column with its times: analyze(x[{self.columns[0]!r}], times=x[{self.times_column!r}])"
+        raise InputError("one series of shape (n,)", got=f"shape {self.values.shape}", fix=fix)
 
 
 def read_input(x: Any, times: Any | None = None) -> Input:
@@ -42,12 +59,16 @@ def read_input(x: Any, times: Any | None = None) -> Input:
 
 
 def frame_of(columns: dict[str, Any], index: Any) -> "DataFrame":
-    """Columns (n,) as a pandas DataFrame with this index."""
+    """Columns (n,) as a pandas DataFrame with this index, or with these `Times`, in their time zone where they have one."""
     try:
         import pandas
     except ModuleNotFoundError as error:
         raise MissingExtra("a DataFrame", needs="pandas", extra="smooth") from error
-    return pandas.DataFrame(columns, index=index)
+    if not isinstance(index, Times):
+        return pandas.DataFrame(columns, index=index)
+    times = index.as_passed
+    in_zone = times if index.zone is None else pandas.DatetimeIndex(times).tz_localize("UTC").tz_convert(index.zone)
+    return pandas.DataFrame(columns, index=in_zone)
 
 
 def _of_pandas(x: Any, times: Any | None) -> Input:
@@ -56,6 +77,7 @@ def _of_pandas(x: Any, times: Any | None) -> Input:
         times = _times_of_index(x.index) if times is None else times
         return Input(values, times, lambda curve: type(x)(curve, index=x.index, name=x.name), x.index)
     dated = [at for at in range(x.shape[1]) if _holds_times(x.iloc[:, at])]
+    column = None
     if times is None:
         column = _only(dated, list(x.columns), _holds_times(x.index))
         times = _times_of_index(x.index) if column is None else x.iloc[:, column]
@@ -68,7 +90,8 @@ def _of_pandas(x: Any, times: Any | None) -> Input:
             smoothed.isetitem(at, curve)
         return smoothed
 
-    return Input(read_values(_joined(columns)), times, wrap, x.index)
+    names = tuple(x.columns[at] for at in numeric)
+    return Input(read_values(_joined(columns)), times, wrap, x.index, names, None if column is None else x.columns[column])
 
 
 def _of_polars(x: Any, times: Any | None) -> Input:
@@ -86,7 +109,7 @@ def _of_polars(x: Any, times: Any | None) -> Input:
     def wrap(curves: Floats) -> Any:
         return x.with_columns([type(x[name])(name, curve) for name, curve in zip(numeric, curves.T, strict=True)])
 
-    return Input(read_values(_joined(columns)), times, wrap)
+    return Input(read_values(_joined(columns)), times, wrap, None, tuple(numeric), None if column is None else names[column])
 
 
 def _times_of_index(index: Any) -> Any | None:
@@ -134,6 +157,8 @@ def _numbers_of(column: Any, name: str) -> NDArray[Any]:
             fix = "select the numeric columns, or convert it to float"
             raise KindError(f"real numbers in {name}", got=f"an error: {message}", fix=fix) from error
     fix = "select the numeric columns, or convert it to float first"
+    if name != "the series" and len(column) and reads_as_date(next((cell for cell in column if isinstance(cell, str)), None)):
+        fix = "convert it with pandas.to_datetime (polars: str.to_datetime)"
     raise KindError(f"real numbers in {name}", got=f"dtype {dtype}", fix=fix)
 
 

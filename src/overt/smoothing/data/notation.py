@@ -58,7 +58,7 @@ def find_decimal(cells: Iterable[str]) -> str | None:
     """
     sure: dict[str, str] = {}
     for cell in cells:
-        mark = _mark_of(cell)
+        mark = mark_of(cell)
         if mark and mark not in sure:
             sure[mark] = cell
             if len(sure) == 2:
@@ -67,7 +67,7 @@ def find_decimal(cells: Iterable[str]) -> str | None:
     return next(iter(sure), None)
 
 
-def _mark_of(cell: str) -> str | None:
+def mark_of(cell: str) -> str | None:
     """The mark that is surely the decimal one in a cell, if there is one."""
     if not _NUMERAL.fullmatch(cell):
         return None
@@ -112,6 +112,34 @@ def parse_dates(cells: Sequence[str], notation: Notation) -> NDArray[Any] | int:
         return iso
     year_last = _YEAR_LAST.fullmatch(cells[0])
     return _by_pattern(cells, _YEAR_LAST, _order(cells)) if year_last else _by_pattern(cells, _YEAR_FIRST, (1, 3, 4))
+
+
+def is_zoned(cell: str, notation: Notation) -> bool:
+    """Whether a cell is a date with a time zone.
+
+    >>> is_zoned("2024-12-31T23:59Z", Notation()), is_zoned("2024-12-31", Notation()), is_zoned("3.5", Notation())
+    (True, False, False)
+    """
+    form = notation.date_format
+    try:
+        date = datetime.fromisoformat(cell) if form is None else datetime.strptime(cell, form)
+    except ValueError:
+        return False
+    return date.tzinfo is not None
+
+
+def reads_as_date(cell: object) -> bool:
+    """Whether a cell is text that is a date in one of the forms that are read.
+
+    >>> reads_as_date("31.12.2024"), reads_as_date("01/02/2024"), reads_as_date("Oslo"), reads_as_date("20241231")
+    (True, True, False, False)
+    """
+    if not isinstance(cell, str) or cell.strip().isdigit():
+        return False
+    try:
+        return not isinstance(parse_dates([cell.strip()], Notation()), int)
+    except InputError:  # a day or a month first
+        return True
 
 
 def _each(cells: Sequence[str], parse: Any) -> NDArray[Any] | int:

@@ -1,14 +1,25 @@
 """The options of `smooth` and `analyze`, checked before anything is computed."""
 
 from dataclasses import dataclass, replace
-from numbers import Real
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from overt.errors import InputError
-from overt.smoothing.data.periods import Length, Periods, check_period, check_span, read_span
+from overt.smoothing.data.periods import (
+    Length,
+    Periods,
+    check_bandwidth,
+    check_period,
+    check_span,
+    check_window,
+    is_number,
+    length_in_words,
+    read_bandwidth,
+    read_span,
+    read_window,
+)
 from overt.smoothing.data.times import Times
 
 KeyKind = Literal["auto", "time", "value", "both", "patch"]
@@ -17,7 +28,7 @@ NormalizerName = Literal["softmax", "sum"]
 NoiseKind = Literal["poisson", "gaussian"]
 # A Gaussian of bandwidth span/2√π has the noise of a running mean over the span: ∫ K² = 1/(2√π h).
 SPAN = 2 * np.sqrt(np.pi)
-Bandwidth = float | tuple[float, float] | Literal["auto"]
+Bandwidth = Length | tuple[Length, float] | Literal["auto"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class Options:
     score: ScoreName = "gaussian"
     normalizer: NormalizerName = "softmax"
     scale: float = 1.0
-    window: float | None = None
+    window: Any = None  # a number or None; a length of time before `in_unit_of`
     degree: int = 1
     causal: bool = False
     robust: bool | Literal["auto"] = "auto"
@@ -53,10 +64,7 @@ class Options:
             self._check_dot()
         else:
             self._check_gaussian()
-        if self.window is not None and not is_number(self.window, minimum=0.0):
-            raise InputError(
-                "a window of 0 or more, a distance in time", got=repr(self.window), fix="pass such a number, or None"
-            )
+        check_window(self.window)
         self._check_degree()
         check_period(self.period)
         self._check_span()
@@ -65,6 +73,35 @@ class Options:
         if self.keys == "auto":
             self._check_auto()
         self._check_noise()
+
+    def in_unit_of(self, times: Times) -> "Options":
+        """The options with a window and a bandwidth of time as numbers in the unit of the times."""
+        window = None if self.window is None else read_window(self.window, times)
+        if self.automatic_bandwidth or self.keys not in ("time", "both"):
+            return replace(self, window=window)
+        if isinstance(self.bandwidth, tuple | list):
+            return replace(self, window=window, bandwidth=(read_bandwidth(self.bandwidth[0], times), self.bandwidth[1]))
+        return replace(self, window=window, bandwidth=read_bandwidth(self.bandwidth, times))
+
+    def too_narrow(self, times: Times) -> str:
+        """A sentence where a bandwidth is below half a typical step, or a window, of dates, below each; of options `in_unit_of` the times.
+
+        "" where most times repeat: the narrowest head averages points of one time.
+        """
+        steps = np.diff(np.sort(times.moments))
+        typical = float(np.quantile(steps, 0.5, method="lower")) if steps.size else 0.0
+        if not typical:
+            return ""
+        least = float(steps[steps > 0].min())
+        bandwidth = self.bandwidths[0] if self.bandwidths and self.keys in ("time", "both") else np.inf
+        if times.unit == "seconds" and 0 < (self.window or 0) < least * (1 - 1e-9):
+            what, apart = f"window of {length_in_words(self.window, times.unit)}", least
+        elif bandwidth < typical / 2 * (1 - 1e-9):
+            what, apart = f"bandwidth of {length_in_words(bandwidth, times.unit)}", typical
+        else:
+            return ""
+        unit = ' Where times are dates a number is in seconds: write "7D" or "12h".' if times.unit == "seconds" else ""
+        return f"A {what} for points {length_in_words(apart, times.unit)} apart changes next to nothing.{unit}"
 
     def by_hand(self, times: Times) -> "Options":
         """With a span, the options that it stands for: time keys of a bandwidth."""
@@ -95,9 +132,14 @@ class Options:
         return None if self.noise is None and self.keys == "auto" and not self.causal and self.robust == "auto" else False
 
     @property
+    def automatic_bandwidth(self) -> bool:
+        """Whether bandwidth="auto"."""
+        return isinstance(self.bandwidth, str) and self.bandwidth == "auto"
+
+    @property
     def bandwidths(self) -> tuple[float, ...] | None:
-        """The bandwidths as floats: one, or (time, value); None for "auto"."""
-        if isinstance(self.bandwidth, str):
+        """The bandwidths as floats, one, or (time, value), of options `in_unit_of` the times; None for "auto"."""
+        if self.automatic_bandwidth:
             return None
         return tuple(map(float, self.bandwidth)) if self.keys == "both" else (float(self.bandwidth),)  # type: ignore[arg-type]
 
@@ -123,7 +165,7 @@ class Options:
 
     def _check_span(self) -> None:
         check_span(self.span)
-        if self.span is not None and (self.keys not in ("auto", "time") or self.bandwidth != "auto"):
+        if self.span is not None and (self.keys not in ("auto", "time") or not self.automatic_bandwidth):
             got = f"keys={self.keys!r}, bandwidth={self.bandwidth!r}"
             raise InputError("no bandwidth and no keys but those of time with a span", got=got, fix="leave out one of them")
         if self.span is not None and self.period is not None:
@@ -142,8 +184,8 @@ class Options:
             )
 
     def _check_auto(self) -> None:
-        if self.bandwidth != "auto" or self.window is not None:
-            got = f"bandwidth={self.bandwidth!r}" if self.bandwidth != "auto" else f"window={self.window!r}"
+        if not self.automatic_bandwidth or self.window is not None:
+            got = f"window={self.window!r}" if self.automatic_bandwidth else f"bandwidth={self.bandwidth!r}"
             fix = 'pass keys as well, such as keys="time"'
             raise InputError('no bandwidth and no window with keys="auto", which mixes heads of many', got=got, fix=fix)
 
@@ -151,7 +193,7 @@ class Options:
         if self.keys != "value":
             fix = 'pass keys="value", or score="gaussian"'
             raise InputError('keys="value" with the dot score', got=f'keys="{self.keys}"', fix=fix)
-        if self.bandwidth != "auto":
+        if not self.automatic_bandwidth:
             raise InputError("no bandwidth with the dot score", got=repr(self.bandwidth), fix="pass scale instead")
         if not is_number(self.scale):
             raise InputError("a finite scale", got=repr(self.scale), fix="pass a finite number")
@@ -162,18 +204,23 @@ class Options:
             raise InputError('score="dot" with normalizer="sum"', got='score="gaussian"', fix=fix)
         if self.scale != 1.0:
             raise InputError("no scale with the Gaussian score", got=repr(self.scale), fix="pass bandwidth instead")
-        if isinstance(self.bandwidth, str):
-            one_of("bandwidth", self.bandwidth, ("auto",), otherwise="a number above 0")
-        elif self.keys == "both":
+        if self.automatic_bandwidth:
+            return
+        if self.keys == "both":
             self._check_pair()
-        elif not is_number(self.bandwidth, above=0.0):
+        elif isinstance(self.bandwidth, str) and self.keys in ("value", "patch"):  # not a length of time
+            one_of("bandwidth", self.bandwidth, ("auto",), otherwise="a number above 0")
+        elif self.keys in ("value", "patch") and not is_number(self.bandwidth, above=0.0):
             raise InputError("a bandwidth above 0", got=repr(self.bandwidth), fix='pass a number above 0, or "auto"')
+        else:
+            check_bandwidth(self.bandwidth)
 
     def _check_pair(self) -> None:
         pair = self.bandwidth
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(is_number(h, above=0.0) for h in pair):
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not is_number(pair[1], above=0.0):
             fix = 'pass (time, value), or "auto"'
             raise InputError('two bandwidths above 0 with keys="both"', got=repr(pair), fix=fix)
+        check_bandwidth(pair[0])
 
 
 def one_of(argument: str, got: object, names: tuple[str, ...], otherwise: str = "") -> None:
@@ -181,11 +228,3 @@ def one_of(argument: str, got: object, names: tuple[str, ...], otherwise: str = 
     if not isinstance(got, str) or got not in names:
         choices = " or ".join([*(f'"{name}"' for name in names), *([otherwise] if otherwise else [])])
         raise InputError(f"{argument}={choices}", got=repr(got), fix="choose one of them")
-
-
-def is_number(value: object, *, minimum: float = -np.inf, above: float = -np.inf) -> bool:
-    """Whether `value` is a finite real number of at least `minimum` and above `above`; True and False are not numbers."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        return False
-    number = float(value)
-    return bool(np.isfinite(number) and number >= minimum and number > above)

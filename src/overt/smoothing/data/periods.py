@@ -1,8 +1,9 @@
-"""Periods of seasons, and spans: numbers in the unit of the times, or lengths of time such as "7D"."""
+"""Periods, spans, bandwidths and windows: numbers in the unit of the times, or lengths of time such as "7D"."""
 
 import re
 from collections.abc import Sequence
 from datetime import timedelta
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -18,6 +19,9 @@ _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y"
 _LENGTH = re.compile(r"\s*(\d+\.?\d*|\.\d+)?\s*([A-Za-z]+)\s*")
 _PERIOD = 'a period as a number above 0, a length of time such as "7D" or "12h", a list of them, "auto" or None'
 _SPAN = 'a span as a number above 0, a length of time such as "7D" or "12h", or None'
+_BANDWIDTH = 'a bandwidth above 0, a length of time such as "7D" or "12h", or "auto"'
+_WINDOW = 'a window of 0 or more, a distance in time, or a length of time such as "7D" or "12h"'
+_SIZES = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 
 
 def check_period(period: object) -> None:
@@ -46,11 +50,12 @@ def read_periods(period: object, times: Times, series: Series) -> tuple[float, .
     for part in listed(period):
         seconds = _in_unit_of(times, part, "period", _PERIOD)
         if seconds > span / 2 * (1 + 1e-9):
-            got = f"{part!r} for a series that is {_words(span, times)} long"
+            got = f"{part!r} for a series that is {length_in_words(span, times.unit, 4)} long"
             raise InputError("a period of at most half the series", got=got, fix="pass a shorter period, or a longer series")
         if seconds < 2 * series.step * (1 - 1e-9):
-            got = f"{part!r} for points {_words(series.step, times)} apart"
-            raise InputError("a period of at least two steps between points", got=got, fix="pass a longer period")
+            got = f"{part!r} for points {length_in_words(series.step, times.unit, 4)} apart"
+            fix = _in_seconds(part, times) or "pass a longer period"
+            raise InputError("a period of at least two steps between points", got=got, fix=fix)
         numbers.append(seconds)
     return tuple(sorted(numbers))
 
@@ -68,9 +73,69 @@ def read_span(span: object, times: Times) -> float:
     steps = steps[steps > 0]
     step = float(np.median(steps)) if steps.size else 0.0
     if length < step * (1 - 1e-9):
-        got = f"{span!r} for points {_words(step, times)} apart"
-        raise InputError("a span of at least one step between points", got=got, fix="pass a longer span")
+        got = f"{span!r} for points {length_in_words(step, times.unit, 4)} apart"
+        fix = _in_seconds(span, times) or "pass a longer span"
+        raise InputError("a span of at least one step between points", got=got, fix=fix)
     return length
+
+
+def check_bandwidth(bandwidth: object) -> None:
+    """Raise unless a bandwidth of time has the form of one length."""
+    if is_length(bandwidth):
+        _length(bandwidth, _BANDWIDTH)
+    elif not is_number(bandwidth, above=0.0):
+        raise InputError("a bandwidth above 0", got=repr(bandwidth), fix='pass a number above 0, or "auto"')
+
+
+def read_bandwidth(bandwidth: object, times: Times) -> float:
+    """A bandwidth of time in the unit of the times."""
+    return _in_unit_of(times, bandwidth, "bandwidth", _BANDWIDTH) if is_length(bandwidth) else float(bandwidth)  # type: ignore[arg-type]
+
+
+def check_window(window: object) -> None:
+    """Raise unless `window` has the form of one distance in time, or is None."""
+    if is_length(window):
+        _length(window, _WINDOW)
+    elif window is not None and not is_number(window, minimum=0.0):
+        raise InputError("a window of 0 or more, a distance in time", got=repr(window), fix="pass such a number, or None")
+
+
+def read_window(window: object, times: Times) -> float:
+    """A window in the unit of the times."""
+    return _in_unit_of(times, window, "window", _WINDOW) if is_length(window) else float(window)  # type: ignore[arg-type]
+
+
+def is_length(part: object) -> bool:
+    """Whether `part` is a length of time or a text that may be one."""
+    return isinstance(part, str | timedelta | np.timedelta64)
+
+
+def is_number(value: object, *, minimum: float = -np.inf, above: float = -np.inf) -> bool:
+    """Whether `value` is a finite real number of at least `minimum` and above `above`; True and False are not numbers."""
+    if isinstance(value, bool | np.bool_ | np.timedelta64) or not isinstance(value, Real):
+        return False
+    number = float(value)
+    return bool(np.isfinite(number) and number >= minimum and number > above)
+
+
+def length_in_words(length: float, unit: str, digits: int = 3) -> str:
+    """A length of time with its unit, seconds in the largest unit that fits.
+
+    >>> length_in_words(5400.0, "seconds"), length_in_words(86400.0, "seconds"), length_in_words(3.0, "steps")
+    ('1.5 hours', '1 day', '3 steps')
+    """
+    if unit == "seconds":
+        unit, size = next(((name, size) for name, size in _SIZES if length >= size), ("seconds", 1.0))
+        length /= size
+    number = f"{length:.{digits}g}"
+    return f"{number} {unit.removesuffix('s') if number == '1' else unit}".rstrip()
+
+
+def _in_seconds(part: object, times: Times) -> str:
+    """The fix for a plain number where times are dates; "" for other lengths and times."""
+    if times.unit != "seconds" or is_length(part):
+        return ""
+    return f'a number is in seconds here: write "{part:g}D", "{part:g}h" …'
 
 
 def _in_unit_of(times: Times, part: object, what: str, expected: str) -> float:
@@ -80,16 +145,6 @@ def _in_unit_of(times: Times, part: object, what: str, expected: str) -> float:
         fix = f"pass the {what} as a number"
         raise InputError(f"dates as times with a {what} that is a length of time", got=got, fix=fix)
     return length
-
-
-def _words(length: float, times: Times) -> str:
-    if times.unit != "seconds":
-        return f"{length:g} {times.unit}".strip()
-    size, name = next(
-        ((size, name) for name, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)) if length >= size),
-        (1.0, "seconds"),
-    )
-    return f"{length / size:.4g} {name}"
 
 
 def _length(part: object, expected: str = _PERIOD) -> tuple[float, bool]:

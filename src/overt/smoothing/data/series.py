@@ -169,6 +169,14 @@ def read_weights(weights: ArrayLike | None, length: int) -> Floats | None:
     return array.astype(np.float64)
 
 
+def check_noise_of_weights(noise: object, weights: Floats | None) -> None:
+    """Refuse noise for each point together with weights that differ: both would divide the variance."""
+    if weights is None or np.unique(weights[weights > 0]).size < 2 or np.ndim(noise) == 0:  # type: ignore[arg-type]
+        return
+    fix = "pass noise for a point of weight 1, or leave weights out"
+    raise InputError("noise as one number with weights", got="one for each point", fix=fix)
+
+
 def read_noise(noise: ArrayLike, length: int) -> Floats:
     """Standard deviations of the noise as float64 (n,), from one number or one for each point."""
     array = np.asarray(noise)

@@ -1,6 +1,7 @@
 """A table in a file: columns as numbers, times and names, and writing it with columns added."""
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 
 from overt.errors import InputError
 from overt.files import check_target, is_stream
-from overt.smoothing.data.notation import MISSING, Notation, is_compact_date, parse_dates, parse_number, parse_numbers
+from overt.smoothing.data.notation import MISSING, Notation, is_compact_date, is_zoned, parse_dates, parse_number, parse_numbers
 from overt.smoothing.data.series import Floats
 
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}:\d{2}")
 _KINDS = {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
 
 
@@ -61,10 +63,16 @@ class Table(ABC):
         except InputError as error:
             raise InputError(f"{error.expected} in column {column}", got=error.got, fix=error.fix) from error
         if isinstance(dates, int):
-            fix = "write dates as 2024-12-31 or 2024-12-31T23:59, or say how they are written, as in --date-format %d.%m.%Y"
+            example = "%H:%M:%S" if _TIME_OF_DAY.fullmatch(cells[dates]) else "%d.%m.%Y"
+            fix = f"write dates as 2024-12-31 or 2024-12-31T23:59, or say how they are written, as in --date-format {example}"
             form = f"dates as {self.notation.date_format}" if self.notation.date_format else "numbers or dates"
             raise InputError(f"{form} as times in column {column}", got=self._cell(cells[dates], dates, column), fix=fix)
         return dates
+
+    def has_zone(self, column: str) -> bool:
+        """Whether a column holds dates with a time zone, which `times` has in UTC."""
+        cell = next(iter(self.cells(column)), "")
+        return is_zoned(cell, self.notation)
 
     @cached_property
     def decimal(self) -> str:
@@ -88,8 +96,19 @@ class Table(ABC):
             got = f"{self.header.count(column)} columns called {column}"
             raise InputError(f"one column called {column}", got=got, fix="rename all but one")
         if column not in self.header:
-            fix = "choose one of them"
+            fix = "choose one of them; the first line must name the columns" if self._has_no_names else "choose one of them"
             raise InputError(f"a column of {self.path}: {', '.join(self.header)}", got=repr(column), fix=fix)
+
+    @property
+    def listed_columns(self) -> str:
+        """The names of the columns, to choose from."""
+        listed = ", ".join(self.header)
+        return f"{listed}; the first line must name the columns" if self._has_no_names else listed
+
+    @property
+    def _has_no_names(self) -> bool:
+        """Whether the first line holds numbers in the place of names."""
+        return all(is_numeral(name.replace(",", ".")) for name in self.header)
 
     def check_target(self, target: Path, columns: list[str]) -> None:
         """Refuse a target that `write` would refuse, before the work."""
@@ -109,6 +128,9 @@ class Table(ABC):
 
     def _not_a_number(self, cell: str, row: int, column: str) -> InputError:
         fix = "correct that cell, or leave it empty if the value is missing"
+        other = "," if self.decimal == "." else "."
+        if parse_number(cell, other) is not None:
+            fix = f"pass --decimal {other} if that is the decimal mark, or correct that cell"
         return InputError(f"a finite number in each cell of column {column}", got=self._cell(cell, row, column), fix=fix)
 
     def _cell(self, cell: str, row: int, column: str) -> str:

@@ -1,7 +1,10 @@
 """Times as numbers: plain ones as they are, dates and lengths of time in seconds."""
 
-from datetime import UTC, date, timedelta
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +15,9 @@ Floats = NDArray[np.float64]
 
 # Seconds; 2⁶³ nanoseconds are slightly more.
 CENTURIES = 9e9
+_ZONED_TEXT = re.compile(
+    r".*[T ]\d{1,2}(:?\d{2}){0,2}([.,]\d+)? *(Z|z|[+-]\d{2}(:?\d{2}){0,2})"
+)  # a time of day with its distance from UTC
 _KINDS = {"M": "dates", "m": "lengths of time", "f": "numbers", "i": "numbers", "u": "numbers"}
 
 
@@ -20,7 +26,8 @@ class Times(NamedTuple):
 
     moments: Floats  # (n,)
     unit: str
-    origin: np.datetime64 | None = None  # the date of second 0; None unless they were dates
+    origin: np.datetime64 | None = None  # the date of second 0, in UTC where there is a time zone; None unless they were dates
+    zone: tzinfo | None = None  # of dates that have one
 
     @property
     def kind(self) -> str:
@@ -31,7 +38,7 @@ class Times(NamedTuple):
 
     @property
     def as_passed(self) -> NDArray[Any]:
-        """The times as dates or lengths of time where they were such, to the microsecond, else as numbers (n,)."""
+        """The times as dates (in UTC where there is a zone) or lengths of time where they were such, to the microsecond; else numbers."""
         if self.unit != "seconds":
             return self.moments
         lengths = np.rint(self.moments * 1e6).astype("timedelta64[us]")
@@ -42,13 +49,13 @@ def read_times(times: ArrayLike | None, length: int) -> Times:
     """Read times, one for each of `length` points; without times, points are counted."""
     if times is None:
         return Times(np.arange(length, dtype=np.float64), "steps")
-    array = _array_of(times)
+    array, zone = _array_of(times)
     if array.shape != (length,):
         got = f"times of shape {array.shape} for {length} points"
         raise InputError("one time for each point", got=got, fix="pass as many times as the series has points")
     if array.dtype.kind == "M":
         origin = array.min()
-        return Times(_seconds(array, origin), "seconds", origin)
+        return Times(_seconds(array, origin), "seconds", origin, zone)
     if array.dtype.kind == "m":
         return Times(_of_lengths(array), "seconds")
     return Times(_numbers(array), "")
@@ -56,39 +63,116 @@ def read_times(times: ArrayLike | None, length: int) -> Times:
 
 def read_moments(times: ArrayLike, like: Times) -> Floats:
     """Other times of the same kind as those of a series, as numbers from the same origin (m,)."""
-    array = np.atleast_1d(_array_of(times))
+    if like.origin is None and _is_text(np.asarray(times)):
+        fix = 'pass lengths of time, as pandas.Timedelta("00:07:30")' if like.unit == "seconds" else "pass numbers"
+        raise KindError(f"times that are {like.kind}, as those of the series", got="text", fix=fix)
+    array, zone = _array_of(times)
+    array = np.atleast_1d(array)
     if array.ndim != 1:
         raise InputError("times of shape (m,)", got=f"shape {array.shape}", fix="pass a flat sequence")
     kind = _KINDS.get(array.dtype.kind, f"dtype {array.dtype}")
     if kind != like.kind:
         raise KindError(f"times that are {like.kind}, as those of the series", got=kind, fix=f"pass {like.kind}")
     if like.origin is not None:
+        if array.size:
+            check_zone(zone, like.zone)
         return _seconds(array, like.origin)
     return _of_lengths(array) if like.unit == "seconds" else _numbers(array)
 
 
-def _array_of(times: Any) -> NDArray[Any]:
-    """Times as an array; dates of Python, NumPy, pandas or polars as datetime64, in UTC where they have a time zone."""
+def read_dates(times: ArrayLike) -> tuple[NDArray[Any], tzinfo | None]:
+    """Dates as datetime64, in UTC where they have a time zone, and this zone."""
+    array, zone = _array_of(times)
+    if array.dtype.kind != "M":
+        raise KindError("dates", got=f"dtype {array.dtype}", fix="pass numpy.datetime64 or datetime")
+    return array, zone
+
+
+def check_zone(zone: tzinfo | None, of_series: tzinfo | None) -> None:
+    """Raise where times have a time zone and those of the series have none, or the other way round."""
+    if zone is None and of_series is not None:
+        fix = f'add it, as in 2024-12-31T12:00+00:00 or pandas.Timestamp("2024-12-31 12:00", tz="{of_series}")'
+        raise KindError("times with a time zone, as the series has", got="times without one", fix=fix)
+    if zone is not None and of_series is None:
+        fix = "pass them without a time zone, as the series has them"
+        raise KindError("times without a time zone, as those of the series", got="times with one", fix=fix)
+
+
+def parse_texts(texts: Sequence[str]) -> tuple[NDArray[Any], tzinfo | None]:
+    """Dates in ISO 8601 as datetime64 (n,), in UTC and with that zone where they end in Z or in a distance from UTC, as +02:00.
+
+    >>> parse_texts(["2024-06-02T12:00-04:00"])
+    (array(['2024-06-02T16:00:00.000000'], dtype='datetime64[us]'), datetime.timezone.utc)
+    """
+    zoned = [_ZONED_TEXT.fullmatch(text) is not None for text in texts]
+    try:
+        if not any(zoned):
+            return np.array(texts, dtype="datetime64[us]"), None
+        _refuse_mixed(zoned, texts)
+        plain = [datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None).isoformat() for text in texts]
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        fix = "write dates as 2024-12-31, or convert them first, as with pandas.to_datetime"
+        raise KindError("times as numbers or dates", got=f"text: {error}", fix=fix) from error
+    return np.array(plain, dtype="datetime64[us]"), UTC
+
+
+def _array_of(times: Any) -> tuple[NDArray[Any], tzinfo | None]:
+    """Times as an array; dates of Python, NumPy, pandas or polars as datetime64, in UTC where they have a time zone, and this zone."""
     kind: Any = getattr(times, "dtype", None)
     if str(kind).startswith("period["):  # pandas; each begins at a date
         times = getattr(times, "dt", times).to_timestamp()
         kind = times.dtype
-    zoned = getattr(kind, "kind", "") == "M" and not isinstance(kind, np.dtype)
-    array = np.asarray(times, dtype=f"datetime64[{getattr(kind, 'unit', 'ns')}]" if zoned else None)
+    dated = getattr(kind, "kind", "") == "M" and not isinstance(kind, np.dtype)
+    array = np.asarray(times, dtype=f"datetime64[{getattr(kind, 'unit', 'ns')}]" if dated else None)
     if array.dtype == object and array.size and hasattr(array.flat[0], "to_timestamp"):
-        return np.array([one.to_timestamp() for one in array.flat], dtype="datetime64[us]").reshape(array.shape)
+        return np.array([one.to_timestamp() for one in array.flat], dtype="datetime64[us]").reshape(array.shape), None
     if array.dtype == object and array.size and all(isinstance(one, date) for one in array.flat):
-        plain = [one.astimezone(UTC).replace(tzinfo=None) if getattr(one, "tzinfo", None) else one for one in array.flat]
-        return np.array(plain, dtype="datetime64[us]").reshape(array.shape)
-    if array.dtype.kind in "UT" or (array.dtype == object and array.size and all(isinstance(one, str) for one in array.flat)):
-        try:
-            return array.astype("datetime64[us]")
-        except ValueError as error:
-            fix = "write dates as 2024-12-31, or convert them first, as with pandas.to_datetime"
-            raise KindError("times as numbers or dates", got=f"text: {error}", fix=fix) from error
+        dates, zone = _of_dates(list(array.flat))
+        return dates.reshape(array.shape), zone
+    if _is_text(array):
+        dates, zone = parse_texts([str(text) for text in array.flat])
+        return dates.reshape(array.shape), zone
     if array.dtype == object and array.size and all(isinstance(one, timedelta) for one in array.flat):
-        return array.astype("timedelta64[us]")
-    return array
+        return array.astype("timedelta64[us]"), None
+    return array, _zone_of(kind)
+
+
+def _is_text(array: NDArray[Any]) -> bool:
+    return array.dtype.kind in "UT" or (
+        array.dtype == object and array.size > 0 and all(isinstance(one, str) for one in array.flat)
+    )
+
+
+def _of_dates(dates: list[Any]) -> tuple[NDArray[Any], tzinfo | None]:
+    """Dates of Python as datetime64, in UTC where they have a time zone, and the zone of the first."""
+    known = [one for one in dates if one == one]  # NaT, which has no zone, is refused later
+    zones = [getattr(one, "tzinfo", None) for one in known]
+    _refuse_mixed([zone is not None for zone in zones], known)
+    zone = zones[0] if zones else None
+    plain = [one if zone is None else one.astimezone(UTC).replace(tzinfo=None) for one in known]
+    array = np.full(len(dates), np.datetime64("NaT"), dtype="datetime64[us]")
+    array[[one == one for one in dates]] = np.array(plain, dtype="datetime64[us]")
+    return array, zone
+
+
+def _refuse_mixed(zoned: list[bool], times: Sequence[Any]) -> None:
+    if any(zoned) and not all(zoned):
+        got = f"both, first {str(times[zoned.index(not zoned[0])])!r}"
+        raise InputError("times all with a time zone, or all without", got=got, fix="add or remove time zones")
+
+
+def _zone_of(kind: Any) -> tzinfo | None:
+    """The time zone of a dtype of pandas, pyarrow or polars."""
+    arrow = getattr(kind, "pyarrow_dtype", None)
+    zone = getattr(kind, "tz", None) or getattr(arrow, "tz", None) or getattr(kind, "time_zone", None)
+    if not isinstance(zone, str):
+        return zone
+    try:
+        return ZoneInfo(zone)
+    except (KeyError, ValueError):  # as "+02:00", which the name of no zone is
+        return UTC
 
 
 def _numbers(array: NDArray[Any]) -> Floats:

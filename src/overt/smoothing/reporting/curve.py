@@ -96,6 +96,7 @@ def curve_of(smoothing: "Smoothing") -> Curve:
         "bandwidth_passed": smoothing.options.bandwidths is not None,
         "bandwidth": list(bandwidth) if isinstance(bandwidth, tuple) else bandwidth,
         "noise": smoothing.noise,
+        "counts": smoothing.counts,
         "noise_passed": smoothing.options.noise is not None,
         "risk": smoothing.risk,
         "estimable": smoothing.estimable,

@@ -3,6 +3,7 @@
 import html
 import os
 from collections.abc import Sequence
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from overt.errors import InputError, MissingExtra
 from overt.files import whole
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.reporting.plot import PANELS, Panel, extremes, sample
+from overt.smoothing.reporting.plot import PANELS, Panel, extremes, sample, with_zone
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -38,7 +39,10 @@ def check_page(path: str | os.PathLike[str], panels: int = 1) -> None:
 
 
 def write_page(path: str | os.PathLike[str], panels: Sequence[Panel], *, x: str, title: str) -> None:
-    """Write data, curve and band of each series against its times, labelled `x`, as one page that needs no network."""
+    """Write data, curve and band of each series against its times, labelled `x`, as one page that needs no network.
+
+    plotly knows no time zones: dates that have one are in UTC, and the label says so.
+    """
     figure = _figure(panels, x=x, title=title)
     page = figure.to_html(include_plotlyjs=True, full_html=True, default_height="96vh", config=_CONFIG)
     head = f'<title>{html.escape(title)}</title><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -56,7 +60,8 @@ def _figure(panels: Sequence[Panel], *, x: str, title: str) -> "Figure":
     for row, panel in enumerate(panels, start=1):
         for trace in _traces(panel, legend=row == 1):
             figure.add_trace(trace, row=row, col=1)
-    figure.update_xaxes(title_text=html.escape(x), row=len(panels), col=1)
+    label = with_zone(x, UTC if any(panel.zone for panel in panels) else None)
+    figure.update_xaxes(title_text=html.escape(label), row=len(panels), col=1)
     figure.update_layout(
         title=html.escape(title),
         template="plotly_white",

@@ -5,6 +5,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,9 +48,10 @@ class Panel:
     """One series of a picture."""
 
     name: str
-    times: NDArray[Any]  # (n,) numbers or datetime64
+    times: NDArray[Any]  # (n,) numbers or datetime64, in UTC where there is a time zone
     data: Floats  # (n,)
     curve: Curve
+    zone: tzinfo | None = None  # in which dates are written
 
 
 def check_picture(path: str | os.PathLike[str], panels: int = 1) -> None:
@@ -96,7 +98,7 @@ def figure_of(panels: Sequence[Panel], *, x: str) -> "Figure":
         axes = figure.add_subplot(grid[row, 0])
         bottom_axes = figure.add_subplot(grid[next(rows), 0], sharex=axes) if _mixed(panel) else axes
         _panel(axes, bottom_axes, panel, colours)
-        _time_axis(bottom_axes, panels, x if panel is panels[-1] else "")
+        _time_axis(bottom_axes, panels, with_zone(x, panel.zone) if panel is panels[-1] else "")
         if is_dense:
             _excerpt(figure.add_subplot(grid[row : row + 1 + _mixed(panel), 1]), axes, panel)
     _legends(figure, colours)
@@ -127,7 +129,7 @@ def _excerpt(axes: "Axes", whole: "Axes", panel: Panel) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_FRAME)
     axes.tick_params(color=_FRAME, labelsize=8)
-    _dates(axes, times, ticks=3)
+    _dates(axes, times, panel.zone, ticks=3)
 
 
 def _colours(families: set[str]) -> dict[str, str]:
@@ -196,18 +198,46 @@ def _time_axis(axes: "Axes", panels: Sequence[Panel], x: str) -> None:
     first, last = min(panel.times.min() for panel in panels), max(panel.times.max() for panel in panels)
     if first < last:
         axes.set_xlim(first - (last - first) / 100, last + (last - first) / 100)
-    _dates(axes, np.asarray(first), ticks=9)
+    _dates(axes, np.asarray(first), panels[0].zone, ticks=9)
     if x:
         axes.set_xlabel(x)
 
 
-def _dates(axes: "Axes", times: NDArray[Any], *, ticks: int) -> None:
-    if times.dtype.kind == "M":
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+def with_zone(x: str, zone: tzinfo | None) -> str:
+    """The label of an axis of times with their zone, where they have one.
 
-        locator = AutoDateLocator(minticks=min(ticks, 4), maxticks=ticks)
+    >>> from datetime import UTC
+    >>> with_zone("when", UTC), with_zone("when", None)
+    ('when (UTC)', 'when')
+    """
+    return x if zone is None else f"{x} ({zone})".lstrip()
+
+
+def _dates(axes: "Axes", times: NDArray[Any], zone: tzinfo | None, *, ticks: int) -> None:
+    if times.dtype.kind == "M":
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
+
+        class Dates(ConciseDateFormatter):
+            """Names the month or the year of the first tick too where the last is in another."""
+
+            def format_ticks(self, values: Any) -> list[str]:
+                labels = super().format_ticks(values)
+                if len(labels) > 1:
+                    labels[0] = _first_label(labels[0], *num2date([values[0], values[-1]], tz=zone))
+                return labels
+
+        locator = AutoDateLocator(minticks=min(ticks, 4), maxticks=ticks, tz=zone)
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        axes.xaxis.set_major_formatter(Dates(locator, tz=zone))
+
+
+def _first_label(label: str, first: datetime, last: datetime) -> str:
+    """The label of the first tick, with its month or year where the last tick has another, which alone is named beside the axis."""
+    if label == f"{first:%b}" and first.year != last.year:
+        return f"{first:%Y-%b}"
+    if label == f"{first:%d}" and (first.year, first.month) != (last.year, last.month):
+        return f"{first:%b-%d}"
+    return f"{first:%b-%d %H:%M}" if label == f"{first:%H:%M}" and first.date() != last.date() else label
 
 
 def _legends(figure: "Figure", colours: dict[str, str]) -> None:

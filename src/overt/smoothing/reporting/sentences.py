@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overt.smoothing.data.periods import length_in_words
+from overt.smoothing.selection.outliers import SHORT, far_alone, most_of_short
 from overt.smoothing.selection.risk import STANDARD_ERRORS
 
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-_UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 # The families of heads, in words.
 _FAMILIES = {
     "itself": "the points as they are",
@@ -24,7 +25,7 @@ _FAMILIES = {
     "line of the future": "one-sided lines",
     "parabola of the past": "one-sided parabolas",
     "patches": "similar patches",
-    "guided": "points similar in a first curve",
+    "guided": "means over points that a first smoothing puts at a similar level",
 }
 # Smaller shares are not mentioned.
 _MINIMUM_SHARE = 0.1
@@ -34,6 +35,7 @@ def describe(result: "Smoothing") -> str:
     """The sentences of `Smoothing.sentence`: the weights, what they depend on, and the remaining error."""
     parts = [
         _heads(result),
+        too_narrow(result),
         _seasons(result),
         _reach(result),
         _outliers(result),
@@ -43,6 +45,11 @@ def describe(result: "Smoothing") -> str:
         _missing(result),
     ]
     return " ".join(part for part in parts if part)
+
+
+def too_narrow(result: "Smoothing") -> str:
+    """A sentence where a bandwidth that was passed is below half a step; a span has a bandwidth that was not."""
+    return "" if result.automatic is not None else result.options.too_narrow(result.times)
 
 
 def raises_the_error(result: "Smoothing") -> str:
@@ -55,8 +62,8 @@ def raises_the_error(result: "Smoothing") -> str:
     if excess < max(STANDARD_ERRORS * error, 0.21 * least):
         return ""
     return (
-        f"This span is estimated to raise the error to about {np.sqrt(least + excess):.3g}; without it, it is about "
-        f"{np.sqrt(least):.3g}, and the noise is {automatic.noise:.3g}."
+        f"This span is estimated to raise the error to about {np.sqrt(least + excess):.3g}; without it, by the same rough estimate, "
+        f"it is about {np.sqrt(least):.3g}, and the noise is {automatic.noise:.3g}."
     )
 
 
@@ -66,18 +73,6 @@ def _excess_risk(result: "Smoothing", other: "Smoothing") -> tuple[float, float]
     squares = (result.residuals[known] ** 2) - (other.residuals[known] ** 2)
     freedom = result.degrees_of_freedom - other.degrees_of_freedom
     return float(squares.mean() + 2 * other.noise**2 * freedom / squares.size), float(squares.std() / np.sqrt(squares.size))
-
-
-def duration(time: float, unit: str) -> str:
-    """A length of time with its unit, seconds in the largest unit that fits.
-
-    >>> duration(5400.0, "seconds"), duration(3.0, "steps")
-    ('1.5 hours', '3 steps')
-    """
-    if unit == "seconds":
-        size, unit = next(((size, name) for size, name in _UNITS if time >= size), _UNITS[-1])
-        time /= size
-    return f"{time:.3g} {unit}".rstrip()
 
 
 def families(heads: tuple[str, ...]) -> list[str]:
@@ -98,12 +93,12 @@ def _heads(result: "Smoothing") -> str:
     source = "given" if options.bandwidths else "chosen for the least estimated risk"
     if isinstance(result.bandwidth, tuple):
         time, value = result.bandwidth
-        near, width = "near it in time and similar in value", f"{duration(time, result.unit)} and {value:.3g}"
+        near, width = "near it in time and similar in value", f"{length_in_words(time, result.unit)} and {value:.3g}"
         return f"Each point became the mean of the points {near}, weighted by Gaussians of bandwidth {width} ({source})."
     h = result.bandwidth or 0.0
     if options.keys == "time":
         through = ("the mean of", "the value of a line through", "the value of a parabola through")[options.degree]
-        near, width = "near it in time", duration(h, result.unit)
+        near, width = "near it in time", length_in_words(h, result.unit)
     else:
         through = "the mean of"
         near, width = ("similar in value" if options.keys == "value" else "with similar surroundings"), f"{h:.3g}"
@@ -151,7 +146,7 @@ def _reach(result: "Smoothing") -> str:
         scope = "Each point attends to the present and past only"
         scope += f"; chosen from the whole series: {chosen}" if chosen else ""
     window = result.options.window
-    return f"{scope}." if window is None else f"{scope}. The window is {duration(window, result.unit)} to either side."
+    return f"{scope}." if window is None else f"{scope}. The window is {length_in_words(window, result.unit)} to either side."
 
 
 def _chosen_from_all(result: "Smoothing") -> str:
@@ -171,7 +166,7 @@ def _seasons(result: "Smoothing") -> str:
     if result.seasons is None:
         return "No season was found." if automatic else ""
     kind, verb = ("A period", "was") if len(result.periods) == 1 else ("Periods", "were")
-    listed = " and ".join(duration(period, result.unit) for period in result.periods)
+    listed = " and ".join(length_in_words(period, result.unit) for period in result.periods)
     gains = " and ".join(f"{max(season.gain, 0):.0%}" for season in result.seasons.each)
     return (
         f"{kind} of {listed} {verb} {'found' if automatic else 'given'}: from other "
@@ -182,9 +177,23 @@ def _seasons(result: "Smoothing") -> str:
 def _outliers(result: "Smoothing") -> str:
     count = int(result.outliers.sum())
     if not count:
-        return ""
+        return _outliers_that_stay(result)
     verb = "1 isolated outlier was" if count == 1 else f"{count} isolated outliers were"
     return f"{verb} left out (robust=False keeps all values)."
+
+
+def _outliers_that_stay(result: "Smoothing") -> str:
+    """A word where a short series has more isolated values than may be left out."""
+    values = result.series.key_values
+    if not result.options.cleans or values.size >= SHORT:
+        return ""
+    count = int(far_alone(values, result.noise_estimate.level).sum())
+    if count <= most_of_short(values.size):
+        return ""
+    return (
+        f"{count} isolated values stand far out and were kept: fewer than {SHORT} points do not tell wild values from peaks "
+        "(robust=True reduces their weight)."
+    )
 
 
 def _error(result: "Smoothing") -> str:
@@ -195,6 +204,8 @@ def _error(result: "Smoothing") -> str:
             f"without bias. {_remaining_error(result).capitalize()}. "
             f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points} points."
         )
+    if result.noise == 0.0 and result.withheld:
+        return ""
     if result.noise == 0.0:
         zero = "The noise was given as 0" if result.options.noise is not None else "The second differences show no noise"
         return f"{zero}, so there is nothing to remove."
@@ -217,7 +228,7 @@ def _remaining_error(result: "Smoothing") -> str:
     bound, points = float(np.sqrt(result.risk_upper_bound)), result.series.present.size
     if bound >= result.noise:
         return f"{points} points are too few to estimate the remaining error"
-    return f"the remaining error is too small to estimate from {points} points: below about {bound:.3g}"
+    return f"the remaining error is below about {bound:.3g}; {points} points do not tell it from 0"
 
 
 def _band(result: "Smoothing") -> str:

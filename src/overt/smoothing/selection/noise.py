@@ -8,6 +8,7 @@ import numpy as np
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation, trimmed_squares
 from overt.smoothing.selection.correlation import FAR, NEAR, STRONGEST, autoregression
+from overt.smoothing.selection.rounding import EQUAL, rounded_level
 from overt.smoothing.selection.varying import MIN_POINTS, varying_levels
 
 # A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them.
@@ -20,6 +21,10 @@ MIN_CORRELATED = 600
 ON_GRID = 0.8
 # What ρ of two distances may differ by if both are right.
 DISAGREEMENT = 0.3
+# Fewer values have no second difference.
+LEAST_POINTS = 3
+TOO_FEW = "Fewer than three values do not show their noise, and stay as they are."
+ROUNDED = "The values are rounded more coarsely than their noise, so that neither its level nor whether it is independent can be seen."
 # Equal parts whose levels are compared in a short series.
 PARTS = 8
 
@@ -68,6 +73,8 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     from steps every few points, nor white noise from noise whose correlations begin beyond three steps. Below 100 points
     little is detected.
 
+    **rounded** values, whose steps are more than twice that level, are reported as not white; see `rounding.rounded_level`.
+
     **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 600 points, the noise is
     taken for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. Above 0.87 it cannot be
     told from a signal or a random walk: then nothing is corrected, and `reason` says so.
@@ -89,7 +96,12 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     steps = np.diff(moments)
     even = steps.size > 0 and np.ptp(steps) <= 1e-9 * steps[0]
     series = None if even else moments, values[known]
+    if 0 < moments.size < LEAST_POINTS:
+        return NoiseEstimate(0.0, None, False, TOO_FEW)
     level = constant_level(*series, weights)
+    rounded = rounded_level(series[1], level)
+    if rounded is not None:
+        return NoiseEstimate(rounded, None, False, ROUNDED)
     if level <= 8 * np.finfo(float).eps * np.max(np.abs(series[1]), initial=0.0):
         return NoiseEstimate(0.0, None, True, "")
     law = varying_levels if moments.size >= MIN_POINTS else _levels_of_parts
@@ -126,7 +138,13 @@ def estimate_noises(values: Floats) -> list[NoiseEstimate]:
     parts = zip(*(np.array_split(kind, PARTS, axis=1) for kind in lines), strict=True)
     of_parts = np.sqrt(np.stack([trimmed_squares(np.concatenate(part, axis=1)) for part in parts], axis=1))
     tiny = 8 * np.finfo(float).eps * np.abs(values).max(axis=1, initial=0.0)
-    alone = (levels <= tiny) | (count >= MIN_POINTS) | np.array([_part_medians(each, count) is not None for each in of_parts])
+    rounded = np.mean(np.diff(values, axis=1) == 0, axis=1) >= EQUAL
+    alone = (
+        rounded
+        | (levels <= tiny)
+        | (count >= MIN_POINTS)
+        | np.array([_part_medians(each, count) is not None for each in of_parts])
+    )
     apart = np.array(
         [[trimmed_squares(_along(values, range(0, order * lag + 1, lag))) for lag in LAGS] for order in ORDERS]
     )  # (orders, lags, series)
@@ -212,14 +230,19 @@ def _bound(count: int) -> float:
 def _reason_not_white(ratios: list[float], count: int) -> str:
     smallest, largest = min(ratios), max(ratios)
     if smallest > _bound(count) + 70 / min(count, MAX_CONTRASTS):
-        return _reason("positive", smallest, "a random walk or a series that was smoothed before")
+        return _reason("positive", smallest, "a random walk or a series that was smoothed before", count)
     if largest < -_bound(count):
-        return _reason("negative", largest, "a zigzag or noise that overcorrects")
+        return _reason("negative", largest, "a zigzag or noise that overcorrects", count)
     return ""
 
 
-def _reason(sign: str, ratio: float, examples: str) -> str:
+def _reason(sign: str, ratio: float, examples: str, count: int) -> str:
+    remedy = (
+        ""
+        if count >= MIN_CORRELATED
+        else f" From {MIN_CORRELATED} points at equal steps it is corrected for; here a span may help."
+    )
     return (
         f"The noise does not look independent: differences over two and three points are {np.exp(ratio / 2):.2g} times those "
-        f"over one (1 for independent noise). This indicates {sign} correlation of neighbours, as in {examples}."
+        f"over one (1 for independent noise). This indicates {sign} correlation of neighbours, as in {examples}.{remedy}"
     )
