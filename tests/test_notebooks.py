@@ -66,6 +66,44 @@ def test_blocks_commands_and_comments_become_cells():
     assert cells == ["# T", notebooks.FIRST, "draw(1)", "widget()", "say(3)", "!overt doctor"]
 
 
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_notebook_does_not_say_that_its_page_is_a_notebook_too(chapter):
+    text = "".join("".join(cell["source"]) for cell in notebooks.notebook(chapter.read_text(encoding="utf-8"))["cells"])
+    assert f"({chapter.stem}.ipynb)" not in text
+    assert "PYTHONPATH" not in text  # the first cell finds pictures.py
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_notebook_stores_no_spinner(chapter):
+    stored = json.loads(notebooks.file_of(chapter).read_text(encoding="utf-8"))
+    streams = ["".join(each["text"]) for cell in stored["cells"] for each in cell.get("outputs", []) if "text" in each]
+    assert not [text for text in streams if re.search(r"\x1b\[\?25|\x1b\[2K", text)]
+
+
+SPINNER = ["\x1b[?25l", "⠋ reading …", "\r\x1b[2K⠙ reading …", "\r\x1b[2K⠙ reading …\r\n", "\x1b[?25h\r\x1b[1A\x1b[2K"]
+PRINTED = ["\x1b[1mAll of it\x1b[0m\r\n", "of two lines\r\n"]
+BAR = ["\x1b[?25lone\r\ntwo\r\n", "\x1b[?25h\r\x1b[1A\x1b[2K\x1b[1A\x1b[2K"]
+
+
+def streamed(*texts, name="stdout"):
+    return [{"output_type": "stream", "name": name, "text": text} for text in texts]
+
+
+@pytest.mark.parametrize("pieces", [SPINNER + PRINTED, PRINTED + SPINNER, BAR + PRINTED, SPINNER + PRINTED + BAR])
+def test_what_a_terminal_erased_is_not_stored(pieces):
+    assert notebooks.at_the_end(streamed(*pieces)) == streamed("\x1b[1mAll of it\x1b[0m\nof two lines\n")
+
+
+def test_a_stream_of_which_nothing_stays_is_no_output():
+    shown = {"output_type": "display_data", "data": {}, "metadata": {}}
+    assert notebooks.at_the_end([*streamed(*SPINNER), shown]) == [shown]
+
+
+def test_streams_of_two_names_stay_apart():
+    both = [*streamed("a"), *streamed("b", name="stderr"), *streamed("c")]
+    assert notebooks.at_the_end(both) == both
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("chapter", CHAPTERS)

@@ -4,7 +4,8 @@
 
 A block that the page shows becomes a cell; what a page prints as SVG or Markdown is displayed by `draw` or `say` of pictures.py instead. A
 block that the page hides becomes a folded cell if it prints sentences, and is left out if it draws, since it is about the site then; what
-a comment `<!-- notebook … -->` holds becomes a cell. Commands become `!` cells.
+a comment `<!-- notebook … -->` holds becomes a cell. Commands become `!` cells, stored with what a terminal shows at the end: without
+spinners and progress bars. Sentences about the page alone are left out.
 """
 
 import json
@@ -20,6 +21,9 @@ ROOT = Path(__file__).parents[2]
 CHAPTERS = sorted((ROOT / "docs" / "chapters").glob("*.md"))
 PART = re.compile(r"^```(?P<told>\w+[^\n]*)\n(?P<code>.*?)^```$|^<!-- notebook\n(?P<only>.*?)^-->$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^):#\s]+)(#[^)\s]*)?\)")
+OF_THE_PAGE = re.compile(r"(Blocks that draw import [^\n]*\n)?The chapter is a \[notebook\]\([^)\s]+\) too\.\s*")
+ERASED = re.compile(r"[^\n]*(?:\n\r?\x1b\[1A|\r)\x1b\[2K")  # a line of a terminal, and the command that takes it away
+CURSOR = re.compile(r"\x1b\[\?25[hl]\r?")
 FIRST = """\
 import os
 import sys
@@ -59,7 +63,30 @@ def executed(plain: dict[str, Any]) -> dict[str, Any]:
     client.execute()
     for cell in read.cells:
         cell.metadata.pop("execution", None)  # when each cell ran
+        if "outputs" in cell:
+            cell.outputs = at_the_end(cell.outputs)
     return json.loads(nbformat.writes(read))
+
+
+def at_the_end(outputs: list[Any]) -> list[Any]:
+    """Outputs with the pieces of a stream joined, and without what the terminal erased on the way: spinners and progress bars."""
+    joined: list[Any] = []
+    for output in outputs:
+        if output["output_type"] == "stream" and joined and joined[-1].get("name") == output["name"]:
+            joined[-1]["text"] += output["text"]
+        else:
+            joined.append(output)
+    for output in joined:
+        if output["output_type"] == "stream":
+            output["text"] = _without_erased(output["text"])
+    return [output for output in joined if output.get("text") != ""]
+
+
+def _without_erased(text: str) -> str:
+    text, count = CURSOR.sub("", text.replace("\r\n", "\n")), 1
+    while count:
+        text, count = ERASED.subn("", text)
+    return text
 
 
 def without_outputs(stored: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +116,7 @@ def _block(part: re.Match[str]) -> dict[str, Any] | None:
 
 
 def _text(markdown: str) -> dict[str, Any] | None:
-    text = LINK.sub(_linked, markdown.strip())
+    text = LINK.sub(_linked, OF_THE_PAGE.sub("", markdown).strip())
     return {"cell_type": "markdown", "metadata": {}, "source": _lines(text)} if text else None
 
 

@@ -46,7 +46,10 @@ def test_one_screen_tells_it_all_and_two_files_are_written(demo, tmp_path):
     for message in (
         "noise −",
         "sky 1.89   is −0.18   clear 0.00   today 0.02",
+        "→ y_sky = [−0.02 … 384]",
+        "a trained model does: see 4",
         "4×8 → 4×16",
+        "4  Query, key, value",
         "L5H11  animal",
         "23.43",
         "recomputed vs. model",

@@ -1,14 +1,18 @@
 """The command: its commands, its version, its errors, and what it does not load."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import overt
 from overt.cli.main import COMMANDS, app
+from overt.cli.shared.termination import exit_on_sigterm
 from overt.errors import install_command
 
 runner = CliRunner()
@@ -93,6 +97,52 @@ def test_without_torch_a_command_names_the_extra_that_has_all_it_needs(arguments
     result = runner.invoke(app, arguments)
     assert result.exit_code == 2
     assert result.stderr.endswith(f"needs torch, which is not installed. Fix: run: {install_command(extra)}\n")
+
+
+WRITES = """
+import sys, time
+from overt.cli.main import app
+from overt.files import whole
+
+@app.command()
+def write():
+    with whole("page.html"):
+        print("begun", flush=True)
+        time.sleep(60)
+
+app(["write"])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends a process without a signal")
+def test_sigterm_ends_a_command_with_143_and_leaves_no_temporary_file(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(Path(overt.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITES], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "begun\n"
+        assert len(list(tmp_path.iterdir())) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+        assert process.stderr.read() == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_handles_sigterm_keeps_its_handler():
+    def handler(number, frame):
+        raise AssertionError("nothing was sent")
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with exit_on_sigterm():
+            assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_behind_a_command_sigterm_is_the_systems_again():
+    assert runner.invoke(app, ["no-such-command"]).exit_code == 2
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize("name", COMMANDS)

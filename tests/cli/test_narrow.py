@@ -164,6 +164,27 @@ def test_words_of_a_last_column_are_broken_beside_the_rest():
     assert (first.plain, second.plain) == ("native  avx512 (this runs", "        avx512, avx2)")
 
 
+@pytest.mark.parametrize("width", [9, 20, 30])
+def test_prose_of_wide_letters_is_no_wider_than_its_place(width):
+    message = "The model reads “猫はマットの上に座った” as 11 pieces, 猫 · は · マ · ッ · ト · の · 上 · に · 座 · っ · た."
+    lines = [line.plain for line in Ink(width, "utf-8").prose(message, lead="· ")]
+    assert max(map(cell_len, lines)) <= max(width, 10)
+    assert "".join(line[2:] for line in lines).replace(" ", "") == message.replace(" ", "")
+
+
+def test_prose_fills_its_lines_with_words():
+    lines = [line.plain for line in Ink(14, "utf-8").prose("one of\nthem is 0.25 %", lead="· ")]
+    assert lines == ["· one of them", "  is 0.25 %"]
+
+
+def test_prose_is_not_broken_at_a_no_break_space():
+    assert [line.plain for line in Ink(10, "utf-8").prose("all of 25\u00a0%", lead="")] == ["all of", "25\u00a0%"]
+
+
+def test_prose_of_nothing_is_an_empty_line():
+    assert [line.plain for line in Ink(20, "utf-8").prose("", lead="")] == [""]
+
+
 def test_a_line_keeps_its_colours_where_it_is_broken():
     line = Text("weights of ", end="").append("0.647", "bold").append(" and of ").append("0.12", "red")
     parts = broken(line, 14)

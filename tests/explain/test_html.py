@@ -380,6 +380,23 @@ def test_in_a_browser_nothing_is_wider_than_the_window(opened, name, width):
         page.press("ArrowLeft")
 
 
+@pytest.mark.parametrize("width", [620, 1400])
+def test_in_a_browser_a_short_text_has_no_scrollbar(opened, width):
+    page = opened(explanations.qkv(), width=width, height=900)
+    page.press("ArrowLeft", "ArrowRight")
+    high, shown = page.ask("[document.querySelector('.running').scrollHeight, document.querySelector('.running').clientHeight]")
+    assert high <= shown
+
+
+def test_in_a_browser_what_a_head_mostly_does_is_broken_where_the_window_is_narrow(opened):
+    page = opened(explanations.qkv(), width=390, height=900)
+    cells = "[...document.querySelectorAll('.beside td.quiet')]"
+    page.ask(f"void {cells}.forEach((cell) => (cell.textContent = 'mostly previous token'))")
+    assert page.ask(f"{cells}.length") > 0
+    right = "Math.max(...[...document.querySelectorAll('.beside td')].map((cell) => cell.getBoundingClientRect().right))"
+    assert page.ask(right) <= 390
+
+
 @pytest.mark.slow
 def test_in_a_browser_the_weaker_tokens_are_counted_and_can_be_shown(opened):
     page = opened(explanations.long())

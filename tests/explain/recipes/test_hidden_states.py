@@ -33,6 +33,10 @@ def test_context_is_the_weighted_sum_of_the_states_and_stands_beside_the_state(l
     assert (len(result.query), len(result.joined)) == (8, 16)
 
 
+def test_the_note_writes_additive_attention_as_the_paper_does():
+    assert "f(h_i, h_j) = v · tanh(W h_i + U h_j)" in explained(score="additive").notes[0]
+
+
 def test_the_states_are_the_layers_own():
     torch.manual_seed(7)
     layer = nn.GRU(6, 8)

@@ -19,7 +19,7 @@ from overt.explain.recipes.vectors import Vectors, one_head
 LAYERS = {"gru": "GRU", "lstm": "LSTM", "rnn": "plain RNN", "conv": "1-D CNN", "linear": "linear layer"}
 RECURRENT: dict[str, type[nn.GRU | nn.LSTM | nn.RNN]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 FORMULAS = {
-    "additive": "w · tanh(W h_i + U h_j)",
+    "additive": "v · tanh(W h_i + U h_j)",
     "dot": "h_i · h_j",
     "general": "h_i · W h_j",
     "cosine": "h_i · h_j / |h_i| |h_j|",

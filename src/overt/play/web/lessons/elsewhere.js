@@ -2,7 +2,7 @@
 import { card } from "./parts.js";
 import { make } from "../../../drawing/web/elements.js";
 
-const SHOWS = "Two translators read the sentence: one hands it on as a single vector of 128 numbers, the other attends to all states of its encoder. Both write it in French side by side as you type, with BLEU by length beside them.";
+const SHOWS = "Two translators read the sentence: one hands it on as a single vector of 256 numbers, the other attends to all states of its encoder. Both write it in French side by side as you type, with BLEU by length beside them.";
 
 export const bottleneckElsewhere = {
   name: "bottleneck",

@@ -17,7 +17,7 @@ const SAYS = {
   linear: "A linear layer reads one symbol: h_j of a digit does not know which letter stood before it, so the context cannot either.",
 };
 const SHOWS = "A layer of 16 numbers was trained to recall: at a letter, the next layer reads [h_i, c_i] and names the digit that followed that letter. The states, f, the softmax and the context are computed here, in float64, from the trained parameters.";
-const NOT = "It is one small task, trained once from one seed: no ranking of layers or of scores. The layer learned with the general score, and the others learned on its states. At digits nothing was trained.";
+const NOT = "It is one small task, trained once from one seed: no ranking of layers or of scores. Each layer was trained together with the general score; additive and dot-product scores were trained afterwards, on its fixed states. Only answers at letters were trained.";
 
 export const STATES = [
   { name: "pairs", initial: "a3 b7 c1 d4 b", read: (text) => (/^[a-f0-9 ]{2,90}$/.test(text) && symbolsOf(text).length > 1 ? text : undefined), write: (value) => value },
@@ -123,5 +123,5 @@ function drawResult(self, text, at, { context, joined, shares }, strip) {
   const letter = /[a-f]/.test(text[at]);
   const row = (name, values, size) => make("p", { className: "query" }, make("span", {}, ...formulaNodes(`${name}, ${size} numbers`)), strip(values, name));
   self.result.replaceChildren(row("c_i", context, 16), row("[h_i, c_i]", joined, 32),
-    make("p", { className: "large-number" }, make("b", { text: String(best[0]), attributes: { "data-digit": "" } }), make("span", { className: "quiet", text: `is what the next layer says after ${letter ? "the letter" : "the digit"} ${text[at]}: ${best.map((digit) => `${digit} ${number(shares[digit], 3)}`).join(", ")}${letter ? "" : ". At digits nothing was trained"}` })));
+    make("p", { className: "large-number" }, make("b", { text: String(best[0]), attributes: { "data-digit": "" } }), make("span", { className: "quiet", text: `is what the next layer says after ${letter ? "the letter" : "the digit"} ${text[at]}: ${best.map((digit) => `${digit} ${number(shares[digit], 3)}`).join(", ")}${letter ? "" : ". Only answers at letters were trained"}` })));
 }

@@ -8,7 +8,7 @@ import { createAlignment } from "./alignment.js";
 const TITLES = { one: "Through one vector", attention: "With attention" };
 const SAYS = { one: "The encoder's last state is all that the decoder gets of the sentence:", attention: "Each word that is written has a context of its own, from all states of the encoder:" };
 const SENTENCES = ["My father is at home.", "The old man was tired.", "She wants to go to Boston.", "I don't know what he said."];
-const SHOWS = "Two translators with recurrent layers of 128 numbers, trained on the same sentences for as long, alone and joined by two, three and four; one decoder reads the encoder's last state alone, the other one attends to all of them. Both run here, word by word.";
+const SHOWS = "Two translators with recurrent layers of 128 numbers in each direction, trained on the same sentences for as long, alone and joined by two, three and four; one decoder reads the encoder's last state alone, the other one attends to all of them. Both run here, word by word.";
 const NOT = "They are small and were trained for minutes: their mistakes are many, and larger models of both kinds make fewer. What differs between both is the attention, and what it changes with the length.";
 
 // `curves` are the tests' BLEU by length, by the model's name.

@@ -5,6 +5,7 @@ const SVG_NAME = "http://www.w3.org/2000/svg";
 // `links` are { node, share }; drawn into `svg`, which covers what the tokens stand in. A bow rises by at most `room` pixels.
 export function arcsOf(svg, from, links, room) {
   svg.replaceChildren();
+  svg.setAttribute("height", "0"); // the container is as high as its text then, and not as the last picture
   if (!from) return;
   const container = svg.parentNode;
   svg.setAttribute("width", String(container.clientWidth));
