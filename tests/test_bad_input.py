@@ -162,6 +162,72 @@ def test_scores_and_normalizers_that_are_none_are_refused():
     )
 
 
+@pytest.mark.parametrize(
+    ("argument", "value", "expected"),
+    [
+        ("mask", overt.Causal, "the mask to be an object, got the class Causal. Fix: make one: Causal()."),
+        ("mask", overt.Window, "the mask to be an object, got the class Window. Fix: make one: Window(…)."),
+        ("bias", overt.ALiBi, "the bias to be an object, got the class ALiBi. Fix: make one: ALiBi(…)."),
+        ("score", overt.Gaussian, "the score to be an object, got the class Gaussian. Fix: make one: Gaussian(…)."),
+        ("normalizer", overt.Softmax, "the normalizer to be an object, got the class Softmax. Fix: make one: Softmax()."),
+    ],
+)
+def test_a_class_is_refused_and_the_fix_makes_an_object(argument, value, expected):
+    assert message(KindError, X, X, X, **{argument: value}) == f"Expected {expected}"
+    with pytest.raises(KindError, match="to be an object"):
+        overt.Causal() & overt.Window
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("additive", "write overt.Additive(weight), whose weight is yours; overt.layers learn one"),
+        ("concat", "write overt.Additive(weight), whose weight is yours; overt.layers learn one"),
+        ("general", "write overt.Bilinear(weight), whose weight is yours; overt.layers learn one"),
+        ("gaussian", "write overt.Gaussian(bandwidth)"),
+        ("dots", "write 'dot'"),
+    ],
+)
+def test_a_score_that_layers_know_by_name_says_what_a_call_takes(name, fix):
+    expected = f"Expected the score to be one of 'dot', 'cosine', got {name!r}. Fix: {fix}."
+    assert message(InputError, X, X, X, score=name) == expected
+
+
+def test_alibi_by_name_is_refused_with_the_bias_that_it_means():
+    assert "got 'alibi' of type str. Fix: make one: overt.ALiBi(overt.biases.alibi_slopes(heads))." in message(
+        KindError, X, X, X, bias="alibi"
+    )
+    assert "got 'relative' of type str. Fix: pass a tensor, or one of overt.biases." in message(
+        KindError, X, X, X, bias="relative"
+    )
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=["strided", "jagged"])
+@pytest.mark.parametrize(
+    "layer", [None, overt.layers.SelfAttention(8), overt.layers.MultiHeadAttention(8, 2)], ids=["attend", "self", "heads"]
+)
+def test_nested_tensors_are_refused_with_the_mask_that_takes_their_place(layer, layout):
+    nested = torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(2, 8)], layout=layout)
+    expected = (
+        "Expected dense tensors, got a nested tensor. Fix: concatenate the sequences and pass "
+        "mask=overt.masks.from_cu_seqlens(offsets, total)."
+    )
+    with pytest.raises(KindError) as error:
+        overt.attend(nested, nested, nested) if layer is None else layer(nested)
+    assert str(error.value) == expected
+    if layer is None:
+        for inputs in ((torch.ones(3, 8), nested, nested), (torch.ones(3, 8), torch.ones(3, 8), nested)):
+            assert message(KindError, *inputs) == expected
+
+
+def test_a_jagged_tensor_is_its_values_under_the_mask_of_its_offsets():
+    rows = [torch.randn(3, 8), torch.randn(2, 8)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    values = x.values()
+    actual = overt.attend(values, values, values, mask=overt.masks.from_cu_seqlens(x.offsets(), len(values)))
+    torch.testing.assert_close(actual, torch.cat([overt.attend(row, row, row) for row in rows]))
+
+
 def test_pieces_whose_tensors_do_not_fit_are_refused():
     assert "one weight for each feature, (D,) or (H, D), in overt.Additive, got weight (3,)" in message(
         InputError, X, X, X, score=overt.Additive(torch.ones(3))

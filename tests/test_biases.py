@@ -120,11 +120,28 @@ def test_learned_tables_and_slopes_get_gradients():
 
 
 def test_a_bias_that_does_not_fit_the_heads_is_refused():
+    slopes = (
+        r"one slope for each of the 4 heads, got 3\. Fix: make it for 4 heads: overt.ALiBi\(overt.biases.alibi_slopes\(4\)\)\."
+    )
+    for bias in (overt.ALiBi(torch.ones(3)), biases.sum_of(torch.ones(6, 6), overt.ALiBi(torch.ones(3)))):
+        with pytest.raises(InputError, match=slopes):
+            added(bias)
+    with pytest.raises(InputError, match=r"one row of the table for each of the 4 heads, got 3\. Fix: make it for 4 heads\."):
+        added(overt.RelativePositionBias(torch.ones(3, 5)))
+
+
+def test_a_tensor_in_a_sum_that_does_not_fit_is_named():
+    bias = biases.sum_of(torch.ones(2, 3, 6, 6), overt.ALiBi(torch.ones(4)))
+    with pytest.raises(InputError, match=r"Expected bias to broadcast, .* = \(1, 4, 6, 6\), got bias \(2, 3, 6, 6\)"):
+        added(bias)
+
+
+def test_a_bias_of_heads_without_heads_says_what_is_missing():
+    x = torch.ones(6, 3)
     with pytest.raises(
-        InputError,
-        match=r"overt.ALiBi to broadcast, aligned right, against the weights .* = \(1, 4, 6, 6\), got .*ALiBi \(3, 6, 6\)",
+        InputError, match=r"a dimension of heads for overt.ALiBi, .* got overt.ALiBi of 2 heads, query \(6, 3\)"
     ):
-        added(overt.ALiBi(torch.ones(3)))
+        overt.attend(x, x, x, bias=overt.ALiBi(torch.ones(2)))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +173,7 @@ def test_a_bias_that_does_not_fit_the_heads_is_refused():
         (
             lambda: added(overt.ALiBi(torch.ones(4), offset=torch.tensor([1, 2, 3]))),
             InputError,
-            "the offset of overt.ALiBi to broadcast, aligned right, against the weights (..., Q, K) = (1, 4, 6, 6)",
+            "one offset for the one batch entry, got 3. Fix: pass one for each, in their order.",
         ),
         (
             lambda: added(overt.ALiBi(torch.ones(4), offset=torch.ones(1, 4, 1, dtype=torch.long))),

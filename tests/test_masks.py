@@ -193,6 +193,15 @@ def test_what_is_no_mask_is_refused(make, text):
     assert str(error.value).startswith(f"Expected {text}")
 
 
+def test_a_padding_mask_of_ones_and_zeros_is_asked_what_1_means():
+    with pytest.raises(KindError) as error:
+        masks.from_padding(torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]]))
+    assert str(error.value) == (
+        "Expected key_padding_mask to be bool, True at padding, got a torch.int64 tensor. Fix: if 1 is a token, as in a tokenizer's "
+        "attention_mask, pass it to overt.masks.from_attention_mask; if 1 is padding, convert it: mask.bool()."
+    )
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -206,7 +215,7 @@ def test_what_is_no_mask_is_refused(make, text):
         ),
         (
             lambda: dense(overt.Lengths(torch.tensor([1, 2, 3])), batch=(2,)),
-            "a block of the mask Lengths to broadcast, aligned right, against",
+            "one length for each of the 2 batch entries, got 3. Fix: pass one for each, in their order.",
         ),
         (
             lambda: overt.Causal().block(torch.arange(2), torch.arange(2)),
@@ -234,14 +243,14 @@ def test_a_mask_that_does_not_fit_is_refused(make, text):
 def test_a_bool_tensor_fits_where_its_last_sizes_are_1_or_the_calls(shape):
     dense = overt.masks.Dense(torch.rand(shape) > 0.5)
     rows, keys = torch.arange(3), torch.arange(5)
-    actual = dense.bind((2, 1), 3, 5).block(rows, keys)
+    actual = dense.bind(2, 3, 5).block(rows, keys)
     assert torch.equal(actual.expand(*shape[:-2], 3, 5), dense.allowed.expand(*shape[:-2], 3, 5))
 
 
 @pytest.mark.parametrize("shape", [(2, 5), (4, 5), (3, 4), (3, 6), (4,), (6,), (2, 1), (4, 1), (2, 3)])
 def test_a_bool_tensor_of_other_sizes_is_refused_whether_smaller_or_larger(shape):
     with pytest.raises(InputError, match=r"against the weights \(\.\.\., Q, K\) = \(\.\.\., 3, 5\), got a mask of shape"):
-        overt.masks.Dense(torch.ones(shape, dtype=torch.bool)).bind((2,), 3, 5)
+        overt.masks.Dense(torch.ones(shape, dtype=torch.bool)).bind(1, 3, 5)
 
 
 @pytest.mark.parametrize(

@@ -377,8 +377,8 @@ def test_torchs_keywords_are_refused_with_their_fix():
 def test_an_unknown_keyword_is_pythons_error():
     attention, x = layer(), normal(B, Q, WIDTH)
     for method in (attention, attention.weights, attention.steps):
-        with pytest.raises(TypeError, match="MultiHeadAttention got an unexpected keyword argument 'need_weights'"):
-            method(x, need_weights=False)
+        with pytest.raises(TypeError, match="MultiHeadAttention got an unexpected keyword argument 'needed'"):
+            method(x, needed=False)
 
 
 @pytest.mark.parametrize("name", ["mask", "bias"])

@@ -1,5 +1,8 @@
 """MultiHeadAttention with a KVCache: a token or a chunk at a time gives what the whole sequence gives."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -205,3 +208,76 @@ def test_after_a_call_that_attend_refuses_the_same_tokens_can_be_asked_again(ask
 def test_another_kind_of_cache_is_refused():
     with pytest.raises(KindError, match=r"cache as an overt.layers.KVCache, one for each layer, got dict\. Fix: make one"):
         layer()(normal(2, 3, WIDTH), cache={})
+
+
+def test_a_cache_with_tokens_of_another_layer_is_refused():
+    first, second, x, cache = layer(), layer(), normal(2, 4, WIDTH), KVCache()
+    first(x[:, :3], cache=cache)
+    with pytest.raises(
+        InputError,
+        match=r"Expected a cache of this layer, got one with 3 tokens of another\. Fix: make one KVCache\(\) for each layer\.",
+    ):
+        second(x[:, 3:], cache=cache)
+    close(first(x[:, 3:], cache=cache), first(x)[:, 3:])
+
+
+@pytest.mark.parametrize("empty", [KVCache.clear, lambda cache: cache.rewind(3)], ids=["cleared", "rewound"])
+def test_without_tokens_a_cache_may_be_another_layers(empty):
+    first, second, x, cache = layer(), layer(), normal(2, 4, WIDTH), KVCache()
+    first(x[:, :3], cache=cache)
+    empty(cache)
+    close(second(x, cache=cache), second(x))
+
+
+@pytest.mark.parametrize("change", [lambda cache: cache.reorder([1, 0]), lambda cache: None], ids=["reordered", "copied"])
+def test_a_reordered_or_copied_cache_is_still_its_layers(change):
+    first, second, x, cache = layer(), layer(), normal(2, 4, WIDTH), KVCache()
+    with torch.no_grad():
+        first(x[:, :3], cache=cache)
+        change(cache)
+        branch = copy.deepcopy(cache)
+        with pytest.raises(InputError, match="Expected a cache of this layer"):
+            second(x[:, 3:], cache=branch)
+        first(x[:, 3:], cache=branch)
+    assert (len(cache), len(branch)) == (3, 4)
+
+
+def test_a_layer_that_is_copied_with_its_cache_goes_on_with_it():
+    first, x, cache = layer(), normal(2, 4, WIDTH), KVCache()
+    with torch.no_grad():
+        first(x[:, :3], cache=cache)
+        copied, branch = copy.deepcopy((first, cache))
+        close(copied(x[:, 3:], cache=branch), first(x)[:, 3:])
+
+
+def test_a_pickled_cache_goes_on_with_the_layer_that_continues_it():
+    first, x, cache = layer(), normal(2, 4, WIDTH), KVCache()
+    with torch.no_grad():
+        first(x[:, :3], cache=cache)
+        copied, branch = pickle.loads(pickle.dumps((first, cache)))
+        close(copied(x[:, 3:], cache=branch), first(x)[:, 3:])
+
+
+@pytest.mark.parametrize("mask", [None, Keys(torch.ones(6, dtype=torch.bool))], ids=["no mask", "a mask of keys"])
+@pytest.mark.parametrize("window", [None, 2])
+def test_without_a_causal_mask_several_tokens_that_follow_others_are_refused(window, mask):
+    attention, x, cache = layer(causal=False, window=window), normal(2, 6, WIDTH), KVCache()
+    attention(x[:, :4], cache=cache)
+    message = (
+        r"Expected a causal layer for several tokens that follow those of a cache, .* got 2 tokens after 4 in a layer that is not "
+        r"causal\. Fix: build the layer with causal=True, or pass mask=overt.Causal\(\)\."
+    )
+    with pytest.raises(InputError, match=message):
+        attention(x[:, 4:], cache=cache, mask=mask)
+    assert len(cache) == 4
+
+
+def test_a_prefix_is_read_both_ways_and_then_a_token_at_a_time():
+    attention, x, cache = layer(causal=False), normal(2, 6, WIDTH), KVCache()
+    close(attention(x[:, :5], cache=cache), attention(x[:, :5]))
+    close(attention(x[:, 5:], cache=cache), attention(x)[:, 5:])
+
+
+def test_a_window_without_later_tokens_is_causal_enough_for_chunks():
+    attention, x, cache = layer(causal=False, window=(3, 0)), normal(2, 6, WIDTH), KVCache()
+    close(torch.cat([attention(chunk, cache=cache) for chunk in x.split(2, dim=1)], dim=1), attention(x))

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import shutil
 from itertools import chain
 
 import pytest
@@ -162,6 +163,49 @@ def test_training_stops_early_when_patience_is_out(tmp_path):
 def test_without_patience_training_goes_on(tmp_path):
     _, result = trained(tmp_path, Scored(0.5, 0.25, 0.25, 0.25), updates=16)
     assert (result.state.update, result.stopped_early) == (16, False)
+
+
+class Perplexed(Scored):
+    """A task that measures its perplexity too, one for each score."""
+
+    def __init__(self, perplexities, scores):
+        super().__init__(*scores)
+        self.perplexities = list(perplexities)
+
+    def evaluate(self, model):
+        return {**super().evaluate(model), "perplexity": self.perplexities.pop(0) if self.perplexities else 1.0}
+
+
+@pytest.mark.parametrize(
+    ("perplexities", "scores", "best"),
+    [
+        ((90.0, 60.0, 70.0), (0.0, 0.0, 0.0), (0.0, 8, 60.0)),
+        ((90.0, 60.0, 70.0), (0.0, 0.0, 0.5), (0.5, 12, 70.0)),
+        ((90.0, 60.0, 40.0), (0.5, 0.25, 0.5), (0.5, 12, 40.0)),
+        ((90.0, math.nan, math.inf), (0.0, 0.0, 0.0), (0.0, 4, 90.0)),
+        ((), (0.25, 0.25, 0.25), (0.25, 4, 1.0)),
+    ],
+    ids=["equal", "the measure comes first", "a later tie", "not finite", "all equal"],
+)
+def test_of_equal_evaluations_the_one_of_lower_perplexity_is_the_best(tmp_path, perplexities, scores, best):
+    _, result = trained(tmp_path, Perplexed(perplexities, scores))
+    assert (result.state.best, result.state.best_update, result.state.best_perplexity) == best
+
+
+def test_a_falling_perplexity_is_an_improvement_to_patience_while_the_measure_is_0(tmp_path):
+    _, result = trained(tmp_path, Perplexed((90.0, 60.0, 40.0, 30.0), (0.0,) * 4), updates=16, patience=1)
+    assert (result.state.update, result.stopped_early) == (16, False)
+
+
+def test_a_checkpoint_without_a_perplexity_is_resumed(tmp_path):
+    trained(tmp_path, Perplexed((90.0,), (0.5,)), updates=4)
+    [path] = [each for each in checkpoints.list_checkpoints(tmp_path / "checkpoints") if each.name == "000004"]
+    saved = checkpoints.read(path)
+    state = {name: saved.state[name] for name in saved.state if name not in {"best_perplexity", "format", "sha256"}}
+    shutil.rmtree(path)
+    checkpoints.write(tmp_path / "checkpoints", 4, checkpoints.Checkpoint(saved.model, saved.optimizer, state))
+    _, result = trained(tmp_path, Perplexed((60.0,), (0.5,)), updates=8)
+    assert (result.state.best, result.state.best_update) == (0.5, 4)
 
 
 class Broken(Counting):

@@ -22,6 +22,12 @@ def speeds() -> str:
     return f"{table(rows, head, 'llrrr')}\n\n{machine(measured)}; medians of {runs(measured['runs'])}, in turns."
 
 
+def in_blocks() -> str:
+    """How many times as fast as the definition a mod that no kernel knows is."""
+    ratios = [row["ratio"] for row in result("flex-attention")["rows"] if row["path"] == "blocked"]
+    return f"{min(ratios):.1f} to {max(ratios):.1f}"
+
+
 def memory() -> str:
     """By how much memory grows."""
     measured = result("flex-attention")

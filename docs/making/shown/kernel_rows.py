@@ -1,4 +1,4 @@
-"""What the kernels reach beside what was wanted of them, as benchmarks/kernel_rows.py and benchmarks/scheduling.py measured it."""
+"""What the kernels reach beside their targets, as benchmarks/kernel_rows.py and benchmarks/scheduling.py measured it."""
 
 from typing import Any, NamedTuple
 
@@ -10,11 +10,11 @@ Measured = dict[str, Any]
 
 
 class Row(NamedTuple):
-    """One number beside the one that was wanted, by how much it was reached, and what bounds it where it was not."""
+    """One number beside its target, by how much that was reached, and what bounds it where it was not."""
 
     what: str
     measured: str
-    wanted: str
+    target: str
     reached: float
     bound: str
 
@@ -34,14 +34,14 @@ def chosen(rows: list[Measured], **values: Any) -> list[Measured]:
     return [row for row in rows if all(row[name] == value for name, value in values.items())]
 
 
-def times(what: str, rows: list[Measured], wanted: float, bound: str) -> Row:
+def times(what: str, rows: list[Measured], target: float, bound: str) -> Row:
     """The least that the rows reach, in times as fast as torch."""
     ratios = sorted(map(ratio, rows))
     measured = f"{ratios[0]:.2f} ×" if len(ratios) == 1 else f"{ratios[0]:.2f} to {ratios[-1]:.2f} ×"
-    return Row(what, measured, f"{wanted:g} ×", ratios[0] / wanted, bound)
+    return Row(what, measured, f"{target:g} ×", ratios[0] / target, bound)
 
 
-def wanted_rows() -> list[Row]:
+def target_rows() -> list[Row]:
     """All rows."""
     return [*_calls(), *_short_and_long(), *_half(), *_masks(), *_step(), *_additive(), *_window()]
 
@@ -49,7 +49,7 @@ def wanted_rows() -> list[Row]:
 def _calls() -> list[Row]:
     bound = "torch's engine and its `autograd.Function` take about 40 of them with two empty kernels; torch's own operator takes {:.0f}"
     rows = []
-    for backward, wanted in ((False, 12), (True, 60)):
+    for backward, target in ((False, 12), (True, 60)):
         [row] = chosen(part("calls"), causal=False, backward=backward)
         theirs = 1e6 * row["theirs"]
         text = (
@@ -59,7 +59,7 @@ def _calls() -> list[Row]:
             f"{theirs:.0f}"
         )
         name = "a call with its backward pass" if backward else "a call"
-        rows.append(Row(name, f"{1e6 * row['ours']:.0f} µs", f"{wanted} µs", wanted / (1e6 * row["ours"]), text))
+        rows.append(Row(name, f"{1e6 * row['ours']:.0f} µs", f"{target} µs", target / (1e6 * row["ours"]), text))
     return rows
 
 
@@ -68,7 +68,7 @@ def _short_and_long() -> list[Row]:
     for backward, name in ((False, "forward"), (True, "with the backward pass")):
         text = "the call's Python, and tiles of 64 lanes of which 20 to 32 are used"
         rows.append(times(f"(32, 4, 32, 32) and (16, 8, 20, 32), {name}", chosen(part("short"), backward=backward), 1, text))
-    for causal, wanted in ((False, 2), (True, 2.5)):
+    for causal, target in ((False, 2), (True, 2.5)):
         here = chosen(part("long"), causal=causal, backward=False)
         shares = [_flops(row) / row["multiply_adds"] / 2 for row in here]
         limit = max(ratio(row) / share for row, share in zip(here, shares, strict=True))
@@ -77,7 +77,7 @@ def _short_and_long() -> list[Row]:
             "more takes matrix units (AMX)"
         )
         name = "causal" if causal else "dense"
-        rows.append(times(f"1,024 tokens and more, float32, {name}, forward", here, wanted, text))
+        rows.append(times(f"1,024 tokens and more, float32, {name}, forward", here, target, text))
     for causal in (False, True):
         here = chosen(part("avx2"), causal=causal)
         name = "causal" if causal else "dense"
@@ -123,7 +123,7 @@ def _masks() -> list[Row]:
         "padding": ("a padding tensor", 1.6, "padded keys are skipped: the mean length is all that there is to win"),
         "tril": ("a causal tensor", 1.8, "as a causal mask, beside reading the tensor once"),
     }
-    rows = [times(f"{name}, forward", _more(work), wanted, bound) for work, (name, wanted, bound) in bounds.items()]
+    rows = [times(f"{name}, forward", _more(work), target, bound) for work, (name, target, bound) in bounds.items()]
     return [
         *rows,
         times("a learned bias, forward", part("bias"), 1.3, "adding the bias's numbers, which are transposed for that"),
@@ -143,7 +143,7 @@ def _step() -> list[Row]:
 
 def _additive() -> list[Row]:
     rows = []
-    for row, wanted in zip(part("additive"), (40, 28), strict=True):
+    for row, target in zip(part("additive"), (40, 28), strict=True):
         rate = row["terms"] / row["ours"]
         share = rate * 3.3 / row["multiply_adds"]
         bound = (
@@ -154,8 +154,8 @@ def _additive() -> list[Row]:
             Row(
                 f"additive, {row['features']} features, forward",
                 f"{rate / 1e9:.1f}·10⁹ terms/s",
-                f"{wanted}",
-                rate / 1e9 / wanted,
+                f"{target}",
+                rate / 1e9 / target,
                 bound,
             )
         )
@@ -170,10 +170,10 @@ def _window() -> list[Row]:
 
 
 def shown() -> str:
-    """All rows as a table, those that fall shortest of what was wanted first."""
-    rows = sorted(wanted_rows(), key=lambda row: row.reached)
-    cells = [(row.what, row.measured, row.wanted, "" if row.reached >= 1 else row.bound) for row in rows]
-    return table(cells, ["", "measured", "wanted", "what bounds it"], "lrrl")
+    """All rows as a table, those that fall shortest of their targets first."""
+    rows = sorted(target_rows(), key=lambda row: row.reached)
+    cells = [(row.what, row.measured, row.target, "" if row.reached >= 1 else row.bound) for row in rows]
+    return table(cells, ["", "measured", "target", "what bounds it"], "lrrl")
 
 
 def busy() -> str:

@@ -146,6 +146,18 @@ def dot_libraries() -> str:
     return table(rows, ["(B, H, N, D)", *(f"{name}, {names[work]}" for name, work in columns)], "l" + "r" * len(columns))
 
 
+def flex_forward() -> str:
+    """The least and the most of how many times as fast as FlexAttention a forward pass is, on a CPU."""
+    ratios = [speed(case, "FlexAttention") for case in cases("dot").values() if "FlexAttention" in case["contenders"]]
+    return f"{min(ratios):.1f} to {max(ratios):.1f}"
+
+
+def half_behind() -> str:
+    """By how many percent torch is faster in a long dense forward pass in bfloat16, at most."""
+    here = [case for case in cases("dot-more").values() if case["work"] == "half" and case["dtype"] == "bfloat16"]
+    return f"{100 * (1 / min(map(speed, here)) - 1):.0f} %"
+
+
 def dot_step() -> str:
     """One query against a long cache."""
     [case] = [case for case in cases("dot").values() if case["work"] == "step"]

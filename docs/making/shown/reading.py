@@ -1,10 +1,36 @@
 """What heads were found to do, and what recording and a page cost."""
 
+from typing import Any
+
+import torch
 from pictures import result, table
 
 from shown import interval, runs, seconds
 
 LAYERS = range(6)
+
+
+def marks(recording: Any, norms: Any) -> str:
+    """How much of the weight, and of the length that is added, comes from the tokens at both ends of a text."""
+    weights, by_norm = (
+        torch.stack([each[head.captured.number, head.head].weights()[0] for head in recording.heads()])
+        for each in (recording, norms)
+    )
+    ends = [0, weights.shape[-1] - 1]
+    lengths = by_norm[..., ends].sum(-1)  # (heads, Q)
+    weight, by_head, pooled = (
+        weights[..., ends].sum(-1).mean(),
+        (lengths / by_norm.sum(-1)).mean(),
+        lengths.sum() / by_norm.sum(),
+    )
+    return (
+        f"The {len(weights)} heads give {_percent(weight)} of their weight to [CLS] and [SEP], but on average only {_percent(by_head)} of "
+        f"the length that a head adds to a token ({_percent(pooled)} of all length added) comes from there."
+    )
+
+
+def _percent(share: Any) -> str:
+    return f"{100 * float(share):.0f} %"
 
 
 def syntax() -> str:

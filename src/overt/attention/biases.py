@@ -274,7 +274,7 @@ class TensorBias(Bias):
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
         """With two dimensions at least, if the last two are of size 1 or those of the call."""
-        broadcasts("bias", self.tensor, queries, keys)
+        broadcasts("bias", self.tensor, queries, keys, leading)
         tensor = self.tensor
         return self if tensor.ndim > 1 else TensorBias(tensor.reshape((1,) * (2 - tensor.ndim) + tuple(tensor.shape)))
 

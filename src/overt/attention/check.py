@@ -5,8 +5,9 @@ shapes, never at values, so they cost nothing and hold under `torch.compile`.
 """
 
 import difflib
+import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ def shapes(**tensors: Any) -> str:
 def attention_inputs(query: Any, key: Any, value: Any) -> None:
     """Refuse what is not three floating-point tensors of one dtype and device that end in (length, features)."""
     for tensor in (query, key, value):
-        if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or tensor.ndim < 2:
+        if not isinstance(tensor, Tensor) or tensor.is_nested or not tensor.is_floating_point() or tensor.ndim < 2:
             _refuse_input({"query": query, "key": key, "value": value})
     if not query.device == key.device == value.device:
         tensors = {"query": query, "key": key, "value": value}
@@ -43,9 +44,20 @@ def attention_inputs(query: Any, key: Any, value: Any) -> None:
         )
 
 
+def dense(tensor: Any) -> None:
+    """Refuse a nested tensor, whose sequences have lengths of their own."""
+    if isinstance(tensor, Tensor) and tensor.is_nested:
+        raise KindError(
+            "dense tensors",
+            got="a nested tensor",
+            fix="concatenate the sequences and pass mask=overt.masks.from_cu_seqlens(offsets, total)",
+        )
+
+
 def _refuse_input(tensors: dict[str, Any]) -> None:
-    """Raise the error of the first that is no floating-point tensor that ends in (length, features)."""
+    """Raise the error of the first that is no dense floating-point tensor that ends in (length, features)."""
     for name, tensor in tensors.items():
+        dense(tensor)
         if not isinstance(tensor, Tensor):
             raise KindError(
                 "query, key and value to be all tensors, or all arrays of one library",
@@ -114,34 +126,85 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
 
 def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, key: Tensor) -> None:
     """Refuse a mask or bias whose shape does not broadcast, right-aligned, against (..., Q, K)."""
-    padded = (1,) * (len(target) - len(shape)) + tuple(shape)
-    if len(padded) != len(target) or any(actual != 1 and actual != size for actual, size in zip(padded, target, strict=True)):
+    if not broadcasts_to(shape, target):
         raise InputError(
             f"{name} to broadcast, aligned right, against the weights (..., Q, K) = {tuple(target)}",
             got=f"{name} {tuple(shape)}, {shapes(query=query, key=key)}",
-            fix="insert dimensions of size 1, as in mask[:, None, None, :] for one row of keys per batch entry",
+            fix=shape_fix(name, shape, target),
+        )
+
+
+def broadcasts_to(shape: Sequence[int], target: Sequence[int | None]) -> bool:
+    """Whether a shape broadcasts, right-aligned, to a target and no further; None in it is any size."""
+    padded = (1,) * (len(target) - len(shape)) + tuple(shape)
+    return len(padded) == len(target) and all(
+        actual == 1 or size is None or actual == size for actual, size in zip(padded, target, strict=True)
+    )
+
+
+def shape_fix(name: str, shape: Sequence[int], target: Sequence[int | None]) -> str:
+    """How a tensor that does not fit is made to, by what its shape says of the cause.
+
+    >>> shape_fix("bias", (2, 5, 7), (2, 4, 5, 7))
+    'write bias[:, None, :, :], if the first dimension is the batch'
+    >>> shape_fix("mask", (2, 1, 1, 7), (2, 5, 7))
+    'remove a dimension of size 1: the weights have 3 dimensions'
+    """
+    missing = len(target) - len(shape)
+    if missing < 0:
+        excess = "a dimension" if missing == -1 else f"{-missing} dimensions"
+        size = " of size 1" if list(shape).count(1) >= -missing else ""
+        return f"remove {excess}{size}: the weights have {len(target)} dimensions"
+    # A batch dimension that stands where that of the heads or the queries is.
+    if missing and len(shape) > 1 and broadcasts_to((shape[0], *(1,) * missing, *shape[1:]), target):
+        index = f"{name}[:{', None' * missing}{', :' * (len(shape) - 1)}]"
+        if len(shape) > 2:
+            return f"write {index}, if the first dimension is the batch"
+        tokens = ", or overt.masks.from_attention_mask(mask), if True or 1 is a token" if name == "mask" else ""
+        return f"write {index} for one row of keys per batch entry{tokens}"
+    return "make each dimension as long as the weights' or 1"
+
+
+def not_a_class(name: str, value: Any) -> None:
+    """Refuse a class where an object of it is meant."""
+    if isinstance(value, type):
+        required = [each for each in inspect.signature(value).parameters.values() if each.default is each.empty]
+        needs = any(each.kind is each.POSITIONAL_OR_KEYWORD for each in required)
+        raise KindError(
+            f"{name} to be an object",
+            got=f"the class {value.__name__}",
+            fix=f"make one: {value.__name__}({'…' if needs else ''})",
         )
 
 
 def bias_tensor(bias: Any) -> None:
     """Refuse what is not a floating-point tensor."""
+    not_a_class("the bias", bias)
     if not isinstance(bias, Tensor) or not bias.is_floating_point():
-        boolean = isinstance(bias, Tensor) and bias.dtype == torch.bool
+        fix = "convert it: torch.as_tensor(bias).float()"
+        if isinstance(bias, Tensor) and bias.dtype == torch.bool:
+            fix = "pass a bool tensor as mask="
+        elif isinstance(bias, str):
+            alibi = bias.lower() == "alibi"
+            fix = (
+                "make one: overt.ALiBi(overt.biases.alibi_slopes(heads))" if alibi else "pass a tensor, or one of overt.biases"
+            )
         raise KindError(
             "the bias to be a floating-point tensor, which is added to the scores, or one of overt.biases",
             got=kind_of(bias),
-            fix="pass a bool tensor as mask=" if boolean else "convert it: torch.as_tensor(bias).float()",
+            fix=fix,
         )
 
 
-def broadcasts(name: str, tensor: Tensor, queries: int, keys: int) -> None:
-    """Refuse a tensor whose last two sizes are neither 1 nor those of the call."""
+def broadcasts(name: str, tensor: Tensor, queries: int, keys: int, leading: int = 0) -> None:
+    """Refuse a tensor whose last two sizes are neither 1 nor those of the call, of `leading` dimensions before these."""
     rows, columns = (1, 1, *tensor.shape)[-2:]
     if (rows != 1 and rows != queries) or (columns != 1 and columns != keys):
+        target = (*(None,) * leading, queries, keys)
         raise InputError(
             f"a {name} to broadcast, aligned right, against the weights (..., Q, K) = (..., {queries}, {keys})",
             got=f"a {name} of shape {tuple(tensor.shape)}",
-            fix="cut it to the call's lengths, or insert dimensions of size 1",
+            fix=shape_fix(name, tensor.shape, target) if tensor.ndim <= len(target) else "cut it to the call's lengths",
         )
 
 
@@ -179,12 +242,12 @@ def whole_number(name: str, value: Any, minimum: int = 1) -> None:
         raise InputError(f"{name} to be a whole number of at least {minimum}", got=repr(value), fix=f"pass {minimum} or more")
 
 
-def one_of(name: str, value: Any, known: Iterable[Any]) -> None:
-    """Refuse what is not one of the known names, and suggest the one that is spelled like it."""
+def one_of(name: str, value: Any, known: Iterable[Any], fixes: Mapping[Any, str] | None = None) -> None:
+    """Refuse what is not one of the known names, and suggest the one that is spelled like it; `fixes` are those of other names."""
     known = list(known)
     if value not in known:
         close = difflib.get_close_matches(str(value), [str(each) for each in known], n=1, cutoff=0.7)
-        fix = f"write {close[0]!r}" if close else "choose one of them"
+        fix = (fixes or {}).get(value) or (f"write {close[0]!r}" if close else "choose one of them")
         raise InputError(f"{name} to be one of {', '.join(map(repr, known))}", got=repr(value), fix=fix)
 
 

@@ -8,11 +8,11 @@ from overt.attention import check
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.trace import Steps, steps
-from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike
+from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike, Refused
 from overt.errors import InputError
 from overt.layers.parts import checks
 from overt.layers.parts.learned_scores import Scoring, has_value_matrix, matrix, scoring
-from overt.layers.parts.padding import checked_lengths, combine_masks, lengths_mask, zero_masked_keys, zero_padding
+from overt.layers.parts.padding import checked_lengths, combine_masks, joint_batch, lengths_mask, zero_masked_keys, zero_padding
 from overt.layers.parts.registered import RegisteredPiece
 
 
@@ -89,9 +89,10 @@ class CrossAttention(nn.Module):
         mask: MaskLike | None = None,
         bias: BiasLike | None = None,
         lengths: LengthsLike | None = None,
+        **unknown: Refused,
     ) -> Tensor:
         """The context of each query: (..., key_features), or (..., Q, key_features)."""
-        arguments, one_step = self._arguments(query, states, mask, bias, lengths)
+        arguments, one_step = self._arguments(query, states, mask, bias, lengths, unknown)
         context = attend(**arguments)
         return context.squeeze(-2) if one_step else context
 
@@ -103,9 +104,10 @@ class CrossAttention(nn.Module):
         mask: MaskLike | None = None,
         bias: BiasLike | None = None,
         lengths: LengthsLike | None = None,
+        **unknown: Refused,
     ) -> Steps:
         """Scores, masked scores, weights and output; the first three are Q × K, with Q = 1 for one step."""
-        return steps(**self._arguments(query, states, mask, bias, lengths)[0])
+        return steps(**self._arguments(query, states, mask, bias, lengths, unknown)[0])
 
     def weights(
         self,
@@ -115,9 +117,10 @@ class CrossAttention(nn.Module):
         mask: MaskLike | None = None,
         bias: BiasLike | None = None,
         lengths: LengthsLike | None = None,
+        **unknown: Refused,
     ) -> Tensor:
         """The weights of the states for each query: (..., K), or (..., Q, K)."""
-        arguments, one_step = self._arguments(query, states, mask, bias, lengths)
+        arguments, one_step = self._arguments(query, states, mask, bias, lengths, unknown)
         weights = steps(**arguments).weights
         return weights.squeeze(-2) if one_step else weights
 
@@ -131,9 +134,14 @@ class CrossAttention(nn.Module):
         return Prepared(self.scoring.keys(states), states if self.value is None else self.value(states), lengths)
 
     def _arguments(
-        self, query: Tensor, states: Tensor | Prepared, mask: Any, bias: Any, lengths: Any
+        self, query: Tensor, states: Tensor | Prepared, mask: Any, bias: Any, lengths: Any, unknown: dict[str, Any]
     ) -> tuple[dict[str, Any], bool]:
+        checks.refuse_torch_keywords("CrossAttention", unknown, causal=False)
         checks.states("CrossAttention", "query", query, self.query_features, min_dimensions=1)
+        if not isinstance(states, Prepared):
+            checks.states("CrossAttention", "states", states, self.key_features)
+        one_step = query.ndim == (states.value if isinstance(states, Prepared) else states).ndim - 1
+        queries = query.unsqueeze(-2) if one_step else query
         if isinstance(states, Prepared):
             if lengths is not None:
                 raise InputError(
@@ -143,13 +151,11 @@ class CrossAttention(nn.Module):
                 )
             prepared = states
         else:
-            checks.states("CrossAttention", "states", states, self.key_features)
             lengths = None if lengths is None else checked_lengths(lengths, states)
-            states = zero_masked_keys(zero_padding(states, lengths), mask, max(query.ndim, states.ndim) - 2)
+            states = zero_masked_keys(zero_padding(states, lengths), mask, joint_batch(queries, states))
             prepared = self._projected(states, lengths)
-        one_step = query.ndim == prepared.value.ndim - 1
         return {
-            "query": self.scoring.queries(query.unsqueeze(-2) if one_step else query),
+            "query": self.scoring.queries(queries),
             "key": prepared.key,
             "value": prepared.value,
             "score": self.scoring.score(),

@@ -11,14 +11,18 @@ Each row of the batch is stored from slot 0 on, so rows of different lengths dif
 A mask or bias with that offset aligns both, and `Lengths` excludes the slots after a row's end.
 """
 
+import copy
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from overt.attention import check
+from overt.attention.masks import Mask, as_mask
+from overt.attention.typing import WindowLike
 from overt.errors import InputError, KindError
 from overt.layers.parts.padding import checked_lengths, zero_padding
 
@@ -40,6 +44,8 @@ class Slots(NamedTuple):
 
 class KVCache:
     """The keys and values of one attention layer, a chunk of tokens at a time.
+
+    The layer that writes the first tokens is the cache's, until they are removed: another layer is refused.
 
     With `window` a query attends to that many tokens, its own included, and older tokens are dropped: the capacity is never
     more than 2 · (window + spare) tokens and the longest chunk. `spare` is the number of tokens that `rewind` can always remove.
@@ -65,6 +71,7 @@ class KVCache:
         self._stored: tuple[Tensor, ...] = ()  # key (B, Hk, capacity, D) and value (B, Hk, capacity, E)
         self._used: list[int] = []  # filled slots of each row; Python ints, so that nothing waits for the device
         self._first: list[int] = []  # the absolute position of each row's slot 0
+        self._layer: weakref.ref[nn.Module] | None = None  # whose tokens these are, where a layer has written them
 
     def extend(self, key: Tensor, value: Tensor, lengths: Any = None) -> Slots:
         """Add a chunk at the end of each row and return the slots that its queries may attend to.
@@ -135,8 +142,8 @@ class KVCache:
         self._used = [used - removed for used, removed in zip(self._used, counts, strict=True)]
 
     def clear(self) -> None:
-        """Drop all tokens; the next chunk may have another batch, dtype or device."""
-        self._stored, self._used, self._first = (), [], []
+        """Drop all tokens; the next chunk may have another batch, dtype or device, or be another layer's."""
+        self._stored, self._used, self._first, self._layer = (), [], [], None
 
     @property
     def lengths(self) -> Tensor:
@@ -153,6 +160,20 @@ class KVCache:
 
     def __bool__(self) -> bool:
         return True  # so that `if cache` is true for an empty cache too
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            **self.__dict__,
+            "_layer": None,
+        }  # in another process the layer is another object: the next one that writes is it
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "KVCache":
+        result = memo[id(self)] = copy.copy(self)
+        result.__dict__.update(copy.deepcopy(self.__getstate__(), memo))
+        layer = None if self._layer is None else self._layer()
+        copied = memo.get(id(layer))  # of a model that is copied with its caches
+        result._layer = self._layer if copied is None else weakref.ref(copied)
+        return result
 
     def __repr__(self) -> str:
         rows, tokens = len(self._used), sorted({*self._lengths}) or [0]
@@ -213,12 +234,59 @@ def restored_on_error(cache: KVCache | None) -> Iterator[None]:
     if not isinstance(cache, KVCache):
         yield
         return
-    before = cache._stored, cache._used, cache._first  # a chunk is written after the used slots, so these have not changed
+    # A chunk is written after the used slots, so these have not changed.
+    before = cache._stored, cache._used, cache._first, cache._layer
     try:
         yield
     except BaseException:
-        cache._stored, cache._used, cache._first = before
+        cache._stored, cache._used, cache._first, cache._layer = before
         raise
+
+
+def check_cache(cache: Any, layer: nn.Module, window: WindowLike, query_is_key: bool) -> None:
+    """Refuse what is no cache of this layer, or one without tokens that its window reaches; an empty cache becomes this layer's."""
+    if not isinstance(cache, KVCache):
+        raise KindError(
+            "cache as an overt.layers.KVCache, one for each layer",
+            got=type(cache).__name__,
+            fix="make one: cache=KVCache()",
+        )
+    if not query_is_key:
+        raise InputError(
+            "no key beside cache=, which continues the sequence of the queries themselves",
+            got="a key of another sequence",
+            fix="call layer(query, cache=cache), and project another sequence once: layer.prepare(key)",
+        )
+    before = window[0] if isinstance(window, tuple) else window
+    if cache.window is not None and (before is None or cache.window <= before):
+        raise InputError(
+            "a cache that keeps all tokens that the layer's window reaches",
+            got=f"KVCache(window={cache.window}) for window={window}",
+            fix="use KVCache()" if before is None else f"use KVCache(window={before + 1}), which counts the query's own token",
+        )
+    if len(cache) and cache._layer is not None and cache._layer() is not layer:
+        raise InputError(
+            "a cache of this layer", got=f"one with {len(cache)} tokens of another", fix="make one KVCache() for each layer"
+        )
+    if not len(cache) or cache._layer is None:
+        cache._layer = weakref.ref(layer)
+
+
+def check_chunk(cache: KVCache, tokens: int, causal: bool, window: WindowLike, mask: Any) -> None:
+    """Refuse several tokens that follow others where each would attend to those after it, of its own chunk alone.
+
+    One token has none after it, and a first chunk is the whole sequence so far, so both may be read without a causal mask.
+    """
+    ordered = causal or (isinstance(window, tuple) and window[1] == 0)
+    if ordered or tokens < 2 or not len(cache):
+        return
+    mask = None if mask is None else as_mask(mask)
+    if mask is None or (isinstance(mask, Mask) and mask.by_key):
+        raise InputError(
+            "a causal layer for several tokens that follow those of a cache, since earlier ones have not attended to them",
+            got=f"{tokens} tokens after {len(cache)} in a layer that is not causal",
+            fix="build the layer with causal=True, or pass mask=overt.Causal()",
+        )
 
 
 def _write_rows(tensor: Tensor, new: Tensor, starts: list[int]) -> None:

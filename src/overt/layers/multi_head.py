@@ -14,16 +14,17 @@ from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
 from overt.attention.trace import Steps, steps
-from overt.attention.typing import BiasLike, LengthsLike, MaskLike, NormalizerLike, ScoreLike, WindowLike
-from overt.errors import InputError, KindError
+from overt.attention.typing import BiasLike, LengthsLike, MaskLike, NormalizerLike, Refused, ScoreLike, WindowLike
+from overt.errors import InputError
 from overt.layers.cross_attention import Prepared
-from overt.layers.kv_cache import KVCache, restored_on_error
+from overt.layers.kv_cache import KVCache, check_cache, check_chunk, restored_on_error
 from overt.layers.parts import checks
 from overt.layers.parts.extra_keys import bias_with_extra, mask_with_extra, with_extra
 from overt.layers.parts.heads import join_heads, split_heads, with_batch
 from overt.layers.parts.padding import (
     checked_lengths,
     combine_masks,
+    joint_batch,
     lengths_mask,
     window_mask,
     zero_masked_keys,
@@ -57,8 +58,8 @@ class MultiHeadAttention(nn.Module):
     without a batch. The default of `key` is the query, that of `value` the key. `mask` and `bias` broadcast against
     (..., H, Q, K); True in a mask means *may attend*. `lengths` (B,) excludes the keys' padding, and in self-attention the
     padded queries too, whose rows of the output are zeros. The last query is aligned with the last key.
-    With a `cache` (`KVCache`) the tokens of this call follow those of earlier calls, and K counts all tokens in the cache. A call
-    that is refused leaves the cache unchanged.
+    With a `cache` (`KVCache`), one for each layer, the tokens of this call follow those of earlier calls, and K counts all tokens in the
+    cache; several tokens that follow others need a causal layer or mask. A call that is refused leaves the cache unchanged.
 
     A query that may attend to nothing gets zeros from every head, so the output's bias. Raises InputError and KindError for inputs
     that do not fit, and for torch's keywords for masks, whose True means the opposite.
@@ -124,7 +125,7 @@ class MultiHeadAttention(nn.Module):
         bias: BiasLike | None = None,
         lengths: LengthsLike | None = None,
         cache: KVCache | None = None,
-        **unknown: Any,
+        **unknown: Refused,
     ) -> Tensor:
         """The output for each query: (..., Q, width)."""
         with restored_on_error(cache):
@@ -238,17 +239,20 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         self._check_keys(key, value)
-        self._check_cache(cache, query_is_key)
+        if cache is not None:
+            check_cache(cache, self, self.window, query_is_key)
+            check_chunk(cache, query.shape[-2], self.causal, self.window, mask)
         dimensions = max(query.ndim, key.ndim, value.ndim)
         checks.refuse_ambiguous(NAME, mask, bias, dimensions)
         lengths = None if lengths is None else checked_lengths(lengths, key)
         if cache is not None:  # then the mask is for all keys of the cache, and says nothing of these alone
             mask = None
         # Without this, NaN in a key that no query may see would reach the gradients: 0 · NaN is NaN.
-        visible = zero_masked_keys(zero_padding(key, lengths), mask, dimensions - 1, heads=True)
+        batch = joint_batch(query, key, value)
+        visible = zero_masked_keys(zero_padding(key, lengths), mask, batch, heads=True)
         if visible is not key:
             same = value is key
-            value = visible if same else zero_masked_keys(zero_padding(value, lengths), mask, dimensions - 1, heads=True)
+            value = visible if same else zero_masked_keys(zero_padding(value, lengths), mask, batch, heads=True)
             if query_is_key:  # a masked key is still a query, so only what is not finite in it becomes zero
                 query = visible if mask is None else torch.where(query.isfinite(), query, visible)
         return query, visible, value, lengths, dimensions > 2
@@ -271,31 +275,6 @@ class MultiHeadAttention(nn.Module):
     def _check_keys(self, key: Any, value: Any) -> None:
         checks.states(NAME, "key", key, self.key_width, option="key_width")
         checks.states(NAME, "value", value, self.value_width, option="value_width")
-
-    def _check_cache(self, cache: KVCache | None, query_is_key: bool) -> None:
-        if cache is None:
-            return
-        if not isinstance(cache, KVCache):
-            raise KindError(
-                "cache as an overt.layers.KVCache, one for each layer",
-                got=type(cache).__name__,
-                fix="make one: cache=KVCache()",
-            )
-        if not query_is_key:
-            raise InputError(
-                "no key beside cache=, which continues the sequence of the queries themselves",
-                got="a key of another sequence",
-                fix="call layer(query, cache=cache), and project another sequence once: layer.prepare(key)",
-            )
-        before = self.window[0] if isinstance(self.window, tuple) else self.window
-        if cache.window is not None and (before is None or cache.window <= before):
-            raise InputError(
-                "a cache that keeps all tokens that the layer's window reaches",
-                got=f"KVCache(window={cache.window}) for window={self.window}",
-                fix="use KVCache()"
-                if before is None
-                else f"use KVCache(window={before + 1}), which counts the query's own token",
-            )
 
     def extra_repr(self) -> str:
         """The options that are not defaults."""

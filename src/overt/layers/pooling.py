@@ -8,7 +8,7 @@ from overt.attention import check
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.trace import steps
-from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike
+from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike, Refused
 from overt.layers.parts import checks
 from overt.layers.parts.learned_scores import Scoring, scoring, vector
 from overt.layers.parts.padding import checked_lengths, combine_masks, lengths_mask, zero_masked_keys, zero_padding
@@ -52,21 +52,34 @@ class AttentionPool(nn.Module):
         self.normalizer: RegisteredPiece = RegisteredPiece(Softmax() if normalizer is None else normalizer)
 
     def forward(
-        self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
+        self,
+        x: Tensor,
+        *,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        lengths: LengthsLike | None = None,
+        **unknown: Refused,
     ) -> Tensor:
         """The context of each sequence: (..., features)."""
-        return attend(**self._arguments(x, mask, bias, lengths)).squeeze(-2)
+        return attend(**self._arguments(x, mask, bias, lengths, unknown)).squeeze(-2)
 
     def weights(
-        self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
+        self,
+        x: Tensor,
+        *,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        lengths: LengthsLike | None = None,
+        **unknown: Refused,
     ) -> Tensor:
         """The weight of each position: (..., n)."""
-        return steps(**self._arguments(x, mask, bias, lengths)).weights.squeeze(-2)
+        return steps(**self._arguments(x, mask, bias, lengths, unknown)).weights.squeeze(-2)
 
-    def _arguments(self, x: Tensor, mask: Any, bias: Any, lengths: Any) -> dict[str, Any]:
+    def _arguments(self, x: Tensor, mask: Any, bias: Any, lengths: Any, unknown: dict[str, Any]) -> dict[str, Any]:
+        checks.refuse_torch_keywords("AttentionPool", unknown, causal=False)
         checks.states("AttentionPool", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
-        x = zero_masked_keys(zero_padding(x, lengths), mask, x.ndim - 2)
+        x = zero_masked_keys(zero_padding(x, lengths), mask, tuple(x.shape[:-2]))
         return {
             "query": self.query[None],
             "key": self.scoring.keys(x),

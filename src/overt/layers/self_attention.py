@@ -9,7 +9,7 @@ from overt.attention.kernels.call import as_normalizer
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.trace import Steps, steps
-from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike, WindowLike
+from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, MaskLike, NormalizerLike, Refused, WindowLike
 from overt.layers.parts import checks
 from overt.layers.parts.learned_scores import Scoring, has_value_matrix, matrix, scoring
 from overt.layers.parts.padding import checked_lengths, combine_masks, lengths_mask, window_mask, zero_padding
@@ -70,26 +70,46 @@ class SelfAttention(nn.Module):
         self.normalizer: RegisteredPiece = RegisteredPiece(Softmax() if normalizer is None else as_normalizer(normalizer))
 
     def forward(
-        self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
+        self,
+        x: Tensor,
+        *,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        lengths: LengthsLike | None = None,
+        **unknown: Refused,
     ) -> Tensor:
         """The context of each position of x: (..., n, features)."""
+        checks.refuse_torch_keywords("SelfAttention", unknown)
         checks.states("SelfAttention", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
         return zero_padding(attend(**self._arguments(x, mask, bias, lengths)), lengths)
 
     def steps(
-        self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
+        self,
+        x: Tensor,
+        *,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        lengths: LengthsLike | None = None,
+        **unknown: Refused,
     ) -> Steps:
         """Scores, masked scores, weights and output; the first three are n × n."""
+        checks.refuse_torch_keywords("SelfAttention", unknown)
         checks.states("SelfAttention", "x", x, self.features)
         lengths = None if lengths is None else checked_lengths(lengths, x)
         return steps(**self._arguments(x, combine_masks(mask, lengths_mask(lengths, queries=True)), bias, lengths))
 
     def weights(
-        self, x: Tensor, *, mask: MaskLike | None = None, bias: BiasLike | None = None, lengths: LengthsLike | None = None
+        self,
+        x: Tensor,
+        *,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        lengths: LengthsLike | None = None,
+        **unknown: Refused,
     ) -> Tensor:
         """The weights: (..., n, n)."""
-        return self.steps(x, mask=mask, bias=bias, lengths=lengths).weights
+        return self.steps(x, mask=mask, bias=bias, lengths=lengths, **unknown).weights
 
     def _arguments(self, x: Tensor, mask: Any, bias: Any, lengths: Tensor | None) -> dict[str, Any]:
         x = zero_padding(x, lengths)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from overt.errors import InputError
+
 EMBEDDING_POSITIONS = ("sinusoidal", "learned")  # added to the embeddings; the other positions act in every attention
 
 
@@ -30,6 +32,18 @@ class TransformerConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.0
     longest: int = 512
+
+    def __post_init__(self) -> None:
+        # Other wrong widths are refused where they are used.
+        whole = all(isinstance(number, int) and number >= 1 for number in (self.width, self.heads))
+        if whole and self.width % self.heads:
+            fewer = max(number for number in range(1, self.heads) if self.width % number == 0)
+            wider = self.width + -self.width % self.heads
+            raise InputError(
+                "heads that divide the width evenly",
+                got=f"width={self.width}, heads={self.heads}",
+                fix=f"choose heads={fewer}, or width={wider}",
+            )
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> "TransformerConfig":

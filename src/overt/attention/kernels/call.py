@@ -11,6 +11,7 @@ from torch import Tensor
 from overt.attention import check, keywords, normalizers, scores
 from overt.attention.arrays import as_tensor, is_array, library_of
 from overt.attention.biases import Bias, TensorBias
+from overt.attention.kernels import misfit
 from overt.attention.kernels.sharded.inputs import is_sharded, whole_pieces
 from overt.attention.masks import Mask, as_mask
 from overt.attention.scores import KernelForm, Score
@@ -18,6 +19,16 @@ from overt.attention.typing import MaskLike, NormalizerFunction, NormalizerLike,
 from overt.errors import KindError
 
 _DOT, _SOFTMAX = scores.NAMED["dot"], normalizers.NAMED["softmax"]  # what a call without a score and a normalizer uses
+# Scores that layers know by a name, and that have an argument in a call.
+_ADDITIVE = "write overt.Additive(weight), whose weight is yours; overt.layers learn one"
+_BILINEAR = "write overt.Bilinear(weight), whose weight is yours; overt.layers learn one"
+_WITH_ARGUMENTS = {
+    "additive": _ADDITIVE,
+    "concat": _ADDITIVE,
+    "general": _BILINEAR,
+    "bilinear": _BILINEAR,
+    "gaussian": "write overt.Gaussian(bandwidth)",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +153,8 @@ def _bound_mask(argument: MaskLike, query: Tensor, key: Tensor, batch: tuple[int
         kind = f"a {probe.dtype} tensor" if isinstance(probe, Tensor) else type(probe).__name__
         raise KindError("block(rows, keys) of the mask to return a bool tensor", got=kind, fix="compare, do not subtract")
     check.same_device("the mask", probe, query)
-    check.fits(f"a block of the mask {type(bound).__name__}", probe.shape, (*batch, *first), query, key)
+    if not check.broadcasts_to(probe.shape, (*batch, *first)):
+        misfit.refuse_mask(bound, tuple(probe.shape), query, key, batch)
     return bound
 
 
@@ -153,13 +165,9 @@ def _bound_bias(bias: Any, query: Tensor, key: Tensor, batch: tuple[int, ...]) -
         check.same_device("the bias", bias, query)
         check.fits("bias", bias.shape, (*batch, queries, keys), query, key)
         return TensorBias(bias).bind(len(batch), queries, keys)
-    name = f"overt.{type(bias).__name__}"
-    check.same_device(name, bias.source, query)
-    check.fits(name, (*bias.leading, queries, keys), (*batch, queries, keys), query, key)
+    misfit.check_bias(bias, query, key, batch)
     bound = bias.bind(len(batch), queries, keys)
-    if isinstance(bound.offset, Tensor):
-        check.same_device(f"the offset of {name}", bound.offset, query)
-        check.fits(f"the offset of {name}", bound.offset.shape, (*batch, queries, keys), query, key)
+    misfit.check_offsets(bound, query, batch)
     return bound
 
 
@@ -183,7 +191,7 @@ def as_normalizer(normalizer: NormalizerLike) -> NormalizerFunction:
 
 def _by_name_or_callable(kind: str, argument: Any, named: dict[str, Any], signature: str) -> Any:
     if isinstance(argument, str):
-        check.one_of(f"the {kind}", argument, named)
+        check.one_of(f"the {kind}", argument, named, _WITH_ARGUMENTS if kind == "score" else None)
         return named[argument]
     if not callable(argument):
         raise KindError(
@@ -191,8 +199,5 @@ def _by_name_or_callable(kind: str, argument: Any, named: dict[str, Any], signat
             got=check.kind_of(argument),
             fix=f"pass one of overt.{kind}s, a function, or one of the names {', '.join(named)}",
         )
-    if isinstance(argument, type):
-        raise KindError(
-            f"the {kind} to be an object", got=f"the class {argument.__name__}", fix=f"make one: {argument.__name__}()"
-        )
+    check.not_a_class(f"the {kind}", argument)
     return argument

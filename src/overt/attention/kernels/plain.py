@@ -100,6 +100,7 @@ def _eager(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return (
         query.dtype in _DTYPES
         and query.is_cpu
+        and not (query.is_nested or key.is_nested or value.is_nested)
         and query.ndim >= 2 <= key.ndim
         and not (query.is_neg() or key.is_neg() or value.is_neg())
         and plan.permits("native")

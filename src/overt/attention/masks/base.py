@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from overt.attention.check import broadcasts, kind_of, one_of
+from overt.attention.check import broadcasts, kind_of, not_a_class, one_of
 from overt.attention.masks.intersection import RowRanges, intersection
 from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
 from overt.errors import KindError
@@ -288,7 +288,7 @@ class Dense(Mask):
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """Itself, if its last two sizes are 1 or those of the call."""
-        broadcasts("mask", self.allowed, queries, keys)
+        broadcasts("mask", self.allowed, queries, keys, leading)
         return self
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
@@ -365,6 +365,7 @@ def as_mask(mask: Any) -> Any:
     if isinstance(mask, str):
         one_of("the mask", mask, NAMED)
         return NAMED[mask]
+    not_a_class("the mask", mask)
     if not callable(getattr(mask, "block", None)):
         raise KindError(
             "the mask to be a bool tensor, one of overt's masks, the name of one or an object with block(rows, keys)",

@@ -17,7 +17,10 @@ def from_padding(key_padding_mask: Tensor) -> Keys:
     """
     if not isinstance(key_padding_mask, Tensor) or key_padding_mask.dtype != torch.bool:
         raise KindError(
-            "key_padding_mask to be bool, True at padding", got=kind_of(key_padding_mask), fix="convert it: mask.bool()"
+            "key_padding_mask to be bool, True at padding",
+            got=kind_of(key_padding_mask),
+            fix="if 1 is a token, as in a tokenizer's attention_mask, pass it to overt.masks.from_attention_mask; if 1 is padding, "
+            "convert it: mask.bool()",
         )
     return Keys(~key_padding_mask)
 

@@ -1,9 +1,11 @@
 """Checks of what the layers read: kinds, widths, and arguments that mean something else in torch."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
+from overt.attention.check import dense
 from overt.errors import InputError, KindError
 
 
@@ -15,6 +17,7 @@ def states(layer: str, name: str, tensor: Any, features: int, min_dimensions: in
     shape = f"(..., n, {option})" if min_dimensions == 2 else f"(..., {option})"
     if not isinstance(tensor, Tensor):
         raise KindError(f"{name} of {layer} as a torch tensor {shape}", got=type(tensor).__name__, fix="pass a tensor")
+    dense(tensor)
     if not tensor.is_floating_point():
         raise KindError(
             f"{name} of {layer} as floating-point numbers",
@@ -30,18 +33,31 @@ def states(layer: str, name: str, tensor: Any, features: int, min_dimensions: in
         )
 
 
-def refuse_torch_keywords(layer: str, unknown: dict[str, Any]) -> None:
-    """Refuse torch's keywords for masks, whose True means the opposite, and any other unknown keyword."""
+# torch's keywords for masks, whose True means the opposite.
+_MASKS = {
+    "key_padding_mask": "mask=overt.masks.from_padding(key_padding_mask)",
+    "attn_mask": "mask=~attn_mask if it is bool, or bias=attn_mask if it holds numbers",
+}
+
+
+def refuse_torch_keywords(layer: str, unknown: Mapping[str, Any], causal: bool = True) -> None:
+    """Refuse the keywords of torch's layer, and any other unknown one; `causal` says whether this layer is built with causal=."""
     fixes = {
-        "key_padding_mask": "mask=overt.masks.from_padding(key_padding_mask)",
-        "attn_mask": "mask=~attn_mask if it is bool, or bias=attn_mask if it holds numbers",
+        "need_weights": "call layer.weights(…), since the layer returns its output alone",
+        "average_attn_weights": "call layer.weights(…), and average the weights of several heads: .mean(-3)",
+        "is_causal": "build the layer with causal=True" if causal else "pass mask=overt.Causal(offset=0)",
     }
-    for name in unknown:
-        if name in fixes:
+    for name, value in unknown.items():
+        if name in _MASKS:
             raise InputError(
                 f"mask= of {layer}, in which True means that a query may attend",
                 got=f"torch's {name}=, in which True means that it may not",
-                fix=f"pass {fixes[name]}",
+                fix=f"pass {_MASKS[name]}",
+            )
+        if name in fixes:
+            ignored = value is False or value is None
+            raise KindError(
+                f"the arguments of {layer}", got=f"torch's {name}={value}", fix="leave it out" if ignored else fixes[name]
             )
         raise TypeError(f"{layer} got an unexpected keyword argument {name!r}")
 

@@ -5,7 +5,7 @@ h_i is the state of the query, h_j that of the key; D is their width, A the widt
 | name       | f(h_i, h_j)                       | learned                       | value matrix | source                               |
 |------------|-----------------------------------|-------------------------------|--------------|--------------------------------------|
 | "additive" | v · tanh(W h_i + U h_j)           | W (A, D), U (A, D), v (A)     | no           | Bahdanau et al. 2015, appendix A.1.2 |
-| "concat"   | v · tanh([W U] [h_i; h_j])        | the same: one matrix, cut     | no           | Luong et al. 2015, section 3.1       |
+| "concat"   | v · tanh([W, U] · [h_i; h_j])     | the same: one matrix, cut     | no           | Luong et al. 2015, section 3.1       |
 | "general"  | h_i · W h_j                       | W (D, D)                      | no           | Luong et al. 2015, section 3.1       |
 | "dot"      | (W h_i) · (U h_j) / √A            | W (A, D), U (A, D)            | yes (D, D)   | Vaswani et al. 2017, section 3.2     |
 | "cosine"   | β cos(W h_i, h_j)                 | W (D, D), β > 0               | no           | Graves et al. 2014, section 3.3.1    |

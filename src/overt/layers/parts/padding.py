@@ -55,23 +55,50 @@ def zero_padding(states: Tensor, lengths: Tensor | None) -> Tensor:
     return states if lengths is None else torch.where(within_lengths(lengths, states), states, 0)
 
 
-def zero_masked_keys(states: Tensor, mask: Any, leading: int, heads: bool = False) -> Tensor:
+def zero_masked_keys(states: Tensor, mask: Any, batch: tuple[int, ...] | None, heads: bool = False) -> Tensor:
     """The states with zeros where the mask excludes a key for every query, as far as one row of the mask holds for all queries.
 
-    `leading` dimensions come before (Q, K) in the mask's call; with `heads` the last of them is no dimension of the states.
+    `batch` are the dimensions before (Q, K) in the mask's call, as `joint_batch` has them; with `heads` one of heads follows them there.
+    A mask that does not fit them changes nothing: the attention call refuses it and names all shapes.
     """
     mask = as_mask(mask) if isinstance(mask, Tensor) else mask
     if isinstance(mask, Both):  # what either excludes, both exclude
-        return zero_masked_keys(zero_masked_keys(states, mask.left, leading, heads), mask.right, leading, heads)
-    if not isinstance(mask, Mask) or not mask.by_key:
+        return zero_masked_keys(zero_masked_keys(states, mask.left, batch, heads), mask.right, batch, heads)
+    if batch is None or not isinstance(mask, Mask) or not mask.by_key:
         return states
     positions = torch.arange(states.shape[-2], device=states.device)
-    allowed = mask.bind(leading, 1, len(positions)).block(positions[:1], positions).mT  # (..., K, 1)
+    allowed = mask.bind(len(batch) + heads, 1, len(positions)).block(positions[:1], positions).mT  # (..., K, 1)
     allowed = allowed.any(-3) if heads and allowed.ndim > 2 else allowed
-    try:
-        return torch.where(allowed, states, 0)
-    except RuntimeError:  # the shapes do not fit: the attention call refuses them and names them all
-        return states
+    return torch.where(allowed, states, 0) if _fits(allowed.shape[:-2], batch) else states
+
+
+def joint_batch(*inputs: Tensor) -> tuple[int, ...] | None:
+    """The dimensions before the last two that tensors have together; None where they do not fit each other.
+
+    >>> joint_batch(torch.ones(2, 3, 4), torch.ones(5, 4)), joint_batch(torch.ones(2, 3, 4), torch.ones(3, 5, 4))
+    ((2,), None)
+    """
+    batch: tuple[int, ...] = ()
+    for tensor in inputs:
+        other = tuple(tensor.shape[:-2])
+        dimensions = max(len(batch), len(other))
+        pairs = list(zip(_padded(batch, dimensions), _padded(other, dimensions), strict=True))
+        if any(left != right and left != 1 and right != 1 for left, right in pairs):
+            return None
+        batch = tuple(right if left == 1 else left for left, right in pairs)
+    return batch
+
+
+def _fits(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
+    """Whether dimensions broadcast to those of the batch, without adding to them."""
+    padded = _padded(tuple(shape), len(batch))
+    return len(padded) == len(batch) and all(
+        size == 1 or size == expected for size, expected in zip(padded, batch, strict=True)
+    )
+
+
+def _padded(shape: tuple[int, ...], dimensions: int) -> tuple[int, ...]:
+    return (1,) * (dimensions - len(shape)) + shape
 
 
 def combine_masks(*masks: Any) -> Any:

@@ -23,6 +23,8 @@ from overt.learn.run.progress import ProgressDisplay
 from overt.learn.run.run_record import claim_folder, describe_run
 from overt.learn.run.weights import get_weights, load_weights
 
+PERPLEXITY = "perplexity"
+
 
 class Task(Protocol):
     """What a task must provide for the training loop."""
@@ -42,7 +44,7 @@ class Task(Protocol):
         ...
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Measures on validation data, `measure` among them."""
+        """Measures on validation data, `measure` among them; of two equal values of it the one with the lower "perplexity" is better."""
         ...
 
 
@@ -57,6 +59,7 @@ class RunState:
     tokens: int = 0  # or what else the task counts
     best: float | None = None
     best_update: int | None = None
+    best_perplexity: float | None = None  # where the task measures it; it decides between equal values of the measure
     waiting: int = 0  # evaluations since the best one
 
 
@@ -187,10 +190,12 @@ class _Run:
             got = f"{value} at update {state.update}"
             fix = "check the validation data and the task's evaluate"
             raise InputError(f"a finite value of the measure {self.task.measure}", got=got, fix=fix)
-        better = state.best is None or value > state.best
+        perplexity = measures.get(PERPLEXITY)
+        perplexity = perplexity if perplexity is not None and math.isfinite(perplexity) else None
+        better = state.best is None or value > state.best or (value == state.best and _lower(perplexity, state.best_perplexity))
         state.waiting = 0 if better else state.waiting + 1
         if better:
-            state.best, state.best_update = value, state.update
+            state.best, state.best_update, state.best_perplexity = value, state.update, perplexity
         state.seconds += time.perf_counter() - started
         if self.processes.is_main:
             self.log.add(update=state.update, validation=measures, seconds=state.seconds)
@@ -198,12 +203,14 @@ class _Run:
         return better
 
     def _measures(self) -> dict[str, float]:
-        """The measures, computed by the main process; the others receive the one that decides."""
+        """The measures, computed by the main process; the others receive the two that decide."""
         self.model.eval()
         with torch.no_grad(), _explain_out_of_memory(self.state.update, self.settings):
-            measures = self.task.evaluate(self.model) if self.processes.is_main else {self.task.measure: 0.0}
+            measures = dict(self.task.evaluate(self.model)) if self.processes.is_main else {self.task.measure: 0.0}
         self.model.train()
-        return {**measures, self.task.measure: self.processes.broadcast(measures[self.task.measure])}
+        measures[self.task.measure] = self.processes.broadcast(measures[self.task.measure])
+        perplexity = self.processes.broadcast(measures.get(PERPLEXITY, math.inf))
+        return {**measures, PERPLEXITY: perplexity} if math.isfinite(perplexity) else measures
 
     def _stopped(self) -> bool:
         return self.settings.patience is not None and self.state.waiting >= self.settings.patience
@@ -220,7 +227,8 @@ class _Run:
         load_weights(self.model, saved.model, f"{path}/model.safetensors")
         self.step.load_optimizer_state(saved.optimizer)
         self.step.scale, self.step.steady = saved.state["scale"], saved.state["steady"]
-        self.state = RunState(**{name: saved.state[name] for name in asdict(self.state)})
+        # Checkpoints before November 2026 have no perplexity.
+        self.state = RunState(**{name: saved.state[name] for name in asdict(self.state) if name in saved.state})
         self.epoch = self.task.batches(self.state.epoch)
 
     def _finish(self, display: ProgressDisplay) -> TrainingResult:
@@ -249,6 +257,10 @@ class _Run:
         state = self.state
         best = state.update if state.best_update is None else state.best_update
         return [self.checkpoints / f"{best:06d}"]
+
+
+def _lower(perplexity: float | None, best: float | None) -> bool:
+    return perplexity is not None and best is not None and perplexity < best
 
 
 @contextmanager
