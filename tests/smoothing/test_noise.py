@@ -109,7 +109,9 @@ def test_several_short_series_have_the_noise_that_each_has_alone(points):
 # The level
 
 
-@pytest.mark.parametrize("values", [np.full(50, 3.7), 1e6 + 0.1 * np.arange(50.0), np.repeat([1e3, 1.5, -2.0], 40), [1.0, 5.0, 9.0]])
+@pytest.mark.parametrize(
+    "values", [np.full(50, 3.7), 1e6 + 0.1 * np.arange(50.0), np.repeat([1e3, 1.5, -2.0], 40), [1.0, 5.0, 9.0]]
+)
 def test_constants_lines_and_exact_steps_have_no_noise(values):
     assert evenly(values) == NoiseEstimate(0.0, None, True, "")
 

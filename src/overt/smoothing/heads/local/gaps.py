@@ -164,7 +164,7 @@ def bend_across(keys: Keys, end: int) -> Bend:
     means = np.zeros((len(edges), near.stop - near.start))
     for block, (start, stop) in zip(means, edges, strict=True):
         block[start - near.start : stop - near.start] = 1 / max(stop - start, 1)
-    used = means.any(axis=1)
+    used = np.asarray(means.any(axis=1))
     nothing = Bend(middle, length, near, np.zeros(means.shape[1]))
     if length <= LONG + 1 or min(used[:BLOCKS].sum(), used[BLOCKS:].sum()) < FEWEST_BLOCKS:
         return nothing
