@@ -41,6 +41,21 @@ def test_a_corpus_becomes_a_page_and_a_survey(folder, tmp_path):
     assert '"paired":true' in (tmp_path / "b.html").read_text()
 
 
+def test_a_second_corpus_in_one_folder_is_refused_with_the_option_that_writes_elsewhere(folder, tmp_path):
+    first = folder / "model", folder / "texts.txt", "--out", tmp_path / "a.html"
+    assert run(*first).exit_code == 0
+    (tmp_path / "other.txt").write_text("\n".join(texts(30)[::-1]))
+    other = run(folder / "model", tmp_path / "other.txt", "--out", tmp_path / "a.html")
+    assert other.exit_code == 2
+    message = "".join(other.stderr.split())  # a wide path goes on below
+    assert f"got{tmp_path}/a.survey,withothertexts,oranothershard." in message
+    assert f"Fix:writeelsewherewith--outother.html,orremove{tmp_path}/a.survey." in message
+    beside = run(folder / "model", tmp_path / "other.txt", "--out", tmp_path / "a.html", "--beside", tmp_path / "a.survey")
+    assert beside.exit_code == 2
+    message = "".join(beside.stderr.split())
+    assert f"got{tmp_path}/a.survey,thesamefileas--beside.Fix:writeelsewherewith--outother.html." in message
+
+
 @pytest.mark.slow
 def test_parts_are_merged_to_the_whole(folder, tmp_path):
     run(folder / "model", folder / "texts.txt", "--out", tmp_path / "whole.html")

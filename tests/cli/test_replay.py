@@ -53,6 +53,27 @@ def test_a_log_is_explained_as_table_page_and_json(folder, tmp_path):
     assert "/dev/full to be writable, got No space left on device" in " ".join(full.stderr.split())
 
 
+def test_a_span_that_the_prompt_has_not_is_refused_with_the_option_that_names_one(folder):
+    result = run(folder / "good.jsonl", "--model", folder / "model", "--span", "document=<dog>...</doc>")
+    assert result.exit_code == 1
+    assert "markers of span 'document' that are in the prompt" in result.output
+    fix = 'Fix: write --span NAME=0:120, in characters, or --span "document=<doc>...</doc>", by the markers around it.'
+    assert fix in " ".join(result.output.split())
+
+
+def test_an_encoder_is_refused_by_every_name_that_it_has(folder):
+    for name in ("minilm", "all-MiniLM-L6-v2"):
+        result = run(folder / "good.jsonl", "--model", name)
+        assert result.exit_code == 2
+        assert "a model that predicts the next token, got all-MiniLM-L6-v2, an encoder" in " ".join(result.stderr.split())
+
+
+def test_one_replayed_answer_is_one(folder, tmp_path):
+    (tmp_path / "one.jsonl").write_text((folder / "good.jsonl").read_text().split("\n")[0])
+    assert run(tmp_path / "one.jsonl", "--model", folder / "model", "--html", tmp_path / "a.html").exit_code == 0
+    assert "<title>1 replayed answer</title>" in (tmp_path / "a.html").read_text()
+
+
 def test_what_is_not_explained_is_named_and_the_status_is_1(folder, tmp_path):
     result = run(
         folder / "mixed.jsonl", "--model", folder / "model", "--json", tmp_path / "a.json", "--html", tmp_path / "a.html"

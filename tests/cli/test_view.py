@@ -111,3 +111,11 @@ def test_a_page_does_not_take_its_recordings_place(saved):
     result = run(saved, "--out", saved)
     assert result.exit_code == 2
     assert "name another" in result.stderr
+
+
+def test_a_page_that_is_too_large_is_refused_with_the_options_of_the_command(saved):
+    result = run(saved, "--limit", "0.1")
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert 'Fix: show fewer heads with --heads "top 1", leave out single weights with --summary, or pass --limit 1.' in message
+    assert "exact=False" not in message

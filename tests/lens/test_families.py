@@ -347,3 +347,8 @@ def test_flex_attention_runs_as_it_is_and_is_missing():
     # The model makes its block mask by a compiled function too.
     assert [layer for layer, _ in recording.missing] == ["model", *family.layers]
     assert 'the function "flex_attention"' in recording.missing[1][1]
+    assert not any("force_eager" in reason for _, reason in recording.missing)  # it would not help
+    assert str(recording) == (
+        "nothing recorded: Expected attention that is computed where torch's functions can be observed, got LlamaForCausalLM, whose "
+        f'{", ".join(family.layers)} ran flex_attention. Fix: load the model with attn_implementation="sdpa".'
+    )

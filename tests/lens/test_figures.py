@@ -247,3 +247,16 @@ def test_another_figure_or_ending_is_refused(tmp_path):
     with pytest.raises(InputError, match="a path that ends in .pdf, .svg or .png"):
         recording.plot(tmp_path / "a.jpg")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [64, 100])
+def test_figures_of_a_summary_have_the_cells_of_the_summary(size):
+    summary = recorded(stack(), sequence(1, 600), keep="summary", map_size=size)
+    for figure, options in (("heads", {}), ("head", {"layer": 1, "head": 2})):
+        maps = {image.get_array().shape[:2] for axis in summary.plot(None, figure, **options).axes for image in axis.images}
+        assert (size, size) in maps
+        assert maps <= {(size, size), (1, 64)}  # the scale
+    with pytest.raises(
+        InputError, match=f"got 256 cells, which cut some of them. Fix: pass size={size}, or record with map_size"
+    ):
+        summary.plot(None, "head", layer=1, head=2, size=256)

@@ -1,10 +1,11 @@
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 import overt
-from overt.errors import InputError
+from overt.errors import InputError, KindError
 from overt.lens import Head, record
 
 
@@ -196,3 +197,41 @@ def test_a_head_says_what_it_is():
     recording = recorded(normal(1, 2, 5, 8))
     assert repr(recording[0, 1]) == "<head 1 of Plain: 5 queries, 5 keys>"
     assert str(recording.roles()[1]).startswith("  0  Plain  head  1  ")
+
+
+@pytest.mark.parametrize("keep", ["qkv", "summary"])
+def test_a_row_named_by_its_word_is_refused_with_the_way_to_its_number(keep):
+    with record(
+        attention := nn.MultiheadAttention(8, 2, batch_first=True), keep=keep, key_tokens=["a", "it", "c"]
+    ) as recording:
+        attention(*[torch.randn(1, 3, 8)] * 3)
+    head = recording[0, 1]
+    message = r"Expected a row as a number, got 'it'\. Fix: head\.query_tokens\[0\]\.index\('it'\)\."
+    uses = [lambda: head.top("it", 2)]
+    if keep == "qkv":
+        uses += [
+            lambda: head.weights(rows="it"),
+            lambda: head.weights(["it"]),
+            lambda: head.steps("it"),
+            lambda: head.patches("it", grid=(1, 3)),
+        ]
+    for use in uses:
+        with pytest.raises(KindError, match=message):
+            use()
+    with pytest.raises(KindError, match=r"a row as a number, got 1\.5\. Fix: pass a whole number, or a list of them"):
+        head.top(1.5)
+    if keep == "qkv":
+        with pytest.raises(KindError, match=r"a key as a number, got 'c'\. Fix: head\.key_tokens\[0\]\.index\('c'\)"):
+            head.weights(0, "c")
+        with pytest.raises(KindError, match=r"a row as a number, got 1\.5"):
+            head.weights(rows=1.5)
+
+
+@pytest.mark.parametrize("row", [1, np.int64(1), torch.tensor(1)])
+def test_a_row_may_be_a_number_of_numpy_or_torch(row):
+    with record(attention := nn.MultiheadAttention(8, 2, batch_first=True)) as recording:
+        attention(*[torch.randn(1, 3, 8)] * 3)
+    head = recording[0, 1]
+    assert torch.equal(head.weights(row), head.weights([1]))
+    assert torch.equal(head.top(row).weights, head.top(1).weights)
+    assert torch.equal(head.steps(row).weights, head.steps(1).weights)

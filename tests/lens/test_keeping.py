@@ -165,7 +165,7 @@ def test_the_map_of_a_summary_joins_the_cells_that_are_kept():
     whole, other = pair(Fused(), sequence(128, 1), keep="summary")
     for size in (64, 32, (16, 8), 1):
         torch.testing.assert_close(other[0, 1].map(size), whole[0, 1].map(size))
-    with pytest.raises(InputError, match="join the 64 cells of the summary, over 128 positions, got 48 cells.*pass 64"):
+    with pytest.raises(InputError, match="join the 64 cells of the summary, over 128 positions, got 48 cells.*pass size=64"):
         other[0, 1].map(48)
 
 

@@ -336,6 +336,42 @@ def test_only_the_layers_and_heads_asked_for_are_kept_under_their_own_numbers():
         recording[1, 0]
 
 
+@pytest.mark.parametrize("layers", [[7], ["third"], [-1]])
+def test_layers_that_name_no_call_are_refused_with_the_calls_that_there_are(layers):
+    model = Stack()
+    with record(model, layers=layers) as recording:
+        model(sequence())
+    message = f"Expected calls that layers= names, got {layers[0]}; the calls are 0 to 2: first, second, second. Fix: "
+    with pytest.raises(InputError) as refused:
+        recording.roles()
+    assert str(refused.value).startswith(message)
+    assert str(recording).startswith(f"nothing recorded: {message}")
+    assert message in str(recording.verify())
+
+
+@pytest.mark.parametrize("keep", ["qkv", "summary"])
+def test_heads_and_a_limit_that_leave_nothing_are_what_an_empty_recording_says(keep):
+    model = Attending()
+    with record(model, keep=keep, heads=[77]) as recording:
+        model(sequence())
+    assert str(recording) == (
+        "nothing recorded: Expected heads from 0 to 3 of Attending, got heads=[77]. Fix: leave out the others."
+    )
+    with record(model, keep=keep, limit=10) as recording:
+        model(sequence())
+    assert str(recording).startswith("nothing recorded: Expected a recording of at most 10 bytes, got ")
+    with pytest.raises(InputError, match="a recording of at most 10 bytes"):
+        recording[0, 0]
+
+
+def test_an_empty_recording_prints_why():
+    model = nn.Linear(4, 4)
+    with record(model) as recording:
+        model(torch.ones(2, 4))
+    assert str(recording).startswith("nothing recorded: Expected a model that computes attention by")
+    assert "got Linear, which called none of them. Fix" in str(recording)
+
+
 def test_layers_may_be_named_by_a_module_that_holds_them():
     model = nn.Sequential(Stack(), Attending())
     with record(model, layers=["0"]) as recording:
@@ -418,7 +454,7 @@ def test_a_model_without_attention_is_an_error_on_use():
     with record(model) as recording:
         model(torch.ones(1, 4))
     message = "a model that computes attention by torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend"
-    for use in (lambda: recording.layers, lambda: recording[0, 0], recording.roles, lambda: str(recording)):
+    for use in (lambda: recording.layers, lambda: recording[0, 0], recording.roles):
         with pytest.raises(InputError, match=message):
             use()
     assert message in str(recording.verify())
@@ -447,7 +483,7 @@ def test_attention_that_is_written_out_in_no_known_way_is_missing_with_the_reaso
     assert f"not recorded: 1: {reason}" in str(recording)
     with record(model[1]) as recording:
         model[1](sequence())
-    with pytest.raises(InputError, match="which called none of them .*in an order that is not recognised"):
+    with pytest.raises(InputError, match="of which no call was recorded .*in an order that is not recognised"):
         recording.roles()
 
 

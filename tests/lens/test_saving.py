@@ -143,6 +143,15 @@ def test_passes_notes_and_what_is_missing_are_kept(tmp_path):
     assert "; as run: without its sink" in str(loaded.verify())
 
 
+def test_why_nothing_was_recorded_is_in_the_file(tmp_path):
+    model = Fused()
+    with record(model, layers=[7]) as recording:
+        model(INPUT)
+    loaded = saved(recording, tmp_path)
+    assert "Expected calls that layers= names, got 7; the call is 0: Fused." in str(loaded)
+    assert str(loaded) == str(recording)
+
+
 def test_a_mask_that_layers_share_is_written_once(tmp_path):
     mask = (random(700, 700) > 0).expand(2, 4, 700, 700)
     x = torch.randn(2, 4, 700, 2)

@@ -17,10 +17,11 @@ def bounded() -> str:
     architectures = {row["class"] for row in models if row["verdict"] == "holds"}
     largest = max(abs(row["residual"]) / row["bound"] for row in models if row["verdict"] == "holds")
     refused = Counter(row["name"] for row in models if row["verdict"] == "refused")
+    names = ", ".join(f"`{name}`" for name in sorted(refused))
     return (
         f"At {made(data)}, the sum holds on {counts['holds']} models of {len(architectures)} architectures, where the largest residual is "
         f"{largest:.2f} of its bound. {counts.get('fails', 0)} fail. {counts['refused']} models of {len(refused)} architectures are "
-        f"refused with a sentence that says what is not linear or was not recorded: {', '.join(f'`{name}`' for name in sorted(refused))}. {counts['not built']} could not be made small."
+        f"refused with a sentence that says what is not linear or was not recorded: {names}. {counts['not built']} could not be made small."
     )
 
 

@@ -14,14 +14,17 @@ from overt.cli.shared.inputs import model_files
 from overt.cli.shared.read_model import ReadModel, read_model
 from overt.drawing.letters import Piece
 from overt.errors import InputError
-from overt.files import check_target, is_stream, separate, whole
+from overt.files import PathLike, check_target, is_stream, separate, whole
 
 _SURVEY = ".survey"
+_ELSEWHERE = "write elsewhere with --out other.html"
 _NAMED = 8  # skipped lines that are named
 
 
 def atlas(
-    model: Annotated[str, typer.Argument(help='A model\'s folder, a Hugging Face name, or "all-MiniLM-L6-v2" of its package.')],
+    model: Annotated[
+        str, typer.Argument(help="A model's folder, a Hugging Face name, or minilm: all-MiniLM-L6-v2 of its package.")
+    ],
     corpus: Annotated[
         list[Path], typer.Argument(help="Files of texts: a text a line, .jsonl, .parquet; or .survey files, which are merged.")
     ],
@@ -55,7 +58,7 @@ def atlas(
     if any(merging) and not all(merging):
         raise InputError("texts or surveys as CORPUS", got="both", fix="survey the texts first, then merge the .survey files")
     inputs = {f"CORPUS {each}": each for each in corpus} | {"--beside": beside} | model_files(model)
-    separate({"--out": out, "--survey": state}, {name: path for name, path in inputs.items() if path is not None})
+    _separate(out, survey, state, {name: path for name, path in inputs.items() if path is not None})
     number, count, launched = _shard(shard)
     check_target(out)
     other = None if beside is None else load_survey(beside)
@@ -96,15 +99,29 @@ def _survey_file(out: Path, survey: Path | None) -> Path:
     return state
 
 
+def _separate(out: Path, survey: Path | None, state: Path, inputs: dict[str, PathLike]) -> None:
+    """Refuse outputs that are inputs; of a survey that no option names, --out says where it goes."""
+    try:
+        separate({"--out": out, "--survey": state}, inputs)
+    except InputError as error:
+        if survey is not None or not error.got.startswith("--survey "):
+            raise
+        raise InputError(error.expected, error.got.removeprefix("--survey "), fix=_ELSEWHERE) from error
+
+
 def _surveyed(
     loaded: ReadModel, corpus: list[Path], field: str, longest: int, shard: tuple[int, int], state: Path, lines: list[str]
 ) -> Any:
     from overt.lens import survey
     from overt.lens.analysis.surveys.reading.corpus import Corpus
+    from overt.lens.analysis.surveys.running import OtherSurvey
 
     texts = Corpus(corpus, field)
     file = _part(state, *shard)
-    result = survey(loaded.model, texts, tokenizer=loaded.tokenizer, longest=longest, shard=shard, file=file)
+    try:
+        result = survey(loaded.model, texts, tokenizer=loaded.tokenizer, longest=longest, shard=shard, file=file)
+    except OtherSurvey as error:
+        raise InputError(error.expected, error.got, fix=f"{_ELSEWHERE}, or remove {file}") from error
     if texts.skipped:
         named = "; ".join(f"{path}, line {line}: {reason}" for path, line, reason in texts.skipped[:_NAMED])
         more = f"; and {len(texts.skipped) - _NAMED:,} more" if len(texts.skipped) > _NAMED else ""

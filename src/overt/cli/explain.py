@@ -76,7 +76,10 @@ def explain(
     other: Annotated[str | None, typer.Option("--with", help="Attend to this sentence instead.")] = None,
     compare: Annotated[str | None, typer.Option(help="Show the same head of this sentence beside it.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="A Hugging Face name or folder, or a run's of overt train. (default: all-MiniLM-L6-v2)")
+        str | None,
+        typer.Option(
+            help="minilm, a Hugging Face name or folder, or a run's of overt train. (default: minilm, all-MiniLM-L6-v2)"
+        ),
     ] = None,
     vectors: Annotated[Path | None, typer.Option(help="A CSV file of your own numbers, one vector a row.")] = None,
     layer: Annotated[int | None, typer.Option(help="qkv: the layer shown, from 0. (default: the last)")] = None,
@@ -208,7 +211,7 @@ def reading_model(name: str | None = None) -> Any:
     """The model that reads the text: the one named, or all-MiniLM-L6-v2, or where that is not installed overt's own translator."""
     from overt.explain import text_model
 
-    if name is None and text_model.packaged_folder() is not None:
+    if (name is None or name in text_model.NAMES) and text_model.packaged_folder() is not None:
         return text_model.find()
     require_torch("this recipe")
     from overt.learn.translator import Translator, bundled_folder, find_model_folder

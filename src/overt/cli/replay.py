@@ -16,6 +16,7 @@ from overt.errors import InputError, OvertError
 from overt.files import check_target, separate, whole
 
 _RANGE = re.compile(r"([^=]+)=(\d{1,9}):(\d{1,9})")
+_MARKED = '--span "document=<doc>...</doc>", by the markers around it'
 _MARKERS = re.compile(r"([^=]+)=(.+?)\.\.\.(.+)", re.DOTALL)
 
 
@@ -64,7 +65,7 @@ def replay(
             try:
                 result = run(loaded.model, answer, tokenizer=loaded.tokenizer, spans=spans, bound=bound, unchecked=unchecked)
             except OvertError as error:
-                failed.append((answer.line, str(error)))
+                failed.append((answer.line, str(_in_command(error))))
             else:
                 results.append(result.data())
                 console.print(f"{result}\n", markup=False, soft_wrap=True)
@@ -97,6 +98,15 @@ def _write(results: list[dict[str, Any]], skipped: list[tuple[int, str]], html: 
         page(results, os.fspath(html), skipped=skipped)
 
 
+def _in_command(error: OvertError) -> OvertError:
+    """The same error, with the fix for a span as the option takes it."""
+    from overt.lens.analysis.replay.spans import FIX
+
+    if isinstance(error, InputError) and error.fix == FIX:
+        return InputError(error.expected, error.got, fix=f"write --span NAME=0:120, in characters, or {_MARKED}")
+    return error
+
+
 def _spans(texts: list[str]) -> dict[str, tuple[Any, Any]]:
     spans: dict[str, tuple[Any, Any]] = {}
     for name, ends in map(_span, texts):
@@ -112,6 +122,4 @@ def _span(text: str) -> tuple[str, tuple[Any, Any]]:
         return match[1], (int(match[2]), int(match[3]))
     if (match := _MARKERS.fullmatch(text)) is not None:
         return match[1], (match[2], match[3])
-    raise InputError(
-        "--span as NAME=0:120 or NAME=FROM...TO", got=f"--span {text}", fix='write --span "document=<doc>...</doc>"'
-    )
+    raise InputError("--span as NAME=0:120 or NAME=FROM...TO", got=f"--span {text}", fix=f"write {_MARKED}")

@@ -32,6 +32,7 @@ def view(
     """View a recording: every head from the whole map to single weights, with the text and the steps, in one HTML file."""
     require_torch("overt view")
     from overt.lens import load
+    from overt.lens.viewer.select_heads import PageTooLarge
 
     requested = _requested_heads(heads)
     if not limit > 0:
@@ -41,7 +42,10 @@ def view(
     with busy("reading the recording …"):
         loaded = load(recording)
     with busy("writing …"), whole(target) as temporary:
-        loaded.page(temporary, heads=requested, title=title, exact=not summary, limit=int(min(limit, _LARGEST) * 10**6))
+        try:
+            loaded.page(temporary, heads=requested, title=title, exact=not summary, limit=int(min(limit, _LARGEST) * 10**6))
+        except PageTooLarge as error:
+            raise error.in_command() from error
         size = f"{temporary.stat().st_size / 10**6:.1f} MB"
     report_console(target).print(Piece(lambda ink: ink.prose(f"→ {os.fspath(target)}, {size}", lead="")))
     if open_page:

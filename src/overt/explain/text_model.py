@@ -19,6 +19,7 @@ SUMS = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
+NAMES = frozenset({"minilm", "all-MiniLM-L6-v2", HUB_NAME})  # of all-MiniLM-L6-v2, in every command
 _WORD_VECTORS = "embeddings.word_embeddings.weight"
 
 
@@ -87,15 +88,15 @@ class Packaged:
 
 
 def find(model: str | None = None) -> Any:
-    """The model of that name or folder; without one, all-MiniLM-L6-v2 from its package, or from the hub where that is absent.
+    """The model of that name or folder; without one, or by a name of `NAMES`, all-MiniLM-L6-v2 from its package, or else from the hub.
 
     A model has `name`, `limit` (tokens it takes), `notes`, `encode(text, truncate)`, `network`, `run(encoded)` and
     `word_vectors(ids)`.
     """
-    folder = packaged_folder() if model is None else None
-    if folder is not None:
-        return Packaged(folder)
-    return HubModel(model or HUB_NAME)
+    if model is not None and model not in NAMES:
+        return HubModel(model)
+    folder = packaged_folder()
+    return HubModel(HUB_NAME) if folder is None else Packaged(folder)
 
 
 def packaged_folder() -> Path | None:

@@ -1,7 +1,8 @@
 """One head of one recorded call: any block of its weights, recomputed exactly from query, key and value."""
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
 from overt.attention.summary import Summary, gathered
 from overt.attention.trace import Steps
-from overt.errors import InputError
+from overt.errors import InputError, KindError
 from overt.lens.capture.by_head import of_heads, one_head
 from overt.lens.captured import Captured, CapturedCall, fresh, sliceable
 from overt.lens.patches import patch_grid
@@ -119,7 +120,7 @@ class Head:
 
     def top(self, row: int, k: int = 8) -> Top:
         """The k largest weights of one query."""
-        largest = self.weights(row)[:, 0].topk(min(k, self.keys), dim=-1)  # (B, k)
+        largest = self.weights(position("row", row, self.queries))[:, 0].topk(min(k, self.keys), dim=-1)  # (B, k)
         return Top(largest.values, largest.indices)
 
     def entropy(self) -> Tensor:
@@ -127,7 +128,11 @@ class Head:
         return self._flat(self._summary().entropy, 1)
 
     def received(self) -> Tensor:
-        """The mean weight that each key gets: (B, K)."""
+        """The mean weight that each key gets: (B, K).
+
+        Rows of padding are rows too: `received`, `map` and the mean of `entropy` include them. Pass one text, or slice the batch entry
+        and its rows.
+        """
         return self._flat(self._summary().received, 1)
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
@@ -143,13 +148,13 @@ class Head:
         (rows, columns), or `aside`, the number of tokens before the patches.
         """
         before, (rows, columns) = patch_grid(self.keys, grid, aside)
-        return self.weights(row)[:, 0, before:].unflatten(-1, (rows, columns))
+        return self.weights(position("row", row, self.queries))[:, 0, before:].unflatten(-1, (rows, columns))
 
     @torch.no_grad()
     def steps(self, row: int) -> Steps:
         """The steps of one query: scores, masked scores and weights (B, 1, K), output (B, 1, E)."""
-        (position,) = positions("row", int(row), self.queries)
-        return self.stages(position, position + 1)
+        first = position("row", row, self.queries)
+        return self.stages(first, first + 1)
 
     @torch.no_grad()
     def stages(self, first: int, stop: int) -> Steps:
@@ -237,16 +242,41 @@ class _OneBias(_OneHead, Bias):
 
 
 def positions(what: str, index: Index, length: int) -> list[int]:
-    """The positions of these rows or keys, counted from 0. Raises InputError for one that does not exist."""
+    """The positions of these rows or keys, counted from 0. Raises KindError for what is no number, InputError for none of the head's."""
     if index is None:
         return list(range(length))
     if isinstance(index, slice):
         return list(range(length))[index]
-    positions = [index] if isinstance(index, int) else [int(position) for position in index]
+    positions = [_number(what, each) for each in _listed(index)]
     wrong = [position for position in positions if not -length <= position < length]
     if wrong:
         raise InputError(f"a {what} of this head, 0 to {length - 1}", got=f"{what} {wrong[0]}", fix="choose one of them")
     return [position % length for position in positions]
+
+
+def position(what: str, index: Any, length: int) -> int:
+    """The position of this one row or key, counted from 0. Raises KindError for what is no number, InputError for none of the head's."""
+    return positions(what, _number(what, index), length)[0]
+
+
+def _listed(index: Any) -> list[Any]:
+    """The positions of an index; a text is one, and no list of letters."""
+    single = isinstance(index, str) or not isinstance(index, Iterable) or (isinstance(index, Tensor) and not index.ndim)
+    return [index] if single else [*index]
+
+
+def _number(what: str, index: Any) -> int:
+    """A number of Python, NumPy or torch as an int."""
+    try:
+        return operator.index(index)
+    except TypeError as error:
+        side = "query" if what == "row" else "key"
+        fix = (
+            f"head.{side}_tokens[0].index({str(index)!r})"
+            if isinstance(index, str)
+            else "pass a whole number, or a list of them"
+        )
+        raise KindError(f"a {what} as a number", got=repr(index), fix=fix) from error
 
 
 def _runs(positions: list[int]) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ from overt.drawing.progress import progress
 from overt.errors import InputError, KindError
 from overt.lens.capture.adapters import CAUGHT
 from overt.lens.capture.ranges import MaskReader
+from overt.lens.capture.recordable import is_flex
 from overt.lens.capture.recorder import is_in
 from overt.lens.captured import Captured, CapturedCall, RowsRead
 from overt.lens.head import Head
@@ -43,6 +44,7 @@ class RecordedCalls:
     file: Path | None = None  # where it was loaded from
     # What roles are decided by: of each call by its number, with the fingerprint of the text that it was measured on.
     measured: dict[tuple[int, int, int], tuple[str, tuple[Shares, Repetitions]]] = field(default_factory=dict)
+    refusal: InputError | None = None  # why no call was recorded though the model attended: an option of `record`, or an error
 
     @property
     def tokens(self) -> Strings | None:
@@ -164,7 +166,7 @@ class RecordedCalls:
         return f"<recording of {self.model}: {_many(len(self.calls), 'call')} of attention, {_many(self.pass_count, 'pass')}>"
 
     def __str__(self) -> str:
-        return _table(self)
+        return _table(self) if self.calls else f"nothing recorded: {self._why_empty()}"
 
     def head_of(self, captured: Captured, head: int) -> Head:
         """One head of one of these calls."""
@@ -213,10 +215,21 @@ class RecordedCalls:
                 got="one that did not run in it",
                 fix="run it there: with overt.lens.record(model) as recording: model(x)",
             )
+        if self.refusal is not None:
+            return self.refusal
         reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
+        if layers := [name for name, reason in self.missing if is_flex(reason)]:
+            registry = any("registry" in reason for _, reason in self.missing)
+            return InputError(
+                "attention that is computed where torch's functions can be observed",
+                got=f"{self.model}, whose {_shortened(layers)} ran flex_attention",
+                fix='load the model with attn_implementation="sdpa"'
+                if registry
+                else "let it call scaled_dot_product_attention",
+            )
         return InputError(
             f"a model that computes attention by {CAUGHT}",
-            got=f"{self.model}, which called none of them" + (f" ({reasons})" if reasons else ""),
+            got=f"{self.model}, " + (f"of which no call was recorded ({reasons})" if reasons else "which called none of them"),
             fix='record a model with attention (a Hugging Face model with attn_implementation="sdpa")',
         )
 
@@ -253,12 +266,12 @@ def _measured(captured: Captured, tokens: Tokens, masks: MaskReader) -> tuple[Sh
     if isinstance(captured, CapturedMixer):
         return mixer_shares(captured, tokens), repetition(captured, tokens)
     assert isinstance(captured, CapturedCall)
-    return shares_of(captured, tokens, masks), repetition(captured, tokens)
+    return shares_of(captured, tokens, masks), repetition(captured, tokens, masks)
 
 
 def _table(calls: RecordedCalls) -> str:
     rows = [("call", "layer", "heads", "queries", "keys", "caught at")]
-    for captured in calls.nonempty_calls():
+    for captured in calls.calls:
         heads = str(captured.total) if len(captured.heads) == captured.total else f"{len(captured.heads)} of {captured.total}"
         lengths = str(captured.queries), str(captured.keys)
         rows.append((str(calls.number_of(captured)), captured.layer, heads, *lengths, captured.source))
@@ -290,10 +303,11 @@ def _reasons(calls: RecordedCalls) -> dict[str, str]:
     about: dict[str, list[str]] = {}
     for name, reason in calls.missing:
         about.setdefault(reason, []).append(name)
-    return {
-        reason: ", ".join(names) if len(names) < 4 else f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)} layers)"
-        for reason, names in about.items()
-    }
+    return {reason: _shortened(names) for reason, names in about.items()}
+
+
+def _shortened(names: list[str]) -> str:
+    return ", ".join(names) if len(names) < 4 else f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)} layers)"
 
 
 def _many(count: int, what: str) -> str:

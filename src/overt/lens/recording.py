@@ -55,11 +55,12 @@ def record(
 
     `keep="qkv"` copies query, key, value and output, linear in the length, and refers to masks; everything is recomputed from these.
     In generation each key is stored once, and the calls of a layer that continue each other are one (`Recording.passes` has each).
-    `keep="summary"` computes statistics while the model runs, about a tenth of the size at any length: entropy, received, the `top`
-    largest weights of each query, a map of `map_size` cells (a number for both sides or (rows, keys)), the residual and the roles.
-    Nothing of it grows with Q × K. With `one_pass=True` overt's kernel computes output and statistics together, in the place of torch's
-    fused function, where it supports the call and no gradients are needed: the model's outputs are then the same within rounding, not
-    to the bit, and recording a long text takes little longer than reading it.
+    `keep="summary"` computes statistics while the model runs: entropy, received, the `top` largest weights of each query, a map of
+    `map_size` cells (a number for both sides or (rows, keys)), the residual and the roles. Nothing of it grows with Q × K. It is about a
+    tenth of the size in long texts (heads of 64, from about 1,000 tokens on); in short texts, and with small or grouped heads, the maps
+    make it as large or larger: pass a smaller `map_size`. With `one_pass=True` overt's kernel computes output and statistics together, in
+    the place of torch's fused function, where it supports the call and no gradients are needed: the model's outputs are then the same
+    within rounding, not to the bit, and recording a long text takes little longer than reading it.
     `offload="cpu"` moves the recording to the CPU call by call, `"disk"` to files of a private folder that is removed with the
     recording. A call beyond `limit` bytes, or beyond the free space of the disk, is not recorded, and `missing` has its size.
 
@@ -94,6 +95,7 @@ def record(
         steps.close()
         recording.pass_count = recorder.pass_count
     recorder.note_unmatched()
+    recording.refusal = None if recording.recorded.stored else recorder.refusal
     recording.mixing = recorder.note_mixing()
     if tokenizer is not None and recorder.pass_count:
         tokens.texts.check()
@@ -171,7 +173,9 @@ class Recording(ModelPass):
     def passes(self) -> list[ModelPass]:
         """The same calls, one entry for each time that the model ran."""
         return [
-            ModelPass(self.model, calls, self.missing, self.strings, 1, number, self.mixing, self.file, self.measured)
+            ModelPass(
+                self.model, calls, self.missing, self.strings, 1, number, self.mixing, self.file, self.measured, self.refusal
+            )
             for number, calls in enumerate(self.recorded.by_pass(self.pass_count))
         ]
 

@@ -154,7 +154,7 @@ def test_a_hugging_face_models_head_is_taken_out(implementation):
 
 def test_a_head_that_is_not_there_is_refused():
     model, x = stack(), sequence()
-    with pytest.raises(InputError, match=r"heads of calls that the model makes .* got \(3, 0\) and 1 passes without it"):
+    with pytest.raises(InputError, match=r"heads of calls that the model makes .* got \(3, 0\) and 1 pass without it"):
         ablate(model, lambda: model(x), [(3, 0)])
     with pytest.raises(InputError, match=r"heads from 0 to 3 of 1, got heads=\[4\]"):
         ablate(model, lambda: model(x), [(1, 4)])
@@ -214,3 +214,11 @@ def test_a_recording_around_has_what_the_heads_gave_before():
     assert recording.verify().holds
     alike(recording[1, 0].output, recorded(model, x)[1, 0].output)
     assert not torch.allclose(result, model(x))
+
+
+def test_an_ablation_prints_its_effect_and_not_its_outputs():
+    model, x = stack(), sequence()
+    ablation = ablate(model, lambda: model(x), [(0, 0)])
+    assert repr(ablation) == f'Ablation(effect={ablation.effect:.3g}, 1 head, "zero")'
+    both = ablate(model, lambda: model(x), [(0, 0), (1, 3)], instead="uniform", measure=lambda before, after: {"score": 1})
+    assert repr(both) == 'Ablation(effect=dict, 2 heads, "uniform")'

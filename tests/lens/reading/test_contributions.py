@@ -406,3 +406,43 @@ def test_a_stream_that_passes_a_function_that_is_not_linear_is_refused_by_name()
     recording, _ = recorded(model, arguments("llama"))
     with pytest.raises(InputError, match="model.layers.1.self_attn, which reaches them only through softmax in model.norm"):
         overt.lens.contributions(recording, model, 7, inputs=arguments("llama"))
+
+
+def padded(side):
+    """The arguments of a padded text: token 0 and a mask."""
+    filling, mask = torch.zeros(1, 3, dtype=torch.long), torch.ones_like(IDS)
+    ids, mask = ([filling, IDS], [filling, mask]) if side == "left" else ([IDS, filling], [mask, filling])
+    ids, mask = torch.cat(ids, -1), torch.cat(mask, -1)
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_position_is_the_last_token_that_is_not_padding(llama, side):
+    model, alone, _ = llama
+    expected = overt.lens.contributions(alone, model, (7, 11))
+    recording, _ = recorded(model, padded(side))
+    added = overt.lens.contributions(recording, model, (7, 11), inputs=padded(side))
+    assert added.target.position == (9 if side == "left" else 6)
+    assert added.logit_difference == pytest.approx(expected.logit_difference, abs=1e-5)
+    assert added.by_head == pytest.approx(expected.by_head, abs=1e-5)
+
+
+def test_padding_that_no_mask_hides_is_known_by_the_tokenizer(llama):
+    model = llama[0]
+    ids = {"input_ids": torch.cat([IDS, torch.full((1, 3), 59)], -1)}
+    recording, _ = recorded(model, ids)
+    assert overt.lens.contributions(recording, model, 7).target.position == 9
+    words = numbered(WORDS, pad_token="w59")
+    assert overt.lens.contributions(recording, model, 7, tokenizer=words).target.position == 6
+    recording.tokenizer(words)
+    assert overt.lens.contributions(recording, model, 7).target.position == 6
+    assert overt.lens.contributions(recording, model, 7, position=-1).target.position == 9
+
+
+def test_a_padded_pass_without_its_inputs_is_refused_with_what_the_recording_has_not(llama):
+    model = llama[0]
+    recording, _ = recorded(model, padded("left"))
+    with pytest.raises(InputError, match=r"gave another output than in the recording") as refused:
+        overt.lens.contributions(recording, model, 7)
+    fix = "inputs=, all arguments of the recorded pass (attention_mask, position_ids, …): only token ids are in a recording."
+    assert fix in str(refused.value)

@@ -91,3 +91,10 @@ def test_a_recording_without_its_model_and_a_model_without_numbers_are_refused()
                 recording.page(model=other)
     with pytest.raises(InputError, match="a model with its parameters loaded, got parameters on the device meta"):
         norm_weights(recording, Fused().to("meta"))[0, 0].weights()
+
+
+def test_norms_print_what_they_are_of_and_not_the_model():
+    model = Fused()
+    recording = recorded(model, sequence())
+    assert repr(norm_weights(recording, model)) == "<norms of 1 call of Fused>"
+    assert repr(norm_weights(recording, model)[0, 1]) == "<norms of head 1 of Fused>"

@@ -23,10 +23,15 @@ def read_model(name: str, *, predicts: bool = False) -> ReadModel:
     if _kind(name) is not None:
         return _of_overt(name, predicts)
     from overt.explain.hub_model import HubModel
-    from overt.explain.text_model import HUB_NAME, Packaged, packaged_folder
+    from overt.explain.text_model import NAMES, Packaged, find
 
-    folder = packaged_folder() if name in (HUB_NAME, Packaged.name) and not predicts else None
-    loaded = HubModel(name) if folder is None else Packaged(folder)
+    if predicts and name in NAMES:
+        got, fix = (
+            f"{Packaged.name}, an encoder, which predicts none",
+            "pass the folder or the name of the model that the server ran",
+        )
+        raise InputError("a model that predicts the next token", got=got, fix=fix)
+    loaded = find(name)
     network = loaded.causal_network if predicts and isinstance(loaded, HubModel) else loaded.network
     return ReadModel(network, loaded.tokenizer, loaded.name)
 

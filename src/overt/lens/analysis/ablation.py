@@ -34,6 +34,17 @@ class Ablation:
     effect: Any
     before: Any
     after: Any
+    heads: tuple[LayerHead, ...] = ()
+    instead: str = "zero"
+
+    def __repr__(self) -> str:
+        effect = f"{float(self.effect):.3g}" if _is_number(self.effect) else type(self.effect).__name__
+        number = f"{len(self.heads)} {'head' if len(self.heads) == 1 else 'heads'}"
+        return f'Ablation(effect={effect}, {number}, "{self.instead}")'
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1)
 
 
 def ablate(
@@ -71,7 +82,9 @@ def ablate(
             before = run()
         with without_heads(model, heads, instead=instead):
             after = run()
-    return Ablation((measure or relative_change)(before, after), before, after)
+    return Ablation(
+        (measure or relative_change)(before, after), before, after, tuple((layer, head) for layer, head in heads), instead
+    )
 
 
 _lock = threading.Lock()
@@ -239,7 +252,11 @@ class _Remover(Recorder):
         if not unmatched:
             return
         reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
-        ran = f"{self.pass_count} passes without it" if self.pass_count else "a model that did not run"
+        ran = (
+            f"{self.pass_count} {'pass' if self.pass_count == 1 else 'passes'} without it"
+            if self.pass_count
+            else "a model that did not run"
+        )
         raise InputError(
             "heads of calls that the model makes inside the block",
             got=f"{', '.join(map(str, unmatched))} and {ran}" + (f" ({reasons})" if reasons else ""),

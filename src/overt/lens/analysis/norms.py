@@ -49,6 +49,9 @@ class NormHead:
     head: Head
     model: nn.Module
 
+    def __repr__(self) -> str:
+        return f"<norms of head {self.head.head} of {self.head.layer}>"
+
     def lengths(self) -> Tensor:
         """‖f(x_j)‖ of each key: (B, K)."""
         norms, reason = output_norms(self.head, self.model)
@@ -72,6 +75,10 @@ class NormWeights:
 
     recording: RecordedCalls
     model: nn.Module
+
+    def __repr__(self) -> str:
+        count = len(self.recording)
+        return f"<norms of {count} {'call' if count == 1 else 'calls'} of {type(self.model).__name__}>"
 
     def __getitem__(self, layer_and_head: tuple[int | str, int]) -> NormHead:
         """One head: `norms[layer, head]`."""

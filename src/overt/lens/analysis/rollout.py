@@ -32,7 +32,8 @@ def rollout(recording: RecordedCalls, layer: int | None = None, rows: Index = No
     tokens, which docs/reading.md measures.
 
     Shapes: (B, rows, n), in shares of 1. Memory holds the result, a few hundred rows of it and a block of weights, and each part of
-    the result recomputes the weights. Raises InputError for a recording of several passes or of more than one sequence.
+    the result recomputes the weights. Raises InputError for a recording of several passes, of cross-attention, or of
+    layers of different lengths.
 
     >>> import torch, overt
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)

@@ -11,11 +11,14 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from overt.attention.kernels.sharded.inputs import is_sharded
 from overt.errors import InputError, KindError
 
-COMPILED = (
-    "code that torch compiled ran in it, where attention cannot be seen. To see it, run the model inside "
-    'torch.compiler.set_stance("force_eager")'
-)
+COMPILED_CODE = "code that torch compiled ran in it, where attention cannot be seen"
+COMPILED = f'{COMPILED_CODE}. To see it, run the model inside torch.compiler.set_stance("force_eager")'
 FLEX = "flex_attention scores with a function of the model's own, which is not recorded"
+
+
+def is_flex(reason: str) -> bool:
+    """Whether a reason says that torch's flex_attention ran, which is not seen outside of compiled code either."""
+    return reason == FLEX or '"flex_attention"' in reason
 
 
 def recordable(model: Any) -> nn.Module:

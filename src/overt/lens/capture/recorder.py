@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
@@ -15,7 +15,7 @@ from overt.errors import InputError
 from overt.lens.capture.barrier import sentence
 from overt.lens.capture.mixers.history import Link, Past
 from overt.lens.capture.options import RecordOptions
-from overt.lens.capture.recordable import unreadable
+from overt.lens.capture.recordable import COMPILED, COMPILED_CODE, is_flex, unreadable
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.mixing_layers import MixingLayers
 from overt.lens.captured import (
@@ -39,6 +39,8 @@ SUMMARY_OF_REJECTED = (
     "keys of the call before it were removed, as those of rejected tokens are, and a summary cannot leave out what these tokens "
     "received: it is not joined with that call"
 )
+
+_NAMED = 4  # calls that an error lists
 
 
 class Recorder:
@@ -68,6 +70,8 @@ class Recorder:
         self.recorded_bytes: int = 0
         self.matched_layers: set[int | str] = set()
         self.too_large: set[str] = set()
+        self.layers: dict[int, str] = {}  # which module made a call, by its number in the pass
+        self.refusal: InputError | None = None  # the first refusal of a call
         self.missed_outside: str | None = None
         self.cache: TensorCache = TensorCache()
         self.text: LookupRecorder = LookupRecorder(model, Texts() if texts is None else texts)
@@ -278,6 +282,8 @@ class Recorder:
             name = self._owner(weight)
             self.mixing_layers.attends(name)
         self._note(name, sentence(error))
+        if isinstance(error, InputError):
+            self.refusal = self.refusal or error
 
     def note_unmatched(self) -> None:
         """Note which entries of `layers=` matched no call, and for a model that did not run what else was missed."""
@@ -286,6 +292,18 @@ class Recorder:
         for layer in self.options.layers or []:
             if self.pass_count and layer not in self.matched_layers:
                 self._note(str(layer), "layers= names it, but no call of attention has this number or name")
+        if self.layers and not self.matched_layers and self.options.layers:
+            self.refusal = self._unnamed(self.options.layers)
+        if any(is_flex(reason) for _, reason in self.missing):
+            self.missing[:] = [(name, COMPILED_CODE if reason == COMPILED else reason) for name, reason in self.missing]
+
+    def _unnamed(self, layers: Sequence[int | str]) -> InputError:
+        """The error for `layers=` that name none of the calls that there were."""
+        names, last = list(self.layers.values()), max(self.layers)
+        those = f"the call is 0: {names[0]}" if not last else f"the calls are 0 to {last}: {', '.join(names[:_NAMED])}"
+        more = ", …" if len(names) > _NAMED else ""
+        fix = "name calls by these numbers or names, or leave layers= out"
+        return InputError("calls that layers= names", got=f"{', '.join(map(str, layers))}; {those}{more}", fix=fix)
 
     def _note(self, name: str, reason: str) -> None:
         if (name, reason) not in self.missing:
@@ -303,6 +321,7 @@ class Recorder:
         layer, number, call_index = self._owner(weight), self.number, self.call_index
         self.mixing_layers.attends(layer)
         self.text.texts.cuts.layers[layer] = None
+        self.layers.setdefault(call_index, layer)
         self.number, self.call_index = number + 1, call_index + 1
         return layer, number, call_index
 
@@ -346,6 +365,7 @@ class Recorder:
                 fix='record less with layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=',
             )
             self._note(layer, str(refusal))
+            self.refusal = self.refusal or refusal
         return False
 
 

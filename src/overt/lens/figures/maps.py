@@ -21,17 +21,19 @@ from overt.lens.figures.paper import (
 from overt.lens.head import Head
 from overt.lens.recorded_calls import RecordedCalls
 
+_GRID_CELLS, _CELLS = 64, 256  # a side of a head's map, in the grid and alone
 _LARGEST = 52.0  # of a head's map in the grid, in hundredths of an inch
 _MAX_LABELS = 40  # tokens that are named beside a map
 _TALLEST = 480.0
 
 
 @in_print
-def heads_grid(recording: RecordedCalls, *, size: int = 64, sequence: int = 0) -> Any:
+def heads_grid(recording: RecordedCalls, *, size: int | None = None, sequence: int = 0) -> Any:
     """Every recorded head as a small map, one row for each call: a matplotlib Figure, a page wide.
 
-    A map has `size` × `size` cells at most; a cell is the mean weight of its queries and keys. The colour shows the root of the weight
-    relative to the largest one of the same map, so colours of different maps cannot be compared. `sequence` is the batch entry.
+    A map has `size` × `size` cells at most, by default 64 × 64, or those of a summary; a cell is the mean weight of its queries and keys.
+    The colour shows the root of the weight relative to the largest one of the same map, so colours of different maps cannot be
+    compared. `sequence` is the batch entry.
 
     Raises InputError for a sequence that does not exist, and where the cells of a summary do not join to `size`.
 
@@ -57,7 +59,7 @@ def heads_grid(recording: RecordedCalls, *, size: int = 64, sequence: int = 0) -
         y, opened = top + row * step, captured.opened()
         paper.text(left - 6, y + cell / 2, f"{recording.number_of(captured)}", SMALL, QUIET, across="right")
         for column, head in enumerate(captured.heads):
-            drawn = entry(recording.head_of(opened, head).map(cells(captured, size)), sequence)
+            drawn = entry(recording.head_of(opened, head).map(cells(captured, size, _GRID_CELLS)), sequence)
             weight_map(paper, drawn, left + column * step, y, cell, cell, root=True, signed=is_signed(captured))
     signed = "; vermillion: negative" if any(map(is_signed, layers)) else ""
     caption = (
@@ -68,11 +70,12 @@ def heads_grid(recording: RecordedCalls, *, size: int = 64, sequence: int = 0) -
 
 
 @in_print
-def one_head(head: Head, *, size: int = 256, sequence: int = 0) -> Any:
+def one_head(head: Head, *, size: int | None = None, sequence: int = 0) -> Any:
     """One head's weights, a row for each query, its tokens named where they fit: a matplotlib Figure, a column wide.
 
-    With more than `size` queries or keys a cell is the mean of several weights. The larger the weight, the darker the cell.
-    Raises InputError for a sequence that does not exist, and where the cells of a summary do not join to `size`.
+    With more than `size` queries or keys, by default 256, or the cells of a summary, a cell is the mean of several weights. The larger
+    the weight, the darker the cell. Raises InputError for a sequence that does not exist, and where the cells of a summary do not join
+    to `size`.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -81,7 +84,7 @@ def one_head(head: Head, *, size: int = 256, sequence: int = 0) -> Any:
     >>> float(one_head(recording[0, 1]).get_figwidth())
     3.35
     """
-    drawn = entry(head.map(cells(head.captured, size)), sequence)
+    drawn = entry(head.map(cells(head.captured, size, _CELLS)), sequence)
     query_tokens, key_tokens = (words(tokens, sequence) for tokens in (head.query_tokens, head.key_tokens))
     named = query_tokens is not None and key_tokens is not None and max(head.queries, head.keys) <= _MAX_LABELS
     left, top = (60.0, 76.0) if named else (34.0, 42.0)

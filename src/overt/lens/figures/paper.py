@@ -16,6 +16,7 @@ from overt.errors import InputError
 from overt.files import whole
 from overt.lens.captured import Captured
 from overt.lens.linear.captured import CapturedMixer
+from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.tokens import Words
 
 WIDE, COLUMN = 675.0, 335.0  # a page's text and one of its columns, in hundredths of an inch
@@ -106,8 +107,12 @@ def scale(paper: Sheet, x: float, y: float, largest: float, signed: bool = False
     return width + 78 + paper.text(x + width + 78, y, number(largest), SMALL, INK)
 
 
-def cells(captured: Captured, size: int) -> tuple[int, int]:
-    """The cells of a map, along queries and along keys."""
+def cells(captured: Captured, size: int | None, default: int) -> tuple[int, int]:
+    """The cells of a map, along queries and along keys: at most `size`, or by default as many as a summary has."""
+    stored = captured.summary.map_mean if size is None and isinstance(captured, CapturedSummary) else None
+    if stored is not None:
+        return stored.shape[-2], stored.shape[-1]
+    size = default if size is None else size
     return min(size, captured.queries), min(size, captured.keys)
 
 

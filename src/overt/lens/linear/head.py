@@ -8,7 +8,7 @@ from torch import Tensor
 
 from overt.attention.summary import Summary, gathered_signed
 from overt.errors import InputError
-from overt.lens.head import Head, Index, Top, positions
+from overt.lens.head import Head, Index, Top, position, positions
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.decays import Decays
@@ -62,7 +62,7 @@ class MixerHead(Head):
 
     def top(self, row: int, k: int = 8) -> Top:
         """The k weights of one query that are largest in size, with their signs, largest first."""
-        weights = self.weights(int(row))[:, 0]  # (B, K)
+        weights = self.weights(position("row", row, self.queries))[:, 0]  # (B, K)
         keys = weights.abs().topk(min(k, self.keys), dim=-1).indices
         return Top(weights.gather(-1, keys), keys)
 
@@ -83,11 +83,11 @@ class MixerHead(Head):
     @torch.no_grad()
     def steps(self, row: int) -> MixerSteps:  # type: ignore[override]
         """The walk of one row back over all positions, step by step."""
-        (position,) = positions("row", int(row), self.queries)
+        chosen = position("row", row, self.queries)
         ready = self.recurrence.ready()
-        last = position + self.keys - self.queries - int(ready.reads == "before")
+        last = chosen + self.keys - self.queries - int(ready.reads == "before")
         asking = torch.zeros_like(ready.key[:, 0])
-        wanted = ready.query[:, :, position, None]  # r: (B, 1, 1, D)
+        wanted = ready.query[:, :, chosen, None]  # r: (B, 1, 1, D)
         for key in range(last, -1, -1):
             asking[:, key] = wanted[:, 0, 0]
             _, wanted = step_back(ready, key, wanted)
@@ -98,11 +98,11 @@ class MixerHead(Head):
             decay[:, : last + 1] = left[:, 0].to(decay) if isinstance(left, Tensor) else left
         else:
             decay[:, last + 1 :] = 0
-        weights = self.weights(position)[:, 0]  # (B, K)
+        weights = self.weights(chosen)[:, 0]  # (B, K)
         value, start = ready.value[:, 0], torch.zeros_like(ready.value[:, 0, 0])
         if ready.start is not None:
             start = (wanted[:, 0] @ ready.start[:, 0])[:, 0]
-            start = start if ready.normalizer is None else start / ready.normalizer[:, 0, position, None]
+            start = start if ready.normalizer is None else start / ready.normalizer[:, 0, chosen, None]
         return MixerSteps(ready.key[:, 0], value, decay, asking, weights, (weights[:, None] @ value)[:, 0], start)
 
     @property

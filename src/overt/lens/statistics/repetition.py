@@ -17,8 +17,10 @@ from torch import Tensor
 from overt.attention.kernels.blocked import BLOCK, block_of, ready, rows_of
 from overt.attention.kernels.flat.call import unrounded
 from overt.attention.mechanism import formula
+from overt.lens.capture.ranges import MaskReader
 from overt.lens.captured import MASKED_GAP, CapturedCall, fresh, head_count
 from overt.lens.linear.captured import CapturedMixer
+from overt.lens.statistics.padding import text_queries
 from overt.lens.statistics.roles import PatternScore, Repetitions
 from overt.lens.tokens import Tokens, token_ids
 
@@ -28,23 +30,25 @@ _WEIGHTS, _FEWEST_ROWS, _ROWS_TOGETHER = 2**18, 64, 8
 Run = tuple[int, int]
 
 
-def repetition(captured: CapturedCall | CapturedMixer, tokens: Tokens) -> Repetitions:
+def repetition(captured: CapturedCall | CapturedMixer, tokens: Tokens, masks: MaskReader | None = None) -> Repetitions:
     """How each recorded head follows the repetitions of its text; empty without tokens and without repetitions.
 
-    Long calls are measured on a sample of their queries: half of it from queries whose token stands earlier too, half evenly from
-    all of them, and at least 64.
+    Queries of padding are left out: they repeat, and are no text. Long calls are measured on a sample of their queries: half of it
+    from queries whose token stands earlier too, half evenly from all of them, and at least 64.
     """
     words = tokens.of_keys(captured)
     if words is None or not tokens.of_one_sequence(captured) or not captured.queries or not captured.batch:
         return tuple({} for _ in captured.heads)
     ids = torch.tensor(token_ids(words))  # (1 or B, K)
-    earlier = _stands_earlier(ids)  # (1 or B, K)
+    in_text = text_queries(captured, tokens, masks)  # (1 or B, Q)
+    earlier = _stands_earlier(ids)[:, captured.keys - captured.queries :] & in_text.to(ids.device)  # (1 or B, Q)
     if not bool(earlier.any()):
         return tuple({} for _ in captured.heads)
-    sampled = _sampled_rows(earlier[:, captured.keys - captured.queries :].any(0), captured.keys)
+    sampled = _sampled_rows(earlier.any(0), captured.keys)
     totals = PatternTotals(ids, groups=ids, queries=captured.queries)
     for first, weights, allowed in weight_rows(captured, sampled):
-        totals.add(first, weights, allowed)
+        rows = in_text[:, None, first : first + weights.shape[-2], None]
+        totals.add(first, torch.where(rows, weights, 0), allowed & rows)
     scores = pattern_scores(totals.totals())
     return tuple(scores[captured.copies.index(head)] for head in captured.heads)
 

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from overt.attention.biases import Bias
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.flat.summary import KeySet
 from overt.attention.kernels.plan import permits
 from overt.attention.summary import Summary, with_masses
 from overt.lens.capture.ranges import MaskReader, Ranges, in_ranges
-from overt.lens.captured import MASKED_GAP, CapturedCall, head_count
+from overt.lens.captured import CapturedCall, head_count
+from overt.lens.statistics.padding import masks_nothing, without_uniform_rows
 from overt.lens.statistics.roles import RoleShares, Shares, measured
 from overt.lens.tokens import Tokens
 
@@ -28,35 +28,17 @@ def shares_of(captured: CapturedCall, tokens: Tokens, masks: MaskReader) -> Shar
     call = replace(captured.checked_call(), dropout=0.0)
     ranges = ranges_of(call, masks)
     if ranges is None:
-        return measured(captured, tokens)
+        return measured(captured, tokens, masks)
     call = replace(call, value=call.key[..., :0], mask=None if call.mask is None else ranges)
-    patterns = Patterns(captured, call, tokens, ranges)
+    patterns = Patterns(captured, call, tokens, ranges, masks)
     return patterns.means(*with_masses(call, 1, patterns.sets))
 
 
 def ranges_of(call: Call, masks: MaskReader) -> Ranges | None:
     """The mask as one range of keys for each query; None where the native kernel does not support the call or a bias masks keys."""
-    if not permits("native") or flat_summary.refusal(replace(call, mask=None)) is not None or not _masks_nothing(call.bias):
+    if not permits("native") or flat_summary.refusal(replace(call, mask=None)) is not None or not masks_nothing(call.bias):
         return None
     return in_ranges(call.mask, call.queries, call.keys, call.query.device, masks.read)
-
-
-def _masks_nothing(bias: Bias | None) -> bool:
-    """Whether a bias masks no key: a tensor may hold −inf or its dtype's lowest number, which does."""
-    pairs = None if bias is None else bias.added_pairs()
-    if pairs is None or not pairs.numel() or pairs.shape[-1] == 1:
-        return True
-    low, high = torch.aminmax(pairs.detach())
-    return bool(high - low < MASKED_GAP / 2)
-
-
-def _without_uniform_rows(ranges: Ranges, bias: Bias | None) -> Ranges:
-    """The ranges, empty for rows to which the bias adds so large a number that rounding makes all of their scores equal."""
-    pairs = None if bias is None else bias.added_pairs()
-    if pairs is None or pairs.shape[-1] != 1:
-        return ranges
-    uniform = (pairs - MASKED_GAP == pairs)[..., 0]  # (..., Q or 1)
-    return Ranges(*(torch.where(uniform, 0, edge) for edge in (ranges.low, ranges.high)))
 
 
 class Pattern(NamedTuple):
@@ -70,11 +52,11 @@ class Pattern(NamedTuple):
 class Patterns:
     """The patterns of `roles.measured` as sets of keys, for a call whose mask is these ranges; `call` is without dropout."""
 
-    def __init__(self, captured: CapturedCall, call: Call, tokens: Tokens, ranges: Ranges):
-        self.shares: RoleShares = RoleShares(captured, tokens)
+    def __init__(self, captured: CapturedCall, call: Call, tokens: Tokens, ranges: Ranges, masks: MaskReader):
+        self.shares: RoleShares = RoleShares(captured, tokens, masks)
         self.call = call
         self.heads: int = head_count(call)
-        ranges = _without_uniform_rows(ranges, call.bias)
+        ranges = without_uniform_rows(ranges, call.bias)
         self.low: Tensor = ranges.low.long()  # (..., Q) or (..., 1)
         self.high: Tensor = ranges.high.long()  # (..., Q) or (..., 1)
         self.allowed_keys: Tensor = self._by_head(self.high - self.low)  # how many keys each query may attend to
@@ -90,7 +72,7 @@ class Patterns:
         """Each recorded head's mean share of every pattern, from the call's summary and the weight on each set (..., Q, sets)."""
         if not self.allowed_keys.numel():
             return self.shares.means()
-        choice = self.allowed_keys > 1
+        choice = (self.allowed_keys > 1) & self.shares.in_text[:, None]
         for pattern, share in zip(self.patterns, masses.unbind(-1), strict=True):
             self.shares.count(pattern.name, self._by_head(pattern.reached), self._by_head(share), choice)
         self.shares.count("uniform", choice, self._spread(summary), choice)
@@ -99,7 +81,9 @@ class Patterns:
     def _patterns(self) -> list[Pattern]:
         shares, patterns = self.shares, []
         if shares.one_sequence:
-            start = self._start()  # (B, 1, 1), or of as many dimensions as the call has before its features
+            start = self._before_heads(
+                self.shares.start
+            )  # (B, 1, 1), or of as many dimensions as the call has before its features
             patterns.append(self._one_key("previous token", self.self_key - 1, self.self_key > 0))
             patterns.append(self._one_key("next token", self.self_key + 1, self.self_key < self.call.keys - 1))
             patterns.append(self._one_key("first token", start, self.self_key > start))
@@ -136,13 +120,6 @@ class Patterns:
             left = 1 - sink
             entropy = left * entropy + torch.special.entr(left)
         return self._by_head(entropy) / self.allowed_keys.clamp(min=2).log()
-
-    def _start(self) -> Tensor:
-        """The first key that any query may attend to, which is not padding; key 0 for queries that continue a cache."""
-        low, high = self._by_head(self.low), self._by_head(self.high)  # (B, H, Q)
-        first = torch.where(high > low, low, self.call.keys).amin((1, 2))
-        first = first * (self.call.queries == self.call.keys)
-        return self._before_heads(first[:, None])
 
     def _by_head(self, tensor: Tensor) -> Tensor:
         """A value for each query, (..., Q or 1), as (B, H, Q)."""

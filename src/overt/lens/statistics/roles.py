@@ -9,8 +9,10 @@ from torch import Tensor
 
 from overt.attention.kernels.blocked import Block
 from overt.attention.summary import Stages, gathered
+from overt.lens.capture.ranges import MaskReader
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
 from overt.lens.linear.captured import CapturedMixer
+from overt.lens.statistics.padding import text_queries, uniform_rows
 from overt.lens.tokens import Tokens, Words, token_ids
 
 # A pattern decides the role if it gets at least half of the weight; "uniform" if the entropy is nearly that of equal weights.
@@ -117,14 +119,14 @@ def _decided(scores: dict[str, float], repetition: dict[str, PatternScore]) -> t
     return "content", 1 - max(shares.values(), default=uniform)
 
 
-def measured(captured: CapturedCall, tokens: Tokens) -> tuple[dict[str, float], ...]:
+def measured(captured: CapturedCall, tokens: Tokens, masks: MaskReader) -> tuple[dict[str, float], ...]:
     """How much of each recorded head's weight follows each pattern, the mean over the queries that have a choice of keys.
 
-    "previous token", "next token", "first token" (for queries after it; padding is not a token) and "same token" need queries and
-    keys of one sequence. "separator" needs the tokens, and without tokens "same token" is the query's own position. "uniform" is
-    the entropy of the weights divided by that of equal ones.
+    Queries of padding are left out, see `text_queries`. "previous token", "next token", "first token" (for queries after it; padding
+    is not a token) and "same token" need queries and keys of one sequence. "separator" needs the tokens, and without tokens "same
+    token" is the query's own position. "uniform" is the entropy of the weights divided by that of equal ones.
     """
-    shares = RoleShares(captured, tokens)
+    shares = RoleShares(captured, tokens, masks)
     gathered(fresh(captured.checked_call()), top=1, show_block=shares.add)
     return shares.means()
 
@@ -132,7 +134,7 @@ def measured(captured: CapturedCall, tokens: Tokens) -> tuple[dict[str, float], 
 class RoleShares:
     """Adds up the weight that follows each pattern, block by block, as `measured` describes."""
 
-    def __init__(self, captured: CapturedCall | CapturedMixer, tokens: Tokens):
+    def __init__(self, captured: CapturedCall | CapturedMixer, tokens: Tokens, masks: MaskReader | None = None):
         self.captured = captured
         self.device: torch.device = captured.output.device
         self.words: Words | None = tokens.of_keys(captured)
@@ -140,7 +142,7 @@ class RoleShares:
         self.one_sequence: bool = tokens.of_one_sequence(captured)
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor] = {}
-        self.start: Tensor | None = None
+        self.in_text: Tensor = text_queries(captured, tokens, masks)  # (1 or B, Q)
 
     def add(self, first: int, block: Block, stages: Stages) -> None:
         """Count a block's rows, from row `first` on."""
@@ -152,13 +154,13 @@ class RoleShares:
 
     def add_weights(self, first: int, weights: Tensor, allowed: Tensor, count: Tensor) -> None:
         """Count rows of weights from row `first` on, with the keys that each may attend to, (B, H, rows, K), and their number."""
-        choice = count > 1  # (B, H, rows)
+        rows = slice(first, first + weights.shape[-2])
+        choice = (count > 1) & self.in_text[:, None, rows]  # (B, H, rows)
         self_key = torch.arange(first, first + weights.shape[-2], device=self.device) + self.offset  # (rows,)
         if self.one_sequence:
-            start = self._start(allowed)  # (B, 1)
             self.count("previous token", *_at_key(self_key - 1, self_key > 0, allowed, weights), choice)
             self.count("next token", *_at_key(self_key + 1, self_key < self.captured.keys - 1, allowed, weights), choice)
-            self.count("first token", *_at_key(start, self_key > start, allowed, weights), choice)
+            self.count("first token", *_at_key(self.start, self_key > self.start, allowed, weights), choice)
         if self.one_sequence and self.words is None:
             self.count("same token", *_at_key(self_key, self_key >= 0, allowed, weights), choice)
         for name, pattern in self._of_words(self_key).items():  # (B, 1, rows or 1, K)
@@ -179,25 +181,16 @@ class RoleShares:
             everything = torch.ones((), dtype=torch.bool, device=self.device).expand(masked.shape)
             return everything, torch.full(masked.shape[:-1], float(self.captured.keys), device=self.device)
         largest = masked.amax(-1, keepdim=True)
-        allowed = masked > (largest - MASKED_GAP).nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        allowed = (masked > (largest - MASKED_GAP).nan_to_num(-torch.inf, torch.inf, -torch.inf)) & ~uniform_rows(largest)
         if bool(largest.isnan().any()):
             allowed = allowed | masked.isnan()
         return allowed, allowed.sum(-1, dtype=torch.float32)
 
-    def _start(self, allowed: Tensor) -> Tensor:
-        """The first key that any of the first queries may attend to, which is not padding: (B, 1).
-
-        For queries that continue a cache it is key 0, because a window looks the same as padding there.
-        """
-        if self.start is None:
-            self.start = torch.full((allowed.shape[0], 1), -1, device=self.device) * (
-                self.captured.queries == self.captured.keys
-            )
-        if bool((self.start < 0).any()):
-            allowed_by_any = allowed.any(-2).any(1)  # (B, K)
-            first = torch.where(allowed_by_any.any(-1), allowed_by_any.int().argmax(-1), -1)[:, None]
-            self.start = torch.where(self.start < 0, first, self.start)
-        return self.start
+    @cached_property
+    def start(self) -> Tensor:
+        """The first key that is not padding: (1 or B, 1). For queries that continue a cache it is key 0."""
+        continues = self.captured.queries != self.captured.keys
+        return self.in_text.new_zeros(1, 1).long() if continues else self.in_text.int().argmax(-1, keepdim=True)
 
     def _by_head(self, tensor: Tensor) -> Tensor:
         assert isinstance(self.captured, CapturedCall)

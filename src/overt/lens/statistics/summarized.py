@@ -14,7 +14,7 @@ from overt.attention.summary import Stages, Summary, gathered, with_masses
 from overt.errors import InputError
 from overt.lens.capture.ranges import MaskReader, Ranges
 from overt.lens.captured import Captured, CapturedCall, fresh, head_count
-from overt.lens.head import Head, Top, positions
+from overt.lens.head import Head, Top, position
 from overt.lens.statistics.repetition import repetition
 from overt.lens.statistics.role_shares import Patterns, ranges_of
 from overt.lens.statistics.roles import Repetitions, RoleShares, Shares
@@ -106,7 +106,7 @@ def summarized(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) 
         comparison=comparison,
         shares=shares,
         fingerprint=tokens.fingerprint(captured),
-        repetition=repetition(captured, tokens),
+        repetition=repetition(captured, tokens, options.masks),
     )
 
 
@@ -118,7 +118,7 @@ def computed(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) ->
     if (ranges := ranges_of(call, options.masks)) is None:
         return None
     call = call if call.mask is None else replace(call, mask=ranges)
-    patterns = Patterns(captured, call, tokens, ranges)
+    patterns = Patterns(captured, call, tokens, ranges, options.masks)
     summary, masses = with_masses(call, options.top, patterns.sets, options.map_size)
     options.ahead[:] = [(captured.number, summary, patterns.means(summary, masses))]
     return summary.output
@@ -128,7 +128,7 @@ _Statistics = tuple[Summary, Shares, Comparison]
 
 
 def _by_blocks(captured: CapturedCall, call: Call, tokens: Tokens, options: SummaryOptions) -> _Statistics:
-    shares, allowance, allowed = RoleShares(captured, tokens), Allowance(captured), []
+    shares, allowance, allowed = RoleShares(captured, tokens, options.masks), Allowance(captured), []
 
     def observe(first: int, block: Block, stages: Stages) -> None:
         shares.add(first, block, stages)
@@ -141,7 +141,7 @@ def _by_blocks(captured: CapturedCall, call: Call, tokens: Tokens, options: Summ
 
 def _by_kernel(captured: CapturedCall, call: Call, tokens: Tokens, options: SummaryOptions, ranges: Ranges) -> _Statistics:
     call = call if call.mask is None else replace(call, mask=ranges)
-    patterns, sums = Patterns(captured, call, tokens, ranges), random_sums(call)
+    patterns, sums = Patterns(captured, call, tokens, ranges, options.masks), random_sums(call)
     call = replace(call, value=(call.value.to(call.dtype) @ sums).to(call.value.dtype))
     summary, masses = with_masses(call, options.top, patterns.sets, options.map_size)
     assert summary.output is not None
@@ -171,7 +171,7 @@ def _join_cells(cells: Tensor, dim: int, size: int, edges: Tensor | None) -> Ten
         raise InputError(
             f"a size whose cells join the {len(edges) - 1} cells of the summary, over {length} positions",
             got=f"{size} cells, which cut some of them",
-            fix=f'pass {len(edges) - 1}, or record with map_size={size}, or with keep="qkv"',
+            fix=f'pass size={len(edges) - 1}, or record with map_size={size}, or with keep="qkv"',
         )
     cell = torch.searchsorted(wanted, edges[:-1], right=True) - 1  # the wanted cell that covers each stored one
     share = (edges.diff() / wanted.diff()[cell]).to(cells).reshape(-1, *(1,) * (-dim - 1))
@@ -209,8 +209,8 @@ class SummaryHead(Head):
         if k is not None and k > stored and self.keys > stored:
             fix = f'record with top={k}, or with keep="qkv"'
             raise InputError(f"k of at most {stored}, the largest weights that the summary has", got=f"k={k}", fix=fix)
-        (position,) = positions("row", int(row), self.queries)
-        return Top(self._of(summary.top_weights)[:, position, :k], self._of(summary.top_keys)[:, position, :k].long())
+        chosen = position("row", row, self.queries)
+        return Top(self._of(summary.top_weights)[:, chosen, :k], self._of(summary.top_keys)[:, chosen, :k].long())
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
         """The mean weight in each of size × size cells, joined from those of the summary."""

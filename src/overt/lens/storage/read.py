@@ -102,4 +102,16 @@ def _recording(saved: dict[str, Any], tensor: Callable[[str], Tensor]) -> Record
     last = max((call.pass_index for call in calls.stored), default=-1)
     if not last < pass_count <= last + _MAX_EMPTY_PASSES:
         raise ValueError(f"its last call is of pass {last}, and it has {pass_count} passes")
-    return Recording(model, recorded=calls, missing=missing, strings=strings, pass_count=pass_count, mixing=mixing)
+    refusal = _refusal(saved.get("refusal"))
+    return Recording(
+        model, recorded=calls, missing=missing, strings=strings, pass_count=pass_count, mixing=mixing, refusal=refusal
+    )
+
+
+def _refusal(parts: Any) -> InputError | None:
+    """Why nothing was recorded; None where it was, or where an older overt wrote the file."""
+    if parts is None:
+        return None
+    if not isinstance(parts, list) or len(parts) != 3 or not all(isinstance(part, str) for part in parts):
+        raise TypeError("the reason why nothing was recorded is no sentence")
+    return InputError(*parts)

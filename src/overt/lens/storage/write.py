@@ -35,6 +35,9 @@ def write(recording: RecordedCalls, calls: RecordedPasses, path: str | os.PathLi
         "passes": recording.pass_count,
         "missing": plain(recording.missing, writer.put),
         "mixing": recording.mixing,
+        "refusal": None
+        if recording.refusal is None
+        else [getattr(recording.refusal, part) for part in ("expected", "got", "fix")],
         "query_tokens": recording.strings.queries,
         "key_tokens": recording.strings.keys,
         "texts": stored_texts(recording.strings.texts, writer.put),

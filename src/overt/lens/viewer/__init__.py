@@ -11,7 +11,7 @@ from overt.drawing.numbers import in_bytes
 from overt.files import separate, whole
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.viewer.packing import Opened, Packed, pack_heads
-from overt.lens.viewer.select_heads import chosen, refuse
+from overt.lens.viewer.select_heads import PageTooLarge, chosen
 from overt.lens.viewer.static import static_page
 from overt.lens.viewer.story import FROZEN, Live, Story
 
@@ -42,7 +42,7 @@ def page(
     recordings = [(each, chosen(each, heads, exact, limit // len(both))) for each in both]
     html = _html(pack_heads(recordings, title=title, exact=exact, model=model, opened=opened, story=story), story, live)
     if len(html) > limit:  # the page is ASCII but for its title and what stands without its script
-        refuse(f"a page of {in_bytes(len(html))}", max(1, len(calls) // 2), limit)
+        raise PageTooLarge(f"a page of {in_bytes(len(html))}", max(1, len(calls) // 2), len(html), limit)
     if path is None:
         return html
     with whole(path) as temporary:

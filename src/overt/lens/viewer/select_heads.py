@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,18 +45,31 @@ def chosen(calls: RecordedCalls, heads: HeadNames, exact: bool, limit: int) -> l
     if needed > limit:
         count = sum(len(indices) for _, indices in requested)
         fewer = max(1, count * max(0, limit - _FIXED) // needed)
-        refuse(f"{count} heads that need about {in_bytes(needed)}", fewer, limit)
+        raise PageTooLarge(f"{count} heads that need about {in_bytes(needed)}", fewer, needed, limit)
     return [cut(captured.opened(), indices) for captured, indices in requested]
 
 
-def refuse(got: str, fewer: int, limit: int) -> NoReturn:
-    """Say what to choose in place of a page that is too large."""
-    smaller = "leave out single weights with exact=False"
-    raise InputError(
-        f"a page of at most {in_bytes(limit)}, which browsers open quickly",
-        got=got,
-        fix=f'show fewer heads with heads="top {fewer}" or heads=[(layer, head)], {smaller}, or raise limit=',
-    )
+class PageTooLarge(InputError):
+    """A page of about `needed` bytes, more than its limit, into which about `fewer` heads fit."""
+
+    def __init__(self, got: str, fewer: int, needed: int, limit: int):
+        self.arguments = got, fewer, needed, limit
+        smaller = "leave out single weights with exact=False"
+        super().__init__(
+            f"a page of at most {in_bytes(limit)}, which browsers open quickly",
+            got=got,
+            fix=f'show fewer heads with heads="top {fewer}" or heads=[(layer, head)], {smaller}, or raise limit=',
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.arguments
+
+    def in_command(self) -> InputError:
+        """The same with the options of `overt view`."""
+        _, fewer, needed, _ = self.arguments
+        enough = math.ceil(needed / 10**6)
+        fix = f'show fewer heads with --heads "top {fewer}", leave out single weights with --summary, or pass --limit {enough}'
+        return InputError(self.expected, self.got, fix)
 
 
 def _requested(calls: RecordedCalls, present: Sequence[Captured], heads: HeadNames) -> list[tuple[Captured, tuple[int, ...]]]:

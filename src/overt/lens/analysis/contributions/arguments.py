@@ -15,7 +15,11 @@ from overt.lens.capture.watching import at_work
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.statistics.padding import text_queries
 from overt.lens.statistics.summarized import CapturedSummary
+from overt.lens.text.tokens_of_text import decoded
+from overt.lens.text.vocabulary import Vocabulary
+from overt.lens.tokens import Tokens
 
 Recorded = CapturedCall | CapturedMixer
 
@@ -109,7 +113,21 @@ def ids_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     return next((each for each in candidates if isinstance(each, Tensor) and not each.is_floating_point()), None)
 
 
-def compare(calls: list[Recorded], points: list[Point], model: str) -> None:
+def in_text(
+    recording: RecordedCalls, calls: list[Recorded], ids: Tensor | None, vocabulary: Vocabulary | None, length: int
+) -> Tensor:
+    """Which of the positions that have logits are tokens of the text, and not padding: (length,)."""
+    positions = torch.ones(length, dtype=torch.bool)
+    for captured in calls:
+        if captured.queries == length:
+            tokens = recording.strings if recording.strings.fit(captured) else Tokens()
+            positions &= text_queries(captured, tokens)[0].cpu()
+    if vocabulary is not None and ids is not None and ids.numel() == length:
+        positions &= torch.tensor([not token.padding for token in decoded(ids.flatten().tolist(), vocabulary).tokens])
+    return positions
+
+
+def compare(calls: list[Recorded], points: list[Point], model: str, inputs_passed: bool) -> None:
     """Compare this run with the recorded one. Raises InputError where they differ."""
     recorded, rerun = [captured.layer for captured in calls], [point.layer for point in points]
     pairs = zip(calls, points, strict=True) if recorded == rerun else []
@@ -118,10 +136,16 @@ def compare(calls: list[Recorded], points: list[Point], model: str) -> None:
         first = next((pair for pair in zip_longest(recorded, rerun) if pair[0] != pair[1]), ("", ""))
         got = f"a {model} whose layer {apart} gave another output than in the recording, so its run cannot be repeated"
         other = f"a {model} that ran {first[1] or 'no layer'} where {first[0] or 'no layer'} was recorded"
+        same, arguments = "pass the same model", "all arguments of the recorded pass (attention_mask, position_ids, …)"
+        fix = (
+            f"{same} and inputs, {arguments}"
+            if inputs_passed
+            else f"{same}, and inputs=, {arguments}: only token ids are in a recording"
+        )
         raise InputError(
             "the model and the inputs that were recorded, all layers of it",
             got=got if recorded == rerun else other,
-            fix="pass the same model and inputs, and record without layers=",
+            fix=fix if recorded == rerun else f"{same} and inputs, and record without layers=",
         )
 
 

@@ -9,7 +9,15 @@ from torch import Tensor, nn
 
 from overt.drawing.progress import progress
 from overt.errors import InputError
-from overt.lens.analysis.contributions.arguments import Recorded, arguments_of, checked_calls, checked_model, compare, ids_of
+from overt.lens.analysis.contributions.arguments import (
+    Recorded,
+    arguments_of,
+    checked_calls,
+    checked_model,
+    compare,
+    ids_of,
+    in_text,
+)
 from overt.lens.analysis.contributions.by_token import Split, split
 from overt.lens.analysis.contributions.linear_paths import Writer
 from overt.lens.analysis.contributions.result import Contributions, Part, summed
@@ -46,10 +54,10 @@ def contributions(
     text with an encoder of images or sound: what that wrote is embeddings of tokens, which the language model attends to.
 
     `target` is a token, its number or text, or a pair of them, this one rather than that one; None is the token of the largest logit.
-    `position` is where: by default the last token, or the mask token where tokens attend to later ones. `inputs` are the arguments of
-    the pass that was recorded; token ids alone are in the recording. Text is read by the recording's tokenizer
-    (`record(model, tokenizer=…)` or `recording.tokenizer(…)`), or by the `tokenizer` passed here: " model" is the token with a space
-    before it, in a tokenizer that has one.
+    `position` is where: by default the last token that is not padding, or the mask token where tokens attend to later ones. `inputs` are
+    all arguments of the pass that was recorded (`attention_mask`, `position_ids`, …): only token ids are in a recording. Text is read by
+    the recording's tokenizer (`record(model, tokenizer=…)` or `recording.tokenizer(…)`), or by the `tokenizer` passed here: " model" is
+    the token with a space before it, in a tokenizer that has one.
 
     The model runs once more, with the same inputs. A linear token mixer is split by heads and source tokens where it was recorded;
     without, it is one part. A bound on a logit (a softcap) is no linear function: contributions are to the logit before it, and a note
@@ -68,11 +76,12 @@ def contributions(
     calls, vocabulary = checked_calls(recording, model), recording.strings.texts.read_with(tokenizer)
     args, kwargs = arguments_of(recording, inputs, model)
     run, encodes = _traced(model, args, kwargs), _encodes(model)
-    compare(calls, run.points, type(model).__name__)
+    compare(calls, run.points, type(model).__name__, inputs_passed=inputs is not None)
     calls_of_text = [captured for captured in calls if not encodes(captured.layer)]
     logits, length = _by_position(run.logits, calls_of_text[-1].queries)
     ids = ids_of(args, kwargs)
-    chosen = position_of(position, calls_of_text, ids, model, vocabulary, length)
+    text = in_text(recording, calls_of_text, ids, vocabulary, length)
+    chosen = position_of(position, calls_of_text, ids, model, vocabulary, text)
     named = target_of(target, logits.detach(), chosen, vocabulary)
     with torch.enable_grad():
         number = named.of(logits)

@@ -83,9 +83,10 @@ def _word(token: int, vocabulary: Vocabulary | None) -> str:
 
 
 def position_of(
-    position: Any, calls: Sequence[Captured], ids: Tensor | None, model: nn.Module, vocabulary: Vocabulary | None, length: int
+    position: Any, calls: Sequence[Captured], ids: Tensor | None, model: nn.Module, vocabulary: Vocabulary | None, text: Tensor
 ) -> int:
-    """The position that was named; by default the last one, or the mask token's where tokens attend to later ones."""
+    """The position that was named; by default the last one that is `text`, or the mask token's where tokens attend to later ones."""
+    length = len(text)
     if position is not None:
         position = _plain(position)
         if isinstance(position, bool) or not isinstance(position, int):
@@ -94,7 +95,7 @@ def position_of(
             raise InputError(f"a position of the text, 0 to {length - 1}", got=f"position={position}", fix="choose one of them")
         return position % length
     if not any(_attends_to_later(captured) for captured in calls):
-        return length - 1
+        return int(text.nonzero()[-1]) if bool(text.any()) else length - 1
     mask = None if vocabulary is None else vocabulary.mask
     mask = getattr(getattr(model, "config", None), "mask_token_id", None) if mask is None else mask
     positions = [] if ids is None or mask is None else (ids.flatten() == mask).nonzero().flatten().tolist()

@@ -12,7 +12,7 @@ from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.replay.sequences import TokenSequence
 
 ANSWER, OTHER = "answer so far", "other"
-_FIX = "write a range of characters as (0, 120), or the markers around the span as ('<doc>', '</doc>')"
+FIX = "write a range of characters as (0, 120), or the markers around the span as ('<doc>', '</doc>')"
 
 
 def span_members(answer: LoggedAnswer, sequence: TokenSequence, spans: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -53,7 +53,7 @@ def span_members(answer: LoggedAnswer, sequence: TokenSequence, spans: Mapping[s
 
 def _range(name: str, value: Any, answer: LoggedAnswer, sequence: TokenSequence) -> tuple[int, int]:
     if not isinstance(value, list | tuple) or len(value) != 2 or not all(type(each) in (int, str) for each in value):
-        raise KindError(f"span {name!r} as two numbers or two texts", got=repr(value), fix=_FIX)
+        raise KindError(f"span {name!r} as two numbers or two texts", got=repr(value), fix=FIX)
     if all(isinstance(each, str) for each in value):
         return _between(name, str(value[0]), str(value[1]), sequence.text)
     # Characters are those of the prompt as it was sent, which tokens may spell with a space before it, or inside of a template.
@@ -68,7 +68,7 @@ def _range(name: str, value: Any, answer: LoggedAnswer, sequence: TokenSequence)
     length = len(answer.prompt) if answer.prompt else len(text)
     start, stop = int(value[0]), int(value[1])
     if not 0 <= start < stop <= length:
-        raise InputError(f"span {name!r} inside of the prompt, characters 0 to {length}", got=f"{start} to {stop}", fix=_FIX)
+        raise InputError(f"span {name!r} inside of the prompt, characters 0 to {length}", got=f"{start} to {stop}", fix=FIX)
     return start + shift, stop + shift
 
 
@@ -81,7 +81,7 @@ def _between(name: str, first: str, last: str, text: str) -> tuple[int, int]:
         what = f"{first!r} {counts} times" if counts != 1 else f"no {last!r} after {first!r}"
         shown = shorten(visible(text), 80)
         raise InputError(
-            f"markers of span {name!r} that are in the prompt, the first one exactly once", got=f"{what} in {shown!r}", fix=_FIX
+            f"markers of span {name!r} that are in the prompt, the first one exactly once", got=f"{what} in {shown!r}", fix=FIX
         )
     return start, stop + len(last)
 

@@ -73,7 +73,7 @@ def survey(
     run = _Run(reader, state)
     with _evaluated(model):
         last = time.monotonic()
-        for chunk in progress(_chunks_left(texts, number, count, state), "surveying"):
+        for chunk in progress(_chunks_left(texts, number, count, state, file), "surveying"):
             run.add(chunk)
             if file is not None and time.monotonic() - last > _SECONDS_BETWEEN_FILES:
                 state.save(file)
@@ -85,6 +85,10 @@ def survey(
     if file is not None:
         state.save(file)
     return state
+
+
+class OtherSurvey(InputError):
+    """A file to resume from has a survey of other texts, or by another model."""
 
 
 class _SurveyedCall(NamedTuple):
@@ -207,16 +211,20 @@ class _Counted:
         return self.count
 
 
-def _chunks_left(texts: Iterable[str], number: int, count: int, state: Survey) -> Iterable[Chunk]:
+def _chunks_left(
+    texts: Iterable[str], number: int, count: int, state: Survey, file: str | os.PathLike[str] | None
+) -> Iterable[Chunk]:
     """The chunks of a shard that are not in a survey yet, as many as the length of the corpus says, if it has one."""
-    left = _without_done(texts, number, count, state)
+    left = _without_done(texts, number, count, state, file)
     if not isinstance(texts, Sized):
         return left
     total = len(range(number, -(-len(texts) // CHUNK), count))
     return _Counted(left, max(total - sum(len(range(*each)) for each in state.facts.chunks), 0))
 
 
-def _without_done(texts: Iterable[str], number: int, count: int, state: Survey) -> Iterator[Chunk]:
+def _without_done(
+    texts: Iterable[str], number: int, count: int, state: Survey, file: str | os.PathLike[str] | None
+) -> Iterator[Chunk]:
     """The same; raises InputError where the chunks that are in the survey are not those of these texts."""
     done = {chunk for each in state.facts.chunks for chunk in range(*each)}
     wanted, known = state.facts.corpus if done else None, 0
@@ -228,18 +236,18 @@ def _without_done(texts: Iterable[str], number: int, count: int, state: Survey) 
             known = (known + fingerprint(chunk)) % 2**256
             continue
         if wanted is not None:
-            _same_texts(done, known, wanted)
+            _same_texts(done, known, wanted, file)
             wanted = None
         yield chunk
     if wanted is not None:
-        _same_texts(done, known, wanted)
+        _same_texts(done, known, wanted, file)
 
 
-def _same_texts(done: set[int], known: int, wanted: int) -> None:
+def _same_texts(done: set[int], known: int, wanted: int, file: str | os.PathLike[str] | None) -> None:
     if done or known != wanted:
-        raise InputError(
+        raise OtherSurvey(
             "a file with a survey of these texts, to resume",
-            got="one of other texts, or of another shard",
+            got=f"{os.fspath(file or '')}, with other texts, or another shard",
             fix="name another file, or remove it",
         )
 
@@ -260,7 +268,7 @@ def _state(reader: Reader, file: str | os.PathLike[str] | None) -> Survey:
     state = load_survey(file)
     if state.facts[:3] != facts[:3]:
         other = " with other weights" if state.facts.weights != facts.weights else ""
-        raise InputError(
+        raise OtherSurvey(
             f"a file with a survey by this model, texts read to {facts.longest} tokens, to resume",
             got=f"{os.fspath(file)}, by {state.facts.model} to {state.facts.longest} tokens" + other,
             fix="name another file, or remove it",
