@@ -139,12 +139,13 @@ class Bend(NamedTuple):
 
 
 def bent(keys: Keys, targets: Floats) -> Floats:
-    """What parabolas bend at targets (m,) in long gaps."""
+    """What parabolas bend at targets (m,), ascending, in gaps that are joined."""
     after = np.searchsorted(keys.times, targets)
     values = np.empty(targets.size)
-    for end in np.unique(after):
-        bend, gap = bend_across(keys, int(end)), after == end
-        values[gap] = bend.at(targets[gap]) * (bend.row @ keys.rest[bend.near])
+    starts = np.flatnonzero(np.diff(after, prepend=-1))
+    for start, stop in pairwise([*starts, targets.size]):
+        bend = bend_across(keys, int(after[start]))
+        values[start:stop] = bend.at(targets[start:stop]) * (bend.row @ keys.rest[bend.near])
     return values
 
 
