@@ -198,7 +198,7 @@ def test_the_targets_of_make_and_the_python_are_those_that_are_told():
 def test_the_counts_are_those_of_the_repository():
     assert "the five chapters" in README
     assert len(list((ROOT / "docs" / "chapters").glob("*.md"))) == len(list((ROOT / "notebooks").glob("*.ipynb"))) == 5
-    heads = [len(overt.smoothing.analyze([float(index % 5) for index in range(n)], noise=0.5).heads) for n in (50, 20_000)]
+    heads = [len(overt.smoothing.analyze([float(index % 5) for index in range(n)], noise=0.5).heads) for n in (8, 20_000)]
     assert f"Some hundred heads, from {heads[0]} to {heads[1]} as the series grows" in README
 
 

@@ -119,14 +119,14 @@ def _decided(scores: dict[str, float], repetition: dict[str, PatternScore]) -> t
     return "content", 1 - max(shares.values(), default=uniform)
 
 
-def measured(captured: CapturedCall, tokens: Tokens, masks: MaskReader) -> tuple[dict[str, float], ...]:
+def measured(captured: CapturedCall, tokens: Tokens, masks: MaskReader | None = None) -> tuple[dict[str, float], ...]:
     """How much of each recorded head's weight follows each pattern, the mean over the queries that have a choice of keys.
 
     Queries of padding are left out, see `text_queries`. "previous token", "next token", "first token" (for queries after it; padding
     is not a token) and "same token" need queries and keys of one sequence. "separator" needs the tokens, and without tokens "same
     token" is the query's own position. "uniform" is the entropy of the weights divided by that of equal ones.
     """
-    shares = RoleShares(captured, tokens, masks)
+    shares = RoleShares(captured, tokens, MaskReader() if masks is None else masks)
     gathered(fresh(captured.checked_call()), top=1, show_block=shares.add)
     return shares.means()
 

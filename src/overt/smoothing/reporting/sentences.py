@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overt.smoothing.data.periods import length_in_words
-from overt.smoothing.selection.outliers import SHORT, far_alone, most_of_short
+from overt.smoothing.selection.outliers import FAR, FAR_ALONE, SHORT, far_alone, most_of_short
 from overt.smoothing.selection.risk import STANDARD_ERRORS
 
 if TYPE_CHECKING:
@@ -187,8 +187,9 @@ def _outliers_that_stay(result: "Smoothing") -> str:
     values = result.series.key_values
     if not result.options.cleans or values.size >= SHORT:
         return ""
-    count = int(far_alone(values, result.noise_estimate.level).sum())
-    if count <= most_of_short(values.size):
+    level = result.noise_estimate.level
+    count = int(far_alone(values, level, FAR).sum())
+    if count <= most_of_short(values.size) or not far_alone(values, level, FAR_ALONE).any():
         return ""
     return (
         f"{count} isolated values stand far out and were kept: fewer than {SHORT} points do not tell wild values from peaks "

@@ -14,7 +14,7 @@ CUTOFF = 6.0
 # The standard deviation of a value's distance from the median of the two on either side, of normal noise of 1.
 BESIDE_DEVIATION = 1.14
 # Isolated values count as outliers from this many standard deviations, in series of this many points and more. In shorter ones, down to
-# `SHORTEST`, peaks of the signal may have a single point: only values beyond `FAR_ALONE` count there, and only if they are so few.
+# `SHORTEST`, peaks of the signal may have a single point: only values beyond `FAR_ALONE` count, and only if those beyond `FAR` are so few.
 FAR, SHORT = 4.5, 400
 FAR_ALONE, SHORTEST, SHARE_OF_SHORT = 8.0, 16, 0.01
 # An isolated value is this many times further from the points beside it than they are from those around them. A peak of the signal
@@ -78,7 +78,7 @@ def clean(values: Floats, level: float) -> Cleaned:
     of the median distance nearby. Only isolated values count: a peak of the signal has neighbours that rise with it, and a jump has
     one side on which it is near. White normal noise of 1,024 points loses one value in 40 series, and a quarter of a percent is
     moved. Where there are several, they are looked for again among what is left, pairs too. In fewer than 400 points only
-    values far out are outliers, if they are at most one in a hundred or a single one, and no tails are moved.
+    values far out are outliers, if they and lesser ones are at most one in a hundred or a single one, and no tails are moved.
 
     >>> values = np.sin(np.arange(500) / 40) + 0.1 * np.random.default_rng(0).normal(size=500)
     >>> values[250] += 3
@@ -87,8 +87,9 @@ def clean(values: Floats, level: float) -> Cleaned:
     """
     count = values.size
     if count < SHORT or level <= 0:
-        wild = far_alone(values, level)
-        return Cleaned(values, wild & (wild.sum() <= most_of_short(count)))
+        wild = far_alone(values, level, FAR_ALONE)
+        few = not wild.any() or far_alone(values, level, FAR).sum() <= most_of_short(count)
+        return Cleaned(values, wild & few)
     outlying = np.zeros(count, dtype=bool)
     current, clipped = values, values
     for pass_number in range(PASSES):
@@ -132,18 +133,18 @@ def most_of_short(count: int) -> int:
     return max(1, int(SHARE_OF_SHORT * count))
 
 
-def far_alone(values: Floats, level: float) -> NDArray[np.bool_]:
-    """Which values of a short series (n,) are isolated, and more than `FAR_ALONE` standard deviations from those beside them.
+def far_alone(values: Floats, level: float, far: float) -> NDArray[np.bool_]:
+    """Which values of a short series (n,) are isolated, and more than `far` standard deviations from those beside them.
 
-    >>> np.flatnonzero(far_alone(np.where(np.arange(50) == 20, 9.0, 0.0), 0.5))
+    >>> np.flatnonzero(far_alone(np.where(np.arange(50) == 20, 9.0, 0.0), 0.5, FAR_ALONE))
     array([20])
     """
     # A value is no further from the median of four others than from the furthest of them.
     steps = [np.abs(values[lag:] - values[:-lag]).max() for lag in (1, 2)] if values.size >= SHORTEST else []
-    if level <= 0 or max(steps, default=0.0) <= FAR_ALONE * BESIDE_DEVIATION * level:
+    if level <= 0 or max(steps, default=0.0) <= far * BESIDE_DEVIATION * level:
         return np.zeros(values.size, dtype=bool)
     _, distances, isolated = _isolated(values, RATIO)
-    return isolated & (distances > FAR_ALONE * _unit(distances, level))
+    return isolated & (distances > far * _unit(distances, level))
 
 
 def _isolated(values: Floats, ratio: float) -> tuple[Floats, Floats, NDArray[np.bool_]]:
