@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt.attention.check import broadcasts_to
 from overt.attention.masks import Both, Causal, Lengths, Mask, Window, as_mask
 from overt.attention.typing import LengthsLike, WindowLike
 from overt.errors import InputError, KindError
@@ -69,7 +70,7 @@ def zero_masked_keys(states: Tensor, mask: Any, batch: tuple[int, ...] | None, h
     positions = torch.arange(states.shape[-2], device=states.device)
     allowed = mask.bind(len(batch) + heads, 1, len(positions)).block(positions[:1], positions).mT  # (..., K, 1)
     allowed = allowed.any(-3) if heads and allowed.ndim > 2 else allowed
-    return torch.where(allowed, states, 0) if _fits(allowed.shape[:-2], batch) else states
+    return torch.where(allowed, states, 0) if broadcasts_to(allowed.shape[:-2], batch) else states
 
 
 def joint_batch(*inputs: Tensor) -> tuple[int, ...] | None:
@@ -87,14 +88,6 @@ def joint_batch(*inputs: Tensor) -> tuple[int, ...] | None:
             return None
         batch = tuple(right if left == 1 else left for left, right in pairs)
     return batch
-
-
-def _fits(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
-    """Whether dimensions broadcast to those of the batch, without adding to them."""
-    padded = _padded(tuple(shape), len(batch))
-    return len(padded) == len(batch) and all(
-        size == 1 or size == expected for size, expected in zip(padded, batch, strict=True)
-    )
 
 
 def _padded(shape: tuple[int, ...], dimensions: int) -> tuple[int, ...]:
