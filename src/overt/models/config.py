@@ -37,7 +37,7 @@ class TransformerConfig:
         # Other wrong widths are refused where they are used.
         whole = all(isinstance(number, int) and number >= 1 for number in (self.width, self.heads))
         if whole and self.width % self.heads:
-            fewer = max(number for number in range(1, self.heads) if self.width % number == 0)
+            fewer = max(number for number in range(1, min(self.heads, 1025)) if self.width % number == 0)
             wider = self.width + -self.width % self.heads
             raise InputError(
                 "heads that divide the width evenly",

@@ -33,6 +33,7 @@ class Training:
     weight_decay: float = 0.0
     clip: float | None = 1.0  # the gradient's largest length; None leaves it as it is
     label_smoothing: float = 0.1  # the probability that is spread over all words
+    r_drop: float = 0.0  # how much two passes with other dropout are drawn together; a translator alone, at twice the cost
     precision: str = "float32"  # or "bfloat16", "float16": what matrix products are computed in
     evaluate_every: int = 500  # updates
     checkpoint_every: int = 500  # updates
@@ -59,6 +60,8 @@ class Training:
             raise InputError(
                 "start_share only where start names a model", got=repr(self.start_share), fix="leave start_share out"
             )
+        if not 0 <= self.r_drop < math.inf:
+            raise InputError("r_drop to be a number of at least 0", got=repr(self.r_drop), fix="pass 0 for none")
         for value in self.betas:
             check.probability("each of betas", value)
         if not 0 <= self.weight_decay < math.inf:
@@ -178,6 +181,8 @@ class Recipe:
     decoding: Decoding = field(default_factory=Decoding)
 
     def __post_init__(self) -> None:
+        if self.training.r_drop and self.task != "translate":
+            raise InputError("r_drop only for translation", got=f"task {self.task!r}", fix="leave r_drop out")
         changed = [each.name for each in fields(Tokenization) if getattr(self.tokens, each.name) != each.default]
         ignored = [name for name in changed if name not in {"byte_fallback", "dropout"}]
         if self.training.start is not None and ignored:

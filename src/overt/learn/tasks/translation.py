@@ -14,6 +14,7 @@ from overt.learn.data.subword_dropout import SubwordSampler
 from overt.learn.data.tokenizer import END, PADDING, START, Tokenizer
 from overt.learn.data.variants import with_variants
 from overt.learn.loop.loss import cross_entropy
+from overt.learn.loop.r_drop import disagreement
 from overt.learn.metrics import bleu, bleu_by_length, chrf
 from overt.learn.translator import Translator, pad_rows
 
@@ -64,8 +65,16 @@ class TranslationTask:
         return _translation_batch([self._train[index] for index in indices])
 
     def loss(self, model: Any, batch: TranslationBatch) -> tuple[Tensor, int]:
-        """−Σ log p(label | source, labels before it) over a batch, smoothed as in `cross_entropy`, and the number of labels."""
-        return self._loss(model, batch, self.recipe.training.label_smoothing)
+        """−Σ log p(label | source, labels before it) over a batch, smoothed as in `cross_entropy`, and the number of labels.
+
+        With `r_drop` the mean of two passes, and that share of half their disagreement (Liang et al. 2021, equation 4, halved).
+        """
+        training = self.recipe.training
+        if not training.r_drop:
+            return self._loss(model, batch, training.label_smoothing)
+        states, labels = _predict(model, TranslationBatch(*(torch.cat([tensor, tensor]) for tensor in batch)))
+        loss = cross_entropy(states, model.output, labels, training.label_smoothing)
+        return (loss + training.r_drop * disagreement(states, model.output)) / 2, len(labels) // 2
 
     def evaluate(self, model: Any) -> dict[str, float]:
         """Perplexity of the validation pairs, and BLEU of up to 500 greedy translations."""
@@ -130,10 +139,16 @@ class TranslationTask:
         return [([*source, END], target) for source, target in zip(sources, targets, strict=True)]
 
     def _loss(self, model: Any, batch: TranslationBatch, smoothing: float) -> tuple[Tensor, int]:
-        source, source_lengths, target, target_lengths, labels = batch
-        states = model.states(source, target, source_lengths=source_lengths, target_lengths=target_lengths)  # (B, T, width)
-        real = labels != PADDING
-        return cross_entropy(states[real], model.output, labels[real], smoothing), int(real.sum())
+        states, labels = _predict(model, batch)
+        return cross_entropy(states, model.output, labels, smoothing), len(labels)
+
+
+def _predict(model: Any, batch: TranslationBatch) -> tuple[Tensor, Tensor]:
+    """The states that the labels of a batch are scored from, (N, width), and the labels, (N,), without padding."""
+    source, source_lengths, target, target_lengths, labels = batch
+    states = model.states(source, target, source_lengths=source_lengths, target_lengths=target_lengths)  # (B, T, width)
+    real = labels != PADDING
+    return states[real], labels[real]
 
 
 def _translation_batch(rows: list[tuple[list[int], list[int]]]) -> TranslationBatch:

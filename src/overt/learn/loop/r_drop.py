@@ -1,0 +1,75 @@
+"""R-Drop: each batch passes twice through the model, with other dropout, and the two predictions are drawn towards each other.
+
+A model with dropout is many models, and at its end one of them, without dropout, is asked. The difference between two of them is
+penalised, so that the one is closer to all (Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", section 2).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+_BLOCK = 2**22  # numbers in a block of scores
+
+
+def disagreement(states: Tensor, output: nn.Linear) -> Tensor:
+    """Σ_n ½ (KL(p_n ‖ q_n) + KL(q_n ‖ p_n)), where p and q are the softmax of `output` of the first and the second half of the states.
+
+    With a = log p − log q, a row's term is ½ Σ_v (p_v − q_v) a_v, and its gradients in the scores of p and of q are
+
+        ½ (p (a − E_p a) + p − q)    and    ½ (q (E_q a − a) + q − p)
+
+    so the scores are computed some rows at a time, as in `cross_entropy`, and dropped. It can be differentiated once only. Liang et
+    al. 2021, equation 2.
+
+    Shapes: states (2N, width) → a sum, ().
+
+    >>> output, states = nn.Linear(8, 100), torch.randn(5, 8)
+    >>> round(float(disagreement(torch.cat([states, states]), output)), 5)
+    0.0
+    """
+    bias = output.weight.new_zeros(output.out_features) if output.bias is None else output.bias
+    kind = states.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+    return _Disagreement.apply(states.to(dtype), output.weight, bias)  # pyright: ignore[reportReturnType]
+
+
+class _Disagreement(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        gradients = torch.empty_like(states), torch.zeros_like(weight), torch.zeros_like(bias)
+        with torch.autocast(states.device.type, enabled=False):
+            total = _sum_over_rows(states, weight, bias, *gradients)
+        ctx.save_for_backward(*gradients)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return tuple(gradients[0].to(each.dtype) * each for each in ctx.saved_tensors)
+
+
+def _sum_over_rows(
+    states: Tensor, weight: Tensor, bias: Tensor, state_gradient: Tensor, weight_gradient: Tensor, bias_gradient: Tensor
+) -> Tensor:
+    """The sum over all rows; the gradient of the states is written, and those of weight and bias are added, to their tensors."""
+    low_weight, high_dtype = weight.to(states.dtype), torch.promote_types(states.dtype, torch.float32)
+    total = torch.zeros((), dtype=high_dtype, device=states.device)
+    halves, gradient_halves = states.chunk(2), state_gradient.chunk(2)
+    block = max(1, _BLOCK // len(weight))
+    for first in range(0, len(halves[0]), block):
+        both = [half[first : first + block] for half in halves]
+        logs = [torch.addmm(bias.to(rows.dtype), rows, low_weight.T).to(high_dtype).log_softmax(1) for rows in both]
+        p, q = (each.exp() for each in logs)
+        ratio = logs[0].sub_(logs[1])  # log p − log q, (n, V)
+        difference = p - q
+        total += (difference * ratio).sum() / 2
+        of_p = ((ratio - (p * ratio).sum(1, keepdim=True)) * p).add_(difference).div_(2)
+        of_q = (((q * ratio).sum(1, keepdim=True) - ratio) * q).sub_(difference).div_(2)
+        for rows, half, gradient in zip(both, gradient_halves, (of_p, of_q), strict=True):
+            bias_gradient += gradient.sum(0)
+            gradient = gradient.to(rows.dtype)
+            torch.mm(gradient, low_weight, out=half[first : first + block])
+            weight_gradient += gradient.T @ rows
+    return total
