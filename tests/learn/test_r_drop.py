@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_tasks import TRAINING, everything, numbers  # noqa: F401 - a fixture
 from torch import nn
 from torch.nn.functional import kl_div
 
@@ -13,6 +12,7 @@ from overt.learn.config.settings import Recipe, Training
 from overt.learn.loop import r_drop
 from overt.learn.loop.r_drop import disagreement
 from overt.learn.tasks.build import build_task
+from test_tasks import TRAINING, everything, numbers  # noqa: F401 - a fixture
 
 
 def plain(states, output):
