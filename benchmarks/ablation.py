@@ -19,6 +19,7 @@ from smoothing.development import POINTS, RATIOS, SIGNALS, development_series
 
 from overt.smoothing import analyze
 from overt.smoothing.selection.bank import candidates, mixture, stages
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs
 
 NOISES = ("white", "5% outliers", "bursts", "autoregression, −0.4")
 ANALYSIS, NOISE = "overt.smoothing.analysis", "overt.smoothing.selection.noise"
@@ -27,15 +28,29 @@ ANALYSIS, NOISE = "overt.smoothing.analysis", "overt.smoothing.selection.noise"
 def without(family: str) -> list[Any]:
     """The first stage and the wide heads without those whose names begin like that."""
 
+    def others(names: list[str]) -> list[int]:
+        return [i for i, name in enumerate(names) if not name.startswith(family)]
+
     def chosen(part: candidates.NamedHeads) -> candidates.NamedHeads:
-        index = [i for i, name in enumerate(part.names) if not name.startswith(family)]
-        outputs = mixture.HeadOutputs(*(column[index] for column in part.outputs))
-        return candidates.NamedHeads([part.names[i] for i in index], outputs, [part.rows[i] for i in index])
+        index = others(part.names)
+
+        def write(outputs: HeadOutputs) -> None:
+            every = HeadOutputs(*(np.empty((len(part.names), column.shape[1])) for column in outputs))
+            part.write(every)
+            for column, source in zip(outputs, every, strict=True):
+                column[...] = source[index]
+
+        return candidates.NamedHeads([part.names[i] for i in index], write, [part.rows[i] for i in index])
+
+    def chosen_wide(part: candidates.WideHeads) -> candidates.WideHeads:
+        index = others(part.names)
+        outputs = HeadOutputs(*(column[index] for column in part.outputs))
+        return candidates.WideHeads([part.names[i] for i in index], outputs, [part.rows[i] for i in index])
 
     first, wide = stages.pilot_heads, stages.wide_heads
     return [
         patch.object(stages, "pilot_heads", lambda *inputs: (chosen(part) for part in first(*inputs))),
-        patch.object(stages, "wide_heads", lambda *inputs, **options: chosen(wide(*inputs, **options))),
+        patch.object(stages, "wide_heads", lambda *inputs, **options: chosen_wide(wide(*inputs, **options))),
     ]
 
 

@@ -188,17 +188,17 @@ void guided(Numbers times, Numbers guide, Numbers values, std::optional<Numbers>
     kernels().guided(task);
 }
 
-Bank bank(const Matrices& values, const Matrices& slopes, const Matrices& variances) {
-    for (const Matrices* column : {&slopes, &variances})
+Bank bank(const Matrices& values, const Matrices& slopes, const std::optional<Matrices>& variances) {
+    for (const Matrices* column : {&slopes, variances ? &*variances : &values})
         if (column->shape(0) != values.shape(0) || column->shape(1) != values.shape(1))
             throw std::invalid_argument("Expected slopes and variances of shape (heads, points), like values.");
-    return {values.data(), slopes.data(), variances.data(), static_cast<Index>(values.shape(0)),
+    return {values.data(), slopes.data(), variances ? variances->data() : nullptr, static_cast<Index>(values.shape(0)),
             static_cast<Index>(values.shape(1))};
 }
 
 void risks(Matrices values, Matrices slopes, Numbers observed, Numbers sharpness, double premium, Index step, bool running,
            int threads, OutputMatrices sums) {
-    Bank heads = bank(values, slopes, values);
+    Bank heads = bank(values, slopes, std::nullopt);
     for (const Numbers* column : {&observed, &sharpness}) expect(*column, heads.count, "Expected one number for each point.");
     if (step < 1) throw std::invalid_argument("Expected blocks of one point or more.");
     Index columns = running ? heads.count : (heads.count + step - 1) / step;
@@ -210,11 +210,13 @@ void risks(Matrices values, Matrices slopes, Numbers observed, Numbers sharpness
 }
 
 Mixtures mixtures(const Bank& heads, std::size_t count, const OutputMatrices& values, const OutputMatrices& slopes,
-                  const OutputMatrices& variances) {
-    for (const OutputMatrices* column : {&values, &slopes, &variances})
+                  const std::optional<OutputMatrices>& variances) {
+    if (variances.has_value() != (heads.variances != nullptr))
+        throw std::invalid_argument("Expected variances of the heads and of their mixtures, or of neither.");
+    for (const OutputMatrices* column : {&values, &slopes, variances ? &*variances : &values})
         if (column->shape(0) != count || static_cast<Index>(column->shape(1)) != heads.count)
             throw std::invalid_argument("Expected mixtures of shape (mixtures, points).");
-    return {values.data(), slopes.data(), variances.data(), static_cast<int>(count)};
+    return {values.data(), slopes.data(), variances ? variances->data() : nullptr, static_cast<int>(count)};
 }
 
 Index blocks_of(const Matrices& table, const Bank& heads, Index step) {
@@ -223,9 +225,9 @@ Index blocks_of(const Matrices& table, const Bank& heads, Index step) {
     return table.shape(1);
 }
 
-void blend(Matrices values, Matrices slopes, Matrices variances, Numbers sharpness, const std::vector<Matrices>& weights,
+void blend(Matrices values, Matrices slopes, std::optional<Matrices> variances, Numbers sharpness, const std::vector<Matrices>& weights,
            const std::vector<Numbers>& stiffness, const std::vector<Index>& steps, int threads, OutputMatrices mixed_values,
-           OutputMatrices mixed_slopes, OutputMatrices mixed_variances) {
+           OutputMatrices mixed_slopes, std::optional<OutputMatrices> mixed_variances) {
     Bank heads = bank(values, slopes, variances);
     expect(sharpness, heads.count, "Expected one number for each point.");
     if (stiffness.size() != weights.size() || steps.size() != weights.size())
@@ -246,12 +248,12 @@ void blend(Matrices values, Matrices slopes, Matrices variances, Numbers sharpne
     kernels().blend(task);
 }
 
-void blend_past(Matrices values, Matrices slopes, Matrices variances, Numbers sharpness, const std::vector<Matrices>& before,
+void blend_past(Matrices values, Matrices slopes, std::optional<Matrices> variances, Numbers sharpness, const std::vector<Matrices>& before,
                 Matrices within, const std::vector<Numbers>& coldness, Index step, int threads, OutputMatrices mixed_values,
-                OutputMatrices mixed_slopes, OutputMatrices mixed_variances) {
+                OutputMatrices mixed_slopes, std::optional<OutputMatrices> mixed_variances) {
     Bank heads = bank(values, slopes, variances);
     expect(sharpness, heads.count, "Expected one number for each point.");
-    bank(values, within, within);
+    bank(values, within, std::nullopt);
     if (coldness.size() != before.size()) throw std::invalid_argument("Expected shares of two parts.");
     std::vector<PastShares> shares;
     for (std::size_t s = 0; s < before.size(); s++) {
@@ -293,10 +295,10 @@ void bind_smoothing(nb::module_& module) {
                "rates"_a, "squarings"_a, "side"_a, "threads"_a, "outputs"_a, "self_weights"_a, "covariance"_a);
     module.def("risks", risks, "values"_a, "slopes"_a, "observed"_a, "sharpness"_a, "premium"_a, "step"_a, "running"_a, "threads"_a,
                "sums"_a);
-    module.def("blend", blend, "values"_a, "slopes"_a, "variances"_a, "sharpness"_a, "weights"_a, "stiffness"_a, "steps"_a,
-               "threads"_a, "mixed_values"_a, "mixed_slopes"_a, "mixed_variances"_a);
-    module.def("blend_past", blend_past, "values"_a, "slopes"_a, "variances"_a, "sharpness"_a, "before"_a, "within"_a, "coldness"_a,
-               "step"_a, "threads"_a, "mixed_values"_a, "mixed_slopes"_a, "mixed_variances"_a);
+    module.def("blend", blend, "values"_a, "slopes"_a, "variances"_a.none(), "sharpness"_a, "weights"_a, "stiffness"_a, "steps"_a,
+               "threads"_a, "mixed_values"_a, "mixed_slopes"_a, "mixed_variances"_a.none());
+    module.def("blend_past", blend_past, "values"_a, "slopes"_a, "variances"_a.none(), "sharpness"_a, "before"_a, "within"_a, "coldness"_a,
+               "step"_a, "threads"_a, "mixed_values"_a, "mixed_slopes"_a, "mixed_variances"_a.none());
 }
 
 }  // namespace overt

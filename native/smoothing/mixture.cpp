@@ -11,6 +11,8 @@ namespace {
 constexpr int LANES = WIDTH<double>;
 // Points taken at a time, so that the outputs of all heads stay in the cache.
 constexpr Index CHUNK = 128;
+// A head whose weights are all below this in a chunk is left out there: beside the others it changes no digit.
+constexpr double NEGLIGIBLE = 1e-30;
 
 // Risks of one head in units of the noise, with the premium on its degrees of freedom; 0 where the noise is infinite.
 void compute_risks(const Bank& bank, const double* observed, const double* sharpness, double premium, Index head, Index first,
@@ -49,6 +51,13 @@ struct Lines {
         for (Index i = points; i < CHUNK + LANES; i++) part[i] = 0;
     }
 
+    // Whether a number between those of a table (blocks,) is above a bound.
+    bool exceed(const double* table, double bound) const {
+        bool above = table[runs[count - 1].right] > bound;
+        for (int r = 0; r < count; r++) above = above || table[runs[r].left] > bound;
+        return above;
+    }
+
     // Interpolates a table (blocks,); undefined beyond the points.
     void interpolate(const double* table, double* output) const {
         for (int r = 0; r < count; r++) {
@@ -63,12 +72,18 @@ struct Lines {
 struct Chunk {
     static constexpr Index SIZE = CHUNK + LANES;
     double* weights;  // (heads, SIZE)
+    Index* heads;     // those with weights that count, and their number
+    Index counted = 0;
     double stiffness[SIZE], values[CHUNK] = {}, slopes[CHUNK] = {}, spread[CHUNK] = {}, deviation[CHUNK] = {};
 };
 
 void compute_weights(const Bank& bank, const Shares& shares, Index first, Index points, Chunk& chunk) {
     Lines lines(first, points, shares.step, shares.blocks);
-    for (Index h = 0; h < bank.heads; h++) lines.interpolate(shares.weights + h * shares.blocks, chunk.weights + h * Chunk::SIZE);
+    for (Index h = 0; h < bank.heads; h++) {
+        if (!lines.exceed(shares.weights + h * shares.blocks, NEGLIGIBLE)) continue;
+        lines.interpolate(shares.weights + h * shares.blocks, chunk.weights + h * Chunk::SIZE);
+        chunk.heads[chunk.counted++] = h;
+    }
     lines.interpolate(shares.stiffness, chunk.stiffness);
 }
 
@@ -93,13 +108,17 @@ void compute_weights(const Bank& bank, const PastShares& shares, Index first, In
             store<double>(total + i, load(total + i) + exponentiated);
         }
     }
-    for (Index h = 0; h < bank.heads; h++)
-        for (Index i = 0; i < points; i++) chunk.weights[h * Chunk::SIZE + i] /= total[i];
+    for (Index h = 0; h < bank.heads; h++) {
+        double most = 0, *weights = chunk.weights + h * Chunk::SIZE;
+        for (Index i = 0; i < points; i++) weights[i] /= total[i], most = max_of(most, weights[i]);
+        if (most > NEGLIGIBLE) chunk.heads[chunk.counted++] = h;
+    }
 }
 
 // Requires the chunk's weights; its sums are 0 before.
 void mix_heads(const Bank& bank, Index first, Index points, Chunk& chunk) {
-    for (Index h = 0; h < bank.heads; h++) {
+    for (Index c = 0; c < chunk.counted; c++) {
+        Index h = chunk.heads[c];
         const double *values = bank.values + h * bank.count + first, *slopes = bank.slopes + h * bank.count + first;
         const double* weights = chunk.weights + h * Chunk::SIZE;
         for (Index i = 0; i < points; i++) {
@@ -107,13 +126,18 @@ void mix_heads(const Bank& bank, Index first, Index points, Chunk& chunk) {
             chunk.slopes[i] += weights[i] * slopes[i];
         }
     }
-    for (Index h = 0; h < bank.heads; h++) {
-        const double *values = bank.values + h * bank.count + first, *variances = bank.variances + h * bank.count + first;
-        const double* weights = chunk.weights + h * Chunk::SIZE;
+    for (Index c = 0; c < chunk.counted; c++) {
+        Index h = chunk.heads[c];
+        const double *values = bank.values + h * bank.count + first, *weights = chunk.weights + h * Chunk::SIZE;
         for (Index i = 0; i < points; i++) {
-            double off = values[i] - chunk.values[i], square = off * off;
-            chunk.spread[i] += weights[i] * square;
-            chunk.deviation[i] += weights[i] * __builtin_sqrt(variances[i] + square);
+            double off = values[i] - chunk.values[i];
+            chunk.spread[i] += weights[i] * off * off;
+        }
+        if (!bank.variances) continue;
+        const double* variances = bank.variances + h * bank.count + first;
+        for (Index i = 0; i < points; i++) {
+            double off = values[i] - chunk.values[i];
+            chunk.deviation[i] += weights[i] * __builtin_sqrt(variances[i] + off * off);
         }
     }
 }
@@ -122,7 +146,7 @@ void write(const Mixtures& to, const double* sharpness, Index points, Index posi
     for (Index i = 0; i < points; i++) {
         to.values[position + i] = chunk.values[i];
         to.slopes[position + i] = chunk.slopes[i] + chunk.stiffness[i] * chunk.spread[i] * sharpness[i] * sharpness[i];
-        to.variances[position + i] = chunk.deviation[i] * chunk.deviation[i];
+        if (to.variances) to.variances[position + i] = chunk.deviation[i] * chunk.deviation[i];
     }
 }
 
@@ -130,11 +154,12 @@ template <class Weights>
 void blend_by(const Bank& bank, const double* sharpness, const Weights* shares, const Mixtures& to, int threads) {
     Index chunks = (bank.count + CHUNK - 1) / CHUNK, size = bank.heads * Chunk::SIZE;
     Scratch<double> memory(size * threads);
+    Scratch<Index> counted(bank.heads * threads);
     divide_items(chunks, threads, [&](Index c, int thread) {
         Index first = c * CHUNK, points = min_of(CHUNK, bank.count - first);
         for (int s = 0; s < to.count; s++) {
             Chunk chunk;
-            chunk.weights = memory.data + size * thread;
+            chunk.weights = memory.data + size * thread, chunk.heads = counted.data + bank.heads * thread;
             compute_weights(bank, shares[s], first, points, chunk);
             mix_heads(bank, first, points, chunk);
             write(to, sharpness + first, points, s * bank.count + first, chunk);

@@ -149,7 +149,7 @@ struct Guided {
     int threads;
 };
 
-// The outputs of heads, each (heads, count): y_i, its derivative by x_i, and its variance.
+// The outputs of heads, each (heads, count): y_i, its derivative by x_i, and its variance, or nullptr where none is needed.
 struct Bank {
     const double* values;
     const double* slopes;

@@ -6,7 +6,8 @@ import pytest
 import overt.smoothing.selection.bank.mixture as mixture
 from overt import native
 from overt.smoothing.heads.local.regression import attend_time
-from overt.smoothing.selection.bank.mixture import HeadOutputs, Observations, mix
+from overt.smoothing.selection.bank.mixture import mix
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 
 N, SIGMA = 400, 0.5
 TIMES = np.arange(float(N))

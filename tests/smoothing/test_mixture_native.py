@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from overt import native
-from overt.smoothing.selection.bank.mixture import HeadOutputs, Observations, mix
+from overt.smoothing.selection.bank.mixture import bank_risks, mix, mix_pilot
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 
 LEVELS = native.module().levels()
 
@@ -36,6 +37,31 @@ def test_heads_are_mixed_natively_as_in_numpy(monkeypatch, level, n, causal):
         np.testing.assert_allclose(column, same, rtol=1e-12, atol=1e-13)
     points = np.arange(n)
     np.testing.assert_allclose(attend_compiled.weights(points), plainly.weights(points), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("n", [5, 129, 2000])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_pilot_is_the_mixture_without_variances_and_risks_may_be_known(monkeypatch, n, causal, compiled):
+    monkeypatch.setattr(native, "available", lambda: compiled)
+    heads, observed = some_heads(n)
+    mixed, options = mix(heads, observed, causal=causal, premium=0.3), {"causal": causal, "premium": 0.3}
+    parts = [bank_risks(part, observed, **options) for part in (heads.part(0, 4), heads.part(4, 7))]
+    for pilot in (mix_pilot(heads, observed, **options), mix_pilot(heads, observed, risks=np.concatenate(parts), **options)):
+        for column, same in zip(pilot, mixed[:2], strict=True):
+            np.testing.assert_array_equal(column, same)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_without_weight_change_nothing(causal):
+    heads, observed = some_heads(2000)
+    wrong = HeadOutputs(np.full((2, 2000), 1e3), np.ones((2, 2000)), np.ones((2, 2000)))
+    more = HeadOutputs(*(np.concatenate([column, other]) for column, other in zip(heads, wrong, strict=True)))
+    mixed, same = mix(more, observed, causal=causal), mix(heads, observed, causal=causal)
+    # At the first points a causal average is of a few risks, but each of these is a million.
+    for column, expected in zip(mixed[:3], same[:3], strict=True):
+        np.testing.assert_allclose(column, expected, rtol=1e-13, atol=1e-15)
+    assert mixed.weights(np.arange(2000))[-2:].max() < 1e-30
 
 
 @pytest.mark.parametrize("causal", [False, True])

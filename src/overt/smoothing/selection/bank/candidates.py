@@ -1,5 +1,6 @@
 """The heads of the bank: by time with many bandwidths, by patches, and guided by a pilot curve."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import product
@@ -22,7 +23,8 @@ from overt.smoothing.heads.local.short_grid import (
 )
 from overt.smoothing.heads.patches import attend_patch
 from overt.smoothing.heads.single_row import guided_row, patch_row, time_row
-from overt.smoothing.selection.bank.mixture import HeadOutputs, Mixture
+from overt.smoothing.selection.bank.mixture import Pilot
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs
 from overt.smoothing.selection.bank.threads import map_in_threads
 
 # Bandwidths of time, in steps: narrow ones, by factors of √2, and those of one-sided heads.
@@ -63,15 +65,28 @@ RowWeights = Callable[[int], Floats]  # the weights of one point over all points
 
 
 class NamedHeads(NamedTuple):
-    """Heads with their outputs, their names, family first ("line, 8 steps"), and functions that compute a row of weights."""
+    """Heads with their names, family first ("line, 8 steps"), what writes their outputs, and functions that compute a row of weights."""
+
+    names: list[str]
+    write: Callable[[HeadOutputs], None]  # into arrays (heads, n)
+    rows: list[RowWeights]
+
+
+class WideHeads(NamedTuple):
+    """Heads that see the whole series: their outputs there, of which each stretch takes its part."""
 
     names: list[str]
     outputs: HeadOutputs
     rows: list[RowWeights]
 
-    def part(self, rows: slice) -> "NamedHeads":
-        """The same heads at some of the points."""
-        return NamedHeads(self.names, HeadOutputs(*(column[:, rows] for column in self.outputs)), self.rows)
+    def part(self, stretch: slice) -> NamedHeads:
+        """The heads on a stretch of the points."""
+
+        def write(outputs: HeadOutputs) -> None:
+            for column, whole in zip(outputs, self.outputs, strict=True):
+                column[...] = whole[:, stretch]
+
+        return NamedHeads(self.names, write, self.rows)
 
 
 def pilot_heads(series: NoisySeries, level: float, causal: bool) -> Iterator[NamedHeads]:
@@ -86,13 +101,16 @@ def pilot_count(causal: bool) -> int:
     return 1 + len(tuple(time_heads(causal))) + sum(len(scales) for _, scales in PATCHES)
 
 
-def wide_heads(series: NoisySeries, causal: bool, *, compact: bool = False) -> NamedHeads:
+def wide_heads(series: NoisySeries, causal: bool, *, compact: bool = False) -> WideHeads:
     """Heads by time with bandwidths from 128 steps to eight times the series, where a line is the line through all of it.
 
     With `compact` leverages and variances, of which risks alone are made, are in float32.
     """
-    heads = wide_time_heads(float(series.times[-1] - series.times[0]), causal)
-    return _by_time(series, heads, np.float32 if compact else np.float64)
+    heads = _by_time(series, wide_time_heads(float(series.times[-1] - series.times[0]), causal))
+    dtypes = np.float64, *2 * (np.float32 if compact else np.float64,)
+    outputs = HeadOutputs(*(np.empty((len(heads.names), series.values.size), each) for each in dtypes))
+    heads.write(outputs)
+    return WideHeads(heads.names, outputs, heads.rows)
 
 
 def wide_time_heads(span: float, causal: bool) -> tuple[TimeHead, ...]:
@@ -108,7 +126,7 @@ def wide_time_heads(span: float, causal: bool) -> tuple[TimeHead, ...]:
     return tuple(product(bandwidths.tolist(), degrees, sides))
 
 
-def guided_heads(series: NoisySeries, pilot: Mixture, bandwidth: float, level: float, causal: bool) -> NamedHeads:
+def guided_heads(series: NoisySeries, pilot: Pilot, bandwidth: float, level: float, causal: bool) -> NamedHeads:
     """Means over points near in time and similar in the pilot p, with the leverage W_ii + ∂p_i/∂x_i Cov_W(p, x)/h².
 
     The dependence of p_j on x_i for j ≠ i is neglected.
@@ -116,16 +134,20 @@ def guided_heads(series: NoisySeries, pilot: Mixture, bandwidth: float, level: f
     scales = np.array(PILOT_BANDWIDTHS)
     options = {"bandwidth_time": bandwidth, "window": GUIDED_WINDOW * bandwidth, "side": "past" if causal else "both"}
     units = units_of(series, level)
-    guided = _by_unit(
-        units, lambda unit: attend_guided(series.times, pilot.values, series.values, series.weights, scales * unit, **options)
-    )
-    leverages = guided.self_weights + pilot.leverages * guided.covariance / (scales[:, None] * units) ** 2
-    names = [guided_name(bandwidth, scale) for scale in scales]
+
+    def write(outputs: HeadOutputs) -> None:
+        guided = _by_unit(
+            units,
+            lambda unit: attend_guided(series.times, pilot.values, series.values, series.weights, scales * unit, **options),
+        )
+        leverages = guided.self_weights + pilot.leverages * guided.covariance / (scales[:, None] * units) ** 2
+        _write_value_heads(outputs, series, guided.values, leverages)
+
     rows: list[RowWeights] = [
         partial(_row_of_unit, guided_row, (series.times, pilot.values, series.weights), scale * units, options)
         for scale in scales
     ]
-    return NamedHeads(names, _value_head_outputs(series, guided.values, leverages), rows)
+    return NamedHeads([guided_name(bandwidth, scale) for scale in scales], write, rows)
 
 
 def guided_name(bandwidth: float, scale: float) -> str:
@@ -168,9 +190,8 @@ def write_heads(outputs: HeadOutputs, parts: Iterable[NamedHeads], start: int) -
     names: list[str] = []
     rows: list[RowWeights] = []
     for part in parts:
-        rows_of_part = slice(start + len(names), start + len(names) + len(part.names))
-        for column, values in zip(outputs, part.outputs, strict=True):
-            column[rows_of_part] = values
+        first = start + len(names)
+        part.write(outputs.part(first, first + len(part.names)))
         names, rows = names + part.names, rows + part.rows
     return names, rows
 
@@ -191,32 +212,38 @@ def time_heads(causal: bool) -> Iterator[TimeHead]:
 
 
 def _identity(series: NoisySeries) -> NamedHeads:
-    variance = series.levels**2 / np.where(series.weights > 0, series.weights, 1.0)
-    outputs = HeadOutputs(series.values[None], np.ones((1, series.values.size)), variance[None])
-    return NamedHeads(["itself"], outputs, [lambda row: np.eye(1, series.values.size, row)[0] * (series.weights > 0)])
+    def write(outputs: HeadOutputs) -> None:
+        outputs.values[...], outputs.leverages[...] = series.values, 1.0
+        outputs.variances[...] = series.levels**2 / np.where(series.weights > 0, series.weights, 1.0)
+
+    return NamedHeads(["itself"], write, [lambda row: np.eye(1, series.values.size, row)[0] * (series.weights > 0)])
 
 
-def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...], dtype: type = np.float64) -> NamedHeads:
-    """Heads by time; leverages and variances of this dtype."""
-    outputs = HeadOutputs(*(np.empty((len(heads), series.values.size), each) for each in (np.float64, dtype, dtype)))
+def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...]) -> NamedHeads:
+    """Heads by time."""
+    names = [f"{family_by_time(degree, side)}, {h:.3g} steps" for h, degree, side in heads]
+    return NamedHeads(names, partial(_write_by_time, series, heads), [partial(_row_by_time, series, *head) for head in heads])
+
+
+def _write_by_time(series: NoisySeries, heads: tuple[TimeHead, ...], outputs: HeadOutputs) -> None:
     alike = bool((series.weights == 1).all())
     if alike and series.values.size <= LONGEST and on_grid(series.times):
         step = (series.times[-1] - series.times[0]) / (series.times.size - 1)
         in_steps: tuple[TimeHead, ...] = tuple((h / step, degree, side) for h, degree, side in heads)
         _write_local(outputs, attend_short_grid(series.values, in_steps), series.levels)
-    else:
-        fitted = [index for index, head in enumerate(heads) if head[1] != EXTRAPOLATED]
-        fits = map_in_threads(lambda index: _attend_time(series, *heads[index], alike=alike), fitted)
-        for index, local in zip(fitted, fits, strict=True):
-            _write_local(HeadOutputs(*(column[index] for column in outputs)), local, series.levels)
-        for index, head in enumerate(heads):
-            if head[1] == EXTRAPOLATED:
-                narrow, wide = parabolas_of(heads, head)
-                for column in outputs[:2]:
-                    column[index] = extrapolate(column[narrow], column[wide])
-                outputs.variances[index] = EXTRAPOLATED_VARIANCE * outputs.variances[narrow]
-    names = [f"{family_by_time(degree, side)}, {h:.3g} steps" for h, degree, side in heads]
-    return NamedHeads(names, outputs, [partial(_row_by_time, series, *head) for head in heads])
+        return
+
+    def write(index: int) -> None:
+        local = _attend_time(series, *heads[index], alike=alike)
+        _write_local(HeadOutputs(*(column[index] for column in outputs)), local, series.levels)
+
+    deque(map_in_threads(write, [index for index, head in enumerate(heads) if head[1] != EXTRAPOLATED]), maxlen=0)
+    for index, head in enumerate(heads):
+        if head[1] == EXTRAPOLATED:
+            narrow, wide = parabolas_of(heads, head)
+            for column in outputs[:2]:
+                column[index] = extrapolate(column[narrow], column[wide])
+            outputs.variances[index] = EXTRAPOLATED_VARIANCE * outputs.variances[narrow]
 
 
 def family_by_time(degree: int, side: Side) -> str:
@@ -266,21 +293,26 @@ def _by_patches(series: NoisySeries, half: int, scales: Floats, level: float, ca
     present = series.weights > 0
     weights = None if (series.weights[present] == 1).all() else series.weights
     units = units_of(series, level)
-    patches = _by_unit(units, lambda unit: attend_patch(series.values, present, weights, bandwidths=scales * unit, **options))
+
+    def write(outputs: HeadOutputs) -> None:
+        patches = _by_unit(
+            units, lambda unit: attend_patch(series.values, present, weights, bandwidths=scales * unit, **options)
+        )
+        _write_value_heads(outputs, series, patches.values, patches.leverages)
+
     names = [patches_name(int(profile.sum()), scale) for scale in scales]
     rows: list[RowWeights] = [
         partial(_row_of_unit, patch_row, (series.values, series.weights), scale * units, options) for scale in scales
     ]
-    return NamedHeads(names, _value_head_outputs(series, patches.values, patches.leverages), rows)
+    return NamedHeads(names, write, rows)
 
 
-def _value_head_outputs(series: NoisySeries, values: Floats, leverages: Floats) -> HeadOutputs:
+def _write_value_heads(outputs: HeadOutputs, series: NoisySeries, values: Floats, leverages: Floats) -> None:
     """Outputs of heads that compare values. Their variance is approximated: Σ_j W_ij² is at most W_ii for most smoothers."""
     known = series.weights > 0
-    if known.all():
-        return HeadOutputs(values, leverages, np.maximum(leverages, 0.0) * (series.levels**2 / series.weights))
-    index = np.arange(known.size)
-    leverages = np.stack([np.interp(index, index[known], row[known]) for row in leverages])
-    variances = np.maximum(leverages, 0.0) * series.levels**2 / np.where(known, series.weights, 1.0)
-    values = np.where(np.isnan(values), series.values, values)
-    return HeadOutputs(values, np.where(known, leverages, 0.0), variances)
+    if not known.all():
+        index = np.arange(known.size)
+        leverages = np.stack([np.interp(index, index[known], row[known]) for row in leverages])
+        values = np.where(np.isnan(values), series.values, values)
+    np.multiply(np.maximum(leverages, 0.0), series.levels**2 / np.where(known, series.weights, 1.0), out=outputs.variances)
+    outputs.values[...], outputs.leverages[...] = values, np.where(known, leverages, 0.0)

@@ -15,6 +15,7 @@ import numpy as np
 from overt import native
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.normalize import softmax
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations, block_sums, risk_sums, running_sums
 
 # Risks are averaged with Gaussians of these standard deviations, in points. The last also averages the risks of the mixtures,
 # one for each width.
@@ -38,28 +39,6 @@ CAUSAL_WIDTH_TEMPERATURE = 2.0
 FEW_BLOCKS = 32
 # Points mixed at a time, so that the weights of all heads stay in a processor's cache.
 CHUNK = 2**11
-
-
-class HeadOutputs(NamedTuple):
-    """The outputs y_i of heads, their leverages ∂y_i/∂x_i, and the variances of y_i for fixed weights; all (heads, n).
-
-    Of several series of one length the arrays of this module have one axis more, the first: (series, heads, n).
-    """
-
-    values: Floats
-    leverages: Floats
-    variances: Floats
-
-    def first(self, count: int) -> "HeadOutputs":
-        """The first `count` heads."""
-        return HeadOutputs(*(column[..., :count, :] for column in self))
-
-
-class Observations(NamedTuple):
-    """The data of the risks: x_i, any number where it is missing, and σ_i, infinite there; both (n,)."""
-
-    values: Floats
-    noise: Floats
 
 
 class BlockWeights(NamedTuple):
@@ -119,6 +98,13 @@ class Mixture(NamedTuple):
         return np.sum([share[..., None, :] * weights.at(points)[0] for share, weights in parts], axis=0)
 
 
+class Pilot(NamedTuple):
+    """A mixture of heads that others compare: y_i and ∂y_i/∂x_i (n,)."""
+
+    values: Floats
+    leverages: Floats
+
+
 def mix(
     heads: HeadOutputs,
     observed: Observations,
@@ -126,6 +112,7 @@ def mix(
     causal: bool = False,
     risk_variance: float = 1.0,
     premium: float = 0.0,
+    risks: Floats | None = None,
 ) -> Mixture:
     """Mix heads by estimated risk, averaged over neighbourhoods of several widths; then mix these mixtures likewise.
 
@@ -146,113 +133,135 @@ def mix(
     `risk_variance` is the factor by which the variance of an average of risks exceeds that for white noise; T grows with it.
 
     Missing points enter no average. With `causal`, averages are over the point and its past, whose residuals do not depend on x_i.
+    `risks` are the heads' `bank_risks`, where they are known.
 
     >>> flat, itself = np.zeros(500), np.random.default_rng(0).normal(size=500)
     >>> heads = HeadOutputs(*(np.stack([flat, column]) for column in (itself, flat + 1, flat + 1)))
     >>> mix(heads, Observations(itself, flat + 1)).weights(np.arange(500)).mean(axis=1).round(2)
     array([1., 0.])
     """
-    head_weights = _weights(heads, observed, CAUSAL_WIDTHS if causal else WIDTHS, TEMPERATURE * risk_variance, causal, premium)
+    columns, *weights = _mix(heads, observed, causal, risk_variance, premium, risks)
+    return Mixture(*columns, *weights)
+
+
+def mix_pilot(
+    heads: HeadOutputs,
+    observed: Observations,
+    *,
+    causal: bool = False,
+    risk_variance: float = 1.0,
+    premium: float = 0.0,
+    risks: Floats | None = None,
+) -> Pilot:
+    """The first two columns of `mix`; without variances it takes half as long."""
+    return Pilot(*_mix(heads[:2], observed, causal, risk_variance, premium, risks)[0])
+
+
+def _mix(
+    heads: tuple[Floats, ...],
+    observed: Observations,
+    causal: bool,
+    risk_variance: float,
+    premium: float,
+    risks: Floats | None,
+) -> tuple[tuple[Floats, ...], tuple[BlockWeights | CausalWeights, ...], BlockWeights | CausalWeights]:
+    """The columns of the mixture, one for each of the heads', and the weights that made it."""
+    widths, temperature = (CAUSAL_WIDTHS, CAUSAL_WIDTH_TEMPERATURE) if causal else (WIDTHS, TEMPERATURE)
+    risks = bank_risks(heads, observed, causal=causal, premium=premium) if risks is None else risks
+    head_weights = _weights(risks, observed, widths, TEMPERATURE * risk_variance, causal)
     candidates = blend(heads, observed, head_weights)
-    width_temperature = CAUSAL_WIDTH_TEMPERATURE if causal else TEMPERATURE
-    (width_weights,) = _weights(candidates, observed, WIDTHS[-1:], width_temperature * risk_variance, causal, premium)
+    risks = risk_sums(candidates, observed, BLOCK if causal else _finest(WIDTHS[-1:]), premium, running=causal)
+    (width_weights,) = _weights(risks, observed, WIDTHS[-1:], temperature * risk_variance, causal)
     mixed = blend(candidates, observed, (width_weights,))
-    values, leverages, variances = (column[..., 0, :] for column in mixed)
-    return Mixture(values, leverages, variances, head_weights, width_weights)
+    return tuple(column[..., 0, :] for column in mixed), head_weights, width_weights
 
 
-def blend(heads: HeadOutputs, observed: Observations, head_weights: tuple[BlockWeights | CausalWeights, ...]) -> HeadOutputs:
-    """Heads mixed by each of several sets of weights (sets, n)."""
+def blend(
+    heads: tuple[Floats, ...], observed: Observations, head_weights: tuple[BlockWeights | CausalWeights, ...]
+) -> tuple[Floats, ...]:
+    """The columns of heads, which are values, leverages and perhaps variances, mixed by each of several sets of weights (sets, n)."""
     if not native.available():
-        return HeadOutputs(*map(np.stack, zip(*(_blend(heads, observed, weights) for weights in head_weights), strict=True)))
+        each = (_blend(heads, observed, weights) for weights in head_weights)
+        return tuple(map(np.stack, zip(*each, strict=True)))
     if observed.values.ndim == 2:
         return _blend_each(heads, observed, head_weights)
-    mixed = HeadOutputs(*(np.empty((len(head_weights), observed.values.size)) for _ in HeadOutputs._fields))
-    columns = [np.ascontiguousarray(column) for column in (*heads, 1 / observed.noise)]
+    mixed = tuple(np.empty((len(head_weights), observed.values.size)) for _ in heads)
+    columns = _three([np.ascontiguousarray(column) for column in heads])
+    sharpness = np.ascontiguousarray(1 / observed.noise)
     past = [weights for weights in head_weights if isinstance(weights, CausalWeights)]
     if past:
         inverse_temperatures = [weights.inverse_temperature(np.arange(observed.values.size)) for weights in past]
         before = [weights.before for weights in past]
-        native.module().blend_past(*columns, before, past[0].within, inverse_temperatures, BLOCK, native.threads(), *mixed)
+        options = before, past[0].within, inverse_temperatures, BLOCK
+        native.module().blend_past(*columns, sharpness, *options, native.threads(), *_three(mixed))
     else:
-        native.module().blend(*columns, *map(list, zip(*head_weights, strict=True)), native.threads(), *mixed)
+        native.module().blend(
+            *columns, sharpness, *map(list, zip(*head_weights, strict=True)), native.threads(), *_three(mixed)
+        )
     return mixed
+
+
+def _three(columns: Sequence[Floats]) -> tuple[Floats | None, ...]:
+    """Values, leverages, and variances or None, as the kernels take them."""
+    return (*columns, None)[:3]
 
 
 def _blend_each(
-    heads: HeadOutputs, observed: Observations, head_weights: Sequence[BlockWeights | CausalWeights]
-) -> HeadOutputs:
+    heads: tuple[Floats, ...], observed: Observations, head_weights: Sequence[BlockWeights | CausalWeights]
+) -> tuple[Floats, ...]:
     """Several series, one after the other (series, sets, n)."""
     count, points = observed.values.shape
-    mixed = HeadOutputs(*(np.empty((count, len(head_weights), points)) for _ in HeadOutputs._fields))
+    mixed = tuple(np.empty((count, len(head_weights), points)) for _ in heads)
     around = [weights for weights in head_weights if isinstance(weights, BlockWeights)]
     sensitivities, steps = [each.sensitivity for each in around], [each.step for each in around]
-    columns, tables = (*heads, 1 / observed.noise), [each.weights for each in around]
+    sharpness, tables = 1 / observed.noise, [each.weights for each in around]
     for index in range(count):
-        one = (column[index] for column in columns), [table[index] for table in tables]
-        native.module().blend(*one[0], one[1], sensitivities, steps, 1, *(column[index] for column in mixed))
+        one, of_one = ([column[index] for column in columns] for columns in (heads, mixed))
+        shares = [table[index] for table in tables], sensitivities, steps
+        native.module().blend(*_three(one), sharpness[index], *shares, 1, *_three(of_one))
     return mixed
 
 
-def _blend(
-    heads: HeadOutputs, observed: Observations, weights_at: BlockWeights | CausalWeights
-) -> tuple[Floats, Floats, Floats]:
+def _blend(heads: tuple[Floats, ...], observed: Observations, weights_at: BlockWeights | CausalWeights) -> Floats:
     points = observed.values.size
-    mixed = np.empty((3, points))
+    mixed = np.empty((len(heads), points))
     for start in range(0, points, CHUNK):
         part = slice(start, min(start + CHUNK, points))
         weights, sensitivity = weights_at.at(np.arange(part.start, part.stop))
-        chunk = HeadOutputs(*(column[:, part] for column in heads))
+        values, leverages, *variances = (column[:, part] for column in heads)
         noise = observed.noise[part]
-        mixed[0, part] = (weights * chunk.values).sum(axis=0)
-        squares = (chunk.values - mixed[0, part]) ** 2  # (heads, points)
-        mixed[1, part] = (weights * chunk.leverages).sum(axis=0) + sensitivity * (weights * squares).sum(axis=0) / noise**2
-        mixed[2, part] = (weights * np.sqrt(chunk.variances + squares)).sum(axis=0) ** 2
-    return mixed[0], mixed[1], mixed[2]
+        mixed[0, part] = (weights * values).sum(axis=0)
+        squares = (values - mixed[0, part]) ** 2  # (heads, points)
+        mixed[1, part] = (weights * leverages).sum(axis=0) + sensitivity * (weights * squares).sum(axis=0) / noise**2
+        for variance in variances:
+            mixed[2, part] = (weights * np.sqrt(variance + squares)).sum(axis=0) ** 2
+    return mixed
 
 
-def _risks(heads: HeadOutputs, observed: Observations, premium: float) -> Floats:
-    """Risks in units of σ², with their premium, 0 for missing points (heads, n)."""
-    risks = heads.values - observed.values
-    risks /= observed.noise
-    np.square(risks, out=risks)
-    risks += 2 * heads.leverages - 1
-    risks += 2 * premium * np.maximum(heads.leverages, 0.0) * np.maximum(1 - 2 * heads.leverages, 0.0)
-    risks[:, np.isinf(observed.noise)] = 0.0
-    return risks
+def bank_risks(heads: tuple[Floats, ...], observed: Observations, *, causal: bool = False, premium: float = 0.0) -> Floats:
+    """The sums of heads' risks that `mix` averages: over the finest blocks (heads, blocks), or with `causal` running ones (heads, n)."""
+    return risk_sums(heads, observed, BLOCK if causal else _finest(WIDTHS), premium, running=causal)
 
 
-def _risk_sums(heads: HeadOutputs, observed: Observations, step: int, premium: float, *, running: bool = False) -> Floats:
-    """Risks summed over blocks (heads, blocks), or from the beginning of each point's block to the point (heads, n)."""
-    if not native.available():
-        risks = _risks(heads, observed, premium)
-        return _running_sums(risks) if running else _block_sums(risks, step)
-    *several, count, points = heads.values.shape
-    sums = np.empty((*several, count, points if running else -(-points // step)))
-    if several:
-        columns = heads.values, heads.leverages, observed.values, 1 / observed.noise
-        for *one, row in zip(*columns, sums, strict=True):
-            native.module().risks(*one, premium, step, running, 1, row)
-        return sums
-    columns = map(np.ascontiguousarray, (heads.values, heads.leverages, observed.values, 1 / observed.noise))
-    native.module().risks(*columns, premium, step, running, native.threads(), sums)
-    return sums
+def _finest(widths: tuple[int, ...]) -> int:
+    """The points of a block that every width's block is a multiple of."""
+    return math.gcd(*(width // FINENESS for width in widths))
 
 
 def _weights(
-    heads: HeadOutputs, observed: Observations, widths: tuple[int, ...], temperature: float, causal: bool, premium: float
+    risks: Floats, observed: Observations, widths: tuple[int, ...], temperature: float, causal: bool
 ) -> tuple[BlockWeights | CausalWeights, ...]:
     known = (
         np.isfinite(observed.noise).astype(np.float64).reshape(-1, observed.noise.shape[-1])[:1]
     )  # several series have all values
     if causal:
-        within, counts = _risk_sums(heads, observed, BLOCK, premium, running=True), _running_sums(known)
-        return tuple(_causal_weights(within, counts, width, temperature) for width in widths)
-    finest = math.gcd(*(width // FINENESS for width in widths))
-    sums, counts = _risk_sums(heads, observed, finest, premium), _block_sums(known, finest)
+        counts = running_sums(known, BLOCK)
+        return tuple(_causal_weights(risks, counts, width, temperature) for width in widths)
+    finest = _finest(widths)
+    counts = block_sums(known, finest)
     if counts.size <= FEW_BLOCKS:  # as of several series, which are short
-        return _few_weights(sums, _averages(counts.tobytes(), finest, widths, temperature))
-    return tuple(_gaussian_weights(sums, counts, finest, width, temperature) for width in widths)
+        return _few_weights(risks, _averages(counts.tobytes(), finest, widths, temperature))
+    return tuple(_gaussian_weights(risks, counts, finest, width, temperature) for width in widths)
 
 
 class _Averages(NamedTuple):
@@ -292,7 +301,7 @@ def _gaussian_weights(sums: Floats, counts: Floats, finest: int, width: int, tem
 def _gaussian_scores(sums: Floats, counts: Floats, finest: int, width: int, temperature: float) -> tuple[Floats, Floats, int]:
     """−r/T (rows, blocks), the sensitivity 2κ/T (blocks,), and the points in a block."""
     step = width // FINENESS
-    sums, counts = _block_sums(sums, step // finest), _block_sums(counts, step // finest)
+    sums, counts = block_sums(sums, step // finest), block_sums(counts, step // finest)
     reach = min(CUT * FINENESS, counts.shape[1] - 1)
     distance = np.arange(-reach, reach + 1)
     kernel = np.exp(-0.5 * (distance * (step / width)) ** 2)
@@ -311,18 +320,6 @@ def _causal_weights(within: Floats, known: Floats, width: int, temperature: floa
     kernel[reach:] = 0.0
     before = np.concatenate([_convolve(counts, kernel), _convolve(counts, kernel**2)])
     return CausalWeights(np.ascontiguousarray(_convolve(sums, kernel)), within, before, known[0], temperature)
-
-
-def _running_sums(rows: Floats) -> Floats:
-    """Sums from the beginning of each point's block to the point (rows, n)."""
-    length = rows.shape[1]
-    padded = np.pad(rows, ((0, 0), (0, -length % BLOCK))).reshape(rows.shape[0], -1, BLOCK)  # (rows, blocks, BLOCK)
-    return padded.cumsum(axis=2).reshape(rows.shape[0], -1)[:, :length]  # (rows, n)
-
-
-def _block_sums(rows: Floats, step: int) -> Floats:
-    """Sums over blocks of `step` points (rows, blocks), of which the last may be shorter."""
-    return np.add.reduceat(rows, np.arange(0, rows.shape[1], step), axis=1)
 
 
 def _convolve(rows: Floats, kernel: Floats) -> Floats:

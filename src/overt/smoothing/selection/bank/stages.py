@@ -18,13 +18,15 @@ from overt.smoothing.selection.bank.candidates import (
     NamedHeads,
     NoisySeries,
     RowWeights,
+    WideHeads,
     guided_heads,
     pilot_count,
     pilot_heads,
     wide_heads,
     write_heads,
 )
-from overt.smoothing.selection.bank.mixture import HeadOutputs, Mixture, Observations, mix
+from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix_pilot
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.bank.threads import map_in_threads
 from overt.smoothing.selection.correlation import (
     RHO_ERROR,
@@ -111,10 +113,10 @@ def attend_bank(
 
     def attend(inner: slice) -> tuple[slice, Floats, list[str], Indices, Floats]:
         outer = _with_margin(inner, count)
-        mixed, heads = attend_stretch(series.part(outer), wide.part(outer), level, causal, correlation, workspace)
+        mixed, names, _ = attend_stretch(series.part(outer), wide.part(outer), level, causal, correlation, workspace)
         columns = np.stack([column[inner.start - outer.start :][: inner.stop - inner.start] for column in mixed[:3]])
         inside = (sampled >= inner.start) & (sampled < inner.stop)
-        return inner, columns, heads.names, cell[inside], mixed.weights(sampled[inside] - outer.start)
+        return inner, columns, names, cell[inside], mixed.weights(sampled[inside] - outer.start)
 
     outputs, mixture, names = np.empty((3, count)), np.zeros((0, cells)), []
     for inner, columns, names, index, weights in map_in_threads(attend, _stretches(count)):
@@ -154,10 +156,10 @@ def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floa
         if not inside.any():
             continue
         outer = _with_margin(inner, count)
-        mixed, heads = attend_stretch(series.part(outer), wide.part(outer), level, causal, correlation, Workspace())
+        mixed, names, rows_of = attend_stretch(series.part(outer), wide.part(outer), level, causal, correlation, Workspace())
         for row, factor in zip(rows[inside].tolist(), factors[inside], strict=True):
             head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
-            for head_weight, name, weights_of in zip(head_weights, heads.names, heads.rows, strict=True):
+            for head_weight, name, weights_of in zip(head_weights, names, rows_of, strict=True):
                 weights, is_wide = np.zeros(count), name in wide.names
                 weights[slice(None) if is_wide else outer] = weights_of(row if is_wide else row - outer.start)
                 if not weights.any():
@@ -168,38 +170,39 @@ def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floa
 
 def attend_stretch(
     series: NoisySeries, wide: NamedHeads, level: float, causal: bool, correlation: float, workspace: Workspace
-) -> tuple[Mixture, NamedHeads]:
-    """All three stages on one stretch."""
+) -> tuple[Mixture, list[str], list[RowWeights]]:
+    """All three stages on one stretch: the mixture, and the names and the rows of the heads."""
     observed = Observations(series.values, series.noise)
     most = pilot_count(causal) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS)
     outputs = workspace.outputs(most, series.values.size)
     names, rows = write_heads(outputs, chain(pilot_heads(series, level, causal), [wide]), 0)
-    count = len(names)
-    premium = 0.0 if causal else PREMIUM
-    options = {"causal": causal, "risk_variance": risk_variance_factor(correlation), "premium": premium}
-    _correlate(outputs, slice(0, count), correlation)
-    mixed = mix(outputs.first(count), observed, **options)
+    count = stop = len(names)
+    _correlate(outputs.part(0, count), correlation)
+    averages = {"causal": causal, "premium": 0.0 if causal else PREMIUM}
+    options = averages | {"risk_variance": risk_variance_factor(correlation)}
+    risks = of_first = bank_risks(outputs.part(0, count), observed, **averages)
     guided: tuple[list[str], list[RowWeights]] = [], []
     for bandwidths in GUIDED:
-        pilot = mixed
+        pilot = mix_pilot(outputs.part(0, stop), observed, risks=risks, **options)
         guided = write_heads(outputs, (guided_heads(series, pilot, each, level, causal) for each in bandwidths), count)
         stop = count + len(guided[0])
-        _correlate(outputs, slice(count, stop), correlation)
-        mixed = mix(outputs.first(stop), observed, **options)
-    return mixed, NamedHeads(names + guided[0], outputs.first(count + len(guided[0])), rows + guided[1])
+        _correlate(outputs.part(count, stop), correlation)
+        risks = np.concatenate([of_first, bank_risks(outputs.part(count, stop), observed, **averages)])
+    mixed = mix(outputs.part(0, stop), observed, risks=risks, **options)
+    return mixed, names + guided[0], rows + guided[1]
 
 
-def _wide(series: NoisySeries, causal: bool) -> NamedHeads:
+def _wide(series: NoisySeries, causal: bool) -> WideHeads:
     """The heads that see the whole series; those of many stretches are all in memory at once, and take less."""
     return wide_heads(series, causal, compact=series.values.size > STRETCH)
 
 
-def _correlate(outputs: HeadOutputs, heads: slice, correlation: float) -> None:
+def _correlate(outputs: HeadOutputs, correlation: float) -> None:
     """Turn leverages into covariances with correlated noise, in units of its variance, and raise the variances alike."""
     if correlation > 0:
-        factors = covariance_factors(outputs.leverages[heads], correlation)
-        outputs.leverages[heads] *= factors
-        outputs.variances[heads] *= factors
+        factors = covariance_factors(outputs.leverages, correlation)
+        np.multiply(outputs.leverages, factors, out=outputs.leverages)
+        np.multiply(outputs.variances, factors, out=outputs.variances)
 
 
 def _whitened(series: NoisySeries, rho: float) -> NoisySeries:

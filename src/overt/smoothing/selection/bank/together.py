@@ -30,7 +30,8 @@ from overt.smoothing.selection.bank.candidates import (
     units_of,
     wide_time_heads,
 )
-from overt.smoothing.selection.bank.mixture import HeadOutputs, Mixture, Observations, mix
+from overt.smoothing.selection.bank.mixture import Pilot, bank_risks, mix, mix_pilot
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.bank.stages import GUIDED, PREMIUM, BankOutputs
 from overt.smoothing.selection.levels import overall_level
 
@@ -95,14 +96,16 @@ def attend_banks(several: Sequence[NoisySeries]) -> list[BankOutputs]:
     final = len(GUIDED[-1]) * len(PILOT_BANDWIDTHS)
     outputs = HeadOutputs(*(np.empty((count, len(names) + final, points)) for _ in HeadOutputs._fields))
     _write_pilot_heads(outputs, series)
-    observed = Observations(series.values, series.levels)
-    mixed = mix(outputs.first(len(names)), observed, premium=PREMIUM)
+    observed, first = Observations(series.values, series.levels), len(names)
+    risks = of_first = bank_risks(outputs.part(0, first), observed, premium=PREMIUM)
+    stop = first
     for bandwidths in GUIDED:
-        stop = len(names)
-        for bandwidth in bandwidths:
-            start, stop = stop, stop + len(PILOT_BANDWIDTHS)
-            _write_guided(HeadOutputs(*(column[:, start:stop] for column in outputs)), series, mixed, bandwidth)
-        mixed = mix(outputs.first(stop), observed, premium=PREMIUM)
+        pilot = mix_pilot(outputs.part(0, stop), observed, premium=PREMIUM, risks=risks)
+        for number, bandwidth in enumerate(bandwidths):
+            start, stop = first + number * len(PILOT_BANDWIDTHS), first + (number + 1) * len(PILOT_BANDWIDTHS)
+            _write_guided(outputs.part(start, stop), series, pilot, bandwidth)
+        risks = np.concatenate([of_first, bank_risks(outputs.part(first, stop), observed, premium=PREMIUM)], axis=1)
+    mixed = mix(outputs.part(0, stop), observed, premium=PREMIUM, risks=risks)
     names += [guided_name(bandwidth, scale) for bandwidth in GUIDED[-1] for scale in PILOT_BANDWIDTHS]
     mixture = mixed.weights(np.arange(points))
     columns = zip(mixed.values, mixed.leverages, mixed.variances, mixture, strict=True)
@@ -130,7 +133,7 @@ def _write_pilot_heads(outputs: HeadOutputs, series: Series) -> None:
         np.multiply(local.unit_variances[part], squares, out=outputs.variances[:, rows])
     for half, scales in PATCHES:
         rows = slice(first, first + len(scales))
-        _write_patches(HeadOutputs(*(column[:, rows] for column in outputs)), series, half, scales)
+        _write_patches(outputs.part(rows.start, rows.stop), series, half, scales)
         first = rows.stop
 
 
@@ -147,7 +150,7 @@ def _write_patches(outputs: HeadOutputs, series: Series, half: int, scales: Floa
     _write_variances(outputs, series)
 
 
-def _write_guided(outputs: HeadOutputs, series: Series, pilot: Mixture, bandwidth: float) -> None:
+def _write_guided(outputs: HeadOutputs, series: Series, pilot: Pilot, bandwidth: float) -> None:
     """Means over points near in time and similar in the pilot, see `candidates.guided_heads`."""
     scales = np.array(PILOT_BANDWIDTHS)
     in_steps = bandwidth * (series.grid.points - 1) / series.grid.span

@@ -1,0 +1,81 @@
+"""The outputs of heads, and Stein's estimates of their squared errors, summed over blocks of points."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from overt import native
+from overt.smoothing.data.series import Floats
+
+
+class HeadOutputs(NamedTuple):
+    """The outputs y_i of heads, their leverages ∂y_i/∂x_i, and the variances of y_i for fixed weights; all (heads, n).
+
+    Of several series of one length the arrays of this module have one axis more, the first: (series, heads, n).
+    """
+
+    values: Floats
+    leverages: Floats
+    variances: Floats
+
+    def part(self, start: int, stop: int) -> "HeadOutputs":
+        """Some of the heads."""
+        return HeadOutputs(*(column[..., start:stop, :] for column in self))
+
+
+class Observations(NamedTuple):
+    """The data of the risks: x_i, any number where it is missing, and σ_i, infinite there; both (n,)."""
+
+    values: Floats
+    noise: Floats
+
+
+def risk_sums(
+    heads: tuple[Floats, ...], observed: Observations, step: int, premium: float = 0.0, *, running: bool = False
+) -> Floats:
+    """Risks of heads, of which values and leverages are read, summed over blocks of `step` points (heads, blocks).
+
+    With `running` they are summed from the beginning of each point's block to the point (heads, n). The risk and its premium are those
+    of `mixture.mix`.
+
+    >>> heads = np.zeros((1, 4)), np.full((1, 4), 0.25)
+    >>> risk_sums(heads, Observations(np.ones(4), np.ones(4)), 2)
+    array([[1., 1.]])
+    """
+    if not native.available():
+        risks = _risks(heads, observed, premium)
+        return running_sums(risks, step) if running else block_sums(risks, step)
+    *several, count, points = heads[0].shape
+    sums = np.empty((*several, count, points if running else -(-points // step)))
+    if several:
+        columns = *heads[:2], observed.values, 1 / observed.noise
+        for *one, row in zip(*columns, sums, strict=True):
+            native.module().risks(*one, premium, step, running, 1, row)
+        return sums
+    columns = map(np.ascontiguousarray, (*heads[:2], observed.values, 1 / observed.noise))
+    native.module().risks(*columns, premium, step, running, native.threads(), sums)
+    return sums
+
+
+def _risks(heads: tuple[Floats, ...], observed: Observations, premium: float) -> Floats:
+    """Risks in units of σ², with their premium, 0 for missing points (heads, n)."""
+    values, leverages = heads[:2]
+    risks = values - observed.values
+    risks /= observed.noise
+    np.square(risks, out=risks)
+    risks += 2 * leverages - 1
+    risks += 2 * premium * np.maximum(leverages, 0.0) * np.maximum(1 - 2 * leverages, 0.0)
+    risks[:, np.isinf(observed.noise)] = 0.0
+    return risks
+
+
+def running_sums(rows: Floats, step: int) -> Floats:
+    """Sums from the beginning of each point's block to the point (rows, n)."""
+    length = rows.shape[1]
+    padded = np.pad(rows, ((0, 0), (0, -length % step))).reshape(rows.shape[0], -1, step)  # (rows, blocks, step)
+    return padded.cumsum(axis=2).reshape(rows.shape[0], -1)[:, :length]  # (rows, n)
+
+
+def block_sums(rows: Floats, step: int) -> Floats:
+    """Sums over blocks of `step` points (rows, blocks), of which the last may be shorter."""
+    return np.add.reduceat(rows, np.arange(0, rows.shape[1], step), axis=1)
