@@ -21,6 +21,7 @@ from overt.smoothing.heads.local.short_grid import (
     extrapolate,
     parabolas_of,
 )
+from overt.smoothing.heads.local.weighted_grid import attend_weighted_grid, favors_convolutions
 from overt.smoothing.heads.patches import attend_patch
 from overt.smoothing.heads.single_row import guided_row, patch_row, time_row
 from overt.smoothing.selection.bank.mixture import Pilot
@@ -227,14 +228,14 @@ def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...]) -> NamedHeads:
 
 def _write_by_time(series: NoisySeries, heads: tuple[TimeHead, ...], outputs: HeadOutputs) -> None:
     alike = bool((series.weights == 1).all())
-    if alike and series.values.size <= LONGEST and on_grid(series.times):
-        step = (series.times[-1] - series.times[0]) / (series.times.size - 1)
+    step = float(series.times[-1] - series.times[0]) / (series.times.size - 1) if on_grid(series.times) else None
+    if step and alike and series.values.size <= LONGEST:
         in_steps: tuple[TimeHead, ...] = tuple((h / step, degree, side) for h, degree, side in heads)
         _write_local(outputs, attend_short_grid(series.values, in_steps), series.levels)
         return
 
     def write(index: int) -> None:
-        local = _attend_time(series, *heads[index], alike=alike)
+        local = _attend_time(series, *heads[index], alike=alike, step=step)
         _write_local(HeadOutputs(*(column[index] for column in outputs)), local, series.levels)
 
     deque(map_in_threads(write, [index for index, head in enumerate(heads) if head[1] != EXTRAPOLATED]), maxlen=0)
@@ -258,15 +259,19 @@ def _write_local(outputs: HeadOutputs, local: Local, levels: Floats) -> None:
     np.multiply(local.unit_variances, levels**2, out=outputs.variances, casting="same_kind")
 
 
-def _attend_time(series: NoisySeries, bandwidth: float, degree: int, side: Side, *, alike: bool) -> Local:
-    """One head by time; `alike`: all weights are 1."""
+def _attend_time(series: NoisySeries, bandwidth: float, degree: int, side: Side, *, alike: bool, step: float | None) -> Local:
+    """One head by time; `alike`: all weights are 1; `step`: of a grid, None where times are no grid."""
     if alike:
         return attend_time(series.times, series.values, None, bandwidth, degree=degree, side=side)
     is_key = series.weights > 0
-    self_index = np.where(is_key, np.cumsum(is_key) - 1, -1)
-    keys = series.times[is_key], series.values[is_key], series.weights[is_key]
-    options = {"degree": degree, "side": side, "targets": series.times, "self_index": self_index}
-    values, leverages, variances = attend_time(*keys, bandwidth, **options)
+    if step and favors_convolutions(is_key.mean() * bandwidth / step, degree, side):
+        values, leverages, variances = attend_weighted_grid(series.values, series.weights, bandwidth / step, degree, side)
+        leverages = leverages * series.weights
+    else:
+        self_index = np.where(is_key, np.cumsum(is_key) - 1, -1)
+        keys = series.times[is_key], series.values[is_key], series.weights[is_key]
+        options = {"degree": degree, "side": side, "targets": series.times, "self_index": self_index}
+        values, leverages, variances = attend_time(*keys, bandwidth, **options)
     # Without a key on this side, the output is the point itself.
     isolated = np.isnan(values)
     values, variances = np.where(isolated, series.values, values), np.where(isolated, 1.0, variances)

@@ -1,0 +1,67 @@
+"""Means and lines on a grid with missing values and weights: convolutions give what sums key by key give."""
+
+import numpy as np
+import pytest
+
+from overt import native
+from overt.smoothing.heads.local.direct_sums import WeightedPoints, attend_directly, find_targets
+from overt.smoothing.heads.local.weighted_grid import attend_weighted_grid
+from overt.smoothing.selection.bank import candidates
+from overt.smoothing.selection.bank.candidates import NoisySeries
+from overt.smoothing.selection.bank.stages import attend_bank
+
+N = 700
+
+
+def weights_of(kind):
+    draw = np.random.default_rng(1)
+    weights = draw.uniform(0.1, 3.0, N) if kind == "weights" else np.ones(N)
+    match kind:
+        case "one missing":
+            weights[300] = 0
+        case "a tenth missing":
+            weights[draw.random(N) < 0.1] = 0
+        case "a gap and the ends missing" | "weights":
+            weights[200:500] = weights[:3] = weights[-2:] = 0
+        case "few there":
+            weights[draw.random(N) < 0.95] = 0
+    return weights
+
+
+@pytest.mark.parametrize("kind", ["one missing", "a tenth missing", "a gap and the ends missing", "weights", "few there"])
+@pytest.mark.parametrize("scale", [4.0, 16.0, 90.0])
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("side", ["past", "future", "both"])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.each_pair
+def test_it_is_the_sum_key_by_key(kind, scale, degree, side, offset):
+    values, weights, steps = offset + np.random.default_rng(0).normal(size=N), weights_of(kind), np.arange(float(N))
+    values[weights == 0] = np.nan
+    is_key = weights > 0
+    points = WeightedPoints(steps[is_key], values[is_key], weights[is_key])
+    expected = attend_directly(points, find_targets(points.times, steps, scale, np.inf, side), scale, degree)
+    result = attend_weighted_grid(values, weights, scale, degree, side)
+    for columns in (result, expected):
+        columns[1, ~is_key] = 0.0  # a leverage is that of a key
+    for column, same in zip(result, expected, strict=True):
+        np.testing.assert_allclose(column, same, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_bank_with_missing_values_does_not_depend_on_the_way(monkeypatch, causal):
+    if not native.available():
+        pytest.skip("the other way is native")
+    values, weights = np.random.default_rng(0).normal(size=N), weights_of("a tenth missing")
+    series = NoisySeries(np.arange(float(N)) * 0.1, values, weights, np.ones(N))
+    taken = []
+
+    def never(keys, degree, side):
+        taken.append(keys)
+        return False
+
+    fast = attend_bank(series, 1.0, causal=causal)
+    monkeypatch.setattr(candidates, "favors_convolutions", never)
+    slow = attend_bank(series, 1.0, causal=causal)
+    assert max(taken) > 16
+    for column, same in zip(fast[:3], slow[:3], strict=True):
+        np.testing.assert_allclose(column, same, rtol=1e-9, atol=1e-9)
