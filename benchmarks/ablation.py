@@ -43,9 +43,11 @@ def without(family: str) -> list[Any]:
         return candidates.NamedHeads([part.names[i] for i in index], write, [part.rows[i] for i in index])
 
     def chosen_wide(part: candidates.WideHeads) -> candidates.WideHeads:
+        def write_part(stretch: slice, outputs: HeadOutputs) -> None:
+            chosen(part.part(stretch)).write(outputs)
+
         index = others(part.names)
-        outputs = HeadOutputs(*(column[index] for column in part.outputs))
-        return candidates.WideHeads([part.names[i] for i in index], outputs, [part.rows[i] for i in index])
+        return candidates.WideHeads([part.names[i] for i in index], write_part, [part.rows[i] for i in index])
 
     first, wide = stages.pilot_heads, stages.wide_heads
     return [

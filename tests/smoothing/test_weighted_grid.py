@@ -5,7 +5,7 @@ import pytest
 
 from overt import native
 from overt.smoothing.heads.local.direct_sums import WeightedPoints, attend_directly, find_targets
-from overt.smoothing.heads.local.weighted_grid import attend_weighted_grid
+from overt.smoothing.heads.local.weighted_grid import attend_grid_with_gaps, attend_weighted_grid
 from overt.smoothing.selection.bank import candidates
 from overt.smoothing.selection.bank.candidates import NoisySeries
 from overt.smoothing.selection.bank.stages import attend_bank
@@ -45,6 +45,28 @@ def test_it_is_the_sum_key_by_key(kind, scale, degree, side, offset):
         columns[1, ~is_key] = 0.0  # a leverage is that of a key
     for column, same in zip(result, expected, strict=True):
         np.testing.assert_allclose(column, same, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0, 3.0])
+@pytest.mark.parametrize("degree", [0, 1, 2])
+@pytest.mark.parametrize("side", ["past", "future", "both"])
+@pytest.mark.each_pair
+def test_beside_few_missing_values_it_is_the_sum_key_by_key(scale, degree, side):
+    values, steps = 1e3 + np.random.default_rng(0).normal(size=N), np.arange(float(N))
+    present = np.ones(N, bool)
+    present[[0, 1, 300, 301, 302, 420, N - 1]] = False
+    values[~present] = 0.0
+    points = WeightedPoints(steps[present], values[present], np.ones(present.sum()))
+    expected = attend_directly(points, find_targets(points.times, steps, scale, np.inf, side), scale, degree)
+    result = attend_grid_with_gaps(values, present, scale, degree, side)
+    for columns in (result, expected):
+        columns[1, ~present] = 0.0
+    for column, same in zip(result, expected, strict=True):
+        np.testing.assert_allclose(column, same, rtol=1e-9, atol=1e-9)
+
+
+def test_many_missing_values_are_another_ways():
+    assert attend_grid_with_gaps(np.zeros(N), np.arange(N) % 9 > 0, 8.0, 1, "both") is None
 
 
 @pytest.mark.parametrize("causal", [False, True])

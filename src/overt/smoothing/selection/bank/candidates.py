@@ -21,9 +21,10 @@ from overt.smoothing.heads.local.short_grid import (
     extrapolate,
     parabolas_of,
 )
-from overt.smoothing.heads.local.weighted_grid import attend_weighted_grid, favors_convolutions
+from overt.smoothing.heads.local.weighted_grid import attend_grid_with_gaps, attend_weighted_grid, favors_convolutions
 from overt.smoothing.heads.patches import attend_patch
 from overt.smoothing.heads.single_row import guided_row, patch_row, time_row
+from overt.smoothing.selection.bank.coarse import CoarseHead, coarse_heads
 from overt.smoothing.selection.bank.mixture import Pilot
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs
 from overt.smoothing.selection.bank.threads import map_in_threads
@@ -74,20 +75,15 @@ class NamedHeads(NamedTuple):
 
 
 class WideHeads(NamedTuple):
-    """Heads that see the whole series: their outputs there, of which each stretch takes its part."""
+    """Heads that see the whole series, of which each stretch takes its part."""
 
     names: list[str]
-    outputs: HeadOutputs
+    write_part: Callable[[slice, HeadOutputs], None]
     rows: list[RowWeights]
 
     def part(self, stretch: slice) -> NamedHeads:
         """The heads on a stretch of the points."""
-
-        def write(outputs: HeadOutputs) -> None:
-            for column, whole in zip(outputs, self.outputs, strict=True):
-                column[...] = whole[:, stretch]
-
-        return NamedHeads(self.names, write, self.rows)
+        return NamedHeads(self.names, partial(self.write_part, stretch), self.rows)
 
 
 def pilot_heads(series: NoisySeries, level: float, causal: bool) -> Iterator[NamedHeads]:
@@ -102,16 +98,34 @@ def pilot_count(causal: bool) -> int:
     return 1 + len(tuple(time_heads(causal))) + sum(len(scales) for _, scales in PATCHES)
 
 
-def wide_heads(series: NoisySeries, causal: bool, *, compact: bool = False) -> WideHeads:
+def wide_heads(series: NoisySeries, causal: bool, *, long: bool = False) -> WideHeads:
     """Heads by time with bandwidths from 128 steps to eight times the series, where a line is the line through all of it.
 
-    With `compact` leverages and variances, of which risks alone are made, are in float32.
+    Of a long series, which is smoothed in stretches, they take little memory: on a grid they are computed at some points alone
+    (`bank.coarse`), elsewhere leverages and variances, of which risks alone are made, are in float32.
     """
-    heads = _by_time(series, wide_time_heads(float(series.times[-1] - series.times[0]), causal))
-    dtypes = np.float64, *2 * (np.float32 if compact else np.float64,)
+    wide = wide_time_heads(float(series.times[-1] - series.times[0]), causal)
+    heads = _by_time(series, wide)
+    if long and (coarse := coarse_heads(series.times, series.values, series.weights, wide)):
+        return WideHeads(heads.names, partial(_write_coarse, series, coarse), heads.rows)
+    dtypes = np.float64, *2 * (np.float32 if long else np.float64,)
     outputs = HeadOutputs(*(np.empty((len(heads.names), series.values.size), each) for each in dtypes))
     heads.write(outputs)
-    return WideHeads(heads.names, outputs, heads.rows)
+    return WideHeads(heads.names, partial(_copy_part, outputs), heads.rows)
+
+
+def _copy_part(whole: HeadOutputs, stretch: slice, outputs: HeadOutputs) -> None:
+    for column, source in zip(outputs, whole, strict=True):
+        column[...] = source[:, stretch]
+
+
+def _write_coarse(series: NoisySeries, coarse: list[CoarseHead], stretch: slice, outputs: HeadOutputs) -> None:
+    weights, squares = series.weights[stretch], series.levels[stretch] ** 2
+    for index, head in enumerate(coarse):
+        head.write(stretch, [column[index] for column in outputs])
+    if not (weights == 1).all():
+        outputs.leverages[...] *= weights
+    outputs.variances[...] *= squares
 
 
 def wide_time_heads(span: float, causal: bool) -> tuple[TimeHead, ...]:
@@ -263,19 +277,28 @@ def _attend_time(series: NoisySeries, bandwidth: float, degree: int, side: Side,
     """One head by time; `alike`: all weights are 1; `step`: of a grid, None where times are no grid."""
     if alike:
         return attend_time(series.times, series.values, None, bandwidth, degree=degree, side=side)
-    is_key = series.weights > 0
-    if step and favors_convolutions(is_key.mean() * bandwidth / step, degree, side):
-        values, leverages, variances = attend_weighted_grid(series.values, series.weights, bandwidth / step, degree, side)
-        leverages = leverages * series.weights
-    else:
-        self_index = np.where(is_key, np.cumsum(is_key) - 1, -1)
-        keys = series.times[is_key], series.values[is_key], series.weights[is_key]
-        options = {"degree": degree, "side": side, "targets": series.times, "self_index": self_index}
-        values, leverages, variances = attend_time(*keys, bandwidth, **options)
+    values, leverages, variances = _attend_weighted(series, bandwidth, degree, side, step)
     # Without a key on this side, the output is the point itself.
     isolated = np.isnan(values)
     values, variances = np.where(isolated, series.values, values), np.where(isolated, 1.0, variances)
     return Local(values, np.where(np.isnan(leverages), 0.0, leverages), variances)
+
+
+def _attend_weighted(series: NoisySeries, bandwidth: float, degree: int, side: Side, step: float | None) -> Local:
+    """The same where values are missing or have weights; NaN without a key on the side."""
+    is_key = series.weights > 0
+    columns = None
+    if step:
+        scale = bandwidth / step
+        if (series.weights[is_key] == 1).all():
+            columns = attend_grid_with_gaps(series.values, is_key, scale, degree, side)
+        if columns is None and favors_convolutions(is_key.mean() * scale, degree, side):
+            columns = attend_weighted_grid(series.values, series.weights, scale, degree, side)
+    if columns is not None:
+        return Local(columns[0], columns[1] * series.weights, columns[2])
+    self_index = np.where(is_key, np.cumsum(is_key) - 1, -1)
+    keys = series.times[is_key], series.values[is_key], series.weights[is_key]
+    return attend_time(*keys, bandwidth, degree=degree, side=side, targets=series.times, self_index=self_index)
 
 
 def _row_by_time(series: NoisySeries, bandwidth: float, degree: int, side: Side, row: int) -> Floats:

@@ -5,7 +5,6 @@ means and lines for jumps; and by patches. Their mixture is a pilot curve. In th
 has little noise, and average the series; all heads are mixed again. The third stage repeats this with the better pilot.
 """
 
-import threading
 from itertools import chain
 from typing import NamedTuple
 
@@ -27,7 +26,6 @@ from overt.smoothing.selection.bank.candidates import (
 )
 from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix_pilot
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
-from overt.smoothing.selection.bank.threads import map_in_threads
 from overt.smoothing.selection.correlation import (
     RHO_ERROR,
     colored,
@@ -51,11 +49,11 @@ PREMIUM = 0.3
 # A long series is divided into equal stretches of at most this many points, each with a margin on both sides. All are multiples
 # of the blocks of risks (`mixture`), so that these blocks do not depend on the division.
 BLOCK = 1920
-STRETCH, MARGIN = 34 * BLOCK, 4 * BLOCK
+STRETCH, MARGIN = 51 * BLOCK, 4 * BLOCK
 
 
-class Workspace(threading.local):
-    """Memory for the outputs of all heads of a stretch, reused within a thread, since allocating it is slower than filling it."""
+class Workspace:
+    """Memory for the outputs of all heads of a stretch, used for one after the other, since allocating it is slower than filling it."""
 
     def __init__(self) -> None:
         self._memory = np.empty((len(HeadOutputs._fields), 0))
@@ -119,7 +117,7 @@ def attend_bank(
         return inner, columns, names, cell[inside], mixed.weights(sampled[inside] - outer.start)
 
     outputs, mixture, names = np.empty((3, count)), np.zeros((0, cells)), []
-    for inner, columns, names, index, weights in map_in_threads(attend, _stretches(count)):
+    for inner, columns, names, index, weights in map(attend, _stretches(count)):
         outputs[:, inner] = columns
         mixture = mixture if mixture.size else np.zeros((len(names), cells))
         starts = np.flatnonzero(np.diff(index, prepend=-1))
@@ -193,8 +191,8 @@ def attend_stretch(
 
 
 def _wide(series: NoisySeries, causal: bool) -> WideHeads:
-    """The heads that see the whole series; those of many stretches are all in memory at once, and take less."""
-    return wide_heads(series, causal, compact=series.values.size > STRETCH)
+    """The heads that see the whole series."""
+    return wide_heads(series, causal, long=series.values.size > STRETCH)
 
 
 def _correlate(outputs: HeadOutputs, correlation: float) -> None:
@@ -212,7 +210,7 @@ def _whitened(series: NoisySeries, rho: float) -> NoisySeries:
 
 
 def _stretches(count: int) -> list[slice]:
-    """As few stretches as possible, of nearly equal length, so that threads take equally long."""
+    """As few stretches as possible, of nearly equal length."""
     length = -(-count // -(-count // STRETCH))
     length = -(-length // BLOCK) * BLOCK
     return [slice(start, min(start + length, count)) for start in range(0, count, length)]
