@@ -82,10 +82,16 @@ def package_of(module: str) -> str:
 
 
 @functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of a file's syntax tree, its root first."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
 def imports(path: Path, *, at_import: bool = False) -> set[str]:
     """The modules that a file imports, those for type checkers left out; only what runs on import, if `at_import`."""
     actual: set[str] = set()
-    todo: list[ast.AST] = [ast.parse(path.read_text())]
+    todo: list[ast.AST] = nodes(path)[:1]
     while todo:
         node = todo.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -172,19 +178,18 @@ def test_no_modules_import_each_other():
 
 
 def private_names(path: Path) -> list[str]:
-    tree = ast.parse(path.read_text())
-    modules = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+    modules = {alias.asname or alias.name for node in nodes(path) if isinstance(node, ast.ImportFrom)
                for alias in node.names if f"{node.module}.{alias.name}" in MODULES}  # fmt: skip
     imported = [
         f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("overt")
         for alias in node.names
         if re.match("_[a-z]", alias.name, re.IGNORECASE) and alias.name != "_native"
     ]
     return imported + [
         ast.unparse(node)
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
         and node.value.id in modules and re.match("_[a-z]", node.attr, re.IGNORECASE)
     ]  # fmt: skip
@@ -225,7 +230,7 @@ FORMATS = {"held_out"}  # a recipe's
 def identifiers(path: Path) -> set[str]:
     """The names that a file gives: to modules, classes, functions, arguments and variables. A test's own name is a sentence."""
     names = {path.stem}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
             names.add(node.id if isinstance(node, ast.Name) else node.attr)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -287,9 +292,7 @@ def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def long_functions(path: Path) -> dict[str, int]:
-    functions = [
-        node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
+    functions = [node for node in nodes(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return {function.name: lines_of(function) for function in functions if lines_of(function) > 40}
 
 
@@ -343,7 +346,7 @@ def test_a_part_that_needs_another_package_says_which_extra_brings_it(missing, e
 
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda script: script.stem)
 def test_a_benchmark_finds_what_it_imports(script):
-    for node in ast.walk(ast.parse(script.read_text())):
+    for node in nodes(script):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("overt"):
             for name in node.names:
                 pkgutil.resolve_name(f"{node.module}.{name.name}")

@@ -26,7 +26,7 @@ def disagreement(states: Tensor, output: nn.Linear) -> Tensor:
     Shapes: states (2N, width) → a sum, ().
 
     >>> output, states = nn.Linear(8, 100), torch.randn(5, 8)
-    >>> round(float(disagreement(torch.cat([states, states]), output)), 5)
+    >>> round(disagreement(torch.cat([states, states]), output).item(), 5)
     0.0
     """
     bias = output.weight.new_zeros(output.out_features) if output.bias is None else output.bias
