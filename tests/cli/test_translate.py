@@ -60,7 +60,10 @@ def test_lines_unlike_the_training_data_are_named(model, tmp_path):
     save_model(by_heart().model, tmp_path, by_heart().tokenizer, {"score_bound": sum(scores) / 2})
     result = run(tmp_path, inputs=f"{ENGLISH[0]}\n{odd}\n".encode())
     assert result.exit_code == 0
-    assert "warning: line 2 may be unlike the training data: the mean log probability" in " ".join(result.stderr.split())
+    assert "warning: line 2 may be unlike the training data, as in another language: 99 % of the" in " ".join(
+        result.stderr.split()
+    )
+    assert "have a mean log probability of the translation above" in " ".join(result.stderr.split())
     assert run(tmp_path, ENGLISH[0]).stderr == ""
     greedy = run(tmp_path, odd, "--beam", 1)
     assert "warning: the text may be unlike" in greedy.stderr

@@ -112,7 +112,8 @@ def test_processes_and_threads_are_counted(processes, threads, text):
     assert hardware_text({"hardware": "A Processor", "processes": processes, "threads": threads}) == f"A Processor, {text}"
 
 
-def test_the_bound_of_unusual_texts_goes_into_the_box(run, tmp_path):
-    (run / "results.json").write_text(json.dumps({**RESULTS, "score_bound": -0.75}))
+def test_the_bounds_of_unusual_texts_goes_into_the_box(run, tmp_path):
+    (run / "results.json").write_text(json.dumps({**RESULTS, "score_bound": -0.75, "split_bound": 0.25}))
     bundle(run, tmp_path / "box", title="", attribution="")
-    assert Translator.load(tmp_path / "box").score_bound == -0.75
+    translator = Translator.load(tmp_path / "box")
+    assert (translator.score_bound, translator.split_bound) == (-0.75, 0.25)

@@ -12,6 +12,7 @@ from torch import nn
 
 from overt.errors import InputError
 from overt.learn.config.settings import Data, Decoding, Recipe, Tokenization, Training
+from overt.learn.data.splits import split_share
 from overt.learn.data.tokenizer import END, START
 from overt.learn.tasks import translation
 from overt.learn.tasks.build import build_task
@@ -424,12 +425,17 @@ def test_a_format_that_the_task_does_not_read_is_refused(numbers, tmp_path):
         build_task(replace(numbers, task="tag"), tmp_path / "run")
 
 
-def test_the_bound_is_the_score_that_nearly_all_of_validation_exceeds(numbers, tmp_path):
+def test_the_bounds_are_what_nearly_all_of_validation_keeps_within(numbers, tmp_path):
     task, model = build_task(numbers, tmp_path / "run")
     model.eval()
-    scores = [each.score for each in Translator(model, task.tokenizer).translate([row.source for row in task.corpus.valid])]
+    sources = [row.source for row in task.corpus.valid]
+    scores = [each.score for each in Translator(model, task.tokenizer).translate(sources)]
+    shares = [split_share(task.tokenizer.tokens(task.tokenizer.encode(source))) for source in sources]
     low, second = sorted(scores)[:2]
-    assert task.score_bound(model) == pytest.approx(low + 0.01 * (len(scores) - 1) * (second - low))
+    before, high = sorted(shares)[-2:]
+    bounds = task.bounds(model)
+    assert bounds["score_bound"] == pytest.approx(low + 0.01 * (len(scores) - 1) * (second - low))
+    assert bounds["split_bound"] == pytest.approx(high - 0.01 * (len(shares) - 1) * (high - before))
 
 
 def test_with_dropout_of_merges_and_variants_an_epoch_repeats_and_the_next_differs(numbers, tmp_path):

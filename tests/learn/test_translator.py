@@ -154,13 +154,32 @@ def test_the_bound_is_read_from_the_model_or_from_its_run(tmp_path):
     assert Translator.load(tmp_path / "box").score_bound == -0.25
 
 
+def test_an_unusual_text_is_told_by_its_cuts():
+    translator = Translator(by_heart().model, by_heart().tokenizer, split_bound=0.4)
+    text, other = "▁the ▁cat ▁s at .", "▁t he ▁c at ▁s at ."
+    translations = [translator.translate([ENGLISH[0]])[0]._replace(source_tokens=each.split()) for each in (text, other)]
+    assert [translator.is_unusual(each) for each in translations] == [False, False]
+    translator.split_bound = 0.3
+    assert [translator.is_unusual(each) for each in translations] == [False, True]
+
+
+# Short sentences in other languages than English, and what is in none.
+FOREIGN = [
+    "asdf qwer zxcv", "Das Haus ist rot und groß.", "La casa es roja y grande.", "Ella no quiere venir con nosotros.",
+    "lorem ipsum dolor sit amet", "Het huis is groot.", "Han läser en bok i trädgården.", "Jag har inte tid idag.",
+    "Onde fica a estação?", "Hoje não tenho tempo.", "A minha irmã mora em Lisboa.", "Jeg har ikke tid i dag.", "Ma nincs időm.",
+    "Hol van az állomás?", "Dnes nemám čas.", "Kde je nádraží?", "Saya tidak punya waktu hari ini.", "Di mana stasiunnya?",
+    "Unde este gara?", "xkcd plugh xyzzy",
+]  # fmt: skip
+USUAL = [
+    "I am happy to see you.", "Where is the station?", "She speaks French.", "He has lost his keys.", "hello", "ok",
+    "My name is Svetlana Krzyzewska.", "Hello, Svetlana!", "My friend Wojciech lives in Szczecin.", "Xavier", "I",
+    "I have 1234 books.",
+]  # fmt: skip
+
+
 def test_the_bundled_translator_knows_what_is_unlike_its_training_data():
     translator = Translator.bundled()
-    usual = ["I am happy to see you.", "Where is the station?", "She speaks French.", "He has lost his keys."]
-    unusual = [
-        "asdf qwer zxcv", "Das Haus ist rot und groß.", "La casa es roja y grande.", "Ella no quiere venir con nosotros.",
-        "lorem ipsum dolor sit amet", "Het huis is groot.",
-    ]  # fmt: skip
-    assert not any(map(translator.is_unusual, translator.translate(usual)))
-    # A translator that copies names copies foreign words too, and is surer of them: two short texts may pass.
-    assert sum(map(translator.is_unusual, translator.translate(unusual))) >= len(unusual) - 2
+    assert [text for text, each in zip(USUAL, translator.translate(USUAL), strict=True) if translator.is_unusual(each)] == []
+    # A translator that copies names copies foreign words too, and is surer of them: their pieces tell.
+    assert sum(map(translator.is_unusual, translator.translate(FOREIGN))) >= len(FOREIGN) - 2

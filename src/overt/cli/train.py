@@ -125,7 +125,7 @@ def _results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dic
         "decoding": asdict(recipe.decoding),
         "validation": result.measures,
         "test": task.test(model) if corpus.test else None,
-        **({"score_bound": task.score_bound(model)} if recipe.task == "translate" else {}),
+        **(task.bounds(model) if recipe.task == "translate" else {}),
     }
 
 

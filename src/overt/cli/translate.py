@@ -115,13 +115,20 @@ def _unknown_characters(translator: Any, lines: list[str]) -> str | None:
 
 
 def _unusual_lines(translator: Any, lines: list[str], translations: list[list[Any]], beam: int) -> str | None:
-    """Which lines have a translation that the model finds less likely than nearly all of its validation set."""
+    """Which lines are unlike what the model was trained on, by their translation or by their words."""
     unusual = [number for number, each in enumerate(translations, 1) if each and translator.is_unusual(each[0], beam=beam)]
     if not unusual:
         return None
+    bounds = [
+        f"a mean log probability of the translation above {translator.score_bound:.2f}"
+        if translator.score_bound is not None
+        else "",
+        f"at most {translator.split_bound:.2f} cuts inside words for each letter" if translator.split_bound is not None else "",
+    ]
+    usual = ", and as many ".join(filter(None, bounds))
     return (
-        f"{_lines_in_words(unusual, lines)} may be unlike the training data: the mean log probability of the translation is below "
-        f"{translator.score_bound:.2f}, which 99 % of the validation sentences exceed; the translation may be wrong"
+        f"{_lines_in_words(unusual, lines)} may be unlike the training data, as in another language: 99 % of the validation sentences "
+        f"have {usual}; the translation may be wrong"
     )
 
 

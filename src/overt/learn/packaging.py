@@ -7,7 +7,7 @@ from typing import Any
 from overt.errors import InputError
 from overt.files import make_folder, read_json
 from overt.learn.run.model_folder import save_model
-from overt.learn.translator import Translator, find_model_folder
+from overt.learn.translator import BOUNDS, Translator, find_model_folder
 
 MAX_BYTES = 25_000_000  # of all files of a packaged model
 
@@ -33,8 +33,8 @@ def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str)
     make_folder(target)
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         folder = Path(temporary)
-        extra = None if translator.score_bound is None else {"score_bound": translator.score_bound}
-        save_model(translator.model, folder, translator.tokenizer, extra, half=True)
+        bounds = {name: bound for name in BOUNDS if (bound := getattr(translator, name)) is not None}
+        save_model(translator.model, folder, translator.tokenizer, bounds or None, half=True)
         (folder / "CARD.md").write_text(model_card(results, title, attribution), encoding="utf-8")
         size = sum(path.stat().st_size for path in folder.iterdir())
         if size > MAX_BYTES:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from overt.errors import InputError
 from overt.files import read_json
+from overt.learn.data.splits import split_share
 from overt.learn.data.tokenizer import END, START, Tokenizer
 from overt.learn.run.model_folder import load_model
 from overt.models.decoding import Hypothesis, beam_search, greedy_search
@@ -31,6 +32,8 @@ class Translation(NamedTuple):
     ids: list[int]
 
 
+# What a translator knows of its validation sources, in config.json or results.json.
+BOUNDS = ("score_bound", "split_bound")
 _EMPTY = Translation("", [], 0.0, [], [])
 
 
@@ -50,12 +53,15 @@ class Translator:
         tokenizer: Tokenizer,
         name: str = "translator",
         score_bound: float | None = None,
+        split_bound: float | None = None,
     ):
         self.model = model
         self.tokenizer = tokenizer
         self.name = name
         # The score, by beam search, that 99 % of the validation sources' translations exceed; None if it was not measured.
         self.score_bound = score_bound
+        # The share of cuts inside words (`split_share`) that 99 % of the validation sources are not above.
+        self.split_bound = split_bound
 
     @classmethod
     def load(cls, folder: str | Path) -> "Translator":
@@ -77,7 +83,8 @@ class Translator:
                 got=f"a {type(model).__name__}{'' if tokenizer else ' without tokenizer.json'} in {folder}",
                 fix="pass the folder of a run whose task is translate",
             )
-        return cls(model, tokenizer, Path(folder).resolve().name, _score_bound(finished, config))
+        bounds = (_bound(name, finished, config) for name in BOUNDS)
+        return cls(model, tokenizer, Path(folder).resolve().name, *bounds)
 
     @classmethod
     def bundled(cls) -> "Translator":
@@ -135,13 +142,17 @@ class Translator:
         return [*self.tokenizer.encode(text), END]
 
     def is_unusual(self, translation: Translation, *, beam: int = 5) -> bool:
-        """Whether a translation's mean log probability, its score with a length penalty of 1, is below that of 99 % of the validation.
+        """Whether a source is likely far from the training data: other words, another language, or no sentence.
 
-        Such a source is likely far from the training data: other words, another language, or no sentence. `beam` is the one that made
-        the translation, since greedy search leaves the score undivided. False where the model's folder holds no bound.
+        That is where its translation's mean log probability, the score with a length penalty of 1, is below that of 99 % of the
+        validation, or where its words are cut into more pieces for their letters (`split_share`). `beam` is the one that made
+        the translation, since greedy search leaves the score undivided. False where the model's folder holds no bounds.
         """
+        if not translation.source_tokens:
+            return False
         mean = translation.score if beam > 1 else translation.score / (len(translation.ids) + 1)
-        return self.score_bound is not None and bool(translation.source_tokens) and mean < self.score_bound
+        unlikely = self.score_bound is not None and mean < self.score_bound
+        return unlikely or (self.split_bound is not None and split_share(translation.source_tokens) > self.split_bound)
 
     def teacher_forced(self, text: str, translation: Translation) -> tuple[Tensor, Tensor]:
         """The source (1, S) and target (1, T) with which `model(source, target)` scores this translation in one pass.
@@ -186,12 +197,12 @@ def find_model_folder(folder: str | Path) -> Path | None:
     return None
 
 
-def _score_bound(finished: Path, config: dict[str, Any]) -> float | None:
-    """The bound in config.json, or in the results.json of the run that holds the model; None if neither has one."""
-    bound = config.get("score_bound")
+def _bound(name: str, finished: Path, config: dict[str, Any]) -> float | None:
+    """A bound in config.json, or in the results.json of the run that holds the model; None if neither has one."""
+    bound = config.get(name)
     results = finished.parent / "results.json"
     if bound is None and finished.name == "model" and results.exists():
-        bound = read_json(results, "the scores of a run", "let overt train finish").get("score_bound")
+        bound = read_json(results, "the scores of a run", "let overt train finish").get(name)
     return float(bound) if isinstance(bound, int | float) else None
 
 

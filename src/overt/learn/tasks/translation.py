@@ -10,6 +10,7 @@ from torch import Tensor
 from overt.learn.config.settings import Recipe
 from overt.learn.data.batches import Batches
 from overt.learn.data.corpora import Corpus, Example, spread_sample
+from overt.learn.data.splits import split_share
 from overt.learn.data.subword_dropout import SubwordSampler
 from overt.learn.data.tokenizer import END, PADDING, START, Tokenizer
 from overt.learn.data.variants import with_variants
@@ -20,7 +21,7 @@ from overt.learn.translator import Translator, pad_rows
 
 # Validation sentences that are translated at each evaluation during training.
 QUICK = 500
-# The share of validation sources whose translations may have a score below the bound of unusual ones.
+# The share of validation sources that may be beyond each bound of unusual ones.
 UNUSUAL = 0.01
 
 
@@ -113,11 +114,15 @@ class TranslationTask:
         parts = bleu_by_length(lengths, texts, references, tokenize=self._tokenize)
         return result | {"by_length": [part._asdict() for part in parts]}
 
-    def score_bound(self, model: Any) -> float:
-        """The score that 99 % of the validation sources' translations exceed; a source whose translation does not is unusual."""
+    def bounds(self, model: Any) -> dict[str, float]:
+        """What 1 % of the validation sources are beyond, each alone: a low "score_bound", a high "split_bound" (see `Translator`)."""
         sources = list(dict.fromkeys(row.source for row in self.corpus.valid))
-        scores = [each.score for each in Translator(model, self.tokenizer).translate(sources)]
-        return float(np.quantile(scores, UNUSUAL))
+        translations = Translator(model, self.tokenizer).translate(sources)
+        scores, shares = zip(*((each.score, split_share(each.source_tokens)) for each in translations), strict=True)
+        return {
+            "score_bound": float(np.quantile(scores, UNUSUAL)),
+            "split_bound": float(np.quantile(shares, 1 - UNUSUAL)),
+        }
 
     def translate(self, model: Any, rows: list[Example], **search: Any) -> list[str]:
         """The model's translation of each row's source, tokenized as for scores; equal sources are translated once."""

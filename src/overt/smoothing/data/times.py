@@ -152,7 +152,7 @@ def _of_dates(dates: list[Any]) -> tuple[NDArray[Any], tzinfo | None]:
     _refuse_mixed([zone is not None for zone in zones], known)
     zone = zones[0] if zones else None
     plain = [one if zone is None else one.astimezone(UTC).replace(tzinfo=None) for one in known]
-    array = np.full(len(dates), np.datetime64("NaT"), dtype="datetime64[us]")
+    array = np.full(len(dates), np.datetime64("NaT", "us"), dtype="datetime64[us]")
     array[[one == one for one in dates]] = np.array(plain, dtype="datetime64[us]")
     return array, zone
 
