@@ -14,8 +14,8 @@ def split_share(tokens: Sequence[str]) -> float:
     out, since names are cut in every language; 0 where fewer than two words are left, as of a greeting, and of tokens without signs
     of words.
 
-    >>> split_share(["▁I", "▁am", "▁happy", "."]), split_share(["▁Je", "▁ne", "▁s", "u", "is", "▁p", "as"])
-    (0.0, 0.375)
+    >>> split_share(["▁I", "▁am", "▁happy", "."]), split_share(["▁Je", "▁s", "u", "is", "▁l", "à"])
+    (0.0, 0.5)
     """
     words: list[list[str]] = []
     for token in tokens:
