@@ -153,7 +153,7 @@ def mix_pilot(
     premium: float = 0.0,
     risks: Floats | None = None,
 ) -> Pilot:
-    """The first two columns of `mix`; without variances it takes half as long."""
+    """The first two columns of `mix`, without the square roots that variances take."""
     return Pilot(*_mix(heads[:2], observed, causal, risk_variance, premium, risks)[0])
 
 
