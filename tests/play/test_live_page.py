@@ -210,6 +210,7 @@ def test_a_weight_that_was_changed_is_noticed(written_little, opened, tmp_path):
     opened(path).until_said("The file's model is damaged: part 4 of 4 has other bytes than were written.")
 
 
+@pytest.mark.skipif(browser.find() is None, reason=browser.MISSING)
 def test_without_webassembly_the_page_says_so_and_shows_its_first_picture(written_little, strongest, monkeypatch):
     monkeypatch.setattr(browser, "QUIET", (*browser.QUIET, "--js-flags=--jitless"))
     running = browser.Browser()
