@@ -51,11 +51,11 @@ struct Lines {
         for (Index i = points; i < CHUNK + LANES; i++) part[i] = 0;
     }
 
-    // Whether a number between those of a table (blocks,) is above a bound.
-    bool exceed(const double* table, double bound) const {
-        bool above = table[runs[count - 1].right] > bound;
-        for (int r = 0; r < count; r++) above = above || table[runs[r].left] > bound;
-        return above;
+    // Whether all numbers between those of a table (blocks,) are negligible; NaN is not.
+    bool negligible(const double* table) const {
+        bool small = table[runs[count - 1].right] <= NEGLIGIBLE;
+        for (int r = 0; r < count; r++) small = small && table[runs[r].left] <= NEGLIGIBLE;
+        return small;
     }
 
     // Interpolates a table (blocks,); undefined beyond the points.
@@ -80,7 +80,7 @@ struct Chunk {
 void compute_weights(const Bank& bank, const Shares& shares, Index first, Index points, Chunk& chunk) {
     Lines lines(first, points, shares.step, shares.blocks);
     for (Index h = 0; h < bank.heads; h++) {
-        if (!lines.exceed(shares.weights + h * shares.blocks, NEGLIGIBLE)) continue;
+        if (lines.negligible(shares.weights + h * shares.blocks)) continue;
         lines.interpolate(shares.weights + h * shares.blocks, chunk.weights + h * Chunk::SIZE);
         chunk.heads[chunk.counted++] = h;
     }
@@ -109,9 +109,10 @@ void compute_weights(const Bank& bank, const PastShares& shares, Index first, In
         }
     }
     for (Index h = 0; h < bank.heads; h++) {
-        double most = 0, *weights = chunk.weights + h * Chunk::SIZE;
-        for (Index i = 0; i < points; i++) weights[i] /= total[i], most = max_of(most, weights[i]);
-        if (most > NEGLIGIBLE) chunk.heads[chunk.counted++] = h;
+        double* weights = chunk.weights + h * Chunk::SIZE;
+        bool small = true;
+        for (Index i = 0; i < points; i++) weights[i] /= total[i], small = small && weights[i] <= NEGLIGIBLE;
+        if (!small) chunk.heads[chunk.counted++] = h;
     }
 }
 

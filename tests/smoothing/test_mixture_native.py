@@ -65,6 +65,16 @@ def test_heads_without_weight_change_nothing(causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_head_that_is_not_a_number_shows(monkeypatch, causal, compiled):
+    monkeypatch.setattr(native, "available", lambda: compiled)
+    heads, observed = some_heads(2000)
+    heads.values[3, 1000] = np.nan
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(mix(heads, observed, causal=causal).values[1000:1012]).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
 def test_the_values_are_the_heads_under_the_weights_that_the_mixture_names(causal):
     heads, observed = some_heads(2000)
     mixed = mix(heads, observed, causal=causal)
