@@ -266,4 +266,4 @@ def test_what_is_no_time_is_refused():
     with pytest.raises(KindError, match=r"times as numbers or dates, got 'soon'\. Fix: pass floats, or dates"):
         Online(keys="time", bandwidth=2.0).update(1.0, "soon")
     with pytest.raises(InputError, match=r"a finite time for every point, got NaT"):
-        Online(keys="time", bandwidth=2.0).update(1.0, np.datetime64("NaT"))
+        Online(keys="time", bandwidth=2.0).update(1.0, np.datetime64("NaT", "s"))
