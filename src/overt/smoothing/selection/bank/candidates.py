@@ -108,8 +108,10 @@ def wide_heads(series: NoisySeries, causal: bool, *, long: bool = False) -> Wide
     heads = _by_time(series, wide)
     if long and (coarse := coarse_heads(series.times, series.values, series.weights, wide)):
         return WideHeads(heads.names, partial(_write_coarse, series, coarse), heads.rows)
-    dtypes = np.float64, *2 * (np.float32 if long else np.float64,)
-    outputs = HeadOutputs(*(np.empty((len(heads.names), series.values.size), each) for each in dtypes))
+    of_risks: Any = np.float32 if long else np.float64
+    outputs = HeadOutputs(
+        *(np.empty((len(heads.names), series.values.size), each) for each in (np.float64, of_risks, of_risks))
+    )
     heads.write(outputs)
     return WideHeads(heads.names, partial(_copy_part, outputs), heads.rows)
 

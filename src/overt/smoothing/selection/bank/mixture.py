@@ -140,8 +140,9 @@ def mix(
     >>> mix(heads, Observations(itself, flat + 1)).weights(np.arange(500)).mean(axis=1).round(2)
     array([1., 0.])
     """
-    columns, *weights = _mix(heads, observed, causal, risk_variance, premium, risks)
-    return Mixture(*columns, *weights)
+    columns, head_weights, width_weights = _mix(heads, observed, causal, risk_variance, premium, risks)
+    values, leverages, variances = columns
+    return Mixture(values, leverages, variances, head_weights, width_weights)
 
 
 def mix_pilot(
@@ -154,7 +155,8 @@ def mix_pilot(
     risks: Floats | None = None,
 ) -> Pilot:
     """The first two columns of `mix`, without the square roots that variances take."""
-    return Pilot(*_mix(heads[:2], observed, causal, risk_variance, premium, risks)[0])
+    (values, leverages), *_ = _mix(heads[:2], observed, causal, risk_variance, premium, risks)
+    return Pilot(values, leverages)
 
 
 def _mix(

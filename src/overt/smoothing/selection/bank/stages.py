@@ -6,7 +6,7 @@ has little noise, and average the series; all heads are mixed again. The third s
 """
 
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -176,8 +176,8 @@ def attend_stretch(
     names, rows = write_heads(outputs, chain(pilot_heads(series, level, causal), [wide]), 0)
     count = stop = len(names)
     _correlate(outputs.part(0, count), correlation)
-    averages = {"causal": causal, "premium": 0.0 if causal else PREMIUM}
-    options = averages | {"risk_variance": risk_variance_factor(correlation)}
+    averages: dict[str, Any] = {"causal": causal, "premium": 0.0 if causal else PREMIUM}
+    options: dict[str, Any] = {**averages, "risk_variance": risk_variance_factor(correlation)}
     risks = of_first = bank_risks(outputs.part(0, count), observed, **averages)
     guided: tuple[list[str], list[RowWeights]] = [], []
     for bandwidths in GUIDED:
