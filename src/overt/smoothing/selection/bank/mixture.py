@@ -8,7 +8,7 @@ narrow ones where the signal changes.
 import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,32 +140,27 @@ def mix(
     >>> mix(heads, Observations(itself, flat + 1)).weights(np.arange(500)).mean(axis=1).round(2)
     array([1., 0.])
     """
-    columns, head_weights, width_weights = _mix(heads, observed, causal, risk_variance, premium, risks)
+    columns, head_weights, width_weights = _mix(
+        heads, observed, causal=causal, risk_variance=risk_variance, premium=premium, risks=risks
+    )
     values, leverages, variances = columns
     return Mixture(values, leverages, variances, head_weights, width_weights)
 
 
-def mix_pilot(
-    heads: HeadOutputs,
-    observed: Observations,
-    *,
-    causal: bool = False,
-    risk_variance: float = 1.0,
-    premium: float = 0.0,
-    risks: Floats | None = None,
-) -> Pilot:
-    """The first two columns of `mix`, without the square roots that variances take."""
-    (values, leverages), *_ = _mix(heads[:2], observed, causal, risk_variance, premium, risks)
+def mix_pilot(heads: HeadOutputs, observed: Observations, **options: Any) -> Pilot:
+    """The first two columns of `mix`, without the square roots that variances take. The options are those of `mix`."""
+    (values, leverages), *_ = _mix(heads[:2], observed, **options)
     return Pilot(values, leverages)
 
 
 def _mix(
     heads: tuple[Floats, ...],
     observed: Observations,
-    causal: bool,
-    risk_variance: float,
-    premium: float,
-    risks: Floats | None,
+    *,
+    causal: bool = False,
+    risk_variance: float = 1.0,
+    premium: float = 0.0,
+    risks: Floats | None = None,
 ) -> tuple[tuple[Floats, ...], tuple[BlockWeights | CausalWeights, ...], BlockWeights | CausalWeights]:
     """The columns of the mixture, one for each of the heads', and the weights that made it."""
     widths, temperature = (CAUSAL_WIDTHS, CAUSAL_WIDTH_TEMPERATURE) if causal else (WIDTHS, TEMPERATURE)
