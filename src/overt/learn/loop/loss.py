@@ -39,12 +39,18 @@ def cross_entropy(states: Tensor, output: nn.Linear, labels: Tensor, smoothing: 
             got=f"states {tuple(states.shape)}, labels {tuple(labels.shape)}",
             fix="select the tokens that are not padding, as in states[real], labels[real]",
         )
+    inputs = *scoring_inputs(states, output), labels, smoothing
+    if not torch.is_grad_enabled():
+        return _sum_over_rows(*inputs)
+    return _SmoothedCrossEntropy.apply(*inputs)  # pyright: ignore[reportReturnType]
+
+
+def scoring_inputs(states: Tensor, output: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
+    """The states in the dtype of their products, the weight, and the bias, zeros where there is none."""
     bias = output.weight.new_zeros(output.out_features) if output.bias is None else output.bias
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
-    if not torch.is_grad_enabled():
-        return _sum_over_rows(states.to(dtype), output.weight, bias, labels, smoothing)
-    return _SmoothedCrossEntropy.apply(states.to(dtype), output.weight, bias, labels, smoothing)  # pyright: ignore[reportReturnType]
+    return states.to(dtype), output.weight, bias
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from overt.learn.loop.loss import scoring_inputs
+
 _BLOCK = 2**22  # numbers in a block of scores
 
 
@@ -29,10 +31,7 @@ def disagreement(states: Tensor, output: nn.Linear) -> Tensor:
     >>> round(disagreement(torch.cat([states, states]), output).item(), 5)
     0.0
     """
-    bias = output.weight.new_zeros(output.out_features) if output.bias is None else output.bias
-    kind = states.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
-    return _Disagreement.apply(states.to(dtype), output.weight, bias)  # pyright: ignore[reportReturnType]
+    return _Disagreement.apply(*scoring_inputs(states, output))  # pyright: ignore[reportReturnType]
 
 
 class _Disagreement(torch.autograd.Function):
