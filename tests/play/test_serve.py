@@ -2,9 +2,12 @@
 
 import http.client
 import json
+import socket
 import subprocess
 import sys
 import threading
+import time
+from contextlib import closing
 
 import pytest
 from live_page import TIRED, Typed
@@ -21,6 +24,13 @@ def server(minilm):
         yield running
         running.shutdown()
         thread.join()
+
+
+def until(true, seconds=30):
+    end = time.perf_counter() + seconds
+    while not true():
+        assert time.perf_counter() < end, f"not within {seconds} s"
+        time.sleep(0.01)
 
 
 def status(server, method, path, body=None, **headers):
@@ -83,17 +93,57 @@ def test_a_text_without_words_and_one_that_is_too_long_get_an_answer(server):
     assert (answer["count"], answer["all"]) == (512, False) or "sentence" in answer
 
 
+def test_a_browser_that_goes_away_leaves_no_complaint(server, capfd):
+    before = set(server.connections)  # of the browser of the tests above
+    for _ in range(5):
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        connection.request("GET", f"/{server.token}/")
+        connection.getresponse()
+        connection.close()  # of a page of megabytes, nothing but the headers was read
+    until(lambda: server.connections <= before)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_open_connection_does_not_hold_up_the_end(minilm):
+    from overt.explain.recipes.qkv import qkv
+    from overt.play.serve import PageServer
+
+    running = PageServer(minilm, qkv(minilm, "Cats sleep."))
+    thread = threading.Thread(target=running.serve_forever)
+    thread.start()
+    try:
+        answered = http.client.HTTPConnection("127.0.0.1", running.server_port, timeout=60)
+        answered.request("GET", f"/{running.token}/")
+        answered.getresponse().read()
+        with closing(answered), socket.create_connection(("127.0.0.1", running.server_port)):
+            until(lambda: len(running.connections) == 2)
+            running.shutdown()
+            start = time.perf_counter()
+            running.server_close()
+            assert time.perf_counter() - start < 30  # a handler's own timeout is a minute
+    finally:
+        running.shutdown()
+        running.server_close()
+        thread.join()
+    assert not running.connections
+
+
 @pytest.mark.slow
-def test_the_command_says_where_the_page_is_and_ends_by_an_interrupt(minilm):
+@pytest.mark.parametrize("leave", ["at once", "with the page", "open"])
+def test_the_command_says_where_the_page_is_and_ends_by_an_interrupt(minilm, leave):
     command = [sys.executable, "-m", "overt", "play", "--serve", "--no-open"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        lines = iter(running.stdout)
-        address = next(line for line in lines if line.startswith("http://127.0.0.1:")).strip()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None and running.stderr is not None
+        address = next(line for line in running.stdout if line.startswith("http://127.0.0.1:")).strip()
         host, _, rest = address.removeprefix("http://").partition("/")
         connection = http.client.HTTPConnection(host, timeout=60)
         connection.request("GET", f"/{rest}")
-        assert connection.getresponse().status == 200
-        connection.close()
+        response = connection.getresponse()
+        assert response.status == 200
+        if leave != "at once":
+            response.read()
+        if leave != "open":
+            connection.close()
         running.send_signal(subprocess.signal.SIGINT)
-        assert running.wait(30) == 0
+        assert (running.wait(30), running.stderr.read()) == (0, "")
+        connection.close()

@@ -2,8 +2,11 @@
 
 import json
 import secrets
+import socket
+import sys
 import threading
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -31,10 +34,11 @@ class PageServer(ThreadingHTTPServer):
     an answer.
     """
 
-    daemon_threads = True
+    daemon_threads = False  # a thread that is cut off inside C++ when Python ends aborts the whole process
 
     def __init__(self, model: Any, explanation: Explanation, *, port: int = 0, limit: int = PAGE_LIMIT):
         super().__init__((HOST, port), _Handler)
+        self.connections: set[socket.socket] = set()
         self.token: str = secrets.token_urlsafe(16)
         self.limit = limit
         self.model = model
@@ -50,6 +54,28 @@ class PageServer(ThreadingHTTPServer):
     def hosts(self) -> set[str]:
         """The names under which a browser on this machine may know the server."""
         return {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread."""
+        self.connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Show an error; a browser that went away before it had its answer is none."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+    def server_close(self) -> None:
+        """Close the server: browsers that keep their connections open are cut off, a text being read is read to its end."""
+        for connection in self.connections.copy():
+            with suppress(OSError):  # the browser may have gone first
+                connection.shutdown(socket.SHUT_RDWR)
+        super().server_close()
 
     def answer(self, text: str) -> dict[str, Any]:
         """What the page shows of a text; a sentence where the model cannot read it."""
