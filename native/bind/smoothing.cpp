@@ -5,11 +5,15 @@
 #include <nanobind/stl/vector.h>
 #include <nanobind/stl/optional.h>
 
+#include <algorithm>
+#include <atomic>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <vector>
 
 #include "levels.hpp"
+#include "simd/parallel.hpp"
 #include "smoothing/smoothing.hpp"
 
 namespace overt {
@@ -21,6 +25,9 @@ using Matrices = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device
 using Indices = nb::ndarray<const Index, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Outputs = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using OutputMatrices = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+// One matrix for each of several series, which may be parts of larger ones.
+using Stack = nb::ndarray<const double, nb::ndim<3>, nb::device::cpu>;
+using OutputStack = nb::ndarray<double, nb::ndim<3>, nb::device::cpu>;
 
 const Smoothing& kernels() { return *current_level().smoothing; }
 
@@ -29,6 +36,45 @@ int at_least_one(int threads) { return threads > 0 ? threads : 1; }
 template <class Array>
 void expect(const Array& array, Index length, const char* message) {
     if (static_cast<Index>(array.shape(0)) != length) throw std::invalid_argument(message);
+}
+
+template <class Array>
+void expect_stack(const Array& stack, Index series, Index rows, Index columns, const char* message) {
+    bool fits = static_cast<Index>(stack.shape(0)) == series && static_cast<Index>(stack.shape(1)) == rows &&
+                static_cast<Index>(stack.shape(2)) == columns;
+    if (!fits) throw std::invalid_argument(message);
+    if ((columns > 1 && stack.stride(2) != 1) || (rows > 1 && stack.stride(1) != columns))
+        throw std::invalid_argument("Expected matrices that are contiguous, one for each series.");
+}
+
+void expect_matrix(const Matrices& matrix, Index series, Index count) {
+    if (static_cast<Index>(matrix.shape(0)) != series || static_cast<Index>(matrix.shape(1)) != count)
+        throw std::invalid_argument("Expected one number for each point, series by series.");
+}
+
+// The matrix of one series.
+template <class Array>
+auto* of_series(const Array& stack, Index series) {
+    return stack.data() + series * stack.stride(0);
+}
+
+// each(series, threads): one series has all the threads, several have one each.
+template <class Each>
+void for_each_series(Index series, int threads, Each each) {
+    nb::gil_scoped_release released;
+    if (series == 1) {
+        each(0, at_least_one(threads));
+    } else {
+        std::atomic<bool> failed = false;  // for want of memory, the only thing that kernels throw: no exception may leave a thread
+        share_items(series, 1, static_cast<int>(std::min<Index>(at_least_one(threads), series)), [&](Index s, int) {
+            try {
+                each(s, 1);
+            } catch (const std::bad_alloc&) {
+                failed = true;
+            }
+        });
+        if (failed) throw std::bad_alloc();
+    }
 }
 
 void filter(Numbers values, Numbers taps, Index before, int threads, Outputs output) {
@@ -40,43 +86,55 @@ void filter(Numbers values, Numbers taps, Index before, int threads, Outputs out
     kernels().filter(task);
 }
 
-Patch patch_of(const Numbers& padded, const std::optional<Numbers>& key_weights, const Numbers& profile, const Numbers& rates,
-               Index window, bool past, int threads) {
-    Index half = static_cast<Index>(profile.shape(0)) / 2, count = static_cast<Index>(padded.shape(0)) - 2 * half;
-    if (profile.shape(0) % 2 == 0 || count < 1 || window < 0)
-        throw std::invalid_argument("Expected a profile of odd length, a series of one point or more and a window of 0 or more.");
-    if (key_weights) expect(*key_weights, count, "Expected one weight for each value.");
-    return {padded.data(), key_weights ? key_weights->data() : nullptr, count, half, profile.data(), rates.data(),
-            static_cast<Index>(rates.shape(0)), window, past, nullptr, nullptr, nullptr, at_least_one(threads)};
+// Patches of several series of one length, which share everything but their values and rates.
+struct Patches {
+    Patch first;  // of the first series, without its outputs
+    const Matrices &padded, &rates;
+    const OutputStack &values, &slopes, &self_weights;
+
+    Patches(const Matrices& padded_values, const std::optional<Numbers>& key_weights, const Numbers& profile, const Matrices& of_rates,
+            Index window, bool past, const OutputStack& values_to, const OutputStack& slopes_to, const OutputStack& self_weights_to)
+        : padded(padded_values), rates(of_rates), values(values_to), slopes(slopes_to), self_weights(self_weights_to) {
+        Index half = static_cast<Index>(profile.shape(0)) / 2, count = static_cast<Index>(padded.shape(1)) - 2 * half;
+        if (profile.shape(0) % 2 == 0 || count < 1 || window < 0)
+            throw std::invalid_argument("Expected a profile of odd length, a series of one point or more and a window of 0 or more.");
+        if (key_weights) expect(*key_weights, count, "Expected one weight for each value.");
+        expect(rates, padded.shape(0), "Expected the rates of each series.");
+        first = {padded.data(), key_weights ? key_weights->data() : nullptr, count, half, profile.data(), rates.data(),
+                 static_cast<Index>(rates.shape(1)), window, past, nullptr, nullptr, nullptr, 1};
+    }
+    void expect_results(Index rows) const {
+        for (const OutputStack* stack : {&values, &slopes, &self_weights})
+            expect_stack(*stack, padded.shape(0), first.bandwidths, rows, "Expected results of shape (series, bandwidths, rows).");
+    }
+    Patch of(Index series, int threads) const {
+        Patch task = first;
+        task.padded += series * static_cast<Index>(padded.shape(1)), task.rates += series * first.bandwidths;
+        task.values = of_series(values, series), task.slopes = of_series(slopes, series);
+        task.self_weights = of_series(self_weights, series), task.threads = threads;
+        return task;
+    }
+};
+
+void patch(Matrices padded, std::optional<Numbers> key_weights, Numbers profile, Matrices rates, Index window, bool past, int threads,
+           OutputStack values, OutputStack slopes, OutputStack self_weights) {
+    Patches patches(padded, key_weights, profile, rates, window, past, values, slopes, self_weights);
+    patches.expect_results(patches.first.count);
+    for_each_series(padded.shape(0), threads, [&](Index s, int each) { kernels().patch(patches.of(s, each)); });
 }
 
-void set_results(Patch& task, const OutputMatrices& values, const OutputMatrices& slopes, const OutputMatrices& self_weights,
-                 Index rows) {
-    for (const OutputMatrices* table : {&values, &slopes, &self_weights})
-        if (static_cast<Index>(table->shape(0)) != task.bandwidths || static_cast<Index>(table->shape(1)) != rows)
-            throw std::invalid_argument("Expected results of shape (bandwidths, rows).");
-    task.values = values.data(), task.slopes = slopes.data(), task.self_weights = self_weights.data();
-}
-
-void patch(Numbers padded, std::optional<Numbers> key_weights, Numbers profile, Numbers rates, Index window, bool past, int threads,
-           OutputMatrices values, OutputMatrices slopes, OutputMatrices self_weights) {
-    Patch task = patch_of(padded, key_weights, profile, rates, window, past, threads);
-    set_results(task, values, slopes, self_weights, task.count);
-    nb::gil_scoped_release released;
-    kernels().patch(task);
-}
-
-void patch_rows(Numbers padded, Indices source, std::optional<Numbers> key_weights, Numbers profile, Numbers rates, Index window,
-                bool past, Indices rows, int threads, OutputMatrices values, OutputMatrices slopes, OutputMatrices self_weights) {
-    Patch task = patch_of(padded, key_weights, profile, rates, window, past, threads);
-    expect(source, static_cast<Index>(padded.shape(0)), "Expected one source for each padded value.");
+void patch_rows(Matrices padded, Indices source, std::optional<Numbers> key_weights, Numbers profile, Matrices rates, Index window,
+                bool past, Indices rows, int threads, OutputStack values, OutputStack slopes, OutputStack self_weights) {
+    Patches patches(padded, key_weights, profile, rates, window, past, values, slopes, self_weights);
+    expect(source, static_cast<Index>(padded.shape(1)), "Expected one source for each padded value.");
     Index count = rows.shape(0);
     for (Index r = 0; r < count; r++)
-        if (rows.data()[r] < 0 || rows.data()[r] >= task.count)
+        if (rows.data()[r] < 0 || rows.data()[r] >= patches.first.count)
             throw std::invalid_argument("Expected rows to be indices of points of the series.");
-    set_results(task, values, slopes, self_weights, count);
-    nb::gil_scoped_release released;
-    kernels().patch_rows({task, source.data(), rows.data(), count});
+    patches.expect_results(count);
+    for_each_series(padded.shape(0), threads, [&](Index s, int each) {
+        kernels().patch_rows({patches.of(s, each), source.data(), rows.data(), count});
+    });
 }
 
 void slide(Numbers values, Matrices table, Matrices reading, Index first, Matrices matrices, const std::vector<Index>& cut,
@@ -154,38 +212,38 @@ void local(Numbers times, Numbers values, std::optional<Numbers> weights, Number
     kernels().local(task);
 }
 
-void guided(Numbers times, Numbers guide, Numbers values, std::optional<Numbers> weights, double rate_time, double reach,
-            Numbers table, Numbers rates, Indices squarings, int side, int threads, OutputMatrices outputs,
-            OutputMatrices self_weights, OutputMatrices covariance) {
-    Index count = times.shape(0), bandwidths = rates.shape(0);
-    for (const Numbers* column : {&guide, &values}) expect(*column, count, "Expected one number for each time.");
+void guided(Numbers times, Matrices guide, Matrices values, std::optional<Numbers> weights, double rate_time, double reach,
+            Numbers table, Matrices rates, Indices squarings, int side, int threads, OutputStack outputs, OutputStack self_weights,
+            OutputStack covariance) {
+    Index series = guide.shape(0), count = times.shape(0), bandwidths = rates.shape(1);
+    for (const Matrices* column : {&guide, &values}) expect_matrix(*column, series, count);
     if (weights) expect(*weights, count, "Expected one weight for each time.");
+    expect(rates, series, "Expected the rates of each series.");
     expect(squarings, bandwidths, "Expected one number of squarings for each bandwidth.");
-    for (const OutputMatrices* column : {&outputs, &self_weights, &covariance})
-        if (static_cast<Index>(column->shape(0)) != bandwidths || static_cast<Index>(column->shape(1)) != count)
-            throw std::invalid_argument("Expected results of shape (bandwidths, values).");
+    for (const OutputStack* stack : {&outputs, &self_weights, &covariance})
+        expect_stack(*stack, series, bandwidths, count, "Expected results of shape (series, bandwidths, values).");
     if (side < 0 || side > 2) throw std::invalid_argument("Expected a side of 0, 1 or 2.");
     if (bandwidths > 0 && squarings.data()[0]) throw std::invalid_argument("Expected no squarings for the first bandwidth.");
     Index lags = table.shape(0) ? static_cast<Index>(table.shape(0)) - 1 : 0;
-    Guided task{times.data(),
-                guide.data(),
-                values.data(),
-                weights ? weights->data() : nullptr,
-                count,
-                rate_time,
-                reach,
-                table.data(),
-                lags,
-                rates.data(),
-                squarings.data(),
-                bandwidths,
-                static_cast<Side>(side),
-                outputs.data(),
-                self_weights.data(),
-                covariance.data(),
-                at_least_one(threads)};
-    nb::gil_scoped_release released;
-    kernels().guided(task);
+    for_each_series(series, threads, [&](Index s, int each) {
+        kernels().guided({times.data(),
+                          guide.data() + s * count,
+                          values.data() + s * count,
+                          weights ? weights->data() : nullptr,
+                          count,
+                          rate_time,
+                          reach,
+                          table.data(),
+                          lags,
+                          rates.data() + s * bandwidths,
+                          squarings.data(),
+                          bandwidths,
+                          static_cast<Side>(side),
+                          of_series(outputs, s),
+                          of_series(self_weights, s),
+                          of_series(covariance, s),
+                          each});
+    });
 }
 
 Bank bank(const Matrices& values, const Matrices& slopes, const std::optional<Matrices>& variances) {
@@ -196,17 +254,20 @@ Bank bank(const Matrices& values, const Matrices& slopes, const std::optional<Ma
             static_cast<Index>(values.shape(1))};
 }
 
-void risks(Matrices values, Matrices slopes, Numbers observed, Numbers sharpness, double premium, Index step, bool running,
-           int threads, OutputMatrices sums) {
-    Bank heads = bank(values, slopes, std::nullopt);
-    for (const Numbers* column : {&observed, &sharpness}) expect(*column, heads.count, "Expected one number for each point.");
+void risks(Stack values, Stack slopes, Matrices observed, Matrices sharpness, double premium, Index step, bool running, int threads,
+           OutputStack sums) {
+    Index series = values.shape(0), heads = values.shape(1), count = values.shape(2);
+    for (const Stack* stack : {&values, &slopes})
+        expect_stack(*stack, series, heads, count, "Expected slopes of shape (series, heads, points), like values.");
+    for (const Matrices* column : {&observed, &sharpness}) expect_matrix(*column, series, count);
     if (step < 1) throw std::invalid_argument("Expected blocks of one point or more.");
-    Index columns = running ? heads.count : (heads.count + step - 1) / step;
-    if (static_cast<Index>(sums.shape(0)) != heads.heads || static_cast<Index>(sums.shape(1)) != columns)
-        throw std::invalid_argument("Expected sums of shape (heads, blocks), or (heads, points) where they are running.");
-    Risks task{heads, observed.data(), sharpness.data(), premium, step, running, sums.data(), at_least_one(threads)};
-    nb::gil_scoped_release released;
-    kernels().risks(task);
+    expect_stack(sums, series, heads, running ? count : (count + step - 1) / step,
+                 "Expected sums of shape (series, heads, blocks), or (series, heads, points) where they are running.");
+    for_each_series(series, threads, [&](Index s, int each) {
+        Bank bank{of_series(values, s), of_series(slopes, s), nullptr, heads, count};
+        kernels().risks({bank, observed.data() + s * count, sharpness.data() + s * count, premium, step, running,
+                         of_series(sums, s), each});
+    });
 }
 
 Mixtures mixtures(const Bank& heads, std::size_t count, const OutputMatrices& values, const OutputMatrices& slopes,
@@ -225,27 +286,33 @@ Index blocks_of(const Matrices& table, const Bank& heads, Index step) {
     return table.shape(1);
 }
 
-void blend(Matrices values, Matrices slopes, std::optional<Matrices> variances, Numbers sharpness, const std::vector<Matrices>& weights,
-           const std::vector<Numbers>& stiffness, const std::vector<Index>& steps, int threads, OutputMatrices mixed_values,
-           OutputMatrices mixed_slopes, std::optional<OutputMatrices> mixed_variances) {
-    Bank heads = bank(values, slopes, variances);
-    expect(sharpness, heads.count, "Expected one number for each point.");
+void blend(Stack values, Stack slopes, std::optional<Stack> variances, Matrices sharpness, const std::vector<Stack>& weights,
+           const std::vector<Numbers>& stiffness, const std::vector<Index>& steps, int threads, OutputStack mixed_values,
+           OutputStack mixed_slopes, std::optional<OutputStack> mixed_variances) {
+    Index series = values.shape(0), heads = values.shape(1), count = values.shape(2), sets = weights.size();
+    for (const Stack* stack : {&values, &slopes, variances ? &*variances : &values})
+        expect_stack(*stack, series, heads, count, "Expected slopes and variances of shape (series, heads, points), like values.");
+    expect_matrix(sharpness, series, count);
+    if (variances.has_value() != mixed_variances.has_value())
+        throw std::invalid_argument("Expected variances of the heads and of their mixtures, or of neither.");
+    for (const OutputStack* stack : {&mixed_values, &mixed_slopes, mixed_variances ? &*mixed_variances : &mixed_values})
+        expect_stack(*stack, series, sets, count, "Expected mixtures of shape (series, mixtures, points).");
     if (stiffness.size() != weights.size() || steps.size() != weights.size())
         throw std::invalid_argument("Expected shares of three parts.");
-    std::vector<Shares> shares;
     for (std::size_t s = 0; s < weights.size(); s++) {
-        Index blocks = blocks_of(weights[s], heads, steps[s]);
-        expect(stiffness[s], blocks, "Expected one stiffness for each block.");
-        shares.push_back({weights[s].data(), stiffness[s].data(), blocks, steps[s]});
+        expect_stack(weights[s], series, heads, weights[s].shape(2), "Expected shares of shape (series, heads, blocks).");
+        if (weights[s].shape(2) < 1 || steps[s] < 1) throw std::invalid_argument("Expected shares of one block or more.");
+        expect(stiffness[s], weights[s].shape(2), "Expected one stiffness for each block.");
     }
-    Blend task{heads,
-               sharpness.data(),
-               shares.data(),
-               nullptr,
-               mixtures(heads, shares.size(), mixed_values, mixed_slopes, mixed_variances),
-               at_least_one(threads)};
-    nb::gil_scoped_release released;
-    kernels().blend(task);
+    for_each_series(series, threads, [&](Index s, int each) {
+        std::vector<Shares> shares;
+        for (std::size_t w = 0; w < weights.size(); w++)
+            shares.push_back({of_series(weights[w], s), stiffness[w].data(), static_cast<Index>(weights[w].shape(2)), steps[w]});
+        Bank bank{of_series(values, s), of_series(slopes, s), variances ? of_series(*variances, s) : nullptr, heads, count};
+        Mixtures mixtures{of_series(mixed_values, s), of_series(mixed_slopes, s),
+                          mixed_variances ? of_series(*mixed_variances, s) : nullptr, static_cast<int>(sets)};
+        kernels().blend({bank, sharpness.data() + s * count, shares.data(), nullptr, mixtures, each});
+    });
 }
 
 void blend_past(Matrices values, Matrices slopes, std::optional<Matrices> variances, Numbers sharpness, const std::vector<Matrices>& before,

@@ -5,7 +5,7 @@
 
 namespace overt {
 
-// Throws std::bad_alloc; call it outside of parallel regions.
+// Throws std::bad_alloc, which must not leave a parallel region.
 void* allocate(std::size_t bytes);
 void release(void* memory);
 

@@ -88,12 +88,14 @@ class Options:
 
         "" where most times repeat: the narrowest head averages points of one time.
         """
+        bandwidth = self.bandwidths[0] if self.bandwidths and self.keys in ("time", "both") else np.inf
+        if not self.window and bandwidth == np.inf:
+            return ""
         steps = np.diff(np.sort(times.moments))
         typical = float(np.quantile(steps, 0.5, method="lower")) if steps.size else 0.0
         if not typical:
             return ""
         least = float(steps[steps > 0].min())
-        bandwidth = self.bandwidths[0] if self.bandwidths and self.keys in ("time", "both") else np.inf
         if times.unit == "seconds" and 0 < (self.window or 0) < least * (1 - 1e-9):
             what, apart = f"window of {length_in_words(self.window, times.unit)}", least
         elif bandwidth < typical / 2 * (1 - 1e-9):

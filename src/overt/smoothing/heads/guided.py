@@ -114,9 +114,17 @@ def in_steps(inputs: GuidedInputs) -> GuidedInputs:
 
 def attend_pairs(inputs: GuidedInputs) -> GuidedOutputs:
     """In C++, where one exponential serves both directions of a pair; rows whose weights underflow there are computed in NumPy."""
-    count = inputs.times.size
-    outputs = GuidedOutputs(*(np.empty((inputs.bandwidths.size, count)) for _ in GuidedOutputs._fields))
-    if count == 0:
+    several = replace(inputs, guide=inputs.guide[None], values=inputs.values[None], bandwidths=inputs.bandwidths[None])
+    return GuidedOutputs(*(column[0] for column in attend_several(several)))
+
+
+def attend_several(inputs: GuidedInputs) -> GuidedOutputs:
+    """The same of several series at the same times: guide and values (s, n) and bandwidths (s, k) have one axis more.
+
+    So have the outputs (s, k, n). The bandwidths of all series have the same ratios.
+    """
+    outputs = GuidedOutputs(*(np.empty((*inputs.bandwidths.shape, inputs.times.size)) for _ in GuidedOutputs._fields))
+    if inputs.times.size == 0:
         return outputs
     reach = min(inputs.window * (1 + 1e-9), UNDERFLOW * inputs.bandwidth_time, inputs.times[-1] - inputs.times[0])
     lags = np.arange(np.floor(reach) + 1 if inputs.even else 0)
@@ -124,15 +132,16 @@ def attend_pairs(inputs: GuidedInputs) -> GuidedOutputs:
         *(np.ascontiguousarray(column) for column in (inputs.times, inputs.guide, inputs.values)),
         None if inputs.weights is None else np.ascontiguousarray(inputs.weights),
         *(inputs.rate_time, reach, np.exp(-inputs.rate_time * lags**2)),
-        *(0.5 / inputs.bandwidths**2, squarings(inputs.bandwidths)),
+        *(0.5 / inputs.bandwidths**2, squarings(inputs.bandwidths[0])),
         *(SIDES.index(inputs.side), native.threads()),
         *outputs,
     )
-    faint = np.isnan(outputs.values)
-    if faint.any():
-        rows = np.flatnonzero(faint.any(axis=0))
-        for column, exact in zip(outputs, attend_rows(inputs, rows), strict=True):
-            column[:, rows] = exact
+    faint = np.isnan(outputs.values).any(axis=1)  # (s, n)
+    for index in np.flatnonzero(faint.any(axis=1)):
+        rows = np.flatnonzero(faint[index])
+        one = replace(inputs, guide=inputs.guide[index], values=inputs.values[index], bandwidths=inputs.bandwidths[index])
+        for column, exact in zip(outputs, attend_rows(one, rows), strict=True):
+            column[index][:, rows] = exact
     return outputs
 
 

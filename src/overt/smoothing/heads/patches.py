@@ -5,12 +5,12 @@ lag: one row of squares per lag, weighted by the profile, serves every pair of p
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from overt import native
 from overt.errors import InputError
@@ -107,15 +107,40 @@ def attend_patch(
 
 def attend_inputs(inputs: PatchInputs) -> PatchOutputs:
     """`attend_patch` of inputs that are padded."""
-    attend, attend_at = (_attend_compiled, _rows_compiled) if native.available() else (attend_by_lag, attend_rows)
-    outputs = attend(inputs)
-    inexact = np.asarray(np.isnan(outputs.values).any(axis=0))
-    if not inputs.past:  # near a reflected end, x_i appears more than once in a patch
-        inexact[: inputs.half + 1] = inexact[max(0, inexact.size - 1 - inputs.half) :] = True
-    rows = np.flatnonzero(inexact)
-    for column, exact in zip(outputs, attend_at(inputs, rows), strict=True):
+    if native.available():
+        several = replace(inputs, values=inputs.values[None], padded=inputs.padded[None], rates=inputs.rates[None])
+        return PatchOutputs(*(column[0] for column in attend_several(several)))
+    outputs = attend_by_lag(inputs)
+    rows = np.flatnonzero(np.isnan(outputs.values).any(axis=0) | near_reflected_ends(inputs))
+    for column, exact in zip(outputs, attend_rows(inputs, rows), strict=True):
         column[:, rows] = exact
     return outputs
+
+
+def attend_several(inputs: PatchInputs) -> PatchOutputs:
+    """`attend_patch` of several series at once, in C++: values (s, n), padded (s, n + 2p) and rates (s, k) have one axis more.
+
+    So have the outputs (s, k, n). The series share the rest.
+    """
+    outputs, ends = attend_compiled(inputs), near_reflected_ends(inputs)
+    rows = np.flatnonzero(ends)
+    for column, exact in zip(outputs, attend_compiled(inputs, rows), strict=True):
+        column[..., rows] = exact
+    faint = np.isnan(outputs.values).any(axis=1) & ~ends  # (s, n)
+    for index in np.flatnonzero(faint.any(axis=1)):
+        rows, one = np.flatnonzero(faint[index]), slice(index, index + 1)
+        part = replace(inputs, values=inputs.values[one], padded=inputs.padded[one], rates=inputs.rates[one])
+        for column, exact in zip(outputs, attend_compiled(part, rows), strict=True):
+            column[index][:, rows] = exact[0]
+    return outputs
+
+
+def near_reflected_ends(inputs: PatchInputs) -> NDArray[np.bool_]:
+    """The points whose patch may contain one of them twice (n,)."""
+    near = np.zeros(inputs.values.shape[-1], dtype=bool)
+    if not inputs.past:
+        near[: inputs.half + 1] = near[max(0, near.size - 1 - inputs.half) :] = True
+    return near
 
 
 @functools.lru_cache(maxsize=16)
@@ -137,20 +162,16 @@ def _check(profile: Floats, bandwidths: Floats, side: str) -> None:
         raise InputError('with side="past", a profile of 0 for later points', got=np.array2string(profile), fix=fix)
 
 
-def _attend_compiled(inputs: PatchInputs) -> PatchOutputs:
-    """`attend_by_lag` in C++."""
+def attend_compiled(inputs: PatchInputs, rows: Indices | None = None) -> PatchOutputs:
+    """`attend_by_lag` of several series in C++; with `rows`, `attend_rows` of these."""
     key_weights = None if (inputs.key_weights == 1).all() else inputs.key_weights
-    outputs = PatchOutputs(*(np.empty((inputs.rates.size, inputs.values.size)) for _ in PatchOutputs._fields))
-    arguments = inputs.padded, key_weights, inputs.profile, inputs.rates, inputs.window, inputs.past
-    native.module().patch(*arguments, native.threads(), *outputs)
-    return outputs
-
-
-def _rows_compiled(inputs: PatchInputs, rows: Indices) -> PatchOutputs:
-    """`attend_rows` in C++."""
-    outputs = PatchOutputs(*(np.empty((inputs.rates.size, rows.size)) for _ in PatchOutputs._fields))
-    arguments = inputs.padded, inputs.source, inputs.key_weights, inputs.profile, inputs.rates, inputs.window, inputs.past, rows
-    native.module().patch_rows(*arguments, native.threads(), *outputs)
+    count = inputs.values.shape[-1] if rows is None else rows.size
+    outputs = PatchOutputs(*(np.empty((*inputs.rates.shape, count)) for _ in PatchOutputs._fields))
+    arguments = key_weights, inputs.profile, inputs.rates, inputs.window, inputs.past
+    if rows is None:
+        native.module().patch(inputs.padded, *arguments, native.threads(), *outputs)
+    else:
+        native.module().patch_rows(inputs.padded, inputs.source, *arguments, rows, native.threads(), *outputs)
     return outputs
 
 

@@ -116,13 +116,14 @@ def _shares(smoothing: "Smoothing") -> tuple[tuple[str, ...], Floats | None]:
     if smoothing.mixture is None:
         return (), None
     names, members = _families(smoothing.heads)
-    shares = dict(zip(names, members @ smoothing.mixture, strict=True))  # (cells,) each
-    small = [family for family, share in shares.items() if share.mean() < _SMALL]
-    families = sorted(shares.keys() - set(small), key=lambda family: -shares[family].mean())
-    rows = [shares[family] for family in families]
-    if small:
-        return (*families, "others"), np.stack([*rows, sum(shares[family] for family in small)])
-    return tuple(families), np.stack(rows)
+    shares = members @ smoothing.mixture  # (families, cells)
+    means = shares.mean(axis=1)
+    large = [family for family in np.argsort(-means, kind="stable") if means[family] >= _SMALL]
+    families, rows = tuple(names[family] for family in large), shares[large]
+    if len(large) == len(names):
+        return families, rows
+    others = np.delete(shares, large, axis=0).sum(axis=0)
+    return (*families, "others"), np.concatenate([rows, others[None]])
 
 
 @functools.lru_cache(maxsize=16)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overt.smoothing.data.periods import length_in_words
+from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.outliers import FAR, FAR_ALONE, SHORT, far_alone, most_of_short
 from overt.smoothing.selection.risk import STANDARD_ERRORS
 
@@ -113,7 +114,7 @@ def _bank(result: "Smoothing") -> str:
     shares = members @ result.mixture  # (kinds, cells)
     means = shares.mean(axis=1)
     used = [kind for kind in np.argsort(-means) if means[kind] >= _MINIMUM_SHARE]
-    parts = [f"{kinds[kind]} ({means[kind]:.0%}{_strongest_third(shares[kind])})" for kind in used]
+    parts = [f"{kinds[kind]} ({means[kind]:.0%}{where})" for kind, where in zip(used, _strongest_thirds(shares[used]), strict=True)]
     listed = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
     return (
         f"Each point is a mixture of {len(result.heads)} heads, with larger weights for lower estimated risk: mostly {listed}."
@@ -128,14 +129,17 @@ def _kinds(heads: tuple[str, ...]) -> tuple[list[str], np.ndarray]:
     return kinds, np.array([[float(name == kind) for name in names] for kind in kinds])
 
 
-def _strongest_third(shares: np.ndarray) -> str:
-    """The third of the series where a share is largest, if it is at least twice the share elsewhere."""
-    if shares.size < 3:
-        return ""
-    thirds = [part.mean() for part in np.array_split(shares, 3)]
-    largest = int(np.argmax(thirds))
-    others = (sum(thirds) - thirds[largest]) / 2
-    return "" if thirds[largest] < 2 * others else ", mostly " + ("early", "in the middle", "late")[largest]
+def _strongest_thirds(shares: Floats) -> list[str]:
+    """The third of the series where each share (kinds, cells) is largest, if it is at least twice the share elsewhere."""
+    cells = shares.shape[1]
+    if cells < 3:
+        return [""] * shares.shape[0]
+    starts = np.array([0, -(-cells // 3), -(-cells * 2 // 3)])
+    thirds = np.add.reduceat(shares, starts, axis=1) / np.diff(starts, append=cells)
+    return [
+        "" if third.max() < third.sum() - third.max() else ", mostly " + ("early", "in the middle", "late")[third.argmax()]
+        for third in thirds
+    ]
 
 
 def _reach(result: "Smoothing") -> str:

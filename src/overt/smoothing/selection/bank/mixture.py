@@ -15,7 +15,7 @@ import numpy as np
 from overt import native
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.normalize import softmax
-from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations, block_sums, risk_sums, running_sums
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations, block_sums, of_several, risk_sums, running_sums
 
 # Risks are averaged with Gaussians of these standard deviations, in points. The last also averages the risks of the mixtures,
 # one for each width.
@@ -53,10 +53,16 @@ class BlockWeights(NamedTuple):
 
     def at(self, points: Indices) -> tuple[Floats, Floats]:
         """Weights (heads, points) and sensitivity (points,)."""
-        position = np.clip((points - (self.step - 1) / 2) / self.step, 0, self.sensitivity.size - 1)
+        blocks = self.sensitivity.size
+        position = np.clip((points - (self.step - 1) / 2) / self.step, 0, blocks - 1)
         left = position.astype(np.intp)
-        right, fraction = np.minimum(left + 1, self.sensitivity.size - 1), position - left
+        right, fraction = np.minimum(left + 1, blocks - 1), position - left
         tables = (self.weights, self.sensitivity)
+        if blocks <= FEW_BLOCKS:
+            between = np.zeros((blocks, points.size))
+            between[left, np.arange(points.size)] = 1 - fraction
+            between[right, np.arange(points.size)] += fraction
+            return self.weights @ between, self.sensitivity @ between
         weights, sensitivity = (table[..., left] * (1 - fraction) + table[..., right] * fraction for table in tables)
         return weights, sensitivity
 
@@ -94,8 +100,12 @@ class Mixture(NamedTuple):
     def weights(self, points: Indices) -> Floats:
         """The weights of the heads at some points (heads, points)."""
         shares = np.moveaxis(self.width_weights.at(points)[0], -2, 0)  # (widths, …, points)
-        parts = zip(shares, self.head_weights, strict=True)
-        return np.sum([share[..., None, :] * weights.at(points)[0] for share, weights in parts], axis=0)
+        total = 0.0
+        for share, of_heads in zip(shares, self.head_weights, strict=True):
+            weights = of_heads.at(points)[0]
+            weights *= share[..., None, :]
+            total = np.add(total, weights, out=weights)
+        return np.asarray(total)
 
 
 class Pilot(NamedTuple):
@@ -180,43 +190,30 @@ def blend(
     if not native.available():
         each = (_blend(heads, observed, weights) for weights in head_weights)
         return tuple(map(np.stack, zip(*each, strict=True)))
-    if observed.values.ndim == 2:
-        return _blend_each(heads, observed, head_weights)
-    mixed = tuple(np.empty((len(head_weights), observed.values.size)) for _ in heads)
-    columns = _three([np.ascontiguousarray(column) for column in heads])
+    *several, points = observed.values.shape
+    mixed = tuple(np.empty((*several, len(head_weights), points)) for _ in heads)
     sharpness = np.ascontiguousarray(1 / observed.noise)
     past = [weights for weights in head_weights if isinstance(weights, CausalWeights)]
     if past:
-        inverse_temperatures = [weights.inverse_temperature(np.arange(observed.values.size)) for weights in past]
-        before = [weights.before for weights in past]
-        options = before, past[0].within, inverse_temperatures, BLOCK
+        inverse_temperatures = [weights.inverse_temperature(np.arange(points)) for weights in past]
+        options = [weights.before for weights in past], past[0].within, inverse_temperatures, BLOCK
+        columns = _three([np.ascontiguousarray(column) for column in heads])
         native.module().blend_past(*columns, sharpness, *options, native.threads(), *_three(mixed))
-    else:
-        native.module().blend(
-            *columns, sharpness, *map(list, zip(*head_weights, strict=True)), native.threads(), *_three(mixed)
-        )
+        return mixed
+    around = [weights for weights in head_weights if isinstance(weights, BlockWeights)]
+    columns, results = (_three([of_several(column, 3) for column in columns]) for columns in (heads, mixed))
+    tables, *options = map(list, zip(*around, strict=True))
+    native.module().blend(
+        *columns,
+        *(of_several(sharpness, 2), [of_several(table, 3) for table in tables], *options, native.threads()),
+        *results,
+    )
     return mixed
 
 
 def _three(columns: Sequence[Floats]) -> tuple[Floats | None, ...]:
     """Values, leverages, and variances or None, as the kernels take them."""
     return (*columns, None)[:3]
-
-
-def _blend_each(
-    heads: tuple[Floats, ...], observed: Observations, head_weights: Sequence[BlockWeights | CausalWeights]
-) -> tuple[Floats, ...]:
-    """Several series, one after the other (series, sets, n)."""
-    count, points = observed.values.shape
-    mixed = tuple(np.empty((count, len(head_weights), points)) for _ in heads)
-    around = [weights for weights in head_weights if isinstance(weights, BlockWeights)]
-    sensitivities, steps = [each.sensitivity for each in around], [each.step for each in around]
-    sharpness, tables = 1 / observed.noise, [each.weights for each in around]
-    for index in range(count):
-        one, of_one = ([column[index] for column in columns] for columns in (heads, mixed))
-        shares = [table[index] for table in tables], sensitivities, steps
-        native.module().blend(*_three(one), sharpness[index], *shares, 1, *_three(of_one))
-    return mixed
 
 
 def _blend(heads: tuple[Floats, ...], observed: Observations, weights_at: BlockWeights | CausalWeights) -> Floats:

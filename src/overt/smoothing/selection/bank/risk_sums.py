@@ -47,14 +47,15 @@ def risk_sums(
         return running_sums(risks, step) if running else block_sums(risks, step)
     *several, count, points = heads[0].shape
     sums = np.empty((*several, count, points if running else -(-points // step)))
-    if several:
-        columns = *heads[:2], observed.values, 1 / observed.noise
-        for *one, row in zip(*columns, sums, strict=True):
-            native.module().risks(*one, premium, step, running, 1, row)
-        return sums
-    columns = map(np.ascontiguousarray, (*heads[:2], observed.values, 1 / observed.noise))
-    native.module().risks(*columns, premium, step, running, native.threads(), sums)
+    outputs = [of_several(column, 3) for column in heads[:2]]
+    series = [of_several(column, 2) for column in (observed.values, 1 / observed.noise)]
+    native.module().risks(*outputs, *series, premium, step, running, native.threads(), of_several(sums, 3))
     return sums
+
+
+def of_several(array: Floats, dimensions: int) -> Floats:
+    """The array as the kernels take it, of several series: that of one gets an axis more, and is contiguous."""
+    return array if array.ndim == dimensions else np.ascontiguousarray(array)[None]
 
 
 def _risks(heads: tuple[Floats, ...], observed: Observations, premium: float) -> Floats:

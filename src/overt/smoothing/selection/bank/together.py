@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt import native
-from overt.smoothing.data.series import Floats
-from overt.smoothing.heads.guided import GuidedInputs, attend_pairs
+from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.heads.guided import GuidedInputs
+from overt.smoothing.heads.guided import attend_several as attend_guides
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.heads.local.short_grid import LONGEST, attend_short_grid
-from overt.smoothing.heads.patches import PatchInputs, attend_inputs, reflected
+from overt.smoothing.heads.patches import PatchInputs, reflected
+from overt.smoothing.heads.patches import attend_several as attend_patches
 from overt.smoothing.selection.bank.candidates import (
     GUIDED_WINDOW,
     PATCH_WINDOW,
@@ -75,11 +77,15 @@ class Series:
         values, levels = (np.stack(column) for column in zip(*((one.values, one.levels) for one in several), strict=True))
         return cls(grid, np.arange(float(grid.points)), values, levels, units, unit)
 
-    def each(self) -> Iterator[tuple[int, float, slice | NDArray[np.bool_]]]:
-        """The index of each series with each of its units, and the points of this unit."""
-        for index, units in enumerate(self.units):
-            for unit in units:
-                yield index, unit, slice(None) if len(units) == 1 else self.unit[index] == unit
+    def each(self) -> Iterator[tuple[Indices, Floats, NDArray[np.bool_] | None]]:
+        """The indices (s,) of some series with one unit of each (s,), and the points of this unit (s, n); None for all points."""
+        several = np.array([len(units) > 1 for units in self.units])
+        if not several.all():
+            index = np.flatnonzero(~several)
+            yield index, self.unit[index, 0], None
+        for index in np.flatnonzero(several):
+            units = np.array(self.units[index])
+            yield np.full(units.size, index), units, self.unit[index] == units[:, None]
 
 
 def attend_banks(several: Sequence[NoisySeries]) -> list[BankOutputs]:
@@ -141,12 +147,10 @@ def _write_patches(outputs: HeadOutputs, series: Series, half: int, scales: Floa
     points = series.grid.points
     window, profile, ones = min(PATCH_WINDOW, points - 1), np.ones(2 * half + 1), np.ones(points)
     source = reflected(points, half, False)
-    padded = series.values[:, source]
     for index, unit, chosen in series.each():
-        rates = 0.5 / (scales * unit) ** 2
-        one = attend_inputs(PatchInputs(series.values[index], ones, padded[index], source, profile, rates, window, False))
-        outputs.values[index][:, chosen] = one.values[:, chosen]
-        outputs.leverages[index][:, chosen] = one.leverages[:, chosen]
+        values, rates = series.values[index], 0.5 / (scales * unit[:, None]) ** 2
+        patches = attend_patches(PatchInputs(values, ones, values[:, source], source, profile, rates, window, False))
+        _write_chosen(outputs, index, chosen, patches.values, patches.leverages)
     _write_variances(outputs, series)
 
 
@@ -154,15 +158,26 @@ def _write_guided(outputs: HeadOutputs, series: Series, pilot: Pilot, bandwidth:
     """Means over points near in time and similar in the pilot, see `candidates.guided_heads`."""
     scales = np.array(PILOT_BANDWIDTHS)
     in_steps = bandwidth * (series.grid.points - 1) / series.grid.span
+    window = GUIDED_WINDOW * in_steps
     for index, unit, chosen in series.each():
-        guide = pilot.values[index]
-        window = GUIDED_WINDOW * in_steps
-        one = attend_pairs(
-            GuidedInputs(series.times, guide, series.values[index], None, scales * unit, in_steps, window, "both", even=True)
+        guide, bandwidths = pilot.values[index], scales * unit[:, None]
+        means = attend_guides(
+            GuidedInputs(series.times, guide, series.values[index], None, bandwidths, in_steps, window, "both", even=True)
         )
-        leverages = one.self_weights + pilot.leverages[index] * one.covariance / (scales[:, None] * unit) ** 2
-        outputs.values[index][:, chosen], outputs.leverages[index][:, chosen] = one.values[:, chosen], leverages[:, chosen]
+        leverages = means.self_weights + pilot.leverages[index][:, None] * means.covariance / bandwidths[..., None] ** 2
+        _write_chosen(outputs, index, chosen, means.values, leverages)
     _write_variances(outputs, series)
+
+
+def _write_chosen(
+    outputs: HeadOutputs, index: Indices, chosen: NDArray[np.bool_] | None, values: Floats, leverages: Floats
+) -> None:
+    """The outputs of some series (s, heads, n), at the points that `chosen` (s, n) marks."""
+    if chosen is None:
+        outputs.values[index], outputs.leverages[index] = values, leverages
+        return
+    for row, marked, of_values, of_leverages in zip(index, chosen, values, leverages, strict=True):
+        outputs.values[row][:, marked], outputs.leverages[row][:, marked] = of_values[:, marked], of_leverages[:, marked]
 
 
 def _write_variances(outputs: HeadOutputs, series: Series) -> None:
