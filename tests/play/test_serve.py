@@ -133,7 +133,8 @@ def test_an_open_connection_does_not_hold_up_the_end(minilm):
 def test_the_command_says_where_the_page_is_and_ends_by_an_interrupt(minilm, leave):
     command = [sys.executable, "-m", "overt", "play", "--serve", "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None and running.stderr is not None
+        assert running.stdout is not None
+        assert running.stderr is not None
         address = next(line for line in running.stdout if line.startswith("http://127.0.0.1:")).strip()
         host, _, rest = address.removeprefix("http://").partition("/")
         connection = http.client.HTTPConnection(host, timeout=60)
