@@ -28,7 +28,9 @@ def series_of(count):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_bank_of_several_is_that_of_each(monkeypatch, count, threads):
     monkeypatch.setattr(native, "threads", lambda: threads)
-    several = [NoisySeries(np.arange(float(count)), *row, np.ones(count), level) for *row, level in zip(*series_of(count), strict=True)]
+    several = [
+        NoisySeries(np.arange(float(count)), *row, np.ones(count), level) for *row, level in zip(*series_of(count), strict=True)
+    ]
     for one, outputs in zip(several, attend_banks(several), strict=True):
         alone = attend_bank(one, overall_level(one.levels))
         assert outputs.names == alone.names

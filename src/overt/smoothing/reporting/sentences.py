@@ -114,7 +114,9 @@ def _bank(result: "Smoothing") -> str:
     shares = members @ result.mixture  # (kinds, cells)
     means = shares.mean(axis=1)
     used = [kind for kind in np.argsort(-means) if means[kind] >= _MINIMUM_SHARE]
-    parts = [f"{kinds[kind]} ({means[kind]:.0%}{where})" for kind, where in zip(used, _strongest_thirds(shares[used]), strict=True)]
+    parts = [
+        f"{kinds[kind]} ({means[kind]:.0%}{where})" for kind, where in zip(used, _strongest_thirds(shares[used]), strict=True)
+    ]
     listed = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
     return (
         f"Each point is a mixture of {len(result.heads)} heads, with larger weights for lower estimated risk: mostly {listed}."
