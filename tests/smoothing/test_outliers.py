@@ -5,6 +5,7 @@ import pytest
 
 import overt
 from overt.smoothing import analyze
+from overt.smoothing.selection.medians import CHUNK, MANY, medians, middle_network
 from overt.smoothing.selection.outliers import outlier_weights
 
 NAN = float("nan")
@@ -79,3 +80,22 @@ def test_given_weights_and_those_of_outliers_are_multiplied():
     x, weights = struck(noisy()), np.random.default_rng(0).uniform(0.3, 3.0, 200)
     expected = overt.smooth(x, keys="time", weights=weights * outlier_weights(x))
     np.testing.assert_array_equal(overt.smooth(x, keys="time", weights=weights, robust=True), expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 8, 12, 13, 25])
+@pytest.mark.parametrize("points", [1, 50, MANY, CHUNK + 1])
+def test_medians_are_numpys_to_the_bit(count, points):
+    columns = np.random.default_rng(count).normal(size=(count, points)).round(1)  # with equal ones
+    columns[:, points // 2] = np.sort(columns[:, points // 2])[::-1]
+    np.testing.assert_array_equal(medians([*columns]), np.median(columns, axis=0))
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+def test_the_network_finds_the_middle_of_every_order_of_zeros_and_ones(count):
+    """Knuth's zero-one principle: what sorts all these sorts all numbers."""
+    bits = (np.arange(2**count) >> np.arange(count)[:, None]) & 1
+    ranked = [*bits]
+    for low, high in middle_network(count):
+        ranked[low], ranked[high] = np.minimum(ranked[low], ranked[high]), np.maximum(ranked[low], ranked[high])
+    middle = [(count - 1) // 2, count // 2]
+    np.testing.assert_array_equal([ranked[row] for row in middle], np.sort(bits, axis=0)[middle])

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats
+from overt.smoothing.selection.medians import medians
 
 # Neighbours to either side.
 NEIGHBOURS = 4
@@ -117,15 +118,14 @@ def clean(values: Floats, level: float) -> Cleaned:
 
 def _unit(distances: Floats, level: float) -> Floats:
     """What distances are measured in (n,): the noise's level, or the median distance nearby, if that is more."""
-    near = np.lib.stride_tricks.sliding_window_view(np.pad(distances, NEAR, mode="reflect"), 2 * NEAR + 1)
-    return np.maximum(BESIDE_DEVIATION * level, _medians(near) / 0.6744897501960817)
+    near = _shifted(distances, NEAR, NEAR)
+    return np.maximum(BESIDE_DEVIATION * level, medians(near) / 0.6744897501960817)
 
 
-def _medians(rows: Floats) -> Floats:
-    """The median of each row (n,); `np.median` takes several times as long on short rows."""
-    middle = rows.shape[1] // 2
-    ranked = np.partition(rows, (middle - 1, middle), axis=1)
-    return ranked[:, middle] if rows.shape[1] % 2 else (ranked[:, middle - 1] + ranked[:, middle]) / 2
+def _shifted(values: Floats, before: int, after: int) -> list[Floats]:
+    """The values `before` places before each (n,), one place nearer, and so on to `after` places after; the series is reflected at its ends."""
+    padded = np.pad(values, (before, after), mode="reflect")
+    return [padded[start : start + values.size] for start in range(before + 1 + after)]
 
 
 def most_of_short(count: int) -> int:
@@ -149,9 +149,9 @@ def far_alone(values: Floats, level: float, far: float) -> NDArray[np.bool_]:
 
 def _isolated(values: Floats, ratio: float) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """The median of the two values on either side of each (n,), the distance from it, and whether the value stands alone."""
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, 6, mode="reflect"), 13)  # (n, 13), the value itself at 6
-    beside, around = _medians(windows[:, [4, 5, 7, 8]]), _medians(windows[:, [0, 1, 2, 3, 9, 10, 11, 12]])
-    left, right = values - _medians(windows[:, 3:6]), values - _medians(windows[:, 7:10])
+    near = _shifted(values, 6, 6)  # the value itself at 6
+    beside, around = medians([*near[4:6], *near[7:9]]), medians([*near[:4], *near[9:]])
+    left, right = values - medians(near[3:6]), values - medians(near[7:10])
     distances = np.abs(values - beside)
     return beside, distances, _stands_out(left, right, distances) & (distances > ratio * np.abs(beside - around))
 
@@ -167,16 +167,13 @@ def _stands_out(left: Floats, right: Floats, distances: Floats) -> NDArray[np.bo
 
 def _pairs(values: Floats, far: Floats) -> NDArray[np.bool_]:
     """Neighbours that both stand far out, to one side, from the three values before and after them (n,)."""
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, (6, 7), mode="reflect"), 14)  # a pair at 6 and 7
-    before, after = _medians(windows[:, 3:6]), _medians(windows[:, 8:11])
-    beside = _medians(windows[:, [3, 4, 5, 8, 9, 10]])
-    around = _medians(windows[:, [0, 1, 2, 11, 12, 13]])
-    ends = windows[:, 6:8] - beside[:, None]
-    nearer = np.where(np.abs(ends[:, 0]) < np.abs(ends[:, 1]), ends[:, 0], ends[:, 1])
+    near = _shifted(values, 6, 7)  # a pair at 6 and 7
+    before, after = medians(near[3:6]), medians(near[8:11])
+    beside, around = medians([*near[3:6], *near[8:11]]), medians([*near[:3], *near[11:]])
+    first, second = near[6] - beside, near[7] - beside
+    nearer = np.where(np.abs(first) < np.abs(second), first, second)
     distances = np.abs(nearer)
-    wild = (
-        (np.sign(ends[:, 0]) == np.sign(ends[:, 1])) & (distances > far) & (distances > RATIO_AGAIN * np.abs(beside - around))
-    )
+    wild = (np.sign(first) == np.sign(second)) & (distances > far) & (distances > RATIO_AGAIN * np.abs(beside - around))
     wild &= _stands_out(nearer + beside - before, nearer + beside - after, distances)
     wild[-1] = False
     return wild | np.append(False, wild[:-1])

@@ -245,14 +245,15 @@ def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...]) -> NamedHeads:
 def _write_by_time(series: NoisySeries, heads: tuple[TimeHead, ...], outputs: HeadOutputs) -> None:
     alike = bool((series.weights == 1).all())
     step = float(series.times[-1] - series.times[0]) / (series.times.size - 1) if on_grid(series.times) else None
+    squares = series.levels**2
     if step and alike and series.values.size <= LONGEST:
         in_steps: tuple[TimeHead, ...] = tuple((h / step, degree, side) for h, degree, side in heads)
-        _write_local(outputs, attend_short_grid(series.values, in_steps), series.levels)
+        _write_local(outputs, attend_short_grid(series.values, in_steps), squares)
         return
 
     def write(index: int) -> None:
         local = _attend_time(series, *heads[index], alike=alike, step=step)
-        _write_local(HeadOutputs(*(column[index] for column in outputs)), local, series.levels)
+        _write_local(HeadOutputs(*(column[index] for column in outputs)), local, squares)
 
     deque(map_in_threads(write, [index for index, head in enumerate(heads) if head[1] != EXTRAPOLATED]), maxlen=0)
     for index, head in enumerate(heads):
@@ -270,9 +271,10 @@ def family_by_time(degree: int, side: Side) -> str:
     return ("mean", "line", "parabola")[degree] + ("" if side == "both" else f" of the {side}")
 
 
-def _write_local(outputs: HeadOutputs, local: Local, levels: Floats) -> None:
+def _write_local(outputs: HeadOutputs, local: Local, squares: Floats) -> None:
+    """The outputs of heads by time; `squares` are the noise's σ_i² (n,)."""
     outputs.values[...], outputs.leverages[...] = local.values, local.leverages
-    np.multiply(local.unit_variances, levels**2, out=outputs.variances, casting="same_kind")
+    np.multiply(local.unit_variances, squares, out=outputs.variances, casting="same_kind")
 
 
 def _attend_time(series: NoisySeries, bandwidth: float, degree: int, side: Side, *, alike: bool, step: float | None) -> Local:

@@ -79,4 +79,4 @@ def running_sums(rows: Floats, step: int) -> Floats:
 
 def block_sums(rows: Floats, step: int) -> Floats:
     """Sums over blocks of `step` points (rows, blocks), of which the last may be shorter."""
-    return np.add.reduceat(rows, np.arange(0, rows.shape[1], step), axis=1)
+    return rows if step == 1 else np.add.reduceat(rows, np.arange(0, rows.shape[1], step), axis=1)
