@@ -123,7 +123,7 @@ def _unit(distances: Floats, level: float) -> Floats:
 
 
 def _shifted(values: Floats, before: int, after: int) -> list[Floats]:
-    """The values `before` places before each (n,), one place nearer, and so on to `after` places after; the series is reflected at its ends."""
+    """The values `before` points earlier (n,), one point nearer, and so on to `after` points later; a series is reflected at its ends."""
     padded = np.pad(values, (before, after), mode="reflect")
     return [padded[start : start + values.size] for start in range(before + 1 + after)]
 
