@@ -1,7 +1,7 @@
 """The default smoother on the kinds of noise that real series carry, beside the best of its peers for each single series.
 
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py [--half development|test] [--log FILE] [--out docs/results/noise-kinds.json]
-    OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --own FILE [--before FILE] [--out docs/results/noise-kinds-change.json]
+    OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --own FILE [--before FILE]
 
 A cell is one series of 1,024 points (`smoothing/kinds.py`): the error over that of the best of the peers, which is picked afterwards; the
 stated risk over the true error; and the share of the truth inside the 95% band. `--log` keeps the errors of peers, which do not depend

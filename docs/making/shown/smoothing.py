@@ -108,26 +108,6 @@ def kinds_of_noise() -> str:
     return table(rows, heads, "lrrlrrr")
 
 
-def change_of_noise() -> str:
-    """Our error over that of the version which the table of the peers measured, and the two together; the largest first."""
-    before, now = (result(name)["halves"]["test"] for name in ("noise-kinds", "noise-kinds-change"))
-    rows = []
-    for kind in sorted(now, key=lambda kind: -before[kind]["geometric mean"] * now[kind]["error over before"]):
-        cell, ratio = now[kind], now[kind]["error over before"]
-        low, middle, high = cell["stated over true"]
-        rows.append(
-            (
-                kind,
-                f"{ratio:.2f} · {cell['worst']:.2f}",
-                f"{before[kind]['geometric mean'] * ratio:.2f}",
-                f"{middle:.2g} ({low:.2g} – {high:.2g})",
-                f"{cell['inside the band']:.0%}" + (f", {cell['withheld']} withheld" if cell["withheld"] else ""),
-            )
-        )
-    heads = ["noise, kept aside", "error over before", "over the best peer", "stated / true risk", "truth in the band"]
-    return table(rows, heads, "lrrrr")
-
-
 def ablation() -> str:
     """The error without one part of the default over the error with all, by kind of noise; what helps most with white noise first."""
     variants = result("smoothing-ablation")["variants"]
