@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import (
@@ -35,6 +36,8 @@ MOST = 20.0
 # Where a curve follows its points more closely, their residuals are counted as if it followed them by so much. Squares of residuals are
 # signal beyond this many first levels, which may be too low by a factor of √2.
 MOST_FOLLOWED, TRIM_TWICE = 0.9, TRIM * 2.0**0.5
+# The level that decides what is signal is the highest within so many squares.
+BESIDE = 32
 # A running mean of this many points stands for the value of the signal.
 PILOT = 15
 
@@ -62,7 +65,7 @@ def varying_levels(times: Floats | None, values: Floats, weights: Floats, level:
     True
     >>> levels = varying_levels(None, np.where(np.arange(1000) < 600, 1, 4) * draw, np.ones(1000), 1.6)
     >>> levels[[100, 900]].round(1)
-    array([1. , 3.6])
+    array([1. , 3.5])
     """
     if values.size < MIN_POINTS or level <= 0:
         return None
@@ -79,7 +82,7 @@ def varying_levels(times: Floats | None, values: Floats, weights: Floats, level:
     scanned = (constant, in_time, in_value)[int(np.argmax(likelihoods))]
     row = squares.rows[int(np.argmin([trimmed_deviation(np.sqrt(row)) for row in squares.rows]))]
     for _ in range(2):  # the second time, what is signal is decided by the law
-        logs = best_law(row / TRIMMED_MEAN_SQUARE, pilot, row <= TRIM**2 * np.exp(2 * scanned))
+        logs = best_law(row / TRIMMED_MEAN_SQUARE, pilot, row <= TRIM**2 * np.exp(2 * highest_beside(scanned)))
         if logs is None:
             return None
         scanned = logs
@@ -97,16 +100,21 @@ def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels:
     >>> draw = np.random.default_rng(0).normal(size=1000)
     >>> levels = np.where(np.arange(1000) < 600, 1.0, 4.0)
     >>> residual_levels(levels * draw, np.zeros(1000), np.zeros(1000), 0.8 * levels)[[100, 900]].round(1)
-    array([1. , 3.8])
+    array([0.9, 3.8])
     """
     points = np.arange(0, residuals.size, -(-residuals.size // MAX_SQUARES))
     squares = (residuals**2 / (1 - np.clip(leverages, 0.0, MOST_FOLLOWED)))[points]
-    logs = best_law(squares, curve[points], squares <= (TRIM_TWICE * levels[points]) ** 2)
+    logs = best_law(squares, curve[points], squares <= (TRIM_TWICE * highest_beside(levels[points])) ** 2)
     if logs is None:
         return None
     shape = np.exp(np.interp(np.arange(residuals.size), points, logs))
     shape = np.clip(shape, levels.min() / MOST, levels.max() * MOST)
     return shape * trimmed_deviation(np.sqrt(squares) / shape[points])
+
+
+def highest_beside(levels: Floats) -> Floats:
+    """The highest level (m,) within `BESIDE` to either side of each: an edge of a burst is found late where its first squares are signal."""
+    return sliding_window_view(np.pad(levels, BESIDE, mode="edge"), 2 * BESIDE + 1).max(axis=1)
 
 
 def _squares(times: Floats | None, values: Floats, weights: Floats) -> Squares:
