@@ -11,7 +11,7 @@ from overt.smoothing.selection.correlation import colored, covariance_factors, w
 from overt.smoothing.selection.noise import estimate_noise
 from overt.smoothing.selection.outliers import clean
 from overt.smoothing.selection.tails import tail_factor
-from overt.smoothing.selection.variance_laws import segment_edges
+from overt.smoothing.selection.variance_laws import segment_edges, segment_variances
 from overt.smoothing.selection.varying import varying_levels
 
 POINTS = 1024
@@ -350,6 +350,20 @@ def test_a_burst_is_not_followed_at_its_edges(first, length, factor):
         result = analyze(2 * (T - 0.4) ** 2 + noise)
         errors = (result.values - 2 * (T - 0.4) ** 2) ** 2
         assert errors.mean() < 0.02 * np.mean(noise**2)
+
+
+def test_edges_that_are_close_stay_within_the_series():
+    for seed in range(30):
+        random = draw(seed)
+        squares = np.exp(np.repeat(3 * random.normal(size=40), random.integers(1, 40, 40))) * random.normal(size=()) ** 2
+        edges = segment_edges(squares, 5.0)
+        assert edges == sorted({*edges})
+        assert (edges[0], edges[-1]) == (0, squares.size)
+        variances = segment_variances(squares, edges)
+        assert variances.shape == squares.shape
+        assert (
+            squares.min() * 0.999 <= variances.min() <= variances.max() <= squares.max() * 1.001
+        )  # sums are differences of sums
 
 
 def test_edges_of_bursts_are_those_of_the_largest_likelihood():

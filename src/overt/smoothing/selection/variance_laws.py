@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats, Indices
@@ -101,18 +102,17 @@ def _sharpened(sums: Floats, edges: list[int]) -> list[int]:
     """The edges, each moved between its neighbours to where the likelihood is largest, until none moves."""
     for _ in range(PASSES):
         before = [*edges]
-        for edge in range(1, len(edges) - 1):
-            start, stop = edges[edge - 1], edges[edge + 1]
-            cut, costs = _costs_of_cuts(sums, start, stop)
-            edges[edge] = int(cut[costs.argmin()])
+        for index in range(1, len(edges) - 1):
+            cut, costs = _costs_of_cuts(sums, edges[index - 1], edges[index + 1], edges[index])
+            edges[index] = int(cut[costs.argmin()])
         if edges == before:
             break
     return edges
 
 
-def _costs_of_cuts(sums: Floats, start: int, stop: int) -> tuple[Indices, Floats]:
-    """Where a segment of two parts may be cut, and the negative log-likelihood of each cut."""
-    cut = np.arange(start + SHORTEST, stop - SHORTEST + 1)
+def _costs_of_cuts(sums: Floats, start: int, stop: int, edge: int) -> tuple[Indices, Floats]:
+    """Where a segment may be cut in two, here at `edge` or in parts that are long enough, and the negative log-likelihood of each cut."""
+    cut = np.arange(min(start + SHORTEST, edge), max(stop - SHORTEST, edge) + 1)
     left = sums[cut] - sums[start]
     return cut, _segment_cost(left, cut - start) + _segment_cost(sums[stop] - sums[start] - left, stop - cut)
 
@@ -129,12 +129,15 @@ def segment_variances(squares: Floats, edges: list[int]) -> Floats:
     sums: Floats = np.concatenate([[0.0], np.cumsum(squares)])
     means = np.diff(sums[edges]) / np.diff(edges)
     variances = np.full(squares.size, means[0])
-    for (start, _, stop), step in zip(zip(edges, edges[1:], edges[2:], strict=False), np.diff(means), strict=True):
-        cut, costs = _costs_of_cuts(sums, start, stop)
+    for (start, edge, stop), step in zip(zip(edges, edges[1:], edges[2:], strict=False), np.diff(means), strict=True):
+        cut, costs = _costs_of_cuts(sums, start, stop, edge)
         likelihoods = np.exp(-(costs - costs.min()))
         variances[start:stop] += step * np.interp(np.arange(start, stop), cut, np.cumsum(likelihoods) / likelihoods.sum())
         variances[stop:] += step
-    return variances
+    # Both edges of a short segment may lie on either side of the same square.
+    beside = sliding_window_view(np.pad(means, 1, mode="edge"), 3)
+    lowest, highest = (np.repeat(limit, np.diff(edges)) for limit in (beside.min(axis=1), beside.max(axis=1)))
+    return np.clip(variances, lowest, highest)
 
 
 def _best_cuts(sums: Floats, start: int, stop: int, penalty: float) -> list[int]:
@@ -143,7 +146,7 @@ def _best_cuts(sums: Floats, start: int, stop: int, penalty: float) -> list[int]
     if length < 2 * SHORTEST:
         return []
     whole = float(_segment_cost(np.array(total), np.array(length)))
-    cut, costs = _costs_of_cuts(sums, start, stop)
+    cut, costs = _costs_of_cuts(sums, start, stop, start + SHORTEST)
     gains = whole - costs
     best, cuts = float(gains.max()), [int(cut[gains.argmax()])]
     candidates = np.unique(np.linspace(start, stop, min(CANDIDATES, length // 8 + 2)).astype(int))

@@ -113,7 +113,7 @@ def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels:
 
 
 def highest_beside(levels: Floats) -> Floats:
-    """The highest level (m,) within `BESIDE` to either side of each: an edge of a burst is found late where its first squares are signal."""
+    """The highest level (m,) within `BESIDE` to either side of each: a burst's edge is found late where its first squares are signal."""
     return sliding_window_view(np.pad(levels, BESIDE, mode="edge"), 2 * BESIDE + 1).max(axis=1)
 
 
