@@ -92,7 +92,7 @@ def clean(values: Floats, level: float) -> Cleaned:
         few = not wild.any() or far_alone(values, level, FAR).sum() <= most_of_short(count)
         return Cleaned(values, wild & few)
     outlying = np.zeros(count, dtype=bool)
-    current, clipped = values, values
+    current, clipped, heavy = values, values, False
     for pass_number in range(PASSES):
         beside, distances, isolated = _isolated(current, RATIO_AGAIN if pass_number else RATIO)
         # Wild values raise the distances around them: without those that were found, others beside them stand out.
@@ -100,8 +100,9 @@ def clean(values: Floats, level: float) -> Cleaned:
         if not pass_number:
             share = np.mean(isolated & (distances > CLIP * unit))
             heavy = share > NORMAL_SHARE + HEAVY_ERRORS * (NORMAL_SHARE / count) ** 0.5
+        if heavy or not pass_number:
             limit = (CLIP_HEAVY if heavy else CLIP) * unit
-            clipped = np.where(isolated & (distances > limit), beside + np.sign(values - beside) * limit, values)
+            clipped = np.where(isolated & (distances > limit), beside + np.sign(current - beside) * limit, clipped)
         wild = isolated & (distances > FAR * unit)
         if count * outlying.mean() ** 2 > EXPECTED_PAIRS:
             wild |= _pairs(current, FAR * unit)
