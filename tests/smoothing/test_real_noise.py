@@ -181,7 +181,7 @@ def test_the_tail_factor_brings_the_trimmed_level_to_the_root_mean_square():
         level = estimate_noise(times, TRUTH + noise).level
         trimmed.append(np.log(level / noise.std()))
         corrected.append(trimmed[-1] + np.log(tail_factor(times, TRUTH + noise, np.full(POINTS, level))))
-    assert np.mean(trimmed) < -0.025
+    assert np.mean(trimmed) < -0.02  # or there is nothing to correct
     assert abs(np.mean(corrected)) < 0.012
 
 
