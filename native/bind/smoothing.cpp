@@ -43,7 +43,8 @@ void expect_stack(const Array& stack, Index series, Index rows, Index columns, c
     bool fits = static_cast<Index>(stack.shape(0)) == series && static_cast<Index>(stack.shape(1)) == rows &&
                 static_cast<Index>(stack.shape(2)) == columns;
     if (!fits) throw std::invalid_argument(message);
-    if ((columns > 1 && stack.stride(2) != 1) || (rows > 1 && stack.stride(1) != columns))
+    bool empty = series == 0 || rows == 0 || columns == 0;  // then strides say nothing
+    if (!empty && ((columns > 1 && stack.stride(2) != 1) || (rows > 1 && stack.stride(1) != columns)))
         throw std::invalid_argument("Expected matrices that are contiguous, one for each series.");
 }
 

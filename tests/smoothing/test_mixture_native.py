@@ -108,3 +108,9 @@ def test_what_a_missing_point_holds_does_not_count():
     observed.values[3::50] = 1e9
     for column, same in zip(mixed[:3], mix(heads, observed)[:3], strict=True):
         np.testing.assert_array_equal(column, same)
+
+
+def test_no_heads_have_no_risks():
+    """As of a bank without its guided heads (benchmarks/ablation.py)."""
+    outputs = HeadOutputs(*(np.empty((3, 50)) for _ in range(3))).part(3, 3)
+    assert bank_risks(outputs, Observations(np.zeros(50), np.ones(50))).shape == (0, 3)

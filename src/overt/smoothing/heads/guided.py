@@ -136,7 +136,7 @@ def attend_several(inputs: GuidedInputs) -> GuidedOutputs:
         *(SIDES.index(inputs.side), native.threads()),
         *outputs,
     )
-    faint = np.isnan(outputs.values).any(axis=1)  # (s, n)
+    faint = np.asarray(np.isnan(outputs.values).any(axis=1))  # (s, n)
     for index in np.flatnonzero(faint.any(axis=1)):
         rows = np.flatnonzero(faint[index])
         one = replace(inputs, guide=inputs.guide[index], values=inputs.values[index], bandwidths=inputs.bandwidths[index])
