@@ -111,7 +111,7 @@ def attend_inputs(inputs: PatchInputs) -> PatchOutputs:
         several = replace(inputs, values=inputs.values[None], padded=inputs.padded[None], rates=inputs.rates[None])
         return PatchOutputs(*(column[0] for column in attend_several(several)))
     outputs = attend_by_lag(inputs)
-    rows = np.flatnonzero(np.isnan(outputs.values).any(axis=0) | near_reflected_ends(inputs))
+    rows = np.flatnonzero(np.isnan(outputs.values).any(axis=0) | _near_reflected_ends(inputs))
     for column, exact in zip(outputs, attend_rows(inputs, rows), strict=True):
         column[:, rows] = exact
     return outputs
@@ -122,20 +122,20 @@ def attend_several(inputs: PatchInputs) -> PatchOutputs:
 
     So have the outputs (s, k, n). The series share the rest.
     """
-    outputs, ends = attend_compiled(inputs), near_reflected_ends(inputs)
+    outputs, ends = _attend_compiled(inputs), _near_reflected_ends(inputs)
     rows = np.flatnonzero(ends)
-    for column, exact in zip(outputs, attend_compiled(inputs, rows), strict=True):
+    for column, exact in zip(outputs, _attend_compiled(inputs, rows), strict=True):
         column[..., rows] = exact
     faint = np.isnan(outputs.values).any(axis=1) & ~ends  # (s, n)
     for index in np.flatnonzero(faint.any(axis=1)):
         rows, one = np.flatnonzero(faint[index]), slice(index, index + 1)
         part = replace(inputs, values=inputs.values[one], padded=inputs.padded[one], rates=inputs.rates[one])
-        for column, exact in zip(outputs, attend_compiled(part, rows), strict=True):
+        for column, exact in zip(outputs, _attend_compiled(part, rows), strict=True):
             column[index][:, rows] = exact[0]
     return outputs
 
 
-def near_reflected_ends(inputs: PatchInputs) -> NDArray[np.bool_]:
+def _near_reflected_ends(inputs: PatchInputs) -> NDArray[np.bool_]:
     """The points whose patch may contain one of them twice (n,)."""
     near = np.zeros(inputs.values.shape[-1], dtype=bool)
     if not inputs.past:
@@ -162,7 +162,7 @@ def _check(profile: Floats, bandwidths: Floats, side: str) -> None:
         raise InputError('with side="past", a profile of 0 for later points', got=np.array2string(profile), fix=fix)
 
 
-def attend_compiled(inputs: PatchInputs, rows: Indices | None = None) -> PatchOutputs:
+def _attend_compiled(inputs: PatchInputs, rows: Indices | None = None) -> PatchOutputs:
     """`attend_by_lag` of several series in C++; with `rows`, `attend_rows` of these."""
     key_weights = None if (inputs.key_weights == 1).all() else inputs.key_weights
     count = inputs.values.shape[-1] if rows is None else rows.size

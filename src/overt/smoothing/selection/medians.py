@@ -9,7 +9,7 @@ from overt.smoothing.data.series import Floats
 
 # Below this many positions NumPy's partition is faster: it takes one call, a network one for each comparison.
 MANY = 2048
-# Places taken at a time, so that the columns stay in a processor's cache.
+# Positions taken at a time, so that the columns stay in a processor's cache.
 CHUNK = 4096
 
 

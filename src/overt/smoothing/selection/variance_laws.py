@@ -81,7 +81,7 @@ def segment_edges(squares: Floats, penalty: float) -> list[int]:
     """The edges of segments of constant variance, with 0 and the length, by binary and circular segmentation.
 
     A segment is cut in two, or a burst is cut out of it (Olshen, Venkatraman et al. 2004), where the log-likelihood of normal noise
-    rises by more than the penalty; half a penalty more for the second edge.
+    rises by more than the penalty; half a penalty more for the second edge. Then each edge is moved to where the likelihood is largest.
 
     >>> squares = np.concatenate([np.ones(200), np.full(100, 9.0), np.ones(200)])
     >>> segment_edges(squares, 10.0)
@@ -111,7 +111,7 @@ def _sharpened(sums: Floats, edges: list[int]) -> list[int]:
 
 
 def _costs_of_cuts(sums: Floats, start: int, stop: int, edge: int) -> tuple[Indices, Floats]:
-    """Where a segment may be cut in two, here at `edge` or in parts that are long enough, and the negative log-likelihood of each cut."""
+    """Where a segment may be cut in two, and the negative log-likelihood of each cut: both parts are long enough, or the cut is `edge`."""
     cut = np.arange(min(start + SHORTEST, edge), max(stop - SHORTEST, edge) + 1)
     left = sums[cut] - sums[start]
     return cut, _segment_cost(left, cut - start) + _segment_cost(sums[stop] - sums[start] - left, stop - cut)

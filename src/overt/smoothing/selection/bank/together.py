@@ -1,7 +1,7 @@
 """The bank over many short series of one grid at once: the arrays of `stages`, with one axis more.
 
-One short series spends most of its time in calls of NumPy, not in their arithmetic. Here a call serves all series; only the compiled
-kernels take them one by one.
+One short series spends most of its time in calls, not in their arithmetic. Here a call serves all series, of NumPy and of the compiled
+kernels, which share them among threads.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def grid_of(series: NoisySeries) -> Grid | None:
 
 @dataclass(frozen=True)
 class Series:
-    """Several series of one grid, and what the kernels that take them one by one need of each."""
+    """Several series of one grid, and the units in which the heads compare their values."""
 
     grid: Grid
     times: Floats  # (n,) in steps of the grid
