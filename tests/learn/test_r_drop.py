@@ -9,7 +9,7 @@ from torch.nn.functional import kl_div
 
 from overt.errors import InputError
 from overt.learn.config.settings import Recipe, Training
-from overt.learn.loop import r_drop
+from overt.learn.loop import loss as loss_file
 from overt.learn.loop.r_drop import disagreement
 from overt.learn.tasks.build import build_task
 from test_tasks import TRAINING, everything, numbers  # noqa: F401 - a fixture
@@ -23,7 +23,7 @@ def plain(states, output):
 @pytest.mark.parametrize("block", [1, 8, 10**6])
 @pytest.mark.parametrize("bias", [True, False])
 def test_value_and_gradients_are_those_of_the_plain_formula(monkeypatch, block, bias):
-    monkeypatch.setattr(r_drop, "_BLOCK", block * 50)
+    monkeypatch.setattr(loss_file, "_BLOCK", block * 50)
     torch.manual_seed(0)
     output, states = nn.Linear(8, 50, bias=bias).double(), torch.randn(74, 8, dtype=torch.float64, requires_grad=True)
     inputs = [states, *output.parameters()]

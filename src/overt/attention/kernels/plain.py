@@ -104,8 +104,8 @@ def _eager(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and query.ndim >= 2 <= key.ndim
         and not (query.is_neg() or key.is_neg() or value.is_neg())
         and plan.permits("native")
-        and native.level() != "baseline"
         and not flat_call.MISSING
+        and native.level() != "baseline"
         and not INTERPRETED
         and not torch.is_autocast_enabled("cpu")
         and not torch.jit.is_tracing()  # type: ignore[reportPrivateImportUsage]

@@ -53,6 +53,11 @@ def scoring_inputs(states: Tensor, output: nn.Linear) -> tuple[Tensor, Tensor, T
     return states.to(dtype), output.weight, bias
 
 
+def rows_at_once(states: Tensor, weight: Tensor) -> int:
+    """How many rows are scored in one block."""
+    return max(1, (_BLOCK if states.is_cpu else _BLOCK_ON_ACCELERATORS) // len(weight))
+
+
 class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float) -> Tensor:
@@ -73,7 +78,7 @@ def _sum_over_rows(
     """The sum over all rows; with `gradients`, that of the states is written, and those of weight and bias are added, to its tensors."""
     low_weight, high_dtype = weight.to(states.dtype), torch.promote_types(states.dtype, torch.float32)
     total = torch.zeros((), dtype=high_dtype, device=states.device)
-    block = max(1, (_BLOCK if states.device.type == "cpu" else _BLOCK_ON_ACCELERATORS) // len(weight))
+    block = rows_at_once(states, weight)
     with torch.autocast(states.device.type, enabled=False):
         for first in range(0, len(states), block):
             rows, columns = states[first : first + block], labels[first : first + block, None]

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from overt.learn.loop.loss import scoring_inputs
-
-_BLOCK = 2**22  # numbers in a block of scores
+from overt.learn.loop.loss import rows_at_once, scoring_inputs
 
 
 def disagreement(states: Tensor, output: nn.Linear) -> Tensor:
@@ -56,7 +54,7 @@ def _sum_over_rows(
     low_weight, high_dtype = weight.to(states.dtype), torch.promote_types(states.dtype, torch.float32)
     total = torch.zeros((), dtype=high_dtype, device=states.device)
     halves, gradient_halves = states.chunk(2), state_gradient.chunk(2)
-    block = max(1, _BLOCK // len(weight))
+    block = rows_at_once(states, weight)
     for first in range(0, len(halves[0]), block):
         both = [half[first : first + block] for half in halves]
         logs = [torch.addmm(bias.to(rows.dtype), rows, low_weight.T).to(high_dtype).log_softmax(1) for rows in both]

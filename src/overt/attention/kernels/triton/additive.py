@@ -14,8 +14,9 @@ from overt.attention.kernels.triton.additive_scores import (
     PLAIN,
     additive_scores,
     cap,
+    four_of,
     inverses,
-    load_features,
+    load_group,
     logistic,
     one_plus_exp,
 )
@@ -27,6 +28,7 @@ from overt.attention.kernels.triton.tiles import (
     VALUE,
     added,
     allowed_pairs,
+    any_allowed,
     any_of,
     dropout_factor,
     keys_of,
@@ -53,7 +55,7 @@ def forward(
     for start in range(low, high, KEYS):
         keys = start + tl.arange(0, KEYS)
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
-        if any_of(some):
+        if any_allowed(some, STEPS):
             scores = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, True)
             scores, some = total_scores(
                 scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, rows[:, None], keys[None, :], sizes
@@ -157,7 +159,7 @@ def gradients(
         rows, keys = (tile, others) if OF_QUERIES else (others, tile)
         row, key = (rows[:, None], keys[None, :]) if OF_QUERIES else (rows[None, :], keys[:, None])
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, row, key, sizes)
-        if any_of(some):
+        if any_allowed(some, STEPS):
             known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
             slopes, weights, some = score_gradients(
                 known, some, RATE, LEAK, BY_DISTANCE, DROPOUT, entry, rows, keys, sizes, WIDTH, OF_QUERIES
@@ -230,9 +232,13 @@ def accumulate_features(
     tile_pack, other_pack = (query, key) if OF_QUERIES else (key, query)
     tile_count, other_count = (sizes[0], sizes[1]) if OF_QUERIES else (sizes[1], sizes[0])
     first = entry.to(tl.int64) * groups * tile_count
+    a, b, way = load_group(tile_pack, tile, tile_count, other_pack, others, other_count, ways, 0, groups)
     for group in range(groups):
-        a0, a1, a2, a3 = load_features(tile_pack, group, tile, tile_count)
-        b0, b1, b2, b3 = load_features(other_pack, group, others, other_count)
+        next_a, next_b, next_way = load_group(
+            tile_pack, tile, tile_count, other_pack, others, other_count, ways, group + 1, groups
+        )
+        a0, a1, a2, a3 = four_of(a)
+        b0, b1, b2, b3 = four_of(b)
         if RATE == 0:
             s0, t0 = leaky_relu_gradients(slopes, a0, b0, LEAK)
             s1, t1 = leaky_relu_gradients(slopes, a1, b1, LEAK)
@@ -240,7 +246,6 @@ def accumulate_features(
             s3, t3 = leaky_relu_gradients(slopes, a3, b3, LEAK)
         else:
             # Each way sums up by itself: what leaves a branch is moved to the layout of what follows, a whole tile through shared memory.
-            way = tl.load(ways + group)
             if way == PLAIN:
                 s0, s1, s2, s3, t0, t1, t2, t3 = sigmoid_gradients(
                     slopes, logistic(a0, b0), logistic(a1, b1), logistic(a2, b2), logistic(a3, b3)
@@ -257,6 +262,7 @@ def accumulate_features(
         add(d_tile, first, group, tile, tile_count, s0, s1, s2, s3)
         if OF_QUERIES:
             add(d_shares, first, group, tile, tile_count, t0, t1, t2, t3)
+        a, b, way = next_a, next_b, next_way
 
 
 @triton.jit
@@ -300,7 +306,7 @@ def bias_gradient(
             for key_start in range(first_key, last_key, KEYS):
                 rows, keys = row_start + tl.arange(0, ROWS), key_start + tl.arange(0, KEYS)
                 some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
-                if any_of(some):
+                if any_allowed(some, STEPS):
                     known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
                     slopes, _, _ = score_gradients(
                         known, some, RATE, LEAK, False, DROPOUT, entry, rows, keys, sizes, WIDTH, True
@@ -337,7 +343,7 @@ def distance_gradient(
             for key_start in range(tl.maximum(low, 0), tl.minimum(low + 2 * SIDE, sizes[1]), SIDE):
                 rows, keys = row_start + side, key_start + side
                 some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
-                if any_of(some):
+                if any_allowed(some, STEPS):
                     known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
                     slopes, _, _ = score_gradients(
                         known, some, RATE, LEAK, True, DROPOUT, entry, rows, keys, sizes, WIDTH, True

@@ -49,49 +49,83 @@ def packs_of_entry(score, offsets, entry):
 def sum_of_features(
     first, firsts, first_count, last, lasts, last_count, weight, ways, groups, RATE: tl.constexpr, LEAK: tl.constexpr
 ):
-    """Over all features, the sum of 1 / y_d, or of w_d · max(x_d, LEAK · x_d): (A, B)."""
+    """Over all features, the sum of 1 / y_d, or of w_d · max(x_d, LEAK · x_d): (A, B).
+
+    The next group is loaded before one is computed, which hides how long memory takes.
+    """
     total = tl.zeros((firsts.shape[0], lasts.shape[0]), weight.dtype.element_ty)
+    shares = weight if RATE == 0 else weight + 4 * groups  # or their inverses
+    a, b, way = load_group(first, firsts, first_count, last, lasts, last_count, ways, 0, groups)
+    s0, s1, s2, s3 = load_shares(shares, 0, groups)
     for group in range(groups):
-        a0, a1, a2, a3 = load_features(first, group, firsts, first_count)
-        b0, b1, b2, b3 = load_features(last, group, lasts, last_count)
-        shares = weight + 4 * group
+        next_a, next_b, next_way = load_group(first, firsts, first_count, last, lasts, last_count, ways, group + 1, groups)
+        next_s0, next_s1, next_s2, next_s3 = load_shares(shares, group + 1, groups)
+        a0, a1, a2, a3 = four_of(a)
+        b0, b1, b2, b3 = four_of(b)
         if RATE == 0:
-            total += tl.load(shares) * leaky_relu(a0, b0, LEAK) + tl.load(shares + 1) * leaky_relu(a1, b1, LEAK)
-            total += tl.load(shares + 2) * leaky_relu(a2, b2, LEAK) + tl.load(shares + 3) * leaky_relu(a3, b3, LEAK)
+            total += s0 * leaky_relu(a0, b0, LEAK) + s1 * leaky_relu(a1, b1, LEAK)
+            total += s2 * leaky_relu(a2, b2, LEAK) + s3 * leaky_relu(a3, b3, LEAK)
+        elif way == SHARED:
+            total = add_inverses(total, term(a0, b0, s0), term(a1, b1, s1), term(a2, b2, s2), term(a3, b3, s3))
+        elif way == CAPPED:
+            y0, y1, y2, y3 = term(a0, b0, s0), term(a1, b1, s1), term(a2, b2, s2), term(a3, b3, s3)
+            total = add_inverses(total, cap(y0), cap(y1), cap(y2), cap(y3))
         else:
-            way, over = tl.load(ways + group), shares + 4 * groups
-            if way == PLAIN:
-                total += (
-                    plain(a0, b0, shares) + plain(a1, b1, shares + 1) + plain(a2, b2, shares + 2) + plain(a3, b3, shares + 3)
-                )
-            else:
-                y0, y1, y2, y3 = terms(a0, a1, a2, a3, b0, b1, b2, b3, over, way)
-                y01, y23 = y0 * y1, y2 * y3
-                total = tl.fma(reciprocal(y01 * y23), (y0 + y1) * y23 + (y2 + y3) * y01, total)
+            total += plain(a0, b0, s0) + plain(a1, b1, s1) + plain(a2, b2, s2) + plain(a3, b3, s3)
+        a, b, way, s0, s1, s2, s3 = next_a, next_b, next_way, next_s0, next_s1, next_s2, next_s3
     return total
 
 
 @triton.jit
-def load_features(pack, group, index, count):
-    """The four features of a group, (A,) each."""
-    at = (group * count).to(tl.int64) * 4 + index.to(tl.int64)[:, None] * 4 + tl.arange(0, 4)[None, :]
-    features = tl.load(pack + at, mask=(index < count)[:, None], other=0)  # (A, 4)
-    even, odd = tl.split(tl.reshape(features, (index.shape[0], 2, 2)))  # (A, 2)
+def load_group(first, firsts, first_count, last, lasts, last_count, ways, group, groups):
+    """A group's features of both tiles, and how it is computed; zeros after the last group."""
+    return (
+        load_features(first, group, groups, firsts, first_count),
+        load_features(last, group, groups, lasts, last_count),
+        tl.load(ways + group, mask=group < groups, other=0),
+    )
+
+
+@triton.jit
+def load_features(pack, group, groups, index, count):
+    """The four features of a group beside each other, (A, 4)."""
+    start = (tl.full((), group, tl.int64) * count) * 4
+    at = start + index.to(tl.int64)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    return tl.load(pack + at, mask=(index < count)[:, None] & (group < groups), other=0)
+
+
+@triton.jit
+def load_shares(shares, group, groups):
+    """The four numbers of a group."""
+    start, there = shares + 4 * group, group < groups
+    return (
+        tl.load(start, mask=there, other=0),
+        tl.load(start + 1, mask=there, other=0),
+        tl.load(start + 2, mask=there, other=0),
+        tl.load(start + 3, mask=there, other=0),
+    )
+
+
+@triton.jit
+def four_of(features):
+    """The four features of a group apart, (A,) each."""
+    even, odd = tl.split(tl.reshape(features, (features.shape[0], 2, 2)))  # (A, 2)
     x0, x2 = tl.split(even)
     x1, x3 = tl.split(odd)
     return x0, x1, x2, x3
 
 
 @triton.jit
-def terms(a0, a1, a2, a3, b0, b1, b2, b3, over, way):
-    """y_d of four features, (A, B) each."""
-    y0 = a0[:, None] * b0[None, :] + tl.load(over)
-    y1 = a1[:, None] * b1[None, :] + tl.load(over + 1)
-    y2 = a2[:, None] * b2[None, :] + tl.load(over + 2)
-    y3 = a3[:, None] * b3[None, :] + tl.load(over + 3)
-    if way == CAPPED:
-        y0, y1, y2, y3 = cap(y0), cap(y1), cap(y2), cap(y3)
-    return y0, y1, y2, y3
+def term(a, b, over):
+    """y_d of a feature, (A, B)."""
+    return a[:, None] * b[None, :] + over
+
+
+@triton.jit
+def add_inverses(total, y0, y1, y2, y3):
+    """Add the sum of 1 / y of each of four, by one reciprocal."""
+    y01, y23 = y0 * y1, y2 * y3
+    return tl.fma(reciprocal(y01 * y23), (y0 + y1) * y23 + (y2 + y3) * y01, total)
 
 
 @triton.jit
@@ -114,9 +148,9 @@ def reciprocal(x):
 
 
 @triton.jit
-def plain(a, b, share):
+def plain(a, b, over):
     """1 / y of exponents that are too far from 0 to be raised apart."""
-    return tl.load(share) / (1 + tl.exp(a[:, None] + b[None, :]))
+    return 1 / (over * (1 + tl.exp(a[:, None] + b[None, :])))
 
 
 @triton.jit

@@ -13,10 +13,11 @@ from overt.attention.kernels.triton.packing import LEAKS, RATES, packed
 
 KERNELS: Any = triton_summary  # what Triton compiles has no signature that a checker could read
 
-# The sizes of tiles, and the warps of a program. Tiles of what is multiplied are LINE bytes wide, and WIDEST features of values are held.
-QUERIES = {"rows": 128, "warps": 8}
+# The sizes of tiles, and the warps of a program. What is multiplied is read in rows of up to WHOLE bytes, longer ones in pieces of LINE
+# bytes; WIDEST features of values are held.
+QUERIES = {"rows": 64, "warps": 4}
 KEYS = {"rows": 64, "keys": 128, "warps": 8}
-LINE, WIDEST = 128, 128
+LINE, WHOLE, WIDEST = 128, 256, 128
 
 
 @on_its_device
@@ -54,11 +55,13 @@ def _compared(
 ) -> Any:
     """What scores are made of, which tensors have a part for each entry, and what kernels are compiled for."""
     if weight is None:
-        score = query, key, query.stride()[-2:], key.stride()[-2:], query.shape[-1], scale
-        kind = {"RATE": -1, "LEAK": 0.0, "SOFTCAP": softcap, "FEATURES": size(query.shape[-1], LINE // query.itemsize)}
+        score = query, key, *query.stride()[-2:], *key.stride()[-2:], query.shape[-1], scale
+        features, whole = query.shape[-1], query.shape[-1] * query.itemsize <= WHOLE
+        kind = {"RATE": -1, "LEAK": 0.0, "SOFTCAP": softcap, "WHOLE": whole}
+        kind["FEATURES"] = size(features, (WHOLE if whole else LINE) // query.itemsize)
         return score, {"query": (query, 2), "key": (key, 2), "scale": (scale, 0)}, kind
     pack = packed(query, key, weight.to(number), activation)
-    kind = {"RATE": RATES[activation], "LEAK": LEAKS.get(activation, 0.0), "SOFTCAP": 0.0, "FEATURES": 0}
+    kind = {"RATE": RATES[activation], "LEAK": LEAKS.get(activation, 0.0), "SOFTCAP": 0.0, "FEATURES": 0, "WHOLE": False}
     return (*pack, len(pack.ways)), {"query": (pack.query, 3), "key": (pack.key, 3), "weight": (pack.weight, 1)}, kind
 
 

@@ -10,34 +10,68 @@ import triton.language as tl
 
 from overt.attention.kernels.triton.additive import tile_of, total_scores, weighted_values, with_sink
 from overt.attention.kernels.triton.additive_scores import INTERPRETED, additive_scores
-from overt.attention.kernels.triton.tiles import KEY, QUERY, SCALE, VALUE, allowed_pairs, any_of, keys_of, offset_of, rows_of
+from overt.attention.kernels.triton.tiles import (
+    KEY,
+    QUERY,
+    SCALE,
+    VALUE,
+    allowed_pairs,
+    any_allowed,
+    any_of,
+    keys_of,
+    offset_of,
+    rows_of,
+)
 
 NONE = tl.constexpr(2**31 - 1)  # later than any key
 
 
 @triton.jit
+def own_tile(score, WHOLE: tl.constexpr, FEATURES: tl.constexpr, offsets, entry, index, sizes, OF_QUERIES: tl.constexpr):
+    """All features of a program's own queries or keys (A, FEATURES), loaded once; a number where they are WHOLE of no tile."""
+    if WHOLE:
+        query, key, query_row, query_feature, key_row, key_feature, features, _ = score
+        columns = tl.arange(0, FEATURES)
+        if OF_QUERIES:
+            start, strides, count = query + offset_of(offsets, QUERY, entry), (query_row, query_feature), sizes[0]
+        else:
+            start, strides, count = key + offset_of(offsets, KEY, entry), (key_row, key_feature), sizes[1]
+        tile = tile_of(start, strides, index, count, columns, features)
+    else:
+        tile = 0
+    return tile
+
+
+@triton.jit
 def pair_scores(
-    score, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, offsets, entry, rows, keys,
-    sizes,
-    KEYS_LAST: tl.constexpr,
+    score, own, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, WHOLE: tl.constexpr,
+    offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr,
 ):  # fmt: skip
-    """The scores of a tile, (rows, keys) or else (keys, rows): additive, or with RATE = -1 dot products."""
+    """The scores of a tile, (rows, keys) or else (keys, rows): additive, or with RATE = -1 dot products. `own` is `own_tile`."""
     # One return: Triton compiles what follows a branch that returns, too.
     if RATE >= 0:
         scores = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, KEYS_LAST)
     else:
-        scores = dot_scores(score, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, KEYS_LAST)
+        scores = dot_scores(score, own, SOFTCAP, FEATURES, WHOLE, offsets, entry, rows, keys, sizes, KEYS_LAST)
     return scores
 
 
 @triton.jit
 def dot_scores(
-    score, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr
+    score, own, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, WHOLE: tl.constexpr, offsets, entry, rows, keys, sizes,
+    KEYS_LAST: tl.constexpr
 ):  # fmt: skip
-    """scale · q · k, or softcap · tanh(scale · q · k / softcap); FEATURES of them at a time."""
-    query, key, query_strides, key_strides, features, scale = score
+    """scale · q · k, or softcap · tanh(scale · q · k / softcap); FEATURES of them at a time, or the WHOLE of them."""
+    query, key, query_row, query_feature, key_row, key_feature, features, scale = score
     query, key = query + offset_of(offsets, QUERY, entry), key + offset_of(offsets, KEY, entry)
-    if KEYS_LAST:
+    query_strides, key_strides = (query_row, query_feature), (key_row, key_feature)
+    if WHOLE:
+        if KEYS_LAST:
+            other = tile_of(key, key_strides, keys, sizes[1], tl.arange(0, FEATURES), features)
+        else:
+            other = tile_of(query, query_strides, rows, sizes[0], tl.arange(0, FEATURES), features)
+        scores = product(own, other)
+    elif KEYS_LAST:
         scores = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FEATURES)
     else:
         scores = products(key, key_strides, keys, sizes[1], query, query_strides, rows, sizes[0], features, FEATURES)
@@ -53,26 +87,32 @@ def dot_scores(
 def products(
     first, first_strides, firsts, first_count, last, last_strides, lasts, last_count, features, FEATURES: tl.constexpr
 ):
-    """Dot products of rows (A, D) and rows (B, D): (A, B)."""
+    """Dot products of rows (A, D) and rows (B, D), FEATURES at a time: (A, B)."""
     number: tl.constexpr = tl.float64 if first.dtype.element_ty == tl.float64 else tl.float32
     total = tl.zeros((firsts.shape[0], lasts.shape[0]), number)
     for start in range(0, features, FEATURES):
         columns = start + tl.arange(0, FEATURES)
         a = tile_of(first, first_strides, firsts, first_count, columns, features)
-        b = tile_of(last, last_strides, lasts, last_count, columns, features)
-        if INTERPRETED:  # its product knows no bfloat16
-            a, b = a.to(number), b.to(number)
-        total += tl.dot(a, tl.trans(b), input_precision="tf32x3" if first.dtype.element_ty == tl.float32 else "ieee")
+        total += product(a, tile_of(last, last_strides, lasts, last_count, columns, features))
     return total
+
+
+@triton.jit
+def product(a, b):
+    """Dot products of rows (A, D) and rows (B, D): (A, B)."""
+    precision: tl.constexpr = "tf32x3" if a.dtype == tl.float32 else "ieee"
+    if INTERPRETED and a.dtype != tl.float64:  # its product knows no bfloat16
+        a, b = a.to(tl.float32), b.to(tl.float32)
+    return tl.dot(a, tl.trans(b), input_precision=precision)
 
 
 @triton.jit
 def of_queries(
     score, value, mask, bias, sink, inverse_temperature, offsets, sizes, lse, entropy, alive, top_weights, top_keys, top,
     output, width, value_strides,
-    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, STEPS: tl.constexpr,
-    FIRSTS: tl.constexpr,
-    BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, TOP: tl.constexpr,
+    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr,
+    WHOLE: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, TOP: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
     """What is said of each query of a block. TOP is `top` or a little more, 0 for none; WIDTH likewise, of the values' features."""
@@ -84,13 +124,14 @@ def of_queries(
     names = tl.zeros((ROWS, max(TOP, 1)), tl.int32) - 1 - tl.arange(0, max(TOP, 1))[None, :]  # another for each empty slot
     columns = tl.program_id(2) * max(WIDTH, 1) + tl.arange(0, max(WIDTH, 1))
     accumulator = tl.zeros((ROWS, max(WIDTH, 1)), number)
+    own = own_tile(score, WHOLE, FEATURES, offsets, entry, rows, sizes, True)
     low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
     for start in range(low, high, KEYS):
         keys = start + tl.arange(0, KEYS)
         row, key = rows[:, None], keys[None, :]
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, row, key, sizes)
-        if any_of(some):
-            scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, True)
+        if any_allowed(some, STEPS):
+            scores = pair_scores(score, own, RATE, LEAK, SOFTCAP, FEATURES, WHOLE, offsets, entry, rows, keys, sizes, True)
             scores, some = total_scores(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, row, key, sizes)
             weights, shrunk, now, total, slope = read(scores, some, largest, total, slope)
             if TOP > 0:
@@ -164,9 +205,9 @@ def write_top(best, names, lse, weights, keys, top, there):
 @triton.jit
 def of_keys(
     score, mask, bias, inverse_temperature, offsets, sizes, lse, received, row_edges, key_edges, map_sum, map_max, cells, wide,
-    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, STEPS: tl.constexpr,
-    FIRSTS: tl.constexpr,
-    BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CELLS: tl.constexpr,
+    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr,
+    WHOLE: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
     """What the keys of some cells of the map receive, and these cells: this program's `wide` ones, all rows. Without a map, one cell."""
     entry = tl.program_id(1)
@@ -191,7 +232,22 @@ def of_keys(
             keys = key_start + tl.arange(0, KEYS)
             known = score, mask, bias, inverse_temperature, offsets, sizes, lse
             total, most = received_weights(
-                known, entry, begin, end, keys, last_key, RATE, LEAK, SOFTCAP, FEATURES, STEPS, FIRSTS, BY_DISTANCE, ROWS, KEYS
+                known,
+                entry,
+                begin,
+                end,
+                keys,
+                last_key,
+                RATE,
+                LEAK,
+                SOFTCAP,
+                FEATURES,
+                WHOLE,
+                STEPS,
+                FIRSTS,
+                BY_DISTANCE,
+                ROWS,
+                KEYS,
             )
             tl.atomic_add(received + entry.to(tl.int64) * sizes[1] + keys, total, mask=keys < last_key, sem="relaxed")
             if CELLS > 0:
@@ -210,18 +266,19 @@ def of_keys(
 def received_weights(
     known, entry, begin, end, keys, last_key, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr,
     FEATURES: tl.constexpr,
-    STEPS: tl.constexpr, FIRSTS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    WHOLE: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """The sum and the largest of the weights that each of these keys gets from some rows."""
     score, mask, bias, inverse_temperature, offsets, sizes, lse = known
     number: tl.constexpr = lse.dtype.element_ty
     total, most = tl.zeros((KEYS,), number), tl.zeros((KEYS,), number)
+    own = own_tile(score, WHOLE, FEATURES, offsets, entry, keys, sizes, False)
     for row_start in range(begin, end, ROWS):
         rows = row_start + tl.arange(0, ROWS)
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[None, :], keys[:, None], sizes)
         some = some & (rows < end)[None, :] & (keys < last_key)[:, None]
-        if any_of(some):
-            scores = pair_scores(score, RATE, LEAK, SOFTCAP, FEATURES, offsets, entry, rows, keys, sizes, False)
+        if any_allowed(some, STEPS):
+            scores = pair_scores(score, own, RATE, LEAK, SOFTCAP, FEATURES, WHOLE, offsets, entry, rows, keys, sizes, False)
             scores, some = total_scores(
                 scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, rows[None, :], keys[:, None], sizes
             )

@@ -76,6 +76,12 @@ def any_of(some):
 
 
 @triton.jit
+def any_allowed(some, STEPS: tl.constexpr):
+    """Whether any pair of a tile may attend; without a mask it is not looked for: a tile has a pair."""
+    return True if len(STEPS) == 0 else any_of(some)
+
+
+@triton.jit
 def keys_of(mask, BOUNDS: tl.constexpr, entry, rows, sizes):
     """The keys outside of which these rows (R,) see nothing: from the first on, before the other.
 
