@@ -147,6 +147,25 @@ def test_a_mask_on_another_device_is_refused():
     assert "the mask to be on the query's device, got the mask on meta, query on cpu" in message(KindError, X, X, X, mask=mask)
 
 
+@pytest.mark.parametrize(
+    ("option", "piece", "name"),
+    [
+        ("mask", lambda device: overt.Lengths(torch.ones(2, dtype=torch.int64, device=device)), "keys of overt.Lengths"),
+        ("mask", lambda device: overt.Causal(offset=torch.ones(2, dtype=torch.int64, device=device)), "offset of overt.Causal"),
+        ("mask", lambda device: overt.masks.Keys(torch.ones(5, dtype=torch.bool, device=device)), "visible of overt.Keys"),
+        ("mask", lambda device: ~overt.Documents(torch.ones(5, dtype=torch.int64, device=device)), "key_ids of overt.Documents"),
+        ("normalizer", lambda device: overt.Softmax(sink=torch.ones(4, device=device)), "sink of overt.Softmax"),
+        ("score", lambda device: overt.Bilinear(torch.eye(8, device=device)), "weight of overt.Bilinear"),
+        ("score", lambda device: overt.Gaussian(torch.ones(4, 1, 1, device=device)), "bandwidth of overt.Gaussian"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_piece_with_a_tensor_on_another_device_is_refused(option, piece, name):
+    overt.attend(X, X, X, **{option: piece("cpu")})
+    text = message(KindError, X, X, X, **{option: piece("meta")})
+    assert f"the {name} to be on the query's device, got the {name} on meta, query on cpu" in text
+
+
 @pytest.mark.parametrize("dropout", [-0.1, 1.5, float("nan"), "half"])
 def test_dropout_that_is_no_probability_is_refused(dropout):
     assert message(InputError, X, X, X, dropout=dropout).startswith(f"Expected dropout to be a probability, got {dropout!r}.")

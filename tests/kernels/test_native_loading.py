@@ -205,3 +205,27 @@ if not child:
 print(os.waitpid(child, 0)[1])
 """
     assert run(program, OMP_NUM_THREADS="2") == "0"
+
+
+WITHOUT = """
+import sys, warnings
+sys.modules["overt._native"] = None  # as where nothing was compiled
+import torch, overt
+from overt.native import SlowerWithoutNative
+warnings.simplefilter("ignore", SlowerWithoutNative)
+x = torch.randn(2, 4, 6, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
+calls = [{}, {"mask": "causal"}, {"mask": overt.Lengths(torch.tensor([6, 4]))}, {"score": overt.Additive(torch.ones(8))}]
+for call in calls:
+    for dtype in (torch.float32, torch.float64):
+        output = overt.attend(*[x.to(dtype)] * 3, **call)
+        assert torch.allclose(output, overt.steps(*[x.to(dtype)] * 3, **call).output, atol=1e-5), call
+        output.sum().backward()
+overt.summarize(x, x)
+layer = overt.layers.MultiHeadAttention(8, 2, causal=True)
+layer(torch.randn(2, 6, 8), lengths=torch.tensor([6, 4])).sum().backward()
+print("all")
+"""
+
+
+def test_without_the_native_core_each_kind_of_call_is_computed():
+    assert run(WITHOUT) == "all"

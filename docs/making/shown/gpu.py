@@ -1,4 +1,4 @@
-"""What the kernels for GPUs take of one, as benchmarks/gpu_resources.py reads it off their machine code, and what follows for an H100."""
+"""The kernels for GPUs: times of `overt bench --device cuda`, and what they take of a GPU, as benchmarks/gpu_resources.py reads it off."""
 
 from typing import Any
 
@@ -8,6 +8,29 @@ from pictures import result, table
 LEAST = (3, (3, 6.25), (3, 5.25))
 MULTIPROCESSORS, LANES, CLOCK, TANHS = 132, 4 * 32, 1.755e9, 16  # of an H100; tanhs are its special-function units', a clock
 SHAPE, TERMS = (8, 2048, 2048, 128), 8 * 2048 * 2048 * 128
+
+
+def times() -> str:
+    """The cases of `overt bench --device cuda`: the largest ratio to another library's time first."""
+    rows = []
+    for case in sorted(result("gpu")["cases"], key=_ratio, reverse=True):
+        others = {name: one["median"] for name, one in case["contenders"].items() if not name.startswith("overt")}
+        ours, bound = case["contenders"]["overt triton"], case["bound"]
+        least = max(bound[part] for part in ("instructions", "matmul", "memory"))
+        shown = ", ".join(f"{name} {1e3 * median:.1f}" for name, median in sorted(others.items(), key=lambda item: item[1]))
+        memory = f"{ours['bytes_above_inputs'] / 1e6:.0f} MB" if ours["bytes_above_inputs"] else ""
+        ratio = f"{_ratio(case):.2f}" if others else ""
+        rows.append(
+            (case["name"], f"{1e3 * ours['median']:.1f}", shown, ratio, f"{100 * least / ours['median']:.0f} %", memory)
+        )
+    heads = ["case", "overt, ms", "others, ms", "× the fastest other's time", "of bound", "memory above the inputs"]
+    return table(rows, heads)
+
+
+def _ratio(case: dict[str, Any]) -> float:
+    """Overt's time over that of the fastest other; 0 where there is none."""
+    others = [one["median"] for name, one in case["contenders"].items() if not name.startswith("overt")]
+    return case["contenders"]["overt triton"]["median"] / min(others) if others else 0.0
 
 
 def kernels(name: str) -> list[dict[str, Any]]:

@@ -220,7 +220,7 @@ def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
         raise KindError(
             f"{name} to be on the query's device",
             got=f"{name} on {tensor.device}, query on {query.device}",
-            fix=f"move it: {name}.to(query.device)",
+            fix="move it with .to(query.device)",
         )
 
 

@@ -83,7 +83,7 @@ def _native() -> Finding:
     core = native.load()
     if core.module is None:
         details = core.why_not if core.broken else f"attention uses slower kernels: {core.why_not}"
-        return Finding("native", False, f"{details}.", broken=core.broken, long=True)
+        return Finding("native", False, details if details.endswith(".") else f"{details}.", broken=core.broken, long=True)
     try:
         return Finding("native", True, f"{native.level()} (this machine supports {', '.join(core.module.levels())})")
     except OvertError as error:

@@ -83,7 +83,9 @@ class Call:
         score = _DOT if score is None else as_score(score)
         if isinstance(score, Score):
             score.check(query, key)
+            misfit.check_devices(score, Score, query)
         normalizer = _SOFTMAX if normalizer is None else as_normalizer(normalizer)
+        misfit.check_devices(normalizer, normalizers.Normalizer, query)
         mask = None if mask is None else _bound_mask(mask, query, key, batch)
         bias = None if bias is None else _bound_bias(bias, query, key, batch)
         return cls(query, key, value, score, mask, bias, normalizer, float(dropout), batch, library)
@@ -147,6 +149,7 @@ def _bound_mask(argument: MaskLike, query: Tensor, key: Tensor, batch: tuple[int
     bound = mask.bind(len(batch), queries, keys) if isinstance(mask, Mask) else mask
     if isinstance(bound, Mask) and bound.numbers is not None:
         return bound  # of positions alone: it fits any call, and a decoder's step need not wait for a probe
+    misfit.check_devices(bound, Mask, query)
     first = [min(size, 1) for size in (queries, keys)]
     probe = bound.block(*(torch.arange(size, device=query.device) for size in first))
     if not isinstance(probe, Tensor) or probe.dtype != torch.bool:

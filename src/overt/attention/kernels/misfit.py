@@ -58,6 +58,15 @@ def check_offsets(bias: Bias, query: Tensor, batch: tuple[int, ...]) -> None:
             _check_entries("offset", tuple(part.offset.shape[:-2]), batch)
 
 
+def check_devices(piece: Any, kind: type, query: Tensor) -> None:
+    """Refuse a mask, score or normalizer with a tensor on another device. A single number on the CPU serves everywhere, as in torch."""
+    for part in _parts(piece, kind):
+        for name in [field.name for field in fields(part)] if is_dataclass(part) else []:
+            tensor = getattr(part, name)
+            if isinstance(tensor, Tensor) and (tensor.ndim or tensor.device.type != "cpu"):
+                check.same_device(f"the {name} of overt.{type(part).__name__}", tensor, query)
+
+
 def _fits(bias: Bias, target: tuple[int, ...]) -> bool:
     try:
         return check.broadcasts_to((*bias.leading, *target[-2:]), target)
@@ -66,7 +75,7 @@ def _fits(bias: Bias, target: tuple[int, ...]) -> bool:
 
 
 def _parts(piece: Any, kind: type) -> Iterator[Any]:
-    """The masks or biases that one is made of; itself, where it is made of no other."""
+    """The masks, biases or others of a kind that one is made of; itself, where it is made of no other."""
     values = [getattr(piece, field.name) for field in fields(piece)] if is_dataclass(piece) else []
     inner = [value for value in values if isinstance(value, kind)]
     for part in inner:

@@ -93,11 +93,11 @@ def mask_and_softmax(call: Call) -> MaskAndSoftmax:
     if (learned := _learned_temperature(call)) is not None:
         bias = None if bias is None else bias / learned.squeeze(-1)  # a bias by distance, (..., Q + K - 1)
     elif isinstance(temperature, Tensor):
-        inverse = (1 / temperature.double()).reshape(temperature.shape[:-2])
+        inverse = (1 / temperature.double()).reshape(temperature.shape[:-2]).to(call.query.device)
     elif temperature != 1:
         inverse = torch.full((), 1 / temperature, dtype=torch.float64, device=call.query.device)
     sink = call.normalizer.sink
-    sink = None if sink is None else sink.to(call.dtype)
+    sink = None if sink is None else sink.to(call.query.device, call.dtype)
     program, arrays = [], []
     if call.mask is not None:
         program, arrays = mask_program.lowered(call.mask, call.query.shape[-2], call.key.shape[-2], call.query.device)
