@@ -153,7 +153,11 @@ def test_a_mask_on_another_device_is_refused():
         ("mask", lambda device: overt.Lengths(torch.ones(2, dtype=torch.int64, device=device)), "keys of overt.Lengths"),
         ("mask", lambda device: overt.Causal(offset=torch.ones(2, dtype=torch.int64, device=device)), "offset of overt.Causal"),
         ("mask", lambda device: overt.masks.Keys(torch.ones(5, dtype=torch.bool, device=device)), "visible of overt.Keys"),
-        ("mask", lambda device: ~overt.Documents(torch.ones(5, dtype=torch.int64, device=device)), "key_ids of overt.Documents"),
+        (
+            "mask",
+            lambda device: ~overt.Documents(torch.ones(5, dtype=torch.int64, device=device)),
+            "key_ids of overt.Documents",
+        ),
         ("normalizer", lambda device: overt.Softmax(sink=torch.ones(4, device=device)), "sink of overt.Softmax"),
         ("score", lambda device: overt.Bilinear(torch.eye(8, device=device)), "weight of overt.Bilinear"),
         ("score", lambda device: overt.Gaussian(torch.ones(4, 1, 1, device=device)), "bandwidth of overt.Gaussian"),

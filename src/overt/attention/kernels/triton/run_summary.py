@@ -57,11 +57,11 @@ def _compared(
     if weight is None:
         score = query, key, *query.stride()[-2:], *key.stride()[-2:], query.shape[-1], scale
         features, whole = query.shape[-1], query.shape[-1] * query.itemsize <= WHOLE
-        kind = {"RATE": -1, "LEAK": 0.0, "SOFTCAP": softcap, "WHOLE": whole}
-        kind["FEATURES"] = size(features, (WHOLE if whole else LINE) // query.itemsize)
+        columns = size(features, (WHOLE if whole else LINE) // query.itemsize)
+        kind = {"FORM": (triton_summary.DOT.value, 0.0, softcap, columns, whole)}
         return score, {"query": (query, 2), "key": (key, 2), "scale": (scale, 0)}, kind
     pack = packed(query, key, weight.to(number), activation)
-    kind = {"RATE": RATES[activation], "LEAK": LEAKS.get(activation, 0.0), "SOFTCAP": 0.0, "FEATURES": 0, "WHOLE": False}
+    kind = {"FORM": (RATES[activation], LEAKS.get(activation, 0.0), 0.0, 0, False)}
     return (*pack, len(pack.ways)), {"query": (pack.query, 3), "key": (pack.key, 3), "weight": (pack.weight, 1)}, kind
 
 

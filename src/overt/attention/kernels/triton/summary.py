@@ -25,11 +25,16 @@ from overt.attention.kernels.triton.tiles import (
 
 NONE = tl.constexpr(2**31 - 1)  # later than any key
 
+# FORM has what scores are compiled for: RATE, or DOT for dot products; LEAK; SOFTCAP, 0 for none; how many features a tile has; and whether
+# these are all.
+DOT = tl.constexpr(-1)
+
 
 @triton.jit
-def own_tile(score, WHOLE: tl.constexpr, FEATURES: tl.constexpr, offsets, entry, index, sizes, OF_QUERIES: tl.constexpr):
-    """All features of a program's own queries or keys (A, FEATURES), loaded once; a number where they are WHOLE of no tile."""
-    if WHOLE:
+def stationary_tile(score, FORM: tl.constexpr, offsets, entry, index, sizes, OF_QUERIES: tl.constexpr):
+    """All features of a program's own queries or keys (A, FEATURES), loaded once; a number where a tile does not hold them."""
+    FEATURES: tl.constexpr = FORM[3]
+    if FORM[4]:
         query, key, query_row, query_feature, key_row, key_feature, features, _ = score
         columns = tl.arange(0, FEATURES)
         if OF_QUERIES:
@@ -43,34 +48,30 @@ def own_tile(score, WHOLE: tl.constexpr, FEATURES: tl.constexpr, offsets, entry,
 
 
 @triton.jit
-def pair_scores(
-    score, own, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, WHOLE: tl.constexpr,
-    offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr,
-):  # fmt: skip
-    """The scores of a tile, (rows, keys) or else (keys, rows): additive, or with RATE = -1 dot products. `own` is `own_tile`."""
+def pair_scores(score, stationary, FORM: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
+    """The scores of a tile, (rows, keys) or else (keys, rows): additive, or dot products. `stationary` is a `stationary_tile`."""
     # One return: Triton compiles what follows a branch that returns, too.
-    if RATE >= 0:
-        scores = additive_scores(score, RATE, LEAK, offsets, entry, rows, keys, sizes, KEYS_LAST)
+    if FORM[0] == DOT:
+        scores = dot_scores(score, stationary, FORM, offsets, entry, rows, keys, sizes, KEYS_LAST)
     else:
-        scores = dot_scores(score, own, SOFTCAP, FEATURES, WHOLE, offsets, entry, rows, keys, sizes, KEYS_LAST)
+        scores = additive_scores(score, FORM[0], FORM[1], offsets, entry, rows, keys, sizes, KEYS_LAST)
     return scores
 
 
 @triton.jit
-def dot_scores(
-    score, own, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr, WHOLE: tl.constexpr, offsets, entry, rows, keys, sizes,
-    KEYS_LAST: tl.constexpr
-):  # fmt: skip
-    """scale · q · k, or softcap · tanh(scale · q · k / softcap); FEATURES of them at a time, or the WHOLE of them."""
+def dot_scores(score, stationary, FORM: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
+    """scale · q · k, or softcap · tanh(scale · q · k / softcap)."""
+    SOFTCAP: tl.constexpr = FORM[2]
+    FEATURES: tl.constexpr = FORM[3]
     query, key, query_row, query_feature, key_row, key_feature, features, scale = score
     query, key = query + offset_of(offsets, QUERY, entry), key + offset_of(offsets, KEY, entry)
     query_strides, key_strides = (query_row, query_feature), (key_row, key_feature)
-    if WHOLE:
+    if FORM[4]:
         if KEYS_LAST:
             other = tile_of(key, key_strides, keys, sizes[1], tl.arange(0, FEATURES), features)
         else:
             other = tile_of(query, query_strides, rows, sizes[0], tl.arange(0, FEATURES), features)
-        scores = product(own, other)
+        scores = product(stationary, other)
     elif KEYS_LAST:
         scores = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FEATURES)
     else:
@@ -110,28 +111,25 @@ def product(a, b):
 def of_queries(
     score, value, mask, bias, sink, inverse_temperature, offsets, sizes, lse, entropy, alive, top_weights, top_keys, top,
     output, width, value_strides,
-    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr,
-    WHOLE: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, TOP: tl.constexpr,
-    WIDTH: tl.constexpr,
+    FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, TOP: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """What is said of each query of a block. TOP is `top` or a little more, 0 for none; WIDTH likewise, of the values' features."""
     entry, rows = tl.program_id(1), tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     number: tl.constexpr = lse.dtype.element_ty
     largest = tl.full((ROWS,), -float("inf"), number)
     total, slope = tl.zeros((ROWS,), number), tl.zeros((ROWS,), number)
-    best = tl.full((ROWS, max(TOP, 1)), -float("inf"), number)
-    names = tl.zeros((ROWS, max(TOP, 1)), tl.int32) - 1 - tl.arange(0, max(TOP, 1))[None, :]  # another for each empty slot
+    best, names = empty_slots(ROWS, max(TOP, 1), number)
     columns = tl.program_id(2) * max(WIDTH, 1) + tl.arange(0, max(WIDTH, 1))
     accumulator = tl.zeros((ROWS, max(WIDTH, 1)), number)
-    own = own_tile(score, WHOLE, FEATURES, offsets, entry, rows, sizes, True)
+    stationary = stationary_tile(score, FORM, offsets, entry, rows, sizes, True)
     low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
     for start in range(low, high, KEYS):
         keys = start + tl.arange(0, KEYS)
         row, key = rows[:, None], keys[None, :]
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, row, key, sizes)
         if any_allowed(some, STEPS):
-            scores = pair_scores(score, own, RATE, LEAK, SOFTCAP, FEATURES, WHOLE, offsets, entry, rows, keys, sizes, True)
+            scores = pair_scores(score, stationary, FORM, offsets, entry, rows, keys, sizes, True)
             scores, some = total_scores(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, row, key, sizes)
             weights, shrunk, now, total, slope = read(scores, some, largest, total, slope)
             if TOP > 0:
@@ -173,6 +171,13 @@ def read(scores, some, largest, total, slope):
 
 
 @triton.jit
+def empty_slots(ROWS: tl.constexpr, SLOTS: tl.constexpr, number: tl.constexpr):
+    """Slots for the largest scores of each row and their keys; each empty one has another name."""
+    names = tl.zeros((ROWS, SLOTS), tl.int32) - 1 - tl.arange(0, SLOTS)[None, :]
+    return tl.full((ROWS, SLOTS), -float("inf"), number), names
+
+
+@triton.jit
 def top_scores(best, names, scores, some, keys):
     """The largest scores of each row so far, in no order, with those of a tile; of equal ones the earlier key stays. NaN is largest."""
     left = tl.where(some, tl.where(scores == scores, scores, float("inf")), -float("inf"))
@@ -205,8 +210,7 @@ def write_top(best, names, lse, weights, keys, top, there):
 @triton.jit
 def of_keys(
     score, mask, bias, inverse_temperature, offsets, sizes, lse, received, row_edges, key_edges, map_sum, map_max, cells, wide,
-    RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr, FEATURES: tl.constexpr,
-    WHOLE: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
+    FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
     """What the keys of some cells of the map receive, and these cells: this program's `wide` ones, all rows. Without a map, one cell."""
@@ -232,22 +236,7 @@ def of_keys(
             keys = key_start + tl.arange(0, KEYS)
             known = score, mask, bias, inverse_temperature, offsets, sizes, lse
             total, most = received_weights(
-                known,
-                entry,
-                begin,
-                end,
-                keys,
-                last_key,
-                RATE,
-                LEAK,
-                SOFTCAP,
-                FEATURES,
-                WHOLE,
-                STEPS,
-                FIRSTS,
-                BY_DISTANCE,
-                ROWS,
-                KEYS,
+                known, entry, begin, end, keys, last_key, FORM, STEPS, FIRSTS, BY_DISTANCE, ROWS, KEYS
             )
             tl.atomic_add(received + entry.to(tl.int64) * sizes[1] + keys, total, mask=keys < last_key, sem="relaxed")
             if CELLS > 0:
@@ -264,21 +253,20 @@ def of_keys(
 
 @triton.jit
 def received_weights(
-    known, entry, begin, end, keys, last_key, RATE: tl.constexpr, LEAK: tl.constexpr, SOFTCAP: tl.constexpr,
-    FEATURES: tl.constexpr,
-    WHOLE: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    known, entry, begin, end, keys, last_key, FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr,
+    BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """The sum and the largest of the weights that each of these keys gets from some rows."""
     score, mask, bias, inverse_temperature, offsets, sizes, lse = known
     number: tl.constexpr = lse.dtype.element_ty
     total, most = tl.zeros((KEYS,), number), tl.zeros((KEYS,), number)
-    own = own_tile(score, WHOLE, FEATURES, offsets, entry, keys, sizes, False)
+    stationary = stationary_tile(score, FORM, offsets, entry, keys, sizes, False)
     for row_start in range(begin, end, ROWS):
         rows = row_start + tl.arange(0, ROWS)
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[None, :], keys[:, None], sizes)
         some = some & (rows < end)[None, :] & (keys < last_key)[:, None]
         if any_allowed(some, STEPS):
-            scores = pair_scores(score, own, RATE, LEAK, SOFTCAP, FEATURES, WHOLE, offsets, entry, rows, keys, sizes, False)
+            scores = pair_scores(score, stationary, FORM, offsets, entry, rows, keys, sizes, False)
             scores, some = total_scores(
                 scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, rows[None, :], keys[:, None], sizes
             )
