@@ -25,18 +25,18 @@ from overt.attention.kernels.triton.tiles import (
 
 NONE = tl.constexpr(2**31 - 1)  # later than any key
 
-# FORM has what scores are compiled for: RATE, or DOT for dot products; LEAK; SOFTCAP, 0 for none; how many features a tile has; and whether
-# these are all.
+# FORM has what scores are compiled for, in this order: the rate of additive ones or else DOT, the leak, the soft cap or 0, how many
+# features a tile has, and whether these are all.
+RATE, LEAK, SOFTCAP, FEATURES, WHOLE = (tl.constexpr(index) for index in range(5))
 DOT = tl.constexpr(-1)
 
 
 @triton.jit
 def stationary_tile(score, FORM: tl.constexpr, offsets, entry, index, sizes, OF_QUERIES: tl.constexpr):
     """All features of a program's own queries or keys (A, FEATURES), loaded once; a number where a tile does not hold them."""
-    FEATURES: tl.constexpr = FORM[3]
-    if FORM[4]:
+    if FORM[WHOLE]:
         query, key, query_row, query_feature, key_row, key_feature, features, _ = score
-        columns = tl.arange(0, FEATURES)
+        columns = tl.arange(0, FORM[FEATURES])
         if OF_QUERIES:
             start, strides, count = query + offset_of(offsets, QUERY, entry), (query_row, query_feature), sizes[0]
         else:
@@ -51,48 +51,45 @@ def stationary_tile(score, FORM: tl.constexpr, offsets, entry, index, sizes, OF_
 def pair_scores(score, stationary, FORM: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
     """The scores of a tile, (rows, keys) or else (keys, rows): additive, or dot products. `stationary` is a `stationary_tile`."""
     # One return: Triton compiles what follows a branch that returns, too.
-    if FORM[0] == DOT:
+    if FORM[RATE] == DOT:
         scores = dot_scores(score, stationary, FORM, offsets, entry, rows, keys, sizes, KEYS_LAST)
     else:
-        scores = additive_scores(score, FORM[0], FORM[1], offsets, entry, rows, keys, sizes, KEYS_LAST)
+        scores = additive_scores(score, FORM[RATE], FORM[LEAK], offsets, entry, rows, keys, sizes, KEYS_LAST)
     return scores
 
 
 @triton.jit
 def dot_scores(score, stationary, FORM: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
     """scale · q · k, or softcap · tanh(scale · q · k / softcap)."""
-    SOFTCAP: tl.constexpr = FORM[2]
-    FEATURES: tl.constexpr = FORM[3]
     query, key, query_row, query_feature, key_row, key_feature, features, scale = score
     query, key = query + offset_of(offsets, QUERY, entry), key + offset_of(offsets, KEY, entry)
     query_strides, key_strides = (query_row, query_feature), (key_row, key_feature)
-    if FORM[4]:
+    columns = tl.arange(0, FORM[FEATURES])
+    if FORM[WHOLE]:
         if KEYS_LAST:
-            other = tile_of(key, key_strides, keys, sizes[1], tl.arange(0, FEATURES), features)
+            other = tile_of(key, key_strides, keys, sizes[1], columns, features)
         else:
-            other = tile_of(query, query_strides, rows, sizes[0], tl.arange(0, FEATURES), features)
+            other = tile_of(query, query_strides, rows, sizes[0], columns, features)
         scores = product(stationary, other)
     elif KEYS_LAST:
-        scores = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FEATURES)
+        scores = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FORM[FEATURES])
     else:
-        scores = products(key, key_strides, keys, sizes[1], query, query_strides, rows, sizes[0], features, FEATURES)
+        scores = products(key, key_strides, keys, sizes[1], query, query_strides, rows, sizes[0], features, FORM[FEATURES])
     scores *= tl.load(scale + offset_of(offsets, SCALE, entry)).to(scores.dtype)
-    if SOFTCAP > 0:
-        shrunk = tl.exp(-2 * tl.abs(scores) / SOFTCAP)
-        size = SOFTCAP * (1 - shrunk) / (1 + shrunk)
+    if FORM[SOFTCAP] > 0:
+        shrunk = tl.exp(-2 * tl.abs(scores) / FORM[SOFTCAP])
+        size = FORM[SOFTCAP] * (1 - shrunk) / (1 + shrunk)
         scores = tl.where(scores < 0, -size, size)
     return scores
 
 
 @triton.jit
-def products(
-    first, first_strides, firsts, first_count, last, last_strides, lasts, last_count, features, FEATURES: tl.constexpr
-):
-    """Dot products of rows (A, D) and rows (B, D), FEATURES at a time: (A, B)."""
+def products(first, first_strides, firsts, first_count, last, last_strides, lasts, last_count, features, COLUMNS: tl.constexpr):
+    """Dot products of rows (A, D) and rows (B, D), COLUMNS of the features at a time: (A, B)."""
     number: tl.constexpr = tl.float64 if first.dtype.element_ty == tl.float64 else tl.float32
     total = tl.zeros((firsts.shape[0], lasts.shape[0]), number)
-    for start in range(0, features, FEATURES):
-        columns = start + tl.arange(0, FEATURES)
+    for start in range(0, features, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)
         a = tile_of(first, first_strides, firsts, first_count, columns, features)
         total += product(a, tile_of(last, last_strides, lasts, last_count, columns, features))
     return total
