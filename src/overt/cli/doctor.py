@@ -82,8 +82,10 @@ def _packages() -> Iterator[Finding]:
 def _native() -> Finding:
     core = native.load()
     if core.module is None:
-        details = core.why_not if core.broken else f"attention uses slower kernels: {core.why_not}"
-        return Finding("native", False, details if details.endswith(".") else f"{details}.", broken=core.broken, long=True)
+        reason = core.why_not or ""
+        reason = reason if reason.endswith(".") else f"{reason}."  # as a command that ends in this folder's name does
+        details = reason if core.broken else f"attention uses slower kernels: {reason}"
+        return Finding("native", False, details, broken=core.broken, long=True)
     try:
         return Finding("native", True, f"{native.level()} (this machine supports {', '.join(core.module.levels())})")
     except OvertError as error:
