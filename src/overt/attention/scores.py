@@ -184,7 +184,7 @@ class Bilinear(Score):
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """The weight is a matrix from the key's features to the query's."""
-        _check_weight("Bilinear", self.weight, query)
+        check.float_tensor("the weight of overt.Bilinear", self.weight)
         if tuple(self.weight.shape[-2:]) != (query.shape[-1], key.shape[-1]):
             raise InputError(
                 "a weight of shape (D_query, D_key) or (H, D_query, D_key) in overt.Bilinear",
@@ -235,7 +235,7 @@ class Additive(Score):
     def check(self, query: Tensor, key: Tensor) -> None:
         """One weight for each feature."""
         super().check(query, key)
-        _check_weight("Additive", self.weight, query)
+        check.float_tensor("the weight of overt.Additive", self.weight)
         if self.weight.ndim < 1 or self.weight.shape[-1] != query.shape[-1]:
             raise InputError(
                 "one weight for each feature, (D,) or (H, D), in overt.Additive",
@@ -334,11 +334,6 @@ def _unit(vectors: Tensor) -> Tensor:
     vectors = vectors / torch.where(largest == 0, 1, largest)
     length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / torch.where(largest == 0, 1, length)
-
-
-def _check_weight(name: str, weight: Tensor, query: Tensor) -> None:
-    check.float_tensor(f"the weight of overt.{name}", weight)
-    check.same_device(f"the weight of overt.{name}", weight, query)
 
 
 # Those that need no argument, by the names that `score=` takes.
