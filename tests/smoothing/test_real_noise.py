@@ -286,6 +286,21 @@ def test_a_random_walk_is_no_autoregression():
     assert all("positive correlation" in estimate.reason for estimate in walks if not estimate.white)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_an_autoregression_on_quick_waves_is_seen_by_near_differences(seed):
+    waves = np.sin(2 * np.pi * np.arange(POINTS) / 40) * np.sin(2 * np.pi * np.arange(POINTS) / 300)
+    result = analyze(waves + autoregression(0.5, seed))
+    assert result.noise_estimate.correlation == pytest.approx(0.5, abs=0.15)
+    assert error(result, waves) < 0.4 * 0.3**2
+    assert "over 16 steps are larger" in result.withheld
+    assert result.lower is None
+
+
+def test_waves_without_noise_are_no_autoregression():
+    waves = np.sin(2 * np.pi * np.arange(POINTS) / 40)
+    assert error(analyze(waves), waves) < 1e-4
+
+
 @pytest.mark.parametrize("rho", [0.3, 0.8])
 def test_the_factor_of_a_leverage_is_the_sum_over_a_gaussians_weights(rho):
     for width in (0.6, 2.0, 30.0):

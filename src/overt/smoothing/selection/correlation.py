@@ -6,12 +6,11 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# Stronger correlation cannot be told from a signal or a random walk, and is not corrected for.
-STRONGEST = 0.87
-# Differences over this many steps are compared with those over one.
-FAR = 16
-# Noise that alternates shows itself over few steps, where signals raise differences less; over an even number, where its sign is one.
-NEAR = 4
+# Differences over so many steps are compared with those over one: the far ones, and where a signal raises these, nearer ones.
+FAR, BETWEEN, NEAR = 16, 8, 4
+# Stronger correlation cannot be told from a signal or a random walk by differences over so many steps: one random walk of 1,000 points
+# in twenty seems to have less.
+STRONGEST = {NEAR: 0.69, BETWEEN: 0.81, FAR: 0.87}
 # The standard error of a negative ρ from 1,000 points. Too strong a correlation makes the level too low: so much nearer to 0 is whitened.
 RHO_ERROR = 0.05
 _GRID = np.linspace(-0.9, 0.995, 380)

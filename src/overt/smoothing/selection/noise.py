@@ -7,7 +7,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation, trimmed_squares
-from overt.smoothing.selection.correlation import FAR, NEAR, STRONGEST, autoregression
+from overt.smoothing.selection.correlation import BETWEEN, FAR, NEAR, STRONGEST, autoregression
 from overt.smoothing.selection.rounding import EQUAL, rounded_level
 from overt.smoothing.selection.varying import MIN_POINTS, varying_levels
 
@@ -25,6 +25,10 @@ DISAGREEMENT = 0.3
 LEAST_POINTS = 3
 TOO_FEW = "Fewer than three values do not show their noise, and stay as they are."
 ROUNDED = "The values are rounded more coarsely than their noise, so that neither its level nor whether it is independent can be seen."
+SLOWER = (
+    f"Differences over {NEAR} or {BETWEEN} steps show noise that is an autoregression with a correlation of {{rho:.2g}}, as which it was "
+    f"smoothed. Those over {FAR} steps are larger: they hold a signal, or slower noise, which stays in the curve."
+)
 # Equal parts whose levels are compared in a short series.
 PARTS = 8
 
@@ -76,8 +80,9 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     **rounded** values, whose steps are more than twice that level, are reported as not white; see `rounding.rounded_level`.
 
     **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 600 points, the noise is
-    taken for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. Above 0.87 it cannot be
-    told from a signal or a random walk: then nothing is corrected, and `reason` says so.
+    taken for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. A ρ above 0.87 cannot be
+    told from a signal or a random walk. If far differences have one and nearer ones have not, the nearer ones are right, and `reason`
+    says so: what the far ones hold may be slower noise. If all have one, nothing is corrected, and `reason` says so.
 
     times (n,) ascending, equal ones allowed; values (n,) without NaN; weights (n,): the variance of value i is σ²/w_i, and
     values of weight 0 are ignored.
@@ -116,10 +121,13 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     on_grid = steps.size > 0 and steps.min() > 0 and np.mean(steps <= steps.min() * (1 + 1e-9)) >= ON_GRID
     alternating = max(ratios) < -_bound(moments.size)
     if correlated and on_grid and moments.size >= MIN_CORRELATED and (not_white or alternating):
-        rho, deviation = _autoregression(values[known], weights, (NEAR,) if alternating else (NEAR, FAR))
-        if rho <= (0 if alternating else STRONGEST):
+        # Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one.
+        fits = {lag: _fitted(values[known], weights, lag) for lag in ((NEAR,) if alternating else STRONGEST)}
+        rho, deviation = _of_the_noise(fits)
+        if rho <= (0 if alternating else STRONGEST[FAR]):
             factor = deviation / (level if levels is None else 1.0)
-            return NoiseEstimate(level * factor, None if levels is None else levels * factor, True, "", rho)
+            reason = "" if alternating or fits[FAR][0] <= STRONGEST[FAR] else SLOWER.format(rho=rho)
+            return NoiseEstimate(level * factor, None if levels is None else levels * factor, not reason, reason, rho)
     reason = _reason_not_white(ratios, moments.size)
     return NoiseEstimate(level, levels, not reason, reason)
 
@@ -207,20 +215,26 @@ def _ratios(times: Floats | None, values: Floats, weights: Floats) -> list[float
     return ratios
 
 
-def _autoregression(values: Floats, weights: Floats, lags: tuple[int, ...]) -> tuple[float, float]:
-    """The smallest ρ of all orders of differences at equal steps over the furthest of `lags`, and the level of that autoregression.
+def _of_the_noise(fits: dict[int, tuple[float, float]]) -> tuple[float, float]:
+    """The ρ of noise and its level, from those of differences over increasing distances.
 
-    A signal raises far differences more than an autoregression does: where a shorter distance has a ρ that is lower by more than
-    `DISAGREEMENT`, it is that one.
+    A signal raises far differences more than an autoregression does: where they have a ρ above `STRONGEST`, or one that exceeds that of
+    shorter distances by more than `DISAGREEMENT`, the shorter ones are right.
     """
-    *near, far = (min(_fitted(values, weights, order, lag) for order in ORDERS) for lag in lags)
-    return min(near) if near and far[0] <= STRONGEST and min(near)[0] < far[0] - DISAGREEMENT else far
+    possible = [fit for lag, fit in fits.items() if fit[0] <= STRONGEST[lag]]
+    if not possible:
+        return [*fits.values()][-1]
+    return min(possible) if min(possible)[0] < possible[-1][0] - DISAGREEMENT else possible[-1]
 
 
-def _fitted(values: Floats, weights: Floats, order: int, far: int) -> tuple[float, float]:
-    one, apart = (trimmed_deviation(contrasts(None, values, weights, range(0, order * lag + 1, lag))) for lag in (1, far))
-    rho, factor = autoregression(float(np.log(apart / one)), order, far)
-    return rho, factor * one
+def _fitted(values: Floats, weights: Floats, far: int) -> tuple[float, float]:
+    """The smallest ρ of all orders of differences at equal steps over this distance, and the level of that autoregression."""
+    fits = []
+    for order in ORDERS:
+        one, apart = (trimmed_deviation(contrasts(None, values, weights, range(0, order * lag + 1, lag))) for lag in (1, far))
+        rho, factor = autoregression(float(np.log(apart / one)), order, far)
+        fits.append((rho, factor * one))
+    return min(fits)
 
 
 def _bound(count: int) -> float:
