@@ -56,26 +56,53 @@ def without(family: str) -> list[Any]:
     ]
 
 
-def one_sided() -> list[Any]:
-    """Without heads of one side."""
-    return [patch.object(candidates, "ONE_SIDED", ())]
+def time_heads_too(*more: tuple[float, int, str]) -> list[Any]:
+    """With more heads by time in the first stage."""
+    first = candidates.time_heads
+    return [patch.object(candidates, "time_heads", lambda causal: [*first(causal), *more])]
 
 
+def pilot_bandwidths(*scales: float) -> list[Any]:
+    """Other bandwidths of the pilot in guided heads."""
+    return [patch.object(module, "PILOT_BANDWIDTHS", scales) for module in (candidates, stages)]
+
+
+def patches(*kinds: tuple[int, np.ndarray]) -> list[Any]:
+    """Other patches."""
+    return [patch.object(candidates, "PATCHES", kinds)]
+
+
+NARROW_LINES = [(float(h), 1, "both") for h in candidates.NARROW]
+ONE_SIDED = [(2.0**h, degree, side) for h in range(8) for degree in (0, 1) for side in ("past", "future")]
+PATCHES = candidates.PATCHES
 VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "all": list,
-    "without lines": lambda: without("line, "),
+    "without wide lines": lambda: without("line, "),
     "without parabolas": lambda: without("parabola"),
     "without extrapolated parabolas": lambda: without("extrapolated"),
-    "without heads of one side": one_sided,
+    "without bandwidths of the whole series": lambda: [patch.object(candidates, "WHOLE", ())],
+    "narrow lines too": lambda: time_heads_too(*NARROW_LINES),
+    "means and lines of one side too": lambda: time_heads_too(*ONE_SIDED),
     "without patches": lambda: without("patches"),
+    "patches of 11 points alone": lambda: patches(PATCHES[1]),
+    "patches at every other bandwidth": lambda: patches(*((half, scales[::2]) for half, scales in PATCHES)),
+    "a patch window of 30": lambda: [patch.object(candidates, "PATCH_WINDOW", 30)],
+    "a patch window of 120": lambda: [patch.object(candidates, "PATCH_WINDOW", 120)],
+    "patches under tails as under normal noise": lambda: [patch.object(candidates, "FAR_OUT", np.inf)],
     "without guided heads": lambda: [patch.object(stages, "GUIDED", ((), ()))],
     "guided heads once": lambda: [patch.object(stages, "GUIDED", stages.GUIDED[-1:])],
-    "without bandwidths of the whole series": lambda: [patch.object(candidates, "WHOLE", ())],
+    "guided heads without 256 steps": lambda: [patch.object(stages, "GUIDED", (stages.GUIDED[0], stages.GUIDED[0]))],
+    "a guided window of 1.5 bandwidths": lambda: [patch.object(candidates, "GUIDED_WINDOW", 1.5)],
+    "a guided window of 3 bandwidths": lambda: [patch.object(candidates, "GUIDED_WINDOW", 3.0)],
+    "one bandwidth of the pilot, 0.6": lambda: pilot_bandwidths(0.6),
+    "two, 1.0 and 0.4": lambda: pilot_bandwidths(1.0, 0.4),
+    "four, 1.6 to 0.2": lambda: pilot_bandwidths(1.6, 0.8, 0.4, 0.2),
     "averages of 240 points alone": lambda: [patch.object(mixture, "WIDTHS", (240, 1920))],
     "averages of 1,920 points alone": lambda: [patch.object(mixture, "WIDTHS", (1920,))],
     "a temperature of 3": lambda: [patch.object(mixture, "TEMPERATURE", 3.0)],
     "a temperature of 2": lambda: [patch.object(mixture, "TEMPERATURE", 2.0)],
     "without a premium": lambda: [patch.object(stages, "PREMIUM", 0.0)],
+    "a premium of 0.45": lambda: [patch.object(stages, "PREMIUM", 0.45)],
     "one level of noise": lambda: [patch(f"{NOISE}.varying_levels", lambda *inputs: None)],
     "no second look at the level": lambda: [patch(f"{ANALYSIS}.residual_levels", lambda *inputs: None)],
     "correlation not estimated": lambda: [patch(f"{NOISE}.MIN_CORRELATED", np.inf)],

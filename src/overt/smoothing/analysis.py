@@ -136,8 +136,7 @@ def _rest(values: Floats, times: Times, weights: Floats | None, options: Options
 
 def _prepared(rest: Rest, estimate: NoiseEstimate | None = None) -> Prepared:
     """A rest with its noise, which is estimated where it was not together with that of others."""
-    estimate, levels = _noise(rest, estimate)
-    return Prepared(*rest, estimate, levels, levels)
+    return Prepared(*rest, *_noise(rest, estimate))
 
 
 def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate | None]:
@@ -235,32 +234,37 @@ def _risk(
 ) -> tuple[float, float]:
     """The estimated risk and its standard error: Stein's, joined with the variances of a bank.
 
-    Whatever the noise, the curve's error is at least what the noise's root mean square exceeds that of the residuals by: a curve that
-    follows noise which is not white has its error.
+    A curve that follows noise which is not white has its error: what the mean square of the noise exceeds that of the residuals by, as
+    of a projection, whose residuals are orthogonal to the noise that it keeps.
     """
     risk = float(pointwise_risk(series.key_values, outputs.at(series.present), noise).mean())
     error = risk_error(noise, estimate.correlation)
     if variances is not None:
         risk, error = combined_risk(risk, error, float(variances[series.present].mean()), series.present.size)
     if not estimate.white:
-        followed = np.sqrt(np.mean(noise**2)) - np.sqrt(np.mean((series.key_values - outputs.values[series.present]) ** 2))
-        risk = max(risk, float(max(followed, 0.0) ** 2))
+        risk = max(risk, float(np.mean(noise**2 - (series.key_values - outputs.values[series.present]) ** 2)))
     return risk, error
 
 
-def _noise(rest: Rest, estimate: NoiseEstimate | None) -> tuple[NoiseEstimate, Floats]:
-    """The noise of a series and its levels, from the series without its seasons."""
+def _noise(rest: Rest, estimate: NoiseEstimate | None) -> tuple[NoiseEstimate, Floats, Floats]:
+    """The noise of a series, its levels, and those for risks, from the series without its seasons.
+
+    Rounded values and others that are not white have no tails, but raising their level makes a smoother curve; risks are judged without.
+    """
     series, options = rest.series, rest.options
     if estimate is None:
         correlated = options.keys == "auto" and not options.causal
         estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
     if options.noise is not None and series.present.size < LEAST_POINTS:
         estimate = replace(estimate, white=True, reason="")  # it is passed, and need not show
+    estimate = replace(estimate, heavy=bool(rest.outliers.any()))
     estimate = estimate if rest.seasons is None else estimate.scaled(rest.seasons.level_factor)
+    levels = of_risks = noise_levels(series, options, estimate)
     if options.cleans and options.noise is None and not estimate.correlation:
-        noise = key_noise(series, noise_levels(series, options, estimate))
-        estimate = estimate.scaled(tail_factor(series.key_times, series.key_values, noise))
-    return estimate, noise_levels(series, options, estimate)
+        factor = tail_factor(series.key_times, series.key_values, key_noise(series, levels))
+        estimate = estimate.scaled(factor)
+        levels = noise_levels(series, options, estimate)
+    return estimate, levels, levels if estimate.white else of_risks
 
 
 def _refined(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, BankOutputs]:
@@ -296,7 +300,7 @@ def _filling(
         values = series.values.copy()
         values[deleted] = np.nan
         part = series.with_values(values).part(near)
-        noisy = bank_series(part, levels[near], False)
+        noisy = bank_series(part, levels[near], False, heavy=estimate.heavy)
         curve = attend_bank(noisy, overall_level(levels[near]), correlation=estimate.correlation).values
         return curve[deleted - near.start] + season[deleted]
 
@@ -349,7 +353,7 @@ def head_of(series: Series, options: Options, levels: Floats | None = None) -> H
 
 
 def _noisy(prepared: Prepared) -> NoisySeries:
-    return bank_series(prepared.series, prepared.levels, prepared.options.causal)
+    return bank_series(prepared.series, prepared.levels, prepared.options.causal, heavy=prepared.estimate.heavy)
 
 
 def _bank(prepared: Prepared) -> BankOutputs:

@@ -218,8 +218,9 @@ class Smoothing:
         if self.filling is not None and missing[row] and self.filling.joined[missing[:row].sum()]:
             keys, share = joined_row(series.key_times, float(series.times[row]))
             ends = (int(series.present[keys[0]]), int(series.present[keys[1]]))
-        noisy, level = bank_series(series, self.levels, self.options.causal), overall_level(self.levels)
-        options = {"causal": self.options.causal, "correlation": self.noise_estimate.correlation}
+        causal, estimate = self.options.causal, self.noise_estimate
+        noisy, level = bank_series(series, self.levels, causal, heavy=estimate.heavy), overall_level(self.levels)
+        options = {"causal": causal, "correlation": estimate.correlation}
         weights = bank_row(noisy, level, ends[0], **options)
         return (1 - share) * weights + share * bank_row(noisy, level, ends[1], **options) if share else weights
 

@@ -42,6 +42,7 @@ class NoiseEstimate:
     white: bool  # no dependence between neighbours was detected
     reason: str  # one sentence if it is not white, and not an autoregression that is corrected for
     correlation: float = 0.0  # ρ of an autoregression ε_i = ρ ε_{i−1} + white
+    heavy: bool = False  # values were left out that normal noise does not have: others like them are less far out
 
     def scaled(self, factor: float) -> "NoiseEstimate":
         """The same noise, so many times as loud."""

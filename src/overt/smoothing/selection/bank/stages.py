@@ -1,7 +1,6 @@
 """The default smoother: a bank of heads over one series, mixed point by point by estimated risk, in three stages.
 
-In the first stage heads compare the noisy series itself: by time, with lines and parabolas of many bandwidths and with one-sided
-means and lines for jumps; and by patches. Their mixture is a pilot curve. In the second stage guided heads compare the pilot, which
+In the first stage heads compare the noisy series itself: by time, with parabolas of many bandwidths and wide lines; and by patches. Their mixture is a pilot curve. In the second stage guided heads compare the pilot, which
 has little noise, and average the series; all heads are mixed again. The third stage repeats this with the better pilot.
 """
 
@@ -37,7 +36,8 @@ from overt.smoothing.selection.correlation import (
 )
 from overt.smoothing.selection.levels import NOISELESS
 
-# Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot.
+# Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot: without it steps
+# cost up to 90% more. Without the 256 the error of 4,096 points rises by 6%.
 GUIDED = ((16.0, 64.0), (16.0, 64.0, 256.0))
 # What a degree of freedom of a head costs beyond Stein's 2σ², in parts of that (`mixture.mix`). An error of the noise's level shifts the
 # risks of all points alike, by twice that error for each degree of freedom, and no average takes it away: without a premium narrow heads
@@ -75,12 +75,12 @@ class BankOutputs(NamedTuple):
     mixture: Floats
 
 
-def bank_series(series: Series, levels: Floats, causal: bool) -> NoisySeries:
-    """The series as the bank takes it, with missing values filled."""
+def bank_series(series: Series, levels: Floats, causal: bool, *, heavy: bool = False) -> NoisySeries:
+    """The series as the bank takes it, with missing values filled; `heavy`: its noise has heavy tails."""
     known = ~np.isnan(series.values)
     weights = known.astype(np.float64) if series.weights is None else np.where(known, series.weights, 0.0)
     # Without noise, a risk is the squared residual.
-    return NoisySeries(series.times, filled_values(series, causal=causal), weights, np.maximum(levels, NOISELESS))
+    return NoisySeries(series.times, filled_values(series, causal=causal), weights, np.maximum(levels, NOISELESS), heavy)
 
 
 def attend_bank(
