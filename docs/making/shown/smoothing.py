@@ -113,7 +113,7 @@ def ablation() -> str:
     variants = result("smoothing-ablation")["variants"]
     noises = list(variants["all"])
     rows = [
-        (name, *(f"{cells[noise]['geometric mean']:.2f} · {cells[noise]['largest']:.1f}" for noise in noises))
+        (name, *(f"{cells[noise]['geometric mean']:.3f} · {cells[noise]['largest']:.1f}" for noise in noises))
         for name, cells in sorted(variants.items(), key=lambda item: -item[1]["white"]["geometric mean"])
         if name != "all"
     ]

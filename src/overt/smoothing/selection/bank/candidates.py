@@ -30,16 +30,16 @@ from overt.smoothing.selection.bank.risk_sums import HeadOutputs
 from overt.smoothing.selection.bank.threads import map_in_threads
 from overt.smoothing.selection.medians import medians
 
-# Narrow bandwidths of time, in steps, by factors of √2. These heads are parabolas: lines beside them raise the error by 1%, as heads do that
-# are never clearly the best, and means and lines of one side change it by less than 0.1%, since guided heads serve jumps (here and
+# Narrow bandwidths of time, in steps, by factors of √2. These heads are parabolas: lines beside them raise the error by 1%, as heads do
+# that are never clearly the best, and means and lines of one side change it by less than 0.1%, since guided heads serve jumps (here and
 # below: benchmarks/ablation.py, and the same signals at 30 to 4,096 points).
 NARROW = 0.5 * np.sqrt(2.0) ** np.arange(16)  # 0.5 … 91
 # Heads are extrapolated from pairs of parabolas, from this narrow bandwidth on: narrower ones see three points or fewer.
 FIRST_EXTRAPOLATED = 3
 # The widest bandwidths of time, in spans of the series.
 WHOLE = (0.5, 1.0, 8.0)
-# Patches: points to either side, and bandwidths in units of the noise, for the root of the sum of squares. Of 1,024 points those of 11 alone
-# do as well, of 30 to 120 points 3 to 4% worse; every other bandwidth alone costs 2 to 3% there. Half the window, and twice, change little.
+# Patches: points to either side, and bandwidths in units of the noise, for the root of the sum of squares. Of 1,024 points those of 11
+# alone do as well, of 30 to 120 points 3 to 4% worse; every other bandwidth alone costs 2 to 3% there.
 PATCHES = ((2, 2.0 ** np.arange(0, 2, 0.5)), (5, 2.0 ** np.arange(0.5, 2.5, 0.5)), (10, 2.0 ** np.arange(1, 3, 0.5)))
 PATCH_WINDOW = 60
 # A value is far out if it differs by more standard deviations than that from the medians of so many values before it and after it.
