@@ -50,6 +50,27 @@ def test_wild_values_are_left_out_and_named(share):
     assert not analyze(x, robust=False).outliers.any()
 
 
+def test_wild_values_close_together_are_found_where_there_are_many():
+    steps = np.where(T < 0.5, 0.0, 3.0)
+    x = steps + 0.2 * draw(0).normal(size=POINTS)
+    alone, together, at_a_jump = np.arange(20, POINTS - 20, 25), np.array([701, 705, 706, 708, 711]), np.array([510])
+    x[alone] -= 3.0
+    x[together] += 2.0
+    x[at_a_jump] -= 2.5
+    result = analyze(x)
+    assert result.outliers[[*together, *at_a_jump]].all()
+    assert result.outliers.sum() <= alone.size + together.size + 3
+    assert error(result, steps) < 0.25 * 0.2**2
+
+
+def test_a_peak_of_few_points_is_no_wild_value_where_there_are_many():
+    peaks = np.exp(-0.5 * (((np.arange(POINTS) + 28) % 64 - 32) / 2.0) ** 2) * 3.0
+    x = peaks + 0.2 * draw(0).normal(size=POINTS)
+    alone = np.arange(20, POINTS - 20, 32) + 9
+    x[alone] += 3.0
+    assert np.delete(analyze(x).outliers, alone).sum() <= 1
+
+
 def test_wild_values_side_by_side_are_found_where_there_are_many():
     x = TRUTH + 0.2 * draw(0).normal(size=POINTS)
     alone, pairs = np.arange(20, POINTS - 20, 25), np.array([111, 361, 611, 861])

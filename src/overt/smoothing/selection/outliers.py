@@ -31,6 +31,8 @@ BOTH_SIDES = 0.5
 CLIP, CLIP_HEAVY, NORMAL_SHARE, HEAVY_ERRORS = 3.0, 1.8, 0.0027, 3.5
 # The median distance among this many neighbours to either side is the least level: within a burst of noise all distances are large.
 NEAR = 12
+# The median of what normal noise of 1 differs by from the nearer of the medians of the seven values before it and after it.
+SEVEN_MEDIAN = 0.49
 
 
 def downweight_outliers(values: Floats, times: Floats, weights: Floats | None) -> Floats:
@@ -78,7 +80,8 @@ def clean(values: Floats, level: float) -> Cleaned:
     A value's distance is that from the median of the two values on either side, in units of the noise's `level` or, where that is more,
     of the median distance nearby. Only isolated values count: a peak of the signal has neighbours that rise with it, and a jump has
     one side on which it is near. White normal noise of 1,024 points loses one value in 40 series, and a quarter of a percent is
-    moved. Where there are several, they are looked for again among what is left, pairs too, and tails are moved again. In fewer than
+    moved. Where there are several, they are looked for again among what is left, and tails are moved again; where there are many, pairs
+    and those beside others are found too. In fewer than
     400 points only values far out are outliers, if they and lesser ones are at most one in a hundred or a single one, and no tails are
     moved.
 
@@ -106,7 +109,7 @@ def clean(values: Floats, level: float) -> Cleaned:
             clipped = np.where(isolated & (distances > limit), beside + np.sign(current - beside) * limit, clipped)
         wild = isolated & (distances > FAR * unit)
         if count * outlying.mean() ** 2 > EXPECTED_PAIRS:
-            wild |= _pairs(current, FAR * unit)
+            wild |= _pairs(current, FAR * unit) | _among_others(current, BESIDE_DEVIATION * level)
         elif count * wild.mean() ** 2 < EXPECTED_PAIRS:
             wild &= ~_beside(wild)
         if not (wild & ~outlying).any() or (wild | outlying).mean() < OFTEN:
@@ -179,3 +182,16 @@ def _pairs(values: Floats, far: Floats) -> NDArray[np.bool_]:
     wild &= _stands_out(nearer + beside - before, nearer + beside - after, distances)
     wild[-1] = False
     return wild | np.append(False, wild[:-1])
+
+
+def _among_others(values: Floats, level: float) -> NDArray[np.bool_]:
+    """Values far out, to one side, from the medians of the seven before and after them, also beside other wild ones (n,).
+
+    A peak is told by its company: of the four values beside a wild one, one at most is near it.
+    """
+    near = _shifted(values, 7, 7)
+    left, right = values - medians(near[:7]), values - medians(near[8:])
+    distances = np.minimum(np.abs(left), np.abs(right))
+    unit = np.maximum(level, medians(_shifted(distances, NEAR, NEAR)) / SEVEN_MEDIAN)
+    company = sum((np.abs(each - values) < distances / 2).astype(np.intp) for each in (*near[5:7], *near[8:10]))
+    return (np.sign(left) == np.sign(right)) & (distances > FAR * unit) & (company <= 1)
