@@ -199,7 +199,7 @@ def test_the_counts_are_those_of_the_repository():
     assert "the five chapters" in README
     assert len(list((ROOT / "docs" / "chapters").glob("*.md"))) == len(list((ROOT / "notebooks").glob("*.ipynb"))) == 5
     heads = [len(overt.smoothing.analyze([float(index % 5) for index in range(n)], noise=0.5).heads) for n in (8, 20_000)]
-    assert f"Some hundred heads, from {heads[0]} to {heads[1]} as the series grows" in README
+    assert f"Many heads, from {heads[0]} to {heads[1]} as the series grows" in README
 
 
 def test_without_torch_numpy_alone_is_120_megabytes():
@@ -237,4 +237,4 @@ def test_the_line_to_try_out_names_a_wheel_of_this_version_and_smooths():
     table = numbers.replace("\\n", "\n")
     command = [sys.executable, "-m", "overt", *shlex.split(arguments)]
     result = subprocess.run(command, input=table, capture_output=True, text=True, encoding="utf-8", check=True)
-    assert "before  ▁▂█▄▅▆▆▇\nafter   ▂▃▅▅▅▆▆▇" in result.stdout
+    assert "before  ▁▂█▄▅▆▆▇\nafter   ▂▃▅▅▅▆▆▆" in result.stdout

@@ -45,7 +45,7 @@ def smooth(
 ) -> Any:
     """Smooth a series by parameter-free self-attention: y_i = Σ_j W_ij x_j, W = softmax_j of the similarity of j to i.
 
-    **keys** define the similarity. "auto": a bank of some hundred heads of all kinds, mixed point by point by their estimated risk.
+    **keys** define the similarity. "auto": a bank of many heads of all kinds, mixed point by point by their estimated risk.
     It needs no choice and suits smooth, jumpy and spiky series (`bank`, `mixture`). "time": s_ij = −(t_i − t_j)²/2h², which is
     kernel regression (Nadaraya 1964, Watson 1964). Instead of the weighted mean (**degree** 0) it can fit a line (1) or a parabola
     (2). "value": s_ij = −(x_i − x_j)²/2h², one mean-shift step, which ignores order. "both": the sum of the two, the bilateral
