@@ -167,8 +167,7 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
         outputs, variances = _one_head(series, head, levels, options)
     seasonal = _seasonal(series, seasons)
     curve = restored(series, options, outputs.values + seasonal.sum(axis=0), prepared.missing)
-    noise = key_noise(series, prepared.risk_levels)
-    risk, error = _risk(series, outputs, noise, prepared.estimate, variances if bank else None)
+    risk, error = _risk(prepared, outputs, variances if bank else None)
     return Smoothing(
         values=curve,
         bandwidth=None if head is None else options.fixed_bandwidth or head.keys.in_units(series.step, series.spread),
@@ -229,20 +228,20 @@ def restored(series: Series, options: Options, outputs: Floats, missing: NDArray
     return outputs
 
 
-def _risk(
-    series: Series, outputs: Outputs, noise: Floats, estimate: NoiseEstimate, variances: Floats | None
-) -> tuple[float, float]:
+def _risk(prepared: Prepared, outputs: Outputs, variances: Floats | None) -> tuple[float, float]:
     """The estimated risk and its standard error: Stein's, joined with the variances of a bank.
 
     A curve that follows noise which is not white has its error: what the mean square of the noise exceeds that of the residuals by, as
     of a projection, whose residuals are orthogonal to the noise that it keeps.
     """
+    series, estimate, noise = prepared.series, prepared.estimate, key_noise(prepared.series, prepared.risk_levels)
     risk = float(pointwise_risk(series.key_values, outputs.at(series.present), noise).mean())
     error = risk_error(noise, estimate.correlation)
     if variances is not None:
         risk, error = combined_risk(risk, error, float(variances[series.present].mean()), series.present.size)
     if not estimate.white:
-        risk = max(risk, float(np.mean(noise**2 - (series.key_values - outputs.values[series.present]) ** 2)))
+        residuals = series.key_values - outputs.values[series.present]
+        risk = max(risk, float(np.mean(np.minimum(noise, key_noise(series, prepared.levels)) ** 2 - residuals**2)))
     return risk, error
 
 

@@ -64,7 +64,8 @@ class NoisySeries(NamedTuple):
 
     def part(self, rows: slice) -> "NoisySeries":
         """Some of the points."""
-        return NoisySeries(*(column[rows] for column in self[:-1]), self.heavy)
+        times, values, weights, levels, heavy = self
+        return NoisySeries(times[rows], values[rows], weights[rows], levels[rows], heavy)
 
     @property
     def noise(self) -> Floats:
