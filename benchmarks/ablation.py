@@ -1,4 +1,4 @@
-"""What each family of heads and each step of the default smoother brings: its error without one of them, over its error with all.
+"""What each part and constant of the default smoother brings: its error without it, or with another, over its error as it is.
 
     OMP_NUM_THREADS=1 python benchmarks/ablation.py [--processes N] [--out docs/results/smoothing-ablation.json]
 
@@ -95,8 +95,8 @@ VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "a guided window of 1.5 bandwidths": lambda: [patch.object(candidates, "GUIDED_WINDOW", 1.5)],
     "a guided window of 3 bandwidths": lambda: [patch.object(candidates, "GUIDED_WINDOW", 3.0)],
     "one bandwidth of the pilot, 0.6": lambda: pilot_bandwidths(0.6),
-    "two, 1.0 and 0.4": lambda: pilot_bandwidths(1.0, 0.4),
-    "four, 1.6 to 0.2": lambda: pilot_bandwidths(1.6, 0.8, 0.4, 0.2),
+    "two bandwidths of the pilot, 1.0 and 0.4": lambda: pilot_bandwidths(1.0, 0.4),
+    "four bandwidths of the pilot, 1.6 to 0.2": lambda: pilot_bandwidths(1.6, 0.8, 0.4, 0.2),
     "averages of 240 points alone": lambda: [patch.object(mixture, "WIDTHS", (240, 1920))],
     "averages of 1,920 points alone": lambda: [patch.object(mixture, "WIDTHS", (1920,))],
     "a temperature of 3": lambda: [patch.object(mixture, "TEMPERATURE", 3.0)],

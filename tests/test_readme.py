@@ -199,7 +199,7 @@ def test_the_counts_are_those_of_the_repository():
     assert "the five chapters" in README
     assert len(list((ROOT / "docs" / "chapters").glob("*.md"))) == len(list((ROOT / "notebooks").glob("*.ipynb"))) == 5
     heads = [len(overt.smoothing.analyze([float(index % 5) for index in range(n)], noise=0.5).heads) for n in (8, 20_000)]
-    assert f"Many heads, from {heads[0]} to {heads[1]} as the series grows" in README
+    assert f"From {heads[0]} to {heads[1]} heads as the series grows" in README
 
 
 def test_without_torch_numpy_alone_is_120_megabytes():

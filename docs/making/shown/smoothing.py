@@ -109,7 +109,7 @@ def kinds_of_noise() -> str:
 
 
 def ablation() -> str:
-    """The error without one part of the default over the error with all, by kind of noise; what helps most with white noise first."""
+    """The error with one part changed over that of the default, by kind of noise; what costs most with white noise first."""
     variants = result("smoothing-ablation")["variants"]
     noises = list(variants["all"])
     rows = [

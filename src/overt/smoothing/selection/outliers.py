@@ -81,9 +81,8 @@ def clean(values: Floats, level: float) -> Cleaned:
     of the median distance nearby. Only isolated values count: a peak of the signal has neighbours that rise with it, and a jump has
     one side on which it is near. White normal noise of 1,024 points loses one value in 40 series, and a quarter of a percent is
     moved. Where there are several, they are looked for again among what is left, and tails are moved again; where there are many, pairs
-    and those beside others are found too. In fewer than
-    400 points only values far out are outliers, if they and lesser ones are at most one in a hundred or a single one, and no tails are
-    moved.
+    and those beside others are found too. In fewer than 400 points only values far out are outliers, if they and lesser ones are at most
+    one in a hundred or a single one, and no tails are moved.
 
     >>> values = np.sin(np.arange(500) / 40) + 0.1 * np.random.default_rng(0).normal(size=500)
     >>> values[250] += 3
