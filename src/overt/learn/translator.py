@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from overt.errors import InputError
 from overt.files import read_json
@@ -208,9 +210,10 @@ def _bound(name: str, finished: Path, config: dict[str, Any]) -> float | None:
 
 def pad_rows(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Rows of numbers as one tensor (B, S), padded with zeros at the end, and their lengths (B,)."""
-    lengths = torch.tensor([len(row) for row in rows])
-    tokens = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)  # (B, S)
-    return tokens.to(device), lengths.to(device)
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    tokens = np.zeros((len(rows), lengths.max(initial=0)), np.int64)  # (B, S)
+    tokens[np.arange(tokens.shape[1]) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int64, lengths.sum())
+    return torch.from_numpy(tokens).to(device), torch.from_numpy(lengths).to(device)
 
 
 def _batches(lengths: dict[int, int], tokens: int) -> Iterator[list[int]]:

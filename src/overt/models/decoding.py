@@ -183,9 +183,11 @@ class _Beams:
         parents, tokens = indices // words, indices % words
         valid = (torch.arange(self.size, device=scores.device) < self.active[:, None]) & totals.isfinite()
         ended = valid & (tokens == self.end)
-        for row, beam in ended.nonzero().tolist():
-            text, score = self.tokens[row, parents[row, beam]].tolist(), totals[row, beam] / (length + 1) ** self.length_penalty
-            self.finished[int(self.sentences[row])].append(Hypothesis(text, float(score)))
+        rows, ranks = ended.nonzero(as_tuple=True)
+        texts = self.tokens[rows, parents[rows, ranks]].tolist()
+        scores = (totals[rows, ranks] / (length + 1) ** self.length_penalty).tolist()
+        for sentence, text, score in zip(self.sentences[rows].tolist(), texts, scores, strict=True):
+            self.finished[sentence].append(Hypothesis(text, score))
         self.active = self.active - ended.sum(-1)
         self.totals = totals.masked_fill(ended | ~valid, -torch.inf)
         before = self.tokens.gather(1, parents[..., None].expand(-1, -1, length))  # (B, size, t)
