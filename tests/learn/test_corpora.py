@@ -265,3 +265,36 @@ def test_the_held_out_sources_are_those_written_down():
     assert not {without_contractions(row.source) for row in corpus.train} & {
         without_contractions(line.partition("\t")[2]) for line in written
     }
+
+
+def added(folder, **options):
+    """English and French with two sentences held out, and added pairs of which one source is held out with a contraction."""
+    lines = ["I am here.\tJe suis là.", "I'm here.\tJe suis ici.", "Go.\tVa.", "Run!\tCours !", "They sleep.\tIls dorment."]
+    (folder / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    held_out = read_corpus(Data(format="pairs", folder=str(folder), train=("pairs.tsv",), held_out=(1, 1), languages=("en", "fr")))
+    sources = [*(example.source.upper() for example in [*held_out.valid, *held_out.test]), "New.", "Go away."]
+    (folder / "added.tsv").write_text("".join(f"{source}\tx\n" for source in sources))
+    data = Data(
+        format="pairs", folder=str(folder), train=("pairs.tsv",), added=(str(folder / "added.tsv"),), held_out=(1, 1),
+        languages=("en", "fr"), **options,
+    )  # fmt: skip
+    return held_out, read_corpus(data)
+
+
+def test_added_pairs_are_beside_the_training_pairs_without_held_out_sources(tmp_path):
+    before, after = added(tmp_path)
+    assert after[:3] == before[:3]
+    assert [tuple(each) for each in after.added] == [("New.", "x"), ("Go away.", "x")]
+    assert "2 pairs added from" in after.notes[-1]
+
+
+def test_a_reversed_corpus_holds_out_the_same_sentences(tmp_path):
+    before, after = added(tmp_path, reversed=True)
+    for split, other in zip(before[:3], after[:3], strict=True):
+        assert [(each.target, each.source) for each in split] == [tuple(each) for each in other]
+    assert [tuple(each) for each in after.added] == [("x", "New."), ("x", "Go away.")]
+
+
+def test_added_pairs_are_for_translation_alone():
+    with pytest.raises(InputError, match=r"added only for translated lines, got format 'text'. Fix: leave added out"):
+        Data(format="text", train=("a",), added=("b",))

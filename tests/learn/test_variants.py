@@ -7,6 +7,7 @@ import pytest
 from overt.errors import InputError
 from overt.learn.config.settings import Data
 from overt.learn.data.corpora import Example
+from overt.learn.data.referring import antecedents
 from overt.learn.data.variants import MAX_WORDS, with_variants
 from overt.learn.data.word_pairs import word_pairs
 
@@ -101,3 +102,31 @@ def test_a_share_that_makes_no_sense_is_refused(value):
 def test_tags_have_no_variants():
     with pytest.raises(InputError, match="variants only for translated lines"):
         Data(format="conllu", variants=0.5)
+
+
+def test_pronouns_agree_with_the_thing_that_they_stand_for():
+    things = {"soup": "la soupe", "book": "le livre", "door": "la porte", "train": "le train"}
+    states = {"hot": ("chaud", "chaude"), "old": ("vieux", "vieille"), "green": ("vert", "verte")}
+    pairs = [
+        Example(f"The {thing} is {state}.", f"{french.capitalize()} est {forms[french.startswith('la ')]}.")
+        for thing, french in things.items()
+        for state, forms in states.items()
+    ] + [Example(f"I see the {thing}.", f"Je vois {french}.") for thing, french in things.items()]
+    altered = with_variants(pairs, 6.0, seed=0)[len(pairs) :]
+    referring = [each for each in altered if re.search(r"\b(because|but|and) it\b", each.source)]
+    assert len(referring) == len(pairs)  # one of six parts
+    for source, target in referring:
+        [thing] = [name for name in things if f" {name}" in source]
+        [state] = [name for name in states if source.endswith(f" {name}.")]
+        feminine = things[thing].startswith("la ")
+        assert f"{'elle' if feminine else 'il'} {'était' if ' was ' in source else 'est'} {states[state][feminine]}." in target
+
+
+def test_a_noun_of_a_person_is_no_thing():
+    pairs = [
+        Example("The soup is hot.", "La soupe est chaude."),
+        Example("I know a woman who sings.", "Je connais une femme qui chante."),
+        Example("I see the woman.", "Je vois la femme."),
+    ]
+    assert antecedents(pairs) is None
+    assert antecedents([*pairs, Example("I see the soup.", "Je vois la soupe.")]) is not None

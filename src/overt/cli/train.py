@@ -56,7 +56,7 @@ def train(
     result = run_training(model, task, settings.training, folder, recipe=tables, console=console)
     if not processes.is_main:
         return
-    results = _results(recipe, settings, task, model, result)
+    results = run_results(recipe, settings, task, model, result)
     with whole(folder / "results.json") as temporary:
         temporary.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     outputs = [f"{folder}/model", f"{folder}/results.json", *_write_split(folder, task.corpus), *_curve(folder, task.measure)]
@@ -68,7 +68,8 @@ def _check_outputs(path: Path, recipe: Any, folder: Path) -> None:
     from overt.learn.data.corpora import data_paths
 
     named = [*recipe.data.train, *recipe.data.valid, *recipe.data.test, *filter(None, [recipe.tokens.merges_file])]
-    inputs = {"the recipe": path} | {f"{each} of the data": each for each in data_paths(recipe.data, named)}
+    files = [*data_paths(recipe.data, named), *map(Path, recipe.data.added)]
+    inputs = {"the recipe": path} | {f"{each} of the data": each for each in files}
     separate({f"{name} of --out": folder / name for name in _RUN_FILES}, inputs)
     if os.path.lexists(folder) and not folder.is_dir():
         raise InputError("--out to be a folder", got=f"the file {folder}", fix="name a folder, or leave --out out")
@@ -94,7 +95,7 @@ def score_lines(scores: dict[str, Any]) -> list[str]:
     return [f"{name} {scores[name]:.2f}   {signature}".rstrip() for name, signature in signatures.items()]
 
 
-def _results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dict[str, Any]:
+def run_results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> dict[str, Any]:
     """The content of results.json: everything that a model card or a table reports about a run."""
     import torch
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from overt.learn.run.int8_rows import rounded
+
 PANEL = 8  # columns of a linear map that stand together, as native/wasm/layers.cpp reads them
 _ALIGNED = 24  # bytes: numbers of eight bytes begin where they may, and base64 has no rest
 
@@ -65,19 +67,6 @@ class PackedWeights:
         data = np.ascontiguousarray(array).tobytes()
         self.parts[-1].append(data + bytes(-len(data) % _ALIGNED))
         return offset
-
-
-def rounded(rows: np.ndarray, small: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers as int16, or int8 where `small`, with a scale for each row, so that its largest is the type's largest in size.
-
-    >>> numbers, scales = rounded(np.array([[2.0, -1.0]], np.float32), small=True)
-    >>> numbers.tolist(), round(float(scales[0]), 6)
-    ([[127, -64]], 0.015748)
-    """
-    kind = np.int8 if small else np.dtype("<i2")
-    scales = (np.abs(rows).max(axis=1) / np.iinfo(kind).max).astype("<f4")
-    known = np.where(scales > 0, scales, 1)[:, None]
-    return np.rint(rows / known).astype(kind), scales
 
 
 def restored(rows: np.ndarray, small: bool) -> np.ndarray:

@@ -151,6 +151,10 @@ class _Reader:
                     origin = f", from {recipe.data.origin}" if recipe.data.origin else ""
                     fix = f"set OVERT_DATA to the folder that holds {recipe.data.folder}/, or put the file there{origin}"
                     raise self._at((table, key), f"{key} to name existing files", f"{path}, which does not exist", fix)
+        for name in recipe.data.added:
+            if not os.path.isfile(name):
+                fix = "make it by python -m overt.learn.synthetic, or start where it lies"
+                raise self._at(("data", "added"), "added to name existing files", f"{name}, which does not exist", fix)
 
     def _mapping(self, name: str) -> Mapping[str, Any]:
         table = self.content.get(name, {})

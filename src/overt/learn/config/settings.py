@@ -92,7 +92,9 @@ class Data:
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     held_out: tuple[int, int] = (0, 0)  # sources moved from training to validation and test, where these name no files
-    languages: tuple[str, ...] = ()  # of source and target, as "en", "de"
+    added: tuple[str, ...] = ()  # more training pairs, source TAB target, as overt.learn.synthetic makes them; from this folder
+    reversed: bool = False  # translate from the target to the source, with the same sentences held out
+    languages: tuple[str, ...] = ()  # of the files' source and target, as "en", "de"
     encoding: str = "utf-8"
     limit: int | None = None  # training examples, spread over the file; None: all
     join: int = 1  # each line is used alone, joined with the next one, and so on up to this many lines
@@ -108,7 +110,8 @@ class Data:
         check.whole_number("join", self.join)
         if not 0 <= self.variants <= 10:
             raise InputError("variants from 0 to 10", got=repr(self.variants), fix="write 0 for none")
-        for name, used in (("join", self.join > 1), ("variants", self.variants > 0)):
+        translated = (("join", self.join > 1), ("variants", self.variants > 0), ("added", self.added), ("reversed", self.reversed))
+        for name, used in translated:
             if used and self.format not in ("lines", "pairs"):
                 raise InputError(f"{name} only for translated lines", got=f"format {self.format!r}", fix=f"leave {name} out")
 

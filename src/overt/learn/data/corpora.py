@@ -29,6 +29,7 @@ class Corpus(NamedTuple):
     test: list[Example]
     notes: list[str]
     held_out: bool = False  # whether sources of validation or test were taken out of training
+    added: Sequence[Example] = ()  # training pairs beside these, which are not altered and teach no tokenizer
 
 
 def read_corpus(data: Data) -> Corpus:
@@ -53,7 +54,11 @@ def read_corpus(data: Data) -> Corpus:
         train = spread_sample(train, data.limit)
     if data.join > 1:
         train, test = join_neighbours(train, data.join, shuffle=True), join_neighbours(test or split_test, data.join)
-    return Corpus(train, valid or split_valid, test or split_test, notes, held_out=any(sizes))
+    valid, test = valid or split_valid, test or split_test
+    splits = [train, valid, test, _read_added(data, [*valid, *test], notes)]
+    if data.reversed:
+        splits = [[Example(target, source) for source, target in split] for split in splits]
+    return Corpus(*splits[:3], notes, held_out=any(sizes), added=splits[3])
 
 
 def hold_out(examples: list[Example], valid: int, test: int) -> tuple[list[Example], list[Example], list[Example]]:
@@ -168,6 +173,18 @@ def _read_split(data: Data, split: str, notes: list[str]) -> list[Example]:
     if not full:
         raise InputError(f"at least one example for {split}", got=f"none in {', '.join(names)}", fix="check the files")
     return full
+
+
+def _read_added(data: Data, held_out: list[Example], notes: list[str]) -> list[Example]:
+    """The added pairs, without those whose source is held out: a translation may come to a held-out sentence by itself."""
+    examples = [example for name in data.added for example in _pairs([Path(name)], data.encoding) if example.source]
+    english = data.languages[:1] == ("en",)
+    keys = (_letters, without_contractions) if english else (_letters,)
+    out = {key(example.source) for example in (held_out if examples else ()) for key in keys}
+    rest = [example for example in examples if out.isdisjoint(key(example.source) for key in keys)]
+    if examples:
+        notes.append(f"{len(rest):,} pairs added from {', '.join(data.added)}; {len(examples) - len(rest):,} left out, as held-out sources")
+    return rest
 
 
 def _two_files(paths: list[Path], encoding: str) -> list[Example]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 from overt.learn.data.corpora import Example
+from overt.learn.data.referring import antecedents
 from overt.learn.data.word_pairs import word_pairs
 
 MAX_WORDS = 60  # of a text that is joined from several
@@ -37,22 +38,22 @@ _SCRIPTS = (
 
 
 def with_variants(examples: list[Example], share: float, seed: int) -> list[Example]:
-    """The examples, and `share` times as many altered ones, as far as the data allow: two fifths copied, a fifth of each other kind.
+    """The examples, and `share` times as many altered ones, as far as the data allow: two parts copied, one of each other kind.
 
     - copied: the names and numbers that stand on both sides are replaced on both by new ones, some of them in other scripts
     - careless: the source in lower case (sometimes in capitals), without its last sign; the target stays as it is
     - short: words and openings ("Hello") with their translations, from the examples themselves, half of them in lower case
     - joined: up to five examples one after another, of at most 60 words
+    - referring: English to French alone, a sentence that goes on with a pronoun for a thing in it (`referring.antecedents`)
 
     >>> pairs = [Example("I saw Ann in 1999.", "J'ai vu Ann en 1999."), Example("Sit down.", "Assieds-toi.")]
     >>> for example in with_variants(pairs, 2.5, seed=0)[2:5]:
     ...     print(example.source, "→", example.target)
     I saw Ngyvuk in 663. → J'ai vu Ngyvuk en 663.
-    I saw ذغحثؼ in 96. → J'ai vu ذغحثؼ en 96.
-    sit down → Assieds-toi.
+    I saw Pryn in 931 68. → J'ai vu Pryn en 931 68.
+    i saw ann in 1999 → J'ai vu Ann en 1999.
     """
     generator = random.Random(seed)
-    count = round(share * len(examples) / 5)
     short = word_pairs(examples)
     names = _names(examples)
     shared = [example for example in examples if _shared_parts(example, names)]
@@ -62,6 +63,9 @@ def with_variants(examples: list[Example], share: float, seed: int) -> list[Exam
         (short, lambda example: Example(example.source.lower(), example.target) if generator.random() < 0.5 else example),
         (examples, lambda example: _joined(example, examples, generator)),
     ]
+    if parts := antecedents(examples):
+        makers.append((examples, lambda example: parts.pick(generator)))
+    count = round(share * len(examples) / len(makers))
     altered = [make(generator.choice(sources)) for sources, make in makers if sources for _ in range(count)]
     return examples + altered
 
@@ -94,6 +98,9 @@ def _copied(example: Example, names: set[str], generator: random.Random) -> Exam
 
 
 def _number(generator: random.Random) -> str:
+    """A number of up to six digits, or one in four groups of two to four digits, as those of telephones."""
+    if generator.random() < 0.25:
+        return " ".join(str(generator.randrange(10**size)).zfill(size) for size in generator.choices((2, 3, 4), k=generator.randint(2, 4)))
     return str(generator.randrange(10 ** generator.randint(1, 6)))
 
 

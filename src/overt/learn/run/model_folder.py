@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from overt.errors import InputError, KindError
 from overt.files import make_folder, read_json, reason, whole
 from overt.learn.data.vocabulary import WordVocabulary, read_tokenizer
+from overt.learn.run.int8_rows import from_int8_rows, int8_rows
 from overt.learn.run.weights import check_weights, get_weights, load_weights
 from overt.models import from_config
 
@@ -21,11 +22,19 @@ _FIX = "copy the folder again, or finish the run with overt train"
 
 
 def save_model(
-    model: nn.Module, folder: str | Path, tokenizer: Any = None, extra: dict[str, Any] | None = None, *, half: bool = False
+    model: nn.Module,
+    folder: str | Path,
+    tokenizer: Any = None,
+    extra: dict[str, Any] | None = None,
+    *,
+    half: bool = False,
+    small: bool = False,
 ) -> None:
-    """Write a model to a folder that `load_model` reads; with `half`, its weights are in float16.
+    """Write a model to a folder that `load_model` reads.
 
-    config.json is {"kind": the model's class, "config": its arguments, **extra}. Raises InputError for a full disk.
+    With `half`, its weights are in float16; with `small`, its matrices are int8 with a scale for each row, a quarter of the bytes, and the
+    rest float32. config.json is {"kind": the model's class, "config": its arguments, **extra}. Raises InputError for a full disk, and for
+    `half` and `small` at once.
 
     >>> import tempfile
     >>> from overt.models import Tagger
@@ -34,10 +43,14 @@ def save_model(
     >>> sorted(path.name for path in folder.iterdir()), type(load_model(folder)[0]).__name__
     (['config.json', 'model.safetensors'], 'Tagger')
     """
+    if half and small:
+        raise InputError("half or small", got="both", fix="pass half=True for float16, or small=True for int8")
     folder = make_folder(folder)
     weights = get_weights(model)
     if half:
         weights = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
+    if small:
+        weights = int8_rows(weights)
     config = {"kind": type(model).__name__, "config": getattr(model, "config", None), **(extra or {})}
     with whole(folder / "model.safetensors") as temporary:
         temporary.write_bytes(bytes_of(weights))
@@ -66,7 +79,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, Any, dict[str, Any]]:
         raise InputError("a model of overt.models", got=f"a {config['kind']} in {folder}", fix=fix)
     path = folder / "model.safetensors"
     try:
-        weights = tensors_in(path.read_bytes())
+        weights = from_int8_rows(tensors_in(path.read_bytes()))
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"{path} to be part of a finished model", got=reason(error), fix=_FIX) from error
     model = _build({"kind": config["kind"], **config["config"]}, weights, path)

@@ -47,11 +47,17 @@ class TranslationTask:
         self._valid = self._encode(corpus.valid)
         seed = recipe.training.seed
         train = with_variants(corpus.train, recipe.data.variants, seed) if recipe.data.variants else corpus.train
+        train = [*train, *corpus.added]
         self._samplers: list[SubwordSampler] = [
             SubwordSampler(tokenizer, side, dropout=recipe.tokens.dropout, seed=seed + number)
             for number, side in enumerate(zip(*train, strict=True) if recipe.tokens.dropout else ())
         ]
         self._train = [] if self._samplers else self._encode(train)
+
+    @property
+    def training_pairs(self) -> list[tuple[list[int], list[int]]]:
+        """The tokens of each training pair: the source with its end, the target without; with BPE-dropout those of the last epoch."""
+        return self._train
 
     def batches(self, epoch: int) -> list[list[int]]:
         """The batches of an epoch, each a list of training pairs' indices; with BPE-dropout, `batch` cuts words as in this epoch."""

@@ -1,0 +1,93 @@
+"""Sentences in which "it" stands for a thing, made of two pairs of English and French: il where the thing is le, elle where it is la.
+
+Tatoeba has a few hundred sentences whose pronoun stands for a noun of the same sentence, too few to learn that it agrees with the noun.
+"""
+
+import random
+import re
+from collections import Counter, defaultdict
+from typing import NamedTuple
+
+from overt.learn.data.corpora import Example
+
+# French determiners that show a noun's gender; mon, ton and son stand before feminine vowels too.
+_GENDERS = {"m": "le un ce cet du au", "f": "la une cette ma ta sa"}
+_GENDER_OF = {word: gender for gender, words in _GENDERS.items() for word in words.split()}
+_DETERMINER = r"(?:l['’]|(?:le|la|un|une|ce|cet|cette|mon|ma|ton|ta|son|sa|notre|votre|leur) )"
+_FRENCH_NOUN = re.compile(rf"\b({'|'.join(_GENDER_OF)}) ([a-zà-ÿœ]+)")
+_THE = r"(?:the|a|an|this|that|my|your|his|her|our|their)"
+_PERSON = re.compile(r"\b([a-z]+) who\b")
+# "The soup is hot." and "La soupe est chaude."
+_STATE = re.compile(rf"{_THE} ([a-z]+) (?:is|was) ((?!for |on |in |at |a |an |the )[a-z ]+)\.", re.IGNORECASE)
+_FRENCH_STATE = re.compile(rf"{_DETERMINER}([a-zà-ÿœ]+) (?:est|était) ([a-zà-ÿœ ]+)\.", re.IGNORECASE)
+# A sentence about a thing, and one about a person that ends with a thing.
+_SUBJECT = re.compile(rf"{_THE} ([a-z]+) (?!is |was |and |of )[^,;?!]+\.", re.IGNORECASE)
+_FRENCH_SUBJECT = re.compile(rf"{_DETERMINER}([a-zà-ÿœ]+) (?!est |était |et |de |d')[^,;?!]+\.", re.IGNORECASE)
+_OBJECT = re.compile(rf"(?:I|You|He|She|We|They|Tom|Mary) [^,;?!]*\b{_THE} ([a-z]+)\.")
+_FRENCH_OBJECT = re.compile(rf"[^,;?!]*[ '’]{_DETERMINER}([a-zà-ÿœ]+)\.")
+_PRONOUN = {"m": "il", "f": "elle"}
+_TENSES = (("is", "est"), ("was", "était"))
+_JOINTS = (
+    ("{} because it {} {}.", "{} parce qu'{} {} {}."),
+    ("{}, but it {} {}.", "{}, mais {} {} {}."),
+    ("{} and it {} {}.", "{} et {} {} {}."),
+)
+_MAX_WORDS = 12, 4  # of a sentence, and of what is said of a thing
+_SURE = 0.9  # the least share of a noun's determiners that have its gender
+
+
+class Antecedents(NamedTuple):
+    """By gender: sentences about a thing, and what is said of such things."""
+
+    sentences: dict[str, list[Example]]
+    states: dict[str, list[Example]]
+
+    def pick(self, generator: random.Random) -> Example:
+        """A sentence that goes on with "it" and what is said of another thing of the same gender."""
+        gender = generator.choice([each for each in _PRONOUN if self.sentences[each] and self.states[each]])
+        sentence, state = generator.choice(self.sentences[gender]), generator.choice(self.states[gender])
+        english, french = generator.choice(_JOINTS)
+        verb, french_verb = generator.choice(_TENSES)
+        target = french.format(sentence.target[:-1].rstrip(), _PRONOUN[gender], french_verb, state.target)
+        return Example(english.format(sentence.source[:-1], verb, state.source), target)
+
+
+def antecedents(examples: list[Example]) -> Antecedents | None:
+    """The parts of such sentences; None where there are not enough of them, as in other languages.
+
+    >>> found = antecedents([Example("The soup is hot.", "La soupe est chaude."), Example("I see the car.", "Je vois la voiture.")])
+    >>> found.pick(random.Random(0))
+    Example(source='I see the car, but it was hot.', target='Je vois la voiture, mais elle était chaude.')
+    """
+    genders = _genders(examples)
+    persons = {word for example in examples for word in _PERSON.findall(example.source)}
+    sentences: dict[str, list[Example]] = defaultdict(list)
+    states: dict[str, list[Example]] = defaultdict(list)
+    for example in examples:
+        if len(example.source.split()) > _MAX_WORDS[0]:
+            continue
+        state = _both(_STATE, _FRENCH_STATE, example)
+        if state and (gender := genders.get(state[1][1].lower())) and len(state[0][2].split()) <= _MAX_WORDS[1]:
+            states[gender].append(Example(state[0][2], state[1][2]))
+        for english, french in ((_SUBJECT, _FRENCH_SUBJECT), (_OBJECT, _FRENCH_OBJECT)):
+            pair = _both(english, french, example)
+            noun = pair[0][1].lower() if pair else ""
+            if pair and noun not in persons and not noun.endswith("s") and (gender := genders.get(pair[1][1].lower())):
+                sentences[gender].append(example)
+    usable = any(sentences[gender] and states[gender] for gender in _PRONOUN)
+    return Antecedents(sentences, states) if usable else None
+
+
+def _both(english: re.Pattern[str], french: re.Pattern[str], example: Example) -> tuple[re.Match[str], re.Match[str]] | None:
+    pair = english.fullmatch(example.source), french.fullmatch(example.target)
+    return pair if all(pair) else None  # pyright: ignore[reportReturnType]
+
+
+def _genders(examples: list[Example]) -> dict[str, str]:
+    """The gender of each French noun whose determiners agree."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for example in examples:
+        for determiner, noun in _FRENCH_NOUN.findall(example.target.lower()):
+            counts[noun][_GENDER_OF[determiner]] += 1
+    sure = {noun: count.most_common(1)[0] for noun, count in counts.items()}
+    return {noun: gender for noun, (gender, times) in sure.items() if times >= _SURE * counts[noun].total()}
