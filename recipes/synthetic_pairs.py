@@ -1,9 +1,11 @@
-"""Training pairs that other models translated, for `added` in a recipe: python recipes/synthetic_pairs.py RECIPE --forward RUN --backward RUN --out FILE
+"""Training pairs that other models translated, for `added` in a recipe.
 
-A forward run translates the training sources, a backward run (a recipe with `reversed = true`) the training targets; each pair of a sentence and
-its translation is a training pair, and the original ones are among them once more. Nguyen et al. 2020, "Data Diversification"; sentences translated
-from the target are Sennrich et al. 2016's back-translation, those translated from the source Kim and Rush 2016's distillation. What is held out
-is never read, and a translation that comes to a held-out source by itself is left out when the recipe is read.
+    python recipes/synthetic_pairs.py RECIPE --forward RUN [RUN ...] --backward RUN [RUN ...] --out FILE
+
+A forward run translates the training sources, a backward run (of a recipe with `reversed = true`) the training targets. Each sentence and
+its translation are a training pair, and the original pairs are among them (Nguyen et al. 2020, "Data Diversification"). Sources translated
+from targets are Sennrich et al. 2016's back-translation, targets translated from sources Kim and Rush 2016's distillation. What is held out
+is never read; a translation that comes to a held-out source by itself is left out when the recipe is read.
 """
 
 import argparse
@@ -33,7 +35,7 @@ def synthetic_pairs(examples: list[Example], forward: list[Translator], backward
 
 def main() -> None:
     """Read the arguments, translate, write the file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", type=Path, help="whose training pairs are translated")
     parser.add_argument("--forward", type=Path, nargs="*", default=[], metavar="RUN", help="runs from source to target")
     parser.add_argument("--backward", type=Path, nargs="*", default=[], metavar="RUN", help="runs from target to source")

@@ -1,4 +1,6 @@
-"""Train the Transformer of a translation recipe on one GPU, by CUDA graphs: python recipes/train_on_gpu.py RECIPE [--out RUN]
+"""Train the Transformer of a translation recipe on one GPU, by CUDA graphs.
+
+    python recipes/train_on_gpu.py RECIPE [--out RUN]
 
 A small model's update is some thousand kernels, and launching them from Python takes longer than running them: `overt train` waits for the
 processor. Here pairs are padded to one of a few lengths, and all kernels of an update, from the lookup of the tokens to AdamW's step, are
@@ -29,9 +31,34 @@ from overt.learn.run.model_folder import save_model
 from overt.learn.run.weights import get_weights, load_weights
 from overt.learn.tasks.build import build_task
 
-LENGTHS = (4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48, 64, 96, 128)  # that pairs are padded to; longer ones are left out
+LENGTHS = (
+    4,
+    6,
+    8,
+    10,
+    12,
+    14,
+    16,
+    18,
+    20,
+    24,
+    28,
+    32,
+    40,
+    48,
+    64,
+    96,
+    128,
+)  # that pairs are padded to; longer ones are left out
 EXCLUDED = -1e4  # added to the score of a masked key
-FIXED = {"norm": "pre", "positions": "sinusoidal", "activation": "relu", "tied": "all", "kv_heads": None, "attention_dropout": 0.0}
+FIXED = {
+    "norm": "pre",
+    "positions": "sinusoidal",
+    "activation": "relu",
+    "tied": "all",
+    "kv_heads": None,
+    "attention_dropout": 0.0,
+}
 LAST = 0.1  # the share of the updates over which weights are averaged
 
 
@@ -40,12 +67,14 @@ class Lookup(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, table, ids):
+        """The rows of the table, (..., width)."""
         ctx.save_for_backward(ids)
         ctx.shape = table.shape
         return table[ids]
 
     @staticmethod
     def backward(ctx, gradient):
+        """The gradient of the table, and none of the ids."""
         [ids] = ctx.saved_tensors
         total = torch.zeros(ctx.shape, dtype=gradient.dtype, device=gradient.device)
         return total.index_add_(0, ids.flatten(), gradient.flatten(0, -2)), None
@@ -61,7 +90,9 @@ class Network:
         weights = get_weights(model)
         self.flat = torch.cat([each.flatten() for each in weights.values()]).to(device)
         self.weights: dict[str, Tensor] = {}
-        for (name, each), part in zip(weights.items(), self.flat.split([each.numel() for each in weights.values()]), strict=True):
+        for (name, each), part in zip(
+            weights.items(), self.flat.split([each.numel() for each in weights.values()]), strict=True
+        ):
             self.weights[name] = part.view(each.shape).detach().requires_grad_()
         self.table = self.weights["encoder.embedding.table.weight"]
         longest = LENGTHS[-1]
@@ -247,7 +278,7 @@ def train(model, pairs: list[tuple[list[int], list[int]]], settings: Training) -
 
 def main() -> None:
     """Read the arguments, train, score the test set and write the run's folder."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", type=Path)
     parser.add_argument("--out", type=Path, help="the run's folder (default: runs/ and the recipe's name)")
     arguments = parser.parse_args()

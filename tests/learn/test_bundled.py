@@ -38,8 +38,9 @@ def card(folder):
 
 
 def score(card, name):
-    """A score of the card's table."""
-    return float(re.search(rf"^\| {name} \| ([\d.]+) \|", card, re.MULTILINE)[1])
+    """A score of the card's table of the weights as they are stored."""
+    table = card[card.index("## As int8") :]
+    return float(re.search(rf"^\| {name} \| [\d.]+ \| ([\d.]+) \|", table, re.MULTILINE)[1])
 
 
 def overt(*arguments, **options):
@@ -47,8 +48,8 @@ def overt(*arguments, **options):
     return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, **options).stdout
 
 
-def test_the_box_takes_at_most_12_megabytes(folder):
-    assert sum(path.stat().st_size for path in folder.iterdir()) <= 12_000_000
+def test_the_box_takes_at_most_13_megabytes(folder):
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 13_000_000
 
 
 def test_the_card_says_what_it_was_made_of_and_how(card):
@@ -58,8 +59,8 @@ def test_the_card_says_what_it_was_made_of_and_how(card):
 
 
 def test_the_card_has_the_recipe_that_makes_it_again(card):
-    assert "`overt train recipes/tatoeba-en-fr-names.toml`" in card
-    assert (ROOT / "recipes" / "tatoeba-en-fr-names.toml").read_text(encoding="utf-8").strip() in card
+    assert "`overt train recipes/tatoeba-en-fr-box.toml`" in card
+    assert (ROOT / "recipes" / "tatoeba-en-fr-box.toml").read_text(encoding="utf-8").strip() in card
 
 
 def test_the_card_prints_the_everyday_sentences_and_what_the_box_makes_of_them(card, translator):
@@ -70,8 +71,8 @@ def test_the_card_prints_the_everyday_sentences_and_what_the_box_makes_of_them(c
     rows.pop("English")
     assert list(rows) == sentences
     texts = [each.text for each in translator.translate(sentences)]
-    # The card's are of the weights in float32: halves may choose another word now and then.
-    assert sum(text == row for text, row in zip(texts, rows.values(), strict=True)) >= 47
+    # A machine's last bits may choose another word now and then.
+    assert sum(text == row for text, row in zip(texts, rows.values(), strict=True)) >= 48
 
 
 def test_plain_sentences_are_translated(translator):
@@ -110,5 +111,5 @@ def test_the_cards_scores_are_those_of_the_box(folder, card):
     result = {
         name: float(value) for name, value in re.findall(r"^(bleu|chrf|bleu_all_references) ([\d.]+)", message, re.MULTILINE)
     }
-    # The card's are of the weights in float32: halves may choose another word now and then.
+    # A machine's last bits may choose another word now and then.
     assert result == {name: pytest.approx(score(card, name), abs=0.1) for name in ("bleu", "chrf", "bleu_all_references")}

@@ -271,7 +271,9 @@ def added(folder, **options):
     """English and French with two sentences held out, and added pairs of which one source is held out with a contraction."""
     lines = ["I am here.\tJe suis là.", "I'm here.\tJe suis ici.", "Go.\tVa.", "Run!\tCours !", "They sleep.\tIls dorment."]
     (folder / "pairs.tsv").write_text("\n".join(lines) + "\n")
-    held_out = read_corpus(Data(format="pairs", folder=str(folder), train=("pairs.tsv",), held_out=(1, 1), languages=("en", "fr")))
+    held_out = read_corpus(
+        Data(format="pairs", folder=str(folder), train=("pairs.tsv",), held_out=(1, 1), languages=("en", "fr"))
+    )
     sources = [*(example.source.upper() for example in [*held_out.valid, *held_out.test]), "New.", "Go away."]
     (folder / "added.tsv").write_text("".join(f"{source}\tx\n" for source in sources))
     data = Data(

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from overt.errors import InputError
@@ -86,6 +87,44 @@ def test_half_precision_takes_half_the_bytes_and_is_float32_in_memory(tmp_path):
     for name, tensor in model.state_dict().items():
         assert result[name].dtype == tensor.dtype
         torch.testing.assert_close(result[name], tensor, rtol=1e-3, atol=1e-6)
+
+
+def test_int8_takes_a_quarter_of_the_bytes_and_is_float32_in_memory(tmp_path):
+    model = translator(2000)
+    save_model(model, tmp_path / "whole")
+    save_model(model, tmp_path / "small", small=True)
+    matrices = sum(each.numel() for each in get_weights(model).values() if each.ndim == 2)
+    files = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "small")]
+    assert files[0] - files[1] > 2 * matrices
+    result = load_model(tmp_path / "small")[0].state_dict()
+    for name, tensor in model.state_dict().items():
+        assert result[name].dtype == tensor.dtype
+        if tensor.ndim == 2:  # half a step of a row's scale
+            assert bool(((result[name] - tensor).abs() <= 0.5001 * tensor.abs().amax(1, keepdim=True) / 127).all())
+        else:
+            assert torch.equal(result[name], tensor)
+
+
+def test_int8_weights_written_again_are_the_same_to_the_bit(tmp_path):
+    save_model(translator(30), tmp_path / "once", small=True)
+    save_model(load_model(tmp_path / "once")[0], tmp_path / "again", small=True)
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("once", "again"))
+    numbers = [name for name in first if not name.endswith(".scale")]
+    assert all(torch.equal(first[name], second[name]) for name in numbers)
+
+
+def test_half_and_small_at_once_are_refused(tmp_path):
+    with pytest.raises(InputError, match="half or small, got both"):
+        save_model(encoder(), tmp_path / "new", half=True, small=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_int8_matrices_without_their_scales_are_refused(tmp_path):
+    save_model(translator(30), tmp_path, small=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file({name: tensor for name, tensor in weights.items() if not name.endswith(".scale")}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"to hold floating-point weights .*got .* of torch.int8"):
+        load_model(tmp_path)
 
 
 def test_what_is_said_besides_is_kept_in_the_config(tmp_path):

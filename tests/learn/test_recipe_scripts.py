@@ -97,7 +97,7 @@ def test_an_epoch_holds_every_pair_at_its_length():
     generator = np.random.default_rng(0)
     pairs = [([*generator.integers(3, 40, size), 2], list(generator.integers(3, 40, size))) for size in range(1, 50)] * 3
     buckets = gpu.Buckets(pairs, 64, torch.device("cpu"))
-    found = set()
+    rows_read = set()
     for length, rows in buckets.epoch(generator):
         source, target, labels = (tensor[rows] for tensor in buckets.tensors[length])
         for row in range(len(rows)):
@@ -106,8 +106,8 @@ def test_an_epoch_holds_every_pair_at_its_length():
             assert length >= size + 1 > max((each for each in gpu.LENGTHS if each < length), default=0)
             assert target[row, : size + 1].tolist() == [1, *labels[row, :size].tolist()]
             assert int(labels[row, size]) == 2
-            found.add((tuple(source[row, :size].tolist()), tuple(labels[row, :size].tolist())))
-    assert found == {(tuple(map(int, source[:-1])), tuple(map(int, target))) for source, target in pairs}
+            rows_read.add((tuple(source[row, :size].tolist()), tuple(labels[row, :size].tolist())))
+    assert rows_read == {(tuple(map(int, source[:-1])), tuple(map(int, target))) for source, target in pairs}
 
 
 def recipe_of(folder, extra="", training=""):

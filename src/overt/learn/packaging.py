@@ -1,4 +1,4 @@
-"""Packaging a trained translator: float16 weights, and a model card that says where it comes from."""
+"""Packaging a trained translator: int8 weights, and a model card that says where it comes from."""
 
 import tempfile
 from pathlib import Path
@@ -13,15 +13,15 @@ MAX_BYTES = 25_000_000  # of all files of a packaged model
 
 
 def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str) -> None:
-    """Write a run's translator to the folder `target`: float16 weights, tokenizer.json, config.json, CARD.md.
+    """Write a run's translator to the folder `target`: int8 weights, tokenizer.json, config.json, CARD.md.
 
     Every number of the card is read from the run's results.json; `attribution` is the notice that the licence of the data requires.
     Raises InputError for a run that is not finished, and for more than `MAX_BYTES` bytes; then `target` is unchanged.
 
-    To make the one in the package, after `overt train recipes/tatoeba-en-fr.toml` and `overt train recipes/tatoeba-en-fr-names.toml`:
+    To make the one in the package, after the commands in recipes/tatoeba-en-fr-large.toml and `overt train recipes/tatoeba-en-fr-box.toml`:
 
         overt.learn.packaging.bundle(
-            "runs/tatoeba-en-fr-names", "src/overt/learn/bundled", title="English to French, from Tatoeba",
+            "runs/tatoeba-en-fr-box", "src/overt/learn/bundled", title="English to French, from Tatoeba",
             attribution="Sentence pairs from tatoeba.org, by way of manythings.org/anki, under CC BY 2.0.",
         )
     """
@@ -34,7 +34,7 @@ def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str)
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         folder = Path(temporary)
         bounds = {name: bound for name in BOUNDS if (bound := getattr(translator, name)) is not None}
-        save_model(translator.model, folder, translator.tokenizer, bounds or None, half=True)
+        save_model(translator.model, folder, translator.tokenizer, bounds or None, small=True)
         (folder / "CARD.md").write_text(model_card(results, title, attribution), encoding="utf-8")
         size = sum(path.stat().st_size for path in folder.iterdir())
         if size > MAX_BYTES:
@@ -94,7 +94,7 @@ def _training(results: dict[str, Any]) -> list[str]:
         f"- command: `{results['command']}`\n- seed: {results['seed']}\n- hardware: {hardware_text(results)}\n"
         f"- time: {duration_text(results['seconds'])}, evaluations included\n"
         f"- updates: {results['updates']:,}{early}, {results['tokens']:,} target tokens\n- parameters: {results['parameters']:,}, "
-        f"float16 on disk\n- software: {software}",
+        f"int8 on disk\n- software: {software}",
         f"The recipe, {results['recipe']}:",
         f"```toml\n{results['recipe_text'].strip()}\n```",
     ]

@@ -60,6 +60,7 @@ class BertEncoder:
     worker: str = "play/web/worker/service.js"
     styles: tuple[str, ...] = ()
     label: str = "Change the sentence: the model reads it here, in your browser"
+    in_int8: bool = False  # whether the file has no more than 8 bits
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -42,10 +42,12 @@ def write(
     small: bool = False,
     beside: bool = False,
 ) -> LivePage:
-    """Write the page of an explanation, and the model that made it with its weights, of 8 bits where `small`, else of 16.
+    """Write the page of an explanation, and the model that made it with its weights.
 
+    They have 16 bits, or 8 where `small`, and where the model's own file has no more.
     For a site the weights stand `beside` the page, in files that it fetches: NAME-weights-0.txt and so on.
     """
+    small = small or model.in_int8
     weights = model.weights(small)
     rounding = model.rounding(small).sentence(8 if small else 16)
     text = explanation.text if explanation.other is None else explanation.other

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from overt.errors import InputError
 from overt.files import read_json
 from overt.learn.data.tokenizer import END, START
+from overt.learn.run.int8_rows import SCALE
 from overt.learn.run.model_folder import load_model
 from overt.models import Seq2Seq, Transformer, from_config
 from overt.models.decoding import greedy_search
@@ -59,6 +61,12 @@ class PageTranslator:
             return cls(folder)
         measured = json.loads(curves.read_text(encoding="utf-8"))
         return cls(folder, {name: bundled / name for name in measured}, measured)
+
+    @cached_property
+    def in_int8(self) -> bool:
+        """Whether the translator's file has int8 weights, which more bits would not make more exact."""
+        with safe_open(self.folder / "model.safetensors", framework="pt") as file:
+            return any(name.endswith(SCALE) for name in file.keys())  # noqa: SIM118
 
     def weights(self, small: bool) -> PackedWeights:
         """The weights of all models as the page holds them; those of the lesson always have 8 bits."""

@@ -110,7 +110,12 @@ class Data:
         check.whole_number("join", self.join)
         if not 0 <= self.variants <= 10:
             raise InputError("variants from 0 to 10", got=repr(self.variants), fix="write 0 for none")
-        translated = (("join", self.join > 1), ("variants", self.variants > 0), ("added", self.added), ("reversed", self.reversed))
+        translated = (
+            ("join", self.join > 1),
+            ("variants", self.variants > 0),
+            ("added", self.added),
+            ("reversed", self.reversed),
+        )
         for name, used in translated:
             if used and self.format not in ("lines", "pairs"):
                 raise InputError(f"{name} only for translated lines", got=f"format {self.format!r}", fix=f"leave {name} out")

@@ -183,7 +183,9 @@ def _read_added(data: Data, held_out: list[Example], notes: list[str]) -> list[E
     out = {key(example.source) for example in (held_out if examples else ()) for key in keys}
     rest = [example for example in examples if out.isdisjoint(key(example.source) for key in keys)]
     if examples:
-        notes.append(f"{len(rest):,} pairs added from {', '.join(data.added)}; {len(examples) - len(rest):,} left out, as held-out sources")
+        notes.append(
+            f"{len(rest):,} pairs added from {', '.join(data.added)}; {len(examples) - len(rest):,} left out, as held-out sources"
+        )
     return rest
 
 

@@ -37,15 +37,17 @@ _SURE = 0.9  # the least share of a noun's determiners that have its gender
 
 
 class Antecedents(NamedTuple):
-    """By gender: sentences about a thing, and what is said of such things."""
+    """By gender: sentences about a thing, those of them that hold a noun of the other gender too, and what is said of such things."""
 
     sentences: dict[str, list[Example]]
+    ambiguous: dict[str, list[Example]]
     states: dict[str, list[Example]]
 
     def pick(self, generator: random.Random) -> Example:
-        """A sentence that goes on with "it" and what is said of another thing of the same gender."""
+        """A sentence that goes on with "it" and what is said of another thing of the same gender; half are ambiguous ones."""
         gender = generator.choice([each for each in _PRONOUN if self.sentences[each] and self.states[each]])
-        sentence, state = generator.choice(self.sentences[gender]), generator.choice(self.states[gender])
+        ambiguous = self.ambiguous[gender] if generator.random() < 0.5 else []
+        sentence, state = generator.choice(ambiguous or self.sentences[gender]), generator.choice(self.states[gender])
         english, french = generator.choice(_JOINTS)
         verb, french_verb = generator.choice(_TENSES)
         target = french.format(sentence.target[:-1].rstrip(), _PRONOUN[gender], french_verb, state.target)
@@ -55,13 +57,14 @@ class Antecedents(NamedTuple):
 def antecedents(examples: list[Example]) -> Antecedents | None:
     """The parts of such sentences; None where there are not enough of them, as in other languages.
 
-    >>> found = antecedents([Example("The soup is hot.", "La soupe est chaude."), Example("I see the car.", "Je vois la voiture.")])
-    >>> found.pick(random.Random(0))
+    >>> parts = antecedents([Example("The soup is hot.", "La soupe est chaude."), Example("I see the car.", "Je vois la voiture.")])
+    >>> parts.pick(random.Random(0))
     Example(source='I see the car, but it was hot.', target='Je vois la voiture, mais elle était chaude.')
     """
     genders = _genders(examples)
     persons = {word for example in examples for word in _PERSON.findall(example.source)}
     sentences: dict[str, list[Example]] = defaultdict(list)
+    ambiguous: dict[str, list[Example]] = defaultdict(list)
     states: dict[str, list[Example]] = defaultdict(list)
     for example in examples:
         if len(example.source.split()) > _MAX_WORDS[0]:
@@ -74,8 +77,11 @@ def antecedents(examples: list[Example]) -> Antecedents | None:
             noun = pair[0][1].lower() if pair else ""
             if pair and noun not in persons and not noun.endswith("s") and (gender := genders.get(pair[1][1].lower())):
                 sentences[gender].append(example)
+                others = {genders.get(noun) for _, noun in _FRENCH_NOUN.findall(example.target.lower())}
+                if others & (_PRONOUN.keys() - {gender}):
+                    ambiguous[gender].append(example)
     usable = any(sentences[gender] and states[gender] for gender in _PRONOUN)
-    return Antecedents(sentences, states) if usable else None
+    return Antecedents(sentences, ambiguous, states) if usable else None
 
 
 def _both(english: re.Pattern[str], french: re.Pattern[str], example: Example) -> tuple[re.Match[str], re.Match[str]] | None:

@@ -100,7 +100,9 @@ def _copied(example: Example, names: set[str], generator: random.Random) -> Exam
 def _number(generator: random.Random) -> str:
     """A number of up to six digits, or one in four groups of two to four digits, as those of telephones."""
     if generator.random() < 0.25:
-        return " ".join(str(generator.randrange(10**size)).zfill(size) for size in generator.choices((2, 3, 4), k=generator.randint(2, 4)))
+        return " ".join(
+            str(generator.randrange(10**size)).zfill(size) for size in generator.choices((2, 3, 4), k=generator.randint(2, 4))
+        )
     return str(generator.randrange(10 ** generator.randint(1, 6)))
 
 
