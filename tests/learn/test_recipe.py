@@ -151,3 +151,10 @@ def test_a_recipe_that_is_not_there_is_named(tmp_path):
 def test_a_recipe_that_is_not_utf8_names_byte_and_line(tmp_path):
     (tmp_path / "recipe.toml").write_bytes(b"# good\n# caf\xe9\n")
     assert error_of(tmp_path / "recipe.toml") == "Expected a recipe in UTF-8, got the byte 0xe9 (recipe.toml, line 2)."
+
+
+def test_added_files_that_do_not_exist_are_named(write, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("a\tb\n")
+    text = f'[data]\nformat = "pairs"\nfolder = "{tmp_path.as_posix()}"\ntrain = ["pairs.tsv"]\nadded = ["runs/none.tsv"]\n'
+    message = error_of(write(text), files=True)
+    assert "added to name existing files, got runs/none.tsv, which does not exist (recipe.toml, line 5)" in message

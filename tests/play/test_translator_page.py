@@ -19,6 +19,7 @@ from overt.cli.main import app
 from overt.cli.shared.translator_as_text_model import explained
 from overt.errors import InputError
 from overt.learn.data.tokenizer import END, START, Tokenizer
+from overt.learn.run.model_folder import load_model, save_model
 from overt.learn.translator import Translator, bundled_folder
 from overt.models.decoding import greedy_search
 from overt.play.page import write
@@ -141,6 +142,17 @@ def test_the_bottlenecks_models_write_what_python_writes(tmp_path, opened, pair)
             expected = Translator.load(path).translate([text], beam=1)[0].text
             assert live.page.ask(f"document.querySelector('[data-model={name}]').textContent") == expected
     assert live.page.complaints == []
+
+
+def test_weights_that_the_file_holds_as_int8_have_8_bits_in_the_page(tmp_path):
+    sizes = {"heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 16}
+    model, tokenizer, _ = load_model(saved(tmp_path / "whole", "Transformer", small=True, **sizes))
+    save_model(model, tmp_path / "small", tokenizer, small=True)
+    assert [PageTranslator(tmp_path / name).in_int8 for name in ("whole", "small")] == [False, True]
+    translator = Translator.load(tmp_path / "small")
+    explanation = explained(translator, "the cat", translator.translate(["the cat"], beam=1)[0])
+    page = write(explanation, PageTranslator(tmp_path / "small"), tmp_path / "page.html")
+    assert page.rounding == "The page's weights have 8 bits, as the model's file has them."
 
 
 def test_lessons_say_how_many_numbers_the_bottlenecks_vector_has():

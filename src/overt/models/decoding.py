@@ -185,8 +185,8 @@ class _Beams:
         ended = valid & (tokens == self.end)
         rows, ranks = ended.nonzero(as_tuple=True)
         texts = self.tokens[rows, parents[rows, ranks]].tolist()
-        scores = (totals[rows, ranks] / (length + 1) ** self.length_penalty).tolist()
-        for sentence, text, score in zip(self.sentences[rows].tolist(), texts, scores, strict=True):
+        penalized = (totals[rows, ranks] / (length + 1) ** self.length_penalty).tolist()
+        for sentence, text, score in zip(self.sentences[rows].tolist(), texts, penalized, strict=True):
             self.finished[sentence].append(Hypothesis(text, score))
         self.active = self.active - ended.sum(-1)
         self.totals = totals.masked_fill(ended | ~valid, -torch.inf)

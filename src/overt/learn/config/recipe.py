@@ -153,7 +153,7 @@ class _Reader:
                     raise self._at((table, key), f"{key} to name existing files", f"{path}, which does not exist", fix)
         for name in recipe.data.added:
             if not os.path.isfile(name):
-                fix = "make it by python -m overt.learn.synthetic, or start where it lies"
+                fix = "start overt train in the folder that the name begins in, or make the file (recipes/synthetic_pairs.py)"
                 raise self._at(("data", "added"), "added to name existing files", f"{name}, which does not exist", fix)
 
     def _mapping(self, name: str) -> Mapping[str, Any]:

@@ -77,7 +77,7 @@ def antecedents(examples: list[Example]) -> Antecedents | None:
             noun = pair[0][1].lower() if pair else ""
             if pair and noun not in persons and not noun.endswith("s") and (gender := genders.get(pair[1][1].lower())):
                 sentences[gender].append(example)
-                others = {genders.get(noun) for _, noun in _FRENCH_NOUN.findall(example.target.lower())}
+                others = {genders.get(other) for _, other in _FRENCH_NOUN.findall(example.target.lower())}
                 if others & (_PRONOUN.keys() - {gender}):
                     ambiguous[gender].append(example)
     usable = any(sentences[gender] and states[gender] for gender in _PRONOUN)

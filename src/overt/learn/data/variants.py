@@ -20,7 +20,7 @@ _LOWER = re.compile(r"\b[a-z]\w+")
 # The sounds of a syllable of a new name, the commoner ones more often, and those that neither language has: Kowalczyk, Reykjavik, Nguyen.
 _ONSETS = "b bl br c ch d dr f g gr h j k kj kl kr l m n ng p pr q r s sh sk st sz t th tr v w x y z zh"
 _VOWELS = "a e i o u a e i o u a e i o u y ai ei ey ia ie oa ou uy é á ö ü ø"
-_CODAS = "l m n r s t k d p x ck cz ng nd rt sz tz w"
+_CODAS = "l m n r s t k d p x ck cz ng nd rt sz tz w ll mm nn ss tt"
 # One character of each script in turn: Latin with marks, Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai, kana, Han, Hangul, emoji.
 _SCRIPTS = (
     (0xC0, 0x17F),
