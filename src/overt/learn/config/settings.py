@@ -92,7 +92,9 @@ class Data:
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     held_out: tuple[int, int] = (0, 0)  # sources moved from training to validation and test, where these name no files
-    added: tuple[str, ...] = ()  # files of more training pairs, source TAB target, such as translations; from the working directory
+    added: tuple[
+        str, ...
+    ] = ()  # files of more training pairs, source TAB target, such as translations; from the working directory
     reversed: bool = False  # translate from the target to the source, with the same sentences held out
     languages: tuple[str, ...] = ()  # of the files' source and target, as "en", "de"
     encoding: str = "utf-8"
