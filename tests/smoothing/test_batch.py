@@ -255,7 +255,7 @@ def test_a_script_without_its_guard_is_told_of_it(tmp_path):
     output = subprocess.run([sys.executable, str(tmp_path / "job.py")], capture_output=True, text=True, timeout=120)
     fix = 'finished series are not computed again, and put the call under `if __name__ == "__main__":` in a script.'
     assert output.returncode != 0
-    assert output.stderr.rstrip().endswith(fix)
+    assert fix in output.stderr  # Python may warn of semaphores behind it
 
 
 ORPHANED = """
