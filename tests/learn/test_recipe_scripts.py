@@ -154,7 +154,13 @@ def test_a_run_learns_and_its_folder_is_one_of_overt(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize(
-    ("training", "got"), [("r_drop = 1.0", "'r_drop': 1.0"), ("weight_decay = 0.1", "'weight_decay': 0.1")]
+    ("training", "got"),
+    [
+        ("r_drop = 1.0", "'r_drop': 1.0"),
+        ("weight_decay = 0.1", "'weight_decay': 0.1"),
+        ("accumulate = 2", "'accumulate': 2"),
+        ('precision = "float16"', "'precision': 'float16'"),
+    ],
 )
 def test_settings_that_it_does_not_compute_are_refused(training, got, tmp_path, monkeypatch):
     path = recipe_of(tmp_path, training=training)

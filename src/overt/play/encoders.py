@@ -45,8 +45,6 @@ class Rounding:
 
     def sentence(self, bits: int) -> str:
         """The same as the page says it."""
-        if not self.largest:
-            return f"The page's weights have {bits} bits, as the model's file has them."
         return (
             f"The page's weights have {bits} bits. In {self.sentences} sentences they moved attention weights by at most "
             f"{self.largest:.1g} from full precision; {self.unchanged} of {self.heads} heads kept their strongest link."

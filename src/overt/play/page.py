@@ -20,6 +20,7 @@ from overt.play.encoders import BertEncoder
 from overt.play.translators import PageTranslator
 
 LIMIT = 400 * 10**6  # bytes: browsers open files of this size, if slowly
+_AS_STORED = "The page's weights have 8 bits, as the model's file has them."
 _NOTES = (
     "Weights show what this head attended to, not why, and not what the model concluded.",
     "What a head does is judged on this text alone.",
@@ -47,9 +48,8 @@ def write(
     They have 16 bits, or 8 where `small`, and where the model's own file has no more.
     For a site the weights stand `beside` the page, in files that it fetches: NAME-weights-0.txt and so on.
     """
-    small = small or model.in_int8
-    weights = model.weights(small)
-    rounding = model.rounding(small).sentence(8 if small else 16)
+    weights = model.weights(small or model.in_int8)
+    rounding = _AS_STORED if model.in_int8 else model.rounding(small).sentence(8 if small else 16)
     text = explanation.text if explanation.other is None else explanation.other
     description = {"text": text, "label": model.label, "blocks": len(weights.blocks), "notes": [rounding, *_NOTES]}
     blocks = [b64encode(block).decode() for block in weights.blocks]
