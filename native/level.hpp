@@ -34,5 +34,6 @@ void bilateral_rows(const BilateralRows&);
 void guided(const Guided&);
 void risks(const Risks&);
 void blend(const Blend&);
+void wiener(const Wiener&);
 
 }  // namespace overt::OVERT_LEVEL

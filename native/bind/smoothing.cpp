@@ -340,6 +340,30 @@ void blend_past(Matrices values, Matrices slopes, std::optional<Matrices> varian
     kernels().blend(task);
 }
 
+void wiener(Matrices values, Matrices squares, Matrices pilot, Indices starts, Numbers taper, Numbers spectrum, Numbers mean_leverages,
+            Numbers factors, int threads, OutputMatrices values_to, OutputMatrices leverages_to) {
+    Index series = values.shape(0), count = values.shape(1), length = taper.shape(0);
+    for (const Matrices* column : {&squares, &pilot}) expect_matrix(*column, series, count);
+    for (const OutputMatrices* column : {&values_to, &leverages_to})
+        if (static_cast<Index>(column->shape(0)) != series || static_cast<Index>(column->shape(1)) != count)
+            throw std::invalid_argument("Expected one result for each point, series by series.");
+    if (length < 16 || length > 1024 || (length & (length - 1)) || length > count)
+        throw std::invalid_argument("Expected windows of 16, 32, ... 1024 points, at most those of the series.");
+    const Index *first = starts.data(), *stop = first + starts.shape(0);
+    bool covered = first < stop && *first == 0 && stop[-1] == count - length;
+    for (const Index* start = first; covered && start + 1 < stop; start++) covered = start[0] < start[1] && start[1] <= start[0] + length;
+    if (!covered) throw std::invalid_argument("Expected windows in ascending order, each point in one or more.");
+    expect(mean_leverages, length, "Expected one leverage of the mean for each point of a window.");
+    for (const Numbers* column : {&spectrum, &factors}) expect(*column, length - 1, "Expected one number for each cosine.");
+    for_each_series(series, threads, [&](Index s, int each) {
+        const double* levels = squares.data() + s * count;
+        bool alike = std::all_of(levels, levels + count, [&](double level) { return level == levels[0]; });
+        kernels().wiener({values.data() + s * count, levels, pilot.data() + s * count, count, alike, length, starts.data(), stop - first, taper.data(),
+                          spectrum.data(), mean_leverages.data(), factors.data(), values_to.data() + s * count,
+                          leverages_to.data() + s * count, each});
+    });
+}
+
 }  // namespace
 
 void bind_smoothing(nb::module_& module) {
@@ -367,6 +391,8 @@ void bind_smoothing(nb::module_& module) {
                "threads"_a, "mixed_values"_a, "mixed_slopes"_a, "mixed_variances"_a.none());
     module.def("blend_past", blend_past, "values"_a, "slopes"_a, "variances"_a.none(), "sharpness"_a, "before"_a, "within"_a, "coldness"_a,
                "step"_a, "threads"_a, "mixed_values"_a, "mixed_slopes"_a, "mixed_variances"_a.none());
+    module.def("wiener", wiener, "values"_a, "squares"_a, "pilot"_a, "starts"_a, "taper"_a, "spectrum"_a, "mean_leverages"_a, "factors"_a,
+               "threads"_a, "values_to"_a, "leverages_to"_a);
 }
 
 }  // namespace overt

@@ -233,6 +233,7 @@ void check_level(const Level& level) {
         compare(what, computed, expected, 1e-12);
     };
     check_pairs(*level.smoothing, level.name, exactly);
+    check_wiener(*level.smoothing, level.name, exactly);
     std::printf("%s: %d comparisons, %d differ\n", level.name, comparisons - compared_before, failures - failed_before);
 }
 

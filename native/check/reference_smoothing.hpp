@@ -136,6 +136,77 @@ void check_bilateral(const Smoothing& kernels, const PairProblem& p, const std::
     }
 }
 
+// The empirical Wiener filter with every cosine in a loop, window by window.
+struct WienerProblem {
+    const double pi = 3.14159265358979323846;
+    Index count, length;
+    std::vector<Index> starts;
+    std::vector<double> values, squares, pilot, taper, spectrum, mean_leverages, factors;
+
+    WienerProblem(Index count, Index length, Index step, bool alike) : count(count), length(length) {
+        for (Index start = 0; start < count - length; start += step) starts.push_back(start);
+        starts.push_back(count - length);
+        std::mt19937 generator(11);
+        std::uniform_real_distribution<double> random(0.2, 2);
+        for (Index i = 0; i < count; i++) {
+            values.push_back(random(generator)), squares.push_back(alike ? 0.3 : random(generator));
+            pilot.push_back(2 * std::sin(0.2 * static_cast<double>(i)) + 0.3 * values.back());
+        }
+        for (Index i = 0; i < length; i++) taper.push_back(random(generator)), mean_leverages.push_back(random(generator));
+        for (Index k = 1; k < length; k++) spectrum.push_back(random(generator));
+        for (Index size = length; size > 1; size /= 2)
+            for (Index i = 0; i < size / 2; i++) factors.push_back(0.5 / std::cos(pi / size * (i + 0.5)));
+    }
+
+    double cosine(Index k, Index i) const { return std::sqrt(2.0 / length) * std::cos(pi / length * k * (i + 0.5)); }
+
+    // Adds one window to the weighted values, weighted leverages and weights.
+    void add_window(Index start, std::vector<double> (&sums)[3]) const {
+        std::vector<double> filtered(length), leverages(mean_leverages);
+        double risk = 0;
+        for (Index i = 0; i < length; i++) filtered[0] += values[start + i] / length;
+        std::fill(filtered.begin() + 1, filtered.end(), filtered[0]);
+        for (Index k = 1; k < length; k++) {
+            double noisy = 0, smooth = 0, noise = 0;
+            for (Index i = 0; i < length; i++) {
+                noisy += cosine(k, i) * values[start + i], smooth += cosine(k, i) * pilot[start + i];
+                noise += cosine(k, i) * cosine(k, i) * squares[start + i] * spectrum[k - 1];
+            }
+            double power = smooth * smooth, signal = std::max(power - noise * power / (power + noise), 0.0), both = signal + noise;
+            double gain = signal / both, slope = 2 * smooth * noisy * noise / (both * both) * std::sqrt(gain);
+            risk += gain * spectrum[k - 1];
+            for (Index i = 0; i < length; i++) {
+                filtered[i] += cosine(k, i) * gain * noisy;
+                leverages[i] += cosine(k, i) * cosine(k, i) * (gain + slope) * spectrum[k - 1];
+            }
+        }
+        for (Index i = 0; i < length; i++) {
+            double weight = taper[i] * std::exp(-risk / 2);
+            sums[0][start + i] += weight * filtered[i], sums[1][start + i] += weight * leverages[i], sums[2][start + i] += weight;
+        }
+    }
+};
+
+template <class Compare>
+void check_wiener(const Smoothing& kernels, const std::string& level, Compare compare) {
+    const Index shapes[][3] = {{16, 16, 1}, {70, 16, 3}, {300, 64, 4}, {300, 256, 16}, {17000, 32, 8}};  // points, a window's, step
+    for (const Index(&shape)[3] : shapes)
+        for (bool alike : {true, false}) {
+            WienerProblem p(shape[0], shape[1], shape[2], alike);
+            std::vector<double> sums[3], computed[2];
+            for (auto& column : sums) column.resize(p.count);
+            for (auto& column : computed) column.resize(p.count, NAN);
+            kernels.wiener({p.values.data(), p.squares.data(), p.pilot.data(), p.count, alike, p.length, p.starts.data(),
+                            static_cast<Index>(p.starts.size()), p.taper.data(), p.spectrum.data(), p.mean_leverages.data(), p.factors.data(), computed[0].data(), computed[1].data(), 2});
+            for (Index start : p.starts) p.add_window(start, sums);
+            for (int c = 0; c < 2; c++)
+                for (Index i = 0; i < p.count; i++) sums[c][i] /= sums[2][i];
+            std::string name = level + ", " + std::to_string(p.count) + " points, windows of " + std::to_string(p.length);
+            compare(name + " filtered values", computed[0], sums[0]);
+            compare(name + " leverages", computed[1], sums[1]);
+        }
+}
+
 template <class Compare>
 void check_pairs(const Smoothing& kernels, const std::string& level, Compare compare) {
     const Index shapes[][3] = {{1, 3, 2}, {70, 1, 0}, {300, 40, 3}, {700, 90, 11}, {600, 900, 1}};  // points, window, half a patch

@@ -201,6 +201,25 @@ struct Blend {
     int threads;
 };
 
+// The empirical Wiener filter in the cosines of windows, see overt/smoothing/selection/bank/wiener.py.
+struct Wiener {
+    const double* values;
+    const double* squares;  // the variance of each value's noise
+    const double* pilot;
+    Index count;
+    bool alike;  // all squares
+    Index length;         // 16, 32, ... 1024, at most count
+    const Index* starts;  // ascending; each point is in a window
+    Index windows;
+    const double* taper;           // (length,)
+    const double* spectrum;        // (length - 1,): the noise's variance in each cosine but the constant one
+    const double* mean_leverages;  // (length,): those of the window's mean
+    const double* factors;         // (length - 1,): of the transforms
+    double* values_to;
+    double* leverages_to;
+    int threads;
+};
+
 // The kernels of one SIMD level.
 struct Smoothing {
     void (*filter)(const Filter&);
@@ -213,6 +232,7 @@ struct Smoothing {
     void (*guided)(const Guided&);
     void (*risks)(const Risks&);
     void (*blend)(const Blend&);
+    void (*wiener)(const Wiener&);
 };
 
 }  // namespace overt

@@ -26,6 +26,7 @@ _FAMILIES = {
     "line of the future": "one-sided lines",
     "parabola of the past": "one-sided parabolas",
     "patches": "similar patches",
+    "waves": "waves that a first smoothing shows",
     "guided": "means over points that a first smoothing puts at a similar level",
 }
 # Smaller shares are not mentioned.

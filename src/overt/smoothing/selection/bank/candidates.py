@@ -169,7 +169,7 @@ def guided_heads(series: NoisySeries, pilot: Pilot, bandwidth: float, level: flo
             lambda unit: attend_guided(series.times, pilot.values, series.values, series.weights, scales * unit, **options),
         )
         leverages = guided.self_weights + pilot.leverages * guided.covariance / (scales[:, None] * units) ** 2
-        _write_value_heads(outputs, series, guided.values, leverages)
+        write_value_heads(outputs, series, guided.values, leverages)
 
     rows: list[RowWeights] = [
         partial(_row_of_unit, guided_row, (series.times, pilot.values, series.weights), scale * units, options)
@@ -340,7 +340,7 @@ def _by_patches(series: NoisySeries, half: int, scales: Floats, level: float, ca
         )
         heavy = series.heavy and not causal
         leverages = patches.leverages * squares_far_out(series.values, series.noise) if heavy else patches.leverages
-        _write_value_heads(outputs, series, patches.values, leverages)
+        write_value_heads(outputs, series, patches.values, leverages)
 
     names = [patches_name(int(profile.sum()), scale) for scale in scales]
     rows: list[RowWeights] = [
@@ -367,7 +367,7 @@ def squares_far_out(values: Floats, noise: Floats) -> Floats:
     return np.where(distance > FAR_OUT, np.minimum(distance, FURTHEST_OUT) ** 2, 1.0)
 
 
-def _write_value_heads(outputs: HeadOutputs, series: NoisySeries, values: Floats, leverages: Floats) -> None:
+def write_value_heads(outputs: HeadOutputs, series: NoisySeries, values: Floats, leverages: Floats) -> None:
     """Outputs of heads that compare values. Their variance is approximated: Σ_j W_ij² is at most W_ii for most smoothers."""
     known = series.weights > 0
     if not known.all():

@@ -1,8 +1,8 @@
-"""The default smoother: a bank of heads over one series, mixed point by point by estimated risk, in three stages.
+"""The default smoother: a bank of heads over one series, mixed point by point by estimated risk, in four stages.
 
 In the first stage heads compare the noisy series itself: by time, with parabolas of many bandwidths and wide lines; and by patches. Their
 mixture is a pilot curve. In the second stage guided heads compare the pilot, which has little noise, and average the series; all heads
-are mixed again. The third stage repeats this with the better pilot.
+are mixed again. The third stage repeats this with the better pilot. In the fourth the pilot tells which waves are signal (`wiener`).
 """
 
 from itertools import chain
@@ -26,6 +26,7 @@ from overt.smoothing.selection.bank.candidates import (
 )
 from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix_pilot
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
+from overt.smoothing.selection.bank.wiener import Windows, wiener_heads, wiener_lengths
 from overt.smoothing.selection.correlation import (
     RHO_ERROR,
     colored,
@@ -105,14 +106,14 @@ def attend_bank(
         leverages = outputs.leverages * covariance_factors(outputs.leverages, rho)  # in units of the noise's own variance
         return outputs._replace(values=colored(outputs.values, rho), leverages=leverages)
     count = series.values.size
-    wide = _wide(series, causal)
+    wide, windows = _wide(series, causal), _windows(count, causal)
     cells, workspace = min(cells, count), Workspace()
     sampled = np.unique(np.linspace(0, count - 1, min(count, 4 * cells)).astype(np.intp))
     cell = sampled * cells // count
 
     def attend(inner: slice) -> tuple[slice, Floats, list[str], Indices, Floats]:
         outer = _with_margin(inner, count)
-        mixed, names, _ = attend_stretch(series.part(outer), wide.part(outer), level, causal, correlation, workspace)
+        mixed, names, _ = attend_stretch(series.part(outer), wide.part(outer), windows, level, causal, correlation, workspace)
         columns = np.stack([column[inner.start - outer.start :][: inner.stop - inner.start] for column in mixed[:3]])
         inside = (sampled >= inner.start) & (sampled < inner.stop)
         return inner, columns, names, cell[inside], mixed.weights(sampled[inside] - outer.start)
@@ -149,13 +150,15 @@ def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = Fals
 def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floats, causal: bool, correlation: float) -> Floats:
     """Σ_r factor_r W_r over all points (n,), where a head that reaches no key is the point itself."""
     count, total = series.values.size, np.zeros(series.values.size)
-    wide = _wide(series, causal)
+    wide, windows = _wide(series, causal), _windows(count, causal)
     for inner in _stretches(count):
         inside = (rows >= inner.start) & (rows < inner.stop)
         if not inside.any():
             continue
         outer = _with_margin(inner, count)
-        mixed, names, rows_of = attend_stretch(series.part(outer), wide.part(outer), level, causal, correlation, Workspace())
+        mixed, names, rows_of = attend_stretch(
+            series.part(outer), wide.part(outer), windows, level, causal, correlation, Workspace()
+        )
         for row, factor in zip(rows[inside].tolist(), factors[inside], strict=True):
             head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
             for head_weight, name, weights_of in zip(head_weights, names, rows_of, strict=True):
@@ -168,11 +171,17 @@ def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floa
 
 
 def attend_stretch(
-    series: NoisySeries, wide: NamedHeads, level: float, causal: bool, correlation: float, workspace: Workspace
+    series: NoisySeries,
+    wide: NamedHeads,
+    windows: Windows,
+    level: float,
+    causal: bool,
+    correlation: float,
+    workspace: Workspace,
 ) -> tuple[Mixture, list[str], list[RowWeights]]:
-    """All three stages on one stretch: the mixture, and the names and the rows of the heads."""
+    """All four stages on one stretch: the mixture, and the names and the rows of the heads."""
     observed = Observations(series.values, series.noise)
-    most = pilot_count(causal) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS)
+    most = pilot_count(causal) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows.lengths)
     outputs = workspace.outputs(most, series.values.size)
     names, rows = write_heads(outputs, chain(pilot_heads(series, level, causal), [wide]), 0)
     count = stop = len(names)
@@ -187,13 +196,25 @@ def attend_stretch(
         stop = count + len(guided[0])
         _correlate(outputs.part(count, stop), correlation)
         risks = np.concatenate([of_first, bank_risks(outputs.part(count, stop), observed, **averages)])
+    names, rows = names + guided[0], rows + guided[1]
+    if windows.lengths:
+        pilot = mix_pilot(outputs.part(0, stop), observed, risks=risks, **options)
+        waves = write_heads(outputs, [wiener_heads(series, pilot.values, windows, correlation)], stop)
+        risks = np.concatenate([risks, bank_risks(outputs.part(stop, most), observed, **averages)])
+        names, rows, stop = names + waves[0], rows + waves[1], most
     mixed = mix(outputs.part(0, stop), observed, risks=risks, **options)
-    return mixed, names + guided[0], rows + guided[1]
+    return mixed, names, rows
 
 
 def _wide(series: NoisySeries, causal: bool) -> WideHeads:
     """The heads that see the whole series."""
     return wide_heads(series, causal, long=series.values.size > STRETCH)
+
+
+def _windows(count: int, causal: bool) -> Windows:
+    """The windows that fit into every stretch; none with `causal`, since they see the future."""
+    shortest = min(outer.stop - outer.start for outer in (_with_margin(inner, count) for inner in _stretches(count)))
+    return Windows(() if causal else wiener_lengths(shortest), count)
 
 
 def _correlate(outputs: HeadOutputs, correlation: float) -> None:

@@ -35,6 +35,7 @@ from overt.smoothing.selection.bank.candidates import (
 from overt.smoothing.selection.bank.mixture import Pilot, bank_risks, mix, mix_pilot
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.bank.stages import GUIDED, PREMIUM, BankOutputs
+from overt.smoothing.selection.bank.wiener import attend_wiener, wiener_lengths, wiener_name
 from overt.smoothing.selection.levels import overall_level
 
 # Series at a time: the outputs of all heads of series of 100 points then take 7 MB.
@@ -99,9 +100,10 @@ def attend_banks(several: Sequence[NoisySeries]) -> list[BankOutputs]:
     series = Series.of(several)
     count, points = series.values.shape
     names = list(_names(series.grid))
-    final = len(GUIDED[-1]) * len(PILOT_BANDWIDTHS)
+    windows = wiener_lengths(points)
+    final = len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows)
     outputs = HeadOutputs(*(np.empty((count, len(names) + final, points)) for _ in HeadOutputs._fields))
-    _write_pilot_heads(outputs, series)
+    _write_pilot_heads(outputs.part(0, len(names)), series)
     observed, first = Observations(series.values, series.levels), len(names)
     risks = of_first = bank_risks(outputs.part(0, first), observed, premium=PREMIUM)
     stop = first
@@ -111,8 +113,14 @@ def attend_banks(several: Sequence[NoisySeries]) -> list[BankOutputs]:
             start, stop = first + number * len(PILOT_BANDWIDTHS), first + (number + 1) * len(PILOT_BANDWIDTHS)
             _write_guided(outputs.part(start, stop), series, pilot, bandwidth)
         risks = np.concatenate([of_first, bank_risks(outputs.part(first, stop), observed, premium=PREMIUM)], axis=1)
+    if windows:
+        pilot = mix_pilot(outputs.part(0, stop), observed, premium=PREMIUM, risks=risks)
+        waves = outputs.part(stop, stop + len(windows))
+        _write_waves(waves, series, pilot, windows)
+        risks, stop = np.concatenate([risks, bank_risks(waves, observed, premium=PREMIUM)], axis=1), stop + len(windows)
     mixed = mix(outputs.part(0, stop), observed, premium=PREMIUM, risks=risks)
     names += [guided_name(bandwidth, scale) for bandwidth in GUIDED[-1] for scale in PILOT_BANDWIDTHS]
+    names += [wiener_name(length) for length in windows]
     mixture = mixed.weights(np.arange(points))
     columns = zip(mixed.values, mixed.leverages, mixed.variances, mixture, strict=True)
     return [BankOutputs(values, leverages, variances, names, shares) for values, leverages, variances, shares in columns]
@@ -133,7 +141,7 @@ def _write_pilot_heads(outputs: HeadOutputs, series: Series) -> None:
     narrow, wide = tuple(time_heads(False)), wide_time_heads(series.grid.span, False)
     step = series.grid.span / (series.grid.points - 1)
     local = attend_short_grid(series.values, tuple((h / step, degree, side) for h, degree, side in narrow + wide))
-    first, stop = 1 + len(narrow), outputs.values.shape[1] - len(GUIDED[-1]) * len(PILOT_BANDWIDTHS)
+    first, stop = 1 + len(narrow), outputs.values.shape[1]
     for rows, part in ((slice(1, first), slice(None, len(narrow))), (slice(stop - len(wide), stop), slice(len(narrow), None))):
         outputs.values[:, rows], outputs.leverages[:, rows] = local.values[:, part], local.leverages[part]
         np.multiply(local.unit_variances[part], squares, out=outputs.variances[:, rows])
@@ -166,6 +174,14 @@ def _write_guided(outputs: HeadOutputs, series: Series, pilot: Pilot, bandwidth:
         )
         leverages = means.self_weights + pilot.leverages[index][:, None] * means.covariance / bandwidths[..., None] ** 2
         _write_chosen(outputs, index, chosen, means.values, leverages)
+    _write_variances(outputs, series)
+
+
+def _write_waves(outputs: HeadOutputs, series: Series, pilot: Pilot, windows: tuple[int, ...]) -> None:
+    for index, length in enumerate(windows):
+        outputs.values[:, index], outputs.leverages[:, index] = attend_wiener(
+            series.values, series.levels**2, pilot.values, length
+        )
     _write_variances(outputs, series)
 
 
