@@ -21,8 +21,8 @@ from overt.smoothing.selection.bank.risk_sums import HeadOutputs, of_several
 # Points of the windows. Without those of 512 and 1,024 the error of 1,024 points is 3% larger, with 32, 128 and 512 alone 2%; series of
 # 64 points gain from 16 (the development half of benchmarks/smoothing/kinds.py and the signals of development.py, drawn anew).
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
-# Windows over each point that begin at equal steps from the first point, and as many that end at equal steps from the last, so that a series
-# reversed has its curve reversed. Half as many raise the error by 0.7%, a quarter by 2%.
+# Windows over each point that begin at equal steps from the first point, and as many that end at equal steps from the last, so that a
+# series reversed has its curve reversed. Half as many raise the error by 0.7%, a quarter by 2%.
 OVERLAP = 8
 # Numbers of the windows that are filtered at a time, so that they stay in a processor's cache.
 CHUNK = 2**16
