@@ -18,7 +18,7 @@ import results
 from smoothing.development import POINTS, RATIOS, SIGNALS, development_series
 
 from overt.smoothing import analyze
-from overt.smoothing.selection.bank import candidates, mixture, stages
+from overt.smoothing.selection.bank import candidates, mixture, stages, wiener
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs
 
 NOISES = ("white", "5% outliers", "bursts", "autoregression, −0.4")
@@ -74,7 +74,7 @@ def patches(*kinds: tuple[int, np.ndarray]) -> list[Any]:
 
 NARROW_LINES = [(float(h), 1, "both") for h in candidates.NARROW]
 ONE_SIDED = [(2.0**h, degree, side) for h in range(8) for degree in (0, 1) for side in ("past", "future")]
-PATCHES = candidates.PATCHES
+PATCHES, ELEVEN = candidates.PATCHES, (5, 2.0 ** np.arange(0.5, 2.5, 0.5))
 VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "all": list,
     "without wide lines": lambda: without("line, "),
@@ -84,19 +84,24 @@ VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "narrow lines too": lambda: time_heads_too(*NARROW_LINES),
     "means and lines of one side too": lambda: time_heads_too(*ONE_SIDED),
     "without patches": lambda: without("patches"),
-    "patches of 11 points alone": lambda: patches(PATCHES[1]),
+    "patches of 11 points too": lambda: patches(*PATCHES, ELEVEN),
     "patches at every other bandwidth": lambda: patches(*((half, scales[::2]) for half, scales in PATCHES)),
     "a patch window of 30": lambda: [patch.object(candidates, "PATCH_WINDOW", 30)],
     "a patch window of 120": lambda: [patch.object(candidates, "PATCH_WINDOW", 120)],
     "patches under tails as under normal noise": lambda: [patch.object(candidates, "FAR_OUT", np.inf)],
     "without guided heads": lambda: [patch.object(stages, "GUIDED", ((), ()))],
     "guided heads once": lambda: [patch.object(stages, "GUIDED", stages.GUIDED[-1:])],
-    "guided heads without 256 steps": lambda: [patch.object(stages, "GUIDED", (stages.GUIDED[0], stages.GUIDED[0]))],
+    "guided heads without 256 steps": lambda: [patch.object(stages, "GUIDED", (stages.GUIDED[0], stages.GUIDED[1][:2]))],
+    "first guided by 16 and 64 steps": lambda: [patch.object(stages, "GUIDED", ((16.0, 64.0), stages.GUIDED[1]))],
     "a guided window of 1.5 bandwidths": lambda: [patch.object(candidates, "GUIDED_WINDOW", 1.5)],
     "a guided window of 3 bandwidths": lambda: [patch.object(candidates, "GUIDED_WINDOW", 3.0)],
     "one bandwidth of the pilot, 0.6": lambda: pilot_bandwidths(0.6),
     "two bandwidths of the pilot, 1.0 and 0.4": lambda: pilot_bandwidths(1.0, 0.4),
     "four bandwidths of the pilot, 1.6 to 0.2": lambda: pilot_bandwidths(1.6, 0.8, 0.4, 0.2),
+    "without waves": lambda: [patch.object(stages, "wiener_lengths", lambda points: ())],
+    "waves of 16 to 256 points": lambda: [patch.object(wiener, "LENGTHS", wiener.LENGTHS[:-2])],
+    "waves of 32, 128 and 512 points": lambda: [patch.object(wiener, "LENGTHS", wiener.LENGTHS[1::2])],
+    "half as many windows": lambda: [patch.object(wiener, "OVERLAP", 4)],
     "averages of 240 points alone": lambda: [patch.object(mixture, "WIDTHS", (240, 1920))],
     "averages of 1,920 points alone": lambda: [patch.object(mixture, "WIDTHS", (1920,))],
     "a temperature of 3": lambda: [patch.object(mixture, "TEMPERATURE", 3.0)],

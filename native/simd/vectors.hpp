@@ -95,6 +95,20 @@ static inline Vector<double> lane_max(Vector<double> a, Vector<double> b) { retu
 #endif
 #endif
 
+// The square roots of the lanes.
+static inline Vector<double> square_root(Vector<double> v) {
+#if defined(__x86_64__) && OVERT_BYTES == 64 && defined(__AVX512F__)
+    return _mm512_sqrt_pd(v);
+#elif defined(__x86_64__) && OVERT_BYTES == 32 && defined(__AVX2__)
+    return _mm256_sqrt_pd(v);
+#elif defined(__x86_64__) && OVERT_BYTES == 16
+    return _mm_sqrt_pd(v);
+#else
+    for (int i = 0; i < WIDTH<double>; i++) v[i] = __builtin_sqrt(v[i]);
+    return v;
+#endif
+}
+
 template <class T>
 static inline T sum(Vector<T> v) {
     T total = 0;

@@ -19,7 +19,7 @@ constexpr double TINY = 2.2250738585072014e-308;
 // y_k = sum_i x_i cos(pi k (i + 1/2) / N), in place, by two transforms of half the length (Lee 1984). The factors are
 // 1 / (2 cos(pi (i + 1/2) / N)) for N, followed by those for N / 2, N / 4, ...
 template <int N>
-void cosine_transform(Lane* x, Lane* workspace, const double* factors) {
+void cosine_transform(Lane* __restrict x, Lane* __restrict workspace, const double* factors) {
     if constexpr (N > 1) {
         constexpr int HALF = N / 2;
         for (int i = 0; i < HALF; i++) {
@@ -39,7 +39,7 @@ void cosine_transform(Lane* x, Lane* workspace, const double* factors) {
 
 // Its transpose: x_i = sum_k y_k cos(pi k (i + 1/2) / N), in place.
 template <int N>
-void cosine_sums(Lane* y, Lane* workspace, const double* factors) {
+void cosine_sums(Lane* __restrict y, Lane* __restrict workspace, const double* factors) {
     if constexpr (N > 1) {
         constexpr int HALF = N / 2;
         workspace[0] = y[0];
@@ -105,9 +105,8 @@ Lane apply_gains(const Wiener& task, Memory& memory) {
         Lane noisy = memory.noisy[k], smooth = memory.smooth[k], spectrum = broadcast(task.spectrum[k - 1]);
         Lane noise = multiply_add(memory.levels[k], spectrum, broadcast(TINY)), power = smooth * smooth * (2.0 / N);
         Lane signal = lane_max(power - noise * power / (power + noise), Lane{}), inverse = 1 / (signal + noise);
-        Lane gains = signal * inverse, roots;
-        for (int w = 0; w < LANES; w++) roots[w] = __builtin_sqrt(gains[w]);
-        Lane slopes = (4.0 / N) * smooth * noisy * noise * inverse * inverse * roots;
+        Lane gains = signal * inverse;
+        Lane slopes = (4.0 / N) * smooth * noisy * noise * inverse * inverse * square_root(gains);
         memory.noisy[k] = gains * noisy * (2.0 / N);
         memory.smooth[k] = (gains + slopes) * spectrum;
         risks = multiply_add(gains, spectrum, risks);

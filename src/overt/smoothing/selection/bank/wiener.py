@@ -7,6 +7,7 @@ these gains, and there is no softmax: weights may be negative, and sum to 1.
 """
 
 import functools
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -46,9 +47,8 @@ def wiener_heads(series: NoisySeries, pilot: Floats, windows: Windows, correlati
     lengths, squares, options = windows.lengths, series.levels**2, (correlation, windows.points)
 
     def write(outputs: HeadOutputs) -> None:
-        for index, length in enumerate(lengths):
-            filtered = attend_wiener(series.values, squares, pilot, length, *options)
-            outputs.values[index], outputs.leverages[index] = filtered
+        for *results, length in zip(outputs.values, outputs.leverages, lengths, strict=True):
+            attend_wiener(series.values, squares, pilot, length, *options, out=results)
         write_value_heads(outputs, series, outputs.values, outputs.leverages)
 
     rows: list[RowWeights] = [partial(wiener_row, series.values, squares, pilot, length, *options) for length in lengths]
@@ -61,8 +61,14 @@ def wiener_name(length: int) -> str:
 
 
 def attend_wiener(
-    values: Floats, squares: Floats, pilot: Floats, length: int, rho: float = 0.0, whole: int | None = None
-) -> tuple[Floats, Floats]:
+    values: Floats,
+    squares: Floats,
+    pilot: Floats,
+    length: int,
+    rho: float = 0.0,
+    whole: int | None = None,
+    out: Sequence[Floats] | None = None,
+) -> Sequence[Floats]:
     """Values and leverages of the filter in windows of `length` points, of one series or of several; all (…, n).
 
     In each window a value is Σ_k c_ki g_k X_k plus the window's mean, with X_k the cosine transform of the series, P_k that of the pilot,
@@ -73,7 +79,7 @@ def attend_wiener(
     The leverage has the derivative of the gains, with ∂P_k/∂x_i = √g_k c_ki: the pilot follows what it shows.
 
     `squares` are σ_i². The noise is an autoregression with this ρ, whose spectrum N_k has; leverages are then Σ_j W_ij ρ^|i − j|.
-    `whole` are the points of the series of which this one is a stretch.
+    `whole` are the points of the series of which this one is a stretch. `out` are two arrays for the results.
 
     >>> wave = np.cos(np.arange(256))
     >>> noisy = wave + 0.5 * np.random.default_rng(0).normal(size=256)
@@ -82,13 +88,15 @@ def attend_wiener(
     (0.14, 0.17)
     """
     starts = window_starts(values.shape[-1], length, whole)
+    results = np.empty((2, *values.shape)) if out is None else out
     if not native.available():
-        return _attend(values, squares, pilot, length, rho, starts)
-    filtered, leverages = np.empty((2, *values.shape))
+        for result, column in zip(results, _attend(values, squares, pilot, length, rho, starts), strict=True):
+            result[...] = column
+        return results
     options = _taper(length), _spectrum(length, rho), _leverages_of_the_mean(length, rho), _transform_factors(length)
     columns = (np.ascontiguousarray(of_several(column, 2)) for column in (values, squares, pilot))
-    native.module().wiener(*columns, starts, *options, native.threads(), of_several(filtered, 2), of_several(leverages, 2))
-    return filtered, leverages
+    native.module().wiener(*columns, starts, *options, native.threads(), *(of_several(result, 2) for result in results))
+    return results
 
 
 def wiener_row(values: Floats, squares: Floats, pilot: Floats, length: int, rho: float, whole: int | None, row: int) -> Floats:
@@ -118,7 +126,10 @@ def window_starts(points: int, length: int, whole: int | None = None) -> Indices
     from_the_end = (
         points if whole is None else whole
     ) % step or step // 2  # of the first that ends at equal steps from the last point
-    return np.unique(np.concatenate([np.arange(0, last + 1, step), np.arange(from_the_end, last + 1, step), [last]]))
+    starts = np.sort(
+        np.concatenate([np.arange(0, last + 1, step), np.arange(from_the_end, last + 1, step), [last]]), kind="stable"
+    )
+    return starts[np.diff(starts, prepend=-1) > 0]
 
 
 def _attend(values: Floats, squares: Floats, pilot: Floats, length: int, rho: float, starts: Indices) -> tuple[Floats, Floats]:
