@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from overt.errors import InputError
-from overt.smoothing import analyze, smooth
+from overt.smoothing import analysis, analyze, smooth
 from overt.smoothing.selection.counts import are_counts, mean_of_stabilized, risk_of_counts, slope_of_mean, stabilized
 
 POINTS = 1024
@@ -138,3 +138,33 @@ def test_what_are_no_counts_is_refused_in_a_sentence(x, options, message):
 def test_other_kinds_of_noise_are_refused():
     with pytest.raises(InputError, match='noise="poisson" or "gaussian" or numbers or None'):
         analyze([1, 2, 3], noise="laplace")
+
+
+def test_counts_of_some_size_are_smoothed_as_they_are_which_serves_a_parabola_that_comes_near_zero(monkeypatch):
+    truth, ratios = 60 * (0.03 + 0.97 * (2 * T - 1) ** 2), []
+    for seed in range(4):
+        x = draw(seed).poisson(truth)
+        monkeypatch.setattr(analysis, "COUNT_PASSES", 2)
+        as_they_are = smooth(x, noise="poisson")
+        monkeypatch.setattr(analysis, "COUNT_PASSES", 0)
+        ratios.append(error(as_they_are, truth) / error(smooth(x, noise="poisson"), truth))
+    assert np.mean(ratios) < 0.8
+
+
+def test_rows_of_weights_make_the_curve_of_counts_and_a_wild_count_has_none():
+    x = draw(1).poisson(30 * SHAPE).astype(float)
+    x[700] = 400
+    result = analyze(x, noise="poisson")
+    assert result.outliers.nonzero()[0].tolist() == [700]
+    assert result.observed[700] == 400
+    assert abs(result.values[700] - 30 * SHAPE[700]) < 6
+    weights = result.weights(100)
+    assert weights[700] == 0
+    assert weights @ x == pytest.approx(result.values[100], rel=1e-6)
+
+
+def test_a_curve_and_a_band_of_counts_stay_above_zero_between_and_beyond_the_points_too():
+    x = draw(2).poisson(np.where(T < 0.5, 40.0, 0.05))
+    result = analyze(x, noise="poisson")
+    ends = result.at(np.linspace(-5, 1030, 300), band=True)
+    assert min(each.min() for each in (*ends, result.values, result.lower)) >= 0

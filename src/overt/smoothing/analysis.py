@@ -27,7 +27,7 @@ from overt.smoothing.seasons.season import Seasons
 from overt.smoothing.selection.bank.candidates import NoisySeries
 from overt.smoothing.selection.bank.stages import BankOutputs, attend_bank, bank_series
 from overt.smoothing.selection.bank.together import TOGETHER, Grid, attend_banks, grid_of
-from overt.smoothing.selection.counts import are_counts, check_counts, stabilized
+from overt.smoothing.selection.counts import are_counts, check_counts, stabilized, variances_of_counts
 from overt.smoothing.selection.levels import key_noise, noise_levels, overall_level
 from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimate_noise, estimate_noises
 from overt.smoothing.selection.outliers import downweight_outliers
@@ -45,6 +45,10 @@ from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 
 # Points to either side of deleted ones that the curve without them is computed from.
 BESIDE = 512
+# How often counts are smoothed as they are, each time under the variances of the last curve.
+COUNT_PASSES = 2
+# Counts of a smaller mean are far from normal: as they are, most look rounded, and their risk is understated.
+LEAST_MEAN_COUNT = 4.0
 
 
 class Rest(NamedTuple):
@@ -80,8 +84,7 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
         automatic = analyze_series(values, times, weights, options.automatic, column)
         return replace(analyze_series(values, times, weights, options.by_hand(times), column), automatic=automatic)
     if _taken_for_counts(values, times, weights, options):
-        smoothing = analyze_series(stabilized(values), times, weights, replace(options, noise=1.0), column)
-        return smoothing.of_counts(values, options)
+        return _counts(values, times, weights, options, column)
     prepared = _prepared(_rest(values, times, weights, options, column))
     return finish(*_refined(prepared, _bank(prepared))) if options.keys == "auto" else finish(prepared, None)
 
@@ -124,6 +127,24 @@ def _taken_for_counts(values: Floats, times: Times, weights: Floats | None, opti
         return False
     known = ~np.isnan(values)
     return are_counts(values[known][np.argsort(times.moments[known], kind="stable")])
+
+
+def _counts(values: Floats, times: Times, weights: Floats | None, options: Options, column: int) -> Smoothing:
+    """Counts under the transform that gives their noise one level; then, by the bank, as they are, under the variances of that curve.
+
+    A parabola that comes near 0 is a cusp under the square root, and its root is no polynomial. As they are, counts have 8% less error on
+    the development signals of benchmarks/smoothing, 5% by the first pass and 3% by the second; on parabolas a quarter less.
+    """
+    smoothing = analyze_series(stabilized(values), times, weights, replace(options, noise=1.0), column)
+    smoothing = smoothing.of_stabilized_counts(values, options)
+    if options.keys != "auto" or options.causal or not smoothing.values.mean() >= LEAST_MEAN_COUNT:
+        return smoothing
+    first, kept = smoothing, np.where(smoothing.outliers, np.nan, values)
+    for _ in range(COUNT_PASSES):
+        noise = np.sqrt(variances_of_counts(smoothing.values))
+        again = analyze_series(kept, times, weights, replace(options, noise=noise, robust=False), column)
+        smoothing = again.of_counts(values, options)
+    return replace(smoothing, outliers=first.outliers, filled=first.filled)
 
 
 def _rest(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Rest:

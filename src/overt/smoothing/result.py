@@ -67,43 +67,46 @@ class Smoothing:
     components: Floats  # (n, seasons) each season; one of zeros without a period
     levels: Floats  # (n,) standard deviations at weight 1, sorted by time, in the series' own units
     _variances: Floats | None  # of the bank, and of time keys whose bandwidth was passed
-    _stabilized: "Smoothing | None" = None  # of counts: that of 2√(x + 3/8), of which this is the image
+    counts: bool = False  # whether the values were smoothed as Poisson counts
+    _stabilized: "Smoothing | None" = None  # of counts: that of 2√(x + 3/8), where this is its image
     automatic: "Smoothing | None" = None  # with a span, what it takes the place of
     index: Any | None = None  # of the pandas object that was analyzed
 
     def __repr__(self) -> str:
         return f"<Smoothing of {self.points} points: {self.sentence}>"
 
-    def of_counts(self, counts: Floats, options: Options) -> "Smoothing":
+    def of_stabilized_counts(self, counts: Floats, options: Options) -> "Smoothing":
         """This smoothing of 2√(x + 3/8), brought back to the counts x (n,) without bias."""
-        curve = mean_of_stabilized(self.values)
+        # What each season adds to the trend and the seasons of shorter periods.
+        upward = self.trend[:, None] + np.cumsum(np.pad(self.components, ((0, 0), (1, 0))), axis=1)
+        return self._counted(
+            counts,
+            mean_of_stabilized(self.values),
+            slope_of_mean(self.values),
+            components=np.diff(mean_of_stabilized(upward), axis=1),
+            options=options,
+            leave_one_out=None,
+            _stabilized=self,
+        )
+
+    def of_counts(self, counts: Floats, options: Options) -> "Smoothing":
+        """This smoothing of counts (n,), without outliers, under the variances of an earlier curve: never below 0."""
+        return self._counted(counts, np.maximum(self.values, 0.0), np.ones(counts.size), options=options)
+
+    def _counted(self, counts: Floats, curve: Floats, slopes: Floats, **changed: Any) -> "Smoothing":
+        """With the risk and the noise of Poisson counts; the slopes (n,) are those of their curve by that of this smoothing."""
         known = self.series.unsort(np.isin(np.arange(counts.size), self.series.present))
         leverages = np.full(counts.size, self.degrees_of_freedom / max(int(known.sum()), 1))
         risks = risk_of_counts(counts, curve, leverages)[known]
         noise = np.sqrt(curve[known])
-        # What each season adds to the trend and the seasons of shorter periods.
-        upward = self.trend[:, None] + np.cumsum(np.pad(self.components, ((0, 0), (1, 0))), axis=1)
         risk, error = float(risks.mean()), risk_error(noise)
         if self._variances is not None and self.head is None:
-            variances = self.series.unsort(self._variances) * (self.series.spread * slope_of_mean(self.values)) ** 2
+            variances = self.series.unsort(self._variances) * (self.series.spread * slopes) ** 2
             risk, error = combined_risk(risk, error, float(variances[known].mean()), int(known.sum()))
+        noise_level = float(np.sqrt(np.mean(noise**2)))
         return replace(
-            self,
-            values=curve,
-            components=np.diff(mean_of_stabilized(upward), axis=1),
-            noise=float(np.sqrt(np.mean(noise**2))),
-            risk=risk,
-            risk_error=error,
-            leave_one_out=None,
-            observed=counts,
-            options=options,
-            _stabilized=self,
+            self, values=curve, noise=noise_level, risk=risk, risk_error=error, observed=counts, counts=True, **changed
         )
-
-    @property
-    def counts(self) -> bool:
-        """Whether the values were smoothed as Poisson counts."""
-        return self._stabilized is not None
 
     @property
     def periods(self) -> tuple[float, ...]:
@@ -179,7 +182,7 @@ class Smoothing:
     def weights(self, point: int) -> Floats:
         """The weights W_ij with which one point attends to all (n,): `values[i]` is Σ_j W_ij x_j over the known x_j.
 
-        Of counts, 2√(x + 3/8) is the series.
+        Of counts that are smoothed by one head or causally, 2√(x + 3/8) is the series; where a curve of counts would fall below 0, it is 0.
         Outliers have no weight, and values far out in the tails of the noise count as moved towards its middle (`robust`).
 
         >>> from overt.smoothing import analyze
@@ -255,13 +258,14 @@ class Smoothing:
         moments = (read_moments(times, self.times) - self.series.start) / self.series.step
         order = np.argsort(moments, kind="stable")
         back = np.argsort(order)
-        values = self.series.center + self.series.spread * curve_at(self, moments[order])[back]
+        least = 0.0 if self.counts else -np.inf
+        values = np.maximum(self.series.center + self.series.spread * curve_at(self, moments[order])[back], least)
         if not band:
             return values
         if self.withheld:
             return CurveAt(values, None, None)
         half = NORMAL_QUANTILE * self.series.spread * deviation_at(self, moments[order])[back]
-        return CurveAt(values, values - half, values + half)
+        return CurveAt(values, np.maximum(values - half, least), values + half)
 
     def to_frame(self) -> "DataFrame":
         """Everything by point as a pandas DataFrame, with the index of a pandas object that was analyzed, else with the times as index.
@@ -310,7 +314,8 @@ class Smoothing:
         if self._stabilized is not None:
             end = self._stabilized._band(quantile)
             return None if end is None else mean_of_stabilized(end)
-        return self.values + quantile * self.deviation
+        end = self.values + quantile * self.deviation
+        return np.maximum(end, 0.0) if self.counts else end
 
     def _sorted_curve(self) -> Floats:
         return (self.values[self.series.order] - self.series.center) / self.series.spread

@@ -90,6 +90,17 @@ def slope_of_mean(values: Floats) -> Floats:
     return np.where(values <= middle[-1], np.interp(values, middle, slopes), values / 2)
 
 
+def variances_of_counts(means: Floats) -> Floats:
+    """The variances by which counts are smoothed, from a curve λ̂ (n,): λ̂, at least ½ and 3% of its mean.
+
+    A curve comes nearer to 0 than the mean of the counts, which would then seem to have no noise.
+
+    >>> variances_of_counts(np.array([0.0, 8.0, 4.0]))
+    array([0.5, 8. , 4. ])
+    """
+    return np.maximum(means, max(0.03 * float(means.mean()), 0.5))
+
+
 def risk_of_counts(counts: Floats, means: Floats, leverages: Floats) -> Floats:
     """An estimate of (λ̂_i − λ_i)² that is unbiased for Poisson noise: (x_i − λ̂_i)² − x_i + 2 λ̂_i ∂λ̂_i/∂x_i (n,).
 

@@ -201,8 +201,9 @@ def attend_stretch(
     if windows.lengths:
         pilot = mix_pilot(outputs.part(0, stop), observed, risks=risks, **options)
         waves = write_heads(outputs, [wiener_heads(series, pilot.values, windows, correlation)], stop)
-        risks = np.concatenate([risks, bank_risks(outputs.part(stop, most), observed, **averages)])
-        names, rows, stop = names + waves[0], rows + waves[1], most
+        names, rows = names + waves[0], rows + waves[1]
+        risks = np.concatenate([risks, bank_risks(outputs.part(stop, len(names)), observed, **averages)])
+        stop = len(names)
     mixed = mix(outputs.part(0, stop), observed, risks=risks, **options)
     return mixed, names, rows
 
