@@ -39,9 +39,9 @@ from overt.smoothing.selection.correlation import (
 from overt.smoothing.selection.levels import NOISELESS
 
 # Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot: without it
-# the error of steps is up to 67% larger, and with 16 and 64 in the place of 32 it is the same. Without the 256 that of 4,096 points rises
-# by 4% (benchmarks/ablation.py, and its signals at that length).
-GUIDED = ((32.0,), (16.0, 64.0, 256.0))
+# the error of steps is up to 67% larger; with 32 in the place of 16 and 64 it is the same on the signals of benchmarks/ablation.py, and
+# 10% larger on many jumps of different sizes. Without the 256 that of 4,096 points rises by 4%.
+GUIDED = ((16.0, 64.0), (16.0, 64.0, 256.0))
 # What a degree of freedom of a head costs beyond Stein's 2σ², in parts of that (`mixture.mix`). An error of the noise's level shifts the
 # risks of all points alike, by twice that error for each degree of freedom, and no average takes it away: without a premium narrow heads
 # win wherever the level is too low, and on smooth signals most of the error is theirs. It is a prior of exp(−0.1) for each degree of
