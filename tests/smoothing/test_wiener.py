@@ -81,8 +81,8 @@ def test_what_the_pilot_does_not_show_is_left_out_and_what_it_shows_is_kept():
     assert flat.std() < 0.2
     np.testing.assert_allclose(flat_leverages, 1 / 64, rtol=1e-12)
     loud = 1e6 * np.random.default_rng(1).normal(size=256)
-    kept, leverages = attend_wiener(loud, squares, loud, 64)
-    np.testing.assert_allclose(kept, loud, rtol=0, atol=1)
+    same, leverages = attend_wiener(loud, squares, loud, 64)
+    np.testing.assert_allclose(same, loud, rtol=0, atol=1)
     np.testing.assert_allclose(leverages, 1, atol=1e-4)
 
 

@@ -139,11 +139,11 @@ def _counts(values: Floats, times: Times, weights: Floats | None, options: Optio
     smoothing = smoothing.of_stabilized_counts(values, options)
     if options.keys != "auto" or options.causal or not smoothing.values.mean() >= LEAST_MEAN_COUNT:
         return smoothing
-    first, kept = smoothing, np.where(smoothing.outliers, np.nan, values)
+    first, without_outliers = smoothing, np.where(smoothing.outliers, np.nan, values)
     for _ in range(COUNT_PASSES):
         noise = np.sqrt(variances_of_counts(smoothing.values))
-        again = analyze_series(kept, times, weights, replace(options, noise=noise, robust=False), column)
-        smoothing = again.of_counts(values, options)
+        counted = analyze_series(without_outliers, times, weights, replace(options, noise=noise, robust=False), column)
+        smoothing = counted.of_counts(values, options)
     return replace(smoothing, outliers=first.outliers, filled=first.filled)
 
 
