@@ -30,6 +30,7 @@ _HEADS = {
     "one side": "#C79FB8",
     "patches": "#8FBFA5",
     "guided": "#A9A9C8",
+    "waves": "#EFDC98",
     "the point itself": "#C98F7A",
     "others": "#DADDE0",
 }
