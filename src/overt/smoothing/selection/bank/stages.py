@@ -24,7 +24,7 @@ from overt.smoothing.selection.bank.candidates import (
     wide_heads,
     write_heads,
 )
-from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix_pilot
+from overt.smoothing.selection.bank.mixture import Mixture, Pilot, bank_risks, mix, mix_pilot
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.bank.wiener import Windows, wiener_heads, wiener_lengths
 from overt.smoothing.selection.correlation import (
@@ -114,7 +114,9 @@ def attend_bank(
 
     def attend(inner: slice) -> tuple[slice, Floats, list[str], Indices, Floats]:
         outer = _with_margin(inner, count)
-        mixed, names, _ = attend_stretch(series.part(outer), wide.part(outer), windows, level, causal, correlation, workspace)
+        mixed, _, names, _ = attend_stretch(
+            series.part(outer), wide.part(outer), windows, level, causal, correlation, workspace
+        )
         columns = np.stack([column[inner.start - outer.start :][: inner.stop - inner.start] for column in mixed[:3]])
         inside = (sampled >= inner.start) & (sampled < inner.stop)
         return inner, columns, names, cell[inside], mixed.weights(sampled[inside] - outer.start)
@@ -157,11 +159,15 @@ def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floa
         if not inside.any():
             continue
         outer = _with_margin(inner, count)
-        mixed, names, rows_of = attend_stretch(
+        mixed, pilot, names, rows_of = attend_stretch(
             series.part(outer), wide.part(outer), windows, level, causal, correlation, Workspace()
         )
         for row, factor in zip(rows[inside].tolist(), factors[inside], strict=True):
             head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
+            if series.weights[row] == 0 and isinstance(pilot, Mixture):  # then waves are the pilot
+                of_pilot = pilot.weights(np.array([row - outer.start]))[:, 0]
+                waves = head_weights[of_pilot.size :]
+                head_weights = np.concatenate([head_weights[: of_pilot.size] + waves.sum() * of_pilot, 0 * waves])
             for head_weight, name, weights_of in zip(head_weights, names, rows_of, strict=True):
                 weights, is_wide = np.zeros(count), name in wide.names
                 weights[slice(None) if is_wide else outer] = weights_of(row if is_wide else row - outer.start)
@@ -179,8 +185,8 @@ def attend_stretch(
     causal: bool,
     correlation: float,
     workspace: Workspace,
-) -> tuple[Mixture, list[str], list[RowWeights]]:
-    """All four stages on one stretch: the mixture, and the names and the rows of the heads."""
+) -> tuple[Mixture, Mixture | Pilot, list[str], list[RowWeights]]:
+    """All four stages on one stretch: the mixture, the last pilot, and the names and the rows of the heads."""
     observed = Observations(series.values, series.noise)
     most = pilot_count(causal) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows.lengths)
     outputs = workspace.outputs(most, series.values.size)
@@ -199,13 +205,13 @@ def attend_stretch(
         risks = np.concatenate([of_first, bank_risks(outputs.part(count, stop), observed, **averages)])
     names, rows = names + guided[0], rows + guided[1]
     if windows.lengths:
-        pilot = mix_pilot(outputs.part(0, stop), observed, risks=risks, **options)
+        pilot = (mix if (series.weights == 0).any() else mix_pilot)(outputs.part(0, stop), observed, risks=risks, **options)
         waves = write_heads(outputs, [wiener_heads(series, pilot.values, windows, correlation)], stop)
         names, rows = names + waves[0], rows + waves[1]
         risks = np.concatenate([risks, bank_risks(outputs.part(stop, len(names)), observed, **averages)])
         stop = len(names)
     mixed = mix(outputs.part(0, stop), observed, risks=risks, **options)
-    return mixed, names, rows
+    return mixed, pilot, names, rows
 
 
 def _wide(series: NoisySeries, causal: bool) -> WideHeads:

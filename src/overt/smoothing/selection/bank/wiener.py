@@ -43,12 +43,17 @@ class Windows(NamedTuple):
 
 
 def wiener_heads(series: NoisySeries, pilot: Floats, windows: Windows, correlation: float) -> NamedHeads:
-    """The filters of a stretch, whose noise is an autoregression with ρ = `correlation`, by the values of a pilot (n,)."""
+    """The filters of a stretch, whose noise is an autoregression with ρ = `correlation`, by the values of a pilot (n,).
+
+    Where a value is missing, they are the pilot: a line over a gap is no wave.
+    """
     lengths, squares, options = windows.lengths, series.levels**2, (correlation, windows.points)
 
     def write(outputs: HeadOutputs) -> None:
         for *results, length in zip(outputs.values, outputs.leverages, lengths, strict=True):
             attend_wiener(series.values, squares, pilot, length, *options, out=results)
+        missing = series.weights == 0
+        outputs.values[:, missing] = pilot[missing]
         write_value_heads(outputs, series, outputs.values, outputs.leverages)
 
     rows: list[RowWeights] = [partial(wiener_row, series.values, squares, pilot, length, *options) for length in lengths]
@@ -88,7 +93,7 @@ def attend_wiener(
     (0.13, 0.17)
     """
     starts = window_starts(values.shape[-1], length, whole)
-    results = np.empty((2, *values.shape)) if out is None else out
+    results: Sequence[Floats] = (np.empty(values.shape), np.empty(values.shape)) if out is None else out
     if not native.available():
         for result, column in zip(results, _attend(values, squares, pilot, length, rho, starts), strict=True):
             result[...] = column
