@@ -26,7 +26,7 @@ from overt.smoothing.selection.bank.candidates import (
 )
 from overt.smoothing.selection.bank.mixture import Mixture, Pilot, bank_risks, mix, mix_pilot
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
-from overt.smoothing.selection.bank.wiener import Windows, wiener_heads, wiener_lengths
+from overt.smoothing.selection.bank.wiener import Windows, in_gaps, wiener_heads, wiener_lengths
 from overt.smoothing.selection.correlation import (
     RHO_ERROR,
     colored,
@@ -153,7 +153,7 @@ def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = Fals
 def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floats, causal: bool, correlation: float) -> Floats:
     """Σ_r factor_r W_r over all points (n,), where a head that reaches no key is the point itself."""
     count, total = series.values.size, np.zeros(series.values.size)
-    wide, windows = _wide(series, causal), _windows(count, causal)
+    wide, windows, gaps = _wide(series, causal), _windows(count, causal), in_gaps(series.weights)
     for inner in _stretches(count):
         inside = (rows >= inner.start) & (rows < inner.stop)
         if not inside.any():
@@ -164,7 +164,7 @@ def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floa
         )
         for row, factor in zip(rows[inside].tolist(), factors[inside], strict=True):
             head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
-            if series.weights[row] == 0 and isinstance(pilot, Mixture):  # then waves are the pilot
+            if gaps[row] and isinstance(pilot, Mixture):  # there waves are the pilot
                 of_pilot = pilot.weights(np.array([row - outer.start]))[:, 0]
                 waves = head_weights[of_pilot.size :]
                 head_weights = np.concatenate([head_weights[: of_pilot.size] + waves.sum() * of_pilot, 0 * waves])
@@ -205,7 +205,7 @@ def attend_stretch(
         risks = np.concatenate([of_first, bank_risks(outputs.part(count, stop), observed, **averages)])
     names, rows = names + guided[0], rows + guided[1]
     if windows.lengths:
-        pilot = (mix if (series.weights == 0).any() else mix_pilot)(outputs.part(0, stop), observed, risks=risks, **options)
+        pilot = (mix if in_gaps(series.weights).any() else mix_pilot)(outputs.part(0, stop), observed, risks=risks, **options)
         waves = write_heads(outputs, [wiener_heads(series, pilot.values, windows, correlation)], stop)
         names, rows = names + waves[0], rows + waves[1]
         risks = np.concatenate([risks, bank_risks(outputs.part(stop, len(names)), observed, **averages)])
