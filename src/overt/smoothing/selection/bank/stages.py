@@ -24,7 +24,7 @@ from overt.smoothing.selection.bank.candidates import (
     wide_heads,
     write_heads,
 )
-from overt.smoothing.selection.bank.mixture import Mixture, Pilot, bank_risks, mix, mix_pilot
+from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix_pilot
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.bank.wiener import Windows, in_gaps, wiener_heads, wiener_lengths
 from overt.smoothing.selection.correlation import (
@@ -164,7 +164,7 @@ def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floa
         )
         for row, factor in zip(rows[inside].tolist(), factors[inside], strict=True):
             head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
-            if gaps[row] and isinstance(pilot, Mixture):  # there waves are the pilot
+            if gaps[row] and pilot:  # there waves are the pilot
                 of_pilot = pilot.weights(np.array([row - outer.start]))[:, 0]
                 waves = head_weights[of_pilot.size :]
                 head_weights = np.concatenate([head_weights[: of_pilot.size] + waves.sum() * of_pilot, 0 * waves])
@@ -185,8 +185,8 @@ def attend_stretch(
     causal: bool,
     correlation: float,
     workspace: Workspace,
-) -> tuple[Mixture, Mixture | Pilot, list[str], list[RowWeights]]:
-    """All four stages on one stretch: the mixture, the last pilot, and the names and the rows of the heads."""
+) -> tuple[Mixture, Mixture | None, list[str], list[RowWeights]]:
+    """All four stages on one stretch: the mixture, that of the last pilot where there are gaps, and the heads' names and rows."""
     observed = Observations(series.values, series.noise)
     most = pilot_count(causal) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows.lengths)
     outputs = workspace.outputs(most, series.values.size)
@@ -204,14 +204,17 @@ def attend_stretch(
         _correlate(outputs.part(count, stop), correlation)
         risks = np.concatenate([of_first, bank_risks(outputs.part(count, stop), observed, **averages)])
     names, rows = names + guided[0], rows + guided[1]
+    last = None
     if windows.lengths:
-        pilot = (mix if in_gaps(series.weights).any() else mix_pilot)(outputs.part(0, stop), observed, risks=risks, **options)
+        before = outputs.part(0, stop), observed
+        last = mix(*before, risks=risks, **options) if in_gaps(series.weights).any() else None
+        pilot = last or mix_pilot(*before, risks=risks, **options)
         waves = write_heads(outputs, [wiener_heads(series, pilot.values, windows, correlation)], stop)
         names, rows = names + waves[0], rows + waves[1]
         risks = np.concatenate([risks, bank_risks(outputs.part(stop, len(names)), observed, **averages)])
         stop = len(names)
     mixed = mix(outputs.part(0, stop), observed, risks=risks, **options)
-    return mixed, pilot, names, rows
+    return mixed, last, names, rows
 
 
 def _wide(series: NoisySeries, causal: bool) -> WideHeads:
