@@ -2,7 +2,7 @@
 
 Time and value see a wave as a steep curve, and average it away or follow its noise. In the cosines of a window it is few large numbers
 among many small ones. A pilot curve tells which are large: each is multiplied by signal/(signal + noise) (Ghael, Sayeed and Baraniuk
-1997, section 3). As attention, the query and key of a point are the cosines at its position, the score is their product weighted by
+1997). As attention, the query and key of a point are the cosines at its position, the score is their product weighted by
 these gains, and there is no softmax: weights may be negative, and sum to 1.
 """
 
