@@ -15,3 +15,11 @@ def form(request, monkeypatch):
     native.module().use(request.param)
     yield request.param
     native.module().use(native.module().levels()[0])
+
+
+@pytest.fixture
+def level(request):
+    """The native core at the SIMD level of the parameter."""
+    native.module().use(request.param)
+    yield request.param
+    native.module().use(native.module().levels()[0])

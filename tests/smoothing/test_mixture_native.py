@@ -10,13 +10,6 @@ from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 LEVELS = native.module().levels()
 
 
-@pytest.fixture
-def level(request):
-    native.module().use(request.param)
-    yield request.param
-    native.module().use(LEVELS[0])
-
-
 def some_heads(n, count=7, seed=0):
     generator = np.random.default_rng(seed)
     columns = generator.normal(size=(count, n)), generator.uniform(0, 1, (count, n)), generator.uniform(0, 1, (count, n))

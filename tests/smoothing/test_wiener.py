@@ -11,13 +11,6 @@ from overt.smoothing.selection.bank.wiener import LENGTHS, attend_wiener, wiener
 LEVELS = native.module().levels()
 
 
-@pytest.fixture
-def level(request):
-    native.module().use(request.param)
-    yield request.param
-    native.module().use(LEVELS[0])
-
-
 def a_series(n, seed=0, *, alike=False):
     """A noisy wave, the variances of its noise, and a pilot."""
     draw = np.random.default_rng(seed)
