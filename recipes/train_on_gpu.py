@@ -319,7 +319,9 @@ def _check(recipe: Recipe, model) -> None:
     other = {name: config.get(name) for name, value in FIXED.items() if config.get(name) != value}
     training = recipe.training
     other |= {"dropout in [tokens]": recipe.tokens.dropout} if recipe.tokens.dropout else {}
-    other |= {name: value for name in ("r_drop", "weight_decay", "start", "patience") if (value := getattr(training, name))}
+    other |= {
+        name: value for name in ("r_drop", "weight_decay", "start_share", "patience") if (value := getattr(training, name))
+    }
     other |= {"accumulate": training.accumulate} if training.accumulate > 1 else {}
     other |= {"precision": training.precision} if training.precision == "float16" else {}
     if recipe.task != "translate" or other:

@@ -1,5 +1,6 @@
 """Altered training pairs: what is changed is changed on both sides, and nothing else is."""
 
+import random
 import re
 
 import pytest
@@ -7,9 +8,13 @@ import pytest
 from overt.errors import InputError
 from overt.learn.config.settings import Data
 from overt.learn.data.corpora import Example
-from overt.learn.data.referring import antecedents
-from overt.learn.data.variants import MAX_WORDS, with_variants
-from overt.learn.data.word_pairs import word_pairs
+from overt.learn.data.variants import names, with_variants
+from overt.learn.data.variants.altered import MAX_WORDS
+from overt.learn.data.variants.copied import copied
+from overt.learn.data.variants.dates import dated
+from overt.learn.data.variants.referring import antecedents
+from overt.learn.data.variants.statements import statements
+from overt.learn.data.variants.word_pairs import word_pairs
 
 PAIRS = [
     Example("Yesterday Ruth met Karl in 1950.", "Hier, Ruth a vu Karl en 1950."),
@@ -34,33 +39,55 @@ def kind(altered, number):
     return altered[number * size : (number + 1) * size]
 
 
+def titled(names):
+    """Names with the titles that French has for English ones."""
+    return tuple(name.replace("Mr.", "M.").replace("Mrs.", "Mme") for name in names)
+
+
 def test_there_are_as_many_as_the_share_says(altered):
     assert len(altered) == 10 * len(PAIRS)
     assert len(with_variants(PAIRS, 0.5, seed=3)) == len(PAIRS) + 5 * round(len(PAIRS) / 10)
 
 
 def test_copies_have_the_same_new_names_and_numbers_on_both_sides(altered):
-    first = [re.fullmatch(r"Yesterday (.+) met (.+) in (\d+)\.", each.source) for each in kind(altered, 0)]
-    seconds = [re.fullmatch(r"Hier, (.+) a vu (.+) en (\d+)\.", each.target) for each in kind(altered, 0)]
+    first = [re.fullmatch(r"Yesterday (.+) met (.+) in (\d+)\.", each.source) for each in kind(altered, 1)]
+    seconds = [re.fullmatch(r"Hier, (.+) a vu (.+) en (\d+)\.", each.target) for each in kind(altered, 1)]
     matches = [(a.groups(), b.groups()) for a, b in zip(first, seconds, strict=True) if a and b]
     assert matches
-    assert all(source == target for source, target in matches)
-    assert len({source for source, _ in matches}) == len(matches)
+    assert all(titled(source) == target for source, target in matches)
     assert ("Ruth", "Karl", "1950") not in {source for source, _ in matches}
     names = [name for (one, two, _), _ in matches for name in (one, two)]
     assert any(not name.isascii() for name in names)
     assert any(name.isascii() for name in names)
 
 
-def test_no_new_name_after_a_word_that_would_be_elided_begins_with_a_vowel(altered):
-    names = [match.group(1) for each in kind(altered, 0) if (match := re.match(r"The friend of (.+) is", each.source))]
-    assert names
-    assert not any(name[0] in "AEIOU" for name in names)
+def test_a_word_before_a_new_name_is_elided_where_the_name_begins_with_a_vowel(altered):
+    targets = [each.target for each in kind(altered, 1) if each.target.startswith("L'ami d")]
+    before = {
+        target[len("L'ami d") + 1 :].removeprefix(" ")[0] in "AEIOUÁÖÜØ": target[7] for target in targets if target.isascii()
+    }
+    assert before == {True: "'", False: "e"}
+    assert copied(Example("Ida's", "d'Ida"), {"Ida"}, random.Random(1)).target == "de Ykjongstiang"
+
+
+def test_new_names_are_of_the_same_kind():
+    generator = random.Random(0)
+    for like, kind_of in (("Tom", names.MEN), ("Mary", names.WOMEN), ("Paris", names.PLACES)):
+        known = {name for name, _ in (names.new_name(like, generator) for _ in range(500))} & {
+            each.partition("/")[0] for each in (*names.MEN, *names.WOMEN, *names.PLACES)
+        }
+        assert len(known) > 20
+        assert known <= {each.partition("/")[0] for each in kind_of}
+
+
+def test_places_are_written_as_each_language_does():
+    generator = random.Random(0)
+    assert dict(names.new_name("Boston", generator) for _ in range(3000))["Vienna"] == "Vienne"
 
 
 def test_careless_sources_have_one_case_and_no_last_sign_and_the_same_target(altered):
     by_target = {each.target: each.source for each in PAIRS}
-    for source, target in kind(altered, 2):
+    for source, target in kind(altered, 0):
         assert source in {by_target[target].rstrip(".?").lower(), by_target[target].rstrip(".?").upper()}
 
 
@@ -84,7 +111,7 @@ def test_the_same_seed_gives_the_same_pairs():
 
 
 def test_pairs_without_names_or_words_give_what_they_can():
-    assert len(with_variants([Example("…", "…")], 4.0, seed=0)) == 3  # careless and joined
+    assert len(with_variants([Example("…", "…")], 4.0, seed=0)) == 5  # careless and joined
 
 
 def test_words_are_paired_only_where_they_are_sure_and_frequent():
@@ -114,7 +141,7 @@ def test_pronouns_agree_with_the_thing_that_they_stand_for():
     ] + [Example(f"I see the {thing}.", f"Je vois {french}.") for thing, french in things.items()]
     altered = with_variants(pairs, 6.0, seed=0)[len(pairs) :]
     referring = [each for each in altered if re.search(r"\b(because|but|and) it\b", each.source)]
-    assert len(referring) == len(pairs)  # one of six parts
+    assert len(referring) == len(altered) / 4  # one of four parts
     for source, target in referring:
         [thing] = [name for name in things if f" {name}" in source]
         [state] = [name for name in states if source.endswith(f" {name}.")]
@@ -130,3 +157,99 @@ def test_a_noun_of_a_person_is_no_thing():
     ]
     assert antecedents(pairs) is None
     assert antecedents([*pairs, Example("I see the soup.", "Je vois la soupe.")]) is not None
+
+
+def test_what_a_person_did_to_a_thing_agrees_with_it():
+    pairs = [
+        Example("The door is green.", "La porte est verte."),
+        Example("The book is green.", "Le livre est vert."),
+        Example("I see the door.", "Je vois la porte."),
+        Example("I see the book.", "Je vois le livre."),
+        Example("He painted it.", "Il l'a peint."),
+    ]
+    parts, generator = antecedents(pairs), random.Random(0)
+    targets = {each.target for each in (parts.pick(generator) for _ in range(200)) if "painted" in each.source}
+    assert {target.rpartition(" ")[2] for target in targets if "porte" in target} == {"peinte."}
+    assert {target.rpartition(" ")[2] for target in targets if "livre" in target} == {"peint."}
+    assert all("je l'ai" in target for target in targets)
+
+
+def test_times_and_dates_are_the_same_on_both_sides():
+    [time, date] = dated(
+        [
+            Example("I got up at six o'clock yesterday.", "Je me suis levé à six heures hier."),
+            Example("She left on May 3rd, 1999.", "Elle est partie le 3 mai 1999."),
+            Example("It was half past six.", "Il était six heures et demie."),
+            Example("At six or at seven?", "À six heures ou à sept heures ?"),
+        ]
+    )
+    generator = random.Random(0)
+    for _ in range(200):
+        source, target = time.altered(generator)
+        hour, minute, half = re.fullmatch(r"I got up at (\d+):(\d\d)( [ap]\.m\.)? yesterday\.", source).groups()
+        expected = int(hour) if half is None else int(hour) % 12 + 12 * (half == " p.m.")
+        assert target == f"Je me suis levé à {expected}h{minute} hier."
+        source, target = date.altered(generator)
+        assert source.startswith("She left on ")
+        day, year = re.fullmatch(r"Elle est partie le (1er|\d+) \w+( \d{4})?\.", target).groups()
+        assert re.search(rf"\b{day.removesuffix('er')}(st|nd|rd|th)?\b", source)
+        assert (year or "") in source
+
+
+def test_a_time_at_the_end_of_a_sentence_has_one_full_stop():
+    [time] = dated([Example("I got up at 6 a.m.", "Je me suis levé à 6 heures.")])
+    generator = random.Random(0)
+    assert not any(".." in "".join(time.altered(generator)) for _ in range(50))
+
+
+def test_people_with_names_have_the_verb_of_the_pronoun():
+    pairs = [
+        ("He is late.", "Il est en retard."),
+        ("We are late.", "Nous sommes en retard."),
+        ("They are late.", "Elles sont en retard."),
+    ]
+    people, generator = statements([Example(*pair) for pair in pairs]), random.Random(0)
+    for source, target in (people.named(generator) for _ in range(100)):
+        who, verb = re.fullmatch(r"(.+) (is|are) late\.", source).groups()
+        french = {"is": "est", "are": "sommes" if who.endswith(" and I") else "sont"}[verb]
+        assert target.endswith(f" {french} en retard.")
+        assert (" and " in who) == (verb == "are")
+        assert (" et " in target) == (verb == "are")
+
+
+def test_statements_are_joined_whole_and_with_one_form_of_you():
+    pairs = [
+        ("You sing.", "Tu chantes."),
+        ("You dance.", "Vous dansez."),
+        ("I eat.", "Je mange."),
+        ("She is late.", "Elle est en retard."),
+    ]
+    french = {source[:-1].lower(): target[:-1].lower() for source, target in pairs}
+    people, generator = statements([Example(*pair) for pair in pairs]), random.Random(0)
+    seen = set()
+    for source, target in (people.coordinated(generator) for _ in range(300)):
+        parts = re.split(r"(?:, and|, but|, so| and| because|,) ", source[:-1])
+        assert len(parts) in (2, 3)
+        assert not ("tu " in target.lower() and "vous " in target.lower())
+        seen |= {part.lower() for part in parts}
+        for part in parts:
+            assert any(whole.endswith(part.lower()) and french[whole] in target.lower() for whole in french), (source, target)
+    assert "i eat" in seen
+
+
+def test_a_statement_follows_a_sentence_that_ends_with_a_name():
+    pairs = [Example("My name is Ruth.", "Je m'appelle Ruth."), Example("She is late.", "Elle est en retard.")]
+    altered = with_variants(pairs * 10, 8.0, seed=0)[20:]
+    names_of = [re.fullmatch(r"My name is (.+?)(?: and|, and|, but) she is late\.", each.source) for each in altered]
+    assert any(names_of)
+    for match, each in zip(names_of, altered, strict=True):
+        if match:
+            assert re.fullmatch(
+                rf"Je m'appelle {re.escape(match.group(1))}(?: et|, et|, mais) elle est en retard\.", each.target
+            )
+
+
+def test_other_languages_have_no_statements_or_dates():
+    pairs = [Example("I am late.", "Ich bin spät dran."), Example("He left at six.", "Er ging um sechs.")]
+    assert statements(pairs) is None
+    assert dated(pairs) == []

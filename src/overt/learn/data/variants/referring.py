@@ -1,5 +1,7 @@
 """Sentences in which "it" stands for a thing, made of two pairs of English and French: il where the thing is le, elle where it is la.
 
+As an object it is l' for both, and the participle agrees: "la clé … je l'ai perdue".
+
 Tatoeba has a few hundred sentences whose pronoun stands for a noun of the same sentence, too few to learn that it agrees with the noun.
 """
 
@@ -25,6 +27,12 @@ _SUBJECT = re.compile(rf"{_THE} ([a-z]+) (?!is |was |and |of )[^,;?!]+\.", re.IG
 _FRENCH_SUBJECT = re.compile(rf"{_DETERMINER}([a-zà-ÿœ]+) (?!est |était |et |de |d')[^,;?!]+\.", re.IGNORECASE)
 _OBJECT = re.compile(rf"(?:I|You|He|She|We|They|Tom|Mary) [^,;?!]*\b{_THE} ([a-z]+)\.")
 _FRENCH_OBJECT = re.compile(rf"[^,;?!]*[ '’]{_DETERMINER}([a-zà-ÿœ]+)\.")
+# "I lost it." and "Je l'ai perdu."; each person's sentences go on with the person's own.
+_ACTION = re.compile(r"(?:I|He|She|We|They) ([a-z]+) it\.")
+_FRENCH_ACTION = re.compile(r"(?:Je|Il|Elle|Nous|Ils|Elles) l['’](?:ai|a|avons|ont) ([a-zà-ÿ]+[éiust])\.")
+_PERSONS = {"I": "je l'ai", "He": "il l'a", "She": "elle l'a", "We": "nous l'avons", "They": "ils l'ont"}
+_STARTS = {"I": ("Je ", "J'"), "He": ("Il ",), "She": ("Elle ",), "We": ("Nous ",), "They": ("Ils ",)}
+_NEXT = ((" and", " et"), (" and then", " et puis"), (", but", ", mais"))
 _PRONOUN = {"m": "il", "f": "elle"}
 _TENSES = (("is", "est"), ("was", "était"))
 _JOINTS = (
@@ -37,15 +45,27 @@ _SURE = 0.9  # the least share of a noun's determiners that have its gender
 
 
 class Antecedents(NamedTuple):
-    """By gender: sentences about a thing, those of them that hold a noun of the other gender too, and what is said of such things."""
+    """By gender: sentences about a thing, those of them that hold a noun of the other gender too, and what is said of such things.
+
+    `actions` are what persons did to a thing, of either gender: a past tense and a participle.
+    """
 
     sentences: dict[str, list[Example]]
     ambiguous: dict[str, list[Example]]
     states: dict[str, list[Example]]
+    actions: list[Example]
 
     def pick(self, generator: random.Random) -> Example:
-        """A sentence that goes on with "it" and what is said of another thing of the same gender; half are ambiguous ones."""
+        """A sentence that goes on with "it" and what is said of another thing of the same gender; half are ambiguous ones.
+
+        A third go on with what a person did to the thing, if the sentence is about that person.
+        """
         gender = generator.choice([each for each in _PRONOUN if self.sentences[each] and self.states[each]])
+        if self.actions and generator.random() < 1 / 3:
+            sentence = generator.choice(self.sentences[gender])
+            person = sentence.source.partition(" ")[0]
+            if sentence.target.startswith(_STARTS.get(person, ())):
+                return _continued(sentence, person, gender, generator.choice(self.actions), generator.choice(_NEXT))
         ambiguous = self.ambiguous[gender] if generator.random() < 0.5 else []
         sentence, state = generator.choice(ambiguous or self.sentences[gender]), generator.choice(self.states[gender])
         english, french = generator.choice(_JOINTS)
@@ -66,9 +86,12 @@ def antecedents(examples: list[Example]) -> Antecedents | None:
     sentences: dict[str, list[Example]] = defaultdict(list)
     ambiguous: dict[str, list[Example]] = defaultdict(list)
     states: dict[str, list[Example]] = defaultdict(list)
+    actions: list[Example] = []
     for example in examples:
         if len(example.source.split()) > _MAX_WORDS[0]:
             continue
+        if action := _both(_ACTION, _FRENCH_ACTION, example):
+            actions.append(Example(action[0][1], action[1][1]))
         state = _both(_STATE, _FRENCH_STATE, example)
         if state and (gender := genders.get(state[1][1].lower())) and len(state[0][2].split()) <= _MAX_WORDS[1]:
             states[gender].append(Example(state[0][2], state[1][2]))
@@ -81,7 +104,15 @@ def antecedents(examples: list[Example]) -> Antecedents | None:
                 if others & (_PRONOUN.keys() - {gender}):
                     ambiguous[gender].append(example)
     usable = any(sentences[gender] and states[gender] for gender in _PRONOUN)
-    return Antecedents(sentences, ambiguous, states) if usable else None
+    return Antecedents(sentences, ambiguous, states, actions) if usable else None
+
+
+def _continued(sentence: Example, person: str, gender: str, action: Example, joint: tuple[str, str]) -> Example:
+    """A sentence about a person and a thing, and what that person did to the thing."""
+    subject = person if person == "I" else person.lower()
+    source = f"{sentence.source[:-1]}{joint[0]} {subject} {action.source} it."
+    ending = "e" if gender == "f" else ""
+    return Example(source, f"{sentence.target[:-1].rstrip()}{joint[1]} {_PERSONS[person]} {action.target}{ending}.")
 
 
 def _both(english: re.Pattern[str], french: re.Pattern[str], example: Example) -> tuple[re.Match[str], re.Match[str]] | None:
