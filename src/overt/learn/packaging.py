@@ -18,7 +18,7 @@ def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str)
     Every number of the card is read from the run's results.json; `attribution` is the notice that the licence of the data requires.
     Raises InputError for a run that is not finished, and for more than `MAX_BYTES` bytes; then `target` is unchanged.
 
-    To make the one in the package, after the commands in recipes/tatoeba-en-fr-large.toml and `overt train recipes/tatoeba-en-fr-box.toml`:
+    To make the one in the package, after the commands in recipes/tatoeba-en-fr-large.toml and recipes/tatoeba-en-fr-box.toml:
 
         overt.learn.packaging.bundle(
             "runs/tatoeba-en-fr-box", "src/overt/learn/bundled", title="English to French, from Tatoeba",
