@@ -7,7 +7,7 @@ import pytest
 
 from overt.errors import InputError
 from overt.smoothing import analyze
-from overt.smoothing.selection.correlation import colored, covariance_factors, white_level, whitened
+from overt.smoothing.selection.correlation import colored, covariance_factors, spectral_autoregression, white_level, whitened
 from overt.smoothing.selection.noise import estimate_noise
 from overt.smoothing.selection.outliers import clean
 from overt.smoothing.selection.tails import tail_factor
@@ -315,6 +315,31 @@ def test_an_autoregression_on_quick_waves_is_seen_by_near_differences(seed):
     assert error(result, waves) < 0.4 * 0.3**2
     assert "over 16 steps are larger" in result.withheld
     assert result.lower is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_strong_autoregression_beneath_quick_waves_is_seen_in_the_spectrum(seed):
+    waves = np.sin(2 * np.pi * 12 * T + 8 * T**2) * (1 + T) + np.sin(2 * np.pi * 37 * T)
+    x = waves + autoregression(0.8, seed)
+    result = analyze(x)
+    assert result.noise_estimate.correlation == pytest.approx(0.8, abs=0.15)
+    assert error(result, waves) < 0.7 * np.mean((x - waves) ** 2)
+    assert 0.5 < result.risk / error(result, waves) < 2
+    assert "beneath the waves of a signal" in result.withheld
+    assert result.lower is None
+
+
+def test_the_spectrum_of_a_random_walk_shows_no_autoregression():
+    walks = [spectral_autoregression(draw(seed).normal(size=1000).cumsum()) for seed in range(60)]
+    assert sum(rho is not None for rho in walks) <= 3
+
+
+@pytest.mark.parametrize("size", [1000, 30_000])
+@pytest.mark.parametrize("rho", [0.5, 0.8])
+def test_the_spectrum_shows_an_autoregression_in_series_of_any_length(rho, size):
+    white = draw(3).normal(size=size + 50)
+    noise = np.convolve(white, rho ** np.arange(50))[50:size]
+    assert spectral_autoregression(noise + 5 * np.sin(np.arange(noise.size) / 7)) == pytest.approx(rho, abs=0.12)
 
 
 def test_waves_without_noise_are_no_autoregression():

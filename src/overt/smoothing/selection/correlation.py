@@ -14,6 +14,15 @@ STRONGEST = {NEAR: 0.69, BETWEEN: 0.81, FAR: 0.87}
 # The standard error of a negative ρ from 1,000 points. Too strong a correlation makes the level too low: so much nearer to 0 is whitened.
 RHO_ERROR = 0.05
 _GRID = np.linspace(-0.9, 0.995, 380)
+# Of the fit to a spectrum: its ρ, the shares and the powers of the signal, the frequencies left to a trend, and how many count at most.
+_RHOS = np.concatenate([np.linspace(-0.9, 0.9, 73), [0.92, 0.94, 0.96, 0.98, 0.99]])
+_SHARES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 25)])
+_POWERS = (4, 2)
+_TREND, _FREQUENCIES = 4, 512
+_FAR_OUT = 5.0  # times the model: so much of the spectrum at one frequency is a wave of the signal
+_LIKELY = 1.0  # below the largest log-likelihood, of every second frequency: 1.4 standard errors
+# What ρ may be said with: its likely range, its largest and its smallest value.
+_RANGE, _LARGEST, _SMALLEST = 0.2, 0.9, 0.15
 
 
 def autoregression(ratio: float, order: int, far: int) -> tuple[float, float]:
@@ -25,9 +34,49 @@ def autoregression(ratio: float, order: int, far: int) -> tuple[float, float]:
     >>> [round(number, 2) for number in autoregression(0.7, 2, 16)]
     [0.68, 2.02]
     """
-    one = _levels(order, 1)
-    rho = float(np.interp(ratio, np.log(_levels(order, far) / one), _GRID))
-    return rho, float(1 / np.interp(rho, _GRID, one))
+    rho = float(np.interp(ratio, np.log(_levels(order, far) / _levels(order, 1)), _GRID))
+    return rho, autoregression_level(rho, order)
+
+
+def autoregression_level(rho: float, order: int) -> float:
+    """The factor from the level of differences of this order over one step to that of an autoregression."""
+    return float(1 / np.interp(rho, _GRID, _levels(order, 1)))
+
+
+def spectral_autoregression(values: Floats) -> float | None:
+    """The ρ of an autoregression whose spectrum shows beneath that of a signal, for long or short series; None where it does not show.
+
+    The spectrum of the noise, and c ω^−4 or c ω^−2 for a smooth or a broken signal, is fitted to the periodogram by Whittle's likelihood.
+    A frequency at which there is more than five times the model is a wave of the signal, and counts as five, so that waves do not raise ρ
+    as they raise differences. values (n,) at equal steps.
+
+    >>> noise, wave = np.random.default_rng(0).normal(size=1000), np.sin(np.arange(1000) / 5)
+    >>> red = np.convolve(noise, 0.8 ** np.arange(40))[:1000]
+    >>> round(spectral_autoregression(red + 3 * wave), 2)
+    0.8
+    """
+    count = values.size
+    window = np.hanning(count)
+    time = np.linspace(-1, 1, count)
+    periodogram = np.abs(np.fft.rfft(window * (values - np.polynomial.Polynomial.fit(time, values, 1)(time)))) ** 2
+    # Windowed, neighbouring frequencies tell the same.
+    chosen = np.arange(_TREND, periodogram.size - 1, max(2, periodogram.size // _FREQUENCIES))
+    frequencies, periodogram = 2 * np.pi * chosen / count, periodogram[chosen]
+    rhos = _RHOS[:, None]
+    noise = (1 - rhos**2) / (1 + rhos**2 - 2 * rhos * np.cos(frequencies))
+    losses = np.full(_RHOS.size, np.inf)
+    for power in _POWERS:
+        signal = (2 * np.sin(frequencies / 2)) ** -power
+        model = noise[:, None, :] + _SHARES[:, None] * signal / np.median(signal)  # (ρ, shares, frequencies)
+        ratios = periodogram / model
+        level = np.median(ratios, axis=2, keepdims=True) / np.log(2)
+        for _ in range(4):
+            level *= np.minimum(ratios / level, _FAR_OUT).mean(axis=2, keepdims=True) / (1 - np.exp(-_FAR_OUT))
+        terms = np.log(model) + np.log(level) + np.minimum(ratios / level, _FAR_OUT)
+        losses = np.minimum(losses, terms.sum(axis=2).min(axis=1))
+    likely = _RHOS[losses < losses.min() + _LIKELY]
+    rho = float(_RHOS[losses.argmin()])
+    return rho if np.ptp(likely) <= _RANGE and likely[-1] < _LARGEST and rho > _SMALLEST else None
 
 
 def whitened(values: Floats, rho: float) -> Floats:

@@ -7,7 +7,16 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation, trimmed_squares
-from overt.smoothing.selection.correlation import BETWEEN, FAR, NEAR, STRONGEST, autoregression
+from overt.smoothing.selection.correlation import (
+    BETWEEN,
+    FAR,
+    NEAR,
+    RHO_ERROR,
+    STRONGEST,
+    autoregression,
+    autoregression_level,
+    spectral_autoregression,
+)
 from overt.smoothing.selection.rounding import EQUAL, rounded_level
 from overt.smoothing.selection.varying import MIN_POINTS, varying_levels
 
@@ -28,6 +37,10 @@ ROUNDED = "The values are rounded more coarsely than their noise, so that neithe
 SLOWER = (
     f"Differences over {NEAR} or {BETWEEN} steps show noise that is an autoregression with a correlation of {{rho:.2g}}, as which it was "
     f"smoothed. Those over {FAR} steps are larger: they hold a signal, or slower noise, which stays in the curve."
+)
+BENEATH = (
+    "The spectrum shows noise that is an autoregression with a correlation of {rho:.2g} beneath the waves of a signal, as which it was "
+    "smoothed. Differences do not tell it from them."
 )
 # Equal parts whose levels are compared in a short series.
 PARTS = 8
@@ -83,7 +96,8 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 600 points, the noise is
     taken for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. A ρ above 0.87 cannot be
     told from a signal or a random walk. If far differences have one and nearer ones have not, the nearer ones are right, and `reason`
-    says so: what the far ones hold may be slower noise. If all have one, nothing is corrected, and `reason` says so.
+    says so: what the far ones hold may be slower noise. If all have one, ρ is that beneath the signal in the spectrum
+    (`correlation.spectral_autoregression`), and `reason` says so; if the spectrum has none either, nothing is corrected.
 
     times (n,) ascending, equal ones allowed; values (n,) without NaN; weights (n,): the variance of value i is σ²/w_i, and
     values of weight 0 are ignored.
@@ -122,12 +136,10 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     on_grid = steps.size > 0 and steps.min() > 0 and np.mean(steps <= steps.min() * (1 + 1e-9)) >= ON_GRID
     alternating = max(ratios) < -_bound(moments.size)
     if correlated and on_grid and moments.size >= MIN_CORRELATED and (not_white or alternating):
-        # Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one.
-        fits = {lag: _fitted(values[known], weights, lag) for lag in ((NEAR,) if alternating else STRONGEST)}
-        rho, deviation = _of_the_noise(fits)
-        if rho <= (0 if alternating else STRONGEST[FAR]):
+        found = _correlation(values[known], weights, alternating=alternating)
+        if found:
+            rho, deviation, reason = found
             factor = deviation / (level if levels is None else 1.0)
-            reason = "" if alternating or fits[FAR][0] <= STRONGEST[FAR] else SLOWER.format(rho=rho)
             return NoiseEstimate(level * factor, None if levels is None else levels * factor, not reason, reason, rho)
     reason = _reason_not_white(ratios, moments.size)
     return NoiseEstimate(level, levels, not reason, reason)
@@ -216,6 +228,24 @@ def _ratios(times: Floats | None, values: Floats, weights: Floats) -> list[float
     return ratios
 
 
+def _correlation(values: Floats, weights: Floats, *, alternating: bool) -> tuple[float, float, str] | None:
+    """The ρ of noise, its level in units of the weights, and what to say of it; None where no ρ is found.
+
+    Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one. The
+    spectrum tells ρ where differences hold the waves of a signal, or have too small a ρ by chance.
+    """
+    fits = {lag: _fitted(values, weights, lag) for lag in ((NEAR,) if alternating else STRONGEST)}
+    rho, deviation = _of_the_noise(fits)
+    if alternating:
+        return (rho, deviation, "") if rho <= 0 else None
+    found, spectral = rho <= STRONGEST[FAR], spectral_autoregression(values)
+    reason = SLOWER if found and fits[FAR][0] > STRONGEST[FAR] else ""
+    if spectral is not None and (not found or spectral > rho + 2 * RHO_ERROR):
+        reason = reason if found else BENEATH
+        return spectral, _level_at(values, weights, spectral), reason.format(rho=spectral)
+    return (rho, deviation, reason.format(rho=rho)) if found else None
+
+
 def _of_the_noise(fits: dict[int, tuple[float, float]]) -> tuple[float, float]:
     """The ρ of noise and its level, from those of differences over increasing distances.
 
@@ -236,6 +266,14 @@ def _fitted(values: Floats, weights: Floats, far: int) -> tuple[float, float]:
         rho, factor = autoregression(float(np.log(apart / one)), order, far)
         fits.append((rho, factor * one))
     return min(fits)
+
+
+def _level_at(values: Floats, weights: Floats, rho: float) -> float:
+    """The level of an autoregression of this ρ by differences over one step, the smallest of all orders."""
+    return min(
+        autoregression_level(rho, order) * trimmed_deviation(contrasts(None, values, weights, range(order + 1)))
+        for order in ORDERS
+    )
 
 
 def _bound(count: int) -> float:
