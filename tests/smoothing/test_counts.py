@@ -63,6 +63,18 @@ def test_jumps_between_counts_are_smoothed_with_less_error_than_as_gaussian():
     assert np.exp(np.mean(np.log(ratios))) < 0.8
 
 
+def test_rare_counts_are_smoothed_as_they_are_too(monkeypatch):
+    as_they_are, under_the_root = [], []
+    for seed in range(6):
+        truth = 3 * (np.arange(1024) / 1024 - 0.4) ** 2 + 0.05
+        x = draw(seed).poisson(6 * truth).astype(float)
+        as_they_are.append(error(analyze(x, noise="poisson").values, 6 * truth))
+        with monkeypatch.context() as patch:
+            patch.setattr(analysis, "LEAST_MEAN_COUNT", np.inf)
+            under_the_root.append(error(analyze(x, noise="poisson").values, 6 * truth))
+    assert np.exp(np.mean(np.log(np.divide(as_they_are, under_the_root)))) < 0.8
+
+
 @pytest.mark.parametrize("top", [4, 60])
 def test_the_band_of_counts_holds_the_mean_and_stays_above_zero(top):
     inside = []

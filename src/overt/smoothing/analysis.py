@@ -47,8 +47,8 @@ from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 BESIDE = 512
 # How often counts are smoothed as they are, each time under the variances of the last curve.
 COUNT_PASSES = 2
-# Counts of a smaller mean are far from normal: as they are, most look rounded, and their risk is understated.
-LEAST_MEAN_COUNT = 4.0
+# Counts of a smaller mean look rounded as they are.
+LEAST_MEAN_COUNT = 0.5
 
 
 class Rest(NamedTuple):
