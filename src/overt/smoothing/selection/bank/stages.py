@@ -52,7 +52,7 @@ PREMIUM = 0.3
 # A long series is divided into equal stretches of at most this many points, each with a margin on both sides. All are multiples
 # of the blocks of risks (`mixture`), so that these blocks do not depend on the division.
 BLOCK = 1920
-STRETCH, MARGIN = 51 * BLOCK, 4 * BLOCK
+STRETCH, MARGIN = 51 * BLOCK, 3 * BLOCK
 
 
 class Workspace:
