@@ -44,7 +44,7 @@ def models() -> str:
     return (
         f"On {data['machine']['processor']}, one thread, {made(data)}. The language model has three layers of four heads and repeats "
         f"what it read (loss {', '.join(losses)}); the tagger has three layers of four heads and gives {', '.join(tags)} of the tags of "
-        f"UD-EWT's test sentences right (nothing was chosen on them); the translator is the first one that `overt translate` had, {heads} "
+        f"UD-EWT's test sentences right (nothing was chosen on them); the translator is that of `overt translate`, {heads} "
         f"heads. {words[0]['texts']} texts a seed, {sentences} sentences of the translator; three numbers are seeds 0, 1 and 2."
     )
 
