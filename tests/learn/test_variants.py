@@ -67,7 +67,7 @@ def test_a_word_before_a_new_name_is_elided_where_the_name_begins_with_a_vowel(a
         target[len("L'ami d") + 1 :].removeprefix(" ")[0] in "AEIOUÁÖÜØ": target[7] for target in targets if target.isascii()
     }
     assert before == {True: "'", False: "e"}
-    assert copied(Example("Ida's", "d'Ida"), {"Ida"}, random.Random(1)).target == "de Ykjongstiang"
+    assert copied(Example("Ida's", "d'Ida"), {"Ida"}, random.Random(1), french=True).target == "de Ykjongstiang"
 
 
 def test_new_names_are_of_the_same_kind():
@@ -247,6 +247,20 @@ def test_a_statement_follows_a_sentence_that_ends_with_a_name():
             assert re.fullmatch(
                 rf"Je m'appelle {re.escape(match.group(1))}(?: et|, et|, mais) elle est en retard\.", each.target
             )
+
+
+def test_names_in_other_languages_are_invented_and_the_same():
+    pairs = [
+        Example("Ruth lives in Vienna.", "Ruth wohnt in Wien."),
+        Example("I met Karl in Boston.", "Ich traf Karl in Boston."),
+    ]
+    altered = with_variants(pairs * 30, 9.0, seed=0)[60:]
+    changed = [re.fullmatch(r"I met ([^.]+) in ([^.]+)\.", each.source) for each in altered]
+    assert sum(map(bool, changed)) > 50
+    for match, each in zip(changed, altered, strict=True):
+        if match:
+            assert each.target == f"Ich traf {match.group(1)} in {match.group(2)}."
+            assert not match.group(1).startswith(("Mr.", "Mrs."))
 
 
 def test_other_languages_have_no_statements_or_dates():

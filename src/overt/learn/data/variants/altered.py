@@ -44,15 +44,20 @@ def with_variants(examples: list[Example], share: float, seed: int) -> list[Exam
     short, times = word_pairs(examples), dated(examples)
     names = capitalized_names(examples)
     shared = [example for example in examples if shared_parts(example, names)]
+    people = statements(examples)
+
+    def copy(sources: list[Example]) -> Example:
+        return copied(generator.choice(sources), names, generator, french=people is not None)
+
     makers: list[Callable[[], Example]] = [lambda: _careless(generator.choice(examples), generator)]
-    makers += [lambda: copied(generator.choice(shared), names, generator)] * (2 if shared else 0)
+    makers += [lambda: copy(shared)] * (2 if shared else 0)
     makers += [lambda: _lowered(generator.choice(short), generator)] if short else []
     makers.append(lambda: _joined(generator.choices(examples, k=generator.randint(2, 5))))
     makers += [lambda: generator.choice(times).altered(generator)] if times else []
-    if people := statements(examples):
+    if people:
         makers += [lambda: people.named(generator), lambda: people.coordinated(generator)]
         endings = [example for example in shared if _ends_with_name(example, names)]
-        makers += [lambda: people.continued(copied(generator.choice(endings), names, generator), generator)] if endings else []
+        makers += [lambda: people.continued(copy(endings), generator)] if endings else []
     if things := antecedents(examples):
         makers.append(lambda: things.pick(generator))
     count = round(share * len(examples) / len(makers))
@@ -62,7 +67,7 @@ def with_variants(examples: list[Example], share: float, seed: int) -> list[Exam
 def _ends_with_name(example: Example, names: set[str]) -> bool:
     """Whether both sides end with the same name and a full stop."""
     last = example.source.rpartition(" ")[2]
-    return last[-1] == "." and last[:-1] in names and example.target.endswith(f" {last}")
+    return last.endswith(".") and last[:-1] in names and example.target.endswith(f" {last}")
 
 
 def _careless(example: Example, generator: random.Random) -> Example:

@@ -28,18 +28,20 @@ def shared_parts(example: Example, names: set[str]) -> list[str]:
     return [part for part in parts if _count(part, example.source) == _count(part, example.target)]
 
 
-def copied(example: Example, names: set[str], generator: random.Random) -> Example:
+def copied(example: Example, names: set[str], generator: random.Random, *, french: bool) -> Example:
     """The example with a new number or name for each shared part; French elides before it what is elided before a vowel.
 
-    >>> copied(Example("Tom's car", "la voiture de Tom"), {"Tom"}, random.Random(6))
+    From English to French a name's kind is kept (`new_name`); other languages have invented ones, which are the same in both.
+
+    >>> copied(Example("Tom's car", "la voiture de Tom"), {"Tom"}, random.Random(6), french=True)
     Example(source="Athé's car", target="la voiture d'Athé")
     """
     source, target = example
     for part in shared_parts(example, names):
-        like = "Smith" if re.search(_TITLE + re.escape(part), source) else part
-        new, french = [_number(generator)] * 2 if part.isdigit() else new_name(like, generator)
+        like = None if not french else "Smith" if re.search(_TITLE + re.escape(part), source) else part
+        new, translated = [_number(generator)] * 2 if part.isdigit() else new_name(like, generator)
         source = re.sub(rf"\b{re.escape(part)}\b", lambda _: new, source)  # noqa: B023
-        target = re.sub(rf"{_ELIDED}\b{re.escape(part)}\b", lambda match: _elided(match.group(1), french), target)  # noqa: B023
+        target = re.sub(rf"{_ELIDED}\b{re.escape(part)}\b", lambda match: _elided(match.group(1), translated), target)  # noqa: B023
     return Example(source, target)
 
 

@@ -62,7 +62,7 @@ _FOREIGN = 0.1  # of other scripts among invented ones
 _FULL, _TITLED = 0.1, 0.1  # of persons with a surname, and with a title instead of the first name
 
 
-def new_name(like: str, generator: random.Random) -> tuple[str, str]:
+def new_name(like: str | None, generator: random.Random) -> tuple[str, str]:
     """Another name of the same kind in English and French: of a man, a woman or a place where `like` is one, else an invented one.
 
     >>> [new_name(name, random.Random(3)) for name in ("Tom", "Mary", "Boston", "Facebook")]
