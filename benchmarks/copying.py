@@ -1,10 +1,10 @@
 """What an English-French translator copies, and what agrees: names, numbers, times, dates, and pronouns for things.
 
-    OVERT_DATA=… python benchmarks/copying.py [--model FOLDER] [--data RECIPE] [--out docs/results/copying.json]
+    OVERT_DATA=… python benchmarks/copying.py [--beside FOLDER] [--data RECIPE] [--out docs/results/copying.json]
 
 Sentences are patterns filled from lists. A name or number counts where the translation holds it, a time or date where it holds it as French
 writes it, a verb where two people have its plural, a pronoun where it is il or elle as its noun asks. Names that the recipe's pairs or the
-names of altered copies (overt.learn.data.variants.names) hold are left out first. Without --model the translator in the package is asked.
+names of altered copies (overt.learn.data.variants.names) hold are left out first.
 """
 
 import argparse
@@ -108,16 +108,32 @@ def _pronoun(gender: str) -> str:
     return r"(?:\b|')il (?:est|était)" if gender == "m" else r"(?:\b|')elle (?:est|était)"
 
 
+def counts(translator: Translator, sentences_of: dict[str, list[tuple[str, str]]]) -> dict[str, list[int]]:
+    """By kind: the sentences that are translated as they have to be, and all; each other one is printed."""
+    result = {}
+    for kind, sentences in sentences_of.items():
+        translations = translator.translate([source for source, _ in sentences])
+        missed = [
+            (source, translation.text)
+            for (source, pattern), translation in zip(sentences, translations, strict=True)
+            if not re.search(pattern, translation.text)
+        ]
+        for source, text in missed:
+            print(f"  {source} → {text}")
+        result[kind] = [len(sentences) - len(missed), len(sentences)]
+        print(f"{kind}: {result[kind][0]} of {len(sentences)}")
+    return result
+
+
 def main() -> None:
     """Translate, count, print each miss, and write the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="the folder of a run (default: the translator in the package)")
+    parser.add_argument("--beside", type=Path, help="the folder of another translator, which is asked too")
     parser.add_argument(
-        "--data", type=Path, default=Path("recipes/tatoeba-en-fr-box.toml"), help="the recipe whose names are left out"
+        "--data", type=Path, default=Path("recipes/tatoeba-en-fr-box.toml"), help="a recipe whose names are left out"
     )
     results.takes_out(parser)
     arguments = parser.parse_args()
-    translator = Translator.bundled() if arguments.model is None else Translator.load(arguments.model)
     known = {word for pair in read_corpus(read_recipe(arguments.data).data).train for word in re.findall(r"\w+", pair.source)}
     known |= {
         name
@@ -126,19 +142,10 @@ def main() -> None:
         for name in each.split("/")
     }
     names, towns = ([name for name in group if name not in known] for group in (NAMES.split(), TOWNS.split()))
-    counts = {"names": len(names), "towns": len(towns)}
-    for kind, sentences in cases(names, towns).items():
-        translations = translator.translate([source for source, _ in sentences])
-        missed = [
-            (source, found.text)
-            for (source, pattern), found in zip(sentences, translations, strict=True)
-            if not re.search(pattern, found.text)
-        ]
-        for source, text in missed:
-            print(f"  {source} → {text}")
-        counts[kind] = [len(sentences) - len(missed), len(sentences)]
-        print(f"{kind}: {counts[kind][0]} of {len(sentences)}")
-    results.write(arguments.out, counts=counts)
+    translators = {} if arguments.beside is None else {arguments.beside.name: Translator.load(arguments.beside)}
+    translators["in the package"] = Translator.bundled()
+    counted = {name: counts(translator, cases(names, towns)) for name, translator in translators.items()}
+    results.write(arguments.out, names=len(names), towns=len(towns), counts=counted)
 
 
 if __name__ == "__main__":

@@ -226,15 +226,15 @@ def test_statements_are_joined_whole_and_with_one_form_of_you():
     ]
     french = {source[:-1].lower(): target[:-1].lower() for source, target in pairs}
     people, generator = statements([Example(*pair) for pair in pairs]), random.Random(0)
-    seen = set()
+    parts_of_all = set()
     for source, target in (people.coordinated(generator) for _ in range(300)):
         parts = re.split(r"(?:, and|, but|, so| and| because|,) ", source[:-1])
         assert len(parts) in (2, 3)
         assert not ("tu " in target.lower() and "vous " in target.lower())
-        seen |= {part.lower() for part in parts}
+        parts_of_all |= {part.lower() for part in parts}
         for part in parts:
             assert any(whole.endswith(part.lower()) and french[whole] in target.lower() for whole in french), (source, target)
-    assert "i eat" in seen
+    assert "i eat" in parts_of_all
 
 
 def test_a_statement_follows_a_sentence_that_ends_with_a_name():

@@ -169,6 +169,14 @@ def beside(part: str, unit: str, first: str) -> str:
     return f"{table(rows, [part, unit, f'× {first}'], 'lrr')}\n\n({runs(count and count[part])})"
 
 
+def copying() -> str:
+    """What the translators copy, and what agrees, in sentences made of patterns."""
+    counted: dict[str, Any] = result("copying")["counts"]
+    kinds = next(iter(counted.values()))
+    rows = [(kind, *(f"{each[kind][0]} of {each[kind][1]}" for each in counted.values())) for kind in kinds]
+    return table(rows, ["", "the box before", "the box"], "lrr")
+
+
 def caches() -> str:
     """What caches are worth in greedy translation, and batches of like length beside `generate()`."""
     rate = result("translation")["a_second"]["greedy translation"]

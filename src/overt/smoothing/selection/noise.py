@@ -136,9 +136,9 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     on_grid = steps.size > 0 and steps.min() > 0 and np.mean(steps <= steps.min() * (1 + 1e-9)) >= ON_GRID
     alternating = max(ratios) < -_bound(moments.size)
     if correlated and on_grid and moments.size >= MIN_CORRELATED and (not_white or alternating):
-        found = _correlation(values[known], weights, alternating=alternating)
-        if found:
-            rho, deviation, reason = found
+        correlation = _correlation(values[known], weights, alternating=alternating)
+        if correlation:
+            rho, deviation, reason = correlation
             factor = deviation / (level if levels is None else 1.0)
             return NoiseEstimate(level * factor, None if levels is None else levels * factor, not reason, reason, rho)
     reason = _reason_not_white(ratios, moments.size)
@@ -238,12 +238,12 @@ def _correlation(values: Floats, weights: Floats, *, alternating: bool) -> tuple
     rho, deviation = _of_the_noise(fits)
     if alternating:
         return (rho, deviation, "") if rho <= 0 else None
-    found, spectral = rho <= STRONGEST[FAR], spectral_autoregression(values)
-    reason = SLOWER if found and fits[FAR][0] > STRONGEST[FAR] else ""
-    if spectral is not None and (not found or spectral > rho + 2 * RHO_ERROR):
-        reason = reason if found else BENEATH
+    plausible, spectral = rho <= STRONGEST[FAR], spectral_autoregression(values)
+    reason = SLOWER if plausible and fits[FAR][0] > STRONGEST[FAR] else ""
+    if spectral is not None and (not plausible or spectral > rho + 2 * RHO_ERROR):
+        reason = reason if plausible else BENEATH
         return spectral, _level_at(values, weights, spectral), reason.format(rho=spectral)
-    return (rho, deviation, reason.format(rho=rho)) if found else None
+    return (rho, deviation, reason.format(rho=rho)) if plausible else None
 
 
 def _of_the_noise(fits: dict[int, tuple[float, float]]) -> tuple[float, float]:
