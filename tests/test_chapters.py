@@ -49,7 +49,7 @@ def test_chapter_3_says_of_the_translators_pronouns_what_they_are():
     for layer in range(3):
         cross, written = largest[f"cross, il    layer {layer}"], largest[f"decoder, il  layer {layer}"]
         assert (float(cross["it"]) > 0.7) == (layer < 2)
-        assert 0.1 > max(float(cross["animal"]), float(cross["street"]))
+        assert max(float(cross["animal"]), float(cross["street"])) < 0.1
         assert (float(written["rue"]) > 2 * float(written["al"])) == (layer < 2)
     assert (
         "reads *it* in two layers of three, and neither noun in any; of what is written it reads *rue* more than *animal*"

@@ -1,6 +1,7 @@
 """New names for training pairs: common ones, most of which English and French write alike, and invented ones, some in other scripts."""
 
 import random
+from collections.abc import Sequence
 
 _MEN = """
 Adam Alex Alexander Andreas Antonio Arjun Artur Ben Benjamin Bilal Bruno Carlos Christian Daniel David Diego Dimitri Edward Eric Erik
@@ -78,7 +79,7 @@ def new_name(like: str | None, generator: random.Random) -> tuple[str, str]:
     return english + surname, french + surname
 
 
-def _name(kind: list[str] | None, generator: random.Random) -> tuple[str, str]:
+def _name(kind: Sequence[str] | None, generator: random.Random) -> tuple[str, str]:
     """A common name of a kind, or an invented one."""
     if kind is None or generator.random() >= _COMMON:
         name = _invented(generator)

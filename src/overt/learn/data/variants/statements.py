@@ -117,8 +117,8 @@ def statements(examples: list[Example]) -> Statements | None:
     result: dict[str, list[Statement]] = defaultdict(list)
     for source, target in examples:
         subject, _, rest = source[:-1].partition(" ")
-        french = next((each for each in _SUBJECTS.get(subject, ()) if target.startswith(each)), None)
-        plain = french and source[-1] == target[-1] == "." and not re.search(r"[.,;:!?…\"«]", source[:-1] + target[:-1])
-        if plain and len(source.split()) <= _MAX_WORDS:
+        french = next((each for each in _SUBJECTS.get(subject, ()) if target.startswith(each)), "")
+        plain = source.endswith(".") and target.endswith(".") and not re.search(r"[.,;:!?…\"«]", source[:-1] + target[:-1])
+        if french and plain and len(source.split()) <= _MAX_WORDS:
             result[subject].append(Statement(subject, rest, french, target[len(french) : -1].rstrip()))
     return Statements(dict(result)) if result.keys() - {"I", "You"} else None
