@@ -44,11 +44,11 @@ def autoregression_level(rho: float, order: int) -> float:
 
 
 def spectral_autoregression(values: Floats) -> float | None:
-    """The ρ of an autoregression whose spectrum shows beneath that of a signal, for long or short series; None where it does not show.
+    """The ρ of an autoregression whose spectrum shows beneath that of a signal; None where it does not show.
 
-    The spectrum of the noise, and c ω^−4 or c ω^−2 for a smooth or a broken signal, is fitted to the periodogram by Whittle's likelihood.
-    A frequency at which there is more than five times the model is a wave of the signal, and counts as five, so that waves do not raise ρ
-    as they raise differences. values (n,) at equal steps.
+    The spectrum of the noise, and c ω^−4 or c ω^−2 for a smooth or a broken signal, is fitted to the periodogram by Whittle's likelihood
+    (1953). A frequency at which there is more than five times the model is a wave of the signal, and counts as five, so that waves do not
+    raise ρ as they raise differences. values (n,) at equal steps.
 
     >>> noise, wave = np.random.default_rng(0).normal(size=1000), np.sin(np.arange(1000) / 5)
     >>> red = np.convolve(noise, 0.8 ** np.arange(40))[:1000]
