@@ -140,10 +140,13 @@ def threads() -> int:
     """How many threads a call runs on: as many as torch's own where torch is loaded, else OMP_NUM_THREADS, else all processors.
 
     One in a process that was forked from this one, as torch's data loaders fork: GCC's OpenMP has the parent's threads on its
-    books there, and would wait for them without end. And one in a thread that is itself one of several (`alone`).
+    books there, and would wait for them without end. And no more than `limit_threads` has said in this thread.
     """
-    if _forked or getattr(_thread, "alone", False):
+    if _forked:
         return 1
+    limit = getattr(_thread, "limit", None)
+    if limit is not None:
+        return limit
     torch = sys.modules.get("torch")
     if torch is not None:
         return torch.get_num_threads()
@@ -152,9 +155,9 @@ def threads() -> int:
     return int(setting) if setting.isdigit() and int(setting) else processors
 
 
-def alone() -> None:
-    """From here on the calls of this thread run on it alone: the work is divided among threads already."""
-    _thread.alone = True
+def limit_threads(limit: int) -> None:
+    """From here on the calls of this thread run on so many: the work is divided among threads or processes already."""
+    _thread.limit = limit
 
 
 def _after_fork() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from overt.cli.main import COMMANDS, app, module_of
@@ -49,7 +50,8 @@ BASE = {
 
 def parameters(command):
     module = importlib.import_module(module_of(command))
-    return inspect.signature(getattr(module, command.replace(" ", "_"))).parameters
+    signature = inspect.signature(getattr(module, command.replace(" ", "_")))
+    return {name: parameter for name, parameter in signature.parameters.items() if parameter.annotation is not typer.Context}
 
 
 def names_a_file(name, parameter):

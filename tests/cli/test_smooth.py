@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import overt
+from overt.cli import smooth as smooth_command
 from overt.cli.main import app
 from overt.drawing.letters import sparkline
 from overt.errors import install_command
@@ -239,6 +240,24 @@ def cities(request, tmp_path):
 
 def frame(path):
     return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+
+
+def test_workers_that_started_before_a_table_was_read_smooth_it_too(cities, tmp_path, monkeypatch):
+    args = (cities, "-c", "warm", "-c", "wet", "--group", "city", *WAY, "--jobs", 2, "--out")
+    late, early = tmp_path / f"late{cities.suffix}", tmp_path / f"early{cities.suffix}"
+    assert run(*args, late).exit_code == 0
+    started = []
+
+    def start(count):
+        started.append(count)
+        return batch.start_workers(count)
+
+    monkeypatch.setattr(smooth_command, "start_workers", start)
+    monkeypatch.setattr(smooth_command, "_WORTH_AN_EARLY_START", 1)
+    assert run(*args, early).exit_code == 0
+    assert started == [2]
+    assert early.read_bytes() == late.read_bytes()
+    assert "a column of" in message(cities, "-c", "cold", "--group", "city", "--jobs", 2)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -268,7 +268,7 @@ from overt.smoothing import analysis, batch
 
 if __name__ == "__main__":
     tasks = [batch.Task(f"series {place}", np.arange(40.0) + place, None, {"keys": "time", "bandwidth": 2.0}) for place in range(9)]
-    for place, curve in batch.smooth_many(tasks, jobs=2):
+    for place, curve in batch.smooth_many(tasks, jobs=3):
         print(*(child.pid for child in active_children()), flush=True)
         time.sleep(60)
 """

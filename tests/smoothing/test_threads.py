@@ -40,6 +40,13 @@ def test_attention_in_threads_is_attention_alone():
     assert np.isfinite(expected).all()
 
 
+def test_a_thread_with_a_limit_runs_its_calls_on_no_more():
+    with ThreadPoolExecutor(1, initializer=native.limit_threads, initargs=(3,)) as thread:
+        assert thread.submit(native.threads).result() == 3
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(native.threads).result() == native.threads()
+
+
 @pytest.mark.skipif(not UNLOCKED, reason="this Python has its global lock")
 def test_the_native_core_leaves_the_global_lock_away():
     assert native.available()

@@ -16,7 +16,7 @@ from overt.cli.shared.console import report_console
 from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece, sparkline
 from overt.errors import InputError
 from overt.files import is_stream, make_folder, separate, whole
-from overt.smoothing.batch import Task, processors, smooth_many
+from overt.smoothing.batch import Task, Workers, processors, smooth_many, start_workers
 from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.options import Bandwidth
 from overt.smoothing.data.periods import Periods, length_in_words
@@ -29,6 +29,8 @@ from overt.smoothing.reporting.plot import Panel, check_picture, draw
 
 # Series listed in a terminal; the others are counted.
 SHOWN = 20
+# A process takes as long to start as to smooth about so many points, or to read a table with groups of so many bytes.
+_WORTH_A_PROCESS, _WORTH_AN_EARLY_START = 100_000, 1_000_000
 
 
 class SmoothedSeries(NamedTuple):
@@ -43,6 +45,7 @@ class SmoothedSeries(NamedTuple):
 
 
 def smooth(
+    context: typer.Context,
     file: Annotated[
         Path,
         typer.Argument(
@@ -134,17 +137,18 @@ def smooth(
     file = Path("/dev/stdin") if str(file) == "-" else file
     out = Path("/dev/stdout") if str(out) == "-" else out
     separate({"--out": out, "--plot": plot, "--html": html}, {"FILE": file})
+    workers = jobs if dask or group in (None, "-") else _workers(context, file, jobs)
     table = read_table(file, Notation({"tab": "\t", r"\t": "\t"}.get(sep or "", sep), decimal, date_format))
     if not column:
         raise InputError("a column to smooth", got="no --column", fix=f"pass one of: {table.listed_columns}")
-    choices = {
-        "keys": keys,
-        "bandwidth": _bandwidth(bandwidth),
-        "degree": degree,
-        "window": _number(window),
+    choices = {"keys": keys, "bandwidth": _bandwidth(bandwidth), "degree": degree, "window": _number(window)}
+    choices |= {
         "span": _number(span),
+        "causal": causal or None,
+        "robust": robust,
+        "noise": _number(noise),
+        "period": _period(period),
     }
-    choices |= {"causal": causal or None, "robust": robust, "noise": _number(noise), "period": _period(period)}
     options = {name: value for name, value in choices.items() if value is not None}  # `analyze` has defaults for the others
     if out:
         parts = ("smooth", "lower", "upper", *(("trend", "seasonal") if period else ()))
@@ -158,7 +162,7 @@ def smooth(
     with ExitStack() as files:
         # A file that cannot be written is refused before the work; all files appear together after it.
         table_file, picture, page = (files.enter_context(whole(path)) if path else None for path in (out, plot, html))
-        curves = _curves(tasks, jobs, dask, parts)
+        curves = _curves(tasks, workers, dask, parts)
         positions = np.arange(1, table.length + 1) if times is None else times
         series = [
             SmoothedSeries(task.name, name, group_rows, task.values, positions[group_rows], curve)
@@ -166,11 +170,17 @@ def smooth(
         ]
         if table_file:
             table.write(table_file, _columns(series, table.length))
-        zone = UTC if time and table.has_zone(time) else None
-        _draw(picture, page, series, zone, time or "row", title)
+        _draw(picture, page, series, UTC if time and table.has_zone(time) else None, time or "row", title)
     _remove_parts(parts)
     written = [str(path) for path in (out, plot, html) if path]
     report_console(out, plot, html).print(Piece(lambda ink: _page(ink, title, series, written)))
+
+
+def _workers(context: typer.Context, file: Path, jobs: int | None) -> int | Workers | None:
+    """Workers that start while a large table is read and end with the command; `jobs` for a small one."""
+    count = jobs or processors()
+    large = file.is_file() and file.stat().st_size >= _WORTH_AN_EARLY_START
+    return context.with_resource(start_workers(count)) if large and count > 1 else jobs
 
 
 def _number(text: str | None) -> float | str | None:
@@ -229,11 +239,10 @@ def _group_rowsof(names: list[str]) -> dict[str, Indices]:
     return {name: np.array(rows) for name, rows in groups.items()}
 
 
-def _curves(tasks: list[Task], jobs: int | None, dask: str | None, parts: Path | None) -> list[Curve]:
+def _curves(tasks: list[Task], jobs: int | Workers | None, dask: str | None, parts: Path | None) -> list[Curve]:
     if parts:
         make_folder(parts)
-    # Starting a process takes about as long as smoothing 100,000 points.
-    jobs = jobs or min(processors(), 1 + sum(task.values.size for task in tasks) // 100_000)
+    jobs = jobs or min(processors(), 1 + sum(task.values.size for task in tasks) // _WORTH_A_PROCESS)
     curves: dict[int, Curve] = {}
     with _progress(len(tasks)) as advance:
         for index, curve in smooth_many(tasks, jobs=jobs, dask=dask, parts=parts):
@@ -261,9 +270,11 @@ def _columns(series: list[SmoothedSeries], length: int) -> dict[str, Floats]:
     for one in series:
         band = (("smooth", one.curve.values), ("lower", one.curve.lower), ("upper", one.curve.upper))
         for part, values in (*band, *one.curve.components().items()):
-            whole = columns.setdefault(f"{one.column}_{part}", np.full(length, np.nan))
+            name = f"{one.column}_{part}"
+            if name not in columns:
+                columns[name] = np.full(length, np.nan)
             if values is not None:
-                whole[one.rows] = values
+                columns[name][one.rows] = values
     return columns
 
 

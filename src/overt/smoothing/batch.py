@@ -5,9 +5,9 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import overt
+from overt import native
 from overt.errors import InputError, MissingExtra
 from overt.smoothing.analysis import analyze_together
 from overt.smoothing.api import analyze
@@ -71,16 +72,35 @@ def smooth_tasks(tasks: Sequence[Task]) -> list[Curve]:
         return [smooth_task(task) for task in tasks]
 
 
+Bundle = list[Task]
+
+
+class Workers:
+    """A thread of this process and `count` − 1 other processes, which smooth series."""
+
+    def __init__(self, count: int, thread: ThreadPoolExecutor, processes: ProcessPoolExecutor) -> None:
+        self.count = count
+        self._thread, self._processes = thread, processes
+        self._in_thread: Future[list[Curve]] | None = None
+
+    def submit(self, bundle: Bundle) -> Future[list[Curve]]:
+        """Smooth a bundle in the thread where it is free, else in the next free process."""
+        if self._in_thread is None or self._in_thread.done():
+            self._in_thread = self._thread.submit(smooth_tasks, bundle)
+            return self._in_thread
+        return self._processes.submit(smooth_tasks, bundle)
+
+
 def smooth_many(
-    tasks: Sequence[Task], *, jobs: int = 1, dask: str | None = None, parts: Path | None = None
+    tasks: Sequence[Task], *, jobs: int | Workers = 1, dask: str | None = None, parts: Path | None = None
 ) -> Iterator[tuple[int, Curve]]:
     """Smooth each series separately and yield its index among the tasks with its curve, in the order of completion.
 
     Short series of one length are smoothed `TOGETHER` at a time, which gives the same curves to rounding.
 
-    The work is shared by `jobs` processes, or by the workers of the Dask scheduler at the address `dask`. With a folder `parts`, curves
-    are stored there before they are yielded, under a hash of their series and options. A job that is started again reads the stored
-    curves and computes the missing ones.
+    The work is shared by `jobs` processes, this one and others, or by the workers that `start_workers` started earlier, or by those of
+    the Dask scheduler at the address `dask`. With a folder `parts`, curves are stored there before they are yielded, under
+    a hash of their series and options. A job that is started again reads the stored curves and computes the missing ones.
 
     Raises InputError, with the name of the series, for one that cannot be smoothed; for a scheduler that does not answer;
     for a worker that was killed; for a full disk. The curves in `parts` remain.
@@ -129,22 +149,29 @@ def _bundles(tasks: Sequence[Task]) -> Iterator[list[int]]:
     yield from bundles.values()
 
 
-Bundle = list[Task]
-
-
-def _computed(bundles: list[Bundle], jobs: int, dask: str | None) -> Iterator[tuple[int, list[Curve]]]:
+def _computed(bundles: list[Bundle], jobs: int | Workers, dask: str | None) -> Iterator[tuple[int, list[Curve]]]:
     if dask is not None and bundles:
-        return _on_dask(bundles, dask)
-    if jobs > 1 and len(bundles) > 1:
-        return _in_processes(bundles, min(jobs, len(bundles)))
-    return ((index, smooth_tasks(bundle)) for index, bundle in enumerate(bundles))
+        yield from _on_dask(bundles, dask)
+    elif jobs == 1 or len(bundles) <= 1:
+        yield from ((index, smooth_tasks(bundle)) for index, bundle in enumerate(bundles))
+    elif isinstance(jobs, int):
+        with start_workers(min(jobs, len(bundles))) as workers:
+            yield from _computed(bundles, workers, None)
+    else:
+        yield from _as_done(bundles, jobs.submit, at_once=2 * jobs.count)
 
 
-def _in_processes(bundles: list[Bundle], jobs: int) -> Iterator[tuple[int, list[Curve]]]:
+@contextmanager
+def start_workers(count: int) -> Iterator[Workers]:
+    """Start `count` workers, at least two, for `smooth_many`: before the series are read, so that they are ready after it."""
+    threads = max(1, processors() // count)
     # Spawned, not forked: a fork of a process with threads, such as that of a progress bar, may deadlock.
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (max(1, processors() // jobs),))
+    processes = ProcessPoolExecutor(count - 1, get_context("spawn"), _begin, (threads,))
     try:
-        yield from _as_done(bundles, lambda bundle: pool.submit(smooth_tasks, bundle), at_once=2 * jobs)
+        with ThreadPoolExecutor(1, initializer=native.limit_threads, initargs=(threads,)) as thread:
+            for _ in range(count - 1):  # each call starts one process, as none is ready yet
+                processes.submit(os.getpid)
+            yield Workers(count, thread, processes)
     except BrokenProcessPool as error:
         fix = (
             "run it again, with fewer jobs if memory ran out; finished series are not computed again"
@@ -152,7 +179,7 @@ def _in_processes(bundles: list[Bundle], jobs: int) -> Iterator[tuple[int, list[
         )
         raise InputError("processes that finish their series", got="one that was killed", fix=fix) from error
     finally:
-        pool.shutdown(cancel_futures=True)
+        processes.shutdown(cancel_futures=True)
 
 
 def processors() -> int:
@@ -162,7 +189,7 @@ def processors() -> int:
 
 def _begin(threads: int) -> None:
     """Use a share of the processors, and exit when the process that started this one ends."""
-    os.environ["OMP_NUM_THREADS"] = str(threads)
+    native.limit_threads(threads)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 

@@ -97,24 +97,26 @@ def read_comma_separated(path: Path, content: bytes, notation: Notation) -> Comm
         separator = notation.separator or max(",;\t|", key=first.count)
         with _cells_of_any_size():
             reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-            numbered = [(row, reader.line_num) for row in reader if row]
+            rows, lines = [], []
+            for row in reader:
+                if row:
+                    rows.append(row)
+                    lines.append(reader.line_num)
     except UnicodeDecodeError as error:
         fix = "save it as UTF-8, or `iconv -f cp1252 -t utf-8 FILE | overt smooth -`"
         raise InputError(f"UTF-8 text in {path}", got=f"an error: {error}", fix=fix) from error
     except (csv.Error, OSError, EOFError, zlib.error) as error:
         raise InputError(f"comma-separated values in {path}", got=f"an error: {error}", fix="export it again") from error
-    if len(numbered) < 2:
-        got = "an empty file" if not numbered else "only the first line"
+    if len(rows) < 2:
+        got = "an empty file" if not rows else "only the first line"
         raise InputError(f"a line of column names and at least one row in {path}", got=got, fix="pass a file with both")
-    (header, _), *body = numbered
-    for row, line in body:
+    header = rows[0]
+    for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
             expected = f"{len(header)} cells in each row of {path}, as in its first line"
             raise InputError(expected, got=f"{len(row)} at line {line}", fix="correct that row")
     names = [name.strip() for name in header]
-    return CommaSeparated(
-        path, names, replace(notation, separator=separator), [row for row, _ in body], [line for _, line in body]
-    )
+    return CommaSeparated(path, names, replace(notation, separator=separator), rows[1:], lines[1:])
 
 
 @contextmanager

@@ -106,13 +106,14 @@ def arrange(values: Floats, times: Floats, weights: Floats | None = None, *, shi
     steps = np.diff(moments)
     steps = steps[steps > 0]
     # A median that is one of the steps, not the mean of two: times on a grid are then whole numbers.
-    step = float(np.quantile(steps, 0.5, method="lower")) if steps.size else 1.0
+    middle = (steps.size - 1) // 2
+    step = float(np.partition(steps, middle)[middle]) if steps.size else 1.0
     start = float(moments[0])
     moments, ordered = (moments - start) / step, (ordered - center) / spread
     present = np.flatnonzero(~np.isnan(ordered))
-    scaled = np.ones(values.size) if weights is None else weights[order]
-    weight = float(np.median(scaled[present]))
-    scaled = None if (scaled[present] == weight).all() else scaled / weight
+    scaled = None if weights is None else weights[order]
+    weight = 1.0 if scaled is None else float(np.median(scaled[present]))
+    scaled = None if scaled is None or (scaled[present] == weight).all() else scaled / weight
     return Series(moments, ordered, scaled, present, order, center, spread, start, step, weight)
 
 

@@ -24,5 +24,5 @@ def map_in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) ->
     # Imported here, so that calls without threads start fast.
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(workers, initializer=native.alone) as pool:
+    with ThreadPoolExecutor(workers, initializer=native.limit_threads, initargs=(1,)) as pool:
         yield from pool.map(function, parts)
