@@ -12,7 +12,7 @@ static constexpr Kernels KERNELS = {
     summary<T>,
 };
 
-static constexpr Smoothing SMOOTHING = {filter, slide, local, patch, patch_rows, bilateral, bilateral_rows, guided, risks, blend, wiener};
+static constexpr Smoothing SMOOTHING = {filter, slide, local, patch, patch_rows, bilateral, bilateral_rows, guided, risks, blend, wiener, segments};
 
 extern const Level LEVEL;
 const Level LEVEL = {NAME(OVERT_LEVEL), KERNELS<float>, KERNELS<double>, {multiply_adds, divisions}, &SMOOTHING};

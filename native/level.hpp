@@ -35,5 +35,6 @@ void guided(const Guided&);
 void risks(const Risks&);
 void blend(const Blend&);
 void wiener(const Wiener&);
+void segments(const Segments&);
 
 }  // namespace overt::OVERT_LEVEL

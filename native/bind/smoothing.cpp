@@ -1,82 +1,18 @@
-// The smoothing kernels in the module. Arrays are float64 and contiguous, which is checked here; Python has checked their contents.
+// The smoothing kernels in the module.
 #include "bind/smoothing.hpp"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
-#include <atomic>
-#include <new>
 #include <optional>
 #include <stdexcept>
 #include <vector>
 
-#include "levels.hpp"
-#include "simd/parallel.hpp"
-#include "smoothing/smoothing.hpp"
+#include "bind/series.hpp"
 
 namespace overt {
 namespace {
-
-namespace nb = nanobind;
-using Numbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Matrices = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Indices = nb::ndarray<const Index, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Outputs = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using OutputMatrices = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-// One matrix for each of several series, which may be parts of larger ones.
-using Stack = nb::ndarray<const double, nb::ndim<3>, nb::device::cpu>;
-using OutputStack = nb::ndarray<double, nb::ndim<3>, nb::device::cpu>;
-
-const Smoothing& kernels() { return *current_level().smoothing; }
-
-int at_least_one(int threads) { return threads > 0 ? threads : 1; }
-
-template <class Array>
-void expect(const Array& array, Index length, const char* message) {
-    if (static_cast<Index>(array.shape(0)) != length) throw std::invalid_argument(message);
-}
-
-template <class Array>
-void expect_stack(const Array& stack, Index series, Index rows, Index columns, const char* message) {
-    bool fits = static_cast<Index>(stack.shape(0)) == series && static_cast<Index>(stack.shape(1)) == rows &&
-                static_cast<Index>(stack.shape(2)) == columns;
-    if (!fits) throw std::invalid_argument(message);
-    bool empty = series == 0 || rows == 0 || columns == 0;  // then strides say nothing
-    if (!empty && ((columns > 1 && stack.stride(2) != 1) || (rows > 1 && stack.stride(1) != columns)))
-        throw std::invalid_argument("Expected matrices that are contiguous, one for each series.");
-}
-
-void expect_matrix(const Matrices& matrix, Index series, Index count) {
-    if (static_cast<Index>(matrix.shape(0)) != series || static_cast<Index>(matrix.shape(1)) != count)
-        throw std::invalid_argument("Expected one number for each point, series by series.");
-}
-
-// The matrix of one series.
-template <class Array>
-auto* of_series(const Array& stack, Index series) {
-    return stack.data() + series * stack.stride(0);
-}
-
-// each(series, threads): one series has all the threads, several have one each.
-template <class Each>
-void for_each_series(Index series, int threads, Each each) {
-    nb::gil_scoped_release released;
-    if (series == 1) {
-        each(0, at_least_one(threads));
-    } else {
-        std::atomic<bool> failed = false;  // for want of memory, the only thing that kernels throw: no exception may leave a thread
-        share_items(series, 1, static_cast<int>(std::min<Index>(at_least_one(threads), series)), [&](Index s, int) {
-            try {
-                each(s, 1);
-            } catch (const std::bad_alloc&) {
-                failed = true;
-            }
-        });
-        if (failed) throw std::bad_alloc();
-    }
-}
 
 void filter(Numbers values, Numbers taps, Index before, int threads, Outputs output) {
     Index count = values.shape(0), after = static_cast<Index>(taps.shape(0)) - 1 - before;
@@ -393,6 +329,7 @@ void bind_smoothing(nb::module_& module) {
                "step"_a, "threads"_a, "mixed_values"_a, "mixed_slopes"_a, "mixed_variances"_a.none());
     module.def("wiener", wiener, "values"_a, "squares"_a, "pilot"_a, "starts"_a, "taper"_a, "spectrum"_a, "mean_leverages"_a, "factors"_a,
                "threads"_a, "values_to"_a, "leverages_to"_a);
+    bind_segments(module);
 }
 
 }  // namespace overt

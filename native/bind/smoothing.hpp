@@ -6,5 +6,6 @@
 namespace overt {
 
 void bind_smoothing(nanobind::module_& module);
+void bind_segments(nanobind::module_& module);
 
 }  // namespace overt

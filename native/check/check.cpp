@@ -234,6 +234,7 @@ void check_level(const Level& level) {
     };
     check_pairs(*level.smoothing, level.name, exactly);
     check_wiener(*level.smoothing, level.name, exactly);
+    check_segments(*level.smoothing, level.name, exactly);
     std::printf("%s: %d comparisons, %d differ\n", level.name, comparisons - compared_before, failures - failed_before);
 }
 

@@ -207,6 +207,94 @@ void check_wiener(const Smoothing& kernels, const std::string& level, Compare co
         }
 }
 
+// All divisions of few points into segments, each with its own sums.
+struct SegmentProblem {
+    std::vector<double> times, values, weights;
+    double change = 0.1, prior = 4, centre = 0.3;
+    Index count;
+
+    explicit SegmentProblem(Index points, bool missing) : count(points) {
+        std::mt19937 generator(8);
+        std::uniform_real_distribution<double> random(0.2, 2);
+        double time = 0;
+        for (Index i = 0; i < count; i++) {
+            times.push_back(time += random(generator)), values.push_back((i > count / 3 ? 5 : -2) + 0.1 * time + random(generator));
+            weights.push_back(missing && i % 7 == 3 ? 0 : random(generator));
+        }
+    }
+
+    // Mass, and the curve and the mean of its square at each point, of one segment that is constant or straight.
+    double segment(Index start, Index stop, bool straight, std::vector<double>& curve, std::vector<double>& square) const {
+        double weight = 1e-100, mean_time = 0, total = 0, spread = 0, slope = 0, misfit = 0;
+        for (Index i = start; i < stop; i++) weight += weights[i], mean_time += weights[i] * times[i], total += weights[i] * (values[i] - centre);
+        mean_time /= weight;
+        for (Index i = start; i < stop; i++) {
+            double time = times[i] - mean_time, value = values[i] - centre;
+            spread += weights[i] * time * time, slope += weights[i] * time * (value - total / weight);
+            misfit += weights[i] * (value - total / weight) * (value - total / weight);
+        }
+        double shrink = 1 / (1 + weight * prior), variance = prior * shrink;
+        double mass = 0.5 * std::sqrt(shrink) * std::exp(-0.5 * (misfit + total * total * shrink / weight));
+        bool possible = stop - start > 2 && spread > 1.5e-6 * weight;
+        double of_slope = straight && possible ? variance * weight / spread : 0;
+        if (straight) mass *= possible ? std::sqrt(shrink) * std::exp(0.5 * slope * slope * of_slope) : 0;
+        for (Index i = start; i < stop; i++) {
+            double time = times[i] - mean_time;
+            curve[i] = variance * total + of_slope * slope * time;
+            square[i] = variance + of_slope * time * time + curve[i] * curve[i];
+        }
+        return mass;
+    }
+
+    // Posterior means and variances; segments of less probability than 1e-6 are left out, as in the kernel.
+    void expected(std::vector<double>& means, std::vector<double>& variances) const {
+        std::vector<double> before(count + 1, 0), after(count + 1, 0), total(count, 0), curve(count), square(count);
+        auto chance = [&](Index start, Index stop) { return std::pow(1 - change, static_cast<double>(stop - start - 1)); };
+        auto mass = [&](Index start, Index stop) { return segment(start, stop, false, curve, square) + segment(start, stop, true, curve, square); };
+        before[0] = after[count] = 1;
+        for (Index stop = 1; stop <= count; stop++)
+            for (Index start = 0; start < stop; start++) before[stop] += before[start] * (start ? change : 1) * chance(start, stop) * mass(start, stop);
+        for (Index start = count - 1; start >= 0; start--)
+            for (Index stop = start + 1; stop <= count; stop++) after[start] += mass(start, stop) * chance(start, stop) * (stop < count ? change : 1) * after[stop];
+        means.assign(count, 0), variances.assign(count, 0);
+        for (Index stop = 1; stop <= count; stop++)
+            for (Index start = 0; start < stop; start++) {
+                double outside = before[start] * (start ? change : 1) * chance(start, stop) * (stop < count ? change : 1) * after[stop] / before[count];
+                if (outside * mass(start, stop) < 1e-6) continue;
+                for (bool straight : {false, true}) {
+                    double probability = outside * segment(start, stop, straight, curve, square);
+                    for (Index i = start; i < stop; i++)
+                        total[i] += probability, means[i] += probability * curve[i], variances[i] += probability * square[i];
+                }
+            }
+        for (Index i = 0; i < count; i++) {
+            means[i] /= total[i], variances[i] = variances[i] / total[i] - means[i] * means[i];
+            means[i] += centre;
+        }
+    }
+};
+
+template <class Compare>
+void check_segments(const Smoothing& kernels, const std::string& level, Compare compare) {
+    for (Index points : {1, 2, 3, 40})
+        for (bool missing : {false, true}) {
+            SegmentProblem p(points, missing);
+            std::vector<double> means, variances, computed[2], row(points, 0.0);
+            for (auto& column : computed) column.resize(points, NAN);
+            Segments task{p.times.data(), p.values.data(), p.weights.data(), points, p.change, p.prior, p.centre, computed[0].data(), computed[1].data(), 2, -1, nullptr};
+            kernels.segments(task);
+            p.expected(means, variances);
+            std::string name = level + ", segments of " + std::to_string(points) + " points";
+            compare(name + ": means", computed[0], means);
+            compare(name + ": variances", computed[1], variances);
+            task.row = points / 2, task.row_to = row.data();
+            kernels.segments(task);
+            std::vector<double> by_row{p.centre};
+            for (Index i = 0; i < points; i++) by_row[0] += row[i] * (p.values[i] - p.centre);
+            compare(name + ": a row", by_row, {computed[0][points / 2]});
+        }
+}
+
 template <class Compare>
 void check_pairs(const Smoothing& kernels, const std::string& level, Compare compare) {
     const Index shapes[][3] = {{1, 3, 2}, {70, 1, 0}, {300, 40, 3}, {700, 90, 11}, {600, 900, 1}};  // points, window, half a patch

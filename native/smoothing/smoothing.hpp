@@ -220,6 +220,20 @@ struct Wiener {
     int threads;
 };
 
+// The mean over all ways to divide a series into segments, see overt/smoothing/selection/bank/segments.py.
+struct Segments {
+    const double* times;    // ascending
+    const double* values;
+    const double* weights;  // 1/variance of each value's noise, 0 where it is missing
+    Index count;
+    double change, prior, centre;
+    double* values_to;
+    double* variances_to;
+    int threads;
+    Index row;       // the point whose weights are added to row_to, -1 for values and variances
+    double* row_to;  // (count,), zeros before
+};
+
 // The kernels of one SIMD level.
 struct Smoothing {
     void (*filter)(const Filter&);
@@ -233,6 +247,7 @@ struct Smoothing {
     void (*risks)(const Risks&);
     void (*blend)(const Blend&);
     void (*wiener)(const Wiener&);
+    void (*segments)(const Segments&);
 };
 
 }  // namespace overt

@@ -77,9 +77,10 @@ def test_a_curve_upside_down_is_the_curve_of_the_series_upside_down():
 
 
 def test_a_series_reversed_has_the_curve_reversed():
-    # Risks are added up in blocks from the first point on: only whole blocks are the same from the end.
+    # Risks are added up in blocks from the first point on: only whole blocks are the same from the end. The first points of segments that
+    # are dropped are not those from the end either.
     whole = np.lcm.reduce([width // mixture.FINENESS for width in mixture.CAUSAL_WIDTHS])
-    for count, off in ((whole, 1e-11), (500, 0.05)):
+    for count, off in ((whole, 1e-5), (500, 0.05)):
         x = np.sin(np.arange(count) / 9) + np.random.default_rng(0).normal(size=count)
         np.testing.assert_allclose(overt.smooth(x[::-1], noise=1.0)[::-1], overt.smooth(x, noise=1.0), rtol=0, atol=off)
 
@@ -119,15 +120,14 @@ def test_stretches_are_whole_blocks_of_risks():
 @pytest.mark.few_cases(1)
 def test_stretches_give_nearly_what_the_whole_gives(causal, monkeypatch):
     # What a margin cuts off is the far end of the widest averages, which counts where heads are nearly as good, at jumps.
-    draw, times = np.random.default_rng(0), np.arange(7680)
+    draw, times = np.random.default_rng(0), np.arange(15360)
     x = np.where(times % 700 < 300, 2.0, 0.0) + np.sin(times / 100) + 0.5 * draw.normal(size=times.size)
     whole = overt.smooth(x, noise=0.5, causal=causal)
     monkeypatch.setattr(bank, "STRETCH", 1920)
-    monkeypatch.setattr(bank, "MARGIN", 2 * 1920)
     off = np.abs(overt.smooth(x, noise=0.5, causal=causal) - whole) / 0.5
     assert 0 < off.max() < 0.15
     assert np.sqrt(np.mean(off**2)) < 0.003
-    assert np.median(off) < 1e-6
+    assert np.median(off) < 1e-4  # the error of the curve is 0.17
 
 
 def errors(truth, ways, seeds=4):

@@ -27,6 +27,7 @@ _FAMILIES = {
     "parabola of the past": "one-sided parabolas",
     "patches": "similar patches",
     "waves": "waves that a first smoothing shows",
+    "segments": "segments that are constant or straight",
     "guided": "means over points that a first smoothing puts at a similar level",
 }
 # Smaller shares are not mentioned.

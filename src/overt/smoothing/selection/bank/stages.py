@@ -2,9 +2,11 @@
 
 In the first stage heads compare the noisy series itself: by time, with parabolas of many bandwidths and wide lines; and by patches. Their
 mixture is a pilot curve. In the second stage guided heads compare the pilot, which has little noise, and average the series; all heads
-are mixed again. The third stage repeats this with the better pilot. In the fourth the pilot tells which waves are signal (`wiener`).
+are mixed again. The third stage repeats this with the better pilot. In the fourth the pilot tells which waves are signal (`wiener`), and
+one more head attends within segments (`segments`).
 """
 
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ from overt.smoothing.selection.bank.candidates import (
 )
 from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix_pilot
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
+from overt.smoothing.selection.bank.segments import NAME, Segments, segment_row, segments_of
 from overt.smoothing.selection.bank.wiener import Windows, in_gaps, wiener_heads, wiener_lengths
 from overt.smoothing.selection.correlation import (
     RHO_ERROR,
@@ -38,17 +41,16 @@ from overt.smoothing.selection.correlation import (
 )
 from overt.smoothing.selection.levels import NOISELESS
 
-# Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot: without it
-# the error of steps is up to 67% larger; with 32 in the place of 16 and 64 it is the same on the signals of benchmarks/ablation.py, and
-# 10% larger on many jumps of different sizes. Without the 256 that of 4,096 points rises by 4%.
-GUIDED = ((16.0, 64.0), (16.0, 64.0, 256.0))
+# Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot; 16 and 64 in
+# the place of 32 change nothing since there are segments. Without the 256 the error of 4,096 points rises by 4%.
+GUIDED = ((32.0,), (16.0, 64.0, 256.0))
 # What a degree of freedom of a head costs beyond Stein's 2σ², in parts of that (`mixture.mix`). An error of the noise's level shifts the
 # risks of all points alike, by twice that error for each degree of freedom, and no average takes it away: without a premium narrow heads
 # win wherever the level is too low, and on smooth signals most of the error is theirs. It is a prior of exp(−0.1) for each degree of
 # freedom. 0 to 0.5 were compared on the development half of benchmarks/noise_kinds.py and at 64 to 16,384 points: with 0.2 the error falls
-# by 8%, on parabolas by 27%. With the extrapolated parabolas 0.3 is better than 0.2 by another 1.4% on the
-# signals of benchmarks/ablation.py, and costs 2% on steps. Causal curves do not gain.
-PREMIUM = 0.3
+# by 8%, on parabolas by 27%. With the extrapolated parabolas and the waves 0.45 is better than 0.3 by another 1.5% on the
+# same signals, drawn anew, and under nearly all kinds of noise, and costs 2% on peaks. Causal curves do not gain.
+PREMIUM = 0.45
 # A long series is divided into equal stretches of at most this many points, each with a margin on both sides. All are multiples
 # of the blocks of risks (`mixture`), so that these blocks do not depend on the division.
 BLOCK = 1920
@@ -107,7 +109,7 @@ def attend_bank(
         leverages = outputs.leverages * covariance_factors(outputs.leverages, rho)  # in units of the noise's own variance
         return outputs._replace(values=colored(outputs.values, rho), leverages=leverages)
     count = series.values.size
-    wide, windows = _wide(series, causal), _windows(count, causal)
+    wide, windows, segments = _wide(series, causal), _windows(count, causal), _segments(series, causal, correlation)
     cells, workspace = min(cells, count), Workspace()
     sampled = np.unique(np.linspace(0, count - 1, min(count, 4 * cells)).astype(np.intp))
     cell = sampled * cells // count
@@ -115,7 +117,8 @@ def attend_bank(
     def attend(inner: slice) -> tuple[slice, Floats, list[str], Indices, Floats]:
         outer = _with_margin(inner, count)
         mixed, _, names, _ = attend_stretch(
-            series.part(outer), wide.part(outer), windows, level, causal, correlation, workspace
+            *(series.part(outer), wide.part(outer), windows, segments and segments.part(outer)),
+            *(level, causal, correlation, workspace),
         )
         columns = np.stack([column[inner.start - outer.start :][: inner.stop - inner.start] for column in mixed[:3]])
         inside = (sampled >= inner.start) & (sampled < inner.stop)
@@ -154,23 +157,27 @@ def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floa
     """Σ_r factor_r W_r over all points (n,), where a head that reaches no key is the point itself."""
     count, total = series.values.size, np.zeros(series.values.size)
     wide, windows, gaps = _wide(series, causal), _windows(count, causal), in_gaps(series.weights)
+    segments, of_whole = _segments(series, causal, correlation), {*wide.names, NAME}
     for inner in _stretches(count):
         inside = (rows >= inner.start) & (rows < inner.stop)
         if not inside.any():
             continue
         outer = _with_margin(inner, count)
         mixed, pilot, names, rows_of = attend_stretch(
-            series.part(outer), wide.part(outer), windows, level, causal, correlation, Workspace()
+            *(series.part(outer), wide.part(outer), windows, segments and segments.part(outer)),
+            *(level, causal, correlation, Workspace()),
         )
+        if segments:
+            rows_of = [*rows_of, partial(segment_row, series.times, series.values, series.weights / series.levels**2)]
         for row, factor in zip(rows[inside].tolist(), factors[inside], strict=True):
             head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
-            if gaps[row] and pilot:  # there waves are the pilot
+            if gaps[row] and pilot:  # there the heads of the fourth stage are the pilot
                 of_pilot = pilot.weights(np.array([row - outer.start]))[:, 0]
-                waves = head_weights[of_pilot.size :]
-                head_weights = np.concatenate([head_weights[: of_pilot.size] + waves.sum() * of_pilot, 0 * waves])
+                late = head_weights[of_pilot.size :]
+                head_weights = np.concatenate([head_weights[: of_pilot.size] + late.sum() * of_pilot, 0 * late])
             for head_weight, name, weights_of in zip(head_weights, names, rows_of, strict=True):
-                weights, is_wide = np.zeros(count), name in wide.names
-                weights[slice(None) if is_wide else outer] = weights_of(row if is_wide else row - outer.start)
+                weights, whole = np.zeros(count), name in of_whole
+                weights[slice(None) if whole else outer] = weights_of(row if whole else row - outer.start)
                 if not weights.any():
                     weights[row] = 1.0
                 total += factor * head_weight * weights
@@ -181,14 +188,18 @@ def attend_stretch(
     series: NoisySeries,
     wide: NamedHeads,
     windows: Windows,
+    segments: Segments | None,
     level: float,
     causal: bool,
     correlation: float,
     workspace: Workspace,
 ) -> tuple[Mixture, Mixture | None, list[str], list[RowWeights]]:
-    """All four stages on one stretch: the mixture, that of the last pilot where there are gaps, and the heads' names and rows."""
+    """All four stages on one stretch: the mixture, that of the last pilot where there are gaps, and the heads' names and rows.
+
+    The rows are without that of the segments, which is one of the whole series.
+    """
     observed = Observations(series.values, series.noise)
-    most = pilot_count(causal) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows.lengths)
+    most = pilot_count(causal) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows.lengths) + 1
     outputs = workspace.outputs(most, series.values.size)
     names, rows = write_heads(outputs, chain(pilot_heads(series, level, causal), [wide]), 0)
     count = stop = len(names)
@@ -209,8 +220,10 @@ def attend_stretch(
         before = outputs.part(0, stop), observed
         last = mix(*before, risks=risks, **options) if in_gaps(series.weights).any() else None
         pilot = last or mix_pilot(*before, risks=risks, **options)
-        waves = write_heads(outputs, [wiener_heads(series, pilot.values, windows, correlation)], stop)
-        names, rows = names + waves[0], rows + waves[1]
+        late = [wiener_heads(series, pilot.values, windows, correlation)]
+        late += [segments.heads(series, pilot.values)] if segments else []
+        added = write_heads(outputs, late, stop)
+        names, rows = names + added[0], rows + added[1]
         risks = np.concatenate([risks, bank_risks(outputs.part(stop, len(names)), observed, **averages)])
         stop = len(names)
     mixed = mix(outputs.part(0, stop), observed, risks=risks, **options)
@@ -226,6 +239,11 @@ def _windows(count: int, causal: bool) -> Windows:
     """The windows that fit into every stretch; none with `causal`, since they see the future."""
     shortest = min(outer.stop - outer.start for outer in (_with_margin(inner, count) for inner in _stretches(count)))
     return Windows(() if causal else wiener_lengths(shortest), count)
+
+
+def _segments(series: NoisySeries, causal: bool, correlation: float) -> Segments | None:
+    """The head that attends within segments, which see the future and would follow correlated noise; none beside no waves."""
+    return segments_of(series) if not causal and correlation == 0 and wiener_lengths(series.values.size) else None
 
 
 def _correlate(outputs: HeadOutputs, correlation: float) -> None:

@@ -34,6 +34,7 @@ from overt.smoothing.selection.bank.candidates import (
 )
 from overt.smoothing.selection.bank.mixture import Pilot, bank_risks, mix, mix_pilot
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
+from overt.smoothing.selection.bank.segments import NAME, attend_segments
 from overt.smoothing.selection.bank.stages import GUIDED, PREMIUM, BankOutputs
 from overt.smoothing.selection.bank.wiener import attend_wiener, wiener_lengths, wiener_name
 from overt.smoothing.selection.levels import overall_level
@@ -101,7 +102,8 @@ def attend_banks(several: Sequence[NoisySeries]) -> list[BankOutputs]:
     count, points = series.values.shape
     names = list(_names(series.grid))
     windows = wiener_lengths(points)
-    final = len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows)
+    late = len(windows) + 1 if windows else 0
+    final = len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + late
     outputs = HeadOutputs(*(np.empty((count, len(names) + final, points)) for _ in HeadOutputs._fields))
     _write_pilot_heads(outputs.part(0, len(names)), series)
     observed, first = Observations(series.values, series.levels), len(names)
@@ -115,12 +117,12 @@ def attend_banks(several: Sequence[NoisySeries]) -> list[BankOutputs]:
         risks = np.concatenate([of_first, bank_risks(outputs.part(first, stop), observed, premium=PREMIUM)], axis=1)
     if windows:
         pilot = mix_pilot(outputs.part(0, stop), observed, premium=PREMIUM, risks=risks)
-        waves = outputs.part(stop, stop + len(windows))
-        _write_waves(waves, series, pilot, windows)
-        risks, stop = np.concatenate([risks, bank_risks(waves, observed, premium=PREMIUM)], axis=1), stop + len(windows)
+        added = outputs.part(stop, stop + late)
+        _write_late(added, series, pilot, windows)
+        risks, stop = np.concatenate([risks, bank_risks(added, observed, premium=PREMIUM)], axis=1), stop + late
     mixed = mix(outputs.part(0, stop), observed, premium=PREMIUM, risks=risks)
     names += [guided_name(bandwidth, scale) for bandwidth in GUIDED[-1] for scale in PILOT_BANDWIDTHS]
-    names += [wiener_name(length) for length in windows]
+    names += [*(wiener_name(length) for length in windows), NAME] if windows else []
     mixture = mixed.weights(np.arange(points))
     columns = zip(mixed.values, mixed.leverages, mixed.variances, mixture, strict=True)
     return [BankOutputs(values, leverages, variances, names, shares) for values, leverages, variances, shares in columns]
@@ -177,11 +179,14 @@ def _write_guided(outputs: HeadOutputs, series: Series, pilot: Pilot, bandwidth:
     _write_variances(outputs, series)
 
 
-def _write_waves(outputs: HeadOutputs, series: Series, pilot: Pilot, windows: tuple[int, ...]) -> None:
+def _write_late(outputs: HeadOutputs, series: Series, pilot: Pilot, windows: tuple[int, ...]) -> None:
+    """Waves and segments."""
     for index, length in enumerate(windows):
         outputs.values[:, index], outputs.leverages[:, index] = attend_wiener(
             series.values, series.levels**2, pilot.values, length
         )
+    times = np.broadcast_to(series.times, series.values.shape)
+    outputs.values[:, -1], outputs.leverages[:, -1] = attend_segments(times, series.values, 1 / series.levels**2)
     _write_variances(outputs, series)
 
 

@@ -1,0 +1,216 @@
+"""A head that attends within segments: the mean over all ways to divide a series into constant and straight pieces.
+
+A point attends to those that are likely in its segment, whose ends nobody knows: the weight of j for i is a mean, over all segments with
+both, of their weights in the segment's own mean or line. A segment counts by its probability (product partitions: Barry and Hartigan
+1992; all of them summed without sampling: Fearnhead 2005). A change comes after each point with one chance; segments are constant or
+straight with equal odds; their height, and their slope times the deviation of their times, are normal with the series' own variance.
+
+The head is a posterior mean, so that its derivative ∂f_i/∂x_i, the leverage in Stein's estimate, is the posterior variance over σ_i²
+exactly: for normal noise f = x + σ² ∂ log p(x) (Tweedie's formula, in Efron 2011).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from overt import native
+from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.selection.bank.candidates import NamedHeads, NoisySeries, squares_far_out, write_value_heads
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs, of_several
+from overt.smoothing.selection.bank.wiener import in_gaps
+
+# The mean length of a segment, in points.
+LENGTH = 128
+NAME = f"segments, {LENGTH} points"
+# What a degree of freedom of this head costs, in parts of that of others. Where its ends lie was chosen by the noise, so that its risk
+# is estimated with a larger error: with 1 the head lowers the error of white noise as much, and doubles it in one of a hundred series;
+# with 1.5 steps have a third more error (the development half of benchmarks/smoothing/kinds.py and development.py, drawn anew).
+SEARCH = 1.3
+# First points of the last segment: where there are ROOM of them, the last RECENT remain, and of the others, from a probability of HOPELESS
+# on, those of most, MOST in all. More change the curve by about a hundredth of the noise where nothing is sure, and by less elsewhere.
+MOST, RECENT, ROOM, HOPELESS = 40, 16, 56, 1e-12
+# Segments of less probability are left out; a segment whose times have no larger variance has no slope.
+NEGLIGIBLE, FLAT = 1e-6, 1e-6
+_TINY = 1e-100
+
+
+class Prior(NamedTuple):
+    """What is known of a segment before its points: its height and slope are normal with this variance, about this mean."""
+
+    variance: float
+    centre: float
+
+
+def prior_of(values: Floats, precisions: Floats) -> Prior:
+    """The variance and mean of a series (n,), with precisions 1/σ_i² that are 0 where a value is missing; at least the noise's variance."""
+    total = max(float(precisions.sum()), _TINY)
+    centre = float(precisions @ values) / total
+    variance = float(precisions @ (values - centre) ** 2) / total
+    return Prior(max(variance, np.count_nonzero(precisions) / total, _TINY), centre)
+
+
+class Segments(NamedTuple):
+    """The head on a whole series, of which each stretch takes its part; both (n,)."""
+
+    values: Floats
+    leverages: Floats
+
+    def part(self, stretch: slice) -> "Segments":
+        """The head on a stretch."""
+        return Segments(self.values[stretch], self.leverages[stretch])
+
+    def heads(self, series: NoisySeries, pilot: Floats) -> NamedHeads:
+        """The same as the bank takes it; in a gap it is the pilot (n,). Its row is one of the whole series."""
+
+        def write(outputs: HeadOutputs) -> None:
+            values = np.where(in_gaps(series.weights), pilot, self.values)
+            write_value_heads(outputs, series, values[None], self.leverages[None])
+
+        return NamedHeads([NAME], write, [])
+
+
+def segments_of(series: NoisySeries) -> Segments:
+    """The head on a series with white noise."""
+    values, leverages = attend_segments(series.times, series.values, series.weights / series.levels**2)
+    return Segments(values, leverages * squares_far_out(series.values, series.noise) if series.heavy else leverages)
+
+
+def attend_segments(times: Floats, values: Floats, precisions: Floats) -> tuple[Floats, Floats]:
+    """Values and leverages of one series or of several; all (…, n), with times ascending. Leverages have the factor `SEARCH`.
+
+    >>> steps = np.repeat([0.0, 5.0], 100)
+    >>> noisy = steps + np.random.default_rng(0).normal(size=200)
+    >>> values, leverages = attend_segments(np.arange(200.0), noisy, np.ones(200))
+    >>> round(float(np.std(values - steps)), 2), round(float(leverages.mean()), 2)
+    (0.07, 0.01)
+    """
+    means, variances = posterior(times, values, precisions)
+    return means, SEARCH * variances * precisions
+
+
+def posterior(times: Floats, values: Floats, precisions: Floats) -> tuple[Floats, Floats]:
+    """Means and variances of the curve given the values; all (…, n)."""
+    columns = [np.ascontiguousarray(of_several(column, 2)) for column in (times, values, precisions)]
+    priors = [prior_of(*column) for column in zip(*columns[1:], strict=True)]
+    results = np.empty(columns[1].shape), np.empty(columns[1].shape)
+    if native.available():
+        by_name = (np.array(each) for each in zip(*priors, strict=True))
+        native.module().segments(*columns, 1 / LENGTH, *by_name, native.threads(), *results)
+    else:
+        for index, prior in enumerate(priors):
+            divided = _Division(*(column[index] for column in columns), prior)
+            results[0][index], results[1][index] = divided.outputs()
+    return results[0].reshape(values.shape), results[1].reshape(values.shape)
+
+
+def segment_row(times: Floats, values: Floats, precisions: Floats, row: int) -> Floats:
+    """The weights of one point of one series over all points (n,)."""
+    prior = prior_of(values, precisions)
+    if native.available():
+        weights = np.empty(values.size)
+        native.module().segments_row(times, values, precisions, 1 / LENGTH, *prior, row, weights)
+    else:
+        weights = _Division(times, values, precisions, prior).row(row)
+    # What a segment's few points leave to the prior is the mean of all.
+    return weights + (1 - weights.sum()) * precisions / max(float(precisions.sum()), _TINY)
+
+
+class _Moments(NamedTuple):
+    """What the points of segments say: weight, mean time, sum of wx, and the sums of squares about the means."""
+
+    weight: Floats
+    time: Floats
+    total: Floats
+    spread: Floats
+    slope: Floats
+    squares: Floats
+
+
+class _Division:
+    """The segments of one series without the native core."""
+
+    def __init__(self, times: Floats, values: Floats, precisions: Floats, prior: Prior) -> None:
+        self.times, self.precisions, self.prior = times - times[times.size // 2], precisions, prior
+        centred = values - prior.centre
+        columns = (1.0, self.times, centred, self.times**2, self.times * centred, centred**2)
+        # Longer numbers, so that a difference is as exact as the sum over the points between.
+        self.sums = np.zeros((len(columns), values.size + 1), dtype=np.longdouble)
+        np.cumsum([precisions * column for column in columns], axis=1, out=self.sums[:, 1:], dtype=np.longdouble)
+        self.segments = self._segments()  # of each stop: the starts, and the probabilities if constant and if straight
+
+    def _moments(self, starts: Indices, stop: int) -> _Moments:
+        sums = (self.sums[:, stop, None] - self.sums[:, starts]).astype(np.float64)
+        weight = np.maximum(sums[0], _TINY)
+        time = sums[1] / weight
+        spread = np.maximum(sums[3] - sums[1] * time, FLAT * weight)
+        slope, squares = sums[4] - sums[1] * sums[2] / weight, np.maximum(sums[5] - sums[2] ** 2 / weight, 0.0)
+        return _Moments(weight, time, sums[2], spread, slope, squares)
+
+    def _segments(self) -> list[tuple[Indices, Floats, Floats]]:
+        stay, change = np.log1p(-1 / LENGTH), np.log(1 / LENGTH)
+        conditional: list[tuple[Indices, Floats, Floats]] = []
+        starts, mass = np.array([0]), np.array([-stay])
+        for stop in range(1, self.times.size + 1):
+            of = self._moments(starts, stop)
+            shrink = 1 / (1 + of.weight * self.prior.variance)
+            constant = mass - 0.5 * (of.squares + of.total**2 * shrink / of.weight)
+            straight = constant + 0.5 * of.slope**2 * of.weight * self.prior.variance * shrink / of.spread
+            straight[(stop - starts < 3) | (of.spread <= 1.5 * FLAT * of.weight)] = -np.inf
+            top = max(constant.max(), straight.max())
+            constant, straight = 0.5 * np.sqrt(shrink) * np.exp(constant - top), 0.5 * shrink * np.exp(straight - top)
+            total = float((constant + straight).sum())
+            constant, straight = constant / total, straight / total
+            conditional.append((starts, constant, straight))
+            if starts.size == ROOM:
+                weight = (constant + straight)[:-RECENT]
+                best = np.argsort(-weight, kind="stable")[: MOST - RECENT]
+                best = np.append(np.sort(best[weight[best] >= HOPELESS]), np.arange(ROOM - RECENT, ROOM))
+                starts, mass = starts[best], mass[best]
+            starts = np.append(starts, stop)
+            mass = np.append(mass, top + np.log(total) + stop * stay + change - (stop + 1) * stay)
+        return self._unconditional(conditional)
+
+    def _unconditional(self, conditional: list[tuple[Indices, Floats, Floats]]) -> list[tuple[Indices, Floats, Floats]]:
+        """The probabilities of segments, from those given that a segment ends before each stop."""
+        ends = np.zeros(self.times.size + 1)
+        ends[-1] = 1.0
+        segments = []
+        for stop in range(self.times.size, 0, -1):
+            starts, constant, straight = conditional[stop - 1]
+            constant, straight = ends[stop] * constant, ends[stop] * straight
+            ends[starts] += constant + straight
+            likely = constant + straight >= NEGLIGIBLE
+            segments.append((starts[likely], constant[likely], straight[likely]))
+        return segments[::-1]
+
+    def outputs(self) -> tuple[Floats, Floats]:
+        """Posterior means and variances (n,)."""
+        sums = np.zeros((3, self.times.size))  # of probabilities, and of these times the curve and its square
+        for stop, (starts, constant, straight) in enumerate(self.segments, 1):
+            of = self._moments(starts, stop)
+            variance = self.prior.variance / (1 + of.weight * self.prior.variance)
+            level, of_slope = variance * of.total, variance * of.weight / of.spread
+            for index, start in enumerate(starts.tolist()):
+                times = self.times[start:stop] - of.time[index]
+                line = level[index] + of_slope[index] * of.slope[index] * times
+                both = constant[index] + straight[index]
+                sums[0, start:stop] += both
+                sums[1, start:stop] += constant[index] * level[index] + straight[index] * line
+                squares = constant[index] * level[index] ** 2 + straight[index] * (line**2 + of_slope[index] * times**2)
+                sums[2, start:stop] += both * variance[index] + squares
+        means = sums[1] / sums[0]
+        return self.prior.centre + means, np.maximum(sums[2] / sums[0] - means**2, 0.0)
+
+    def row(self, row: int) -> Floats:
+        """The weights of one point, but for what it takes from the centre."""
+        weights, mass = np.zeros(self.times.size), 0.0
+        for stop, (starts, constant, straight) in enumerate(self.segments[row:], row + 1):
+            of = self._moments(starts, stop)
+            variance = self.prior.variance / (1 + of.weight * self.prior.variance)
+            for index in np.flatnonzero(starts <= row):
+                part, both = slice(starts[index], stop), constant[index] + straight[index]
+                times, at = self.times[part] - of.time[index], self.times[row] - of.time[index]
+                tilt = straight[index] * of.weight[index] / of.spread[index] * at * times
+                weights[part] += self.precisions[part] * variance[index] * (both + tilt)
+                mass += both
+        return weights / mass
