@@ -18,7 +18,7 @@ import results
 from smoothing.development import POINTS, RATIOS, SIGNALS, development_series
 
 from overt.smoothing import analyze
-from overt.smoothing.selection.bank import candidates, mixture, stages, wiener
+from overt.smoothing.selection.bank import candidates, mixture, segments, stages, wiener
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs
 
 NOISES = ("white", "5% outliers", "bursts", "autoregression, −0.4")
@@ -91,14 +91,17 @@ VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "patches under tails as under normal noise": lambda: [patch.object(candidates, "FAR_OUT", np.inf)],
     "without guided heads": lambda: [patch.object(stages, "GUIDED", ((), ()))],
     "guided heads once": lambda: [patch.object(stages, "GUIDED", stages.GUIDED[-1:])],
-    "guided heads without 256 steps": lambda: [patch.object(stages, "GUIDED", (stages.GUIDED[0], stages.GUIDED[0]))],
-    "first guided by 32 steps alone": lambda: [patch.object(stages, "GUIDED", ((32.0,), stages.GUIDED[1]))],
+    "guided heads without 256 steps": lambda: [patch.object(stages, "GUIDED", (stages.GUIDED[0], stages.GUIDED[1][:2]))],
+    "first guided by 16 and 64 steps": lambda: [patch.object(stages, "GUIDED", ((16.0, 64.0), stages.GUIDED[1]))],
     "a guided window of 1.5 bandwidths": lambda: [patch.object(candidates, "GUIDED_WINDOW", 1.5)],
     "a guided window of 3 bandwidths": lambda: [patch.object(candidates, "GUIDED_WINDOW", 3.0)],
     "one bandwidth of the pilot, 0.6": lambda: pilot_bandwidths(0.6),
     "two bandwidths of the pilot, 1.0 and 0.4": lambda: pilot_bandwidths(1.0, 0.4),
     "four bandwidths of the pilot, 1.6 to 0.2": lambda: pilot_bandwidths(1.6, 0.8, 0.4, 0.2),
-    "without waves": lambda: [patch.object(stages, "wiener_lengths", lambda points: ())],
+    "without segments": lambda: [patch.object(stages, "_segments", lambda *inputs: None)],
+    "segments of 32 points": lambda: [patch.object(segments, "LENGTH", 32)],
+    "segments at the cost of other heads": lambda: [patch.object(segments, "SEARCH", 1.0)],
+    "without waves and segments": lambda: [patch.object(stages, "wiener_lengths", lambda points: ())],
     "waves of 16 to 256 points": lambda: [patch.object(wiener, "LENGTHS", wiener.LENGTHS[:-2])],
     "waves of 32, 128 and 512 points": lambda: [patch.object(wiener, "LENGTHS", wiener.LENGTHS[1::2])],
     "half as many windows": lambda: [patch.object(wiener, "OVERLAP", 4)],
@@ -107,7 +110,7 @@ VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "a temperature of 3": lambda: [patch.object(mixture, "TEMPERATURE", 3.0)],
     "a temperature of 2": lambda: [patch.object(mixture, "TEMPERATURE", 2.0)],
     "without a premium": lambda: [patch.object(stages, "PREMIUM", 0.0)],
-    "a premium of 0.45": lambda: [patch.object(stages, "PREMIUM", 0.45)],
+    "a premium of 0.3": lambda: [patch.object(stages, "PREMIUM", 0.3)],
     "one level of noise": lambda: [patch(f"{NOISE}.varying_levels", lambda *inputs: None)],
     "no second look at the level": lambda: [patch(f"{ANALYSIS}.residual_levels", lambda *inputs: None)],
     "correlation not estimated": lambda: [patch(f"{NOISE}.MIN_CORRELATED", np.inf)],

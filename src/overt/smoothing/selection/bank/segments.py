@@ -91,14 +91,14 @@ def attend_segments(times: Floats, values: Floats, precisions: Floats) -> tuple[
 def posterior(times: Floats, values: Floats, precisions: Floats) -> tuple[Floats, Floats]:
     """Means and variances of the curve given the values; all (…, n)."""
     columns = [np.ascontiguousarray(of_several(column, 2)) for column in (times, values, precisions)]
-    priors = [prior_of(*column) for column in zip(*columns[1:], strict=True)]
+    priors = [prior_of(*pair) for pair in zip(columns[1], columns[2], strict=True)]
     results = np.empty(columns[1].shape), np.empty(columns[1].shape)
     if native.available():
-        by_name = (np.array(each) for each in zip(*priors, strict=True))
-        native.module().segments(*columns, 1 / LENGTH, *by_name, native.threads(), *results)
+        by_field = np.array(priors).T.copy()
+        native.module().segments(*columns, 1 / LENGTH, *by_field, native.threads(), *results)
     else:
         for index, prior in enumerate(priors):
-            divided = _Division(*(column[index] for column in columns), prior)
+            divided = _Division(columns[0][index], columns[1][index], columns[2][index], prior)
             results[0][index], results[1][index] = divided.outputs()
     return results[0].reshape(values.shape), results[1].reshape(values.shape)
 
