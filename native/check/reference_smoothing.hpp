@@ -210,7 +210,7 @@ void check_wiener(const Smoothing& kernels, const std::string& level, Compare co
 // All divisions of few points into segments, each with its own sums.
 struct SegmentProblem {
     std::vector<double> times, values, weights;
-    double change = 0.1, prior = 4, centre = 0.3;
+    double change = 0.1, prior = 4, center = 0.3;
     Index count;
 
     explicit SegmentProblem(Index points, bool missing) : count(points) {
@@ -226,10 +226,10 @@ struct SegmentProblem {
     // Mass, and the curve and the mean of its square at each point, of one segment that is constant or straight.
     double segment(Index start, Index stop, bool straight, std::vector<double>& curve, std::vector<double>& square) const {
         double weight = 1e-100, mean_time = 0, total = 0, spread = 0, slope = 0, misfit = 0;
-        for (Index i = start; i < stop; i++) weight += weights[i], mean_time += weights[i] * times[i], total += weights[i] * (values[i] - centre);
+        for (Index i = start; i < stop; i++) weight += weights[i], mean_time += weights[i] * times[i], total += weights[i] * (values[i] - center);
         mean_time /= weight;
         for (Index i = start; i < stop; i++) {
-            double time = times[i] - mean_time, value = values[i] - centre;
+            double time = times[i] - mean_time, value = values[i] - center;
             spread += weights[i] * time * time, slope += weights[i] * time * (value - total / weight);
             misfit += weights[i] * (value - total / weight) * (value - total / weight);
         }
@@ -269,7 +269,7 @@ struct SegmentProblem {
             }
         for (Index i = 0; i < count; i++) {
             means[i] /= total[i], variances[i] = variances[i] / total[i] - means[i] * means[i];
-            means[i] += centre;
+            means[i] += center;
         }
     }
 };
@@ -281,7 +281,7 @@ void check_segments(const Smoothing& kernels, const std::string& level, Compare 
             SegmentProblem p(points, missing);
             std::vector<double> means, variances, computed[2], row(points, 0.0);
             for (auto& column : computed) column.resize(points, NAN);
-            Segments task{p.times.data(), p.values.data(), p.weights.data(), points, p.change, p.prior, p.centre, computed[0].data(), computed[1].data(), 2, -1, nullptr};
+            Segments task{p.times.data(), p.values.data(), p.weights.data(), points, p.change, p.prior, p.center, computed[0].data(), computed[1].data(), 2, -1, nullptr};
             kernels.segments(task);
             p.expected(means, variances);
             std::string name = level + ", segments of " + std::to_string(points) + " points";
@@ -289,8 +289,8 @@ void check_segments(const Smoothing& kernels, const std::string& level, Compare 
             compare(name + ": variances", computed[1], variances);
             task.row = points / 2, task.row_to = row.data();
             kernels.segments(task);
-            std::vector<double> by_row{p.centre};
-            for (Index i = 0; i < points; i++) by_row[0] += row[i] * (p.values[i] - p.centre);
+            std::vector<double> by_row{p.center};
+            for (Index i = 0; i < points; i++) by_row[0] += row[i] * (p.values[i] - p.center);
             compare(name + ": a row", by_row, {computed[0][points / 2]});
         }
 }

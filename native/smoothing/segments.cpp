@@ -14,9 +14,10 @@ constexpr int LANES = WIDTH<double>;
 using Lane = Vector<double>;
 // Points that a thread takes at a time, and those before and after them that it divides too.
 constexpr Index PART = 4096, MARGIN = 512, POINTS = PART + 2 * MARGIN;
-// First points of the last segment: those of least weight are dropped when there are ROOM of them, so that MOST remain.
+// First points of the last segment: where there are ROOM of them, the last RECENT remain, and of the others, from a probability of HOPELESS on,
+// those of most, MOST in all.
 constexpr int MOST = 40, RECENT = 16, ROOM = 56;
-// A segment whose times have no larger variance than FLAT has no slope.
+// A segment whose times have no larger variance than FLAT has no slope; segments of a probability below NEGLIGIBLE are left out.
 constexpr double FLAT = 1e-6, NEGLIGIBLE = 1e-6, HOPELESS = 1e-12, TINY = 1e-100, NEVER = -1e300;
 // Sums over the points of a segment: of weights w, and of wt, wx, wtt, wtx, wxx.
 constexpr int SUMS = 6;
@@ -52,7 +53,7 @@ Moments moments_of(const Lane (&sums)[SUMS]) {
     return m;
 }
 
-// A segment that ends before `stop`, with its probability given that one ends there, if it is constant and if it is straight.
+// A segment, with its probability given where it ends, if it is constant and if it is straight.
 struct Pair {
     double constant, straight;
     Index start;
@@ -110,7 +111,7 @@ class Division {
         begin(0, 0);
         for (Index t = 0; t < count; t++) {
             m.times[t] = task.times[first + t] - origin;
-            m.sums.append(t, task.weights[first + t], m.times[t], task.values[first + t] - task.centre);
+            m.sums.append(t, task.weights[first + t], m.times[t], task.values[first + t] - task.center);
             double total = extend(t + 1);
             if (candidates == ROOM) drop();
             if (t + 1 < count) begin(t + 1, total + change);
@@ -148,12 +149,12 @@ class Division {
             at.add(m.changes[t]);
             if (first + t < from) continue;
             double mean = at.terms[1] / at.terms[0];
-            task.values_to[first + t] = task.centre + mean;
+            task.values_to[first + t] = task.center + mean;
             task.variances_to[first + t] = max_of(at.terms[3] / at.terms[0] - mean * mean, 0.0);
         }
     }
 
-    // The weights of one point, but for what it takes from the centre.
+    // The weights of one point, but for what it takes from the center.
     void write_row(Index row) {
         double mass = 0;
         for (Index stop = row + 1; stop <= count; stop++)

@@ -226,7 +226,7 @@ struct Segments {
     const double* values;
     const double* weights;  // 1/variance of each value's noise, 0 where it is missing
     Index count;
-    double change, prior, centre;
+    double change, prior, center;
     double* values_to;
     double* variances_to;
     int threads;

@@ -35,7 +35,7 @@ def by_enumeration(times, values, precisions):
             for straight in (False, True):
                 if straight and stop - start < 3:
                     continue
-                weights, x = precisions[part], values[part] - prior.centre
+                weights, x = precisions[part], values[part] - prior.center
                 off = times[part] - weights @ times[part] / weights.sum()
                 columns = [np.ones(x.size)] + ([off / np.sqrt(weights @ off**2 / weights.sum())] if straight else [])
                 design = np.stack(columns, axis=1)
@@ -55,7 +55,7 @@ def by_enumeration(times, values, precisions):
         total += mass
         sums += mass * moments
     means, squares = sums / total
-    return prior.centre + means, squares - means**2
+    return prior.center + means, squares - means**2
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -87,7 +87,7 @@ def test_its_leverage_is_the_derivative_by_the_point_itself():
         results = np.empty((1, 120)), np.empty((1, 120))
         columns = (times[None], np.ascontiguousarray(of)[None], precisions[None])
         native.module().segments(
-            *columns, 1 / segments.LENGTH, np.array([prior.variance]), np.array([prior.centre]), 1, *results
+            *columns, 1 / segments.LENGTH, np.array([prior.variance]), np.array([prior.center]), 1, *results
         )
         return results[0][0], results[1][0]
 

@@ -38,15 +38,15 @@ class Prior(NamedTuple):
     """What is known of a segment before its points: its height and slope are normal with this variance, about this mean."""
 
     variance: float
-    centre: float
+    center: float
 
 
 def prior_of(values: Floats, precisions: Floats) -> Prior:
     """The variance and mean of a series (n,), with precisions 1/σ_i² that are 0 where a value is missing; at least the noise's variance."""
     total = max(float(precisions.sum()), _TINY)
-    centre = float(precisions @ values) / total
-    variance = float(precisions @ (values - centre) ** 2) / total
-    return Prior(max(variance, np.count_nonzero(precisions) / total, _TINY), centre)
+    center = float(precisions @ values) / total
+    variance = float(precisions @ (values - center) ** 2) / total
+    return Prior(max(variance, np.count_nonzero(precisions) / total, _TINY), center)
 
 
 class Segments(NamedTuple):
@@ -131,8 +131,8 @@ class _Division:
 
     def __init__(self, times: Floats, values: Floats, precisions: Floats, prior: Prior) -> None:
         self.times, self.precisions, self.prior = times - times[times.size // 2], precisions, prior
-        centred = values - prior.centre
-        columns = (1.0, self.times, centred, self.times**2, self.times * centred, centred**2)
+        centered = values - prior.center
+        columns = (1.0, self.times, centered, self.times**2, self.times * centered, centered**2)
         # Longer numbers, so that a difference is as exact as the sum over the points between.
         self.sums = np.zeros((len(columns), values.size + 1), dtype=np.longdouble)
         np.cumsum([precisions * column for column in columns], axis=1, out=self.sums[:, 1:], dtype=np.longdouble)
@@ -199,10 +199,10 @@ class _Division:
                 squares = constant[index] * level[index] ** 2 + straight[index] * (line**2 + of_slope[index] * times**2)
                 sums[2, start:stop] += both * variance[index] + squares
         means = sums[1] / sums[0]
-        return self.prior.centre + means, np.maximum(sums[2] / sums[0] - means**2, 0.0)
+        return self.prior.center + means, np.maximum(sums[2] / sums[0] - means**2, 0.0)
 
     def row(self, row: int) -> Floats:
-        """The weights of one point, but for what it takes from the centre."""
+        """The weights of one point, but for what it takes from the center."""
         weights, mass = np.zeros(self.times.size), 0.0
         for stop, (starts, constant, straight) in enumerate(self.segments[row:], row + 1):
             of = self._moments(starts, stop)
