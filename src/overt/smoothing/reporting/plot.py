@@ -31,7 +31,7 @@ _HEADS = {
     "patches": "#8FBFA5",
     "guided": "#A9A9C8",
     "waves": "#EFDC98",
-    "segments": "#9FB3A8",
+    "segments": "#DBA6AE",
     "the point itself": "#C98F7A",
     "others": "#DADDE0",
 }
