@@ -95,7 +95,7 @@ struct BilateralRows {
     int threads;
 };
 
-// Boxes of time that hold all keys, see local_boxes.hpp. Matrices map the sums of a box of keys to polynomials in a box of targets:
+// Boxes of time that hold all keys, see local/boxes.hpp. Matrices map the sums of a box of keys to polynomials in a box of targets:
 // (2 reach + 1, 24, powers, 24), the first for keys `reach` boxes earlier.
 struct Boxes {
     Index count = 0;               // 0: none, all is summed key by key

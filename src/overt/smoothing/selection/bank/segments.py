@@ -9,13 +9,14 @@ The head is a posterior mean, so that its derivative ∂f_i/∂x_i, the leverage
 exactly: for normal noise f = x + σ² ∂ log p(x) (Tweedie's formula, in Efron 2011).
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from overt import native
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.selection.bank.candidates import NamedHeads, NoisySeries, squares_far_out, write_value_heads
+from overt.smoothing.selection.bank.candidates import NamedHeads, NoisySeries, RowWeights, squares_far_out, write_value_heads
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, of_several
 from overt.smoothing.selection.bank.wiener import in_gaps
 
@@ -50,29 +51,33 @@ def prior_of(values: Floats, precisions: Floats) -> Prior:
 
 
 class Segments(NamedTuple):
-    """The head on a whole series, of which each stretch takes its part; both (n,)."""
+    """The head on a whole series, of which each stretch takes its part."""
 
-    values: Floats
-    leverages: Floats
+    values: Floats  # (n,)
+    leverages: Floats  # (n,)
+    row: RowWeights  # of a point of the whole series
 
     def part(self, stretch: slice) -> "Segments":
         """The head on a stretch."""
-        return Segments(self.values[stretch], self.leverages[stretch])
+        return Segments(self.values[stretch], self.leverages[stretch], self.row)
 
     def heads(self, series: NoisySeries, pilot: Floats) -> NamedHeads:
-        """The same as the bank takes it; in a gap it is the pilot (n,). Its row is one of the whole series."""
+        """The same as the bank takes it; in a gap it is the pilot (n,)."""
 
         def write(outputs: HeadOutputs) -> None:
             values = np.where(in_gaps(series.weights), pilot, self.values)
             write_value_heads(outputs, series, values[None], self.leverages[None])
 
-        return NamedHeads([NAME], write, [])
+        return NamedHeads([NAME], write, [self.row])
 
 
 def segments_of(series: NoisySeries) -> Segments:
     """The head on a series with white noise."""
-    values, leverages = attend_segments(series.times, series.values, series.weights / series.levels**2)
-    return Segments(values, leverages * squares_far_out(series.values, series.noise) if series.heavy else leverages)
+    columns = series.times, series.values, series.weights / series.levels**2
+    values, leverages = attend_segments(*columns)
+    if series.heavy:
+        leverages = leverages * squares_far_out(series.values, series.noise)
+    return Segments(values, leverages, partial(segment_row, *columns))
 
 
 def attend_segments(times: Floats, values: Floats, precisions: Floats) -> tuple[Floats, Floats]:

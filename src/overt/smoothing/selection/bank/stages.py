@@ -6,7 +6,6 @@ are mixed again. The third stage repeats this with the better pilot. In the four
 one more head attends within segments (`segments`).
 """
 
-from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ from overt.smoothing.selection.bank.candidates import (
 )
 from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix_pilot
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
-from overt.smoothing.selection.bank.segments import NAME, Segments, segment_row, segments_of
+from overt.smoothing.selection.bank.segments import NAME, Segments, segments_of
 from overt.smoothing.selection.bank.wiener import Windows, in_gaps, wiener_heads, wiener_lengths
 from overt.smoothing.selection.correlation import (
     RHO_ERROR,
@@ -46,7 +45,7 @@ from overt.smoothing.selection.levels import NOISELESS
 GUIDED = ((32.0,), (16.0, 64.0, 256.0))
 # What a degree of freedom of a head costs beyond Stein's 2σ², in parts of that (`mixture.mix`). An error of the noise's level shifts the
 # risks of all points alike, by twice that error for each degree of freedom, and no average takes it away: without a premium narrow heads
-# win wherever the level is too low, and on smooth signals most of the error is theirs. It is a prior of exp(−0.1) for each degree of
+# win wherever the level is too low, and on smooth signals most of the error is theirs. It is a prior of exp(−0.22) for each degree of
 # freedom. 0 to 0.5 were compared on the development half of benchmarks/noise_kinds.py and at 64 to 16,384 points: with 0.2 the error falls
 # by 8%, on parabolas by 27%. With the extrapolated parabolas and the waves 0.45 is better than 0.3 by another 1.5% on the
 # same signals, drawn anew, and under nearly all kinds of noise, and costs 2% on peaks. Causal curves do not gain.
@@ -167,8 +166,6 @@ def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floa
             *(series.part(outer), wide.part(outer), windows, segments and segments.part(outer)),
             *(level, causal, correlation, Workspace()),
         )
-        if segments:
-            rows_of = [*rows_of, partial(segment_row, series.times, series.values, series.weights / series.levels**2)]
         for row, factor in zip(rows[inside].tolist(), factors[inside], strict=True):
             head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
             if gaps[row] and pilot:  # there the heads of the fourth stage are the pilot
@@ -194,10 +191,7 @@ def attend_stretch(
     correlation: float,
     workspace: Workspace,
 ) -> tuple[Mixture, Mixture | None, list[str], list[RowWeights]]:
-    """All four stages on one stretch: the mixture, that of the last pilot where there are gaps, and the heads' names and rows.
-
-    The rows are without that of the segments, which is one of the whole series.
-    """
+    """All four stages on one stretch: the mixture, that of the last pilot where there are gaps, and the heads' names and rows."""
     observed = Observations(series.values, series.noise)
     most = pilot_count(causal) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows.lengths) + 1
     outputs = workspace.outputs(most, series.values.size)

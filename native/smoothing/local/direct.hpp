@@ -1,7 +1,7 @@
 // Sums over the keys that a target reaches, one key after the other.
 #pragma once
 
-#include "smoothing/local_polynomial.hpp"
+#include "smoothing/local/polynomial.hpp"
 #include "smoothing/smoothing.hpp"
 
 namespace overt::OVERT_LEVEL {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "simd/multiply.hpp"
-#include "smoothing/local_direct.hpp"
+#include "smoothing/local/direct.hpp"
 
 namespace overt::OVERT_LEVEL {
 

@@ -2,7 +2,7 @@
 
 #include "level.hpp"
 #include "simd/parallel.hpp"
-#include "smoothing/local_boxes.hpp"
+#include "smoothing/local/boxes.hpp"
 
 namespace overt::OVERT_LEVEL {
 
