@@ -68,8 +68,8 @@ def pilot_bandwidths(*scales: float) -> list[Any]:
 
 
 def patches(*kinds: tuple[int, np.ndarray]) -> list[Any]:
-    """Other patches."""
-    return [patch.object(candidates, "PATCHES", kinds)]
+    """Patches of these kinds, though the series are long."""
+    return [patch.object(candidates, "PATCHES", kinds), patch.object(stages, "PATCHED", np.inf)]
 
 
 NARROW_LINES = [(float(h), 1, "both") for h in candidates.NARROW]
@@ -83,12 +83,12 @@ VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "without bandwidths of the whole series": lambda: [patch.object(candidates, "WHOLE", ())],
     "narrow lines too": lambda: time_heads_too(*NARROW_LINES),
     "means and lines of one side too": lambda: time_heads_too(*ONE_SIDED),
-    "without patches": lambda: without("patches"),
-    "patches of 11 points too": lambda: patches(*PATCHES, ELEVEN),
+    "patches, as in short series": lambda: patches(*PATCHES),
+    "patches, those of 11 points too": lambda: patches(*PATCHES, ELEVEN),
     "patches at every other bandwidth": lambda: patches(*((half, scales[::2]) for half, scales in PATCHES)),
-    "a patch window of 30": lambda: [patch.object(candidates, "PATCH_WINDOW", 30)],
-    "a patch window of 120": lambda: [patch.object(candidates, "PATCH_WINDOW", 120)],
-    "patches under tails as under normal noise": lambda: [patch.object(candidates, "FAR_OUT", np.inf)],
+    "patches within 30 points": lambda: [*patches(*PATCHES), patch.object(candidates, "PATCH_WINDOW", 30)],
+    "patches within 120 points": lambda: [*patches(*PATCHES), patch.object(candidates, "PATCH_WINDOW", 120)],
+    "segments under tails as under normal noise": lambda: [patch.object(candidates, "FAR_OUT", np.inf)],
     "without guided heads": lambda: [patch.object(stages, "GUIDED", ((), ()))],
     "guided heads once": lambda: [patch.object(stages, "GUIDED", stages.GUIDED[-1:])],
     "guided heads without 256 steps": lambda: [patch.object(stages, "GUIDED", (stages.GUIDED[0], stages.GUIDED[1][:2]))],

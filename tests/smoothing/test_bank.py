@@ -111,6 +111,15 @@ def test_a_long_series_has_its_mixture_summed_up_in_some_hundred_cells():
     np.testing.assert_allclose(result.mixture.sum(axis=0), 1.0, rtol=1e-12)
 
 
+def test_patches_join_short_series_and_those_without_segments():
+    def has_patches(points, **options):
+        x = np.random.default_rng(1).normal(size=points) + np.arange(points) / 100
+        return any("patches" in head for head in analyze(x, noise=1.0, **options).heads)
+
+    assert has_patches(bank.PATCHED) and not has_patches(bank.PATCHED + 1)
+    assert has_patches(bank.PATCHED + 1, causal=True)
+
+
 def test_stretches_are_whole_blocks_of_risks():
     for step in (*(width // mixture.FINENESS for width in mixture.CAUSAL_WIDTHS), mixture.BLOCK):
         assert bank.STRETCH % step == bank.MARGIN % step == 0

@@ -5,7 +5,15 @@ import pytest
 
 from overt.errors import InputError
 from overt.smoothing import analysis, analyze, smooth
-from overt.smoothing.selection.counts import are_counts, mean_of_stabilized, risk_of_counts, slope_of_mean, stabilized
+from overt.smoothing.selection.counts import (
+    are_counts,
+    mean_of_stabilized,
+    risk_levels_of_counts,
+    risk_of_counts,
+    slope_of_mean,
+    stabilized,
+    variances_of_counts,
+)
 
 POINTS = 1024
 T = np.arange(POINTS) / POINTS
@@ -45,6 +53,32 @@ def test_the_risk_of_counts_is_unbiased_for_a_running_mean():
         curve = np.convolve(x, weights, "same")
         gaps.append(np.mean(risk_of_counts(x, curve, np.full(4000, 1 / 9))) - error(curve, truth))
     assert abs(np.mean(gaps)) < 3 * np.std(gaps) / np.sqrt(30)
+
+
+def test_risks_of_few_counts_rank_curves_as_their_errors_do():
+    # In units of a curve that follows the noise they do not: it is low where the noise was, and so counts more there.
+    truth, gaps = np.full(2000, 1.5), {"own": [], "averaged": []}
+    for seed in range(20):
+        x = draw(seed).poisson(truth).astype(float)
+        follows = np.convolve(np.pad(x, 2, mode="symmetric"), np.full(5, 0.2), "valid")
+        levels = np.sqrt(variances_of_counts(follows))
+        for name, units in (("own", levels), ("averaged", risk_levels_of_counts(levels, 1.0))):
+            # Of the mean and of the curve that follows the noise: how much more the second risks, by estimate and in truth.
+            residuals = (x - follows) ** 2 - (x - x.mean()) ** 2
+            estimate = np.mean((residuals + 2 * levels**2 * (0.2 - 1 / x.size)) / units**2)
+            gaps[name].append(estimate * np.mean(units**2) - (error(follows, truth) - error(x.mean(), truth)))
+    spread = np.std(gaps["averaged"]) / np.sqrt(20)
+    assert abs(np.mean(gaps["averaged"])) < 0.02 + 3 * spread
+    assert np.mean(gaps["own"]) < -5 * np.std(gaps["own"]) / np.sqrt(20)
+
+
+def test_levels_of_risks_are_means_over_the_points_that_hold_enough_counts():
+    levels = np.sqrt(draw(0).uniform(2, 6, size=900))
+    reach = int(100 / (4 * np.mean(levels**2)))  # 200 counts within 2 reach + 1 points, at 2 units a level
+    padded = np.pad(levels**2, reach, mode="symmetric")
+    means = [padded[i : i + 2 * reach + 1].mean() for i in range(900)]
+    assert risk_levels_of_counts(levels, 2.0) == pytest.approx(np.sqrt(means))
+    assert risk_levels_of_counts(levels, 1e-3) == pytest.approx(np.full(900, 2.0), rel=0.03)  # few in all: nearly all points
 
 
 @pytest.mark.parametrize("top", [1, 4, 30, 200, 2000])

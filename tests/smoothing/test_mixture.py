@@ -151,12 +151,13 @@ def test_a_causal_mixture_does_not_change_when_the_future_does():
             np.testing.assert_allclose(column[: now + 1], same[: now + 1], rtol=0, atol=1e-12)
 
 
-def of_curve(x, points, causal):
+def of_curve(x, points, causal, mixed=None):
     """∂y_i/∂x_i by finite differences of the whole: heads, risks and mixture."""
+    mixed = mixed or (lambda series: mix(heads_of(series, causal), observed(series), causal=causal))
     by, result = 1e-5, []
     for point in points:
         ends = [x + way * by * (np.arange(N) == point) for way in (1, -1)]
-        above, below = (mix(heads_of(end, causal), observed(end), causal=causal).values[point] for end in ends)
+        above, below = (mixed(end).values[point] for end in ends)
         result.append((above - below) / (2 * by))
     return np.array(result)
 
@@ -169,6 +170,19 @@ def test_the_slope_is_nearly_the_derivative_and_on_the_mean_not_below_it(truth, 
     x, points = noisy(truth), np.arange(3, N, 19)
     over = mix(heads_of(x, causal), observed(x), causal=causal).leverages[points] - of_curve(x, points, causal)
     assert -0.003 < over.mean() < (0.03 if causal else 0.01)
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+@pytest.mark.few_cases(1)
+def test_the_slope_is_nearly_the_derivative_where_risks_are_in_other_units(truth):
+    x, points, factors = noisy(truth), np.arange(3, N, 19), 1 + 0.6 * np.cos(TIMES / 60)
+
+    def mixed(series):
+        heads = heads_of(series)
+        visible = Observations(series, SIGMA / np.sqrt(factors), factors)
+        return mix(heads._replace(leverages=heads.leverages * factors), visible)
+
+    assert -0.003 < (mixed(x).leverages[points] - of_curve(x, points, False, mixed)).mean() < 0.015
 
 
 def test_the_slope_counts_how_the_weights_move():

@@ -89,7 +89,7 @@ def test_the_number_of_threads_changes_no_digit_of_a_mixture(monkeypatch):
 
 def test_heads_that_are_parts_of_longer_ones_are_mixed_alike():
     heads, observed = some_heads(2000)
-    part = HeadOutputs(*(column[:, 500:900] for column in heads)), Observations(*(column[500:900] for column in observed))
+    part = HeadOutputs(*(column[:, 500:900] for column in heads)), Observations(*(column[500:900] for column in observed[:2]))
     copy = HeadOutputs(*map(np.ascontiguousarray, part[0])), Observations(*map(np.ascontiguousarray, part[1]))
     for column, same in zip(mix(*part)[:3], mix(*copy)[:3], strict=True):
         np.testing.assert_array_equal(column, same)

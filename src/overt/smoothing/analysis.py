@@ -142,7 +142,9 @@ def _counts(values: Floats, times: Times, weights: Floats | None, options: Optio
     first, without_outliers = smoothing, np.where(smoothing.outliers, np.nan, values)
     for _ in range(COUNT_PASSES):
         noise = np.sqrt(variances_of_counts(smoothing.values))
-        counted = analyze_series(without_outliers, times, weights, replace(options, noise=noise, robust=False), column)
+        counted = analyze_series(
+            without_outliers, times, weights, replace(options, noise=noise, robust=False, from_counts=True), column
+        )
         smoothing = counted.of_counts(values, options)
     return replace(smoothing, outliers=first.outliers, filled=first.filled)
 
@@ -320,7 +322,7 @@ def _filling(
         values = series.values.copy()
         values[deleted] = np.nan
         part = series.with_values(values).part(near)
-        noisy = bank_series(part, levels[near], False, heavy=estimate.heavy)
+        noisy = bank_series(part, levels[near], False, heavy=estimate.heavy, counts=options.from_counts)
         curve = attend_bank(noisy, overall_level(levels[near]), correlation=estimate.correlation).values
         return curve[deleted - near.start] + season[deleted]
 
@@ -373,7 +375,8 @@ def head_of(series: Series, options: Options, levels: Floats | None = None) -> H
 
 
 def _noisy(prepared: Prepared) -> NoisySeries:
-    return bank_series(prepared.series, prepared.levels, prepared.options.causal, heavy=prepared.estimate.heavy)
+    causal, counts = prepared.options.causal, prepared.options.from_counts
+    return bank_series(prepared.series, prepared.levels, causal, heavy=prepared.estimate.heavy, counts=counts)
 
 
 def _bank(prepared: Prepared) -> BankOutputs:

@@ -222,7 +222,8 @@ class Smoothing:
             keys, share = joined_row(series.key_times, float(series.times[row]))
             ends = (int(series.present[keys[0]]), int(series.present[keys[1]]))
         causal, estimate = self.options.causal, self.noise_estimate
-        noisy, level = bank_series(series, self.levels, causal, heavy=estimate.heavy), overall_level(self.levels)
+        noisy = bank_series(series, self.levels, causal, heavy=estimate.heavy, counts=self.counts and self._stabilized is None)
+        level = overall_level(self.levels)
         options = {"causal": causal, "correlation": estimate.correlation}
         weights = bank_row(noisy, level, ends[0], **options)
         return (1 - share) * weights + share * bank_row(noisy, level, ends[1], **options) if share else weights

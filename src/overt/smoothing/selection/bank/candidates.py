@@ -26,7 +26,7 @@ from overt.smoothing.heads.patches import attend_patch
 from overt.smoothing.heads.single_row import guided_row, patch_row, time_row
 from overt.smoothing.selection.bank.coarse import CoarseHead, coarse_heads
 from overt.smoothing.selection.bank.mixture import Pilot
-from overt.smoothing.selection.bank.risk_sums import HeadOutputs
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.bank.threads import map_in_threads
 from overt.smoothing.selection.medians import medians
 
@@ -61,17 +61,27 @@ class NoisySeries(NamedTuple):
     weights: Floats  # w_i, 0 where the value is missing
     levels: Floats  # the noise's standard deviation at weight 1
     heavy: bool = False  # whether the noise has heavy tails
+    risk_levels: Floats | None = None  # those in whose units risks are, where they are others
 
     def part(self, rows: slice) -> "NoisySeries":
         """Some of the points."""
-        times, values, weights, levels, heavy = self
-        return NoisySeries(times[rows], values[rows], weights[rows], levels[rows], heavy)
+        times, values, weights, levels, heavy, risk_levels = self
+        part = NoisySeries(times[rows], values[rows], weights[rows], levels[rows], heavy)
+        return part if risk_levels is None else part._replace(risk_levels=risk_levels[rows])
 
     @property
     def noise(self) -> Floats:
         """σ_i of each value, infinite where it is missing."""
         with np.errstate(divide="ignore"):
             return self.levels / np.sqrt(self.weights)
+
+    @property
+    def observed(self) -> Observations:
+        """The data of the heads' risks."""
+        if self.risk_levels is None:
+            return Observations(self.values, self.noise)
+        factors = (self.levels / self.risk_levels) ** 2
+        return Observations(self.values, self.noise / np.sqrt(factors), factors)
 
 
 RowWeights = Callable[[int], Floats]  # the weights of one point over all points of the head's series (n,)
@@ -97,16 +107,17 @@ class WideHeads(NamedTuple):
         return NamedHeads(self.names, partial(self.write_part, stretch), self.rows)
 
 
-def pilot_heads(series: NoisySeries, level: float, causal: bool) -> Iterator[NamedHeads]:
-    """The heads that compare the noisy series itself: the points unchanged, narrow bandwidths of time, and patches."""
+def pilot_heads(series: NoisySeries, level: float, causal: bool, patches: bool) -> Iterator[NamedHeads]:
+    """The heads that compare the noisy series itself: the points unchanged, narrow bandwidths of time, and perhaps patches."""
     yield _identity(series)
     yield _by_time(series, tuple(time_heads(causal)))
-    yield from (_by_patches(series, half, scales, level, causal) for half, scales in PATCHES)
+    if patches:
+        yield from (_by_patches(series, half, scales, level, causal) for half, scales in PATCHES)
 
 
-def pilot_count(causal: bool) -> int:
+def pilot_count(causal: bool, patches: bool) -> int:
     """The number of the pilot heads."""
-    return 1 + len(tuple(time_heads(causal))) + sum(len(scales) for _, scales in PATCHES)
+    return 1 + len(tuple(time_heads(causal))) + (sum(len(scales) for _, scales in PATCHES) if patches else 0)
 
 
 def wide_heads(series: NoisySeries, causal: bool, *, long: bool = False) -> WideHeads:

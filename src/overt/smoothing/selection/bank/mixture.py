@@ -142,6 +142,8 @@ def mix(
 
     `risk_variance` is the factor by which the variance of an average of risks exceeds that for white noise; T grows with it.
 
+    Where `observed` has factors, so have the heads' leverages, and the mixture's are divided by them.
+
     Missing points enter no average. With `causal`, averages are over the point and its past, whose residuals do not depend on x_i.
     `risks` are the heads' `bank_risks`, where they are known.
 
@@ -154,13 +156,13 @@ def mix(
         heads, observed, causal=causal, risk_variance=risk_variance, premium=premium, risks=risks
     )
     values, leverages, variances = columns
-    return Mixture(values, leverages, variances, head_weights, width_weights)
+    return Mixture(values, leverages / observed.factors, variances, head_weights, width_weights)
 
 
 def mix_pilot(heads: HeadOutputs, observed: Observations, **options: Any) -> Pilot:
     """The first two columns of `mix`, without the square roots that variances take. The options are those of `mix`."""
     (values, leverages), *_ = _mix(heads[:2], observed, **options)
-    return Pilot(values, leverages)
+    return Pilot(values, leverages / observed.factors)
 
 
 def _mix(
@@ -192,7 +194,7 @@ def blend(
         return tuple(map(np.stack, zip(*each, strict=True)))
     *several, points = observed.values.shape
     mixed = tuple(np.empty((*several, len(head_weights), points)) for _ in heads)
-    sharpness = np.ascontiguousarray(1 / observed.noise)
+    sharpness = np.ascontiguousarray(np.sqrt(observed.factors) / observed.noise)
     past = [weights for weights in head_weights if isinstance(weights, CausalWeights)]
     if past:
         inverse_temperatures = [weights.inverse_temperature(np.arange(points)) for weights in past]
@@ -223,7 +225,7 @@ def _blend(heads: tuple[Floats, ...], observed: Observations, weights_at: BlockW
         part = slice(start, min(start + CHUNK, points))
         weights, sensitivity = weights_at.at(np.arange(part.start, part.stop))
         values, leverages, *variances = (column[:, part] for column in heads)
-        noise = observed.noise[part]
+        noise = (observed.noise / np.sqrt(observed.factors))[part]
         mixed[0, part] = (weights * values).sum(axis=0)
         squares = (values - mixed[0, part]) ** 2  # (heads, points)
         mixed[1, part] = (weights * leverages).sum(axis=0) + sensitivity * (weights * squares).sum(axis=0) / noise**2

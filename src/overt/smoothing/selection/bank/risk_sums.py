@@ -24,10 +24,15 @@ class HeadOutputs(NamedTuple):
 
 
 class Observations(NamedTuple):
-    """The data of the risks: x_i, any number where it is missing, and σ_i, infinite there; both (n,)."""
+    """The data of the risks: x_i, any number where it is missing, and σ_i, infinite there; both (n,).
+
+    `noise` may be another level than the noise's own, in whose units the risks are then. `factors` are the noise's variances over its
+    squares, and heads' leverages are multiplied by them before.
+    """
 
     values: Floats
     noise: Floats
+    factors: Floats | float = 1.0
 
 
 def risk_sums(

@@ -38,6 +38,7 @@ from overt.smoothing.selection.correlation import (
     white_level,
     whitened,
 )
+from overt.smoothing.selection.counts import risk_levels_of_counts
 from overt.smoothing.selection.levels import NOISELESS
 
 # Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot; 16 and 64 in
@@ -50,6 +51,9 @@ GUIDED = ((32.0,), (16.0, 64.0, 256.0))
 # by 8%, on parabolas by 27%. With the extrapolated parabolas and the waves 0.45 is better than 0.3 by another 1.5% on the
 # same signals, drawn anew, and under nearly all kinds of noise, and costs 2% on peaks. Causal curves do not gain.
 PREMIUM = 0.45
+# Patches join the bank up to this many points, and where there are no segments. In longer series of white noise segments and guided heads
+# do their work: without patches the error of 1,024 points is 0.7% lower, of 4,096 the same, of 64 a tenth higher (the development half).
+PATCHED = 512
 # A long series is divided into equal stretches of at most this many points, each with a margin on both sides. All are multiples
 # of the blocks of risks (`mixture`), so that these blocks do not depend on the division.
 BLOCK = 1920
@@ -79,12 +83,14 @@ class BankOutputs(NamedTuple):
     mixture: Floats
 
 
-def bank_series(series: Series, levels: Floats, causal: bool, *, heavy: bool = False) -> NoisySeries:
-    """The series as the bank takes it, with missing values filled; `heavy`: its noise has heavy tails."""
+def bank_series(series: Series, levels: Floats, causal: bool, *, heavy: bool = False, counts: bool = False) -> NoisySeries:
+    """The series as the bank takes it, with missing values filled; `heavy`: its noise has heavy tails; `counts`: it is that of counts."""
     known = ~np.isnan(series.values)
     weights = known.astype(np.float64) if series.weights is None else np.where(known, series.weights, 0.0)
     # Without noise, a risk is the squared residual.
-    return NoisySeries(series.times, filled_values(series, causal=causal), weights, np.maximum(levels, NOISELESS), heavy)
+    levels = np.maximum(levels, NOISELESS)
+    risk_levels = risk_levels_of_counts(levels, series.noise_unit) if counts else None
+    return NoisySeries(series.times, filled_values(series, causal=causal), weights, levels, heavy, risk_levels)
 
 
 def attend_bank(
@@ -192,22 +198,27 @@ def attend_stretch(
     workspace: Workspace,
 ) -> tuple[Mixture, Mixture | None, list[str], list[RowWeights]]:
     """All four stages on one stretch: the mixture, that of the last pilot where there are gaps, and the heads' names and rows."""
-    observed = Observations(series.values, series.noise)
-    most = pilot_count(causal) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows.lengths) + 1
+    observed, patches = series.observed, segments is None or series.values.size <= PATCHED
+    most = pilot_count(causal, patches) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows.lengths) + 1
     outputs = workspace.outputs(most, series.values.size)
-    names, rows = write_heads(outputs, chain(pilot_heads(series, level, causal), [wide]), 0)
-    count = stop = len(names)
-    _correlate(outputs.part(0, count), correlation)
     averages: dict[str, Any] = {"causal": causal, "premium": 0.0 if causal else PREMIUM}
     options: dict[str, Any] = {**averages, "risk_variance": risk_variance_factor(correlation)}
-    risks = of_first = bank_risks(outputs.part(0, count), observed, **averages)
+
+    def risks_of(start: int, stop: int, correlation: float) -> Floats:
+        """The risks of heads that have been written, whose leverages become covariances."""
+        part = outputs.part(start, stop)
+        _covariances(part, observed, correlation)
+        return bank_risks(part, observed, **averages)
+
+    names, rows = write_heads(outputs, chain(pilot_heads(series, level, causal, patches), [wide]), 0)
+    count = stop = len(names)
+    risks = of_first = risks_of(0, count, correlation)
     guided: tuple[list[str], list[RowWeights]] = [], []
     for bandwidths in GUIDED:
         pilot = mix_pilot(outputs.part(0, stop), observed, risks=risks, **options)
         guided = write_heads(outputs, (guided_heads(series, pilot, each, level, causal) for each in bandwidths), count)
         stop = count + len(guided[0])
-        _correlate(outputs.part(count, stop), correlation)
-        risks = np.concatenate([of_first, bank_risks(outputs.part(count, stop), observed, **averages)])
+        risks = np.concatenate([of_first, risks_of(count, stop, correlation)])
     names, rows = names + guided[0], rows + guided[1]
     last = None
     if windows.lengths:
@@ -218,7 +229,7 @@ def attend_stretch(
         late += [segments.heads(series, pilot.values)] if segments else []
         added = write_heads(outputs, late, stop)
         names, rows = names + added[0], rows + added[1]
-        risks = np.concatenate([risks, bank_risks(outputs.part(stop, len(names)), observed, **averages)])
+        risks = np.concatenate([risks, risks_of(stop, len(names), 0.0)])  # waves bring covariances
         stop = len(names)
     mixed = mix(outputs.part(0, stop), observed, risks=risks, **options)
     return mixed, last, names, rows
@@ -240,12 +251,14 @@ def _segments(series: NoisySeries, causal: bool, correlation: float) -> Segments
     return segments_of(series) if not causal and correlation == 0 and wiener_lengths(series.values.size) else None
 
 
-def _correlate(outputs: HeadOutputs, correlation: float) -> None:
-    """Turn leverages into covariances with correlated noise, in units of its variance, and raise the variances alike."""
+def _covariances(outputs: HeadOutputs, observed: Observations, correlation: float) -> None:
+    """Turn leverages into covariances with the noise, in the units of risks, and raise the variances where the noise is correlated."""
     if correlation > 0:
         factors = covariance_factors(outputs.leverages, correlation)
         np.multiply(outputs.leverages, factors, out=outputs.leverages)
         np.multiply(outputs.variances, factors, out=outputs.variances)
+    if np.ndim(observed.factors):
+        np.multiply(outputs.leverages, observed.factors, out=outputs.leverages)
 
 
 def _whitened(series: NoisySeries, rho: float) -> NoisySeries:
