@@ -113,6 +113,7 @@ VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "a premium of 0.3": lambda: [patch.object(stages, "PREMIUM", 0.3)],
     "one level of noise": lambda: [patch(f"{NOISE}.varying_levels", lambda *inputs: None)],
     "no second look at the level": lambda: [patch(f"{ANALYSIS}.residual_levels", lambda *inputs: None)],
+    "no third look at the level": lambda: [patch(f"{ANALYSIS}.LEVEL_PASSES", 1)],
     "correlation not estimated": lambda: [patch(f"{NOISE}.MIN_CORRELATED", np.inf)],
     "outliers kept": list,
 }

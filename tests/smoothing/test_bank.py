@@ -116,7 +116,8 @@ def test_patches_join_short_series_and_those_without_segments():
         x = np.random.default_rng(1).normal(size=points) + np.arange(points) / 100
         return any("patches" in head for head in analyze(x, noise=1.0, **options).heads)
 
-    assert has_patches(bank.PATCHED) and not has_patches(bank.PATCHED + 1)
+    assert has_patches(bank.PATCHED)
+    assert not has_patches(bank.PATCHED + 1)
     assert has_patches(bank.PATCHED + 1, causal=True)
 
 

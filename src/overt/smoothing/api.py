@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from overt.smoothing.analysis import analyze_series, arranged, head_of, restored
+from overt.smoothing.analysis import analyze_series, arranged, restored
 from overt.smoothing.data.frames import read_input
 from overt.smoothing.data.options import Bandwidth, KeyKind, NoiseKind, NormalizerName, Options, ScoreName
 from overt.smoothing.data.periods import Length, Periods
@@ -21,6 +21,7 @@ from overt.smoothing.data.times import Times, read_times
 from overt.smoothing.heads.dispatch import attend_head
 from overt.smoothing.reporting.sentences import raises_the_error, too_narrow
 from overt.smoothing.result import Smoothing
+from overt.smoothing.selection.risk import head_of
 
 
 def smooth(

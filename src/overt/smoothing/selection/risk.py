@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import LARGEST, Floats, Series
 from overt.smoothing.heads.dispatch import attend_head
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import AnyKeys, BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
 from overt.smoothing.selection.correlation import FAR, risk_variance_factor
+from overt.smoothing.selection.levels import key_noise
 
 # Where all pairs of points are compared, the risk of a long series is computed on these stretches of it.
 STRETCHES, STRETCH = 4, 1024
@@ -83,6 +85,19 @@ def leave_one_out(series: Series, outputs: Outputs) -> float | None:
     if (left < 1e-9).any():
         return None
     return float(np.mean(((series.key_values - outputs.values[series.present]) / left) ** 2))
+
+
+def head_of(series: Series, options: Options, levels: Floats | None = None) -> Head:
+    """The head that the options describe; the noise levels are for choosing a bandwidth."""
+    window = np.inf if options.window is None else options.window / series.step
+    if options.score == "dot":
+        return Head(dot_keys(series, options.scale, options.normalizer == "sum"), window, options.causal)
+    degree = options.degree if options.keys == "time" else 0
+    if levels is not None and options.bandwidths is None:
+        return best_head(series, options.keys, key_noise(series, levels), window, options.causal, degree)
+    units = {"time": (series.step,), "value": (series.spread,), "patch": (series.spread,), "both": (series.step, series.spread)}
+    scaled = tuple(bandwidth / unit for bandwidth, unit in zip(options.bandwidths or (), units[options.keys], strict=True))
+    return Head(keys_of(options.keys, scaled), window, options.causal, degree)
 
 
 def best_head(series: Series, name: str, noise: Floats | float, window: float, causal: bool, degree: int) -> Head:
