@@ -46,9 +46,9 @@ PATCH_WINDOW = 60
 FAR_OUT, MEDIAN_OF = 2.5, 5
 # Values further out than this are outliers, which were left out before, or a signal's.
 FURTHEST_OUT = 6.0
-# Guided heads: bandwidths of the pilot in units of the noise, and the window in bandwidths of time. Beside segments one
-# bandwidth costs up to 1% and 17% where it costs most, two up to 2% and 59%, four bring nothing for a third more time. Windows of 1.5 to 3 bandwidths
-# give the same errors to a thousandth, and take time in proportion.
+# Guided heads: bandwidths of the pilot in units of the noise, and the window in bandwidths of time. Beside segments one bandwidth costs up
+# to 1% and 17% where it costs most, two up to 2% and 59%, four bring nothing for a third more time. Windows of 1.5 to 3 bandwidths give the
+# same errors to three thousandths, and take time in proportion.
 PILOT_BANDWIDTHS = (1.2, 0.6, 0.3)
 GUIDED_WINDOW = 2.0
 
