@@ -121,6 +121,17 @@ def test_patches_join_short_series_and_those_without_segments():
     assert has_patches(bank.PATCHED + 1, causal=True)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_guided_heads_have_one_bandwidth_of_the_pilot_in_long_series(causal, monkeypatch):
+    monkeypatch.setattr(bank, "LONG", 600)
+    x = np.random.default_rng(1).normal(size=601)
+    every, scales = bank.PILOT_BANDWIDTHS, bank.LONG_PILOT_BANDWIDTHS
+    for points, expected in ((600, every), (601, every if causal else scales)):
+        result = analyze(x[:points], noise=1.0, causal=causal, robust=False)
+        assert sum("guided" in head for head in result.heads) == len(expected) * len(bank.GUIDED[-1])
+        assert np.nansum(result.weights(300) * x[:points]) == pytest.approx(result.values[300], abs=1e-9)
+
+
 def test_stretches_are_whole_blocks_of_risks():
     for step in (*(width // mixture.FINENESS for width in mixture.CAUSAL_WIDTHS), mixture.BLOCK):
         assert bank.STRETCH % step == bank.MARGIN % step == 0

@@ -50,6 +50,9 @@ FURTHEST_OUT = 6.0
 # to 1% and 17% where it costs most, two up to 2% and 59%, four bring nothing for a third more time. Windows of 1.5 to 3 bandwidths give the
 # same errors to three thousandths, and take time in proportion.
 PILOT_BANDWIDTHS = (1.2, 0.6, 0.3)
+# The same in series of more points, beside segments: at 100,000 points one bandwidth lowers the error of white noise by 1.4%, and raises it
+# by 4% at most; under bursts it lowers it by 5%. Guided heads took a fifth of the time.
+LONG, LONG_PILOT_BANDWIDTHS = 97_920, (0.6,)
 GUIDED_WINDOW = 2.0
 
 
@@ -165,12 +168,14 @@ def wide_time_heads(span: float, causal: bool) -> tuple[TimeHead, ...]:
     return tuple(product(bandwidths.tolist(), degrees, sides))
 
 
-def guided_heads(series: NoisySeries, pilot: Pilot, bandwidth: float, level: float, causal: bool) -> NamedHeads:
+def guided_heads(
+    series: NoisySeries, pilot: Pilot, bandwidth: float, pilot_bandwidths: tuple[float, ...], level: float, causal: bool
+) -> NamedHeads:
     """Means over points near in time and similar in the pilot p, with the leverage W_ii + ∂p_i/∂x_i Cov_W(p, x)/h².
 
     The dependence of p_j on x_i for j ≠ i is neglected.
     """
-    scales = np.array(PILOT_BANDWIDTHS)
+    scales = np.array(pilot_bandwidths)
     options = {"bandwidth_time": bandwidth, "window": GUIDED_WINDOW * bandwidth, "side": "past" if causal else "both"}
     units = units_of(series, level)
 

@@ -14,6 +14,8 @@ import numpy as np
 from overt.smoothing.data.series import Floats, Indices, Series, filled_values
 from overt.smoothing.heads.single_row import filling_row
 from overt.smoothing.selection.bank.candidates import (
+    LONG,
+    LONG_PILOT_BANDWIDTHS,
     PILOT_BANDWIDTHS,
     NamedHeads,
     NoisySeries,
@@ -199,7 +201,8 @@ def attend_stretch(
 ) -> tuple[Mixture, Mixture | None, list[str], list[RowWeights]]:
     """All four stages on one stretch: the mixture, that of the last pilot where there are gaps, and the heads' names and rows."""
     observed, patches = series.observed, segments is None or series.values.size <= PATCHED
-    most = pilot_count(causal, patches) + len(wide.names) + len(GUIDED[-1]) * len(PILOT_BANDWIDTHS) + len(windows.lengths) + 1
+    scales = LONG_PILOT_BANDWIDTHS if segments and windows.points > LONG else PILOT_BANDWIDTHS
+    most = pilot_count(causal, patches) + len(wide.names) + len(GUIDED[-1]) * len(scales) + len(windows.lengths) + 1
     outputs = workspace.outputs(most, series.values.size)
     averages: dict[str, Any] = {"causal": causal, "premium": 0.0 if causal else PREMIUM}
     options: dict[str, Any] = {**averages, "risk_variance": risk_variance_factor(correlation)}
@@ -216,7 +219,7 @@ def attend_stretch(
     guided: tuple[list[str], list[RowWeights]] = [], []
     for bandwidths in GUIDED:
         pilot = mix_pilot(outputs.part(0, stop), observed, risks=risks, **options)
-        guided = write_heads(outputs, (guided_heads(series, pilot, each, level, causal) for each in bandwidths), count)
+        guided = write_heads(outputs, (guided_heads(series, pilot, each, scales, level, causal) for each in bandwidths), count)
         stop = count + len(guided[0])
         risks = np.concatenate([of_first, risks_of(count, stop, correlation)])
     names, rows = names + guided[0], rows + guided[1]
