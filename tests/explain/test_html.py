@@ -323,7 +323,12 @@ def test_in_a_browser_a_head_that_is_clicked_is_the_head_everywhere(opened):
     assert page.ask(HEAD) == "L4H10"
     assert page.ask("document.querySelector('.chosen-head b').textContent") == "L4H10"
     assert page.ask("document.querySelector('.six tbody td.number:nth-last-child(2)').textContent") == f"{strongest:.3f}"
-    assert page.ask("document.activeElement.getAttribute('aria-label')").startswith("layer 4 head 10: strongest ")
+    focused = "document.activeElement.getAttribute('aria-label')?.startsWith('layer 4 head 10: strongest ')"
+    page.until(focused)
+    page.ask("void (document.querySelector('.cells').id = 'before')")
+    page.ask("void (document.querySelector('.beside').style.width = '250px')")
+    page.until("document.getElementById('before') === null")
+    page.until(focused)
     page.ask("void document.querySelector('.chosen-head button').click()")
     assert page.ask(HEAD) == "L5H11"
     page.ask("void document.querySelector('.beside tbody button').click()")

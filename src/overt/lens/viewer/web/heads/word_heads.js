@@ -14,13 +14,19 @@ export function mountWordHeads(root, recording, store) {
   const self = { recording, store, heads: make("section", { className: "card" }), links: make("section", { className: "card" }), about: make("section", { className: "card true" }), work: 0 };
   self.links.hidden = true; // until all rows are there
   root.append(self.heads, self.links, self.about);
-  const draw = () => root.isConnected && root.clientWidth && drawWord(self);
+  let wide = 0;
+  const draw = () => {
+    if (!root.isConnected || !root.clientWidth) return;
+    const focused = self.heads.contains(document.activeElement);
+    wide = root.clientWidth;
+    drawWord(self);
+    if (focused) self.cells.get(store.get().head)?.focus(); // the cells are new: whoever came by keyboard stays where they were
+  };
   store.subscribe((state, changed) => {
     if (["batch", "side", "token", "theme", "panel"].some((name) => changed.has(name)) || (changed.has("head") && self.pass !== recording.heads[state.head].pass)) draw();
     else if (changed.has("head")) markHead(self);
   });
-  let wide = 0;
-  new ResizeObserver(() => { if (wide !== root.clientWidth) [wide] = [root.clientWidth, draw()]; }).observe(root);
+  new ResizeObserver(() => wide !== root.clientWidth && draw()).observe(root);
   draw();
 }
 
