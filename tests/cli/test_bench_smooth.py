@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from overt.bench.smoothing import accuracy, heads, peers, real_series, speed
+from overt.bench.smoothing import accuracy, heads, peers, real_series, resources, speed
 from overt.bench.smoothing.accuracy import CASES, Case, noisy, score
 from overt.bench.smoothing.peers import OURS, PEERS, Smoother
 from overt.bench.smoothing.published import best_published
@@ -241,6 +241,26 @@ def test_seconds_are_shown_by_length(monkeypatch, two_peers):
     assert all(0 < float(seconds) < 10 for seconds in same[1:])
 
 
+def test_the_whole_command_and_the_memory_are_measured_in_processes(monkeypatch, tmp_path):
+    monkeypatch.setattr(speed, "SIZES", (1000, 20_000))
+    monkeypatch.setattr(resources, "SERIES", 20)
+    monkeypatch.setattr(resources, "RUNS", 1)
+    result = run("--part", "resources", "--out", tmp_path / "resources.json")
+    assert result.exit_code == 0, result.output
+    measured = json.loads((tmp_path / "resources.json").read_text())["resources"]
+    assert [measured["series"], measured["points"], len(measured["seconds"])] == [20, 100, 1]
+    assert f"20 series of 100 points  {measured['seconds'][0]:.3g} s" in result.stdout
+    # The curve itself and the outputs of a first few heads are there at once.
+    assert 8 * 20_000 * 10 < measured["memory"]["20000"] < 2e8
+    assert measured["memory"]["1000"] < measured["memory"]["20000"]
+
+
+def test_a_command_that_fails_is_told(monkeypatch):
+    monkeypatch.setattr(resources, "_write_series", lambda path: path.write_text("a\n", encoding="utf-8"))
+    with pytest.raises(RuntimeError, match="a line of column names and at least one row"):
+        resources.measure(())
+
+
 def test_heads_are_timed_too_and_one_that_fails_is_told(monkeypatch):
     monkeypatch.setattr(speed, "SIZES", (200, 400, 1000))
     monkeypatch.setattr(heads, "HEADS", [*heads.HEADS[:1], Smoother("torn", "", (), gone)])
@@ -335,7 +355,7 @@ def test_a_peer_says_the_versions_of_what_it_runs_on():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--part", "sped"], "Expected --part accuracy or speed or heads or real, got 'sped'. Fix: choose one of them."),
+        (["--part", "sped"], "Expected --part accuracy or speed or heads or resources or real, got 'sped'. Fix: choose one of them."),
         (["--peer", "loess"], "Expected --peer Haar or sym8 or db4 or TV or "),
         (
             ["--case", "cubes"],

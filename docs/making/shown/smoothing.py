@@ -1,6 +1,6 @@
 """Smoothing, as `overt bench smooth --out` measured it: errors, times, real series."""
 
-from statistics import geometric_mean, mean
+from statistics import geometric_mean, mean, median
 
 from pictures import result, table
 
@@ -160,3 +160,15 @@ def taken() -> str:
         for size in sizes
     ]
     return table(rows, ["points", *columns], "r" * (len(columns) + 1))
+
+
+def resources() -> str:
+    """A sentence: what the whole command takes for many short series, and the memory of the default."""
+    actual = result("smoothing-speed")["resources"]
+    *shorter, (size, memory) = actual["memory"].items()
+    others = " and ".join(f"{int(points):,} ({peak / 1e6:.0f} MB)" for points, peak in shorter)
+    return (
+        f"The whole command `overt smooth --group` takes {median(actual['seconds']):.1f} s for {actual['series']:,} series of"
+        f" {actual['points']} points, from its start to the written file. The default's peak memory for {int(size):,} points is"
+        f" {memory / 1e6:.0f} MB above the input; for {others}."
+    )

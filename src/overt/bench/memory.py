@@ -6,25 +6,23 @@ Run as a module it is that process: it measures one case with overt's native ker
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 from overt.bench.cases import Case, random_inputs
 from overt.bench.contenders import additive
 from overt.bench.contenders.contender import Unable
+from overt.bench.machine import NO_MEMORY, seconds_and_memory
 from overt.bench.reference import additive_reference, disagreement
 
-_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _WARM_UP = 64  # rows of a first run, which loads libraries and starts threads
 
 
 def in_fresh_process(case: Case, dtype: torch.dtype, threads: int) -> tuple[float, int, str]:
     """Seconds, bytes above the inputs, and disagreements of one forward and backward pass."""
-    if not _CLEAR_REFS.exists():
-        raise Unable("this system has no /proc, from which peak memory is read")
+    if NO_MEMORY:
+        raise Unable(NO_MEMORY)
     arguments = [case.name, str(dtype).removeprefix("torch."), str(threads)]
     process = subprocess.run([sys.executable, "-m", __name__, *arguments], capture_output=True, text=True, check=False)
     if process.returncode != 0:
@@ -45,17 +43,9 @@ def _main(name: str, dtype_name: str, threads: int) -> dict[str, object]:
         return {"unable": str(reason)}
     small = random_inputs(replace(case, queries=_WARM_UP, keys=_WARM_UP), dtype)
     contender.prepare(small)[0](small.upstream)
-    _CLEAR_REFS.write_text("5")  # resets the peak
-    before, start = _resident("VmRSS"), time.perf_counter()
-    run(inputs.upstream)
-    seconds, peak = time.perf_counter() - start, _resident("VmHWM")
+    seconds, memory = seconds_and_memory(lambda: run(inputs.upstream))
     expected = additive_reference(case, inputs)
-    return {"seconds": seconds, "bytes": peak - before, "disagreement": disagreement(run(expected.upstream), expected, dtype)}
-
-
-def _resident(name: str) -> int:
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024
+    return {"seconds": seconds, "bytes": memory, "disagreement": disagreement(run(expected.upstream), expected, dtype)}
 
 
 if __name__ == "__main__":

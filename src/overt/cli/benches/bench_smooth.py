@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import typer
@@ -14,18 +15,19 @@ from rich.text import Text
 
 from overt.bench.compact_json import compact_json
 from overt.bench.provenance import provenance
-from overt.bench.smoothing import accuracy, heads, peers, real_series, speed
+from overt.bench.smoothing import accuracy, heads, peers, real_series, resources, speed
 from overt.bench.smoothing.accuracy import CASES, Accuracy, Case, geometric_mean
 from overt.bench.smoothing.peers import OURS, Smoother, smoother
 from overt.bench.smoothing.published import best_published
 from overt.bench.smoothing.real_series import LINE, SeriesResult
+from overt.bench.smoothing.resources import Resources
 from overt.bench.smoothing.speed import Speed
 from overt.cli.shared.console import report_console
 from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece
 from overt.errors import InputError
 from overt.files import separate, whole
 
-PARTS = ("accuracy", "speed", "heads", "real")
+PARTS = ("accuracy", "speed", "heads", "resources", "real")
 
 ShowProgress = Callable[[str, int, int], None]  # the current step, the number of steps done, and of all steps
 
@@ -37,13 +39,14 @@ class _Results:
     accuracy: Accuracy | None = None
     speed: dict[str, Speed] = field(default_factory=dict)
     heads: dict[str, Speed] = field(default_factory=dict)
+    resources: Resources | None = None
     real: list[SeriesResult] = field(default_factory=list)
 
 
 def bench_smooth(
     part: Annotated[
         list[str] | None,
-        typer.Option(help="accuracy, speed, heads or real; may be repeated. (default: all that have data)"),
+        typer.Option(help="accuracy, speed, heads, resources or real; may be repeated. (default: all that have data)"),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Draws of the noise; scores are means over them.", min=1)] = 100,
     case: Annotated[
@@ -79,6 +82,10 @@ def bench_smooth(
         if "heads" in parts:
             results.heads = _speeds([each for each in heads.HEADS if not each.missing])
             console.print(Piece(lambda ink: _speed(ink, "one head with a given bandwidth", results.heads)))
+        if "resources" in parts:
+            with _progress() as show:
+                results.resources = resources.measure(speed.SIZES, lambda doing: show(doing, 0, 1))
+            console.print(Piece(lambda ink: _resources(ink, results.resources)))
         if folder:
             results.real = _measure_real(folder, [each.name for each in (OURS, *taking) if each.fills])
             console.print(Piece(lambda ink: _real(ink, results.real)))
@@ -227,6 +234,19 @@ def _speed(ink: Ink, how: str, speeds: dict[str, Speed]) -> Iterable[Text]:
     yield ink.line()
 
 
+def _resources(ink: Ink, result: Resources | None) -> Iterable[Text]:
+    """Seconds of the command on many short series, and memory by length."""
+    if result is None:
+        return
+    yield from ink.prose("The default in a process: the whole command, median; one series, peak memory above it", "bold", "")
+    rows = [(f"{result.series:,} series of {result.points} points", f"{median(result.seconds):.3g} s")]
+    rows += [(f"{size:,} points", f"{memory / 1e6:.0f} MB") for size, memory in result.memory.items()]
+    yield from ink.table([[ink.text(cell) for cell in row] for row in rows], right=[False, True])
+    if result.unable:
+        yield from ink.prose(result.unable, "dim", "- ")
+    yield ink.line()
+
+
 def _real(ink: Ink, results: list[SeriesResult]) -> Iterable[Text]:
     """The error at points left out, and our report of each series."""
     yield from _left_out(ink, "A tenth of the points left out", [(one, one.errors) for one in results])
@@ -265,6 +285,8 @@ def _numbers(results: _Results) -> str:
     content["runs"] = speed.RUNS
     content["speed"] = {name: asdict(one) for name, one in results.speed.items()}
     content["heads"] = {name: asdict(one) for name, one in results.heads.items()}
+    if results.resources:
+        content["resources"] = asdict(results.resources)
     if result:
         scores = {name: {case.name: of[case] for case in result.cases} for name, of in result.scores.items()}
         content["accuracy"] = {"scores": scores, "unable": result.unable}
