@@ -355,7 +355,10 @@ def test_a_peer_says_the_versions_of_what_it_runs_on():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--part", "sped"], "Expected --part accuracy or speed or heads or resources or real, got 'sped'. Fix: choose one of them."),
+        (
+            ["--part", "sped"],
+            "Expected --part accuracy or speed or heads or resources or real, got 'sped'. Fix: choose one of them.",
+        ),
         (["--peer", "loess"], "Expected --peer Haar or sym8 or db4 or TV or "),
         (
             ["--case", "cubes"],

@@ -8,13 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.errors import InputError
+from overt.smoothing.data.flat_runs import flat_values
 from overt.smoothing.data.options import Options
-from overt.smoothing.data.series import (
-    Floats,
-    Indices,
-    Series,
-    arrange,
-)
+from overt.smoothing.data.series import Floats, Indices, Series, arrange
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
@@ -31,13 +27,7 @@ from overt.smoothing.selection.counts import are_counts, check_counts, stabilize
 from overt.smoothing.selection.levels import NOISELESS, key_noise, noise_levels, overall_level
 from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimate_noise, estimate_noises
 from overt.smoothing.selection.outliers import downweight_outliers
-from overt.smoothing.selection.risk import (
-    combined_risk,
-    head_of,
-    leave_one_out,
-    pointwise_risk,
-    risk_error,
-)
+from overt.smoothing.selection.risk import combined_risk, head_of, leave_one_out, pointwise_risk, risk_error
 from overt.smoothing.selection.tails import tail_factor
 from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 
@@ -86,6 +76,9 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
         return replace(analyze_series(values, times, weights, options.by_hand(times), column), automatic=automatic)
     if _taken_for_counts(values, times, weights, options):
         return _counts(values, times, weights, options, column)
+    flat = flat_values(values, times, weights, options)
+    if flat.any():
+        return analyze_series(np.where(flat, np.nan, values), times, weights, options, column).with_flat_runs(values, flat)
     prepared = _prepared(_rest(values, times, weights, options, column))
     return finish(*_refined(prepared, _bank(prepared))) if options.keys == "auto" else finish(prepared, None)
 
@@ -97,7 +90,7 @@ def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) 
     rests: dict[int, Rest] = {}
     for index, (values, times) in enumerate(several):
         by_bank = options.keys == "auto" and not options.causal and options.span is None
-        if not by_bank or _taken_for_counts(values, times, None, options):
+        if not by_bank or _taken_for_counts(values, times, None, options) or flat_values(values, times, None, options).any():
             finished[index] = analyze_series(values, times, None, options)
         else:
             rests[index] = _rest(values, times, None, options)
@@ -212,6 +205,7 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
         noise_estimate=prepared.estimate,
         levels=levels,
         outliers=prepared.outliers,
+        flat=np.zeros(prepared.values.size, dtype=bool),
         observed=prepared.values,
         seasons=seasons,
         filling=filling,
@@ -277,7 +271,9 @@ def _noise(rest: Rest, estimate: NoiseEstimate | None) -> tuple[NoiseEstimate, F
     series, options = rest.series, rest.options
     if estimate is None:
         correlated = options.keys == "auto" and not options.causal
-        estimate = estimate_noise(series.key_times, series.key_values, series.key_weights, correlated=correlated)
+        estimate = estimate_noise(
+            series.key_times, series.key_values, series.key_weights, correlated=correlated, passed=options.noise is not None
+        )
     if options.noise is not None and series.present.size < LEAST_POINTS:
         estimate = replace(estimate, white=True, reason="")  # it is passed, and need not show
     estimate = replace(estimate, heavy=bool(rest.outliers.any()))

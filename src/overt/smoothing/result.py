@@ -61,6 +61,7 @@ class Smoothing:
     head: Head | None  # None for the bank
     noise_estimate: NoiseEstimate  # in the series' own units
     outliers: NDArray[np.bool_]  # (n,) isolated wild values that were left out
+    flat: NDArray[np.bool_]  # (n,) runs of equal values that stay as they are, beside others with noise
     observed: Floats  # (n,) the values as they were passed
     seasons: Seasons | None
     filling: Filling | None  # of missing points, by time
@@ -74,6 +75,23 @@ class Smoothing:
 
     def __repr__(self) -> str:
         return f"<Smoothing of {self.points} points: {self.sentence}>"
+
+    def with_flat_runs(self, values: Floats, flat: NDArray[np.bool_]) -> "Smoothing":
+        """This smoothing of a series (n,) without its flat runs, which stay as they are, without an error."""
+        known = ~np.isnan(values)
+        noisy = float(np.mean(~flat[known]))
+        variances = None if self._variances is None else np.where(flat[self.series.order], 0.0, self._variances)
+        curve = np.where(flat, values, self.values)
+        return replace(
+            self,
+            values=curve,
+            risk=noisy * self.risk,
+            risk_error=noisy * self.risk_error,
+            filled=int(np.sum(~known & ~np.isnan(curve))),
+            flat=flat,
+            observed=values,
+            _variances=variances,
+        )
 
     def of_stabilized_counts(self, counts: Floats, options: Options) -> "Smoothing":
         """This smoothing of 2√(x + 3/8), brought back to the counts x (n,) without bias."""
@@ -192,6 +210,8 @@ class Smoothing:
         if not -self.points <= point < self.points:
             fix = f"pass an index from 0 to {self.points - 1}"
             raise InputError("the index of a point", got=f"{point} for {self.points} points", fix=fix)
+        if self.flat[point]:
+            return np.eye(1, self.points, point % self.points)[0]
         row = int(np.flatnonzero(self.series.order == point % self.points)[0])
         if self.head is not None:
             return self.series.unsort(weight_row(self.series, self.head, row))

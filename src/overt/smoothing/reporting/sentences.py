@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overt.smoothing.data.flat_runs import SHORTEST
 from overt.smoothing.data.periods import length_in_words
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.outliers import FAR, FAR_ALONE, SHORT, far_alone, most_of_short
@@ -42,6 +43,7 @@ def describe(result: "Smoothing") -> str:
         _seasons(result),
         _reach(result),
         _outliers(result),
+        _flat_runs(result),
         _error(result),
         raises_the_error(result),
         _band(result),
@@ -190,6 +192,17 @@ def _outliers(result: "Smoothing") -> str:
     return f"{verb} left out (robust=False keeps all values)."
 
 
+def _flat_runs(result: "Smoothing") -> str:
+    """What stays as it is, and what to do where it should not."""
+    count = int(result.flat.sum())
+    if not count:
+        return ""
+    return (
+        f"{count} points in runs of {SHORTEST} or more equal values show no noise and stay as they are. Where such a run only fills a gap, "
+        "make it NaN."
+    )
+
+
 def _outliers_that_stay(result: "Smoothing") -> str:
     """A word where a short series has more isolated values than may be left out."""
     values = result.series.key_values
@@ -225,7 +238,7 @@ def _error(result: "Smoothing") -> str:
     return (
         f"If the noise is {kind} and close to normal, with a standard deviation of {result.noise:.3g} "
         f"({source}{varies}), {_remaining_error(result)}. "
-        f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points} points."
+        f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points - int(result.flat.sum())} points."
     )
 
 

@@ -15,6 +15,7 @@ from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.levels import noise_levels, overall_level
 from overt.smoothing.selection.noise import constant_level
 from overt.smoothing.selection.outliers import clean
+from overt.smoothing.selection.rounding import repeated_level
 
 
 def without_seasons(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
@@ -50,7 +51,11 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
     weights = np.ones(series.present.size) if series.key_weights is None else series.key_weights
     times = None if on_grid(series.key_times) else series.key_times
     passed = options.noise is not None and np.ndim(options.noise) == 0
-    level = overall_level(noise_levels(series, options)) if passed else constant_level(times, series.key_values, weights)
+    if passed:
+        level = overall_level(noise_levels(series, options))
+    else:
+        level = constant_level(times, series.key_values, weights)
+        level = repeated_level(series.key_times, series.key_values, level) or level
     cleaned = clean(series.key_values, level)
     values, outliers = series.values.copy(), np.zeros(series.values.size, dtype=bool)
     values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from overt.smoothing.data.flat_runs import flat_runs
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation, trimmed_squares
 from overt.smoothing.selection.correlation import (
@@ -17,7 +18,7 @@ from overt.smoothing.selection.correlation import (
     autoregression_level,
     spectral_autoregression,
 )
-from overt.smoothing.selection.rounding import EQUAL, rounded_level
+from overt.smoothing.selection.rounding import EQUAL, repeated_level, rounded_level
 from overt.smoothing.selection.varying import MIN_POINTS, varying_levels
 
 # A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them.
@@ -34,6 +35,10 @@ DISAGREEMENT = 0.3
 LEAST_POINTS = 3
 TOO_FEW = "Fewer than three values do not show their noise, and stay as they are."
 ROUNDED = "The values are rounded more coarsely than their noise, so that neither its level nor whether it is independent can be seen."
+REPEATED = (
+    "Many values repeat the one before: they are held, or zero where nothing happened. The noise was estimated from where they change; "
+    "neither its level nor whether it is independent is certain. Make repeats NaN where they are copies."
+)
 SLOWER = (
     f"Differences over {NEAR} or {BETWEEN} steps show noise that is an autoregression with a correlation of {{rho:.2g}}, as which it was "
     f"smoothed. Those over {FAR} steps are larger: they hold a signal, or slower noise, which stays in the curve."
@@ -63,7 +68,9 @@ class NoiseEstimate:
         return replace(self, level=factor * self.level, levels=levels)
 
 
-def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None, *, correlated: bool = False) -> NoiseEstimate:
+def estimate_noise(
+    times: Floats, values: Floats, weights: Floats | None = None, *, correlated: bool = False, passed: bool = False
+) -> NoiseEstimate:
     """Estimate the noise of a series with a smooth, jumpy or spiky signal.
 
     **level**: the residuals of each x_i from lines through two neighbours at distance one or two (`contrasts`), scaled to unit
@@ -90,6 +97,9 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     200 points, and nearly all of 400. Correlated noise cannot be distinguished from waves shorter than about 20 points or
     from steps every few points, nor white noise from noise whose correlations begin beyond three steps. Below 100 points
     little is detected.
+
+    **flat runs**, of equal values beside others with noise, do not count (`data.flat_runs`), and **repeated** values, of which many equal
+    the one before, are reported as not white (`rounding.repeated_level`); neither where the level is `passed`, and only `white` is asked.
 
     **rounded** values, whose steps are more than twice that level, are reported as not white; see `rounding.rounded_level`.
 
@@ -118,10 +128,16 @@ def estimate_noise(times: Floats, values: Floats, weights: Floats | None = None,
     series = None if even else moments, values[known]
     if 0 < moments.size < LEAST_POINTS:
         return NoiseEstimate(0.0, None, False, TOO_FEW)
+    flat = flat_runs(series[1])
+    if flat.any() and not passed:
+        estimate = estimate_noise(moments[~flat], series[1][~flat], weights[~flat], correlated=correlated)
+        levels = None if estimate.levels is None else np.interp(times, moments[~flat], estimate.levels)
+        return replace(estimate, levels=levels)
     level = constant_level(*series, weights)
     rounded = rounded_level(series[1], level)
-    if rounded is not None:
-        return NoiseEstimate(rounded, None, False, ROUNDED)
+    repeated = None if passed else repeated_level(moments, series[1], level)
+    if rounded is not None or repeated is not None:
+        return NoiseEstimate(rounded or repeated or 0.0, None, False, ROUNDED if rounded else REPEATED)
     if level <= 8 * np.finfo(float).eps * np.max(np.abs(series[1]), initial=0.0):
         return NoiseEstimate(0.0, None, True, "")
     law = varying_levels if moments.size >= MIN_POINTS else _levels_of_parts

@@ -1,9 +1,9 @@
-"""Values that are rounded more coarsely than their noise: differences then show neither its level nor whether it is independent."""
+"""Values that are rounded or repeated: differences then show neither the level of their noise nor whether it is independent."""
 
 import numpy as np
 
 from overt.smoothing.data.series import Floats
-from overt.smoothing.selection.contrasts import LINES, TRIM, contrasts
+from overt.smoothing.selection.contrasts import LINES, THIRD_QUARTILE, TRIM, contrasts
 
 # Rounding to steps below twice the noise's level adds noise that is nearly independent (Widrow and Kollár 2008, chapter 4).
 COARSE = 0.55
@@ -11,6 +11,12 @@ COARSE = 0.55
 EQUAL, WHOLE = 0.1, 0.95
 # Exact steps of a signal last; noise goes one or two steps up and down again within so many points, in this part of the series or more.
 SHORT_STAY, BACK_AND_FORTH = 10, 0.01
+
+# Repeated values: at least this many runs, of at most this mean length, which turn in this part or more. Steps of a signal are fewer and
+# longer, and slopes do not turn; of noise two thirds turn.
+LEAST_RUNS, LONGEST_MEAN, TURNS = 20, 8, 0.25
+# Copies at random places change little of what differences say. Below this part of the level of the runs it is taken to be wrong.
+LOWER = 0.65
 
 
 def rounded_level(values: Floats, level: float) -> float | None:
@@ -32,6 +38,42 @@ def rounded_level(values: Floats, level: float) -> float | None:
     return max(level, float(np.sqrt(np.mean(near**2))), float(step / 12**0.5))
 
 
+def repeated_level(times: Floats, values: Floats, level: float) -> float | None:
+    """The noise's level of values (n,) at ascending times (n,), of which many repeat the one before; None for all others.
+
+    It is that of the first of each run of equal values. The values are repeated if a tenth more neighbours are equal than rounding
+    explains, in short runs that go up and down, and if `level`, what differences of all values say, is lower by a third or more.
+
+    >>> held = np.repeat(np.random.default_rng(0).normal(size=500), 3)
+    >>> repeated_level(np.arange(1500.0), held, 0.3).__round__(2)
+    0.99
+    >>> repeated_level(np.arange(500.0), held[::3], 1.0) is None
+    True
+    """
+    steps, differences = np.diff(times), np.diff(values)
+    moves = np.flatnonzero(differences)
+    if moves.size < max(LEAST_RUNS, differences.size / LONGEST_MEAN):
+        return None
+    equal = np.sum((differences == 0) & (steps <= 1.5 * np.median(steps))) / differences.size
+    if equal < EQUAL or np.mean(np.diff(np.sign(differences[moves])) != 0) < TURNS:
+        return None
+    first = np.concatenate([[0], moves + 1])
+    residuals = [contrasts(times[first], values[first], np.ones(first.size), offsets) for offsets in LINES]
+    # The mean of trimmed squares may be that of the smallest alone: what happens rarely is no normal noise.
+    repeated = float(np.quantile(np.abs(np.concatenate(residuals)), 0.75)) / THIRD_QUARTILE
+    if level >= LOWER * repeated or repeated <= 8 * np.finfo(float).eps * np.abs(values).max():
+        return None
+    sizes = np.abs(differences[moves])
+    step = float(sizes.min()) if _share_whole(sizes / sizes.min()) >= WHOLE else 0.0
+    # Two values of deviation σ that are rounded to steps g are equal with a probability of g/(2√π σ), the density of their difference.
+    return repeated if equal >= EQUAL + step / (2 * np.pi**0.5 * repeated) else None
+
+
+def _share_whole(steps: Floats) -> float:
+    """What part of these are whole numbers."""
+    return float(np.mean(np.abs(steps - np.round(steps)) < 1e-3))
+
+
 def rounding_step(values: Floats) -> float | None:
     """The step that values (n,) were rounded to, if they go up and down by it; None where they do not look rounded.
 
@@ -47,7 +89,7 @@ def rounding_step(values: Floats) -> float | None:
     sizes = np.abs(differences[moves])
     step = float(np.quantile(sizes, 0.25))
     steps = sizes / step
-    if np.mean(np.abs(steps - np.round(steps)) < 1e-3) < WHOLE:
+    if _share_whole(steps) < WHOLE:
         return None
     short = np.diff(moves) <= SHORT_STAY
     back = np.diff(np.sign(differences[moves])) != 0
