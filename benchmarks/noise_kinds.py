@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import results
-from smoothing.kinds import HALVES, NOISES, POINTS, seeds, series
+from smoothing.kinds import HALVES, KINDS, POINTS, seeds, series
 from smoothing.peers import ALL_PEERS, usable
 
 
@@ -39,7 +39,7 @@ class Cell(NamedTuple):
 
 def cells(half: str) -> list[Cell]:
     """All of one half."""
-    return [Cell(half, each.__name__, noise, seed) for noise in NOISES for each in HALVES[half] for seed in seeds(noise)]
+    return [Cell(half, each.__name__, noise, seed) for noise in KINDS for each in HALVES[half] for seed in seeds(noise)]
 
 
 def of_peer(job: tuple[Cell, str]) -> float | None:
@@ -145,7 +145,7 @@ def change(rows: list[dict[str, Any]], before: Path | None) -> dict[str, Any]:
     lines = [] if before is None else [json.loads(line) for line in before.read_text().splitlines()]
     earlier = {tuple(line[key] for key in Cell._fields): line["error"] for line in lines}
     result: dict[str, Any] = {half: {} for half in HALVES}
-    for half, noise in [(half, noise) for half in HALVES for noise in NOISES]:
+    for half, noise in [(half, noise) for half in HALVES for noise in KINDS]:
         cell_rows = [row for row in rows if (row["half"], row["noise"]) == (half, noise)]
         inside = [row["inside"] for row in cell_rows if row["inside"] is not None]
         stated = np.array([row["risk"] / row["error"] for row in cell_rows])
@@ -192,7 +192,7 @@ def main() -> None:
             rows = [
                 each | {"peers": log.of(cell)} for cell, each in zip(cells(half), pool.map(of_ours, cells(half)), strict=True)
             ]
-        halves[half] = {noise: show(half, noise, rows, requested.cells) for noise in NOISES}
+        halves[half] = {noise: show(half, noise, rows, requested.cells) for noise in KINDS}
     results.write(requested.out, points=POINTS, peers=names, halves=halves)
 
 

@@ -184,6 +184,45 @@ NOISES: dict[str, Callable[[np.ndarray, Draw], np.ndarray]] = {
 POISSON = "Poisson counts"
 
 
+def nights(truth: np.ndarray, ratio: float, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
+    """Stretches of the smallest value without noise, at equal distances."""
+    period, share = draw.choice([16, 24, 48, 96, 200]), draw.uniform(0.2, 0.6)
+    day = (np.arange(truth.size) + draw.integers(period)) % period >= share * period
+    truth = np.where(day, truth, truth.min())
+    return truth, truth + day * draw.standard_normal(truth.size) / ratio
+
+
+def stuck(truth: np.ndarray, ratio: float, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
+    """One stretch of 30 points to half of the series that stands still, without noise."""
+    first, length = draw.integers(truth.size // 2), draw.integers(30, truth.size // 2)
+    moves = (np.arange(truth.size) < first) | (np.arange(truth.size) >= first + length)
+    truth = np.where(moves, truth, truth[first])
+    return truth, truth + moves * draw.standard_normal(truth.size) / ratio
+
+
+def held(truth: np.ndarray, ratio: float, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
+    """Every second to sixth value, with its noise, repeated up to the next."""
+    every = draw.integers(2, 7)
+    noisy = truth + draw.standard_normal(truth.size) / ratio
+    return truth, np.repeat(noisy[::every], every)[: truth.size]
+
+
+def rare_events(truth: np.ndarray, ratio: float, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
+    """Amounts at 20 to 60% of the points, zero at the others; the truth is their mean."""
+    mean, share = 1 + 0.8 * truth / np.abs(truth).max(), draw.uniform(0.2, 0.6)
+    return mean, np.where(draw.random(truth.size) < share, mean / share * draw.gamma(2, 0.5, truth.size), 0.0)
+
+
+# Values that repeat: the truth that they have, and the series.
+REPEATS: dict[str, Callable[[np.ndarray, float, Draw], tuple[np.ndarray, np.ndarray]]] = {
+    "flat at night": nights,
+    "stuck once": stuck,
+    "held values": held,
+    "zeros and rare events": rare_events,
+}
+KINDS = [*NOISES, *REPEATS]
+
+
 def seeds(noise: str) -> range:
     """The series of each signal: one for each ratio of signal to noise, or for each top of the counts."""
     return range(len(TOPS if noise == POISSON else RATIOS))
@@ -191,10 +230,12 @@ def seeds(noise: str) -> range:
 
 def series(signal: Signal, noise: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The truth and the noisy series (n,)."""
-    draw = np.random.default_rng([seed, *signal.__name__.encode(), list(NOISES).index(noise)])
+    draw = np.random.default_rng([seed, *signal.__name__.encode(), KINDS.index(noise)])
     truth = signal((np.arange(POINTS) + 0.5) / POINTS, draw)
     if noise == POISSON:
         truth = TOPS[seed] * (0.03 + 0.97 * (truth - truth.min()) / np.ptp(truth))
         return truth, np.round(truth + NOISES[noise](truth, draw))
     truth = truth / truth.std()
+    if noise in REPEATS:
+        return REPEATS[noise](truth, RATIOS[seed], draw)
     return truth, truth + NOISES[noise](truth, draw) / RATIOS[seed]

@@ -32,7 +32,10 @@ def test_nights_stay_and_days_are_smoothed(length, share, seed):
     assert np.mean((result.values - truth) ** 2) < 0.35 * np.mean((x - truth) ** 2)
     assert result.noise == pytest.approx(0.1, rel=0.3)
     assert np.mean((result.lower <= truth) & (truth <= result.upper)) > 0.9
-    assert f"{np.sum(~day)} points in runs of 5 or more equal values show no noise and stay as they are" in result.sentence
+    assert (
+        f"{np.sum(~day)} points in runs of equal values show no noise, beside others that do, and stay as they are"
+        in result.sentence
+    )
     assert result.filled == 0
 
 
@@ -63,7 +66,9 @@ def test_missing_values_and_unsorted_times_change_nothing():
     known = ~np.isnan(x)
     order = np.random.default_rng(0).permutation(x.size)
     result, shuffled = analyze(x), analyze(x[order], times=STEPS[order].astype(float))
-    np.testing.assert_array_equal(result.flat, ~day & known)
+    np.testing.assert_array_equal(result.flat[known], ~day[known])
+    assert result.flat[~known].sum() > 50
+    np.testing.assert_array_equal(result.values[result.flat], 0.0)
     np.testing.assert_array_equal(shuffled.flat, result.flat[order])
     np.testing.assert_allclose(shuffled.values, result.values[order], rtol=1e-9)
     assert result.filled == np.sum(~known)
@@ -72,6 +77,10 @@ def test_missing_values_and_unsorted_times_change_nothing():
 def test_weights_of_a_flat_point_are_its_own():
     _, x, day = days(2)
     result = analyze(x)
+    missing = int(np.flatnonzero(~day)[4])
+    x[missing] = np.nan
+    assert analyze(x).weights(missing).nonzero()[0].tolist() == [missing - 1]
+    x[missing] = 0.0
     for point in (int(np.flatnonzero(~day)[3]), int(np.flatnonzero(day)[3]), -1):
         assert result.weights(point) @ x == pytest.approx(result.values[point], abs=1e-9)
     night = int(np.flatnonzero(~day)[3])
@@ -127,6 +136,20 @@ def test_a_noise_that_is_passed_is_that_of_all_points():
 )
 def test_nothing_else_is_a_flat_run(values):
     assert not flat_runs(values).any()
+
+
+@pytest.mark.parametrize("step", [0.3, 0.5, 1.0, 2.5])
+def test_rounded_noise_has_flat_runs_in_one_series_of_a_thousand_at_most(step):
+    draw = np.random.default_rng(0)
+    assert not any(flat_runs(np.round((np.sin(STEPS / 50) + draw.normal(size=1000)) / step)).any() for _ in range(200))
+
+
+def test_a_stuck_sensor_of_rounded_values_is_seen():
+    x = np.round(3 * np.sin(STEPS / 50) + 0.2 * np.random.default_rng(0).normal(size=1000), 1)
+    x[300:360] = x[300]
+    result = analyze(x)
+    np.testing.assert_array_equal(result.flat.nonzero()[0], np.arange(300, 360))
+    assert result.noise == pytest.approx(0.2, rel=0.15)
 
 
 def test_steps_without_noise_still_have_none():

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError
+from overt.smoothing.data.flat_runs import last_known
 from overt.smoothing.data.frames import frame_of
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import Floats, Series
@@ -61,7 +62,9 @@ class Smoothing:
     head: Head | None  # None for the bank
     noise_estimate: NoiseEstimate  # in the series' own units
     outliers: NDArray[np.bool_]  # (n,) isolated wild values that were left out
-    flat: NDArray[np.bool_]  # (n,) runs of equal values that stay as they are, beside others with noise
+    flat: NDArray[
+        np.bool_
+    ]  # (n,) runs of equal values that stay as they are, beside others with noise; also missing ones within a run
     observed: Floats  # (n,) the values as they were passed
     seasons: Seasons | None
     filling: Filling | None  # of missing points, by time
@@ -78,10 +81,11 @@ class Smoothing:
 
     def with_flat_runs(self, values: Floats, flat: NDArray[np.bool_]) -> "Smoothing":
         """This smoothing of a series (n,) without its flat runs, which stay as they are, without an error."""
-        known = ~np.isnan(values)
+        known, order = ~np.isnan(values), self.series.order
         noisy = float(np.mean(~flat[known]))
-        variances = None if self._variances is None else np.where(flat[self.series.order], 0.0, self._variances)
-        curve = np.where(flat, values, self.values)
+        variances = None if self._variances is None else np.where(flat[order], 0.0, self._variances)
+        last = self.series.unsort(values[order][last_known(values[order])])
+        curve = np.where(flat & (known | self.options.fill), last, self.values)
         return replace(
             self,
             values=curve,
@@ -210,9 +214,10 @@ class Smoothing:
         if not -self.points <= point < self.points:
             fix = f"pass an index from 0 to {self.points - 1}"
             raise InputError("the index of a point", got=f"{point} for {self.points} points", fix=fix)
-        if self.flat[point]:
-            return np.eye(1, self.points, point % self.points)[0]
         row = int(np.flatnonzero(self.series.order == point % self.points)[0])
+        if self.flat[point]:
+            row = int(last_known(self.observed[self.series.order])[row])
+            return self.series.unsort(np.eye(1, self.points, row)[0])
         if self.head is not None:
             return self.series.unsort(weight_row(self.series, self.head, row))
         weights = self._bank_row(row)

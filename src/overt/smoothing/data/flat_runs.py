@@ -4,19 +4,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.smoothing.data.options import Options
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.times import Times
 
-# Equal values in a row that make a flat run. Continuous noise never repeats a value.
+# Equal values in a row that make a flat run where no other neighbours are equal: continuous noise never repeats a value.
 SHORTEST = 5
-# Of the other neighbours at most this part is equal: rounded values repeat by chance, and so do the zeros of rare events.
-EQUAL_ELSEWHERE = 0.01
+# The expected number of runs by chance that are taken for flat ones, in one series; and the part of other neighbours that are equal, at
+# most: beyond it, values are rounded more coarsely than their noise, or most of them are zero.
+FALSE_RUNS, EQUAL_ELSEWHERE = 1e-3, 0.3
 # The other values: at least this many, in stretches of at least this mean length. Steps between constants leave fewer.
 LEAST_OTHERS, MEAN_STRETCH = 20, 4
 
 
 def flat_runs(values: Floats) -> NDArray[np.bool_]:
-    """Which values (n,) of a series in the order of time, NaN where missing, stand in flat runs; missing values do not end a run.
+    """Which values (n,) of a series in the order of time, NaN where missing, stand in flat runs; missing ones within a run are part of it.
+
+    Where independent neighbours are equal with a probability p = Σ_v P(v)², as rounded values are, a run of L begins at a point with
+    Σ_v P(v)^L ≤ p^(L/2), and all n points are expected to begin n·p^(L/2) at most. A flat run is as long as makes this `FALSE_RUNS`.
 
     >>> day = np.sin(np.arange(24) / 8) + 0.1 * np.random.default_rng(0).normal(size=24)
     >>> flat_runs(np.concatenate([np.zeros(6), day, np.zeros(8)])).nonzero()[0]
@@ -28,15 +32,29 @@ def flat_runs(values: Floats) -> NDArray[np.bool_]:
     if equal.sum() < SHORTEST - 1:
         return flat
     run = np.concatenate([[0], np.cumsum(~equal)])
-    in_run = np.bincount(run)[run] >= SHORTEST
-    others = np.flatnonzero(~in_run)
-    stretches = 1 + np.sum(np.diff(others) > 1)
-    if others.size < max(LEAST_OTHERS, MEAN_STRETCH * stretches):
-        return flat
-    elsewhere = equal[~(in_run[1:] & in_run[:-1])]
-    if in_run.any() and elsewhere.mean() <= EQUAL_ELSEWHERE:
-        flat[known[in_run]] = True
-    return flat
+    lengths = np.bincount(run)[run]
+    least, needed = 0.0, float(SHORTEST)
+    while needed > least:  # shorter runs make more neighbours equal, which makes longer ones by chance
+        least = needed
+        in_run = lengths >= least
+        others = np.flatnonzero(~in_run)
+        if others.size < max(LEAST_OTHERS, MEAN_STRETCH * (1 + np.sum(np.diff(others) > 1))):
+            return flat
+        elsewhere = float(np.mean(equal[~in_run[1:] | ~in_run[:-1]]))
+        if elsewhere > EQUAL_ELSEWHERE:
+            return flat
+        if elsewhere > 0:
+            needed = max(least, 2 * np.log(known.size / FALSE_RUNS) / np.log(1 / elsewhere))
+    flat[known[in_run]] = True
+    # A missing value is in a run where the known ones on either side are in the same one.
+    before, after = last_known(values), values.size - 1 - last_known(values[::-1])[::-1]
+    between = flat[before] & flat[after] & (values[before] == values[after])
+    return flat | (np.isnan(values) & between)
+
+
+def last_known(values: Floats) -> Indices:
+    """For each value (n,) the row of the last one that is not NaN, up to it; 0 before the first."""
+    return np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(values.size)))
 
 
 def flat_values(values: Floats, times: Times, weights: Floats | None, options: Options) -> NDArray[np.bool_]:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overt.smoothing.data.flat_runs import SHORTEST
 from overt.smoothing.data.periods import length_in_words
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.outliers import FAR, FAR_ALONE, SHORT, far_alone, most_of_short
@@ -198,8 +197,8 @@ def _flat_runs(result: "Smoothing") -> str:
     if not count:
         return ""
     return (
-        f"{count} points in runs of {SHORTEST} or more equal values show no noise and stay as they are. Where such a run only fills a gap, "
-        "make it NaN."
+        f"{count} points in runs of equal values show no noise, beside others that do, and stay as they are. Where such a run only fills "
+        "a gap, make it NaN."
     )
 
 
