@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.guided import attend_guided
 from overt.smoothing.heads.local.polynomial import Local, Side
 from overt.smoothing.heads.local.regression import attend_time, on_grid
@@ -66,7 +66,7 @@ class NoisySeries(NamedTuple):
     heavy: bool = False  # whether the noise has heavy tails
     risk_levels: Floats | None = None  # those in whose units risks are, where they are others
 
-    def part(self, rows: slice) -> "NoisySeries":
+    def part(self, rows: slice | Indices) -> "NoisySeries":
         """Some of the points."""
         times, values, weights, levels, heavy, risk_levels = self
         part = NoisySeries(times[rows], values[rows], weights[rows], levels[rows], heavy)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices, Series, filled_values
+from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.heads.single_row import filling_row
 from overt.smoothing.selection.bank.candidates import (
     LONG,
@@ -62,6 +63,10 @@ BLOCK = 1920
 STRETCH, MARGIN = 51 * BLOCK, 3 * BLOCK
 
 
+# What is interpolated where all known points are on a coarser grid.
+BETWEEN = ("values", "leverages", "variances")
+
+
 class Workspace:
     """Memory for the outputs of all heads of a stretch, used for one after the other, since allocating it is slower than filling it."""
 
@@ -109,6 +114,12 @@ def attend_bank(
     >>> bool(np.abs(outputs.values - steps).mean() < 0.25)
     True
     """
+    rows = None if causal else coarser_grid(series)
+    if rows is not None:
+        outputs = attend_bank(_in_steps(series.part(rows)), level, correlation=correlation, cells=cells)
+        return outputs._replace(
+            **{name: np.interp(series.times, series.times[rows], getattr(outputs, name)) for name in BETWEEN}
+        )
     if correlation < 0:
         # Heads that compare values would win by following noise that alternates: they see it whitened.
         rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
@@ -140,8 +151,36 @@ def attend_bank(
     return BankOutputs(outputs[0], outputs[1], outputs[2], names, mixture / np.bincount(cell, minlength=cells))
 
 
+def coarser_grid(series: NoisySeries) -> Indices | None:
+    """The rows of the coarsest grid that has all known points, where that is coarser than the grid of all points, as that of daily
+    values among hours; None where it is not.
+
+    >>> coarser_grid(NoisySeries(np.arange(8.0), np.zeros(8), np.array([0, 1, 0, 1, 0, 0, 0, 1.0]), np.ones(8)))
+    array([1, 3, 5, 7])
+    """
+    if series.weights.all():
+        return None
+    known = np.flatnonzero(series.weights)
+    every = int(np.gcd.reduce(np.diff(known)))  # 0 of one known point
+    return np.arange(known[0], known[-1] + 1, every) if every > 1 and on_grid(series.times) else None
+
+
+def _in_steps(series: NoisySeries) -> NoisySeries:
+    return series._replace(times=np.arange(float(series.values.size)))
+
+
 def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = False, correlation: float = 0.0) -> Floats:
     """The weights with which one point attends to all (n,): those of each head, times the weight of the head."""
+    coarse = None if causal else coarser_grid(series)
+    if coarse is not None:
+        weights, between = (
+            np.zeros(series.values.size),
+            np.interp(series.times[row], series.times[coarse], np.arange(coarse.size)),
+        )
+        for at, share in ((int(between), 1 - between % 1), (int(np.ceil(between)), between % 1)):
+            if share > 0:
+                weights[coarse] += share * bank_row(_in_steps(series.part(coarse)), level, at, correlation=correlation)
+        return weights
     if correlation >= 0:
         weights = _sum_of_rows(series, level, np.array([row]), np.ones(1), causal, correlation)
     else:
