@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.errors import InputError
-from overt.smoothing.data.flat_runs import flat_values
 from overt.smoothing.data.options import Options
+from overt.smoothing.data.repeats import Repeats, find_repeats
 from overt.smoothing.data.series import Floats, Indices, Series, arrange
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
@@ -76,9 +76,10 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
         return replace(analyze_series(values, times, weights, options.by_hand(times), column), automatic=automatic)
     if _taken_for_counts(values, times, weights, options):
         return _counts(values, times, weights, options, column)
-    flat = flat_values(values, times, weights, options)
-    if flat.any():
-        return analyze_series(np.where(flat, np.nan, values), times, weights, options, column).with_flat_runs(values, flat)
+    repeats = find_repeats(values, times, weights, options)
+    if repeats.out.any():
+        others = np.where(repeats.out, np.nan, values)
+        return analyze_series(others, times, weights, options, column).with_repeats(values, repeats)
     prepared = _prepared(_rest(values, times, weights, options, column))
     return finish(*_refined(prepared, _bank(prepared))) if options.keys == "auto" else finish(prepared, None)
 
@@ -90,7 +91,11 @@ def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) 
     rests: dict[int, Rest] = {}
     for index, (values, times) in enumerate(several):
         by_bank = options.keys == "auto" and not options.causal and options.span is None
-        if not by_bank or _taken_for_counts(values, times, None, options) or flat_values(values, times, None, options).any():
+        if (
+            not by_bank
+            or _taken_for_counts(values, times, None, options)
+            or find_repeats(values, times, None, options).out.any()
+        ):
             finished[index] = analyze_series(values, times, None, options)
         else:
             rests[index] = _rest(values, times, None, options)
@@ -205,7 +210,7 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
         noise_estimate=prepared.estimate,
         levels=levels,
         outliers=prepared.outliers,
-        flat=np.zeros(prepared.values.size, dtype=bool),
+        repeats=Repeats.none(prepared.values.size),
         observed=prepared.values,
         seasons=seasons,
         filling=filling,

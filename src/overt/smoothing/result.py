@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError
-from overt.smoothing.data.flat_runs import last_known
 from overt.smoothing.data.frames import frame_of
 from overt.smoothing.data.options import Options
+from overt.smoothing.data.repeats import Repeats, last_known
 from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.data.times import Times, read_moments
 from overt.smoothing.heads.head import Head
@@ -62,9 +62,7 @@ class Smoothing:
     head: Head | None  # None for the bank
     noise_estimate: NoiseEstimate  # in the series' own units
     outliers: NDArray[np.bool_]  # (n,) isolated wild values that were left out
-    flat: NDArray[
-        np.bool_
-    ]  # (n,) runs of equal values that stay as they are, beside others with noise; also missing ones within a run
+    repeats: Repeats  # runs of equal values that stay as they are, beside others with noise; and values that are held
     observed: Floats  # (n,) the values as they were passed
     seasons: Seasons | None
     filling: Filling | None  # of missing points, by time
@@ -79,8 +77,9 @@ class Smoothing:
     def __repr__(self) -> str:
         return f"<Smoothing of {self.points} points: {self.sentence}>"
 
-    def with_flat_runs(self, values: Floats, flat: NDArray[np.bool_]) -> "Smoothing":
-        """This smoothing of a series (n,) without its flat runs, which stay as they are, without an error."""
+    def with_repeats(self, values: Floats, repeats: Repeats) -> "Smoothing":
+        """This smoothing of a series (n,) without its repeats: flat runs stay as they are, without an error."""
+        flat = repeats.flat
         known, order = ~np.isnan(values), self.series.order
         noisy = float(np.mean(~flat[known]))
         variances = None if self._variances is None else np.where(flat[order], 0.0, self._variances)
@@ -92,7 +91,7 @@ class Smoothing:
             risk=noisy * self.risk,
             risk_error=noisy * self.risk_error,
             filled=int(np.sum(~known & ~np.isnan(curve))),
-            flat=flat,
+            repeats=repeats,
             observed=values,
             _variances=variances,
         )
@@ -215,7 +214,7 @@ class Smoothing:
             fix = f"pass an index from 0 to {self.points - 1}"
             raise InputError("the index of a point", got=f"{point} for {self.points} points", fix=fix)
         row = int(np.flatnonzero(self.series.order == point % self.points)[0])
-        if self.flat[point]:
+        if self.repeats.flat[point]:
             row = int(last_known(self.observed[self.series.order])[row])
             return self.series.unsort(np.eye(1, self.points, row)[0])
         if self.head is not None:

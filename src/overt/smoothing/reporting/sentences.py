@@ -42,7 +42,7 @@ def describe(result: "Smoothing") -> str:
         _seasons(result),
         _reach(result),
         _outliers(result),
-        _flat_runs(result),
+        _repeats(result),
         _error(result),
         raises_the_error(result),
         _band(result),
@@ -191,9 +191,11 @@ def _outliers(result: "Smoothing") -> str:
     return f"{verb} left out (robust=False keeps all values)."
 
 
-def _flat_runs(result: "Smoothing") -> str:
-    """What stays as it is, and what to do where it should not."""
-    count = int(result.flat.sum())
+def _repeats(result: "Smoothing") -> str:
+    """What stays as it is, or does not count, and what to do where it should not."""
+    count, hold = int(result.repeats.flat.sum()), result.repeats.hold
+    if hold > 1:
+        return f"Each value is held for {hold} points: the first of them counts, and the curve goes on between."
     if not count:
         return ""
     return (
@@ -237,7 +239,7 @@ def _error(result: "Smoothing") -> str:
     return (
         f"If the noise is {kind} and close to normal, with a standard deviation of {result.noise:.3g} "
         f"({source}{varies}), {_remaining_error(result)}. "
-        f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points - int(result.flat.sum())} points."
+        f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points - int(result.repeats.out.sum())} points."
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from overt.smoothing.data.flat_runs import flat_runs
+from overt.smoothing.data.repeats import flat_runs
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation, trimmed_squares
 from overt.smoothing.selection.correlation import (
@@ -98,7 +98,7 @@ def estimate_noise(
     from steps every few points, nor white noise from noise whose correlations begin beyond three steps. Below 100 points
     little is detected.
 
-    **flat runs**, of equal values beside others with noise, do not count (`data.flat_runs`), and **repeated** values, of which many equal
+    **flat runs**, of equal values beside others with noise, do not count (`data.repeats`), and **repeated** values, of which many equal
     the one before, are reported as not white (`rounding.repeated_level`); neither where the level is `passed`, and only `white` is asked.
 
     **rounded** values, whose steps are more than twice that level, are reported as not white; see `rounding.rounded_level`.

@@ -1,4 +1,6 @@
-"""Flat runs: stretches of equal values in a series whose other values have noise, as at night, at rest or at an end of the range."""
+"""Values that repeat in a series with noise: flat runs, as at night, at rest or at an end of the range; and values that are held."""
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,6 +8,7 @@ from numpy.typing import NDArray
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.times import Times
+from overt.smoothing.heads.local.regression import on_grid
 
 # Equal values in a row that make a flat run where no other neighbours are equal: continuous noise never repeats a value.
 SHORTEST = 5
@@ -14,6 +17,54 @@ SHORTEST = 5
 FALSE_RUNS, EQUAL_ELSEWHERE = 1e-3, 0.3
 # The other values: at least this many, in stretches of at least this mean length. Steps between constants leave fewer.
 LEAST_OTHERS, MEAN_STRETCH = 20, 4
+# Values that are held: changes at least, points between two of them at most, and the part of changes that turn: of noise two thirds, of a
+# staircase none.
+LEAST_CHANGES, LONGEST_HOLD, TURNS = 20, 8, 0.25
+
+
+class Repeats(NamedTuple):
+    """Values that do not count: flat runs, which stay as they are, and all but the first of those that are held."""
+
+    flat: NDArray[np.bool_]  # (n,)
+    copies: NDArray[np.bool_]  # (n,)
+    hold: int = 1  # points that each value is held for
+
+    @classmethod
+    def none(cls, count: int) -> "Repeats":
+        """None of this many values."""
+        return cls(np.zeros(count, dtype=bool), np.zeros(count, dtype=bool))
+
+    @property
+    def out(self) -> NDArray[np.bool_]:
+        """Which values (n,) are left out."""
+        return self.flat | self.copies
+
+
+def find_repeats(values: Floats, times: Times, weights: Floats | None, options: Options) -> Repeats:
+    """The repeats among values (n,): where the heads are chosen automatically, from the whole series, by the noise."""
+    flat, copies, hold = Repeats.none(values.size)
+    if options.keys == "auto" and not options.causal and options.noise is None and weights is None:
+        order = np.argsort(times.moments, kind="stable")
+        flat[order] = flat_runs(values[order])
+        hold = hold_length(values[order]) if not flat.any() and on_grid(times.moments[order]) else 1
+    if hold > 1:
+        first = int(np.flatnonzero(np.diff(values[order]))[0] + 1)
+        copies[order] = (np.arange(values.size) - first) % hold > 0
+    return Repeats(flat, copies, hold)
+
+
+def hold_length(values: Floats) -> int:
+    """How many points each of the values (n,) is held for, where they change at equal distances alone and as noise does; else 1.
+
+    >>> hold_length(np.repeat(np.random.default_rng(0).normal(size=50), 3)[1:])
+    3
+    """
+    differences = np.diff(values)
+    changes = np.flatnonzero(differences)
+    if not LEAST_CHANGES <= changes.size <= differences.size / 2 + 1 or np.isnan(values).any():
+        return 1
+    hold = int(np.gcd.reduce(np.diff(changes)))
+    return hold if hold <= LONGEST_HOLD and np.mean(np.diff(np.sign(differences[changes])) != 0) >= TURNS else 1
 
 
 def flat_runs(values: Floats) -> NDArray[np.bool_]:
@@ -69,12 +120,3 @@ def _longer_than_by_chance(
 def last_known(values: Floats) -> Indices:
     """For each value (n,) the row of the last one that is not NaN, up to it; 0 before the first."""
     return np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(values.size)))
-
-
-def flat_values(values: Floats, times: Times, weights: Floats | None, options: Options) -> NDArray[np.bool_]:
-    """Which values (n,) stand in flat runs and stay as they are: where the heads are chosen automatically, from the whole series."""
-    flat = np.zeros(values.size, dtype=bool)
-    if options.keys == "auto" and not options.causal and options.noise is None and weights is None:
-        order = np.argsort(times.moments, kind="stable")
-        flat[order] = flat_runs(values[order])
-    return flat

@@ -6,7 +6,7 @@ import pytest
 import overt
 from overt.smoothing import analyze
 from overt.smoothing.batch import Task, smooth_tasks
-from overt.smoothing.data.flat_runs import flat_runs
+from overt.smoothing.data.repeats import flat_runs, hold_length
 from overt.smoothing.selection.noise import REPEATED, estimate_noise
 from overt.smoothing.selection.rounding import repeated_level
 
@@ -27,7 +27,7 @@ def days(seed, length=50, share=0.5, level=0.1):
 def test_nights_stay_and_days_are_smoothed(length, share, seed):
     truth, x, day = days(seed, length, share)
     result = analyze(x)
-    np.testing.assert_array_equal(result.flat, ~day)
+    np.testing.assert_array_equal(result.repeats.flat, ~day)
     np.testing.assert_array_equal(result.values[~day], 0.0)
     assert np.mean((result.values - truth) ** 2) < 0.35 * np.mean((x - truth) ** 2)
     assert result.noise == pytest.approx(0.1, rel=0.3)
@@ -55,7 +55,7 @@ def test_a_sensor_that_is_stuck_hides_no_noise_elsewhere():
     truth = np.where(STEPS < 600, 0.3, np.sin(STEPS / 30))
     x = np.where(STEPS < 600, 0.3, truth + 0.3 * draw.normal(size=STEPS.size))
     result = analyze(x)
-    assert result.flat.sum() == 600
+    assert result.repeats.flat.sum() == 600
     assert result.noise == pytest.approx(0.3, rel=0.1)
     assert np.mean((result.values - truth) ** 2) < 0.1 * np.mean((x - truth) ** 2)
 
@@ -66,10 +66,10 @@ def test_missing_values_and_unsorted_times_change_nothing():
     known = ~np.isnan(x)
     order = np.random.default_rng(0).permutation(x.size)
     result, shuffled = analyze(x), analyze(x[order], times=STEPS[order].astype(float))
-    np.testing.assert_array_equal(result.flat[known], ~day[known])
-    assert result.flat[~known].sum() > 50
-    np.testing.assert_array_equal(result.values[result.flat], 0.0)
-    np.testing.assert_array_equal(shuffled.flat, result.flat[order])
+    np.testing.assert_array_equal(result.repeats.flat[known], ~day[known])
+    assert result.repeats.flat[~known].sum() > 50
+    np.testing.assert_array_equal(result.values[result.repeats.flat], 0.0)
+    np.testing.assert_array_equal(shuffled.repeats.flat, result.repeats.flat[order])
     np.testing.assert_allclose(shuffled.values, result.values[order], rtol=1e-9)
     assert result.filled == np.sum(~known)
 
@@ -114,11 +114,11 @@ def test_columns_are_judged_each_by_itself():
 def test_what_is_chosen_by_hand_smooths_all_by_the_noise_of_the_others(choice):
     result = analyze(days(4)[1], **choice)
     assert result.noise == pytest.approx(0.1, rel=0.2)
-    assert not result.flat.any()
+    assert not result.repeats.flat.any()
 
 
 def test_a_noise_that_is_passed_is_that_of_all_points():
-    assert not analyze(days(5)[1], noise=0.1).flat.any()
+    assert not analyze(days(5)[1], noise=0.1).repeats.flat.any()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_stuck_sensor_of_rounded_values_is_seen():
     x = np.round(3 * np.sin(STEPS / 50) + 0.2 * np.random.default_rng(0).normal(size=1000), 1)
     x[300:360] = x[300]
     result = analyze(x)
-    np.testing.assert_array_equal(result.flat.nonzero()[0], np.arange(300, 360))
+    np.testing.assert_array_equal(result.repeats.flat.nonzero()[0], np.arange(300, 360))
     assert result.noise == pytest.approx(0.2, rel=0.15)
 
 
@@ -159,16 +159,51 @@ def test_steps_without_noise_still_have_none():
     assert result.noise == 0.0
 
 
-@pytest.mark.parametrize("repeats", [2, 3, 5])
+@pytest.mark.parametrize("hold", [2, 3, 6])
 @pytest.mark.parametrize("seed", range(3))
-def test_held_values_have_the_noise_of_what_is_held(repeats, seed):
-    truth = np.sin(STEPS / 80)
-    x = np.repeat(truth[::repeats] + 0.2 * np.random.default_rng(seed).normal(size=truth[::repeats].size), repeats)[:1000]
+def test_of_values_that_are_held_the_first_counts(hold, seed):
+    noisy = np.sin(STEPS / 80) + 0.2 * np.random.default_rng(seed).normal(size=1000)
+    x = np.repeat(noisy[::hold], hold)[:1000]
     result = analyze(x)
-    assert result.noise == pytest.approx(0.2, rel=0.35)
+    assert result.repeats.hold == hold
+    assert result.noise == pytest.approx(0.2, rel=0.25)
+    np.testing.assert_allclose(result.values[::hold], analyze(noisy[::hold]).values, rtol=1e-9)
+    assert np.mean((result.lower <= np.sin(STEPS / 80)) & (np.sin(STEPS / 80) <= result.upper)) > 0.8
+    assert f"Each value is held for {hold} points: the first of them counts" in result.sentence
+    assert result.filled == 0
+    result = analyze(x, robust=False)
+    assert result.weights(hold + 1) @ x == pytest.approx(result.values[hold + 1], abs=1e-9)
+
+
+def test_a_hold_that_begins_before_the_series_is_found_too():
+    x = np.repeat(np.random.default_rng(0).normal(size=200), 4)[3:]
+    result = analyze(x)
+    np.testing.assert_array_equal(
+        result.repeats.copies.nonzero()[0] % 4, np.tile([0, 2, 3], 300)[: result.repeats.copies.sum()]
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.repeat(np.arange(250.0), 4),
+        np.repeat(np.random.default_rng(0).normal(size=25), 40),
+        np.random.default_rng(0).normal(size=999),
+    ],
+    ids=["staircase", "steps", "noise"],
+)
+def test_nothing_else_is_held(values):
+    assert hold_length(values) == 1
+
+
+def test_copies_at_random_have_the_noise_of_what_changes():
+    draw = np.random.default_rng(0)
+    x = np.sin(STEPS / 80) + 0.2 * draw.normal(size=1000)
+    for i in np.flatnonzero(draw.random(1000) < 0.6):
+        x[i] = x[i - 1]
+    result = analyze(x)
+    assert result.noise == pytest.approx(0.2, rel=0.5)
     assert result.withheld == REPEATED
-    assert result.lower is None
-    assert np.mean((result.values - truth) ** 2) < 0.7 * np.mean((x - truth) ** 2)
 
 
 @pytest.mark.parametrize("decimals", [None, 1])
