@@ -207,7 +207,7 @@ def test_copies_at_random_have_the_noise_of_what_changes():
 
 
 @pytest.mark.parametrize("decimals", [None, 1])
-@pytest.mark.parametrize("rare", [0.25, 0.4])
+@pytest.mark.parametrize("rare", [0.25, 0.4, 0.6])
 def test_zeros_where_nothing_happened_are_averaged(rare, decimals):
     draw = np.random.default_rng(0)
     rate = 1 + np.sin(STEPS / 60)

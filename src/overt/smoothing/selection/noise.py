@@ -36,8 +36,8 @@ LEAST_POINTS = 3
 TOO_FEW = "Fewer than three values do not show their noise, and stay as they are."
 ROUNDED = "The values are rounded more coarsely than their noise, so that neither its level nor whether it is independent can be seen."
 REPEATED = (
-    "Many values repeat the one before: they are held, or zero where nothing happened. The noise was estimated from where they change; "
-    "neither its level nor whether it is independent is certain. Make repeats NaN where they are copies."
+    "Many values repeat the one before: copies, zeros where nothing happened, or ends of a range. The noise was estimated from where they "
+    "change; neither its level nor whether it is independent is certain. Make repeats NaN where they are copies."
 )
 SLOWER = (
     f"Differences over {NEAR} or {BETWEEN} steps show noise that is an autoregression with a correlation of {{rho:.2g}}, as which it was "

@@ -17,6 +17,8 @@ SHORT_STAY, BACK_AND_FORTH = 10, 0.01
 LEAST_RUNS, LONGEST_MEAN, TURNS = 20, 8, 0.25
 # Copies at random places change little of what differences say. Below this part of the level of the runs it is taken to be wrong.
 LOWER = 0.65
+# Where so many repeats are of one value, it is where nothing happened: then what happens is no normal noise, whatever differences say.
+ONE_VALUE = 0.9
 
 
 def rounded_level(values: Floats, level: float) -> float | None:
@@ -41,8 +43,9 @@ def rounded_level(values: Floats, level: float) -> float | None:
 def repeated_level(times: Floats, values: Floats, level: float) -> float | None:
     """The noise's level of values (n,) at ascending times (n,), of which many repeat the one before; None for all others.
 
-    It is that of the first of each run of equal values. The values are repeated if a tenth more neighbours are equal than rounding
-    explains, in short runs that go up and down, and if `level`, what differences of all values say, is lower by a third or more.
+    It is that of the first of each run of equal values, or `level`, what differences of all values say, if that is more. The values are
+    repeated if a tenth more neighbours are equal than rounding explains, in short runs that go up and down, and if `level` is lower by a
+    third or more, or nearly all repeats are of one value.
 
     >>> held = np.repeat(np.random.default_rng(0).normal(size=500), 3)
     >>> repeated_level(np.arange(1500.0), held, 0.3).__round__(2)
@@ -62,12 +65,14 @@ def repeated_level(times: Floats, values: Floats, level: float) -> float | None:
     residuals = [contrasts(times[first], values[first], np.ones(first.size), offsets) for offsets in LINES]
     # The mean of trimmed squares may be that of the smallest alone: what happens rarely is no normal noise.
     repeated = float(np.quantile(np.abs(np.concatenate(residuals)), 0.75)) / THIRD_QUARTILE
-    if level >= LOWER * repeated or repeated <= 8 * np.finfo(float).eps * np.abs(values).max():
+    same = values[1:][differences == 0]
+    events = np.mean(same == np.median(same)) > ONE_VALUE
+    if (level >= LOWER * repeated and not events) or repeated <= 8 * np.finfo(float).eps * np.abs(values).max():
         return None
     sizes = np.abs(differences[moves])
     step = float(sizes.min()) if _share_whole(sizes / sizes.min()) >= WHOLE else 0.0
     # Two values of deviation σ that are rounded to steps g are equal with a probability of g/(2√π σ), the density of their difference.
-    return repeated if equal >= EQUAL + step / (2 * np.pi**0.5 * repeated) else None
+    return max(level, repeated) if equal >= EQUAL + step / (2 * np.pi**0.5 * repeated) else None
 
 
 def _share_whole(steps: Floats) -> float:
