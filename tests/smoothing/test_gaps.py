@@ -174,3 +174,17 @@ def test_the_parabola_across_a_long_gap_is_the_curves_and_none_where_it_fits_bad
 def test_without_a_judgement_a_gap_is_the_line_between_its_ends():
     np.testing.assert_allclose(overt.smooth([1.0, 2.0, NAN, 4.0, 5.0]), [1, 2, 3, 4, 5], atol=1e-9)
     np.testing.assert_allclose(overt.smooth([1.0, NAN, 3.0, 4.0]), [1, 2, 3, 4], atol=1e-9)
+
+
+@pytest.mark.parametrize("every", [2, 7, 24])
+def test_known_points_on_a_coarser_grid_are_smoothed_on_it(every):
+    draw = np.random.default_rng(every)
+    daily = np.sin(np.arange(150) / 15) + 0.3 * draw.normal(size=150)
+    daily[[20, 21, 90]] = np.nan
+    hourly = np.full(150 * every + 5, np.nan)
+    hourly[3::every][:150] = daily
+    result, coarse = analyze(hourly, robust=False), analyze(daily, robust=False)
+    np.testing.assert_allclose(result.values[3::every][:20], coarse.values[:20], rtol=1e-9)
+    for point in (3, 3 + every // 2, 3 + 20 * every, 3 + 50 * every + 1):
+        assert result.weights(point) @ np.nan_to_num(hourly) == pytest.approx(result.values[point], abs=1e-9)
+    assert result.risk == pytest.approx(coarse.risk, rel=1e-6)
