@@ -1,6 +1,7 @@
 """Smoothing, as `overt bench smooth --out` measured it: errors, times, real series."""
 
 from statistics import geometric_mean, mean, median
+from typing import Any
 
 from pictures import result, table
 
@@ -101,11 +102,18 @@ def kinds_of_noise() -> str:
                 cell["worst signal"],
                 f"{cell['ahead']:.0%}",
                 f"{middle:.2g} ({low:.2g} – {high:.2g})",
-                f"{cell['inside the band']:.0%}" + (f", {cell['withheld']} withheld" if cell["withheld"] else ""),
+                _in_the_band(cell),
             )
         )
     heads = ["noise", "chosen on", "kept aside", "worst on", "ahead in", "stated / true risk", "truth in the band"]
     return table(rows, heads, "lrrlrrr")
+
+
+def _in_the_band(cell: dict[str, Any]) -> str:
+    """The mean share of the truth inside the band, and how many series have none."""
+    withheld = f"{cell['withheld']} withheld" if cell["withheld"] else ""
+    inside = "" if cell["inside the band"] is None else f"{cell['inside the band']:.0%}"
+    return ", ".join(part for part in (inside, withheld) if part)
 
 
 def ablation() -> str:
