@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.times import Times
-from overt.smoothing.heads.local.regression import on_grid
 
 # Equal values in a row that make a flat run where no other neighbours are equal: continuous noise never repeats a value.
 SHORTEST = 5
@@ -46,10 +45,10 @@ def find_repeats(values: Floats, times: Times, weights: Floats | None, options: 
     if options.keys == "auto" and not options.causal and options.noise is None and weights is None:
         order = np.argsort(times.moments, kind="stable")
         flat[order] = flat_runs(values[order])
-        hold = hold_length(values[order]) if not flat.any() and on_grid(times.moments[order]) else 1
-    if hold > 1:
-        first = int(np.flatnonzero(np.diff(values[order]))[0] + 1)
-        copies[order] = (np.arange(values.size) - first) % hold > 0
+        length, steps = 1 if flat.any() else hold_length(values[order]), np.diff(times.moments[order])
+        if length > 1 and np.ptp(steps) <= 1e-9 * steps[0]:
+            hold, first = length, int(np.flatnonzero(np.diff(values[order]))[0] + 1)
+            copies[order] = (np.arange(values.size) - first) % hold > 0
     return Repeats(flat, copies, hold)
 
 
@@ -103,9 +102,8 @@ def _longer_than_by_chance(
     if others.size < max(LEAST_OTHERS, MEAN_STRETCH * (1 + np.sum(np.diff(others) > 1))):
         return np.zeros_like(runs)
     outside = ~(in_run[1:] & in_run[:-1])
-    sums = np.pad(
-        np.cumsum([outside, outside & equal], axis=1), ((0, 0), (1, 0))
-    )  # neighbours before each point, and equal ones
+    # Neighbours before each point, and equal ones.
+    sums = np.pad(np.cumsum([outside, outside & equal], axis=1), ((0, 0), (1, 0)))
     first, length = starts[runs], lengths[runs]
     last = first + length - 1
     from_first, to_last = np.maximum(first - length, 0), np.minimum(last + length, count - 1)
