@@ -91,11 +91,8 @@ def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) 
     rests: dict[int, Rest] = {}
     for index, (values, times) in enumerate(several):
         by_bank = options.keys == "auto" and not options.causal and options.span is None
-        if (
-            not by_bank
-            or _taken_for_counts(values, times, None, options)
-            or find_repeats(values, times, None, options).out.any()
-        ):
+        counts = _taken_for_counts(values, times, None, options)
+        if counts or not by_bank or find_repeats(values, times, None, options).out.any():
             finished[index] = analyze_series(values, times, None, options)
         else:
             rests[index] = _rest(values, times, None, options)

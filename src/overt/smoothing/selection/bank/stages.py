@@ -173,10 +173,8 @@ def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = Fals
     """The weights with which one point attends to all (n,): those of each head, times the weight of the head."""
     coarse = None if causal else coarser_grid(series)
     if coarse is not None:
-        weights, between = (
-            np.zeros(series.values.size),
-            np.interp(series.times[row], series.times[coarse], np.arange(coarse.size)),
-        )
+        weights = np.zeros(series.values.size)
+        between = float(np.interp(series.times[row], series.times[coarse], np.arange(coarse.size)))
         for at, share in ((int(between), 1 - between % 1), (int(np.ceil(between)), between % 1)):
             if share > 0:
                 weights[coarse] += share * bank_row(_in_steps(series.part(coarse)), level, at, correlation=correlation)
