@@ -190,7 +190,8 @@ def test_scores_drown_in_the_lowest_number_of_a_mask_as_they_do_in_float32():
             return nn.functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], attn_mask=lowest.tril(-1))
 
     (event,) = watched(Fused())
-    assert torch.equal(event.weights[0, 0], (X[0, 0].double() @ X[0].double().T / 4).softmax(-1))
+    # A product of one row has other roundings than one of five on some processors.
+    torch.testing.assert_close(event.weights[0, 0], (X[0, 0].double() @ X[0].double().T / 4).softmax(-1), rtol=1e-14, atol=0)
     assert float(event.weights[0, 4, 4]) == 1.0
 
 

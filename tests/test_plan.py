@@ -126,7 +126,9 @@ def test_matrix_units_take_half_precision_beyond_short_lengths(dtype, monkeypatc
         assert overt.plan(long, long, long).path == "native"
 
 
-def test_torch_takes_a_few_queries_against_many_keys_in_bfloat16():
+def test_torch_takes_a_few_queries_against_many_keys_in_bfloat16_without_matrix_units(monkeypatch):
+    for dtype in half_precision.MATRIX_UNITS:
+        monkeypatch.setitem(half_precision.MATRIX_UNITS, dtype, False)
     few, many = torch.ones(1, 2, 4, 8, dtype=torch.bfloat16), torch.ones(1, 2, 512, 8, dtype=torch.bfloat16)
     plan = overt.plan(few, many, many)
     assert (plan.path, plan.refused["native"]) == (
