@@ -16,8 +16,8 @@ SHORTEST = 5
 FALSE_RUNS, EQUAL_ELSEWHERE = 1e-3, 0.3
 # The other values: at least this many, in stretches of at least this mean length. Steps between constants leave fewer.
 LEAST_OTHERS, MEAN_STRETCH = 20, 4
-# Values that are held: changes at least, points between two of them at most, and the part of changes that turn: of noise two thirds, of a
-# staircase none.
+# Noise beneath repeats: changes at least, points between two of them at most, and the part of changes that turn. Steps of a signal are fewer
+# and longer, and a staircase does not turn; of noise two thirds turn.
 LEAST_CHANGES, LONGEST_HOLD, TURNS = 20, 8, 0.25
 
 
@@ -63,7 +63,12 @@ def hold_length(values: Floats) -> int:
     if not LEAST_CHANGES <= changes.size <= differences.size / 2 + 1 or np.isnan(values).any():
         return 1
     hold = int(np.gcd.reduce(np.diff(changes)))
-    return hold if hold <= LONGEST_HOLD and np.mean(np.diff(np.sign(differences[changes])) != 0) >= TURNS else 1
+    return hold if hold <= LONGEST_HOLD and share_of_turns(differences[changes]) >= TURNS else 1
+
+
+def share_of_turns(changes: Floats) -> float:
+    """In what part of changes a series goes up after it went down, or down after up."""
+    return float(np.mean(np.diff(np.sign(changes)) != 0))
 
 
 def flat_runs(values: Floats) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from overt.smoothing.data.repeats import LEAST_CHANGES, LONGEST_HOLD, TURNS, share_of_turns
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import LINES, THIRD_QUARTILE, TRIM, contrasts
 
@@ -12,9 +13,6 @@ EQUAL, WHOLE = 0.1, 0.95
 # Exact steps of a signal last; noise goes one or two steps up and down again within so many points, in this part of the series or more.
 SHORT_STAY, BACK_AND_FORTH = 10, 0.01
 
-# Repeated values: at least this many runs, of at most this mean length, which turn in this part or more. Steps of a signal are fewer and
-# longer, and slopes do not turn; of noise two thirds turn.
-LEAST_RUNS, LONGEST_MEAN, TURNS = 20, 8, 0.25
 # Copies at random places change little of what differences say. Below this part of the level of the runs it is taken to be wrong.
 LOWER = 0.65
 # Where so many repeats are of one value, it is where nothing happened: then what happens is no normal noise, whatever differences say.
@@ -55,11 +53,11 @@ def repeated_level(times: Floats, values: Floats, level: float) -> float | None:
     """
     differences = np.diff(values)
     moves = np.flatnonzero(differences)
-    if not max(LEAST_RUNS, differences.size / LONGEST_MEAN) <= moves.size <= (1 - EQUAL) * differences.size:
+    if not max(LEAST_CHANGES, differences.size / LONGEST_HOLD) <= moves.size <= (1 - EQUAL) * differences.size:
         return None
     steps = np.diff(times)
     equal = np.sum((differences == 0) & (steps <= 1.5 * np.median(steps))) / differences.size
-    if equal < EQUAL or np.mean(np.diff(np.sign(differences[moves])) != 0) < TURNS:
+    if equal < EQUAL or share_of_turns(differences[moves]) < TURNS:
         return None
     first = np.concatenate([[0], moves + 1])
     residuals = [contrasts(times[first], values[first], np.ones(first.size), offsets) for offsets in LINES]

@@ -61,8 +61,6 @@ PATCHED = 512
 # of the blocks of risks (`mixture`), so that these blocks do not depend on the division.
 BLOCK = 1920
 STRETCH, MARGIN = 51 * BLOCK, 3 * BLOCK
-
-
 # What is interpolated where all known points are on a coarser grid.
 BETWEEN = ("values", "leverages", "variances")
 
