@@ -16,8 +16,8 @@ SHORTEST = 5
 FALSE_RUNS, EQUAL_ELSEWHERE = 1e-3, 0.3
 # The other values: at least this many, in stretches of at least this mean length. Steps between constants leave fewer.
 LEAST_OTHERS, MEAN_STRETCH = 20, 4
-# Noise beneath repeats: changes at least, points between two of them at most, and the part of changes that turn. Steps of a signal are fewer
-# and longer, and a staircase does not turn; of noise two thirds turn.
+# Noise beneath repeats: changes at least, points between two of them at most, and the part of changes that turn. Steps of a signal are
+# fewer and longer, and a staircase does not turn; of noise two thirds turn.
 LEAST_CHANGES, LONGEST_HOLD, TURNS = 20, 8, 0.25
 
 

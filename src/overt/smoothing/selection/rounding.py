@@ -12,7 +12,6 @@ COARSE = 0.55
 EQUAL, WHOLE = 0.1, 0.95
 # Exact steps of a signal last; noise goes one or two steps up and down again within so many points, in this part of the series or more.
 SHORT_STAY, BACK_AND_FORTH = 10, 0.01
-
 # Copies at random places change little of what differences say. Below this part of the level of the runs it is taken to be wrong.
 LOWER = 0.65
 # Where so many repeats are of one value, it is where nothing happened: then what happens is no normal noise, whatever differences say.
