@@ -1,12 +1,14 @@
 """The default smoother on the kinds of noise that real series carry, beside the best of its peers for each single series.
 
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py [--half development|test] [--log FILE] [--out docs/results/noise-kinds.json]
+    OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --points 200 --out docs/results/noise-kinds-short.json
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --own FILE [--before FILE]
 
-A cell is one series of 1,024 points (`smoothing/kinds.py`): the error over that of the best of the peers, which is picked afterwards; the
-stated risk over the true error; and the share of the truth inside the 95% band. `--log` keeps the errors of peers, which do not depend
-on this library, as they come: a run that was stopped goes on, and later ones measure only what changed. `--own` measures no peers: it
-writes what this library does on each cell, and compares it with what an earlier version wrote (`--before`).
+A cell is one series of 1,024 points, or as many as `--points` says (`smoothing/kinds.py`): the error over that of the best of the
+peers, which is picked afterwards; the stated risk over the true error; and the share of the truth inside the 95% band. `--log` keeps the
+errors of peers, which do not depend on this library, as they come: a run that was stopped goes on, and later ones measure only what
+changed. `--own` measures no peers: it writes what this library does on each cell, and compares it with what an earlier version wrote
+(`--before`).
 """
 
 import argparse
@@ -30,16 +32,17 @@ class Cell(NamedTuple):
     signal: str
     noise: str
     seed: int
+    points: int
 
     def series(self) -> tuple[np.ndarray, np.ndarray]:
         """The truth and the noisy series (n,)."""
         signal = next(each for each in HALVES[self.half] if each.__name__ == self.signal)
-        return series(signal, self.noise, self.seed)
+        return series(signal, self.noise, self.seed, self.points)
 
 
-def cells(half: str) -> list[Cell]:
+def cells(half: str, points: int) -> list[Cell]:
     """All of one half."""
-    return [Cell(half, each.__name__, noise, seed) for noise in KINDS for each in HALVES[half] for seed in seeds(noise)]
+    return [Cell(half, each.__name__, noise, seed, points) for noise in KINDS for each in HALVES[half] for seed in seeds(noise)]
 
 
 def of_peer(job: tuple[Cell, str]) -> float | None:
@@ -132,10 +135,10 @@ def by_peer(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {name: round(float(np.exp(np.mean(logs))), 2) for name, logs in ratios.items() if logs}
 
 
-def measure_overt(path: Path, processes: int) -> list[dict[str, Any]]:
+def measure_overt(path: Path, processes: int, points: int) -> list[dict[str, Any]]:
     """What this version does on each cell of both halves, also written as lines of JSON."""
     with ProcessPoolExecutor(processes) as pool:
-        rows = list(pool.map(of_ours, [cell for half in HALVES for cell in cells(half)], chunksize=8))
+        rows = list(pool.map(of_ours, [cell for half in HALVES for cell in cells(half, points)], chunksize=8))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return rows
 
@@ -170,6 +173,7 @@ def main() -> None:
     """Run both halves, or one."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--half", choices=HALVES, help="only this half")
+    options.add_argument("--points", type=int, default=POINTS, help="of each series")
     options.add_argument("--log", type=Path, help="keep the errors of the peers here, and read those that are there")
     options.add_argument("--processes", type=int, default=2)
     options.add_argument("--minutes", type=float, default=np.inf, help="stop measuring peers after so many minutes")
@@ -179,21 +183,20 @@ def main() -> None:
     results.takes_out(options)
     requested = options.parse_args()
     if requested.own:
-        changed = change(measure_overt(requested.own, requested.processes), requested.before)
-        results.write(requested.out, points=POINTS, halves=changed)
+        changed = change(measure_overt(requested.own, requested.processes, requested.points), requested.before)
+        results.write(requested.out, points=requested.points, halves=changed)
         return
     log, halves, names = Log(requested.log), {}, usable()
     until = time.monotonic() + 60 * requested.minutes
     for half in [requested.half] if requested.half else HALVES:
-        jobs = [(cell, name) for name in names for cell in cells(half)]
+        jobs = [(cell, name) for name in names for cell in cells(half, requested.points)]
         if not measure_peers(jobs, log, requested.processes, until):
             raise SystemExit("Stopped before all peers were measured: the same command goes on.")
         with ProcessPoolExecutor(requested.processes) as pool:
-            rows = [
-                each | {"peers": log.of(cell)} for cell, each in zip(cells(half), pool.map(of_ours, cells(half)), strict=True)
-            ]
+            every = cells(half, requested.points)
+            rows = [each | {"peers": log.of(cell)} for cell, each in zip(every, pool.map(of_ours, every), strict=True)]
         halves[half] = {noise: show(half, noise, rows, requested.cells) for noise in KINDS}
-    results.write(requested.out, points=POINTS, peers=names, halves=halves)
+    results.write(requested.out, points=requested.points, peers=names, halves=halves)
 
 
 def show(half: str, noise: str, rows: list[dict[str, Any]], each_cell: bool) -> dict[str, Any]:

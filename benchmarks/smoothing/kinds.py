@@ -228,10 +228,10 @@ def seeds(noise: str) -> range:
     return range(len(TOPS if noise == POISSON else RATIOS))
 
 
-def series(signal: Signal, noise: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def series(signal: Signal, noise: str, seed: int, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
     """The truth and the noisy series (n,)."""
     draw = np.random.default_rng([seed, *signal.__name__.encode(), KINDS.index(noise)])
-    truth = signal((np.arange(POINTS) + 0.5) / POINTS, draw)
+    truth = signal((np.arange(points) + 0.5) / points, draw)
     if noise == POISSON:
         truth = TOPS[seed] * (0.03 + 0.97 * (truth - truth.min()) / np.ptp(truth))
         return truth, np.round(truth + NOISES[noise](truth, draw))

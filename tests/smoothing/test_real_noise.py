@@ -7,12 +7,13 @@ import pytest
 
 from overt.errors import InputError
 from overt.smoothing import analyze
+from overt.smoothing.selection import outliers
 from overt.smoothing.selection.correlation import colored, covariance_factors, spectral_autoregression, white_level, whitened
 from overt.smoothing.selection.noise import estimate_noise
 from overt.smoothing.selection.outliers import clean
 from overt.smoothing.selection.tails import tail_factor
 from overt.smoothing.selection.variance_laws import segment_edges, segment_variances
-from overt.smoothing.selection.varying import varying_levels
+from overt.smoothing.selection.varying import FITTED, _predicted_squares, varying_levels
 
 POINTS = 1024
 T = np.arange(POINTS) / POINTS
@@ -151,9 +152,79 @@ def test_in_a_short_series_one_value_in_a_hundred_is_an_outlier_at_most(points, 
         assert (stayed in result.sentence) == (count > most)
 
 
+@pytest.mark.parametrize("points", [100, 200, 399])
+def test_wild_values_on_both_sides_of_a_short_series_are_left_out(points):
+    for seed in range(4):
+        random = draw(seed)
+        truth = np.sin(np.arange(points) / 12)
+        wild = 5 + random.choice((points - 10) // 4, points // 25, replace=False) * 4
+        x = truth + 0.2 * random.normal(size=points)
+        x[wild] += np.where(np.arange(wild.size) % 2, 2, -2)
+        result = analyze(x)
+        assert np.isin(wild, np.flatnonzero(result.outliers)).mean() > 0.7
+        assert np.mean((result.values - truth) ** 2) < 0.3 * 0.2**2
+        assert "kept" not in result.sentence
+
+
+@pytest.mark.parametrize("every", [7, 13])
+def test_single_points_of_peaks_of_a_short_series_stay(every):
+    peaks = np.where(np.arange(200) % every == 3, 6.0, 0.0)
+    for seed in range(4):
+        cleaned = clean(peaks + draw(seed).normal(size=200) / 2, 0.5)
+        assert not cleaned.outliers.any()
+        assert np.abs(cleaned.values - peaks)[peaks > 0].max() < 2  # no tail is cut either
+
+
+def test_a_series_in_which_nothing_is_far_out_needs_no_look():
+    for seed in range(200):
+        random = draw(seed)
+        values = random.standard_t(3, size=16 + seed)
+        _, distances, _ = outliers._isolated(values, 4.0)
+        for far in (1.0, 3.0, 6.0):
+            assert outliers._any_far_out(values, far) == (distances > far).any()
+
+
 def test_robust_is_auto_true_or_false():
     with pytest.raises(InputError, match='robust="auto" or True or False'):
         analyze([1.0, 2.0], robust="always")
+
+
+# Levels of short series
+
+
+def test_a_level_that_grows_with_the_value_is_followed_in_a_short_series():
+    t = np.arange(250) / 250
+    truth, errors = 3 + np.sin(9 * t) + 2 * t, []
+    for seed in range(8):
+        noise = 0.03 * truth**2.5 * draw(seed).normal(size=250)
+        result = analyze(truth + noise)
+        assert result.noise_estimate.levels is not None
+        errors.append((error(result, truth) / np.mean(noise**2), result.risk / error(result, truth)))
+    relative, stated = np.median(errors, axis=0)
+    assert relative < 0.15
+    assert 0.5 < stated < 2
+
+
+def test_a_burst_of_a_short_series_is_not_followed():
+    t = np.arange(300) / 300
+    level = np.where(np.abs(t - 0.4) < 0.08, 1.5, 0.25)
+    truth = np.sin(7 * t)
+    errors = []
+    for seed in range(6):
+        noise = level * draw(seed).normal(size=300)
+        errors.append(error(analyze(truth + noise), truth) / np.mean(noise**2))
+    assert np.median(errors) < 0.1
+
+
+def test_points_beside_predict_a_wave_and_no_noise():
+    i = np.arange(200.0)
+    noise = draw(0).normal(size=(20, 200))
+    assert np.mean(_predicted_squares(noise)) == pytest.approx(1, abs=0.05)
+    for period in (2.5, 4, 9, 30):
+        waves = 20 * np.sin(2 * np.pi * i / period) + noise
+        squares = _predicted_squares(waves)[:, FITTED:-FITTED]
+        assert np.mean(squares) < 3  # second differences of the quick ones have a mean square of a few hundred
+    np.testing.assert_array_equal(_predicted_squares(np.ones(50)), 0)
 
 
 # Rounded values

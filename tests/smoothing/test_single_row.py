@@ -58,7 +58,8 @@ def expect_rows(x, result):
 @pytest.mark.parametrize("irregular", [False, True])
 def test_weights_times_values_are_the_curve(way, causal, missing, irregular):
     x, times = series(missing=missing, irregular=irregular)
-    rows = expect_rows(x, analyze(x, times=times, causal=causal, **WAYS[way]))
+    # Otherwise values in the tails of the noise count as moved.
+    rows = expect_rows(x, analyze(x, times=times, causal=causal, robust=False, **WAYS[way]))
     np.testing.assert_allclose(rows.sum(axis=1), 1.0, rtol=1e-12)
 
 

@@ -87,9 +87,9 @@ def over_published() -> str:
     )
 
 
-def kinds_of_noise() -> str:
+def kinds_of_noise(measured: str = "noise-kinds") -> str:
     """Ours over the best peer of each cell, on the signals of the settings and on those kept aside; the largest losses first."""
-    halves = result("noise-kinds")["halves"]
+    halves = result(measured)["halves"]
     development, test = halves["development"], halves["test"]
     rows = []
     for kind in sorted(test, key=lambda kind: -test[kind]["geometric mean"]):

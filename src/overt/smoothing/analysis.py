@@ -29,7 +29,7 @@ from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimat
 from overt.smoothing.selection.outliers import downweight_outliers
 from overt.smoothing.selection.risk import combined_risk, head_of, leave_one_out, pointwise_risk, risk_error
 from overt.smoothing.selection.tails import tail_factor
-from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
+from overt.smoothing.selection.varying import MIN_POINTS, SHORT, residual_levels
 
 # Points to either side of deleted ones that the curve without them is computed from.
 BESIDE = 512
@@ -108,7 +108,7 @@ def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) 
         for start in range(0, len(members), TOGETHER):
             part = members[start : start + TOGETHER]
             banks = attend_banks([_noisy(prepared) for _, prepared in part])
-            finished |= {index: finish(prepared, bank) for (index, prepared), bank in zip(part, banks, strict=True)}
+            finished |= {index: finish(*_refined(prepared, bank)) for (index, prepared), bank in zip(part, banks, strict=True)}
     return [finished[index] for index in range(len(several))]
 
 
@@ -164,7 +164,7 @@ def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate | None]:
     lengths: dict[int, list[int]] = {}
     for index, rest in enumerate(rests):
         series = rest.series
-        short = series.present.size == series.times.size < MIN_POINTS
+        short = series.present.size == series.times.size < SHORT
         if short and series.key_weights is None and on_grid(series.key_times):
             lengths.setdefault(series.times.size, []).append(index)
     for indices in lengths.values():

@@ -7,7 +7,7 @@ import numpy as np
 
 from overt.smoothing.data.periods import length_in_words
 from overt.smoothing.data.series import Floats
-from overt.smoothing.selection.outliers import FAR, FAR_ALONE, SHORT, far_alone, most_of_short
+from overt.smoothing.selection.outliers import SHORT, wild_or_peaks
 from overt.smoothing.selection.risk import STANDARD_ERRORS
 
 if TYPE_CHECKING:
@@ -209,9 +209,8 @@ def _outliers_that_stay(result: "Smoothing") -> str:
     values = result.series.key_values
     if not result.options.cleans or values.size >= SHORT:
         return ""
-    level = result.noise_estimate.level
-    count = int(far_alone(values, level, FAR).sum())
-    if count <= most_of_short(values.size) or not far_alone(values, level, FAR_ALONE).any():
+    count = wild_or_peaks(values, result.noise_estimate.level)
+    if not count:
         return ""
     return (
         f"{count} isolated values stand far out and were kept: fewer than {SHORT} points do not tell wild values from peaks "

@@ -19,7 +19,7 @@ from overt.smoothing.selection.correlation import (
     spectral_autoregression,
 )
 from overt.smoothing.selection.rounding import EQUAL, repeated_level, rounded_level
-from overt.smoothing.selection.varying import MIN_POINTS, varying_levels
+from overt.smoothing.selection.varying import SHORT, may_vary, varying_levels
 
 # A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them.
 ORDERS = (2, 3, 5)
@@ -47,7 +47,7 @@ BENEATH = (
     "The spectrum shows noise that is an autoregression with a correlation of {rho:.2g} beneath the waves of a signal, as which it was "
     "smoothed. Differences do not tell it from them."
 )
-# Equal parts whose levels are compared in a short series.
+# In a short series the levels of so many equal parts are compared too, where no law is found.
 PARTS = 8
 
 
@@ -80,8 +80,8 @@ def estimate_noise(
     error is 1/√n, an efficiency of one half relative to no signal. Heavy tails count less: for t-distributed noise with 4
     degrees of freedom it is 14% below the standard deviation. Lines and exact steps have level 0.
 
-    **levels**: where the level clearly varies with time or with the value, by a simple law (`varying.varying_levels`), from 400
-    points. In shorter series they are the levels of eight equal parts, smoothed by medians of three (Tukey 1977, chapter 7) and
+    **levels**: where the level clearly varies with time or with the value, by a simple law (`varying.varying_levels`). In series of fewer
+    than 400 points without one they are the levels of eight equal parts, smoothed by medians of three (Tukey 1977, chapter 7) and
     interpolated, if the largest exceeds the smallest by a factor above exp(11/√n + 70/n). `level` is then their root mean square.
 
     **white**: for independent noise, differences over two and three steps are as large as those over one; for positively
@@ -119,8 +119,7 @@ def estimate_noise(
     >>> estimate_noise(np.arange(10_000.0), noise.cumsum()).reason.partition(":")[0]
     'The noise does not look independent'
     """
-    if weights is None:
-        weights = np.ones_like(values)
+    weights = np.ones_like(values) if weights is None else weights
     known = weights > 0
     moments, weights = times[known], weights[known]
     steps = np.diff(moments)
@@ -140,12 +139,13 @@ def estimate_noise(
         return NoiseEstimate(rounded or repeated or 0.0, None, False, ROUNDED if rounded else REPEATED)
     if level <= 8 * np.finfo(float).eps * np.max(np.abs(series[1]), initial=0.0):
         return NoiseEstimate(0.0, None, True, "")
-    law = varying_levels if moments.size >= MIN_POINTS else _levels_of_parts
-    levels = law(*series, weights, level)
+    levels, constant = _levels(*series, weights, level), weights
     if levels is not None:
         level, weights = float(np.sqrt(np.mean(levels**2))), weights / levels**2
         levels = np.interp(times, moments, levels)
-    ratios = _ratios(*series, weights)
+    # Few points of a walk seem to have a level that varies, which then hides that they depend on each other.
+    hidden = _ratios(*series, constant) if levels is not None and moments.size < SHORT else []
+    ratios = max(_ratios(*series, weights), hidden, key=lambda each: min(each, default=-np.inf))
     if not ratios:
         return NoiseEstimate(level, levels, True, "")
     not_white = min(ratios) > _bound(moments.size) + 70 / min(moments.size, MAX_CONTRASTS)
@@ -179,7 +179,8 @@ def estimate_noises(values: Floats) -> list[NoiseEstimate]:
     alone = (
         rounded
         | (levels <= tiny)
-        | (count >= MIN_POINTS)
+        | (count >= SHORT)
+        | may_vary(values, np.maximum(levels, np.finfo(float).tiny))
         | np.array([_part_medians(each, count) is not None for each in of_parts])
     )
     apart = np.array(
@@ -200,6 +201,12 @@ def estimate_noises(values: Floats) -> list[NoiseEstimate]:
 def _along(values: Floats, offsets: Sequence[int]) -> Floats:
     """The squared contrasts of each series (series, n), at equal steps and with equal weights."""
     return contrasts(None, values, np.ones(values.shape[1]), offsets) ** 2
+
+
+def _levels(times: Floats | None, values: Floats, weights: Floats, level: float) -> Floats | None:
+    """By a law, or in short series those of equal parts; None where the level is constant."""
+    levels = varying_levels(times, values, weights, level)
+    return _levels_of_parts(times, values, weights, level) if levels is None and values.size < SHORT else levels
 
 
 def _levels_of_parts(times: Floats | None, values: Floats, weights: Floats, level: float) -> Floats | None:

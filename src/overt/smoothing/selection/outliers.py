@@ -14,10 +14,12 @@ NEIGHBOURS = 4
 CUTOFF = 6.0
 # The standard deviation of a value's distance from the median of the two on either side, of normal noise of 1.
 BESIDE_DEVIATION = 1.14
-# Isolated values count as outliers from this many standard deviations, in series of this many points and more. In shorter ones, down to
-# `SHORTEST`, peaks of the signal may have a single point: only values beyond `FAR_ALONE` count, and only if those beyond `FAR` are so few.
-FAR, SHORT = 4.5, 400
-FAR_ALONE, SHORTEST, SHARE_OF_SHORT = 8.0, 16, 0.01
+# Isolated values count as outliers from this many standard deviations, in series of this many points and more.
+FAR, FAR_ALONE, SHORTEST = 4.5, 8.0, 16
+# In a series of fewer points a peak of the signal may have a single one. Wild values are as often above as below: where more than this
+# share stand out, mostly to one side, or more than the second share at all, they may be peaks. The tails of the noise are not moved then,
+# and only a value beyond `FAR_ALONE` counts.
+SHORT, SHARE_OF_SHORT, MOST_OF_SHORT = 400, 0.01, 0.08
 # An isolated value is this many times further from the points beside it than they are from those around them. A peak of the signal
 # raises its neighbours too: one that falls to a half over one step has a ratio of 2.
 RATIO = 4.0
@@ -81,74 +83,122 @@ def clean(values: Floats, level: float) -> Cleaned:
     of the median distance nearby. Only isolated values count: a peak of the signal has neighbours that rise with it, and a jump has
     one side on which it is near. White normal noise of 1,024 points loses one value in 40 series, and a quarter of a percent is
     moved. Where there are several, they are looked for again among what is left, and tails are moved again; where there are many, pairs
-    and those beside others are found too. In fewer than 400 points only values far out are outliers, if they and lesser ones are at most
-    one in a hundred or a single one, and no tails are moved.
+    and those beside others are found too. In fewer than 400 points they may be peaks, of
+    which a single point shows: where several are mostly on one side, or one in twelve points or more stand out, they are kept.
 
     >>> values = np.sin(np.arange(500) / 40) + 0.1 * np.random.default_rng(0).normal(size=500)
     >>> values[250] += 3
     >>> np.flatnonzero(clean(values, 0.1).outliers)
     array([250])
     """
-    count = values.size
-    if count < SHORT or level <= 0:
-        wild = far_alone(values, level, FAR_ALONE)
-        few = not wild.any() or far_alone(values, level, FAR).sum() <= most_of_short(count)
-        return Cleaned(values, wild & few)
+    first = _first_look(values, level)
+    if first is None:
+        return Cleaned(values, np.zeros(values.size, dtype=bool))
+    cleaned = _cleaned(values, level, first)
+    if values.size >= SHORT:
+        return cleaned
+    if _may_be_peaks(values, first, cleaned.outliers):
+        return Cleaned(values, np.zeros(values.size, dtype=bool))
+    if _like_peaks(np.where(first.beyond(CLIP), first.above, 0.0)):
+        return Cleaned(values, first.beyond(FAR_ALONE))
+    return cleaned
+
+
+def wild_or_peaks(values: Floats, level: float) -> int:
+    """How many isolated values of a short series (n,) are far out, but kept, since they may be peaks of the signal.
+
+    >>> spikes = np.where(np.arange(60) % 15 == 10, 9.0, 0.0)
+    >>> wild_or_peaks(spikes + 0.2 * np.random.default_rng(0).normal(size=60), 0.2)
+    4
+    """
+    first = _first_look(values, level)
+    if first is None:
+        return 0
+    outliers = _cleaned(values, level, first).outliers
+    return int(outliers.sum()) if _may_be_peaks(values, first, outliers) else 0
+
+
+class Look(NamedTuple):
+    """How each value stands to those around it; all (n,)."""
+
+    beside: Floats  # the median of the two values on either side
+    above: Floats  # the value less that
+    unit: Floats  # what its distance is measured in
+    isolated: NDArray[np.bool_]
+
+    def beyond(self, far: float) -> NDArray[np.bool_]:
+        """Which values stand alone, and further than so many units from those beside them (n,)."""
+        return self.isolated & (np.abs(self.above) > far * self.unit)
+
+
+def _first_look(values: Floats, level: float) -> Look | None:
+    """The look at a series as it is; None where nothing is far out, as in most short series."""
+    if values.size < SHORTEST or level <= 0 or not _any_far_out(values, CLIP * BESIDE_DEVIATION * level):
+        return None
+    look = _look(values, level, RATIO)
+    return look if look.beyond(CLIP).any() else None
+
+
+def _any_far_out(values: Floats, far: float) -> bool:
+    """Whether a value is further than that from the median of the two on either side, in a few steps for short series."""
+    one = np.diff(np.concatenate([values[[2, 1]], values, values[[-2, -3]]]))
+    two = one[1:] + one[:-1]
+    differences = np.stack([one[1:-2], two[:-2], -one[2:-1], -two[2:]])  # from x_{i−1}, x_{i−2}, x_{i+1} and x_{i+2}
+    twice_from_median = np.sort(differences, axis=0)[1:3].sum(axis=0)
+    return bool(np.abs(twice_from_median).max() > 2 * far)
+
+
+def _may_be_peaks(values: Floats, first: Look, outliers: NDArray[np.bool_]) -> bool:
+    """Whether the outliers of a short series (n,) may be peaks of a single point, by those of the first look or by all."""
+    known = np.flatnonzero(~outliers)
+    above = np.where(outliers, values - np.interp(np.arange(values.size), known, values[known]), 0.0)
+    return _like_peaks(np.where(first.beyond(FAR), first.above, 0.0)) or _like_peaks(above)
+
+
+def _like_peaks(above: Floats) -> bool:
+    """Whether those that stand out, by how much they are above the others (n,), are several on one side, or too many."""
+    fewer, more = sorted((int(np.sum(above > 0)), int(np.sum(above < 0))))
+    on_one_side = more > max(1, int(SHARE_OF_SHORT * above.size)) and fewer < more / 4
+    return on_one_side or fewer + more > MOST_OF_SHORT * above.size
+
+
+def _cleaned(values: Floats, level: float, first: Look) -> Cleaned:
+    count, look = values.size, first
     outlying = np.zeros(count, dtype=bool)
     current, clipped, heavy = values, values, False
     for pass_number in range(PASSES):
-        beside, distances, isolated = _isolated(current, RATIO_AGAIN if pass_number else RATIO)
-        # Wild values raise the distances around them: without those that were found, others beside them stand out.
-        unit = _unit(distances, level)
-        if not pass_number:
-            share = np.mean(isolated & (distances > CLIP * unit))
-            heavy = share > NORMAL_SHARE + HEAVY_ERRORS * (NORMAL_SHARE / count) ** 0.5
+        if pass_number:
+            # Wild values raise the distances around them: without those that were found, others beside them stand out.
+            current = values.copy()
+            current[outlying] = np.interp(np.flatnonzero(outlying), np.flatnonzero(~outlying), values[~outlying])
+            look = _look(current, level, RATIO_AGAIN)
+        else:
+            heavy = np.mean(look.beyond(CLIP)) > NORMAL_SHARE + HEAVY_ERRORS * (NORMAL_SHARE / count) ** 0.5
         if heavy or not pass_number:
-            limit = (CLIP_HEAVY if heavy else CLIP) * unit
-            clipped = np.where(isolated & (distances > limit), beside + np.sign(current - beside) * limit, clipped)
-        wild = isolated & (distances > FAR * unit)
+            limit = CLIP_HEAVY if heavy else CLIP
+            clipped = np.where(look.beyond(limit), look.beside + np.sign(look.above) * limit * look.unit, clipped)
+        wild = look.beyond(FAR)
         if count * outlying.mean() ** 2 > EXPECTED_PAIRS:
-            wild |= _pairs(current, FAR * unit) | _among_others(current, BESIDE_DEVIATION * level)
+            wild |= _pairs(current, FAR * look.unit) | _among_others(current, BESIDE_DEVIATION * level)
         elif count * wild.mean() ** 2 < EXPECTED_PAIRS:
             wild &= ~_beside(wild)
-        if not (wild & ~outlying).any() or (wild | outlying).mean() < OFTEN:
-            outlying |= wild
+        more, outlying = (wild & ~outlying).any(), outlying | wild
+        if not more or outlying.mean() < OFTEN:
             break
-        outlying |= wild
-        current = values.copy()
-        current[outlying] = np.interp(np.flatnonzero(outlying), np.flatnonzero(~outlying), values[~outlying])
     return Cleaned(clipped, outlying)
 
 
-def _unit(distances: Floats, level: float) -> Floats:
-    """What distances are measured in (n,): the noise's level, or the median distance nearby, if that is more."""
-    near = _shifted(distances, NEAR, NEAR)
-    return np.maximum(BESIDE_DEVIATION * level, medians(near) / 0.6744897501960817)
+def _look(values: Floats, level: float, ratio: float) -> Look:
+    beside, distances, isolated = _isolated(values, ratio)
+    # In units of the noise's level, or of the median distance nearby, if that is more.
+    unit = np.maximum(BESIDE_DEVIATION * level, medians(_shifted(distances, NEAR, NEAR)) / 0.6744897501960817)
+    return Look(beside, values - beside, unit, isolated)
 
 
 def _shifted(values: Floats, before: int, after: int) -> list[Floats]:
     """The values `before` points earlier (n,), one point nearer, and so on to `after` points later; a series is reflected at its ends."""
     padded = np.pad(values, (before, after), mode="reflect")
     return [padded[start : start + values.size] for start in range(before + 1 + after)]
-
-
-def most_of_short(count: int) -> int:
-    """How many values of a short series of `count` points may be outliers."""
-    return max(1, int(SHARE_OF_SHORT * count))
-
-
-def far_alone(values: Floats, level: float, far: float) -> NDArray[np.bool_]:
-    """Which values of a short series (n,) are isolated, and more than `far` standard deviations from those beside them.
-
-    >>> np.flatnonzero(far_alone(np.where(np.arange(50) == 20, 9.0, 0.0), 0.5, FAR_ALONE))
-    array([20])
-    """
-    # A value is no further from the median of four others than from the furthest of them.
-    steps = [np.abs(values[lag:] - values[:-lag]).max() for lag in (1, 2)] if values.size >= SHORTEST else []
-    if level <= 0 or max(steps, default=0.0) <= far * BESIDE_DEVIATION * level:
-        return np.zeros(values.size, dtype=bool)
-    _, distances, isolated = _isolated(values, RATIO)
-    return isolated & (distances > far * _unit(distances, level))
 
 
 def _isolated(values: Floats, ratio: float) -> tuple[Floats, Floats, NDArray[np.bool_]]:

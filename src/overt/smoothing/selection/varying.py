@@ -1,12 +1,14 @@
 """Noise whose level varies with time or with the value: whether it does, and by which simple law."""
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.selection.contrasts import (
     LINES,
     MAX_CONTRASTS,
@@ -19,7 +21,12 @@ from overt.smoothing.selection.contrasts import (
 from overt.smoothing.selection.variance_laws import best_law
 
 # Fewer points show no law.
-MIN_POINTS = 400
+MIN_POINTS = 64
+# In a series of fewer points a quick part of the signal is as long as a burst. Predictions fitted to so many points tell most apart, and
+# one window must differ by more standard deviations before any law is looked for.
+SHORT, FITTED, CLEARLY_ABOVE = 400, 32, 6.5
+# What these predictions leave of white noise's variance (simulated, to 0.5%).
+FITTED_MEAN_SQUARE = 0.85
 # Differences of these orders: a wave of the signal raises the low ones, a jump or a spike the high ones, noise raises all.
 ORDERS = (2, 3, 5)
 # The shortest window whose level is compared with the level around it, along time and along sorted values.
@@ -43,10 +50,10 @@ PILOT = 15
 
 
 class Squares(NamedTuple):
-    """Squared contrasts, of unit expectation at σ = 1, one row an order (orders, m), and the points in their middle (m,)."""
+    """Squared contrasts, of unit expectation at σ = 1, a row for each order (orders, …, m), and the points in their middle (m,)."""
 
     rows: Floats
-    points: np.ndarray
+    points: Indices
 
 
 def varying_levels(times: Floats | None, values: Floats, weights: Floats, level: float) -> Floats | None:
@@ -72,6 +79,8 @@ def varying_levels(times: Floats | None, values: Floats, weights: Floats, level:
     times = None if times is None or (np.diff(times) <= 0).any() else times
     squares = _squares(times, values, weights)
     pilot = _running_mean(values)[squares.points]
+    if values.size < SHORT and not _differs(squares, pilot, np.array(level)):
+        return None
     order = np.argsort(pilot, kind="stable")
     constant = np.full(squares.points.size, np.log(level))
     in_time, in_value = _scan(squares.rows, constant, SHORTEST_IN_TIME), np.empty_like(constant)
@@ -89,6 +98,29 @@ def varying_levels(times: Floats | None, values: Floats, weights: Floats, level:
     shape = np.exp(np.interp(np.arange(values.size), squares.points, scanned))
     shape = np.clip(shape, level / MOST, level * MOST)
     return shape * trimmed_deviation(np.concatenate([contrasts(times, values, weights / shape**2, line) for line in LINES]))
+
+
+def may_vary(values: Floats, levels: Floats) -> NDArray[np.bool_]:
+    """Whether `varying_levels` looks for a law in each of several short series (series,).
+
+    values (series, n) at equal steps, levels (series,) above 0.
+    """
+    if values.shape[1] < MIN_POINTS:
+        return np.zeros(values.shape[0], dtype=bool)
+    squares = _squares(None, values, np.ones(values.shape[1]))
+    return _differs(squares, _running_mean(values)[:, squares.points], levels)
+
+
+def _differs(squares: Squares, pilot: Floats, levels: Floats) -> NDArray[np.bool_]:
+    """Whether some window's level differs from the constant one so clearly as in a short series it must (…,); pilot (…, m)."""
+    by_value = np.take_along_axis(squares.rows, np.argsort(pilot, axis=-1, kind="stable")[None], axis=-1)
+    differs = np.zeros(levels.shape, dtype=bool)
+    for rows, shortest in ((squares.rows, SHORTEST_IN_TIME), (by_value, SHORTEST_IN_VALUE)):
+        for length in _lengths(squares.points.size, shortest):
+            _, windows = _windows(squares.points.size, length)
+            differences = _log_levels(rows, windows) - np.log(levels)[..., None]
+            differs |= _clearly_off(differences, length, CLEARLY_ABOVE).any(axis=-1)
+    return differs
 
 
 def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels: Floats) -> Floats | None:
@@ -119,32 +151,78 @@ def highest_beside(levels: Floats) -> Floats:
 
 def _squares(times: Floats | None, values: Floats, weights: Floats) -> Squares:
     rows = [contrasts(times, values, weights, range(order + 1)) ** 2 for order in ORDERS]
-    count, stride = min(row.size for row in rows), -(-(values.size - ORDERS[-1]) // MAX_CONTRASTS)
+    count, stride = min(row.shape[-1] for row in rows), -(-(values.shape[-1] - ORDERS[-1]) // MAX_CONTRASTS)
     every = -(-count // MAX_SQUARES)
-    return Squares(np.stack([row[:count:every] for row in rows]), np.arange(0, count, every) * stride + ORDERS[-1] // 2)
+    points = np.arange(0, count, every) * stride + ORDERS[-1] // 2
+    rows = [row[..., :count:every] for row in rows]
+    if values.shape[-1] < SHORT and times is None and np.ptp(weights) == 0:
+        rows.append(weights[0] * _predicted_squares(values)[..., points])
+    return Squares(np.stack(rows), points)
+
+
+def _predicted_squares(values: Floats) -> Floats:
+    """(x_i − p_i)² (…, n), of unit expectation at σ = 1, with p_i = a(x_{i−1} + x_{i+1}) + b(x_{i−2} + x_{i+2}) + c fitted nearby.
+
+    Of white noise p_i is nearly the mean. A wave, however quick, and a smooth peak are predicted well, though they raise differences.
+    """
+    values = values - values.mean(axis=-1, keepdims=True)  # so that sums of products lose no digits
+    near = np.pad(values, [*[(0, 0)] * (values.ndim - 1), (2, 2)], mode="reflect")
+    columns = near[..., 1:-3] + near[..., 3:-1], near[..., :-4] + near[..., 4:], values
+    count = values.shape[-1]
+    starts = np.clip(np.arange(count) - FITTED // 2, 0, count - FITTED)
+
+    def near_mean(column: Floats) -> Floats:
+        sums = np.pad(np.cumsum(column, axis=-1), [*[(0, 0)] * (values.ndim - 1), (1, 0)])
+        return (sums[..., starts + FITTED] - sums[..., starts]) / FITTED
+
+    means = [near_mean(column) for column in columns]
+    aa, ab, bb, ax, bx = (
+        near_mean(columns[i] * columns[j]) - means[i] * means[j] for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2))
+    )
+    determinant = aa * bb - ab**2
+    determinant = np.where(determinant > 1e-9 * aa * bb, determinant, np.inf)
+    one, two, residuals = (column - mean for column, mean in zip(columns, means, strict=True))
+    residuals = residuals - ((ax * bb - bx * ab) * one + (bx * aa - ax * ab) * two) / determinant
+    return residuals**2 / FITTED_MEAN_SQUARE
 
 
 def _running_mean(values: Floats) -> Floats:
-    padded = np.pad(values, PILOT // 2, mode="edge")
-    sums = np.concatenate([[0.0], np.cumsum(padded)])
-    return (sums[PILOT:] - sums[:-PILOT]) / PILOT
+    """The mean of `PILOT` values around each (…, n), with the first and the last repeated."""
+    beyond = [(0, 0)] * (values.ndim - 1)
+    padded = np.pad(values, [*beyond, (PILOT // 2, PILOT // 2)], mode="edge")
+    sums = np.pad(np.cumsum(padded, axis=-1), [*beyond, (1, 0)])
+    return (sums[..., PILOT:] - sums[..., :-PILOT]) / PILOT
 
 
 def _scan(rows: Floats, logs: Floats, shortest: int) -> Floats:
     """The log of the level of each square (m,), in the order of the rows' columns; `logs` where no window clearly differs."""
     count, least = logs.size, logs - np.log(MOST)
     for length in _lengths(count, shortest):
-        starts = np.unique(np.append(np.arange(0, count - length + 1, length // 4), count - length))
-        windows = starts[:, None] + np.arange(length)
-        levels = np.min([trimmed_squares(row[windows], most=8) for row in rows], axis=0)
-        differences = 0.5 * np.log(np.maximum(levels, np.finfo(float).tiny)) - LOG_MEAN / length**0.5
-        differences -= logs[windows].mean(axis=1)
-        deviation = LOG_DEVIATION / length**0.5
-        clear = (differences > ABOVE * deviation) | (differences < -BELOW * deviation)
+        starts, windows = _windows(count, length)
+        differences = _log_levels(rows, windows) - logs[windows].mean(axis=1)
+        clear = _clearly_off(differences, length, ABOVE)
         if clear.any():
             nearest = np.clip(np.round((np.arange(count) - length / 2) / (length // 4)).astype(int), 0, starts.size - 1)
             logs = np.maximum(logs + np.where(clear, differences, 0.0)[nearest], least)
     return logs
+
+
+def _windows(count: int, length: int) -> tuple[Indices, Indices]:
+    """The first squares of windows that overlap by three quarters (windows,), and all of theirs (windows, length)."""
+    starts = np.unique(np.append(np.arange(0, count - length + 1, length // 4), count - length))
+    return starts, starts[:, None] + np.arange(length)
+
+
+def _log_levels(rows: Floats, windows: Indices) -> Floats:
+    """The log of the level in each window, the least of the orders, of one series or of several: rows (orders, …, m) to (…, windows)."""
+    of_orders = (trimmed_squares(row[..., windows].reshape(-1, windows.shape[1]), most=8) for row in rows)
+    levels = functools.reduce(np.minimum, of_orders).reshape(*rows.shape[1:-1], -1)
+    return 0.5 * np.log(np.maximum(levels, np.finfo(float).tiny)) - LOG_MEAN / windows.shape[1] ** 0.5
+
+
+def _clearly_off(differences: Floats, length: int, above: float) -> NDArray[np.bool_]:
+    deviation = LOG_DEVIATION / length**0.5
+    return (differences > above * deviation) | (differences < -BELOW * deviation)
 
 
 def _lengths(count: int, shortest: int) -> Iterator[int]:
