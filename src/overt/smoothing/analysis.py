@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from overt.errors import InputError
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, find_repeats
-from overt.smoothing.data.series import Floats, Indices, Series, arrange
+from overt.smoothing.data.series import SHORT, Floats, Indices, Series, arrange
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
@@ -29,7 +29,7 @@ from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimat
 from overt.smoothing.selection.outliers import downweight_outliers
 from overt.smoothing.selection.risk import combined_risk, head_of, leave_one_out, pointwise_risk, risk_error
 from overt.smoothing.selection.tails import tail_factor
-from overt.smoothing.selection.varying import MIN_POINTS, SHORT, residual_levels
+from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 
 # Points to either side of deleted ones that the curve without them is computed from.
 BESIDE = 512

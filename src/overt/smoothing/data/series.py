@@ -13,6 +13,8 @@ Indices = NDArray[np.intp]
 
 # The square of a larger number is near the range of float64.
 LARGEST = 1e150
+# Series of fewer points are short: they show less of their noise, and a single point may be a peak.
+SHORT = 400
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overt.smoothing.data.periods import length_in_words
-from overt.smoothing.data.series import Floats
-from overt.smoothing.selection.outliers import SHORT, wild_or_peaks
+from overt.smoothing.data.series import SHORT, Floats
+from overt.smoothing.selection.outliers import wild_or_peaks
 from overt.smoothing.selection.risk import STANDARD_ERRORS
 
 if TYPE_CHECKING:

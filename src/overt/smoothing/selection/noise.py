@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from overt.smoothing.data.repeats import flat_runs
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import SHORT, Floats
 from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation, trimmed_squares
 from overt.smoothing.selection.correlation import (
     BETWEEN,
@@ -19,7 +19,7 @@ from overt.smoothing.selection.correlation import (
     spectral_autoregression,
 )
 from overt.smoothing.selection.rounding import EQUAL, repeated_level, rounded_level
-from overt.smoothing.selection.varying import SHORT, may_vary, varying_levels
+from overt.smoothing.selection.varying import may_vary, varying_levels
 
 # A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them.
 ORDERS = (2, 3, 5)

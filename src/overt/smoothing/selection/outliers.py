@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import SHORT, Floats
 from overt.smoothing.selection.medians import medians
 
 # Neighbours to either side.
@@ -14,12 +14,12 @@ NEIGHBOURS = 4
 CUTOFF = 6.0
 # The standard deviation of a value's distance from the median of the two on either side, of normal noise of 1.
 BESIDE_DEVIATION = 1.14
-# Isolated values count as outliers from this many standard deviations, in series of this many points and more.
+# Isolated values count as outliers from this many standard deviations, in series of `SHORTEST` points and more.
 FAR, FAR_ALONE, SHORTEST = 4.5, 8.0, 16
-# In a series of fewer points a peak of the signal may have a single one. Wild values are as often above as below: where more than this
+# In a short series a peak of the signal may have a single point. Wild values are as often above as below: where more than this
 # share stand out, mostly to one side, or more than the second share at all, they may be peaks. The tails of the noise are not moved then,
 # and only a value beyond `FAR_ALONE` counts.
-SHORT, SHARE_OF_SHORT, MOST_OF_SHORT = 400, 0.01, 0.08
+SHARE_OF_SHORT, MOST_OF_SHORT = 0.01, 0.08
 # An isolated value is this many times further from the points beside it than they are from those around them. A peak of the signal
 # raises its neighbours too: one that falls to a half over one step has a ratio of 2.
 RATIO = 4.0

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.data.series import SHORT, Floats, Indices
 from overt.smoothing.selection.contrasts import (
     LINES,
     MAX_CONTRASTS,
@@ -22,9 +22,9 @@ from overt.smoothing.selection.variance_laws import best_law
 
 # Fewer points show no law.
 MIN_POINTS = 64
-# In a series of fewer points a quick part of the signal is as long as a burst. Predictions fitted to so many points tell most apart, and
+# In a short series a quick part of the signal is as long as a burst. Predictions fitted to so many points tell most apart, and
 # one window must differ by more standard deviations before any law is looked for.
-SHORT, FITTED, CLEARLY_ABOVE = 400, 32, 6.5
+FITTED, CLEARLY_ABOVE = 32, 6.5
 # What these predictions leave of white noise's variance (simulated, to 0.5%).
 FITTED_MEAN_SQUARE = 0.85
 # Differences of these orders: a wave of the signal raises the low ones, a jump or a spike the high ones, noise raises all.
@@ -61,9 +61,9 @@ def varying_levels(times: Floats | None, values: Floats, weights: Floats, level:
 
     First the level is scanned: in windows of all lengths, halved from half of the series down to `SHORTEST_IN_TIME`, along time and
     along the sorted values of a running mean, the least trimmed level of three orders of differences is compared with that of the
-    window around it. If no window differs clearly, the level is constant. Otherwise `best_law` chooses by a penalised likelihood.
-    Squares that the scan calls signal do not count. At last the law's scale is the trimmed level of the standardised contrasts, so
-    that it is as accurate as a constant one.
+    window around it. If no window differs clearly, or in a short series by `CLEARLY_ABOVE`, the level is constant. Otherwise `best_law`
+    chooses by a penalised likelihood. Squares that the scan calls signal do not count. At last the law's scale is the trimmed level of
+    the standardised contrasts, so that it is as accurate as a constant one.
 
     times (n,) ascending, None for equal steps; values (n,) without NaN; weights (n,) above 0.
 
@@ -112,7 +112,7 @@ def may_vary(values: Floats, levels: Floats) -> NDArray[np.bool_]:
 
 
 def _differs(squares: Squares, pilot: Floats, levels: Floats) -> NDArray[np.bool_]:
-    """Whether some window's level differs from the constant one so clearly as in a short series it must (…,); pilot (…, m)."""
+    """Whether some window's level is clearly off the constant one, by `CLEARLY_ABOVE` (…,); pilot (…, m), levels (…,)."""
     by_value = np.take_along_axis(squares.rows, np.argsort(pilot, axis=-1, kind="stable")[None], axis=-1)
     differs = np.zeros(levels.shape, dtype=bool)
     for rows, shortest in ((squares.rows, SHORTEST_IN_TIME), (by_value, SHORTEST_IN_VALUE)):
