@@ -402,7 +402,7 @@ def test_a_strong_autoregression_beneath_quick_waves_is_seen_in_the_spectrum(see
 
 def test_the_spectrum_of_a_random_walk_shows_no_autoregression():
     walks = [spectral_autoregression(draw(seed).normal(size=1000).cumsum()) for seed in range(60)]
-    assert sum(rho is not None for rho in walks) <= 3
+    assert sum(fit is not None for fit in walks) <= 3
 
 
 @pytest.mark.parametrize("size", [1000, 30_000])
@@ -410,7 +410,34 @@ def test_the_spectrum_of_a_random_walk_shows_no_autoregression():
 def test_the_spectrum_shows_an_autoregression_in_series_of_any_length(rho, size):
     white = draw(3).normal(size=size + 50)
     noise = np.convolve(white, rho ** np.arange(50))[50:size]
-    assert spectral_autoregression(noise + 5 * np.sin(np.arange(noise.size) / 7)) == pytest.approx(rho, abs=0.12)
+    fit = spectral_autoregression(noise + 5 * np.sin(np.arange(noise.size) / 7))
+    assert fit.rho == pytest.approx(rho, abs=0.12)
+    assert fit.frequency == pytest.approx(1 / 7, abs=0.01)
+    assert fit.power > 100
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.6])
+def test_a_wave_that_raises_all_differences_is_no_noise(rho):
+    # Far differences see two waves that beat as a ρ of 0.7 to 0.9, whose noise would explain them.
+    beats = np.sin(2 * np.pi * 45 * T) + np.sin(2 * np.pi * 52 * T)
+    results = [analyze(beats + autoregression(rho, seed) / 0.3 * 0.65) for seed in range(4)]
+    assert max(error(result, beats) for result in results) < 0.3 * np.var(beats)
+    assert all(0.3 < result.risk / error(result, beats) < 3 for result in results)
+
+
+def test_noise_alone_has_no_wave():
+    fits = [spectral_autoregression(autoregression(0.5, seed)) for seed in range(40)]
+    assert sum(fit is not None for fit in fits) >= 30
+    assert not any(fit.power for fit in fits if fit)
+
+
+def test_degrees_of_freedom_are_not_negative_where_noise_is_correlated():
+    # A path as rough as the noise: heads that compare values have negative derivatives where they turn away from a point.
+    for seed in range(6):
+        steps = draw(100 + seed).normal(size=POINTS + 99)
+        path = np.convolve(steps, np.hanning(100), mode="valid")
+        result = analyze(path / path.std() + autoregression(0.85, seed) / 0.3 * 0.17)
+        assert 0 < result.degrees_of_freedom < POINTS
 
 
 def test_waves_without_noise_are_no_autoregression():
@@ -426,6 +453,10 @@ def test_the_factor_of_a_leverage_is_the_sum_over_a_gaussians_weights(rho):
         weights /= weights.sum()
         expected = np.sum(weights * rho ** np.abs(lags)) / weights.max()
         assert covariance_factors(np.array([weights.max()]), rho)[0] == pytest.approx(expected, rel=0.02)
+
+
+def test_a_negative_leverage_is_no_wide_head():
+    assert covariance_factors(np.array([-0.3, -1e-3]), 0.85).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("rho", [-0.2, -0.5, -0.85])

@@ -255,7 +255,8 @@ def _correlation(values: Floats, weights: Floats, *, alternating: bool) -> tuple
     """The ρ of noise, its level in units of the weights, and what to say of it; None where no ρ is found.
 
     Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one. The
-    spectrum tells ρ where differences hold the waves of a signal, or have too small a ρ by chance.
+    spectrum tells ρ where differences hold the waves of a signal, or have too small a ρ by chance, or so large a one that a wave which
+    the spectrum shows would be smoothed away.
     """
     fits = {lag: _fitted(values, weights, lag) for lag in ((NEAR,) if alternating else STRONGEST)}
     rho, deviation = _of_the_noise(fits)
@@ -263,10 +264,13 @@ def _correlation(values: Floats, weights: Floats, *, alternating: bool) -> tuple
         return (rho, deviation, "") if rho <= 0 else None
     plausible, spectral = rho <= STRONGEST[FAR], spectral_autoregression(values)
     reason = SLOWER if plausible and fits[FAR][0] > STRONGEST[FAR] else ""
-    if spectral is not None and (not plausible or spectral > rho + 2 * RHO_ERROR):
+    if spectral is None:
+        return (rho, deviation, reason.format(rho=rho)) if plausible else None
+    smaller = spectral.rho < rho - 2 * RHO_ERROR and spectral.hidden_by(rho, deviation**2 * float(np.mean(1 / weights)))
+    if not plausible or smaller or spectral.rho > rho + 2 * RHO_ERROR:
         reason = reason if plausible else BENEATH
-        return spectral, _level_at(values, weights, spectral), reason.format(rho=spectral)
-    return (rho, deviation, reason.format(rho=rho)) if plausible else None
+        return spectral.rho, _level_at(values, weights, spectral.rho), reason.format(rho=spectral.rho)
+    return rho, deviation, reason.format(rho=rho)
 
 
 def _of_the_noise(fits: dict[int, tuple[float, float]]) -> tuple[float, float]:
