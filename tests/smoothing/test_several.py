@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from overt import native
+from overt.smoothing.data.series import overall_level
 from overt.smoothing.heads.guided import GuidedInputs, attend_pairs, attend_rows
 from overt.smoothing.heads.guided import attend_several as attend_guides
 from overt.smoothing.heads.local.short_grid import LONGEST
@@ -12,7 +13,6 @@ from overt.smoothing.heads.patches import attend_several as attend_patches
 from overt.smoothing.selection.bank.candidates import NoisySeries
 from overt.smoothing.selection.bank.stages import attend_bank
 from overt.smoothing.selection.bank.together import attend_banks
-from overt.smoothing.selection.levels import overall_level
 
 
 def series_of(count):

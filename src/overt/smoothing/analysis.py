@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from overt.errors import InputError
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, find_repeats
-from overt.smoothing.data.series import SHORT, Floats, Indices, Series, arrange
+from overt.smoothing.data.series import NOISELESS, SHORT, Floats, Indices, Series, arrange, key_noise, overall_level
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
@@ -24,8 +24,7 @@ from overt.smoothing.selection.bank.candidates import NoisySeries
 from overt.smoothing.selection.bank.stages import BankOutputs, attend_bank, bank_series
 from overt.smoothing.selection.bank.together import TOGETHER, Grid, attend_banks, grid_of
 from overt.smoothing.selection.counts import are_counts, check_counts, stabilized, variances_of_counts
-from overt.smoothing.selection.levels import NOISELESS, key_noise, noise_levels, overall_level
-from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimate_noise, estimate_noises
+from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimate_noise, estimate_noises, noise_levels
 from overt.smoothing.selection.outliers import downweight_outliers
 from overt.smoothing.selection.risk import combined_risk, head_of, leave_one_out, pointwise_risk, risk_error
 from overt.smoothing.selection.tails import tail_factor
@@ -282,8 +281,7 @@ def _noise(rest: Rest, estimate: NoiseEstimate | None) -> tuple[NoiseEstimate, F
     estimate = estimate if rest.seasons is None else estimate.scaled(rest.seasons.level_factor)
     levels = of_risks = noise_levels(series, options, estimate)
     if options.cleans and options.noise is None and not estimate.correlation:
-        factor = tail_factor(series.key_times, series.key_values, key_noise(series, levels))
-        estimate = estimate.scaled(factor)
+        estimate = estimate.scaled(tail_factor(series.key_times, estimate.rest(series.key_values), key_noise(series, levels)))
         levels = noise_levels(series, options, estimate)
     return estimate, levels, levels if estimate.white else of_risks
 
@@ -312,7 +310,7 @@ def _refined_once(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, Bank
         return prepared, bank
     estimate = replace(estimate, levels=levels, level=float(np.sqrt(np.mean(levels**2))))
     if options.cleans and not estimate.correlation:
-        estimate = estimate.scaled(tail_factor(series.key_times, series.key_values, levels))
+        estimate = estimate.scaled(tail_factor(series.key_times, estimate.rest(series.key_values), levels))
     prepared = prepared._replace(estimate=estimate, levels=noise_levels(series, options, estimate))
     return prepared, _bank(prepared)
 

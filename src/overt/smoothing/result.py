@@ -12,7 +12,7 @@ from overt.errors import InputError
 from overt.smoothing.data.frames import frame_of
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, last_known
-from overt.smoothing.data.series import Floats, Series
+from overt.smoothing.data.series import Floats, Series, overall_level
 from overt.smoothing.data.times import Times, read_moments
 from overt.smoothing.heads.head import Head
 from overt.smoothing.heads.local.gaps import Filling, Keys, bend_across, gap_row, joined_row
@@ -23,7 +23,6 @@ from overt.smoothing.seasons.season import Seasons, season_row
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
 from overt.smoothing.selection.bank.stages import bank_row, bank_series
 from overt.smoothing.selection.counts import mean_of_stabilized, risk_of_counts, slope_of_mean
-from overt.smoothing.selection.levels import overall_level
 from overt.smoothing.selection.noise import NoiseEstimate
 from overt.smoothing.selection.risk import STANDARD_ERRORS, combined_risk, risk_error
 

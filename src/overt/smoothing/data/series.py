@@ -15,6 +15,8 @@ Indices = NDArray[np.intp]
 LARGEST = 1e150
 # Series of fewer points are short: they show less of their noise, and a single point may be a peak.
 SHORT = 400
+# The level used instead of 0, in units of a series' spread.
+NOISELESS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -195,3 +197,14 @@ def read_noise(noise: ArrayLike, length: int) -> Floats:
         fix = "pass standard deviations, or None to estimate the noise"
         raise InputError("finite noise of 0 or more", got=f"{each[at]:g} at [{at}]", fix=fix)
     return each
+
+
+def key_noise(series: Series, levels: Floats) -> Floats:
+    """The noise's standard deviation σ_i of the present points (m,)."""
+    noise = levels[series.present]
+    return noise if series.key_weights is None else noise / np.sqrt(series.key_weights)
+
+
+def overall_level(levels: Floats) -> float:
+    """The root mean square of the levels, above 0."""
+    return max(float(np.sqrt(np.mean(levels**2))), NOISELESS)

@@ -7,15 +7,16 @@ from numpy.typing import NDArray
 
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.periods import read_periods
-from overt.smoothing.data.series import Series
+from overt.smoothing.data.series import Series, overall_level
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.seasons.detect import find_periods
 from overt.smoothing.seasons.season import Seasons, estimate_seasons
-from overt.smoothing.selection.levels import noise_levels, overall_level
-from overt.smoothing.selection.noise import constant_level
+from overt.smoothing.selection.contrasts import constant_level
+from overt.smoothing.selection.noise import noise_levels
 from overt.smoothing.selection.outliers import clean
 from overt.smoothing.selection.rounding import repeated_level
+from overt.smoothing.selection.waves import quick_waves_of
 
 
 def without_seasons(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
@@ -51,14 +52,15 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
     weights = np.ones(series.present.size) if series.key_weights is None else series.key_weights
     times = None if on_grid(series.key_times) else series.key_times
     passed = options.noise is not None and np.ndim(options.noise) == 0
+    waves = quick_waves_of(times, series.key_values)
     if passed:
         level = overall_level(noise_levels(series, options))
     else:
-        level = constant_level(times, series.key_values, weights)
+        level = constant_level(times, series.key_values - waves, weights)
         level = repeated_level(series.key_times, series.key_values, level) or level
-    cleaned = clean(series.key_values, level)
+    cleaned = clean(series.key_values - waves, level)
     values, outliers = series.values.copy(), np.zeros(series.values.size, dtype=bool)
-    values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values)
+    values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values + waves)
     outliers[series.present] = cleaned.outliers
     present = series.present[~cleaned.outliers]
     return replace(series, values=values, present=present), series.unsort(outliers)

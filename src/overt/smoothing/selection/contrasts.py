@@ -87,6 +87,11 @@ def trimmed_deviation(residuals: Floats) -> float:
     return float(np.sqrt(level))
 
 
+def constant_level(times: Floats | None, values: Floats, weights: Floats) -> float:
+    """The standard deviation of noise of one level; times are None for equal steps."""
+    return trimmed_deviation(np.concatenate([contrasts(times, values, weights, offsets) for offsets in LINES]))
+
+
 def trimmed_squares(squares: Floats, most: int = 100) -> Floats:
     """The square of `trimmed_deviation` of each row, from the rows' squares (rows, n), in `most` iterations at most (rows,)."""
     if squares.shape[1] == 0:

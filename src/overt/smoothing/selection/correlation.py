@@ -1,7 +1,6 @@
 """Noise whose neighbours are correlated: how strongly, and what that does to a head's risk."""
 
 from math import comb
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,10 +19,7 @@ _RHOS = np.concatenate([np.linspace(-0.9, 0.9, 73), [0.92, 0.94, 0.96, 0.98, 0.9
 _SHARES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 25)])
 _POWERS = (4, 2)
 _TREND, _FREQUENCIES = 4, 512
-_FAR_OUT = 5.0  # times the model: so much of the spectrum at one frequency counts as a wave of the signal, and no more
-_FALSE_WAVES = 1e-4  # the share of spectra of noise that seem to have a wave
-# Times the spectrum of noise in so many points: a wave that stands out less is smoothed away with it. Waves of 20 to 30 are, of 40 are not.
-_STANDS_OUT, _POINTS = 40.0, 1024
+_FAR_OUT = 5.0  # times the model: so much of the spectrum at one frequency is a wave of the signal
 _LIKELY = 1.0  # below the largest log-likelihood, of every second frequency: 1.4 standard errors
 # What ρ may be said with: its likely range, its largest and its smallest value.
 _RANGE, _LARGEST, _SMALLEST = 0.2, 0.9, 0.15
@@ -47,22 +43,8 @@ def autoregression_level(rho: float, order: int) -> float:
     return float(1 / np.interp(rho, _GRID, _levels(order, 1)))
 
 
-class SpectralFit(NamedTuple):
-    """An autoregression beneath the spectrum of a signal, and the strongest of the signal's waves."""
-
-    rho: float
-    frequency: float  # of the wave, in radians a step
-    power: float  # of the spectrum there, in units of that of white noise of variance 1; 0 where no wave shows
-    points: int
-
-    def hidden_by(self, rho: float, variance: float) -> bool:
-        """Whether noise of this ρ and variance would explain the wave, so that it is smoothed away."""
-        least = _STANDS_OUT * max(1.0, self.points / _POINTS) * variance * float(_spectrum(rho, self.frequency))
-        return 0 < self.power < least
-
-
-def spectral_autoregression(values: Floats) -> SpectralFit | None:
-    """The autoregression whose spectrum shows beneath that of a signal; None where it does not show.
+def spectral_autoregression(values: Floats) -> float | None:
+    """The ρ of an autoregression whose spectrum shows beneath that of a signal; None where it does not show.
 
     The spectrum of the noise, and c ω^−4 or c ω^−2 for a smooth or a broken signal, is fitted to the periodogram by Whittle's likelihood
     (1953). A frequency at which there is more than five times the model is a wave of the signal, and counts as five, so that waves do not
@@ -70,50 +52,31 @@ def spectral_autoregression(values: Floats) -> SpectralFit | None:
 
     >>> noise, wave = np.random.default_rng(0).normal(size=1000), np.sin(np.arange(1000) / 5)
     >>> red = np.convolve(noise, 0.8 ** np.arange(40))[:1000]
-    >>> fit = spectral_autoregression(red + 3 * wave)
-    >>> round(fit.rho, 2), round(fit.frequency, 1)
-    (0.8, 0.2)
+    >>> round(spectral_autoregression(red + 3 * wave), 2)
+    0.8
     """
     count = values.size
     window = np.hanning(count)
     time = np.linspace(-1, 1, count)
-    trend = np.polynomial.Polynomial.fit(time, values, 1)(time)
-    every = np.abs(np.fft.rfft(window * (values - trend)))[_TREND:-1] ** 2 / np.sum(window**2)
-    every_frequency = 2 * np.pi * np.arange(_TREND, _TREND + every.size) / count
+    periodogram = np.abs(np.fft.rfft(window * (values - np.polynomial.Polynomial.fit(time, values, 1)(time)))) ** 2
     # Windowed, neighbouring frequencies tell the same.
-    chosen = slice(None, None, max(2, (every.size + _TREND + 1) // _FREQUENCIES))
-    frequencies, periodogram = every_frequency[chosen], every[chosen]
-    noise, losses, best, ratios = _spectrum(_RHOS[:, None], frequencies), np.full(_RHOS.size, np.inf), np.inf, every
+    chosen = np.arange(_TREND, periodogram.size - 1, max(2, periodogram.size // _FREQUENCIES))
+    frequencies, periodogram = 2 * np.pi * chosen / count, periodogram[chosen]
+    rhos = _RHOS[:, None]
+    noise = (1 - rhos**2) / (1 + rhos**2 - 2 * rhos * np.cos(frequencies))
+    losses = np.full(_RHOS.size, np.inf)
     for power in _POWERS:
-        signal = _SHARES[:, None] * (np.sin(frequencies / 2) / np.median(np.sin(frequencies / 2))) ** -power
-        level, terms = _fitted_level(periodogram, noise[:, None, :] + signal)  # (ρ, shares)
-        losses = np.minimum(losses, terms.min(axis=1))
-        if terms.min() < best:
-            rho, share = np.unravel_index(terms.argmin(), terms.shape)
-            smooth = _SHARES[share] * (np.sin(every_frequency / 2) / np.median(np.sin(frequencies / 2))) ** -power
-            best, ratios = terms.min(), every / (level[rho, share] * (_spectrum(_RHOS[rho], every_frequency) + smooth))
+        signal = (2 * np.sin(frequencies / 2)) ** -power
+        model = noise[:, None, :] + _SHARES[:, None] * signal / np.median(signal)  # (ρ, shares, frequencies)
+        ratios = periodogram / model
+        level = np.median(ratios, axis=2, keepdims=True) / np.log(2)
+        for _ in range(4):
+            level *= np.minimum(ratios / level, _FAR_OUT).mean(axis=2, keepdims=True) / (1 - np.exp(-_FAR_OUT))
+        terms = np.log(model) + np.log(level) + np.minimum(ratios / level, _FAR_OUT)
+        losses = np.minimum(losses, terms.sum(axis=2).min(axis=1))
     likely = _RHOS[losses < losses.min() + _LIKELY]
     rho = float(_RHOS[losses.argmin()])
-    if np.ptp(likely) > _RANGE or likely[-1] >= _LARGEST or rho <= _SMALLEST:
-        return None
-    strongest = int(ratios.argmax())
-    shows = ratios[strongest] > np.log(every.size / _FALSE_WAVES)
-    return SpectralFit(rho, float(every_frequency[strongest]), float(every[strongest]) if shows else 0.0, count)
-
-
-def _fitted_level(periodogram: Floats, models: Floats) -> tuple[Floats, Floats]:
-    """The level of each model (…, frequencies) that fits a periodogram best, and its loss."""
-    ratios = periodogram / models
-    level = np.median(ratios, axis=-1, keepdims=True) / np.log(2)
-    for _ in range(4):
-        level *= np.minimum(ratios / level, _FAR_OUT).mean(axis=-1, keepdims=True) / (1 - np.exp(-_FAR_OUT))
-    losses = np.log(models) + np.log(level) + np.minimum(ratios / level, _FAR_OUT)
-    return level[..., 0], losses.sum(axis=-1)
-
-
-def _spectrum(rho: Floats | float, frequencies: Floats | float) -> Floats:
-    """That of an autoregression of variance 1, over that of white noise."""
-    return np.asarray((1 - rho**2) / (1 + rho**2 - 2 * rho * np.cos(frequencies)))
+    return rho if np.ptp(likely) <= _RANGE and likely[-1] < _LARGEST and rho > _SMALLEST else None
 
 
 def whitened(values: Floats, rho: float) -> Floats:

@@ -4,10 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import flat_runs
-from overt.smoothing.data.series import SHORT, Floats
-from overt.smoothing.selection.contrasts import LINES, MAX_CONTRASTS, contrasts, trimmed_deviation, trimmed_squares
+from overt.smoothing.data.series import SHORT, Floats, Series, read_noise
+from overt.smoothing.selection.contrasts import (
+    LINES,
+    MAX_CONTRASTS,
+    constant_level,
+    contrasts,
+    trimmed_deviation,
+    trimmed_squares,
+)
 from overt.smoothing.selection.correlation import (
     BETWEEN,
     FAR,
@@ -20,6 +29,7 @@ from overt.smoothing.selection.correlation import (
 )
 from overt.smoothing.selection.rounding import EQUAL, repeated_level, rounded_level
 from overt.smoothing.selection.varying import may_vary, varying_levels
+from overt.smoothing.selection.waves import have_waves, waves_of
 
 # A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them.
 ORDERS = (2, 3, 5)
@@ -60,6 +70,7 @@ class NoiseEstimate:
     white: bool  # no dependence between neighbours was detected
     reason: str  # one sentence if it is not white, and not an autoregression that is corrected for
     correlation: float = 0.0  # ρ of an autoregression ε_i = ρ ε_{i−1} + white
+    waves: Floats | None = None  # (n,) the sum of sinusoids that stand out in the spectrum, which are signal
     heavy: bool = False  # values were left out that normal noise does not have: others like them are less far out
 
     def scaled(self, factor: float) -> "NoiseEstimate":
@@ -67,11 +78,26 @@ class NoiseEstimate:
         levels = None if self.levels is None else factor * self.levels
         return replace(self, level=factor * self.level, levels=levels)
 
+    def at(self, times: Floats, known: NDArray[np.bool_]) -> "NoiseEstimate":
+        """The same noise at all times (n,), where it was estimated from the values that are known (n,)."""
+        levels = None if self.levels is None else np.interp(times, times[known], self.levels)
+        waves = None if self.waves is None else np.zeros(times.size)
+        if waves is not None:
+            waves[known] = self.waves
+        return replace(self, levels=levels, waves=waves)
+
+    def rest(self, values: Floats) -> Floats:
+        """Values (n,) without their waves."""
+        return values if self.waves is None else values - self.waves
+
 
 def estimate_noise(
     times: Floats, values: Floats, weights: Floats | None = None, *, correlated: bool = False, passed: bool = False
 ) -> NoiseEstimate:
     """Estimate the noise of a series with a smooth, jumpy or spiky signal.
+
+    **waves** that stand out in the spectrum are taken off first, at equal steps (`waves.waves_of`): waves of fewer than seven points are
+    as rough as noise.
 
     **level**: the residuals of each x_i from lines through two neighbours at distance one or two (`contrasts`), scaled to unit
     variance at σ = 1; their trimmed standard deviation, without those beyond 2.5 of it (`trimmed_deviation`). The residuals
@@ -121,50 +147,64 @@ def estimate_noise(
     """
     weights = np.ones_like(values) if weights is None else weights
     known = weights > 0
-    moments, weights = times[known], weights[known]
-    steps = np.diff(moments)
-    even = steps.size > 0 and np.ptp(steps) <= 1e-9 * steps[0]
-    series = None if even else moments, values[known]
-    if 0 < moments.size < LEAST_POINTS:
+    if 0 < known.sum() < LEAST_POINTS:
         return NoiseEstimate(0.0, None, False, TOO_FEW)
-    flat = flat_runs(series[1])
-    if flat.any() and not passed:
-        estimate = estimate_noise(moments[~flat], series[1][~flat], weights[~flat], correlated=correlated)
-        levels = None if estimate.levels is None else np.interp(times, moments[~flat], estimate.levels)
-        return replace(estimate, levels=levels)
-    level = constant_level(*series, weights)
-    rounded = rounded_level(series[1], level)
-    repeated = None if passed else repeated_level(moments, series[1], level)
+    if known.all() and not passed:
+        known = ~flat_runs(values)
+    if not known.all():
+        of_known = estimate_noise(times[known], values[known], weights[known], correlated=correlated, passed=passed)
+        return of_known.at(times, known)
+    steps = np.diff(times)
+    even = steps.size > 0 and np.ptp(steps) <= 1e-9 * steps[0]
+    moments = None if even else times
+    waves = waves_of(moments, values)
+    level = constant_level(moments, values - waves, weights)
+    rounded = rounded_level(values, level)
+    repeated = None if passed else repeated_level(times, values, level)
     if rounded is not None or repeated is not None:
         return NoiseEstimate(rounded or repeated or 0.0, None, False, ROUNDED if rounded else REPEATED)
-    if level <= 8 * np.finfo(float).eps * np.max(np.abs(series[1]), initial=0.0):
+    if level <= 8 * np.finfo(float).eps * np.max(np.abs(values), initial=0.0):
         return NoiseEstimate(0.0, None, True, "")
-    levels, constant = _levels(*series, weights, level), weights
+    estimate = _of_the_rest(moments, values, values - waves, weights, level, correlated)
+    return replace(estimate, waves=waves) if waves.any() else estimate
+
+
+def _of_the_rest(
+    times: Floats | None, values: Floats, rest: Floats, weights: Floats, level: float, correlated: bool
+) -> NoiseEstimate:
+    """Whether the level of a series without its waves varies, and whether it is white; `level` is that of a constant one."""
+    levels, constant = _levels(times, rest, weights, level, values), weights
     if levels is not None:
         level, weights = float(np.sqrt(np.mean(levels**2))), weights / levels**2
-        levels = np.interp(times, moments, levels)
     # Few points of a walk seem to have a level that varies, which then hides that they depend on each other.
-    hidden = _ratios(*series, constant) if levels is not None and moments.size < SHORT else []
-    ratios = max(_ratios(*series, weights), hidden, key=lambda each: min(each, default=-np.inf))
+    hidden = _ratios(times, rest, constant) if levels is not None and rest.size < SHORT else []
+    ratios = max(_ratios(times, rest, weights), hidden, key=lambda each: min(each, default=-np.inf))
     if not ratios:
         return NoiseEstimate(level, levels, True, "")
-    not_white = min(ratios) > _bound(moments.size) + 70 / min(moments.size, MAX_CONTRASTS)
-    on_grid = steps.size > 0 and steps.min() > 0 and np.mean(steps <= steps.min() * (1 + 1e-9)) >= ON_GRID
-    alternating = max(ratios) < -_bound(moments.size)
-    if correlated and on_grid and moments.size >= MIN_CORRELATED and (not_white or alternating):
-        correlation = _correlation(values[known], weights, alternating=alternating)
+    not_white = min(ratios) > _bound(rest.size) + 70 / min(rest.size, MAX_CONTRASTS)
+    alternating = max(ratios) < -_bound(rest.size)
+    if correlated and _mostly_on_grid(times) and rest.size >= MIN_CORRELATED and (not_white or alternating):
+        correlation = _correlation(rest, weights, alternating=alternating)
         if correlation:
             rho, deviation, reason = correlation
             factor = deviation / (level if levels is None else 1.0)
             return NoiseEstimate(level * factor, None if levels is None else levels * factor, not reason, reason, rho)
-    reason = _reason_not_white(ratios, moments.size)
+    reason = _reason_not_white(ratios, rest.size)
     return NoiseEstimate(level, levels, not reason, reason)
+
+
+def _mostly_on_grid(times: Floats | None) -> bool:
+    """Whether most steps are the shortest one."""
+    if times is None:
+        return True
+    steps = np.diff(times)
+    return bool(steps.size > 0 and steps.min() > 0 and np.mean(steps <= steps.min() * (1 + 1e-9)) >= ON_GRID)
 
 
 def estimate_noises(values: Floats) -> list[NoiseEstimate]:
     """`estimate_noise` of several short series at equal steps, values (series, n), at once.
 
-    The arrays of each step hold all series. One whose level is 0 or varies is estimated by itself.
+    The arrays of each step hold all series. One whose level is 0 or varies, or that has waves, is estimated by itself.
 
     >>> [estimated.level.__round__(2) for estimated in estimate_noises(np.random.default_rng(0).normal(size=(2, 300)))]
     [1.01, 1.01]
@@ -181,6 +221,7 @@ def estimate_noises(values: Floats) -> list[NoiseEstimate]:
         | (levels <= tiny)
         | (count >= SHORT)
         | may_vary(values, np.maximum(levels, np.finfo(float).tiny))
+        | have_waves(values)
         | np.array([_part_medians(each, count) is not None for each in of_parts])
     )
     apart = np.array(
@@ -203,13 +244,13 @@ def _along(values: Floats, offsets: Sequence[int]) -> Floats:
     return contrasts(None, values, np.ones(values.shape[1]), offsets) ** 2
 
 
-def _levels(times: Floats | None, values: Floats, weights: Floats, level: float) -> Floats | None:
-    """By a law, or in short series those of equal parts; None where the level is constant."""
-    levels = varying_levels(times, values, weights, level)
-    return _levels_of_parts(times, values, weights, level) if levels is None and values.size < SHORT else levels
+def _levels(times: Floats | None, rest: Floats, weights: Floats, level: float, values: Floats) -> Floats | None:
+    """By a law of time or of the values, or in short series those of equal parts; None where the level of the rest is constant."""
+    levels = varying_levels(times, rest, weights, level, values)
+    return _levels_of_parts(times, rest, weights) if levels is None and rest.size < SHORT else levels
 
 
-def _levels_of_parts(times: Floats | None, values: Floats, weights: Floats, level: float) -> Floats | None:
+def _levels_of_parts(times: Floats | None, values: Floats, weights: Floats) -> Floats | None:
     residuals = [contrasts(times, values, weights, offsets) for offsets in LINES]
     parts = zip(*(np.array_split(kind, PARTS) for kind in residuals), strict=True)
     levels = np.array([trimmed_deviation(np.concatenate(part)) for part in parts])
@@ -234,11 +275,6 @@ def _part_medians(levels: Floats, count: int) -> Floats | None:
     return medians if np.ptp(medians) > 11 / count**0.5 + 70 / count else None
 
 
-def constant_level(times: Floats | None, values: Floats, weights: Floats) -> float:
-    """The standard deviation of noise of one level; times are None for equal steps."""
-    return trimmed_deviation(np.concatenate([contrasts(times, values, weights, offsets) for offsets in LINES]))
-
-
 def _ratios(times: Floats | None, values: Floats, weights: Floats) -> list[float]:
     """S of each order; none where the series is too short or has mostly exact steps, which is no evidence."""
     ratios = []
@@ -255,8 +291,7 @@ def _correlation(values: Floats, weights: Floats, *, alternating: bool) -> tuple
     """The ρ of noise, its level in units of the weights, and what to say of it; None where no ρ is found.
 
     Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one. The
-    spectrum tells ρ where differences hold the waves of a signal, or have too small a ρ by chance, or so large a one that a wave which
-    the spectrum shows would be smoothed away.
+    spectrum tells ρ where differences hold the waves of a signal, or have too small a ρ by chance.
     """
     fits = {lag: _fitted(values, weights, lag) for lag in ((NEAR,) if alternating else STRONGEST)}
     rho, deviation = _of_the_noise(fits)
@@ -264,13 +299,10 @@ def _correlation(values: Floats, weights: Floats, *, alternating: bool) -> tuple
         return (rho, deviation, "") if rho <= 0 else None
     plausible, spectral = rho <= STRONGEST[FAR], spectral_autoregression(values)
     reason = SLOWER if plausible and fits[FAR][0] > STRONGEST[FAR] else ""
-    if spectral is None:
-        return (rho, deviation, reason.format(rho=rho)) if plausible else None
-    smaller = spectral.rho < rho - 2 * RHO_ERROR and spectral.hidden_by(rho, deviation**2 * float(np.mean(1 / weights)))
-    if not plausible or smaller or spectral.rho > rho + 2 * RHO_ERROR:
+    if spectral is not None and (not plausible or spectral > rho + 2 * RHO_ERROR):
         reason = reason if plausible else BENEATH
-        return spectral.rho, _level_at(values, weights, spectral.rho), reason.format(rho=spectral.rho)
-    return rho, deviation, reason.format(rho=rho)
+        return spectral, _level_at(values, weights, spectral), reason.format(rho=spectral)
+    return (rho, deviation, reason.format(rho=rho)) if plausible else None
 
 
 def _of_the_noise(fits: dict[int, tuple[float, float]]) -> tuple[float, float]:
@@ -326,3 +358,14 @@ def _reason(sign: str, ratio: float, examples: str, count: int) -> str:
         f"The noise does not look independent: differences over two and three points are {np.exp(ratio / 2):.2g} times those "
         f"over one (1 for independent noise). This indicates {sign} correlation of neighbours, as in {examples}.{remedy}"
     )
+
+
+def noise_levels(series: Series, options: Options, estimate: NoiseEstimate | None = None) -> Floats:
+    """The noise's standard deviation at weight 1 of each point (n,), in the series' own units: passed, or else estimated."""
+    if options.noise is not None:
+        return read_noise(options.noise, series.times.size)[series.order] / series.noise_unit
+    if estimate is None:
+        raise ValueError("neither passed nor estimated")
+    if estimate.levels is None:
+        return np.full(series.times.size, estimate.level)
+    return np.interp(series.times, series.key_times, estimate.levels)

@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from overt.smoothing.data.options import Options
-from overt.smoothing.data.series import LARGEST, Floats, Series
+from overt.smoothing.data.series import LARGEST, Floats, Series, key_noise
 from overt.smoothing.heads.dispatch import attend_head
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import AnyKeys, BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
 from overt.smoothing.selection.correlation import FAR, risk_variance_factor
-from overt.smoothing.selection.levels import key_noise
 
 # Where all pairs of points are compared, the risk of a long series is computed on these stretches of it.
 STRETCHES, STRETCH = 4, 1024

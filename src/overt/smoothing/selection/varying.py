@@ -56,7 +56,9 @@ class Squares(NamedTuple):
     points: Indices
 
 
-def varying_levels(times: Floats | None, values: Floats, weights: Floats, level: float) -> Floats | None:
+def varying_levels(
+    times: Floats | None, values: Floats, weights: Floats, level: float, signal: Floats | None = None
+) -> Floats | None:
     """The noise's standard deviation at weight 1 of each point (n,); None where nothing speaks against the one `level`.
 
     First the level is scanned: in windows of all lengths, halved from half of the series down to `SHORTEST_IN_TIME`, along time and
@@ -65,7 +67,8 @@ def varying_levels(times: Floats | None, values: Floats, weights: Floats, level:
     chooses by a penalised likelihood. Squares that the scan calls signal do not count. At last the law's scale is the trimmed level of
     the standardised contrasts, so that it is as accurate as a constant one.
 
-    times (n,) ascending, None for equal steps; values (n,) without NaN; weights (n,) above 0.
+    times (n,) ascending, None for equal steps; values (n,) without NaN; weights (n,) above 0; signal (n,): the values with the waves that
+    were taken off, if any.
 
     >>> draw = np.random.default_rng(0).normal(size=1000)
     >>> varying_levels(None, draw, np.ones(1000), 1.0) is None
@@ -78,7 +81,7 @@ def varying_levels(times: Floats | None, values: Floats, weights: Floats, level:
         return None
     times = None if times is None or (np.diff(times) <= 0).any() else times
     squares = _squares(times, values, weights)
-    pilot = _running_mean(values)[squares.points]
+    pilot = _running_mean(values if signal is None else signal)[squares.points]
     if values.size < SHORT and not _differs(squares, pilot, np.array(level)):
         return None
     order = np.argsort(pilot, kind="stable")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from overt.smoothing.data.series import Floats, Indices, Series, filled_values
+from overt.smoothing.data.series import NOISELESS, Floats, Indices, Series, filled_values
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.heads.single_row import filling_row
 from overt.smoothing.selection.bank.candidates import (
@@ -42,7 +42,6 @@ from overt.smoothing.selection.correlation import (
     whitened,
 )
 from overt.smoothing.selection.counts import risk_levels_of_counts
-from overt.smoothing.selection.levels import NOISELESS
 
 # Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot; 16 and 64 in
 # the place of 32 change nothing since there are segments. Without the 256 the error of 4,096 points rises by 4%.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt import native
-from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.data.series import Floats, Indices, overall_level
 from overt.smoothing.heads.guided import GuidedInputs
 from overt.smoothing.heads.guided import attend_several as attend_guides
 from overt.smoothing.heads.local.regression import on_grid
@@ -37,7 +37,6 @@ from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.bank.segments import NAME, attend_segments
 from overt.smoothing.selection.bank.stages import GUIDED, PREMIUM, BankOutputs
 from overt.smoothing.selection.bank.wiener import attend_wiener, wiener_lengths, wiener_name
-from overt.smoothing.selection.levels import overall_level
 
 # Series at a time: the outputs of all heads of series of 100 points then take 7 MB.
 TOGETHER = 32

@@ -1,0 +1,161 @@
+"""Waves: sinusoids that stand out in the spectrum of a series. Quick ones look like noise in its differences."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overt.smoothing.data.series import Floats
+from overt.smoothing.selection.contrasts import constant_level
+
+# Longer series are searched in parts, so that a wave may change slowly.
+LONGEST = 4096
+# The lowest frequencies, in cycles of a part, hold trends and slow signals, which differences do not see.
+LOWEST = 8
+# Of noise alone, this share of parts seems to have a wave. The spectrum's level, which is estimated, differs by a seventh.
+FALSE_WAVES, MARGIN = 1e-4, 1.15
+# At most so many waves of a part, harmonics included.
+MOST = 24
+# The level of the spectrum at a frequency is the median of about so many beside it.
+BLOCK = 32
+# A grid of more positions than this for each value is too sparse to show a wave.
+SPARSEST = 2.0
+# Jumps are no sum of few waves, and what is left of them is rougher. Waves that make differences a tenth smaller are quick.
+ROUGHER, QUICK = 1.01, 0.9
+# The power falls by no more than this power of the frequency towards the lowest ones: a path of smooth slopes.
+STEEPEST = 4.0
+
+
+def waves_of(times: Floats | None, values: Floats) -> Floats:
+    """The sum of all waves of a series (n,): zeros where none stands out, or where the times are on no grid.
+
+    The periodogram of each part of at most `LONGEST` positions, under Hann's window, is compared with its running median: that of noise
+    has an exponential distribution around its level (Priestley 1981, section 6.1.3), so that of N frequencies one in 10,000 series has
+    one above log(10,000 N) levels. There a sinusoid is fitted by least squares and taken off, and the rest is searched for another.
+    Chirps, packets and jumps have broad spectra, in which nothing stands out.
+
+    times (n,) ascending, None for equal steps; values (n,) without NaN.
+
+    >>> points, draw = np.arange(1000), np.random.default_rng(0)
+    >>> wave = np.sin(2 * np.pi * points / 5.3)
+    >>> bool(np.abs(waves_of(None, wave + draw.normal(size=1000)) - wave).mean() < 0.1)
+    True
+    >>> waves_of(None, draw.normal(size=1000)).any()
+    np.False_
+    """
+    result = np.zeros(values.size)
+    positions = _grid(times, values.size)
+    if positions is None:
+        return result
+    span = int(positions[-1]) + 1
+    edges = np.linspace(0, span, 1 - -span // LONGEST, dtype=np.int64)
+    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        part = slice(*np.searchsorted(positions, (first, last)).tolist())
+        if part.stop - part.start >= (last - first) / SPARSEST:
+            result[part] = _waves_of_part(positions[part] - first, values[part], last - first)
+    return result if _roughness(times, values, result) <= ROUGHER else np.zeros(values.size)
+
+
+def quick_waves_of(times: Floats | None, values: Floats) -> Floats:
+    """`waves_of` where these are so quick that they pass for noise, and else zeros (n,)."""
+    waves = waves_of(times, values)
+    return waves if _roughness(times, values, waves) < QUICK else np.zeros(values.size)
+
+
+def _roughness(times: Floats | None, values: Floats, waves: Floats) -> float:
+    """The level of differences without the waves over that with them."""
+    if not waves.any():
+        return 1.0
+    without, with_them = (constant_level(times, each, np.ones(values.size)) for each in (values - waves, values))
+    return without / max(with_them, np.finfo(float).tiny)
+
+
+def have_waves(values: Floats) -> NDArray[np.bool_]:
+    """Whether `waves_of` is not 0, of several short series at equal steps, values (series, n) (series,)."""
+    span = values.shape[1]
+    window = _hann(np.arange(span), span)
+    return _stand_out(_periodogram(window * _detrended(np.arange(span), values), span)).any(axis=-1)
+
+
+def _grid(times: Floats | None, count: int) -> NDArray[np.int64] | None:
+    """The positions of times on a grid of equal steps (n,); None where they are on none."""
+    if times is None:
+        return np.arange(count)
+    if count < 2 or (np.diff(times) <= 0).any():
+        return None
+    positions = (times - times[0]) / np.diff(times).min()
+    on_grid = positions[-1] < SPARSEST * count and np.abs(positions - np.rint(positions)).max() < 1e-6
+    return np.rint(positions).astype(np.int64) if on_grid else None
+
+
+def _waves_of_part(positions: NDArray[np.int64], values: Floats, span: int) -> Floats:
+    window = _hann(positions, span)
+    rest = signal = _detrended(positions, values)
+    for _ in range(MOST):
+        power = _periodogram(_on_grid(positions, window * rest, span), span)
+        standing = _stand_out(power)
+        if not standing.any():
+            break
+        frequency = _refined(positions, window * rest, LOWEST + int(np.where(standing, power, 0.0).argmax()), span)
+        angle = 2 * np.pi * frequency / span * positions
+        basis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        weighted = window[:, None] * basis
+        rest = rest - basis @ np.linalg.lstsq(weighted.T @ basis, weighted.T @ rest, rcond=None)[0]
+    return signal - rest
+
+
+def _hann(positions: NDArray[np.int64], span: int) -> Floats:
+    return np.sin(np.pi * (positions + 1) / (span + 1)) ** 2
+
+
+def _detrended(positions: NDArray[np.int64], values: Floats) -> Floats:
+    """Values (…, n) without their line."""
+    centred = positions - positions.mean()
+    values = values - values.mean(axis=-1, keepdims=True)
+    return values - (values @ centred / max(float(centred @ centred), 1.0))[..., None] * centred
+
+
+def _on_grid(positions: NDArray[np.int64], values: Floats, span: int) -> Floats:
+    """Values with zeros at the positions that are missing (span,)."""
+    if values.size == span:
+        return values
+    full = np.zeros(span)
+    full[positions] = values
+    return full
+
+
+def _periodogram(windowed: Floats, span: int) -> Floats:
+    """At the frequencies from `LOWEST` to all but the highest two (…, frequencies)."""
+    return np.abs(np.fft.rfft(windowed))[..., LOWEST : span // 2 - 1] ** 2
+
+
+def _stand_out(power: Floats) -> NDArray[np.bool_]:
+    """Which frequencies of periodograms (…, frequencies) are waves."""
+    count = power.shape[-1]
+    if count < BLOCK // 2:
+        return np.zeros(power.shape, dtype=bool)
+    return power > _level(power) * MARGIN * np.log(count / FALSE_WAVES)
+
+
+def _level(power: Floats) -> Floats:
+    """The expected periodogram without waves: medians of blocks, joined by powers of the frequency (…, frequencies)."""
+    count = power.shape[-1]
+    edges = np.linspace(0, count, max(count // BLOCK, 1) + 1).astype(int)
+    blocks = [power[..., first:last] for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
+    medians = np.stack([np.median(block, axis=-1) for block in blocks], axis=-1) / np.log(2)
+    if medians.shape[-1] == 1:
+        return np.broadcast_to(medians, power.shape)
+    logs = np.log(np.maximum(medians, np.finfo(float).tiny))
+    middles, frequencies = np.log(LOWEST + (edges[:-1] + edges[1:]) / 2), np.log(LOWEST + np.arange(count) + 0.5)
+    levels = np.stack([np.interp(frequencies, middles, each) for each in logs.reshape(-1, middles.size)]).reshape(power.shape)
+    slopes = np.clip((logs[..., 1] - logs[..., 0]) / (middles[1] - middles[0]), -STEEPEST, 0.0)
+    return np.exp(levels + slopes[..., None] * np.minimum(frequencies - middles[0], 0.0))
+
+
+def _refined(positions: NDArray[np.int64], windowed: Floats, frequency: float, span: int) -> float:
+    """The frequency of the largest power near one, by parabolas through three powers, half a cycle apart and then a tenth."""
+    for step in (0.5, 0.1):
+        near = frequency + step * np.array([-1.0, 0.0, 1.0])
+        below, here, above = np.abs(np.exp(-2j * np.pi / span * np.outer(near, positions)) @ windowed)
+        curvature = below - 2 * here + above
+        if curvature < 0:
+            frequency += float(np.clip(step / 2 * (below - above) / curvature, -step, step))
+    return frequency

@@ -1,0 +1,113 @@
+"""Waves as quick as noise: a weekly pattern of daily values, tides, mains hum. They are signal, and the curve follows them."""
+
+import numpy as np
+import pytest
+
+from overt.smoothing import analyze
+from overt.smoothing.selection.contrasts import constant_level
+from overt.smoothing.selection.waves import have_waves, quick_waves_of, waves_of
+
+POINTS = np.arange(1024)
+
+
+def draw(seed, size=1024):
+    return np.random.default_rng(seed).normal(size=size)
+
+
+def autoregression(rho, seed):
+    noise = draw(seed, 1124)
+    for i in range(1, noise.size):
+        noise[i] = rho * noise[i - 1] + np.sqrt(1 - rho**2) * noise[i]
+    return noise[100:]
+
+
+def error(result, truth):
+    return float(np.mean((result.values - truth) ** 2))
+
+
+@pytest.mark.parametrize("rho", [-0.4, 0.0, 0.5])
+@pytest.mark.parametrize("period", [2.6, 3.4, 6.0, 7.0, 13.7, 24.0])
+def test_a_wave_of_any_period_is_followed_and_its_error_stated(period, rho):
+    truth = np.cos(POINTS / 250) + np.sin(2 * np.pi * POINTS / period)
+    for seed in range(2):
+        result = analyze(truth + 0.4 * autoregression(rho, seed))
+        assert result.noise == pytest.approx(0.4, rel=0.15)
+        assert error(result, truth) < 0.35 * 0.4**2
+        assert 0.3 < result.risk / error(result, truth) < 3
+
+
+@pytest.mark.parametrize("size", [120, 365, 3000])
+def test_a_week_of_daily_values_stays(size):
+    for seed in range(3):
+        week = np.random.default_rng(seed).normal(size=7)
+        truth = week[np.arange(size) % 7] + np.arange(size) / 200
+        result = analyze(truth + 0.3 * draw(seed, size))
+        assert error(result, truth) < 0.9 * 0.3**2
+        assert result.risk > 0.2 * error(result, truth)
+
+
+def test_two_tones_close_to_each_other_are_no_noise():
+    # Their differences over 4 to 16 steps grow as those of noise with a correlation of 0.8 do.
+    for frequencies in ((70, 88), (80, 90)):
+        truth = sum(np.sin(2 * np.pi * frequency * POINTS / 1024) for frequency in frequencies)
+        result = analyze(truth + 0.65 * autoregression(0.3, 1))
+        assert result.noise_estimate.correlation == pytest.approx(0.3, abs=0.15)
+        assert error(result, truth) < 0.3 * 0.65**2
+
+
+def test_missing_values_hide_no_wave():
+    known = np.random.default_rng(3).random(1024) > 0.15
+    truth = np.sin(2 * np.pi * POINTS / 5.3)
+    x = np.where(known, truth + 0.4 * draw(4), np.nan)
+    result = analyze(x)
+    assert result.noise == pytest.approx(0.4, rel=0.15)
+    assert np.mean((result.values - truth)[known] ** 2) < 0.5 * 0.4**2
+
+
+def test_wild_values_on_a_quick_wave_are_found():
+    truth, wild = np.sin(2 * np.pi * POINTS / 4.7), [100, 333, 512, 800, 901]
+    x = truth + 0.2 * draw(5)
+    x[wild] += 3.0
+    assert set(wild) <= set(np.flatnonzero(analyze(x).outliers))
+
+
+def test_noise_that_grows_with_a_wave_has_levels_by_the_value():
+    truth = np.sin(2 * np.pi * POINTS / 9.3)
+    levels = 0.1 + 0.25 * (truth + 1)
+    result = analyze(truth + levels * draw(6))
+    assert np.corrcoef(result.levels, levels)[0, 1] > 0.5
+
+
+@pytest.mark.parametrize("size", [64, 200, 1024, 5000])
+def test_noise_has_no_waves(size):
+    assert sum(waves_of(None, draw(seed, size)).any() for seed in range(200)) <= 1
+    assert sum(waves_of(None, draw(seed, size).cumsum()).any() for seed in range(60)) <= 5
+
+
+def test_jumps_are_no_waves():
+    # The sum of the strongest waves of a square wave rings at its jumps.
+    for period in (40, 64, 150):
+        square = np.sign(np.sin(2 * np.pi * (POINTS + 0.3) / period))
+        x = square + 0.16 * draw(period)
+        assert constant_level(None, x - waves_of(None, x), np.ones(1024)) < 0.18
+        assert not quick_waves_of(None, x).any()
+        assert not analyze(x).outliers.sum() > 2
+
+
+def test_a_series_of_several_parts_has_the_waves_of_each():
+    points = np.arange(20_000)
+    truth = np.where(points < 10_000, np.sin(points * 1.1), np.sin(points * 2.3))
+    waves = waves_of(None, truth + 0.3 * draw(7, 20_000))
+    assert np.mean((waves - truth) ** 2) < 0.05
+
+
+def test_uneven_times_have_no_waves():
+    times = np.sort(np.random.default_rng(8).uniform(0, 1000, 1000))
+    assert not waves_of(times, np.sin(times) + 0.1 * draw(8, 1000)).any()
+    assert not waves_of(np.repeat(np.arange(500.0), 2), draw(9, 1000)).any()
+
+
+def test_several_series_at_once_have_waves_where_each_has():
+    values = np.stack([draw(seed, 200) + (seed % 2) * np.sin(1.9 * np.arange(200)) * 2 for seed in range(20)])
+    assert have_waves(values).tolist() == [bool(waves_of(None, each).any()) for each in values]
+    assert have_waves(values).tolist() == [False, True] * 10
