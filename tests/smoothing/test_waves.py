@@ -44,6 +44,14 @@ def test_a_week_of_daily_values_stays(size):
         result = analyze(truth + 0.3 * draw(seed, size))
         assert error(result, truth) < 0.9 * 0.3**2
         assert result.risk > 0.2 * error(result, truth)
+        assert 'period="auto" smooths it as a season' in result.sentence
+        seasonal = analyze(truth + 0.3 * draw(seed, size), period="auto")
+        assert error(seasonal, truth) < 0.6 * error(result, truth)
+        assert "smooths it as a season" not in seasonal.sentence
+
+
+def test_slow_waves_need_no_word():
+    assert "stands out" not in analyze(np.sin(POINTS / 8) + 0.3 * draw(1)).sentence
 
 
 def test_two_tones_close_to_each_other_are_no_noise():

@@ -72,7 +72,21 @@ def have_waves(values: Floats) -> NDArray[np.bool_]:
     """Whether `waves_of` is not 0, of several short series at equal steps, values (series, n) (series,)."""
     span = values.shape[1]
     window = _hann(np.arange(span), span)
-    return _stand_out(_periodogram(window * _detrended(np.arange(span), values), span)).any(axis=-1)
+    return np.asarray(np.any(_stand_out(_periodogram(window * _detrended(np.arange(span), values), span)), axis=-1))
+
+
+def roughest_period(times: Floats, waves: Floats) -> float:
+    """The period of the wave that differences see most, in the steps of a grid (n,); waves (n,) are those of `waves_of`.
+
+    >>> round(roughest_period(np.arange(500.0), np.sin(np.arange(500) * 2 * np.pi / 6.5) + 3 * np.cos(np.arange(500) / 20)), 1)
+    6.5
+    """
+    positions = np.rint((times - times[0]) / np.diff(times).min()).astype(np.int64)
+    span = int(positions[-1]) + 1
+    windowed = _hann(positions, span) * waves
+    roughness = np.sin(np.pi * np.arange(span // 2 + 1) / span) ** 4
+    frequency = int((roughness * np.abs(np.fft.rfft(_on_grid(positions, windowed, span)))[: span // 2 + 1]).argmax())
+    return span / _refined(positions, windowed, frequency, span)
 
 
 def _grid(times: Floats | None, count: int) -> NDArray[np.int64] | None:
