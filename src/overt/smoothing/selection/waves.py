@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import constant_level
 
-# Longer series are searched in parts, so that a wave may change slowly.
-LONGEST = 4096
+# Longer series are searched in parts, so that a wave may change slowly; so many at a time.
+LONGEST, TOGETHER = 4096, 64
 # The lowest frequencies, in cycles of a part, hold trends and slow signals, which differences do not see.
 LOWEST = 8
 # Of noise alone, this share of parts seems to have a wave. The spectrum's level, which is estimated, differs by a seventh.
@@ -46,11 +46,14 @@ def waves_of(times: Floats | None, values: Floats) -> Floats:
     if positions is None:
         return result
     span = int(positions[-1]) + 1
-    edges = np.linspace(0, span, 1 - -span // LONGEST, dtype=np.int64)
-    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        part = slice(*np.searchsorted(positions, (first, last)).tolist())
-        if part.stop - part.start >= (last - first) / SPARSEST:
-            result[part] = _waves_of_part(positions[part] - first, values[part], last - first)
+    parts = -(-span // LONGEST)
+    inside = positions < span // parts * parts  # fewer points than parts may be left
+    full, known = np.zeros((2, parts, span // parts))
+    full.flat[positions[inside]], known.flat[positions[inside]] = values[inside], 1.0
+    waves = np.zeros(full.shape)
+    for row in np.flatnonzero(_have_waves(full, known)).tolist():
+        waves[row] = _waves_of_part(full[row], known[row])
+    result[inside] = waves.flat[positions[inside]]
     return result if _roughness(times, values, result) <= ROUGHER else np.zeros(values.size)
 
 
@@ -70,9 +73,7 @@ def _roughness(times: Floats | None, values: Floats, waves: Floats) -> float:
 
 def have_waves(values: Floats) -> NDArray[np.bool_]:
     """Whether `waves_of` is not 0, of several short series at equal steps, values (series, n) (series,)."""
-    span = values.shape[1]
-    window = _hann(np.arange(span), span)
-    return np.asarray(np.any(_stand_out(_periodogram(window * _detrended(np.arange(span), values), span)), axis=-1))
+    return _have_waves(values, np.ones(values.shape))
 
 
 def roughest_period(times: Floats, waves: Floats) -> float:
@@ -82,63 +83,74 @@ def roughest_period(times: Floats, waves: Floats) -> float:
     6.5
     """
     positions = np.rint((times - times[0]) / np.diff(times).min()).astype(np.int64)
-    span = int(positions[-1]) + 1
-    windowed = _hann(positions, span) * waves
-    roughness = np.sin(np.pi * np.arange(span // 2 + 1) / span) ** 4
-    frequency = int((roughness * np.abs(np.fft.rfft(_on_grid(positions, windowed, span)))[: span // 2 + 1]).argmax())
-    return span / _refined(positions, windowed, frequency, span)
+    full = np.zeros(int(positions[-1]) + 1)
+    full[positions] = waves
+    windowed = _hann(full.size) * full
+    spectrum = np.abs(np.fft.rfft(windowed))
+    roughness = np.sin(np.pi / full.size * np.arange(spectrum.size)) ** 4
+    return full.size / _refined(windowed, int((roughness * spectrum).argmax()))
 
 
 def _grid(times: Floats | None, count: int) -> NDArray[np.int64] | None:
     """The positions of times on a grid of equal steps (n,); None where they are on none."""
+    if count < 2:
+        return None
     if times is None:
         return np.arange(count)
-    if count < 2 or (np.diff(times) <= 0).any():
+    if (np.diff(times) <= 0).any():
         return None
     positions = (times - times[0]) / np.diff(times).min()
     on_grid = positions[-1] < SPARSEST * count and np.abs(positions - np.rint(positions)).max() < 1e-6
     return np.rint(positions).astype(np.int64) if on_grid else None
 
 
-def _waves_of_part(positions: NDArray[np.int64], values: Floats, span: int) -> Floats:
-    window = _hann(positions, span)
-    rest = signal = _detrended(positions, values)
+def _have_waves(parts: Floats, known: Floats) -> NDArray[np.bool_]:
+    """Which parts of series (parts, n) have a wave; known (parts, n) is 1 where there is a value, and else 0."""
+    standing = [
+        np.any(_stand_out(_periodogram(_hann(part.shape[1]) * _detrended(part, mask))), axis=-1)
+        for part, mask in zip(_in_turn(parts), _in_turn(known), strict=True)
+    ]
+    return np.concatenate(standing) & (known.mean(axis=1) >= 1 / SPARSEST)
+
+
+def _in_turn(parts: Floats) -> list[Floats]:
+    return [parts[start : start + TOGETHER] for start in range(0, len(parts), TOGETHER)]
+
+
+def _waves_of_part(values: Floats, known: Floats) -> Floats:
+    """The sum of the waves of one part (n,)."""
+    window, points = _hann(values.size) * known, np.arange(values.size)
+    rest = signal = _detrended(values, known)
     for _ in range(MOST):
-        power = _periodogram(_on_grid(positions, window * rest, span), span)
+        power = _periodogram(window * rest)
         standing = _stand_out(power)
         if not standing.any():
             break
-        frequency = _refined(positions, window * rest, LOWEST + int(np.where(standing, power, 0.0).argmax()), span)
-        angle = 2 * np.pi * frequency / span * positions
+        frequency = _refined(window * rest, LOWEST + int(np.where(standing, power, 0.0).argmax()))
+        angle = 2 * np.pi * frequency / values.size * points
         basis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
         weighted = window[:, None] * basis
         rest = rest - basis @ np.linalg.lstsq(weighted.T @ basis, weighted.T @ rest, rcond=None)[0]
     return signal - rest
 
 
-def _hann(positions: NDArray[np.int64], span: int) -> Floats:
-    return np.sin(np.pi * (positions + 1) / (span + 1)) ** 2
+def _hann(count: int) -> Floats:
+    return np.sin(np.pi * np.arange(1, count + 1) / (count + 1)) ** 2
 
 
-def _detrended(positions: NDArray[np.int64], values: Floats) -> Floats:
-    """Values (…, n) without their line."""
-    centred = positions - positions.mean()
-    values = values - values.mean(axis=-1, keepdims=True)
-    return values - (values @ centred / max(float(centred @ centred), 1.0))[..., None] * centred
+def _detrended(values: Floats, known: Floats) -> Floats:
+    """Values (…, n) without their line, and 0 where they are not known (…, n)."""
+    points = np.arange(values.shape[-1])
+    counts = np.maximum(known.sum(axis=-1, keepdims=True), 1)
+    centred = known * (points - (known @ points)[..., None] / counts)
+    means = (known * values).sum(axis=-1, keepdims=True) / counts
+    squares = np.maximum((centred**2).sum(axis=-1, keepdims=True), 1.0)
+    return known * (values - means) - (values * centred).sum(axis=-1, keepdims=True) / squares * centred
 
 
-def _on_grid(positions: NDArray[np.int64], values: Floats, span: int) -> Floats:
-    """Values with zeros at the positions that are missing (span,)."""
-    if values.size == span:
-        return values
-    full = np.zeros(span)
-    full[positions] = values
-    return full
-
-
-def _periodogram(windowed: Floats, span: int) -> Floats:
+def _periodogram(windowed: Floats) -> Floats:
     """At the frequencies from `LOWEST` to all but the highest two (…, frequencies)."""
-    return np.abs(np.fft.rfft(windowed))[..., LOWEST : span // 2 - 1] ** 2
+    return np.abs(np.fft.rfft(windowed))[..., LOWEST : windowed.shape[-1] // 2 - 1] ** 2
 
 
 def _stand_out(power: Floats) -> NDArray[np.bool_]:
@@ -164,11 +176,12 @@ def _level(power: Floats) -> Floats:
     return np.exp(levels + slopes[..., None] * np.minimum(frequencies - middles[0], 0.0))
 
 
-def _refined(positions: NDArray[np.int64], windowed: Floats, frequency: float, span: int) -> float:
-    """The frequency of the largest power near one, by parabolas through three powers, half a cycle apart and then a tenth."""
+def _refined(windowed: Floats, frequency: float) -> float:
+    """The frequency of the largest power near one, in cycles, by parabolas through three powers, half a cycle apart and then a tenth."""
+    points = np.arange(windowed.size)
     for step in (0.5, 0.1):
         near = frequency + step * np.array([-1.0, 0.0, 1.0])
-        below, here, above = np.abs(np.exp(-2j * np.pi / span * np.outer(near, positions)) @ windowed)
+        below, here, above = np.abs(np.exp(-2j * np.pi / windowed.size * np.outer(near, points)) @ windowed)
         curvature = below - 2 * here + above
         if curvature < 0:
             frequency += float(np.clip(step / 2 * (below - above) / curvature, -step, step))
