@@ -12,8 +12,8 @@ LONGEST, TOGETHER = 4096, 64
 LOWEST = 8
 # Of noise alone, this share of parts seems to have a wave. The spectrum's level, which is estimated, differs by a seventh.
 FALSE_WAVES, MARGIN = 1e-4, 1.15
-# At most so many waves of a part, harmonics included.
-MOST = 24
+# At most so many waves of a part, harmonics included, and one for so many points: each takes three degrees of freedom.
+MOST, POINTS_OF_EACH = 24, 40
 # The level of the spectrum at a frequency is the median of about so many beside it.
 BLOCK = 32
 # A grid of more positions than this for each value is too sparse to show a wave.
@@ -121,7 +121,7 @@ def _waves_of_part(values: Floats, known: Floats) -> Floats:
     """The sum of the waves of one part (n,)."""
     window, points = _hann(values.size) * known, np.arange(values.size)
     rest = signal = _detrended(values, known)
-    for _ in range(MOST):
+    for _ in range(min(MOST, values.size // POINTS_OF_EACH)):
         power = _periodogram(window * rest)
         standing = _stand_out(power)
         if not standing.any():
