@@ -2,12 +2,13 @@
 
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py [--half development|test] [--log FILE] [--out docs/results/noise-kinds.json]
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --points 200 --out docs/results/noise-kinds-short.json
+    OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --periodic --out docs/results/noise-kinds-periodic.json
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --own FILE [--before FILE]
 
 A cell is one series of 1,024 points, or as many as `--points` says (`smoothing/kinds.py`): the error over that of the best of the
 peers, which is picked afterwards; the stated risk over the true error; and the share of the truth inside the 95% band. `--log` keeps the
 errors of peers, which do not depend on this library, as they come: a run that was stopped goes on, and later ones measure only what
-changed. `--own` measures no peers: it writes what this library does on each cell, and compares it with what an earlier version wrote
+changed. `--periodic` takes signals that repeat (`smoothing/periodic.py`). `--own` measures no peers: it writes what this library does on each cell, and compares it with what an earlier version wrote
 (`--before`).
 """
 
@@ -24,6 +25,10 @@ import results
 from smoothing.kinds import HALVES, KINDS, POINTS, seeds, series
 from smoothing.peers import ALL_PEERS, usable
 
+from smoothing import periodic
+
+SIGNALS = {each.__name__: each for halves in (HALVES, periodic.HALVES) for half in halves.values() for each in half}
+
 
 class Cell(NamedTuple):
     """One series: a signal of one half under one kind of noise."""
@@ -36,13 +41,24 @@ class Cell(NamedTuple):
 
     def series(self) -> tuple[np.ndarray, np.ndarray]:
         """The truth and the noisy series (n,)."""
-        signal = next(each for each in HALVES[self.half] if each.__name__ == self.signal)
-        return series(signal, self.noise, self.seed, self.points)
+        return series(SIGNALS[self.signal], self.noise, self.seed, self.points)
 
 
-def cells(half: str, points: int) -> list[Cell]:
-    """All of one half."""
-    return [Cell(half, each.__name__, noise, seed, points) for noise in KINDS for each in HALVES[half] for seed in seeds(noise)]
+class Cells(NamedTuple):
+    """Which signals, by half, under which kinds of noise, of how many points."""
+
+    halves: dict[str, list[Any]]
+    kinds: list[str]
+    points: int
+
+    def of(self, half: str) -> list[Cell]:
+        """All of one half."""
+        return [
+            Cell(half, each.__name__, noise, seed, self.points)
+            for noise in self.kinds
+            for each in self.halves[half]
+            for seed in seeds(noise)
+        ]
 
 
 def of_peer(job: tuple[Cell, str]) -> float | None:
@@ -135,20 +151,20 @@ def by_peer(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {name: round(float(np.exp(np.mean(logs))), 2) for name, logs in ratios.items() if logs}
 
 
-def measure_overt(path: Path, processes: int, points: int) -> list[dict[str, Any]]:
+def measure_overt(path: Path, processes: int, every: Cells) -> list[dict[str, Any]]:
     """What this version does on each cell of both halves, also written as lines of JSON."""
     with ProcessPoolExecutor(processes) as pool:
-        rows = list(pool.map(of_ours, [cell for half in HALVES for cell in cells(half, points)], chunksize=8))
+        rows = list(pool.map(of_ours, [cell for half in every.halves for cell in every.of(half)], chunksize=8))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return rows
 
 
-def change(rows: list[dict[str, Any]], before: Path | None) -> dict[str, Any]:
+def change(rows: list[dict[str, Any]], before: Path | None, every: Cells) -> dict[str, Any]:
     """Print, and return by half and kind, the error over that of an earlier version, and what is stated."""
     lines = [] if before is None else [json.loads(line) for line in before.read_text().splitlines()]
     earlier = {tuple(line[key] for key in Cell._fields): line["error"] for line in lines}
-    result: dict[str, Any] = {half: {} for half in HALVES}
-    for half, noise in [(half, noise) for half in HALVES for noise in KINDS]:
+    result: dict[str, Any] = {half: {} for half in every.halves}
+    for half, noise in [(half, noise) for half in every.halves for noise in every.kinds]:
         cell_rows = [row for row in rows if (row["half"], row["noise"]) == (half, noise)]
         inside = [row["inside"] for row in cell_rows if row["inside"] is not None]
         stated = np.array([row["risk"] / row["error"] for row in cell_rows])
@@ -173,6 +189,7 @@ def main() -> None:
     """Run both halves, or one."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--half", choices=HALVES, help="only this half")
+    options.add_argument("--periodic", action="store_true", help="signals that repeat, under eight kinds of noise")
     options.add_argument("--points", type=int, default=POINTS, help="of each series")
     options.add_argument("--log", type=Path, help="keep the errors of the peers here, and read those that are there")
     options.add_argument("--processes", type=int, default=2)
@@ -182,20 +199,20 @@ def main() -> None:
     options.add_argument("--cells", action="store_true", help="print every cell")
     results.takes_out(options)
     requested = options.parse_args()
+    every = Cells(*((periodic.HALVES, periodic.KINDS) if requested.periodic else (HALVES, KINDS)), requested.points)
     if requested.own:
-        changed = change(measure_overt(requested.own, requested.processes, requested.points), requested.before)
+        changed = change(measure_overt(requested.own, requested.processes, every), requested.before, every)
         results.write(requested.out, points=requested.points, halves=changed)
         return
     log, halves, names = Log(requested.log), {}, usable()
     until = time.monotonic() + 60 * requested.minutes
-    for half in [requested.half] if requested.half else HALVES:
-        jobs = [(cell, name) for name in names for cell in cells(half, requested.points)]
-        if not measure_peers(jobs, log, requested.processes, until):
+    for half in [requested.half] if requested.half else every.halves:
+        of_half = every.of(half)
+        if not measure_peers([(cell, name) for name in names for cell in of_half], log, requested.processes, until):
             raise SystemExit("Stopped before all peers were measured: the same command goes on.")
         with ProcessPoolExecutor(requested.processes) as pool:
-            every = cells(half, requested.points)
-            rows = [each | {"peers": log.of(cell)} for cell, each in zip(every, pool.map(of_ours, every), strict=True)]
-        halves[half] = {noise: show(half, noise, rows, requested.cells) for noise in KINDS}
+            rows = [each | {"peers": log.of(cell)} for cell, each in zip(of_half, pool.map(of_ours, of_half), strict=True)]
+        halves[half] = {noise: show(half, noise, rows, requested.cells) for noise in every.kinds}
     results.write(requested.out, points=requested.points, peers=names, halves=halves)
 
 

@@ -149,8 +149,8 @@ def _detrended(values: Floats, known: Floats) -> Floats:
 
 
 def _periodogram(windowed: Floats) -> Floats:
-    """At the frequencies from `LOWEST` to all but the highest two (…, frequencies)."""
-    return np.abs(np.fft.rfft(windowed))[..., LOWEST : windowed.shape[-1] // 2 - 1] ** 2
+    """At the frequencies from `LOWEST` on (…, frequencies)."""
+    return np.abs(np.fft.rfft(windowed))[..., LOWEST:] ** 2
 
 
 def _stand_out(power: Floats) -> NDArray[np.bool_]:
