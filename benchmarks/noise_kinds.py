@@ -8,8 +8,8 @@
 A cell is one series of 1,024 points, or as many as `--points` says (`smoothing/kinds.py`): the error over that of the best of the
 peers, which is picked afterwards; the stated risk over the true error; and the share of the truth inside the 95% band. `--log` keeps the
 errors of peers, which do not depend on this library, as they come: a run that was stopped goes on, and later ones measure only what
-changed. `--periodic` takes signals that repeat (`smoothing/periodic.py`). `--own` measures no peers: it writes what this library does on each cell, and compares it with what an earlier version wrote
-(`--before`).
+changed. `--periodic` takes signals that repeat (`smoothing/periodic.py`). `--own` measures no peers: it writes what this library does on
+each cell, and compares it with what an earlier version wrote (`--before`).
 """
 
 import argparse

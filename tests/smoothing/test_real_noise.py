@@ -35,6 +35,12 @@ def autoregression(rho, seed, level=0.3):
     return level * np.sqrt(1 - rho**2) * noise[50:]
 
 
+def unevenly(steps, seed=1):
+    """Positions about so many steps apart."""
+    positions = np.arange(20, POINTS - 20, steps)
+    return positions + draw(seed).integers(-6, 4, positions.size)
+
+
 # Outliers
 
 
@@ -54,7 +60,7 @@ def test_wild_values_are_left_out_and_named(share):
 def test_wild_values_close_together_are_found_where_there_are_many():
     steps = np.where(T < 0.5, 0.0, 3.0)
     x = steps + 0.2 * draw(0).normal(size=POINTS)
-    alone, together, at_a_jump = np.arange(20, POINTS - 20, 25), np.array([701, 705, 706, 708, 711]), np.array([510])
+    alone, together, at_a_jump = unevenly(25), np.array([701, 705, 706, 708, 711]), np.array([510])
     x[alone] -= 3.0
     x[together] += 2.0
     x[at_a_jump] -= 2.5
@@ -74,7 +80,7 @@ def test_a_peak_of_few_points_is_no_wild_value_where_there_are_many():
 
 def test_wild_values_side_by_side_are_found_where_there_are_many():
     x = TRUTH + 0.2 * draw(0).normal(size=POINTS)
-    alone, pairs = np.arange(20, POINTS - 20, 25), np.array([111, 361, 611, 861])
+    alone, pairs = unevenly(25), np.array([111, 361, 611, 861])
     x[alone] += 3.0
     x[[*pairs, *(pairs + 1)]] += 3.0
     result = analyze(x).outliers
@@ -93,6 +99,28 @@ def test_wild_values_that_crowd_are_found():
         wrong += np.delete(outliers, struck).sum()
     assert missed <= 12 * 2
     assert wrong <= 6
+
+
+@pytest.mark.parametrize("width", [0.6, 1.0, 1.5])
+def test_peaks_that_recur_are_no_outliers(width):
+    # As the beats of a heart, sampled so coarsely that a peak has one to three points.
+    phase = (np.arange(POINTS) + 0.3) % 61.7
+    beats = 3 * np.exp(-0.5 * ((phase - 20) / width) ** 2)
+    x = beats + 0.2 * draw(1).normal(size=POINTS)
+    result = analyze(x)
+    assert result.outliers.sum() <= 1
+    assert error(result, beats) < 0.5 * 0.2**2
+    stray = [40, 300, 777]
+    x[stray] -= 4
+    assert analyze(x).outliers.sum() <= 3
+
+
+def test_wild_values_at_random_do_not_recur():
+    for seed in range(40):
+        wild = draw(seed).choice(POINTS, 12, replace=False)
+        x = TRUTH + 0.3 * draw(seed).normal(size=POINTS)
+        x[wild] += 3.5
+        assert analyze(x, keys="auto").outliers.sum() >= 9
 
 
 def test_two_high_values_of_a_signal_without_outliers_are_kept():

@@ -31,6 +31,9 @@ BOTH_SIDES = 0.5
 # Isolated values are moved to this many standard deviations from the points beside them; closer where so many of them reach as far that
 # the noise has heavy tails. Of normal noise 0.27% reach beyond 3.
 CLIP, CLIP_HEAVY, NORMAL_SHARE, HEAVY_ERRORS = 3.0, 1.8, 0.0027, 3.5
+# Peaks that recur: at least so many, whose points are at most so many apart; so many of them stand on one side, and less than that part of
+# an interval from a grid of equal ones. Fewer than one of 1,000 sets of outliers at random recur.
+RECUR, WIDEST, MOSTLY, IRREGULAR = 8, 3, 0.8, 0.06
 # The median distance among this many neighbours to either side is the least level: within a burst of noise all distances are large.
 NEAR = 12
 # The median of what normal noise of 1 differs by from the nearer of the medians of the seven values before it and after it.
@@ -83,8 +86,9 @@ def clean(values: Floats, level: float) -> Cleaned:
     of the median distance nearby. Only isolated values count: a peak of the signal has neighbours that rise with it, and a jump has
     one side on which it is near. White normal noise of 1,024 points loses one value in 40 series, and a quarter of a percent is
     moved. Where there are several, they are looked for again among what is left, and tails are moved again; where there are many, pairs
-    and those beside others are found too. In fewer than 400 points they may be peaks, of
-    which a single point shows: where several are mostly on one side, or one in twelve points or more stand out, they are kept.
+    and those beside others are found too. Those that recur at equal intervals are peaks of the signal: then all values are kept. In fewer
+    than 400 points they may be peaks, of which a single point shows: where several are mostly on one side, or one in twelve points or
+    more stand out, they are kept.
 
     >>> values = np.sin(np.arange(500) / 40) + 0.1 * np.random.default_rng(0).normal(size=500)
     >>> values[250] += 3
@@ -95,6 +99,8 @@ def clean(values: Floats, level: float) -> Cleaned:
     if first is None:
         return Cleaned(values, np.zeros(values.size, dtype=bool))
     cleaned = _cleaned(values, level, first)
+    if _recur(cleaned.outliers, _above_others(values, cleaned.outliers)):
+        return Cleaned(values, np.zeros(values.size, dtype=bool))
     if values.size >= SHORT:
         return cleaned
     if _may_be_peaks(values, first, cleaned.outliers):
@@ -150,9 +156,14 @@ def _any_far_out(values: Floats, far: float) -> bool:
 
 def _may_be_peaks(values: Floats, first: Look, outliers: NDArray[np.bool_]) -> bool:
     """Whether the outliers of a short series (n,) may be peaks of a single point, by those of the first look or by all."""
-    known = np.flatnonzero(~outliers)
-    above = np.where(outliers, values - np.interp(np.arange(values.size), known, values[known]), 0.0)
-    return _like_peaks(np.where(first.beyond(FAR), first.above, 0.0)) or _like_peaks(above)
+    return _like_peaks(np.where(first.beyond(FAR), first.above, 0.0)) or _like_peaks(_above_others(values, outliers))
+
+
+def _above_others(values: Floats, outliers: NDArray[np.bool_]) -> Floats:
+    """By how much outliers are above the lines between the other values (n,); 0 for these."""
+    above, marked, known = np.zeros(values.size), np.flatnonzero(outliers), np.flatnonzero(~outliers)
+    above[marked] = values[marked] - np.interp(marked, known, values[known])
+    return above
 
 
 def _like_peaks(above: Floats) -> bool:
@@ -160,6 +171,31 @@ def _like_peaks(above: Floats) -> bool:
     fewer, more = sorted((int(np.sum(above > 0)), int(np.sum(above < 0))))
     on_one_side = more > max(1, int(SHARE_OF_SHORT * above.size)) and fewer < more / 4
     return on_one_side or fewer + more > MOST_OF_SHORT * above.size
+
+
+def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
+    """Whether outliers (n,), `above` the others by so much, come at equal intervals and to one side, but for a fifth of them.
+
+    >>> marks = np.zeros(500, dtype=bool)
+    >>> marks[np.rint(np.arange(3, 490, 40.3)).astype(int)] = True
+    >>> marks[[124, 200]] = False, True
+    >>> _recur(marks, np.ones(500)), _recur(np.random.default_rng(0).random(500) < 0.03, np.ones(500))
+    (True, False)
+    """
+    marked = np.flatnonzero(outliers)
+    if marked.size < RECUR or abs(np.mean(above[marked] > 0) - 0.5) < MOSTLY - 0.5:
+        return False
+    first = marked[np.append(True, np.diff(marked) > WIDEST)]  # of each peak
+    steps = np.diff(first)
+    turns = np.append(0, np.cumsum(np.rint(steps / np.median(steps)))) if steps.size else np.zeros(1)
+    if turns[-1] < RECUR:
+        return False
+    near, slope, distances = np.ones(first.size, dtype=bool), 0.0, np.zeros(first.size)
+    for _ in range(3):
+        slope, start = np.polyfit(turns[near], first[near], 1)
+        distances = np.abs(first - start - slope * turns)
+        near = distances <= np.quantile(distances, MOSTLY)
+    return bool(np.mean(distances < IRREGULAR * slope) >= MOSTLY)
 
 
 def _cleaned(values: Floats, level: float, first: Look) -> Cleaned:
