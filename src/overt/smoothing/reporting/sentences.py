@@ -9,7 +9,7 @@ from overt.smoothing.data.periods import length_in_words
 from overt.smoothing.data.series import SHORT, Floats
 from overt.smoothing.selection.outliers import wild_or_peaks
 from overt.smoothing.selection.risk import STANDARD_ERRORS
-from overt.smoothing.selection.waves import roughest_period
+from overt.smoothing.selection.waves import QUICK, roughest_period, roughness
 
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
@@ -31,8 +31,6 @@ _FAMILIES = {
     "segments": "segments that are constant or straight",
     "guided": "means over points that a first smoothing puts at a similar level",
 }
-# Waves of a longer period, in steps, are told from noise by differences as well.
-QUICK_PERIOD = 12.0
 # Smaller shares are not mentioned.
 _MINIMUM_SHARE = 0.1
 
@@ -190,12 +188,9 @@ def _seasons(result: "Smoothing") -> str:
 def _waves(result: "Smoothing") -> str:
     """A word on waves that differences do not tell from noise: they are as quick, but stand out in the spectrum."""
     waves, series = result.noise_estimate.waves, result.series
-    if waves is None:
+    if waves is None or roughness(series.key_times, series.key_values, waves) > QUICK:
         return ""
-    period = roughest_period(series.key_times, waves)
-    if period > QUICK_PERIOD:
-        return ""
-    length = length_in_words(period * series.step, result.unit)
+    length = length_in_words(roughest_period(series.key_times, waves) * series.step, result.unit)
     return (
         f"A wave of {length} is as quick as noise but stands out in the spectrum, so that it stays in the curve; "
         'period="auto" smooths it as a season.'

@@ -54,16 +54,16 @@ def waves_of(times: Floats | None, values: Floats) -> Floats:
     for row in np.flatnonzero(_have_waves(full, known)).tolist():
         waves[row] = _waves_of_part(full[row], known[row])
     result[inside] = waves.flat[positions[inside]]
-    return result if _roughness(times, values, result) <= ROUGHER else np.zeros(values.size)
+    return result if roughness(times, values, result) <= ROUGHER else np.zeros(values.size)
 
 
 def quick_waves_of(times: Floats | None, values: Floats) -> Floats:
     """`waves_of` where these are so quick that they pass for noise, and else zeros (n,)."""
     waves = waves_of(times, values)
-    return waves if _roughness(times, values, waves) < QUICK else np.zeros(values.size)
+    return waves if roughness(times, values, waves) < QUICK else np.zeros(values.size)
 
 
-def _roughness(times: Floats | None, values: Floats, waves: Floats) -> float:
+def roughness(times: Floats | None, values: Floats, waves: Floats) -> float:
     """The level of differences without the waves over that with them."""
     if not waves.any():
         return 1.0
@@ -77,7 +77,7 @@ def have_waves(values: Floats) -> NDArray[np.bool_]:
 
 
 def roughest_period(times: Floats, waves: Floats) -> float:
-    """The period of the wave that differences see most, in the steps of a grid (n,); waves (n,) are those of `waves_of`.
+    """The period, in the steps of a grid (n,), of the wave that moves most from point to point; waves (n,) are those of `waves_of`.
 
     >>> round(roughest_period(np.arange(500.0), np.sin(np.arange(500) * 2 * np.pi / 6.5) + 3 * np.cos(np.arange(500) / 20)), 1)
     6.5
@@ -87,8 +87,8 @@ def roughest_period(times: Floats, waves: Floats) -> float:
     full[positions] = waves
     windowed = _hann(full.size) * full
     spectrum = np.abs(np.fft.rfft(windowed))
-    roughness = np.sin(np.pi / full.size * np.arange(spectrum.size)) ** 4
-    return full.size / _refined(windowed, int((roughness * spectrum).argmax()))
+    movement = np.sin(np.pi / full.size * np.arange(spectrum.size)) * spectrum
+    return full.size / _refined(windowed, int(movement.argmax()))
 
 
 def _grid(times: Floats | None, count: int) -> NDArray[np.int64] | None:
