@@ -31,6 +31,8 @@ _FAMILIES = {
     "segments": "segments that are constant or straight",
     "guided": "means over points that a first smoothing puts at a similar level",
 }
+# Waves of a longer period, in steps, do not look like noise.
+QUICK_PERIOD = 12.0
 # Smaller shares are not mentioned.
 _MINIMUM_SHARE = 0.1
 
@@ -190,7 +192,10 @@ def _waves(result: "Smoothing") -> str:
     waves, series = result.noise_estimate.waves, result.series
     if waves is None or roughness(series.key_times, series.key_values, waves) > QUICK:
         return ""
-    length = length_in_words(roughest_period(series.key_times, waves) * series.step, result.unit)
+    period = roughest_period(series.key_times, waves)
+    if period > QUICK_PERIOD:
+        return ""
+    length = length_in_words(period * series.step, result.unit)
     return (
         f"A wave of {length} is as quick as noise but stands out in the spectrum, so that it stays in the curve; "
         'period="auto" smooths it as a season.'
