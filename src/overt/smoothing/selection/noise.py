@@ -184,7 +184,8 @@ def _of_the_rest(
     not_white = min(ratios) > _bound(rest.size) + 70 / min(rest.size, MAX_CONTRASTS)
     alternating = max(ratios) < -_bound(rest.size)
     if correlated and _mostly_on_grid(times) and rest.size >= MIN_CORRELATED and (not_white or alternating):
-        correlation = _correlation(rest, weights, alternating=alternating)
+        # Waves that change hide an autoregression in the rest: in its spectrum they may not.
+        correlation = _correlation(rest, weights, alternating=alternating) or _correlation(values, weights, alternating=alternating)
         if correlation:
             rho, deviation, reason = correlation
             factor = deviation / (level if levels is None else 1.0)

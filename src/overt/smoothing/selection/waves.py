@@ -18,8 +18,8 @@ MOST, POINTS_OF_EACH = 24, 40
 BLOCK = 32
 # A grid of more positions than this for each value is too sparse to show a wave.
 SPARSEST = 2.0
-# Jumps are no sum of few waves, and what is left of them is rougher. Waves that make differences a tenth smaller are quick.
-ROUGHER, QUICK = 1.01, 0.9
+# Jumps are no sum of few waves, and what is left of them is rougher. Waves without which differences are a quarter smaller are quick.
+ROUGHER, QUICK = 1.01, 0.75
 # The power falls by no more than this power of the frequency towards the lowest ones: a path of smooth slopes.
 STEEPEST = 4.0
 
