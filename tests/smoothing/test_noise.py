@@ -236,7 +236,13 @@ def test_walks_and_integrated_walks_are_found(steps, seed):
 
 def test_what_was_smoothed_before_is_found():
     assert not evenly(np.convolve(draw(1000), np.ones(3) / 3)).white
-    assert not evenly(np.sin(np.arange(1000) / 20)).white
+    assert not evenly(np.cumsum(np.convolve(draw(1000), np.ones(3) / 3))).white
+
+
+def test_a_wave_alone_has_no_noise():
+    estimate = evenly(np.sin(np.arange(1000) / 20))
+    assert estimate.level == 0
+    assert estimate.white
 
 
 def test_a_random_walk_says_how_much_larger_its_differences_are():

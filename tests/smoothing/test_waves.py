@@ -54,6 +54,14 @@ def test_slow_waves_need_no_word():
     assert "stands out" not in analyze(np.sin(POINTS / 8) + 0.3 * draw(1)).sentence
 
 
+@pytest.mark.parametrize("pattern", [[1.0, 2.5, 3.2, 5.1], [0, 1], [0, 1, 2, 3, 4, 5, 6]])
+def test_a_pattern_without_noise_stays(pattern):
+    result = analyze(np.tile(np.array(pattern, float), 60))
+    assert result.noise == 0
+    np.testing.assert_allclose(result.values, np.tile(pattern, 60), atol=1e-6)
+    assert "nothing to remove" in result.sentence
+
+
 def test_two_tones_close_to_each_other_are_no_noise():
     # Their differences over 4 to 16 steps grow as those of noise with a correlation of 0.8 do.
     for frequencies in ((70, 88), (80, 90)):

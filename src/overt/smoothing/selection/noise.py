@@ -57,6 +57,8 @@ BENEATH = (
     "The spectrum shows noise that is an autoregression with a correlation of {rho:.2g} beneath the waves of a signal, as which it was "
     "smoothed. Differences do not tell it from them."
 )
+# Waves are fitted to so many digits: below them there is no noise to be seen.
+FITTED_DIGITS = 1e-5
 # In a short series the levels of so many equal parts are compared too, where no law is found.
 PARTS = 8
 
@@ -158,15 +160,18 @@ def estimate_noise(
     even = steps.size > 0 and np.ptp(steps) <= 1e-9 * steps[0]
     moments = None if even else times
     waves = waves_of(moments, values)
-    level = constant_level(moments, values - waves, weights)
+    rest = values - waves if waves.any() else values
+    level = constant_level(moments, rest, weights)
     rounded = rounded_level(values, level)
     repeated = None if passed else repeated_level(times, values, level)
     if rounded is not None or repeated is not None:
         return NoiseEstimate(rounded or repeated or 0.0, None, False, ROUNDED if rounded else REPEATED)
-    if level <= 8 * np.finfo(float).eps * np.max(np.abs(values), initial=0.0):
-        return NoiseEstimate(0.0, None, True, "")
-    estimate = _of_the_rest(moments, values, values - waves, weights, level, correlated)
-    return replace(estimate, waves=waves) if waves.any() else estimate
+    exact = 8 * np.finfo(float).eps * np.max(np.abs(values), initial=0.0)
+    if level <= max(exact, FITTED_DIGITS * np.max(np.abs(waves), initial=0.0)):
+        estimate = NoiseEstimate(0.0, None, True, "")
+    else:
+        estimate = _of_the_rest(moments, values, rest, weights, level, correlated)
+    return estimate if rest is values else replace(estimate, waves=waves)
 
 
 def _of_the_rest(
@@ -184,8 +189,9 @@ def _of_the_rest(
     not_white = min(ratios) > _bound(rest.size) + 70 / min(rest.size, MAX_CONTRASTS)
     alternating = max(ratios) < -_bound(rest.size)
     if correlated and _mostly_on_grid(times) and rest.size >= MIN_CORRELATED and (not_white or alternating):
-        # Waves that change hide an autoregression in the rest: in its spectrum they may not.
-        correlation = _correlation(rest, weights, alternating=alternating) or _correlation(values, weights, alternating=alternating)
+        correlation = _correlation(rest, weights, alternating=alternating)
+        if correlation is None and rest is not values:  # what is left of waves that change may hide it
+            correlation = _correlation(values, weights, alternating=alternating)
         if correlation:
             rho, deviation, reason = correlation
             factor = deviation / (level if levels is None else 1.0)

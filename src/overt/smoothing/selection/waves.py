@@ -20,6 +20,8 @@ BLOCK = 32
 SPARSEST = 2.0
 # Jumps are no sum of few waves, and what is left of them is rougher. Waves without which differences are a quarter smaller are quick.
 ROUGHER, QUICK = 1.01, 0.75
+# Smaller waves, as a part of the values, are those of their rounding to 16 digits.
+ROUNDING = 1e-12
 # The power falls by no more than this power of the frequency towards the lowest ones: a path of smooth slopes.
 STEEPEST = 4.0
 
@@ -54,7 +56,8 @@ def waves_of(times: Floats | None, values: Floats) -> Floats:
     for row in np.flatnonzero(_have_waves(full, known)).tolist():
         waves[row] = _waves_of_part(full[row], known[row])
     result[inside] = waves.flat[positions[inside]]
-    return result if roughness(times, values, result) <= ROUGHER else np.zeros(values.size)
+    rounding = np.abs(result).max() <= ROUNDING * np.abs(values).max()
+    return np.zeros(values.size) if rounding or roughness(times, values, result) > ROUGHER else result
 
 
 def quick_waves_of(times: Floats | None, values: Floats) -> Floats:
