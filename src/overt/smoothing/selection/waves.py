@@ -1,5 +1,7 @@
 """Waves: sinusoids that stand out in the spectrum of a series. Quick ones look like noise in its differences."""
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,12 +12,12 @@ from overt.smoothing.selection.contrasts import constant_level
 LONGEST, TOGETHER = 4096, 64
 # The lowest frequencies, in cycles of a part, hold trends and slow signals, which differences do not see.
 LOWEST = 8
-# Of noise alone, this share of parts seems to have a wave. The spectrum's level, which is estimated, differs by a seventh.
+# Of noise alone, this share of parts seems to have a wave. The spectrum's level is that of few frequencies, and may be a seventh too low.
 FALSE_WAVES, MARGIN = 1e-4, 1.15
 # At most so many waves of a part, harmonics included, and one for so many points: each takes three degrees of freedom.
 MOST, POINTS_OF_EACH = 24, 40
-# The level of the spectrum at a frequency is the median of about so many beside it.
-BLOCK = 32
+# The level of the spectrum at a frequency is the median of about so many beside it; of half as many in short series, where it may fall.
+BLOCK = 48
 # A grid of more positions than this for each value is too sparse to show a wave.
 SPARSEST = 2.0
 # Jumps are no sum of few waves, and what is left of them is rougher. Waves without which differences are a quarter smaller are quick.
@@ -122,7 +124,7 @@ def _in_turn(parts: Floats) -> list[Floats]:
 
 def _waves_of_part(values: Floats, known: Floats) -> Floats:
     """The sum of the waves of one part (n,)."""
-    window, points = _hann(values.size) * known, np.arange(values.size)
+    window = _hann(values.size) * known
     rest = signal = _detrended(values, known)
     for _ in range(min(MOST, values.size // POINTS_OF_EACH)):
         power = _periodogram(window * rest)
@@ -130,8 +132,8 @@ def _waves_of_part(values: Floats, known: Floats) -> Floats:
         if not standing.any():
             break
         frequency = _refined(window * rest, LOWEST + int(np.where(standing, power, 0.0).argmax()))
-        angle = 2 * np.pi * frequency / values.size * points
-        basis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        rotation = _rotation(values.size, frequency)
+        basis = np.stack([rotation.real, rotation.imag], axis=1)
         weighted = window[:, None] * basis
         rest = rest - basis @ np.linalg.lstsq(weighted.T @ basis, weighted.T @ rest, rcond=None)[0]
     return signal - rest
@@ -159,7 +161,7 @@ def _periodogram(windowed: Floats) -> Floats:
 def _stand_out(power: Floats) -> NDArray[np.bool_]:
     """Which frequencies of periodograms (…, frequencies) are waves."""
     count = power.shape[-1]
-    if count < BLOCK // 2:
+    if count < BLOCK // 3:
         return np.zeros(power.shape, dtype=bool)
     return power > _level(power) * MARGIN * np.log(count / FALSE_WAVES)
 
@@ -167,13 +169,13 @@ def _stand_out(power: Floats) -> NDArray[np.bool_]:
 def _level(power: Floats) -> Floats:
     """The expected periodogram without waves: medians of blocks, joined by powers of the frequency (…, frequencies)."""
     count = power.shape[-1]
-    edges = np.linspace(0, count, max(count // BLOCK, 1) + 1).astype(int)
-    blocks = [power[..., first:last] for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
-    medians = np.stack([np.median(block, axis=-1) for block in blocks], axis=-1) / np.log(2)
+    blocks = max(count // BLOCK, min(2 * count // BLOCK, 2), 1)
+    size = count // blocks
+    medians = np.median(power[..., : blocks * size].reshape(*power.shape[:-1], blocks, size), axis=-1) / np.log(2)
     if medians.shape[-1] == 1:
         return np.broadcast_to(medians, power.shape)
     logs = np.log(np.maximum(medians, np.finfo(float).tiny))
-    middles, frequencies = np.log(LOWEST + (edges[:-1] + edges[1:]) / 2), np.log(LOWEST + np.arange(count) + 0.5)
+    middles, frequencies = (np.log(LOWEST + each) for each in (size * (np.arange(blocks) + 0.5), np.arange(count) + 0.5))
     levels = np.stack([np.interp(frequencies, middles, each) for each in logs.reshape(-1, middles.size)]).reshape(power.shape)
     slopes = np.clip((logs[..., 1] - logs[..., 0]) / (middles[1] - middles[0]), -STEEPEST, 0.0)
     return np.exp(levels + slopes[..., None] * np.minimum(frequencies - middles[0], 0.0))
@@ -181,11 +183,18 @@ def _level(power: Floats) -> Floats:
 
 def _refined(windowed: Floats, frequency: float) -> float:
     """The frequency of the largest power near one, in cycles, by parabolas through three powers, half a cycle apart and then a tenth."""
-    points = np.arange(windowed.size)
     for step in (0.5, 0.1):
-        near = frequency + step * np.array([-1.0, 0.0, 1.0])
-        below, here, above = np.abs(np.exp(-2j * np.pi / windowed.size * np.outer(near, points)) @ windowed)
+        turned, further = _rotation(windowed.size, frequency) * windowed, _small_rotation(windowed.size, step)
+        below, here, above = np.abs([further.conj() @ turned, turned.sum(), further @ turned])
         curvature = below - 2 * here + above
         if curvature < 0:
             frequency += float(np.clip(step / 2 * (below - above) / curvature, -step, step))
     return frequency
+
+
+def _rotation(count: int, cycles: float) -> NDArray[np.complex128]:
+    """exp(−2πi k cycles/n) for k below n (n,)."""
+    return np.exp(-2j * np.pi * cycles / count * np.arange(count))
+
+
+_small_rotation = functools.lru_cache(maxsize=8)(_rotation)
