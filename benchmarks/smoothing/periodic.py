@@ -1,6 +1,6 @@
 """Signals that repeat, many as quickly as noise, in two halves: drawn anew for every series.
 
-Waves are told from noise by settings that were chosen on the development half; the test half was written before, and measured once.
+Waves are told from noise by settings that were chosen on the development half; the test half was written before it was measured.
 """
 
 import numpy as np
