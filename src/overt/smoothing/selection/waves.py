@@ -112,10 +112,14 @@ def _grid(times: Floats | None, count: int) -> NDArray[np.int64] | None:
 def _have_waves(parts: Floats, known: Floats) -> NDArray[np.bool_]:
     """Which parts of series (parts, n) have a wave; known (parts, n) is 1 where there is a value, and else 0."""
     standing = [
-        np.any(_stand_out(_periodogram(_hann(part.shape[1]) * _detrended(part, mask))), axis=-1)
+        _stand_out(_periodogram(_hann(part.shape[1]) * _detrended(part, mask)))
         for part, mask in zip(_in_turn(parts), _in_turn(known), strict=True)
     ]
     return np.concatenate(standing) & (known.mean(axis=1) >= 1 / SPARSEST)
+
+
+def _stand_out(power: Floats) -> NDArray[np.bool_]:
+    return np.asarray(np.any(power > _least(power), axis=-1))
 
 
 def _in_turn(parts: Floats) -> list[Floats]:
@@ -126,9 +130,13 @@ def _waves_of_part(values: Floats, known: Floats) -> Floats:
     """The sum of the waves of one part (n,)."""
     window = _hann(values.size) * known
     rest = signal = _detrended(values, known)
+    power = _periodogram(window * rest)
+    least = _least(power)
     for _ in range(min(MOST, values.size // POINTS_OF_EACH)):
-        power = _periodogram(window * rest)
-        standing = _stand_out(power)
+        standing = power > least
+        if not standing.any():  # waves raise the level that those beside them must exceed
+            least = _least(power)
+            standing = power > least
         if not standing.any():
             break
         frequency = _refined(window * rest, LOWEST + int(np.where(standing, power, 0.0).argmax()))
@@ -136,6 +144,7 @@ def _waves_of_part(values: Floats, known: Floats) -> Floats:
         basis = np.stack([rotation.real, rotation.imag], axis=1)
         weighted = window[:, None] * basis
         rest = rest - basis @ np.linalg.lstsq(weighted.T @ basis, weighted.T @ rest, rcond=None)[0]
+        power = _periodogram(window * rest)
     return signal - rest
 
 
@@ -158,12 +167,12 @@ def _periodogram(windowed: Floats) -> Floats:
     return np.abs(np.fft.rfft(windowed))[..., LOWEST:] ** 2
 
 
-def _stand_out(power: Floats) -> NDArray[np.bool_]:
-    """Which frequencies of periodograms (…, frequencies) are waves."""
+def _least(power: Floats) -> Floats:
+    """The least power of a wave at each frequency of periodograms (…, frequencies): none in few frequencies."""
     count = power.shape[-1]
     if count < BLOCK // 3:
-        return np.zeros(power.shape, dtype=bool)
-    return power > _level(power) * MARGIN * np.log(count / FALSE_WAVES)
+        return np.full(power.shape, np.inf)
+    return _level(power) * MARGIN * np.log(count / FALSE_WAVES)
 
 
 def _level(power: Floats) -> Floats:
