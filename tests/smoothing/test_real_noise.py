@@ -110,6 +110,7 @@ def test_peaks_that_recur_are_no_outliers(width):
     result = analyze(x)
     assert result.outliers.sum() <= 1
     assert error(result, beats) < 0.5 * 0.2**2
+    assert ("recur at equal intervals" in result.sentence) == (width == 0.6)  # the others are no isolated points
     stray = [40, 300, 777]
     x[stray] -= 4
     assert analyze(x).outliers.sum() <= 3

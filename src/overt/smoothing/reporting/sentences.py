@@ -224,17 +224,19 @@ def _repeats(result: "Smoothing") -> str:
 
 
 def _outliers_that_stay(result: "Smoothing") -> str:
-    """A word where a short series has more isolated values than may be left out."""
-    values = result.series.key_values
-    if not result.options.cleans or values.size >= SHORT:
+    """A word where isolated values stand far out, but recur, or are more than may be left out of a short series."""
+    if not result.options.cleans:
         return ""
-    count = wild_or_peaks(values, result.noise_estimate.level)
+    estimate = result.noise_estimate
+    count, recur = wild_or_peaks(estimate.rest(result.series.key_values), estimate.level)
     if not count:
         return ""
-    return (
-        f"{count} isolated values stand far out and were kept: fewer than {SHORT} points do not tell wild values from peaks "
-        "(robust=True reduces their weight)."
+    why = (
+        "they recur at equal intervals, as peaks of a signal do"
+        if recur
+        else f"fewer than {SHORT} points do not tell wild values from peaks"
     )
+    return f"{count} isolated values stand far out and were kept: {why} (robust=True reduces their weight)."
 
 
 def _error(result: "Smoothing") -> str:

@@ -110,18 +110,20 @@ def clean(values: Floats, level: float) -> Cleaned:
     return cleaned
 
 
-def wild_or_peaks(values: Floats, level: float) -> int:
-    """How many isolated values of a short series (n,) are far out, but kept, since they may be peaks of the signal.
+def wild_or_peaks(values: Floats, level: float) -> tuple[int, bool]:
+    """How many isolated values (n,) are far out, but kept, since they are or may be peaks of the signal, and whether they recur.
 
     >>> spikes = np.where(np.arange(60) % 15 == 10, 9.0, 0.0)
     >>> wild_or_peaks(spikes + 0.2 * np.random.default_rng(0).normal(size=60), 0.2)
-    4
+    (4, False)
     """
     first = _first_look(values, level)
     if first is None:
-        return 0
+        return 0, False
     outliers = _cleaned(values, level, first).outliers
-    return int(outliers.sum()) if _may_be_peaks(values, first, outliers) else 0
+    recur = _recur(outliers, _above_others(values, outliers))
+    stay = recur or (values.size < SHORT and _may_be_peaks(values, first, outliers))
+    return int(outliers.sum()) if stay else 0, recur
 
 
 class Look(NamedTuple):

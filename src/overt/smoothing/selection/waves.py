@@ -34,7 +34,7 @@ def waves_of(times: Floats | None, values: Floats) -> Floats:
     The periodogram of each part of at most `LONGEST` positions, under Hann's window, is compared with its running median: that of noise
     has an exponential distribution around its level (Priestley 1981, section 6.1.3), so that of N frequencies one in 10,000 series has
     one above log(10,000 N) levels. There a sinusoid is fitted by least squares and taken off, and the rest is searched for another.
-    Chirps, packets and jumps have broad spectra, in which nothing stands out.
+    The few strongest waves of jumps ring: where the rest is rougher than the values, there are none.
 
     times (n,) ascending, None for equal steps; values (n,) without NaN.
 
