@@ -3,7 +3,7 @@
 `make test-gpu` runs these alone, on the GPU. Output, every gradient and every statistic, within the tolerances of each dtype.
 """
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 
 import pytest
 import torch
@@ -14,6 +14,8 @@ from everyday import everyday_where_interpreted
 from many_masks import MASKS
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.summary import KeySet
+from overt.attention.kernels.sharded import flash
+from overt.attention.kernels.sharded.partial import merge
 from overt.attention.summary import with_masses
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -177,6 +179,7 @@ SUMMARIES = {
     "dot": {"score": overt.Dot(softcap=2.0), "mask": overt.Causal(), "map_size": (3, 7), "top": 5},
     "sink": {"normalizer": overt.Softmax(0.7, torch.tensor([0.3, -9.0])), "map_size": 11},
     "additive": {"score": overt.Additive(torch.linspace(-1, 1, 8)), "bias": overt.ALiBi(torch.ones(2)), "map_size": 2},
+    "window": {"mask": overt.Window(20, 3), "map_size": (9, 1), "top": 3},
     "lengths": {"score": overt.Cosine(3.0), "mask": overt.Lengths(torch.tensor([[1], [20]])), "top": 40},
 }
 
@@ -204,9 +207,9 @@ def test_sets_of_keys_get_their_weights():
     query, key, value = (tensor.to(DEVICE, torch.float32) for tensor in drawn((2, 2, 40, 8), (2, 1, 45, 8), (2, 1, 45, 3)))
     at, ids = torch.arange(40, device=DEVICE), torch.arange(45, device=DEVICE) % 4
     call = Call.of(
-        query, key, value, None, overt.Causal() & overt.Lengths(43, queries=30), None, overt.Softmax(sink=torch.ones(2))
-    )
-    call = replace(call, normalizer=moved(call.normalizer, torch.float32, DEVICE))
+        query, key, value, None, overt.Causal() & overt.Lengths(43, queries=30), None,
+        overt.Softmax(sink=torch.ones(2, device=DEVICE)),
+    )  # fmt: skip
     sets = [KeySet(at - 1, at), KeySet(torch.zeros_like(at), at + 3, at % 4, ids)]
     summary, masses = with_masses(call, 2, sets)
     assert summary.output is not None
@@ -214,3 +217,33 @@ def test_sets_of_keys_get_their_weights():
     i, j = torch.arange(40)[:, None], torch.arange(45)
     expected = torch.stack([(weights * (j == i - 1)).sum(-1), (weights * ((j % 4 == i % 4) & (j < i + 3))).sum(-1)], dim=-1)
     close(masses.double().cpu(), expected, OUTPUT[torch.float32], "masses")
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+@pytest.mark.parametrize(("heads", "features"), [((4, 4), 64), ((4, 2), 24), ((3, 1), 128)])
+def test_parts_by_the_flash_kernel_of_torch(heads, features, dtype):
+    """A process's own keys under a causal mask, then another's, all of which it sees; then the gradients of each."""
+    length, more = 77, 40
+    shapes = (2, heads[0], length, features), (2, heads[1], length + more, features), (2, heads[1], length + more, features)
+    query, key, value = (tensor.to(DEVICE, dtype) for tensor in drawn(*shapes))
+    keys, values = key.split((length, more), -2), value.split((length, more), -2)
+    leaves = [tensor.clone().requires_grad_() for tensor in (query, *keys, *values)]
+    calls = [Call.of(leaves[0], k, v, mask=m) for k, v, m in zip(leaves[1:3], leaves[3:], (overt.Causal(), None), strict=True)]
+    assert [flash.refusal(call) for call in calls] == [None, None]
+    with torch.no_grad():
+        output, lse = merge(*flash.partial(calls[0]), *flash.partial(calls[1]))
+    upstream = torch.linspace(-1, 1, output.numel(), device=DEVICE).reshape(output.shape)
+    gradients = [torch.zeros_like(leaf, dtype=torch.float64) for leaf in leaves]
+    for call in calls:
+        result = torch.autograd.grad(flash.resumed(call, output, lse), leaves, upstream, allow_unused=True)
+        gradients = [total if one is None else total + one.double() for total, one in zip(gradients, result, strict=True)]
+
+    wide = [tensor.double().cpu().requires_grad_() for tensor in (query, key, value)]
+    mask = torch.cat([torch.ones(length, length).tril(), torch.ones(length, more)], -1).bool()
+    with overt.use_path("blocked"):
+        wanted = overt.attend(*wide, mask=mask)
+    of_query, of_key, of_value = torch.autograd.grad(wanted, wide, upstream.double().cpu())
+    close(output.double().cpu(), wanted.detach(), OUTPUT[dtype], "output")
+    joined = gradients[0], torch.cat(gradients[1:3], -2), torch.cat(gradients[3:], -2)
+    for name, result, expected in zip(("query", "key", "value"), joined, (of_query, of_key, of_value), strict=True):
+        close(result.cpu(), expected, GRADIENT[dtype], name)

@@ -90,8 +90,8 @@ def least_time() -> str:
     tanhs = TERMS / (MULTIPROCESSORS * TANHS * CLOCK)
     return (
         f"Of the {rate:.2f} in the forward pass {loop['FFMA']:g} are multiply-adds, {loop['FMUL']:g} multiplications, {loop['FADD']:g} "
-        f"additions, {loop['MUFU.RCP']:g} reciprocals; the rest reads features ({loop['LDS'] + loop['LDG']:.2f}), counts, and moves keys "
-        f"through shared memory.\n\n"
+        f"additions, {loop['MUFU.RCP']:g} reciprocals; the rest reads features ({loop['LDG']:.2f}), counts, and "
+        f"computes addresses.\n\n"
         f"An H100 issues {MULTIPROCESSORS} · 4 · 32 of them a clock: at {CLOCK / 1e9:g} GHz the forward pass at (B, Q, K, D) = {SHAPE}, "
         f"{TERMS / 1e9:.1f}·10⁹ terms, cannot take less than {1e3 * rate * TERMS / a_second:.2f} ms as it is compiled, which is "
         f"{100 * LEAST[0] / rate:.0f} % of what three instructions a term would allow, where its special-function units would need "

@@ -14,9 +14,8 @@ from overt.attention.kernels.triton.additive_scores import (
     PLAIN,
     additive_scores,
     cap,
-    four_of,
+    four_features,
     inverses,
-    load_group,
     logistic,
     one_plus_exp,
 )
@@ -232,13 +231,10 @@ def accumulate_features(
     tile_pack, other_pack = (query, key) if OF_QUERIES else (key, query)
     tile_count, other_count = (sizes[0], sizes[1]) if OF_QUERIES else (sizes[1], sizes[0])
     first = entry.to(tl.int64) * groups * tile_count
-    a, b, way = load_group(tile_pack, tile, tile_count, other_pack, others, other_count, ways, 0, groups)
     for group in range(groups):
-        next_a, next_b, next_way = load_group(
-            tile_pack, tile, tile_count, other_pack, others, other_count, ways, group + 1, groups
-        )
-        a0, a1, a2, a3 = four_of(a)
-        b0, b1, b2, b3 = four_of(b)
+        a0, a1, a2, a3 = four_features(tile_pack, group, tile, tile_count)
+        b0, b1, b2, b3 = four_features(other_pack, group, others, other_count)
+        way = tl.load(ways + group)
         if RATE == 0:
             s0, t0 = leaky_relu_gradients(slopes, a0, b0, LEAK)
             s1, t1 = leaky_relu_gradients(slopes, a1, b1, LEAK)
@@ -262,7 +258,6 @@ def accumulate_features(
         add(d_tile, first, group, tile, tile_count, s0, s1, s2, s3)
         if OF_QUERIES:
             add(d_shares, first, group, tile, tile_count, t0, t1, t2, t3)
-        a, b, way = next_a, next_b, next_way
 
 
 @triton.jit

@@ -51,17 +51,19 @@ def sum_of_features(
 ):
     """Over all features, the sum of 1 / y_d, or of w_d · max(x_d, LEAK · x_d): (A, B).
 
-    The next group is loaded before one is computed, which hides how long memory takes.
+    A thread has tiles of 4 by 4 pairs, which need the fewest features read: sizes of 4 come first and the outer ones last, along which
+    Triton lays out threads.
     """
-    total = tl.zeros((firsts.shape[0], lasts.shape[0]), weight.dtype.element_ty)
+    A: tl.constexpr = firsts.shape[0] // 4
+    B: tl.constexpr = lasts.shape[0] // 4
+    total = tl.zeros((4, 4, A, B), weight.dtype.element_ty)
+    firsts, lasts = tl.trans(tl.reshape(firsts, (A, 4))), tl.trans(tl.reshape(lasts, (B, 4)))
     shares = weight if RATE == 0 else weight + 4 * groups  # or their inverses
-    a, b, way = load_group(first, firsts, first_count, last, lasts, last_count, ways, 0, groups)
-    s0, s1, s2, s3 = load_shares(shares, 0, groups)
     for group in range(groups):
-        next_a, next_b, next_way = load_group(first, firsts, first_count, last, lasts, last_count, ways, group + 1, groups)
-        next_s0, next_s1, next_s2, next_s3 = load_shares(shares, group + 1, groups)
-        a0, a1, a2, a3 = four_of(a)
-        b0, b1, b2, b3 = four_of(b)
+        a0, a1, a2, a3 = four_features(first, group, firsts, first_count)
+        b0, b1, b2, b3 = four_features(last, group, lasts, last_count)
+        s0, s1, s2, s3 = load_shares(shares, group)
+        way = tl.load(ways + group)
         if RATE == 0:
             total += s0 * leaky_relu(a0, b0, LEAK) + s1 * leaky_relu(a1, b1, LEAK)
             total += s2 * leaky_relu(a2, b2, LEAK) + s3 * leaky_relu(a3, b3, LEAK)
@@ -72,53 +74,40 @@ def sum_of_features(
             total = add_inverses(total, cap(y0), cap(y1), cap(y2), cap(y3))
         else:
             total += plain(a0, b0, s0) + plain(a1, b1, s1) + plain(a2, b2, s2) + plain(a3, b3, s3)
-        a, b, way, s0, s1, s2, s3 = next_a, next_b, next_way, next_s0, next_s1, next_s2, next_s3
-    return total
+    return tl.reshape(tl.permute(total, (2, 1, 3, 0)), (4 * A, 4 * B))
 
 
 @triton.jit
-def load_group(first, firsts, first_count, last, lasts, last_count, ways, group, groups):
-    """A group's features of both tiles, and how it is computed; zeros after the last group."""
-    return (
-        load_features(first, group, groups, firsts, first_count),
-        load_features(last, group, groups, lasts, last_count),
-        tl.load(ways + group, mask=group < groups, other=0),
-    )
+def four_features(pack, group, index, count):
+    """The four features of a group apart, (A,) each; beyond the last row, that row's."""
+    at = pack + tl.full((), group, tl.int64) * count * 4 + tl.minimum(index, count - 1) * 4
+    # One return: Triton compiles what follows a branch that returns, too.
+    if INTERPRETED or pack.dtype.element_ty != tl.float32:
+        four = tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3)
+    else:
+        # One instruction for the four, of the very rows that a thread computes: nothing goes through shared memory.
+        four = tl.inline_asm_elementwise(
+            "ld.global.nc.v4.f32 {$0, $1, $2, $3}, [$4];",
+            "=r,=r,=r,=r,l",
+            [at.to(tl.int64)],
+            dtype=(tl.float32,) * 4,
+            is_pure=True,
+            pack=1,
+        )
+    return four
 
 
 @triton.jit
-def load_features(pack, group, groups, index, count):
-    """The four features of a group beside each other, (A, 4)."""
-    start = (tl.full((), group, tl.int64) * count) * 4
-    at = start + index.to(tl.int64)[:, None] * 4 + tl.arange(0, 4)[None, :]
-    return tl.load(pack + at, mask=(index < count)[:, None] & (group < groups), other=0)
-
-
-@triton.jit
-def load_shares(shares, group, groups):
+def load_shares(shares, group):
     """The four numbers of a group."""
-    start, there = shares + 4 * group, group < groups
-    return (
-        tl.load(start, mask=there, other=0),
-        tl.load(start + 1, mask=there, other=0),
-        tl.load(start + 2, mask=there, other=0),
-        tl.load(start + 3, mask=there, other=0),
-    )
-
-
-@triton.jit
-def four_of(features):
-    """The four features of a group apart, (A,) each."""
-    even, odd = tl.split(tl.reshape(features, (features.shape[0], 2, 2)))  # (A, 2)
-    x0, x2 = tl.split(even)
-    x1, x3 = tl.split(odd)
-    return x0, x1, x2, x3
+    start = shares + 4 * group
+    return tl.load(start), tl.load(start + 1), tl.load(start + 2), tl.load(start + 3)
 
 
 @triton.jit
 def term(a, b, over):
-    """y_d of a feature, (A, B)."""
-    return a[:, None] * b[None, :] + over
+    """y_d of a feature, of a (4, A) and b (4, B): (4, 4, A, B)."""
+    return a[None, :, :, None] * b[:, None, None, :] + over
 
 
 @triton.jit
@@ -150,13 +139,13 @@ def reciprocal(x):
 @triton.jit
 def plain(a, b, over):
     """1 / y of exponents that are too far from 0 to be raised apart."""
-    return 1 / (over * (1 + tl.exp(a[:, None] + b[None, :])))
+    return 1 / (over * (1 + tl.exp(a[None, :, :, None] + b[:, None, None, :])))
 
 
 @triton.jit
 def leaky_relu(a, b, LEAK: tl.constexpr):
     """max(x, LEAK · x)."""
-    x = a[:, None] + b[None, :]
+    x = a[None, :, :, None] + b[:, None, None, :]
     return tl.maximum(x, LEAK * x, propagate_nan=tl.PropagateNan.ALL)
 
 

@@ -21,7 +21,7 @@ KERNELS: Any = triton_additive  # what Triton compiles has no signature that a c
 # The sizes of tiles, the warps of a program, and the features of values that it holds at once, in float32: what fits into the shared
 # memory of every GPU since compute capability 8.0, 99 KiB a program.
 FORWARD = {"rows": 64, "keys": 32, "warps": 4, "widest": 128}
-BACKWARD = {"rows": 64, "others": 64, "warps": 4, "widest": 32}
+BACKWARD = {"rows": 64, "others": 64, "warps": 4, "widest": 64}
 SIDE = 64  # of the square tiles that a bias's gradient is made of
 
 

@@ -15,8 +15,8 @@ KERNELS: Any = triton_summary  # what Triton compiles has no signature that a ch
 
 # The sizes of tiles, and the warps of a program. What is multiplied is read in rows of up to WHOLE bytes, longer ones in pieces of LINE
 # bytes; WIDEST features of values are held.
-QUERIES = {"rows": 64, "warps": 4}
-KEYS = {"rows": 64, "keys": 128, "warps": 8}
+QUERIES = {"rows": 64, "keys": 32, "warps": 4}
+KEYS = {"rows": 64, "keys": 128, "warps": 4}
 LINE, WHOLE, WIDEST = 128, 256, 128
 
 
@@ -31,6 +31,9 @@ def summary(outputs: Any, *inputs: Any) -> tuple[Tensor, ...]:
         cells.zero_()
     if not (entries and queries):
         return tuple(outputs)
+    if weight is None:
+        query, key = _aligned(query), _aligned(key)
+    value = _aligned(value)
     score, trailing, kind = _compared(query, key, weight, activation, scale, softcap, number)
     trailing |= {
         "value": (value, 2),
@@ -68,31 +71,58 @@ def _compared(
 def _of_queries(outputs: Any, arguments: tuple[Any, ...], top: int, kind: dict[str, Any], entries: int) -> Tensor:
     """What is said of queries; gives 1 for each that may attend to anything, else 0."""
     value, queries, keys = arguments[1], *arguments[-1]
-    alive, width = torch.empty_like(outputs.lse), value.shape[-1]
+    alive, width = torch.empty_like(outputs.lse), outputs.output.shape[-1]
     rows, block = size(queries, QUERIES["rows"]), size(width, WIDEST) if width else 0
     KERNELS.of_queries[triton.cdiv(queries, rows), entries, triton.cdiv(width, block) if width else 1](
         *arguments, outputs.lse, outputs.entropy, alive, outputs.top_weights, outputs.top_keys, top, outputs.output, width,
         value.stride()[-2:], **kind,
-        ROWS=rows, KEYS=size(keys, LINE // value.itemsize), TOP=triton.next_power_of_2(top) if top else 0, WIDTH=block,
+        ROWS=rows, KEYS=size(keys, QUERIES["keys"]), TOP=triton.next_power_of_2(top) if top else 0, WIDTH=block,
         num_warps=QUERIES["warps"],
     )  # fmt: skip
     return alive
 
 
 def _of_keys(outputs: Any, arguments: tuple[Any, ...], edges: list[Tensor | None], kind: dict[str, Any], entries: int) -> None:
-    """What keys receive, summed, and the map's sums and largest weights. A program has whole cells, of about a block of keys."""
+    """What keys receive, and the map's sums and largest weights. A program has whole pieces of cells, of about a block of keys."""
     queries, keys = arguments[-1]
     if not keys:
         return
-    block, cells, wide = size(keys, KEYS["keys"]), (1, 1), 1
-    programs = triton.cdiv(keys, block)
-    if edges[0] is not None and edges[1] is not None:
-        cells = len(edges[0]) - 1, len(edges[1]) - 1
-        wide = max(block // triton.cdiv(keys, cells[1]), 1)
-        programs = triton.cdiv(cells[1], wide)
-    rows = size(-(-queries // cells[0]), KEYS["rows"])
-    KERNELS.of_keys[programs, entries](
-        *arguments, outputs.lse, outputs.received, *edges, outputs.map_mean, outputs.map_max, cells, wide, **kind, ROWS=rows,
-        KEYS=block,
-        CELLS=0 if edges[0] is None else triton.next_power_of_2(wide), num_warps=KEYS["warps"],
+    row_cells, key_cells = (
+        torch.tensor((0, length), device=outputs.lse.device) if each is None else each
+        for each, length in zip(edges, (queries, keys), strict=True)
+    )
+    rows, block = size(-(-queries // (len(row_cells) - 1)), KEYS["rows"]), size(keys, KEYS["keys"])
+    (row_edges, parts), (key_edges, key_parts) = _pieces(row_cells, queries, rows), _pieces(key_cells, keys, block)
+    count = len(key_edges) - 1
+    wide = max(block // triton.cdiv(keys, count), 1)
+    maps = outputs.map_mean, outputs.map_max
+    if key_parts > 1:  # each piece's, of which a cell has several
+        maps = tuple(each.new_zeros(*each.shape[:-1], count if each.numel() else 0) for each in maps)
+    KERNELS.of_keys[triton.cdiv(count, wide), entries](
+        *arguments, outputs.lse, outputs.received, row_edges, key_edges, *maps, (len(row_edges) - 1, count), parts, wide, **kind,
+        ROWS=rows, KEYS=block, CELLS=0 if edges[0] is None else triton.next_power_of_2(wide), num_warps=KEYS["warps"],
     )  # fmt: skip
+    if key_parts > 1 and outputs.map_mean.numel():
+        outputs.map_mean.copy_(maps[0].unflatten(-1, (-1, key_parts)).sum(-1))
+        outputs.map_max.copy_(maps[1].unflatten(-1, (-1, key_parts)).amax(-1))
+
+
+def _pieces(edges: Tensor, length: int, most: int) -> tuple[Tensor, int]:
+    """The edges of near-equal cells with each divided into equal parts of at most `most` rows or keys, and how many parts.
+
+    >>> _pieces(torch.tensor([0, 5, 11]), 11, 4)
+    (tensor([ 0,  2,  5,  8, 11]), 2)
+    """
+    widest = -(-length // (len(edges) - 1))
+    parts = max(-(-widest // most), 1)
+    starts = edges[:-1, None] + edges.diff()[:, None] * torch.arange(parts, device=edges.device) // parts
+    return torch.cat([starts.flatten(), edges[-1:]]), parts
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """Rows of a multiple of 16 numbers, one after another, with zeros at their end: threads read 16 bytes at once."""
+    pad = -tensor.shape[-1] % 16
+    strides = [stride for stride, length in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if length > 1]
+    if not pad and tensor.stride(-1) == 1 and not any(stride % 16 for stride in strides) and tensor.data_ptr() % 16 == 0:
+        return tensor
+    return torch.nn.functional.pad(tensor, (0, pad)) if pad else tensor.clone(memory_format=torch.contiguous_format)

@@ -11,10 +11,12 @@ import triton.language as tl
 from overt.attention.kernels.triton.additive import tile_of, total_scores, weighted_values, with_sink
 from overt.attention.kernels.triton.additive_scores import INTERPRETED, additive_scores
 from overt.attention.kernels.triton.tiles import (
+    CHUNK,
     KEY,
     QUERY,
     SCALE,
     VALUE,
+    aligned_offset_of,
     allowed_pairs,
     any_allowed,
     any_of,
@@ -24,6 +26,7 @@ from overt.attention.kernels.triton.tiles import (
 )
 
 NONE = tl.constexpr(2**31 - 1)  # later than any key
+LOG2E = tl.constexpr(1.4426950408889634)
 
 # FORM has what scores are compiled for, in this order: the rate of additive ones or else DOT, the leak, the soft cap or 0, how many
 # features a tile has, and whether these are all.
@@ -32,15 +35,15 @@ DOT = tl.constexpr(-1)
 
 
 @triton.jit
-def stationary_tile(score, FORM: tl.constexpr, offsets, entry, index, sizes, OF_QUERIES: tl.constexpr):
-    """All features of a program's own queries or keys (A, FEATURES), loaded once; a number where a tile does not hold them."""
+def whole_tile(score, FORM: tl.constexpr, offsets, entry, index, sizes, OF_QUERIES: tl.constexpr):
+    """All features of some queries or keys (A, FEATURES); a number where a tile does not hold them."""
     if FORM[WHOLE]:
         query, key, query_row, query_feature, key_row, key_feature, features, _ = score
         columns = tl.arange(0, FORM[FEATURES])
         if OF_QUERIES:
-            start, strides, count = query + offset_of(offsets, QUERY, entry), (query_row, query_feature), sizes[0]
+            start, strides, count = query + aligned_offset_of(offsets, QUERY, entry), (query_row, query_feature), sizes[0]
         else:
-            start, strides, count = key + offset_of(offsets, KEY, entry), (key_row, key_feature), sizes[1]
+            start, strides, count = key + aligned_offset_of(offsets, KEY, entry), (key_row, key_feature), sizes[1]
         tile = tile_of(start, strides, index, count, columns, features)
     else:
         tile = 0
@@ -49,7 +52,7 @@ def stationary_tile(score, FORM: tl.constexpr, offsets, entry, index, sizes, OF_
 
 @triton.jit
 def pair_scores(score, stationary, FORM: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
-    """The scores of a tile, (rows, keys) or else (keys, rows): additive, or dot products. `stationary` is a `stationary_tile`."""
+    """The scores of a tile, (rows, keys) or else (keys, rows): additive, or dot products. `stationary` is a `whole_tile`."""
     # One return: Triton compiles what follows a branch that returns, too.
     if FORM[RATE] == DOT:
         scores = dot_scores(score, stationary, FORM, offsets, entry, rows, keys, sizes, KEYS_LAST)
@@ -62,19 +65,15 @@ def pair_scores(score, stationary, FORM: tl.constexpr, offsets, entry, rows, key
 def dot_scores(score, stationary, FORM: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
     """scale · q · k, or softcap · tanh(scale · q · k / softcap)."""
     query, key, query_row, query_feature, key_row, key_feature, features, scale = score
-    query, key = query + offset_of(offsets, QUERY, entry), key + offset_of(offsets, KEY, entry)
-    query_strides, key_strides = (query_row, query_feature), (key_row, key_feature)
-    columns = tl.arange(0, FORM[FEATURES])
     if FORM[WHOLE]:
-        if KEYS_LAST:
-            other = tile_of(key, key_strides, keys, sizes[1], columns, features)
-        else:
-            other = tile_of(query, query_strides, rows, sizes[0], columns, features)
-        scores = product(stationary, other)
-    elif KEYS_LAST:
-        scores = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FORM[FEATURES])
+        scores = product(stationary, whole_tile(score, FORM, offsets, entry, keys if KEYS_LAST else rows, sizes, not KEYS_LAST))
     else:
-        scores = products(key, key_strides, keys, sizes[1], query, query_strides, rows, sizes[0], features, FORM[FEATURES])
+        query, key = query + aligned_offset_of(offsets, QUERY, entry), key + aligned_offset_of(offsets, KEY, entry)
+        query_strides, key_strides = (query_row, query_feature), (key_row, key_feature)
+        if KEYS_LAST:
+            scores = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FORM[FEATURES])
+        else:
+            scores = products(key, key_strides, keys, sizes[1], query, query_strides, rows, sizes[0], features, FORM[FEATURES])
     scores *= tl.load(scale + offset_of(offsets, SCALE, entry)).to(scores.dtype)
     if FORM[SOFTCAP] > 0:
         shrunk = tl.exp(-2 * tl.abs(scores) / FORM[SOFTCAP])
@@ -118,8 +117,8 @@ def of_queries(
     total, slope = tl.zeros((ROWS,), number), tl.zeros((ROWS,), number)
     best, names = empty_slots(ROWS, max(TOP, 1), number)
     columns = tl.program_id(2) * max(WIDTH, 1) + tl.arange(0, max(WIDTH, 1))
-    accumulator = tl.zeros((ROWS, max(WIDTH, 1)), number)
-    stationary = stationary_tile(score, FORM, offsets, entry, rows, sizes, True)
+    accumulator, values = tl.zeros((ROWS, max(WIDTH, 1)), number), value + aligned_offset_of(offsets, VALUE, entry)
+    stationary = whole_tile(score, FORM, offsets, entry, rows, sizes, True)
     low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
     for start in range(low, high, KEYS):
         keys = start + tl.arange(0, KEYS)
@@ -132,7 +131,7 @@ def of_queries(
             if TOP > 0:
                 best, names = top_scores(best, names, scores, some, keys)
             if WIDTH > 0:
-                value_tile = tile_of(value + offset_of(offsets, VALUE, entry), value_strides, keys, sizes[1], columns, width)
+                value_tile = tile_of(values, value_strides, keys, sizes[1], columns, width)
                 accumulator = accumulator * shrunk[:, None] + weighted_values(weights, some, value_tile)
             largest = now
     row_sum, peak, first, there = total, largest, entry.to(tl.int64) * sizes[0] + rows, rows < sizes[0]
@@ -160,11 +159,24 @@ def read(scores, some, largest, total, slope):
     now = tl.maximum(largest, tl.max(scores, 1), propagate_nan=tl.PropagateNan.ALL)
     base = tl.where(now == -float("inf"), 0, now)
     below = tl.where(some, scores - base[:, None], 0)
-    weights = tl.where(some, tl.exp(below), 0)
+    weights = tl.where(some, exp(below), 0)
     gap = tl.where(total == 0, 0, largest - base)
     shrunk = tl.exp(gap)
     slope = shrunk * (slope + gap * total) + tl.sum(weights * below, 1)
     return weights, shrunk, now, total * shrunk + tl.sum(weights, 1), slope
+
+
+@triton.jit
+def exp(x):
+    """e^x. The approximate instruction is right to two units in the last place, and its subnormals are 0."""
+    # One return: Triton compiles what follows a branch that returns, too.
+    if INTERPRETED or x.dtype == tl.float64:
+        power = tl.exp(x)
+    else:
+        power = tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=r,r", [x * LOG2E], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return power
 
 
 @triton.jit
@@ -206,78 +218,83 @@ def write_top(best, names, lse, weights, keys, top, there):
 
 @triton.jit
 def of_keys(
-    score, mask, bias, inverse_temperature, offsets, sizes, lse, received, row_edges, key_edges, map_sum, map_max, cells, wide,
+    score, mask, bias, inverse_temperature, offsets, sizes, lse, received, row_edges, key_edges, map_sum, map_max, counts, parts, wide,
     FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
-    """What the keys of some cells of the map receive, and these cells: this program's `wide` ones, all rows. Without a map, one cell."""
-    entry = tl.program_id(1)
-    first_cell = tl.program_id(0) * wide
-    if CELLS > 0:
-        first_key, last_key = (
-            tl.load(key_edges + first_cell).to(tl.int32),
-            tl.load(key_edges + tl.minimum(first_cell + wide, cells[1])).to(tl.int32),
-        )
-    else:
-        first_key, last_key = tl.program_id(0) * KEYS, tl.minimum(tl.program_id(0) * KEYS + KEYS, sizes[1])
-    low, high = rows_of(mask, BOUNDS, entry, first_key, last_key, sizes)
+    """What the keys of `wide` pieces receive, and the cells of the map that these are part of. CELLS is `wide` or more, 0 without a map.
+
+    The edges are those of pieces: `counts` of them, of at most ROWS rows and KEYS keys; `parts` of rows make a row of the map.
+    """
+    entry, first_cell = tl.program_id(1), tl.program_id(0) * wide
+    last_key = tl.load(key_edges + tl.minimum(first_cell + wide, counts[1])).to(tl.int32)
+    keys = tl.load(key_edges + first_cell).to(tl.int32) + tl.arange(0, KEYS)
     number: tl.constexpr = lse.dtype.element_ty
     cell_offsets = tl.arange(0, max(CELLS, 1))
-    for cell in range(cells[0]):
-        first_row, last_row = 0, sizes[0]
+    there = (cell_offsets < wide) & (first_cell + cell_offsets < counts[1])
+    in_cell = in_cells(key_edges, first_cell, cell_offsets, there, keys)  # (KEYS, CELLS)
+    sums, tops, all_received = tl.zeros((max(CELLS, 1),), number), tl.zeros((max(CELLS, 1),), number), tl.zeros((KEYS,), number)
+    stationary = whole_tile(score, FORM, offsets, entry, keys, sizes, False)
+    low, high = rows_of(mask, BOUNDS, entry, tl.load(key_edges + first_cell).to(tl.int32), last_key, sizes)
+    known = score, mask, bias, inverse_temperature, offsets, sizes, lse
+    first_piece, last_piece = pieces_of(row_edges, counts[0], len(BOUNDS) > 0, low, high)
+    for piece in range(first_piece, last_piece):
+        rows = tl.load(row_edges + piece).to(tl.int32) + tl.arange(0, ROWS)
+        last_row = tl.load(row_edges + piece + 1).to(tl.int32)
+        total, most = received_weights(
+            known, stationary, entry, rows, last_row, keys, last_key, FORM, STEPS, FIRSTS, BY_DISTANCE
+        )
+        all_received += total
         if CELLS > 0:
-            first_row, last_row = tl.load(row_edges + cell).to(tl.int32), tl.load(row_edges + cell + 1).to(tl.int32)
-        begin, end = tl.maximum(low, first_row), tl.minimum(high, last_row)
-        sums, tops = tl.zeros((max(CELLS, 1),), number), tl.zeros((max(CELLS, 1),), number)
-        for key_start in range(first_key, tl.where(begin < end, last_key, first_key), KEYS):
-            keys = key_start + tl.arange(0, KEYS)
-            known = score, mask, bias, inverse_temperature, offsets, sizes, lse
-            total, most = received_weights(
-                known, entry, begin, end, keys, last_key, FORM, STEPS, FIRSTS, BY_DISTANCE, ROWS, KEYS
-            )
-            tl.atomic_add(received + entry.to(tl.int64) * sizes[1] + keys, total, mask=keys < last_key, sem="relaxed")
-            if CELLS > 0:
-                in_cell = in_cells(key_edges, first_cell, cell_offsets, wide, cells[1], keys)  # (KEYS, CELLS)
-                sums += tl.sum(tl.where(in_cell, total[:, None], 0), 0)
-                # A sum that is NaN says so of the largest too, which a maximum would pass over.
-                tops = tl.maximum(tops, tl.max(tl.where(in_cell, most[:, None], 0), 0))
-        if CELLS > 0:
-            at = (entry.to(tl.int64) * cells[0] + cell) * cells[1] + first_cell + cell_offsets
-            there = (cell_offsets < wide) & (first_cell + cell_offsets < cells[1])
-            tl.store(map_sum + at, sums, mask=there)
-            tl.store(map_max + at, tl.where(sums == sums, tops, sums), mask=there)
+            sums += tl.sum(tl.where(in_cell, total[:, None], 0), 0)
+            # A sum that is NaN says so of the largest too, which a maximum would pass over.
+            tops = tl.maximum(tops, tl.max(tl.where(in_cell, most[:, None], 0), 0))
+            complete = ((piece + 1) % parts == 0) | (piece + 1 == last_piece)
+            at = (entry.to(tl.int64) * (counts[0] // parts) + piece // parts) * counts[1] + first_cell + cell_offsets
+            tl.store(map_sum + at, sums, mask=there & complete)
+            tl.store(map_max + at, tl.where(sums == sums, tops, sums), mask=there & complete)
+            sums, tops = tl.where(complete, 0, sums), tl.where(complete, 0, tops)
+    tl.store(received + entry.to(tl.int64) * sizes[1] + keys, all_received, mask=keys < last_key)
 
 
 @triton.jit
 def received_weights(
-    known, entry, begin, end, keys, last_key, FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr,
-    BY_DISTANCE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    known, stationary, entry, rows, last_row, keys, last_key, FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr,
+    BY_DISTANCE: tl.constexpr,
 ):  # fmt: skip
     """The sum and the largest of the weights that each of these keys gets from some rows."""
     score, mask, bias, inverse_temperature, offsets, sizes, lse = known
     number: tl.constexpr = lse.dtype.element_ty
-    total, most = tl.zeros((KEYS,), number), tl.zeros((KEYS,), number)
-    stationary = stationary_tile(score, FORM, offsets, entry, keys, sizes, False)
-    for row_start in range(begin, end, ROWS):
-        rows = row_start + tl.arange(0, ROWS)
-        some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[None, :], keys[:, None], sizes)
-        some = some & (rows < end)[None, :] & (keys < last_key)[:, None]
-        if any_allowed(some, STEPS):
-            scores = pair_scores(score, stationary, FORM, offsets, entry, rows, keys, sizes, False)
-            scores, some = total_scores(
-                scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, rows[None, :], keys[:, None], sizes
-            )
-            shift = tl.load(lse + entry.to(tl.int64) * sizes[0] + rows, mask=rows < sizes[0], other=0)
-            weights = tl.where(some, tl.exp(scores - shift[None, :]), 0)
-            total += tl.sum(weights, 1)
-            most = tl.maximum(most, tl.max(weights, 1), propagate_nan=tl.PropagateNan.ALL)
+    row, key = rows[None, :], keys[:, None]
+    total, most = tl.zeros((keys.shape[0],), number), tl.zeros((keys.shape[0],), number)
+    some = allowed_pairs(mask, STEPS, FIRSTS, entry, row, key, (last_row, last_key))
+    if any_allowed(some, STEPS):
+        scores = pair_scores(score, stationary, FORM, offsets, entry, rows, keys, sizes, False)
+        scores, some = total_scores(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE, entry, row, key, sizes)
+        shift = tl.load(lse + entry.to(tl.int64) * sizes[0] + rows, mask=rows < last_row, other=0)
+        weights = tl.where(some, exp(scores - shift[None, :]), 0)
+        total, most = tl.sum(weights, 1), tl.max(weights, 1)
     return total, most
 
 
 @triton.jit
-def in_cells(key_edges, first_cell, cell_offsets, wide, cells, keys):
-    """Which of a tile's keys lie in which of the program's cells."""
-    there = (cell_offsets < wide) & (first_cell + cell_offsets < cells)
+def pieces_of(edges, count, BOUNDED: tl.constexpr, low, high):
+    """The first piece that rows from `low` on and before `high` are in, and the one after their last; all where nothing bounds them."""
+    first, stop = 0, count
+    if BOUNDED:
+        first, stop = -1, 0
+        for start in range(0, count, CHUNK):
+            piece = start + tl.arange(0, CHUNK)
+            edge = tl.load(edges + piece, mask=piece < count, other=2**31 - 1)
+            first += tl.sum((edge <= low).to(tl.int32))
+            stop += tl.sum((edge < high).to(tl.int32))
+        first, stop = tl.maximum(first, 0), tl.where(low < high, stop, 0)
+    return first, stop
+
+
+@triton.jit
+def in_cells(key_edges, first_cell, cell_offsets, there, keys):
+    """Which of a program's keys lie in which of its cells: (KEYS, CELLS)."""
     first = tl.load(key_edges + first_cell + cell_offsets, mask=there, other=0)
     stop = tl.load(key_edges + first_cell + cell_offsets + 1, mask=there, other=0)
     return (first[None, :] <= keys[:, None]) & (keys[:, None] < stop[None, :])
