@@ -249,6 +249,26 @@ def test_a_period_longer_than_half_the_dates_is_refused_in_their_unit():
         overt.smooth(np.sin(np.arange(100.0)), times=hourly(100), period="7D")
 
 
+@pytest.mark.parametrize("period", [0.9, 2.3, 5.3, 24.83])
+def test_a_period_between_the_steps_and_at_uneven_times_is_smoothed_as_well_as_one_on_them(period):
+    draw = np.random.default_rng(22)
+    for times in (np.arange(1200.0), np.sort(draw.uniform(0, 1200, 1200))):
+        if period < 2 and times[1] == 1:
+            continue  # equal steps do not show it
+        truth = np.cos(2 * np.pi * times / period) + times / 600
+        result = analyze(truth + 0.3 * draw.normal(size=1200), times=times, period=period)
+        error = np.mean((result.values - truth) ** 2)
+        assert error < 0.06 * 0.3**2
+        assert 0.3 < result.risk / error < 3
+
+
+def test_a_period_of_too_many_cycles_is_refused():
+    with pytest.raises(
+        InputError, match=r"Expected a period of at most 262,144 cycles, got 1e-06, with [\d,]+. Fix: pass a longer period"
+    ):
+        overt.smooth(np.zeros(5), times=[0.0, 1e-7, 1.0, 2.0, 3.5], period=1e-6)
+
+
 def test_a_period_is_for_the_bank():
     with pytest.raises(InputError, match='Expected keys="auto" with a period'):
         overt.smooth(np.sin(np.arange(100.0)), keys="time", period=10)

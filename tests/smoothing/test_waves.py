@@ -117,10 +117,61 @@ def test_a_series_of_several_parts_has_the_waves_of_each():
     assert np.mean((waves - truth) ** 2) < 0.05
 
 
-def test_uneven_times_have_no_waves():
-    times = np.sort(np.random.default_rng(8).uniform(0, 1000, 1000))
-    assert not waves_of(times, np.sin(times) + 0.1 * draw(8, 1000)).any()
-    assert not waves_of(np.repeat(np.arange(500.0), 2), draw(9, 1000)).any()
+def uneven(kind, size, seed):
+    random = np.random.default_rng(seed)
+    return {
+        "random": lambda: np.sort(random.uniform(0, size, size)),
+        "jittered": lambda: np.arange(size) + random.uniform(-0.4, 0.4, size),
+        "bursts": lambda: np.cumsum(random.gamma(0.5, 2, size)),
+        "a sparse grid": lambda: np.sort(random.choice(np.arange(3.0 * size), size, replace=False)),
+        "nights": lambda: np.sort(np.arange(size) // 10 * 10 + random.uniform(0, 3.5, size)),
+    }[kind]()
+
+
+KINDS_OF_TIMES = ["random", "jittered", "bursts", "a sparse grid", "nights"]
+
+
+@pytest.mark.parametrize("period", [3.3, 5.3, 8.6])
+@pytest.mark.parametrize("kind", KINDS_OF_TIMES[:-1])
+def test_a_quick_wave_at_uneven_times_is_signal(kind, period):
+    for seed in range(3):
+        times = uneven(kind, 1024, seed)
+        truth = np.sin(2 * np.pi * times / period) + 2 * times / times[-1]
+        x = truth + 0.3 * draw(seed)
+        result, seasonal = analyze(x, times=times), analyze(x, times=times, period="auto")
+        assert result.noise == pytest.approx(0.3, rel=0.15)
+        assert 0.4 < result.risk / error(result, truth) < 2.5
+        assert error(result, truth) < 1.1 * 0.3**2
+        assert seasonal.periods[0] == pytest.approx(period, rel=0.01)
+        assert error(seasonal, truth) < 0.3 * 0.3**2
+
+
+def test_a_harmonic_at_uneven_times_is_no_season_by_itself():
+    times = uneven("random", 2000, 1)
+    day = np.array([0.0, 0, 1, 0, 0, 1.2, 0, 0, 2.5, 0, 0, 0])
+    truth = np.interp(times % 12, np.arange(13), [*day, day[0]])
+    result = analyze(truth + 0.3 * draw(1, 2000), times=times, period="auto")
+    assert result.periods[0] == pytest.approx(12, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [100, 300, 1000])
+@pytest.mark.parametrize("kind", KINDS_OF_TIMES)
+def test_noise_at_uneven_times_has_no_waves(kind, size):
+    assert sum(waves_of(uneven(kind, size, seed), draw(seed, size)).any() for seed in range(100)) <= 1
+
+
+def test_between_clusters_of_times_no_wave_passes_for_quick():
+    # Of nights ten points apart a wave of 13 points may be one of 43, 1/(1/10 - 1/13), too. Within a night both are slow.
+    times = uneven("nights", 2000, 0)
+    x = np.sin(2 * np.pi * times / 13) + 0.3 * draw(0, 2000)
+    assert not quick_waves_of(times, x).any()
+    assert "stands out" not in analyze(x, times=times).sentence
+
+
+def test_repeated_times_have_waves_too():
+    times = np.repeat(np.arange(500.0), 2)
+    assert not waves_of(times, draw(9, 1000)).any()
+    assert waves_of(times, np.sin(2.1 * times) + draw(9, 1000)).any()
 
 
 def test_several_series_at_once_have_waves_where_each_has():

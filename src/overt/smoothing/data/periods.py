@@ -21,6 +21,8 @@ _PERIOD = 'a period as a number above 0, a length of time such as "7D" or "12h",
 _SPAN = 'a span as a number above 0, a length of time such as "7D" or "12h", or None'
 _BANDWIDTH = 'a bandwidth above 0, a length of time such as "7D" or "12h", or "auto"'
 _WINDOW = 'a window of 0 or more, a distance in time, or a length of time such as "7D" or "12h"'
+# At uneven times a period may be shorter than the steps; each cycle takes memory.
+MOST_CYCLES = 2**18
 _SIZES = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 
 
@@ -45,17 +47,21 @@ def listed(period: object) -> list[object]:
 
 
 def read_periods(period: object, times: Times, series: Series) -> tuple[float, ...]:
-    """The periods in the unit of the times, ascending, each at least two steps and at most half the series long."""
+    """The periods in the unit of the times, ascending, each at least two of the shortest steps and at most half the series long."""
     span, numbers = (series.times[-1] - series.times[0] + 1) * series.step, []
+    steps = np.diff(series.times)
+    shortest, most = float(steps[steps > 0].min(initial=1.0)) * series.step, max(steps.size, MOST_CYCLES)
     for part in listed(period):
         seconds = _in_unit_of(times, part, "period", _PERIOD)
         if seconds > span / 2 * (1 + 1e-9):
             got = f"{part!r} for a series that is {length_in_words(span, times.unit, 4)} long"
             raise InputError("a period of at most half the series", got=got, fix="pass a shorter period, or a longer series")
-        if seconds < 2 * series.step * (1 - 1e-9):
+        fix = _in_seconds(part, times) or "pass a longer period"
+        if seconds < 2 * shortest * (1 - 1e-9):
             got = f"{part!r} for points {length_in_words(series.step, times.unit, 4)} apart"
-            fix = _in_seconds(part, times) or "pass a longer period"
             raise InputError("a period of at least two steps between points", got=got, fix=fix)
+        if span / seconds > most:
+            raise InputError(f"a period of at most {most:,} cycles", got=f"{part!r}, with {span / seconds:,.0f}", fix=fix)
         numbers.append(seconds)
     return tuple(sorted(numbers))
 

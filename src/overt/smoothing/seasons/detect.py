@@ -6,6 +6,7 @@ from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.seasons.phase import Grid
 from overt.smoothing.seasons.season import estimate_seasons
+from overt.smoothing.selection.waves import uneven_period
 
 # Periods of the calendar in seconds, tried where times are dates: an hour, a day, a week, a mean year.
 CALENDAR = (3600.0, 86400.0, 604800.0, 365.2425 * 86400)
@@ -17,8 +18,14 @@ PHASES = (12, 48)
 LEAST_RATIO, LEAST_CORRELATION = 12.0, 0.1
 # Peaks of the autocorrelation that are tried for each trend.
 LAGS = 3
+# Lags of fewer steps are too coarse for a period.
+SHORTEST = 2.9
 # A shorter period is taken before a longer one that agrees better, unless by this factor.
 SHORTER = 0.5
+# A wave at uneven times is a season where other cycles predict this much of it, and that of a longer one where that predicts more.
+LEAST_GAIN, NEARLY = 0.5, 0.9
+# Cycles of fewer points than this are not compared: their cells are empty.
+SPARSE_CYCLE = 6
 # A period that is contained this often in another is part of its season.
 CONTAINED = (2, 3, 4)
 # Beyond so many steps for each point, a series is too uneven for the lags of a grid.
@@ -30,8 +37,9 @@ CLIP = 4.5
 def find_periods(series: Series, dates: bool, *, causal: bool = False) -> tuple[float, ...]:
     """The periods of a series in steps, ascending; none in noise.
 
-    Candidates are peaks of the autocorrelation, after trends of many bandwidths were taken off, and with dates those of the calendar.
-    One counts where `agreement` is large. Its season is taken off, and the rest is searched for another.
+    Candidates are peaks of the autocorrelation, after trends of many bandwidths were taken off, with dates those of the calendar, and at
+    uneven times the wave that moves most. One counts where `agreement` is large, and a wave of few points a cycle where other cycles
+    predict it. Its season is taken off, and the rest is searched for another.
 
     >>> from overt.smoothing.data.series import arrange
     >>> draw, t = np.random.default_rng(0), np.arange(240.0)
@@ -83,20 +91,41 @@ def agreement(series: Series, period: float) -> tuple[float, float]:
 
 def _next(series: Series, dates: bool, known: tuple[float, ...]) -> float | None:
     """The next period, or None."""
-    candidates = _candidates(series, dates)
-    candidates = [one for one in candidates if all(abs(one / other - 1) > 0.05 for other in known)]
-    judged = [(one, *agreement(series, one)) for one in candidates]
+    wave = uneven_period(series.key_times, series.key_values)
+    candidates = {*_candidates(series, dates), *([wave] if wave else ())}
+    judged = [(one, *agreement(series, one)) for one in sorted(candidates) if not _near(one, known)]
     passed = [(one, rho) for one, rho, ratio in judged if ratio > LEAST_RATIO and rho > LEAST_CORRELATION]
+    if wave and not _near(wave, known):
+        multiples = [one for one, _ in passed if _near(one / wave, (max(round(one / wave), 1),), 0.02)]
+        quick = wave * series.present.size < SPARSE_CYCLE * series.times[-1]
+        period = _of_a_wave(series, sorted({wave, *multiples})) if multiples or quick else None
+        if period is not None:
+            return period
     if not passed:
         return None
     most = max(rho for _, rho in passed)
     return min(one for one, rho in passed if rho >= SHORTER * most)
 
 
+def _near(period: float, known: tuple[float, ...], tolerance: float = 0.05) -> bool:
+    return any(abs(period / other - 1) <= tolerance for other in known)
+
+
+def _of_a_wave(series: Series, multiples: list[float]) -> float | None:
+    """The period of a wave, or that whose harmonic it is, a multiple; None where other cycles predict neither."""
+    gains = [estimate_seasons(series, (period,)).each[0].gain for period in multiples]
+    most = max(gains)
+    return (
+        next(period for period, gain in zip(multiples, gains, strict=True) if gain >= NEARLY * most)
+        if most > LEAST_GAIN
+        else None
+    )
+
+
 def _candidates(series: Series, dates: bool) -> list[float]:
     span = float(series.times[-1]) + 1
     calendar = [period / series.step for period in CALENDAR] if dates else []
-    periods = [period for period in calendar if 2.9 <= period <= span / LEAST_CYCLES]
+    periods = [period for period in calendar if SHORTEST <= period <= span / LEAST_CYCLES]
     if span > SPARSE * series.times.size or series.present.size < 4 * LEAST_CYCLES:
         return periods
     bandwidth = 1.5
@@ -111,7 +140,7 @@ def _candidates(series: Series, dates: bool) -> list[float]:
             periods += [_refined(correlation, int(lag)) for lag in best if correlation[lag] > 0]
         bandwidth *= np.sqrt(2)
     near = [_calendar_of(period, calendar) for period in periods]
-    return sorted({round(period, 6) for period in near if 2.9 <= period <= span / LEAST_CYCLES})
+    return sorted({round(period, 6) for period in near if SHORTEST <= period <= span / LEAST_CYCLES})
 
 
 def _calendar_of(period: float, calendar: list[float]) -> float:

@@ -1,6 +1,7 @@
 """Keys of phase: attention to the same phase of other cycles, as the same hour of other days.
 
-Points are added up in cells, so many to a cycle that one is about a step wide, and a point between two cells belongs to both in
+Points are added up in cells, one for each step of a period of whole steps. In other periods, and at uneven times, points fall between them:
+there are at least 24 to a cycle, since seasons are interpolated by lines from cell to cell, and a point belongs to both in
 proportion (linear binning: Fan and Marron 1994, section 3). Missing values leave a cell empty; times need not be even.
 """
 
@@ -10,8 +11,12 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices
 
-# Cells for each point, at most: for few points over very many cycles a cell is wider than a step.
-CELLS_A_POINT = 4
+# Cells of a cycle between whose phases points fall. By lines between 24 a wave is right to 0.9% of its height.
+FINE = 24
+# Cells for each point, at most, or in all: for few points over very many cycles they are wider.
+CELLS_A_POINT, CELLS = 4, 2**18
+# What times and periods of whole steps may differ from them by.
+WHOLE = 1e-6
 # Standard deviations of a Gaussian beyond which a cell or a cycle is ignored.
 CUT = 3.0
 # A line through cycles whose determinant is a smaller part of its diagonal's product is not fitted; then it is their mean.
@@ -75,9 +80,10 @@ class PhaseRows(NamedTuple):
 
 def grid_of(times: Floats, period: float) -> Grid:
     """Cells for times in steps from 0, ascending."""
-    cycles = int(times[-1] // period) + 1
-    phases = min(max(2, round(period)), max(8, CELLS_A_POINT * times.size // cycles))
-    return Grid(period, phases, cycles + 1)
+    cycles, phases = int(times[-1] // period) + 1, max(2, round(period))
+    if max(abs(period - phases), np.abs(times - np.rint(times)).max(initial=0.0)) > WHOLE:
+        phases = max(phases, FINE)
+    return Grid(period, min(phases, max(8, max(CELLS_A_POINT * times.size, CELLS) // cycles)), cycles + 1)
 
 
 def phase_rows(grid: Grid, weights: Floats, head: PhaseHead, *, causal: bool = False) -> PhaseRows:

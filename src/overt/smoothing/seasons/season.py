@@ -27,6 +27,8 @@ PHASES, WIDEST_PHASE = (0.0, 0.7, 1.5, 3.0, 6.0, 12.0, 24.0), 1 / 8
 CYCLES = ((np.inf, 0), (np.inf, 1), (12.0, 1), (5.0, 1), (2.0, 1), (2.0, 0))
 # The trend that is taken off before a season is estimated is a local line of these bandwidths, in periods, turn by turn.
 TRENDS = (0.5, 0.5, 0.5)
+# Over fewer steps a trend holds the noise of single points.
+LEAST_TREND = 3.0
 # The temperature of a single point, as in the mixture of heads.
 TEMPERATURE = 4.0
 # Smaller shares of heads are left out.
@@ -119,8 +121,9 @@ def estimate_seasons(series: Series, periods: tuple[float, ...], *, causal: bool
     """Estimate the season of each period, in steps: x = trend + Σ seasons + the rest.
 
     In turns, as STL and MSTL do (Cleveland et al. 1990; Bandara, Hyndman and Bergmeir 2021): the trend is a line of half a period's
-    bandwidth, and the season is attention to the same phase of other cycles by heads of several bandwidths (`phase`). A head's risk
-    is the mean squared error of predicting each cycle from the others; the heads and "no season" are mixed by softmax(−N r/4r_min).
+    bandwidth, at least three steps, and the season is attention to the same phase of other cycles by heads of several bandwidths
+    (`phase`). A head's risk is the mean squared error of predicting each cycle from the others; the heads and "no season" are mixed by
+    softmax(−N r/4r_min).
     """
     times, values = series.key_times, series.key_values
     weights = np.ones(values.size) if series.key_weights is None else series.key_weights
@@ -132,7 +135,7 @@ def estimate_seasons(series: Series, periods: tuple[float, ...], *, causal: bool
         curves = np.zeros((len(periods), values.size))
         for trend, index in product(TRENDS, range(len(periods))):
             rest = values - curves.sum(axis=0) + curves[index]
-            detrended = rest - _trend(series, rest - curves[index], trend * periods[index], causal)
+            detrended = rest - _trend(series, rest - curves[index], max(trend * periods[index], LEAST_TREND), causal)
             sums = grids[index].add_up(times, weights * detrended)
             if not fixed:
                 seasons[index] = _choose(grids[index], rows[index], sums, (times, detrended, weights), causal)
@@ -157,7 +160,7 @@ def season_row(seasons: Seasons, wanted: Floats) -> Floats:
             gradient = season.grid.add_up(times, points[index]) + (cells[index] if turn == 0 else 0.0)
             summed = _heads_transposed(season, gradient, causal)
             detrended = weights * season.grid.read(summed, times)
-            trend = _trend_transposed(series, detrended, bandwidth * season.grid.period, causal)
+            trend = _trend_transposed(series, detrended, max(bandwidth * season.grid.period, LEAST_TREND), causal)
             rest = detrended - trend
             total += rest
             points -= rest

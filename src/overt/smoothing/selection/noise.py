@@ -98,8 +98,7 @@ def estimate_noise(
 ) -> NoiseEstimate:
     """Estimate the noise of a series with a smooth, jumpy or spiky signal.
 
-    **waves** that stand out in the spectrum are taken off first, at equal steps (`waves.waves_of`): waves of fewer than seven points are
-    as rough as noise.
+    **waves** that stand out in the spectrum are taken off first (`waves.waves_of`): waves of fewer than seven points are as rough as noise.
 
     **level**: the residuals of each x_i from lines through two neighbours at distance one or two (`contrasts`), scaled to unit
     variance at σ = 1; their trimmed standard deviation, without those beyond 2.5 of it (`trimmed_deviation`). The residuals

@@ -1,6 +1,6 @@
 """Waves: sinusoids that stand out in the spectrum of a series. Quick ones look like noise in its differences."""
 
-import functools
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,10 @@ FALSE_WAVES, MARGIN = 1e-4, 1.15
 MOST, POINTS_OF_EACH = 24, 40
 # The level of the spectrum at a frequency is the median of about so many beside it; of half as many in short series, where it may fall.
 BLOCK = 48
-# A grid of more positions than this for each value is too sparse to show a wave.
-SPARSEST = 2.0
+# Times on a grid of more positions than this for each value are uneven. These are counted in cells, so many a point.
+SPARSEST, CELLS = 2.0, 8
+# Where times have a wave of their own, of this share of the power that equal times have, waves half as quick look like others.
+CLUSTERED = 0.02
 # Jumps are no sum of few waves, and what is left of them is rougher. Waves without which differences are a quarter smaller are quick.
 ROUGHER, QUICK = 1.01, 0.75
 # Smaller waves, as a part of the values, are those of their rounding to 16 digits.
@@ -28,13 +30,40 @@ ROUNDING = 1e-12
 STEEPEST = 4.0
 
 
+@dataclass(frozen=True)
+class Part:
+    """Where the points of a part lie in its time, in cycles, and in the cells that its spectrum is taken of."""
+
+    at: Floats  # (m,) from 0 to below 1
+    cells: NDArray[np.int64]  # (m,)
+    size: int  # how many cells
+    highest: int  # frequency that is searched, in cycles of the part
+    step: float  # of a cell, in the units of the times
+
+    def windowed(self, values: Floats) -> Floats:
+        """Values (m,) under Hann's window."""
+        return _hann(self.size, self.at * self.size) * values
+
+    def spectrum(self, windowed: Floats) -> Floats:
+        """The absolute values at all frequencies, from 0 on (frequencies,)."""
+        return np.abs(np.fft.rfft(np.bincount(self.cells, windowed, self.size)))[: self.highest + 1]
+
+    def rotation(self, cycles: float) -> NDArray[np.complex128]:
+        """exp(−2πi at cycles) (m,)."""
+        return np.exp(-2j * np.pi * cycles * self.at)
+
+
 def waves_of(times: Floats | None, values: Floats) -> Floats:
-    """The sum of all waves of a series (n,): zeros where none stands out, or where the times are on no grid.
+    """The sum of all waves of a series (n,): zeros where none stands out.
 
     The periodogram of each part of at most `LONGEST` positions, under Hann's window, is compared with its running median: that of noise
     has an exponential distribution around its level (Priestley 1981, section 6.1.3), so that of N frequencies one in 10,000 series has
     one above log(10,000 N) levels. There a sinusoid is fitted by least squares and taken off, and the rest is searched for another.
     The few strongest waves of jumps ring: where the rest is rougher than the values, there are none.
+
+    Uneven times tell more waves apart than equal ones, up to one cycle a point, unless they cluster at equal distances themselves, as
+    nights do: then up to half of what tells the clusters apart. Their trend, lines between 17 points, is taken off first, since it
+    leaks into all frequencies.
 
     times (n,) ascending, None for equal steps; values (n,) without NaN.
 
@@ -45,19 +74,13 @@ def waves_of(times: Floats | None, values: Floats) -> Floats:
     >>> bool(waves_of(None, draw.normal(size=1000)).any())
     False
     """
-    result = np.zeros(values.size)
+    if values.size < 2:
+        return np.zeros(values.size)
     positions = _grid(times, values.size)
-    if positions is None:
-        return result
-    span = int(positions[-1]) + 1
-    parts = -(-span // LONGEST)
-    inside = positions < span // parts * parts  # fewer points than parts may be left
-    full, known = np.zeros((2, parts, span // parts))
-    full.flat[positions[inside]], known.flat[positions[inside]] = values[inside], 1.0
-    waves = np.zeros(full.shape)
-    for row in np.flatnonzero(_have_waves(full, known)).tolist():
-        waves[row] = _waves_of_part(full[row], known[row])
-    result[inside] = waves.flat[positions[inside]]
+    if positions is None and times is not None:
+        result = _waves_at_uneven_times(times, values)
+    else:
+        result = _waves_on_a_grid(np.arange(values.size) if positions is None else positions, values)
     rounding = np.abs(result).max() <= ROUNDING * np.abs(values).max()
     return np.zeros(values.size) if rounding or roughness(times, values, result) > ROUGHER else result
 
@@ -82,37 +105,87 @@ def have_waves(values: Floats) -> NDArray[np.bool_]:
 
 
 def roughest_period(times: Floats, waves: Floats) -> float:
-    """The period, in the steps of a grid (n,), of the wave that moves most from point to point; waves (n,) are those of `waves_of`.
+    """The period, in the units of the times (n,), of the wave that moves most from point to point; waves (n,) are those of `waves_of`.
 
     >>> round(roughest_period(np.arange(500.0), np.sin(np.arange(500) * 2 * np.pi / 6.5) + 3 * np.cos(np.arange(500) / 20)), 1)
     6.5
     """
-    positions = np.rint((times - times[0]) / np.diff(times).min()).astype(np.int64)
-    full = np.zeros(int(positions[-1]) + 1)
-    full[positions] = waves
-    windowed = _hann(full.size) * full
-    spectrum = np.abs(np.fft.rfft(windowed))
-    movement = np.sin(np.pi / full.size * np.arange(spectrum.size)) * spectrum
-    return full.size / _refined(windowed, int(movement.argmax()))
+    positions = _grid(times, times.size)
+    part = _uneven(times) if positions is None else _of_grid(positions, int(positions[-1]) + 1, float(np.diff(times).min()))
+    windowed = part.windowed(waves)
+    spectrum = part.spectrum(windowed)
+    quickest = part.size / 2 if positions is not None else times.size / 2
+    movement = np.sin(np.pi / 2 * np.minimum(np.arange(spectrum.size) / quickest, 1.0)) * spectrum
+    return part.step * part.size / _refined(part, windowed, int(movement.argmax()))
+
+
+def uneven_period(times: Floats, values: Floats) -> float | None:
+    """`roughest_period` of values at uneven times; None on a grid, where times cluster, and where no wave stands out."""
+    if values.size < 2 or _grid(times, times.size) is not None or _uneven(times).highest < times.size:
+        return None
+    waves = waves_of(times, values)
+    return roughest_period(times, waves) if waves.any() else None
 
 
 def _grid(times: Floats | None, count: int) -> NDArray[np.int64] | None:
     """The positions of times on a grid of equal steps (n,); None where they are on none."""
-    if count < 2:
-        return None
     if times is None:
         return np.arange(count)
-    if (np.diff(times) <= 0).any():
+    steps = np.diff(times)
+    if steps.min() <= 0 or times[-1] - times[0] >= SPARSEST * count * steps.min():
         return None
-    positions = (times - times[0]) / np.diff(times).min()
-    on_grid = positions[-1] < SPARSEST * count and np.abs(positions - np.rint(positions)).max() < 1e-6
+    positions = (times - times[0]) / steps.min()
+    on_grid = np.abs(positions - np.rint(positions)).max() < 1e-6
     return np.rint(positions).astype(np.int64) if on_grid else None
+
+
+def _of_grid(positions: NDArray[np.int64], size: int, step: float = 1.0) -> Part:
+    return Part(positions / size, positions, size, size // 2, step)
+
+
+def _uneven(times: Floats) -> Part:
+    """A part at uneven times (m,), and up to which frequency they tell waves apart."""
+    size = CELLS * times.size
+    at = (times - times[0]) / max(times[-1] - times[0], np.finfo(float).tiny) * (1 - 1 / times.size)
+    part = Part(at, np.minimum(np.rint(at * size).astype(np.int64), size - 1), size, 2 * times.size, 0.0)
+    clusters, count = _periodogram(part, np.ones(times.size)), float(part.windowed(np.ones(times.size)).sum())
+    clustered = np.flatnonzero(clusters > np.maximum(_least(clusters), CLUSTERED * count**2))
+    highest = min(times.size, (LOWEST + int(clustered[0])) // 2 if clustered.size else times.size)
+    return Part(at, part.cells, size, highest, float(times[-1] - times[0]) / (1 - 1 / times.size) / size)
+
+
+def _waves_on_a_grid(positions: NDArray[np.int64], values: Floats) -> Floats:
+    """The waves of each part of a grid (n,)."""
+    result = np.zeros(values.size)
+    span = int(positions[-1]) + 1
+    parts = -(-span // LONGEST)
+    size = span // parts
+    inside = positions < size * parts  # fewer points than parts may be left
+    full, known = np.zeros((2, parts, size))
+    full.flat[positions[inside]], known.flat[positions[inside]] = values[inside], 1.0
+    for row in np.flatnonzero(_have_waves(full, known)).tolist():
+        first, stop = np.searchsorted(positions, (row * size, (row + 1) * size))
+        part = _of_grid(positions[first:stop] - row * size, size)
+        result[first:stop] = _waves_of_part(part, _detrended(full[row], known[row])[part.cells])
+    return result
+
+
+def _waves_at_uneven_times(times: Floats, values: Floats) -> Floats:
+    """The waves of each part of as many points (n,)."""
+    waves = []
+    for points in np.array_split(np.arange(values.size), -(-values.size // LONGEST)):
+        part = _uneven(times[points])
+        knots = np.linspace(0, 1, 2 * LOWEST + 1)
+        hats = np.maximum(1 - 2 * LOWEST * np.abs(part.at[:, None] - knots), 0)
+        waves.append(_waves_of_part(part, values[points] - hats @ np.linalg.lstsq(hats, values[points], rcond=None)[0]))
+    return np.concatenate(waves)
 
 
 def _have_waves(parts: Floats, known: Floats) -> NDArray[np.bool_]:
     """Which parts of series (parts, n) have a wave; known (parts, n) is 1 where there is a value, and else 0."""
+    window = _hann(parts.shape[1], np.arange(parts.shape[1]))
     standing = [
-        _stand_out(_periodogram(_hann(part.shape[1]) * _detrended(part, mask)))
+        _stand_out(np.abs(np.fft.rfft(window * _detrended(part, mask)))[..., LOWEST:] ** 2)
         for part, mask in zip(_in_turn(parts), _in_turn(known), strict=True)
     ]
     return np.concatenate(standing) & (known.mean(axis=1) >= 1 / SPARSEST)
@@ -126,30 +199,29 @@ def _in_turn(parts: Floats) -> list[Floats]:
     return [parts[start : start + TOGETHER] for start in range(0, len(parts), TOGETHER)]
 
 
-def _waves_of_part(values: Floats, known: Floats) -> Floats:
-    """The sum of the waves of one part (n,)."""
-    window = _hann(values.size) * known
-    rest = signal = _detrended(values, known)
-    power = _periodogram(window * rest)
+def _waves_of_part(part: Part, signal: Floats) -> Floats:
+    """The sum of the waves of one part (m,), of its values without their trend (m,)."""
+    rest = signal
+    power = _periodogram(part, rest)
     least = _least(power)
-    for _ in range(min(MOST, values.size // POINTS_OF_EACH)):
+    for _ in range(min(MOST, part.at.size // POINTS_OF_EACH)):
         standing = power > least
         if not standing.any():  # waves raise the level that those beside them must exceed
             least = _least(power)
             standing = power > least
         if not standing.any():
             break
-        frequency = _refined(window * rest, LOWEST + int(np.where(standing, power, 0.0).argmax()))
-        rotation = _rotation(values.size, frequency)
-        basis = np.stack([rotation.real, rotation.imag], axis=1)
-        weighted = window[:, None] * basis
-        rest = rest - basis @ np.linalg.lstsq(weighted.T @ basis, weighted.T @ rest, rcond=None)[0]
-        power = _periodogram(window * rest)
+        frequency = _refined(part, part.windowed(rest), LOWEST + int(np.where(standing, power, 0.0).argmax()))
+        rotation = part.rotation(frequency)
+        basis = np.stack([rotation.real, rotation.imag])
+        weighted = part.windowed(basis)
+        rest = rest - np.linalg.lstsq(weighted @ basis.T, weighted @ rest, rcond=None)[0] @ basis
+        power = _periodogram(part, rest)
     return signal - rest
 
 
-def _hann(count: int) -> Floats:
-    return np.sin(np.pi * np.arange(1, count + 1) / (count + 1)) ** 2
+def _hann(count: int, at: Floats) -> Floats:
+    return np.sin(np.pi * (at + 1) / (count + 1)) ** 2
 
 
 def _detrended(values: Floats, known: Floats) -> Floats:
@@ -162,9 +234,9 @@ def _detrended(values: Floats, known: Floats) -> Floats:
     return known * (values - means) - (values * centred).sum(axis=-1, keepdims=True) / squares * centred
 
 
-def _periodogram(windowed: Floats) -> Floats:
-    """At the frequencies from `LOWEST` on (…, frequencies)."""
-    return np.abs(np.fft.rfft(windowed))[..., LOWEST:] ** 2
+def _periodogram(part: Part, values: Floats) -> Floats:
+    """At the frequencies from `LOWEST` on (frequencies,)."""
+    return part.spectrum(part.windowed(values))[LOWEST:] ** 2
 
 
 def _least(power: Floats) -> Floats:
@@ -190,20 +262,12 @@ def _level(power: Floats) -> Floats:
     return np.exp(levels + slopes[..., None] * np.minimum(frequencies - middles[0], 0.0))
 
 
-def _refined(windowed: Floats, frequency: float) -> float:
+def _refined(part: Part, windowed: Floats, frequency: float) -> float:
     """The frequency of the largest power near one, in cycles, by parabolas through three powers, half a cycle apart and then a tenth."""
     for step in (0.5, 0.1):
-        turned, further = _rotation(windowed.size, frequency) * windowed, _small_rotation(windowed.size, step)
+        turned, further = part.rotation(frequency) * windowed, part.rotation(step)
         below, here, above = np.abs([further.conj() @ turned, turned.sum(), further @ turned])
         curvature = below - 2 * here + above
         if curvature < 0:
             frequency += float(np.clip(step / 2 * (below - above) / curvature, -step, step))
     return frequency
-
-
-def _rotation(count: int, cycles: float) -> NDArray[np.complex128]:
-    """exp(−2πi k cycles/n) for k below n (n,)."""
-    return np.exp(-2j * np.pi * cycles / count * np.arange(count))
-
-
-_small_rotation = functools.lru_cache(maxsize=8)(_rotation)
