@@ -14,9 +14,9 @@ from overt.smoothing.seasons.detect import find_periods
 from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.contrasts import constant_level
 from overt.smoothing.selection.noise import noise_levels
-from overt.smoothing.selection.outliers import clean
+from overt.smoothing.selection.outliers import clean, to_one_side, without_those_beyond_gaps
 from overt.smoothing.selection.rounding import repeated_level
-from overt.smoothing.selection.waves import quick_waves_of
+from overt.smoothing.selection.waves import is_quick, recur, waves_of
 
 
 def without_seasons(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
@@ -52,15 +52,23 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
     weights = np.ones(series.present.size) if series.key_weights is None else series.key_weights
     times = None if on_grid(series.key_times) else series.key_times
     passed = options.noise is not None and np.ndim(options.noise) == 0
-    waves = quick_waves_of(times, series.key_values)
+    waves = waves_of(times, series.key_values)
+    quick = waves if is_quick(times, series.key_values, waves) else np.zeros(waves.size)
     if passed:
         level = overall_level(noise_levels(series, options))
     else:
-        level = constant_level(times, series.key_values - waves, weights)
+        level = constant_level(times, series.key_values - quick, weights)
         level = repeated_level(series.key_times, series.key_values, level) or level
-    cleaned = clean(series.key_values - waves, level)
+    rest = series.key_values - quick
+    cleaned = without_those_beyond_gaps(clean(rest, level), series.key_times, rest)
+    if to_one_side(rest, cleaned.outliers):  # those of noise are as often above as below
+        if waves.any() and not quick.any():
+            # What stands alone in the values and not beside their waves is a part of these: a dip that returns.
+            cleaned = cleaned.keeping(cleaned.outliers & ~clean(series.key_values - waves, level).outliers, rest)
+        if times is not None and recur(times, cleaned.outliers):
+            cleaned = cleaned.keeping(cleaned.outliers, rest)
     values, outliers = series.values.copy(), np.zeros(series.values.size, dtype=bool)
-    values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values + waves)
+    values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values + quick)
     outliers[series.present] = cleaned.outliers
     present = series.present[~cleaned.outliers]
     return replace(series, values=values, present=present), series.unsort(outliers)

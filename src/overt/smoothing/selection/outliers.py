@@ -26,6 +26,8 @@ RATIO = 4.0
 # Where so large a share was found, wild values are part of the noise: they are looked for again without those that were found, with a lower
 # ratio, and two of them side by side where chance puts so many pairs into the series.
 OFTEN, RATIO_AGAIN, EXPECTED_PAIRS, PASSES = 0.004, 2.2, 0.2, 4
+# Two wild values side by side are a peak of the signal, which stays, where chance puts fewer pairs than this among so many others.
+CHANCE_OF_A_PAIR = 0.04
 # It is also off to one side of the medians of three on its left and on its right, by this part of the distance at least: a jump is not.
 BOTH_SIDES = 0.5
 # Isolated values are moved to this many standard deviations from the points beside them; closer where so many of them reach as far that
@@ -34,6 +36,8 @@ CLIP, CLIP_HEAVY, NORMAL_SHARE, HEAVY_ERRORS = 3.0, 1.8, 0.0027, 3.5
 # Peaks that recur: at least so many, whose points are at most so many apart; so many of them stand on one side, and less than that part of
 # an interval from a grid of equal ones. Fewer than one of 1,000 sets of outliers at random recur.
 RECUR, WIDEST, MOSTLY, IRREGULAR = 8, 3, 0.8, 0.06
+# A value beside a step so many times as long as the median one is compared with so many beside steps of like length.
+LONG, LIKE = 2.0, 40
 # The median distance among this many neighbours to either side is the least level: within a burst of noise all distances are large.
 NEAR = 12
 # The median of what normal noise of 1 differs by from the nearer of the medians of the seven values before it and after it.
@@ -78,6 +82,10 @@ class Cleaned(NamedTuple):
     values: Floats
     outliers: NDArray[np.bool_]
 
+    def keeping(self, some: NDArray[np.bool_], values: Floats) -> "Cleaned":
+        """The same with these of the values (n,) as they were, and no outliers."""
+        return Cleaned(np.where(some, values, self.values), self.outliers & ~some)
+
 
 def clean(values: Floats, level: float) -> Cleaned:
     """Find isolated wild values (n,), in the order of their times, and bring the tails of the noise near its middle.
@@ -108,6 +116,27 @@ def clean(values: Floats, level: float) -> Cleaned:
     if _like_peaks(np.where(first.beyond(CLIP), first.above, 0.0)):
         return Cleaned(values, first.beyond(FAR_ALONE))
     return cleaned
+
+
+def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats) -> Cleaned:
+    """The same without outliers beside long steps in time that are no further out than other values beside such steps.
+
+    What a signal does over a long step differs more than noise does. times and values (n,), in order.
+    """
+    if not cleaned.outliers.any():
+        return cleaned
+    steps = np.diff(times)
+    longest = np.maximum(np.append(steps[:1], steps), np.append(steps, steps[-1:]))
+    marked = np.flatnonzero(cleaned.outliers & (longest > LONG * np.median(longest)))
+    if not marked.size:
+        return cleaned
+    distances, order = _isolated(values, RATIO)[1], np.argsort(longest, kind="stable")
+    ranks = np.argsort(order)
+    starts = np.clip(ranks[marked] - LIKE // 2, 0, max(times.size - LIKE, 0))
+    like = distances[order[np.minimum(starts[:, None] + np.arange(LIKE), times.size - 1)]]
+    near = np.zeros(values.size, dtype=bool)
+    near[marked] = distances[marked] <= FAR / 0.6744897501960817 * np.median(like, axis=1)
+    return cleaned.keeping(near, values)
 
 
 def wild_or_peaks(values: Floats, level: float) -> tuple[int, bool]:
@@ -185,7 +214,7 @@ def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
     (True, False)
     """
     marked = np.flatnonzero(outliers)
-    if marked.size < RECUR or abs(np.mean(above[marked] > 0) - 0.5) < MOSTLY - 0.5:
+    if marked.size < RECUR or not _mostly_on_one_side(above[marked]):
         return False
     first = marked[np.append(True, np.diff(marked) > WIDEST)]  # of each peak
     steps = np.diff(first)
@@ -200,9 +229,18 @@ def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
     return bool(np.mean(distances < IRREGULAR * slope) >= MOSTLY)
 
 
+def _mostly_on_one_side(above: Floats) -> bool:
+    return abs(np.mean(above > 0) - 0.5) >= MOSTLY - 0.5
+
+
+def to_one_side(values: Floats, outliers: NDArray[np.bool_]) -> bool:
+    """Whether outliers (n,) are many enough to recur, and mostly above the other values (n,) or below them."""
+    return outliers.sum() >= RECUR and _mostly_on_one_side(_above_others(values, outliers)[outliers])
+
+
 def _cleaned(values: Floats, level: float, first: Look) -> Cleaned:
     count, look = values.size, first
-    outlying = np.zeros(count, dtype=bool)
+    outlying, peaks = np.zeros((2, count), dtype=bool)
     current, clipped, heavy = values, values, False
     for pass_number in range(PASSES):
         if pass_number:
@@ -218,12 +256,14 @@ def _cleaned(values: Floats, level: float, first: Look) -> Cleaned:
         wild = look.beyond(FAR)
         if count * outlying.mean() ** 2 > EXPECTED_PAIRS:
             wild |= _pairs(current, FAR * look.unit) | _among_others(current, BESIDE_DEVIATION * level)
-        elif count * wild.mean() ** 2 < EXPECTED_PAIRS:
-            wild &= ~_beside(wild)
+        else:
+            pairs = wild & _beside(wild)
+            if count * (wild & ~pairs).mean() ** 2 < CHANCE_OF_A_PAIR:
+                wild, peaks = wild & ~pairs, peaks | pairs
         more, outlying = (wild & ~outlying).any(), outlying | wild
         if not more or outlying.mean() < OFTEN:
             break
-    return Cleaned(clipped, outlying)
+    return Cleaned(np.where(peaks & ~outlying, values, clipped), outlying)
 
 
 def _look(values: Floats, level: float, ratio: float) -> Look:

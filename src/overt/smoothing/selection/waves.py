@@ -22,6 +22,8 @@ BLOCK = 48
 SPARSEST, CELLS = 2.0, 8
 # Where times have a wave of their own, of this share of the power that equal times have, waves half as quick look like others.
 CLUSTERED = 0.02
+# Of random sets of times, this share seem to recur.
+RECUR_BY_CHANCE = 1e-3
 # Jumps are no sum of few waves, and what is left of them is rougher. Waves without which differences are a quarter smaller are quick.
 ROUGHER, QUICK = 1.01, 0.75
 # Smaller waves, as a part of the values, are those of their rounding to 16 digits.
@@ -85,10 +87,9 @@ def waves_of(times: Floats | None, values: Floats) -> Floats:
     return np.zeros(values.size) if rounding or roughness(times, values, result) > ROUGHER else result
 
 
-def quick_waves_of(times: Floats | None, values: Floats) -> Floats:
-    """`waves_of` where these are so quick that they pass for noise, and else zeros (n,)."""
-    waves = waves_of(times, values)
-    return waves if roughness(times, values, waves) < QUICK else np.zeros(values.size)
+def is_quick(times: Floats | None, values: Floats, waves: Floats) -> bool:
+    """Whether the waves (n,) of values are so quick that they pass for noise."""
+    return roughness(times, values, waves) < QUICK
 
 
 def roughness(times: Floats | None, values: Floats, waves: Floats) -> float:
@@ -117,6 +118,20 @@ def roughest_period(times: Floats, waves: Floats) -> float:
     quickest = part.size / 2 if positions is not None else times.size / 2
     movement = np.sin(np.pi / 2 * np.minimum(np.arange(spectrum.size) / quickest, 1.0)) * spectrum
     return part.step * part.size / _refined(part, windowed, int(movement.argmax()))
+
+
+def recur(times: Floats, marked: NDArray[np.bool_]) -> bool:
+    """Whether some (n,) of uneven times (n,) come at equal intervals: by Rayleigh's test of their phases, once in 1,000 sets at random.
+
+    >>> times = np.sort(np.random.default_rng(0).uniform(0, 1000, 1000))
+    >>> recur(times, times % 37 < 1), recur(times, np.random.default_rng(1).random(1000) < 0.03)
+    (True, False)
+    """
+    part, count = _uneven(times), int(marked.sum())
+    phases = Part(part.at[marked], part.cells[marked], part.size, part.highest, part.step).spectrum(np.ones(count))[LOWEST:]
+    of_times = part.spectrum(np.ones(times.size))[LOWEST:] / times.size
+    chance = np.log(max(phases.size, 1) / RECUR_BY_CHANCE)
+    return bool((phases**2 > chance * (count + (count * of_times) ** 2)).any())
 
 
 def uneven_period(times: Floats, values: Floats) -> float | None:
