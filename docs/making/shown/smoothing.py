@@ -87,7 +87,7 @@ def over_published() -> str:
     )
 
 
-def kinds_of_noise(measured: str = "noise-kinds") -> str:
+def kinds_of_noise(measured: str = "noise-kinds", kinds: str = "noise") -> str:
     """Ours over the best peer of each cell, on the signals of the settings and on those kept aside; the largest losses first."""
     halves = result(measured)["halves"]
     development, test = halves["development"], halves["test"]
@@ -105,8 +105,15 @@ def kinds_of_noise(measured: str = "noise-kinds") -> str:
                 _in_the_band(cell),
             )
         )
-    heads = ["noise", "chosen on", "kept aside", "worst on", "ahead in", "stated / true risk", "truth in the band"]
+    heads = [kinds, "chosen on", "kept aside", "worst on", "ahead in", "stated / true risk", "truth in the band"]
     return table(rows, heads, "lrrlrrr")
+
+
+def with_periods(measured: str) -> str:
+    """What `period="auto"` makes of the errors on signals that repeat."""
+    key, test = 'error with period="auto"', result(measured)["halves"]["test"]
+    errors = ", ".join(f"{kind} {cell[key]:.2f}" for kind, cell in test.items())
+    return f'With `period="auto"` the error on the signals kept aside that repeat is so many times as large: {errors}.'
 
 
 def _in_the_band(cell: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ RATIO = 4.0
 # ratio, and two of them side by side where chance puts so many pairs into the series.
 OFTEN, RATIO_AGAIN, EXPECTED_PAIRS, PASSES = 0.004, 2.2, 0.2, 4
 # Two wild values side by side are a peak of the signal, which stays, where chance puts fewer pairs than this among so many others.
-CHANCE_OF_A_PAIR = 0.04
+CHANCE_OF_A_PAIR = 0.004
 # It is also off to one side of the medians of three on its left and on its right, by this part of the distance at least: a jump is not.
 BOTH_SIDES = 0.5
 # Isolated values are moved to this many standard deviations from the points beside them; closer where so many of them reach as far that
