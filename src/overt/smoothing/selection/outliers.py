@@ -230,12 +230,12 @@ def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
 
 
 def _mostly_on_one_side(above: Floats) -> bool:
-    return abs(np.mean(above > 0) - 0.5) >= MOSTLY - 0.5
+    return abs(float(np.mean(above > 0)) - 0.5) >= MOSTLY - 0.5
 
 
 def to_one_side(values: Floats, outliers: NDArray[np.bool_]) -> bool:
     """Whether outliers (n,) are many enough to recur, and mostly above the other values (n,) or below them."""
-    return outliers.sum() >= RECUR and _mostly_on_one_side(_above_others(values, outliers)[outliers])
+    return bool(outliers.sum() >= RECUR) and _mostly_on_one_side(_above_others(values, outliers)[outliers])
 
 
 def _cleaned(values: Floats, level: float, first: Look) -> Cleaned:
