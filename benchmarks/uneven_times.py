@@ -11,7 +11,6 @@ import argparse
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,8 @@ import results
 from noise_kinds import summary
 from smoothing.kinds import HALVES as AT_LENGTH
 from smoothing.kinds import POINTS, RATIOS, Draw
+
+from overt.bench.smoothing.peers import gaussian_process, spline
 
 
 def grid_with_gaps(draw: Draw) -> np.ndarray:
@@ -97,37 +98,13 @@ def series(half: str, kind: str, index: int, seed: int) -> tuple[np.ndarray, np.
     return times, truth, truth + draw.standard_normal(POINTS) / RATIOS[seed]
 
 
-def spline(times: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """SciPy's cubic smoothing spline, λ by generalised cross-validation."""
-    return import_module("scipy.interpolate").make_smoothing_spline(0.1 * times, x)(0.1 * times)
-
-
-def gaussian_process(times: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """A Matérn-3/2 process and white noise, by maximum likelihood from three starts."""
-    terms, minimize = import_module("celerite2.terms"), import_module("scipy.optimize").minimize
-    process_of, values = import_module("celerite2").GaussianProcess, (x - x.mean()) / x.std()
-
-    def fitted(logarithms: np.ndarray) -> Any:
-        sigma, rho, noise = np.exp(logarithms)
-        process = process_of(terms.Matern32Term(sigma=sigma, rho=rho))
-        process.compute(times, diag=noise**2)
-        return process
-
-    def cost(logarithms: np.ndarray) -> float:
-        return -fitted(logarithms).log_likelihood(values) / values.size
-
-    bounds, starts = [(-4.0, 4.0), (-2.0, 10.0), (-6.0, 1.0)], [np.log([1.0, width, 0.3]) for width in (2.0, 20.0, 200.0)]
-    best = min((minimize(cost, start, method="L-BFGS-B", bounds=bounds) for start in starts), key=lambda result: result.fun)
-    return x.mean() + x.std() * fitted(best.x).predict(values)
-
-
 PEERS = {"spline": spline, "Matérn": gaussian_process}
 
 
 def error_of(name: str, times: np.ndarray, truth: np.ndarray, x: np.ndarray) -> float | None:
     """The error of a peer; None where it fails, as the spline does where two times are very near."""
     try:
-        return float(np.mean((PEERS[name](times, x) - truth) ** 2))
+        return float(np.mean((PEERS[name](x, times) - truth) ** 2))
     except (ValueError, ArithmeticError):
         return None
 

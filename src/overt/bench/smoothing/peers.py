@@ -84,12 +84,12 @@ def total_variation(x: Floats) -> Floats:
     return min((tv_denoise(x, strength) for strength in strengths), key=risk)
 
 
-def spline(x: Floats) -> Floats:
-    """SciPy's cubic smoothing spline, λ by generalised cross-validation (Woltring 1986)."""
+def spline(x: Floats, times: Floats | None = None) -> Floats:
+    """SciPy's cubic smoothing spline, λ by generalised cross-validation (Woltring 1986); times in steps, equal ones if None."""
     # It searches λ between 0 and n in units of time cubed. With time in steps that is too small for a smooth series; with time
     # from 0 to 1 the λ of a rough series is too small beside n.
-    times, known = 0.1 * np.arange(x.size), ~np.isnan(x)
-    return import_module("scipy.interpolate").make_smoothing_spline(times[known], x[known])(times)
+    moments, known = 0.1 * (np.arange(x.size) if times is None else times), ~np.isnan(x)
+    return import_module("scipy.interpolate").make_smoothing_spline(moments[known], x[known])(moments)
 
 
 def whittaker(x: Floats) -> Floats:
@@ -102,10 +102,13 @@ def whittaker(x: Floats) -> Floats:
     return np.array(result.get_optimal().get_smoothed())
 
 
-def gaussian_process(x: Floats) -> Floats:
-    """A Gaussian process with a Matérn-3/2 kernel (Foreman-Mackey et al. 2017), its three parameters by maximum likelihood."""
+def gaussian_process(x: Floats, times: Floats | None = None) -> Floats:
+    """A Gaussian process with a Matérn-3/2 kernel (Foreman-Mackey et al. 2017), its three parameters by maximum likelihood.
+
+    times (n,) in steps, ascending; equal ones if None.
+    """
     celerite2, minimize = import_module("celerite2"), import_module("scipy.optimize").minimize
-    steps, known = np.arange(x.size, dtype=float), ~np.isnan(x)
+    steps, known = np.arange(x.size, dtype=float) if times is None else times, ~np.isnan(x)
     centre, spread = x[known].mean(), x[known].std()
     values = (x[known] - centre) / spread
 
@@ -118,8 +121,10 @@ def gaussian_process(x: Floats) -> Floats:
     def cost(logarithms: Floats) -> float:
         return -fitted(logarithms).log_likelihood(values) / values.size
 
-    bounds = [(-4.0, 4.0), (0.0, np.log(10.0 * x.size)), (-8.0, 1.0)]
-    starts = [np.log([1.0, width, 0.5]) for width in (5.0, 50.0)]
+    # Uneven times show quicker signals than equal ones do.
+    shortest, widths = (1.0, (5.0, 50.0)) if times is None else (0.1, (2.0, 20.0, 200.0))
+    bounds = [(-4.0, 4.0), (np.log(shortest), np.log(10.0 * x.size)), (-8.0, 1.0)]
+    starts = [np.log([1.0, width, 0.5]) for width in widths]
     best = min((minimize(cost, start, method="L-BFGS-B", bounds=bounds) for start in starts), key=lambda result: result.fun)
     return centre + spread * fitted(best.x).predict(values, t=steps)
 

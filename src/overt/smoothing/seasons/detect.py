@@ -96,7 +96,7 @@ def _next(series: Series, dates: bool, known: tuple[float, ...]) -> float | None
     judged = [(one, *agreement(series, one)) for one in sorted(candidates) if not _near(one, known)]
     passed = [(one, rho) for one, rho, ratio in judged if ratio > LEAST_RATIO and rho > LEAST_CORRELATION]
     if wave and not _near(wave, known):
-        multiples = [one for one, _ in passed if _near(one / wave, (max(round(one / wave), 1),), 0.02)]
+        multiples = [one for one, _ in passed if _near(one, (wave * max(round(one / wave), 1),), 0.02)]
         quick = wave * series.present.size < SPARSE_CYCLE * series.times[-1]
         period = _of_a_wave(series, sorted({wave, *multiples})) if multiples or quick else None
         if period is not None:
@@ -115,11 +115,8 @@ def _of_a_wave(series: Series, multiples: list[float]) -> float | None:
     """The period of a wave, or that whose harmonic it is, a multiple; None where other cycles predict neither."""
     gains = [estimate_seasons(series, (period,)).each[0].gain for period in multiples]
     most = max(gains)
-    return (
-        next(period for period, gain in zip(multiples, gains, strict=True) if gain >= NEARLY * most)
-        if most > LEAST_GAIN
-        else None
-    )
+    nearly = (period for period, gain in zip(multiples, gains, strict=True) if gain >= NEARLY * most)
+    return next(nearly) if most > LEAST_GAIN else None
 
 
 def _candidates(series: Series, dates: bool) -> list[float]:

@@ -1,6 +1,6 @@
 """Waves: sinusoids that stand out in the spectrum of a series. Quick ones look like noise in its differences."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,11 +78,7 @@ def waves_of(times: Floats | None, values: Floats) -> Floats:
     """
     if values.size < 2:
         return np.zeros(values.size)
-    positions = _grid(times, values.size)
-    if positions is None and times is not None:
-        result = _waves_at_uneven_times(times, values)
-    else:
-        result = _waves_on_a_grid(np.arange(values.size) if positions is None else positions, values)
+    result = _waves(times, values)
     rounding = np.abs(result).max() <= ROUNDING * np.abs(values).max()
     return np.zeros(values.size) if rounding or roughness(times, values, result) > ROUGHER else result
 
@@ -111,12 +107,12 @@ def roughest_period(times: Floats, waves: Floats) -> float:
     >>> round(roughest_period(np.arange(500.0), np.sin(np.arange(500) * 2 * np.pi / 6.5) + 3 * np.cos(np.arange(500) / 20)), 1)
     6.5
     """
-    positions = _grid(times, times.size)
+    positions = _grid(times)
     part = _uneven(times) if positions is None else _of_grid(positions, int(positions[-1]) + 1, float(np.diff(times).min()))
     windowed = part.windowed(waves)
     spectrum = part.spectrum(windowed)
-    quickest = part.size / 2 if positions is not None else times.size / 2
-    movement = np.sin(np.pi / 2 * np.minimum(np.arange(spectrum.size) / quickest, 1.0)) * spectrum
+    alternating = (times.size if positions is None else part.size) / 2  # the frequency that changes sign from point to point
+    movement = np.sin(np.pi / 2 * np.minimum(np.arange(spectrum.size) / alternating, 1.0)) * spectrum
     return part.step * part.size / _refined(part, windowed, int(movement.argmax()))
 
 
@@ -128,7 +124,7 @@ def recur(times: Floats, marked: NDArray[np.bool_]) -> bool:
     (True, False)
     """
     part, count = _uneven(times), int(marked.sum())
-    phases = Part(part.at[marked], part.cells[marked], part.size, part.highest, part.step).spectrum(np.ones(count))[LOWEST:]
+    phases = replace(part, at=part.at[marked], cells=part.cells[marked]).spectrum(np.ones(count))[LOWEST:]
     of_times = part.spectrum(np.ones(times.size))[LOWEST:] / times.size
     chance = np.log(max(phases.size, 1) / RECUR_BY_CHANCE)
     return bool((phases**2 > chance * (count + (count * of_times) ** 2)).any())
@@ -136,18 +132,16 @@ def recur(times: Floats, marked: NDArray[np.bool_]) -> bool:
 
 def uneven_period(times: Floats, values: Floats) -> float | None:
     """`roughest_period` of values at uneven times; None on a grid, where times cluster, and where no wave stands out."""
-    if values.size < 2 or _grid(times, times.size) is not None or _uneven(times).highest < times.size:
+    if values.size < 2 or _grid(times) is not None or _uneven(times).highest < times.size:
         return None
     waves = waves_of(times, values)
     return roughest_period(times, waves) if waves.any() else None
 
 
-def _grid(times: Floats | None, count: int) -> NDArray[np.int64] | None:
+def _grid(times: Floats) -> NDArray[np.int64] | None:
     """The positions of times on a grid of equal steps (n,); None where they are on none."""
-    if times is None:
-        return np.arange(count)
     steps = np.diff(times)
-    if steps.min() <= 0 or times[-1] - times[0] >= SPARSEST * count * steps.min():
+    if steps.min() <= 0 or times[-1] - times[0] >= SPARSEST * times.size * steps.min():
         return None
     positions = (times - times[0]) / steps.min()
     on_grid = np.abs(positions - np.rint(positions)).max() < 1e-6
@@ -160,13 +154,20 @@ def _of_grid(positions: NDArray[np.int64], size: int, step: float = 1.0) -> Part
 
 def _uneven(times: Floats) -> Part:
     """A part at uneven times (m,), and up to which frequency they tell waves apart."""
-    size = CELLS * times.size
-    at = (times - times[0]) / max(times[-1] - times[0], np.finfo(float).tiny) * (1 - 1 / times.size)
-    part = Part(at, np.minimum(np.rint(at * size).astype(np.int64), size - 1), size, 2 * times.size, 0.0)
+    size, span = CELLS * times.size, float(times[-1] - times[0]) / (1 - 1 / times.size)
+    at = (times - times[0]) / max(span, np.finfo(float).tiny)
+    part = Part(at, np.minimum(np.rint(at * size).astype(np.int64), size - 1), size, 2 * times.size, span / size)
     clusters, count = _periodogram(part, np.ones(times.size)), float(part.windowed(np.ones(times.size)).sum())
     clustered = np.flatnonzero(clusters > np.maximum(_least(clusters), CLUSTERED * count**2))
-    highest = min(times.size, (LOWEST + int(clustered[0])) // 2 if clustered.size else times.size)
-    return Part(at, part.cells, size, highest, float(times[-1] - times[0]) / (1 - 1 / times.size) / size)
+    return replace(part, highest=min(times.size, (LOWEST + int(clustered[0])) // 2 if clustered.size else times.size))
+
+
+def _waves(times: Floats | None, values: Floats) -> Floats:
+    """All waves (n,), those of jumps included."""
+    if times is None:
+        return _waves_on_a_grid(np.arange(values.size), values)
+    positions = _grid(times)
+    return _waves_at_uneven_times(times, values) if positions is None else _waves_on_a_grid(positions, values)
 
 
 def _waves_on_a_grid(positions: NDArray[np.int64], values: Floats) -> Floats:

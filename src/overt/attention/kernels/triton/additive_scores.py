@@ -79,7 +79,7 @@ def sum_of_features(
 
 @triton.jit
 def four_features(pack, group, index, count):
-    """The four features of a group apart, (A,) each; beyond the last row, that row's."""
+    """The four features of a group apart, each of the index's shape; beyond the last row, that row's."""
     at = pack + tl.full((), group, tl.int64) * count * 4 + tl.minimum(index, count - 1) * 4
     # One return: Triton compiles what follows a branch that returns, too.
     if INTERPRETED or pack.dtype.element_ty != tl.float32:

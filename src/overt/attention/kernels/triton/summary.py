@@ -10,6 +10,7 @@ import triton.language as tl
 
 from overt.attention.kernels.triton.additive import tile_of, total_scores, weighted_values, with_sink
 from overt.attention.kernels.triton.additive_scores import INTERPRETED, additive_scores
+from overt.attention.kernels.triton.packing import LOG2E
 from overt.attention.kernels.triton.tiles import (
     CHUNK,
     KEY,
@@ -26,7 +27,6 @@ from overt.attention.kernels.triton.tiles import (
 )
 
 NONE = tl.constexpr(2**31 - 1)  # later than any key
-LOG2E = tl.constexpr(1.4426950408889634)
 
 # FORM has what scores are compiled for, in this order: the rate of additive ones or else DOT, the leak, the soft cap or 0, how many
 # features a tile has, and whether these are all.

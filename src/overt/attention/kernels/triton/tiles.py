@@ -31,6 +31,7 @@ def offset_of(offsets, column, entry):
 @triton.jit
 def aligned_offset_of(offsets, column, entry):
     """The same of a tensor whose entries and rows are a multiple of 16 numbers apart: threads read 16 bytes at once."""
+    # Said of the load itself: what is said of another function's result is lost when that is inlined.
     return tl.multiple_of(tl.load(offsets[0] + column * offsets[1] + entry), 16)
 
 
