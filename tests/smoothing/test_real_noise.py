@@ -5,10 +5,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import overt
 from overt.errors import InputError
 from overt.smoothing import analyze
 from overt.smoothing.selection import outliers
-from overt.smoothing.selection.correlation import colored, covariance_factors, spectral_autoregression, white_level, whitened
+from overt.smoothing.selection.correlation import (
+    colored,
+    covariance_factors,
+    fits_the_spectrum,
+    spectral_autoregression,
+    white_level,
+    whitened,
+)
 from overt.smoothing.selection.noise import estimate_noise
 from overt.smoothing.selection.outliers import clean
 from overt.smoothing.selection.tails import tail_factor
@@ -459,7 +467,47 @@ def test_the_spectrum_of_a_random_walk_shows_no_autoregression():
 def test_the_spectrum_shows_an_autoregression_in_series_of_any_length(rho, size):
     white = draw(3).normal(size=size + 50)
     noise = np.convolve(white, rho ** np.arange(50))[50:size]
-    assert spectral_autoregression(noise + 5 * np.sin(np.arange(noise.size) / 7)) == pytest.approx(rho, abs=0.12)
+    assert spectral_autoregression(noise + 5 * np.sin(np.arange(noise.size) / 7)) == pytest.approx((rho, rho), abs=0.12)
+
+
+@pytest.mark.parametrize("rho", [-0.5, 0.5, 0.7])
+def test_an_autoregression_is_corrected_for_in_short_series(rho):
+    results = []
+    for seed in range(12):
+        signal, noise = np.sin(2 * np.pi * np.arange(300) / 150), autoregression(rho, 100 + seed)[:300]
+        result = analyze(signal + noise)
+        if result.noise_estimate.correlation:
+            results.append((result.noise_estimate.correlation, error(result, signal) / 0.3**2, result.risk / error(result, signal)))
+    assert len(results) >= 6
+    median, errors, stated = np.median(results, axis=0)
+    assert median == pytest.approx(rho, abs=0.15)
+    assert errors < 0.25
+    assert 0.5 < stated < 2
+
+
+def test_short_random_walks_are_no_autoregression():
+    walks = [estimate_noise(np.arange(250.0), draw(seed).normal(size=250).cumsum(), correlated=True) for seed in range(40)]
+    assert sum(estimate.correlation != 0 for estimate in walks) <= 6
+
+
+def test_the_spectrum_of_a_quick_signal_is_not_that_of_an_autoregression():
+    frequencies = np.fft.rfftfreq(300)
+    fitting = []
+    for seed in range(60):
+        band = np.fft.irfft(np.fft.rfft(draw(seed).normal(size=300)) * np.exp(-0.5 * ((10 * frequencies - 1) / 0.2) ** 2), 300)
+        quick, red = band / band.std() + 0.4 * draw(1000 + seed).normal(size=300), autoregression(0.6, seed)[:300]
+        fitting.append([fits_the_spectrum(quick, 0.6), fits_the_spectrum(red, 0.6)])
+    quick, red = np.mean(fitting, axis=0)
+    assert quick < 0.3
+    assert red > 0.9
+
+
+def test_short_series_that_are_smoothed_together_are_corrected_alike():
+    several = np.stack([np.sin(np.arange(POINTS) / 60) + autoregression(rho, seed) for seed, rho in enumerate((0.0, 0.6, 0.75, -0.4))])
+    together = overt.smooth(several[:, :300].T)
+    for column, x in zip(together.T, several[:, :300], strict=True):
+        assert np.array_equal(column, overt.smooth(x))
+    assert sum(analyze(x).noise_estimate.correlation != 0 for x in several[:, :300]) >= 2
 
 
 def test_degrees_of_freedom_are_not_negative_where_noise_is_correlated():

@@ -8,9 +8,10 @@ from overt.smoothing.data.series import Floats
 
 # Differences over so many steps are compared with those over one: the far ones, and where a signal raises these, nearer ones.
 FAR, BETWEEN, NEAR = 16, 8, 4
-# Stronger correlation cannot be told from a signal or a random walk by differences over so many steps: one random walk of 1,000 points
-# in twenty seems to have less.
-STRONGEST = {NEAR: 0.69, BETWEEN: 0.81, FAR: 0.87}
+# Stronger correlation cannot be told from a signal or a random walk by differences over so many steps: one random walk in twenty seems to
+# have less, of 200, of 400 and of 1,000 points.
+_STRONGEST = {NEAR: (0.5, 0.59, 0.69), BETWEEN: (0.66, 0.74, 0.81), FAR: (0.74, 0.83, 0.87)}
+_STRONGEST_OF = (200, 400, 1000)
 # The standard error of a negative ρ from 1,000 points. Too strong a correlation makes the level too low: so much nearer to 0 is whitened.
 RHO_ERROR = 0.05
 _GRID = np.linspace(-0.9, 0.995, 380)
@@ -20,9 +21,20 @@ _SHARES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 25)])
 _POWERS = (4, 2)
 _TREND, _FREQUENCIES = 4, 512
 _FAR_OUT = 5.0  # times the model: so much of the spectrum at one frequency is a wave of the signal
-_LIKELY = 1.0  # below the largest log-likelihood, of every second frequency: 1.4 standard errors
-# What ρ may be said with: its likely range, its largest and its smallest value.
-_RANGE, _LARGEST, _SMALLEST = 0.2, 0.9, 0.15
+_LIKELY = 2.0  # below the largest log-likelihood, of every second frequency: two standard errors
+# A quick signal fills so many neighbouring frequencies with more than the model, by so many standard errors of their mean.
+_BAND, _TOO_MUCH = 10, 5.0
+# A ρ that may be this large is perhaps that of a random walk, one below the other perhaps 0.
+_WALK, _SMALLEST = 0.95, 0.15
+
+
+def strongest(steps: int, count: int) -> float:
+    """The largest ρ that differences over so many steps tell from a random walk of `count` points.
+
+    >>> strongest(FAR, 200), strongest(FAR, 100_000)
+    (0.74, 0.87)
+    """
+    return float(np.interp(count, _STRONGEST_OF, _STRONGEST[steps]))
 
 
 def autoregression(ratio: float, order: int, far: int) -> tuple[float, float]:
@@ -43,8 +55,8 @@ def autoregression_level(rho: float, order: int) -> float:
     return float(1 / np.interp(rho, _GRID, _levels(order, 1)))
 
 
-def spectral_autoregression(values: Floats) -> float | None:
-    """The ρ of an autoregression whose spectrum shows beneath that of a signal; None where it does not show.
+def spectral_autoregression(values: Floats) -> tuple[float, float] | None:
+    """The ρ of an autoregression whose spectrum shows beneath that of a signal, and the least one likely; None where it does not show.
 
     The spectrum of the noise, and c ω^−4 or c ω^−2 for a smooth or a broken signal, is fitted to the periodogram by Whittle's likelihood
     (1953). A frequency at which there is more than five times the model is a wave of the signal, and counts as five, so that waves do not
@@ -52,31 +64,55 @@ def spectral_autoregression(values: Floats) -> float | None:
 
     >>> noise, wave = np.random.default_rng(0).normal(size=1000), np.sin(np.arange(1000) / 5)
     >>> red = np.convolve(noise, 0.8 ** np.arange(40))[:1000]
-    >>> round(spectral_autoregression(red + 3 * wave), 2)
-    0.8
+    >>> [round(rho, 2) for rho in spectral_autoregression(red + 3 * wave)]
+    [0.8, 0.72]
     """
+    frequencies, periodogram = _spectrum(values)
+    losses = np.full(_RHOS.size, np.inf)
+    for power in _POWERS:
+        losses = np.minimum(losses, _fits(frequencies, periodogram, _RHOS, power)[0].min(axis=1))
+    likely = _RHOS[losses < losses.min() + _LIKELY]
+    rho = float(_RHOS[losses.argmin()])
+    return (rho, float(likely[0])) if rho > _SMALLEST and likely[-1] < _WALK else None
+
+
+def fits_the_spectrum(values: Floats, rho: float) -> bool:
+    """Whether no ten neighbouring frequencies hold clearly more than this autoregression and a signal, as those of a quick signal do.
+
+    >>> noise = np.random.default_rng(0).normal(size=300)
+    >>> red, signal = np.convolve(noise, 0.5 ** np.arange(40))[:300], 3 * np.sin(np.arange(300) ** 2 / 400)
+    >>> fits_the_spectrum(red, 0.5), fits_the_spectrum(noise + signal, 0.5)
+    (True, False)
+    """
+    fits = [_fits(*_spectrum(values), np.array([rho]), power) for power in _POWERS]
+    ratios = min(((losses.min(), tuple(ratios[0, losses.argmin()])) for losses, ratios in fits))[1]
+    means = np.convolve(ratios, np.ones(_BAND), "valid") / _BAND
+    return bool(means.max(initial=0.0) < 1 + _TOO_MUCH / _BAND**0.5)
+
+
+def _spectrum(values: Floats) -> tuple[Floats, Floats]:
+    """Frequencies and the windowed periodogram of values (n,) without their line, of every second frequency (m,) each."""
     count = values.size
     window = np.hanning(count)
     time = np.linspace(-1, 1, count)
     periodogram = np.abs(np.fft.rfft(window * (values - np.polynomial.Polynomial.fit(time, values, 1)(time)))) ** 2
     # Windowed, neighbouring frequencies tell the same.
     chosen = np.arange(_TREND, periodogram.size - 1, max(2, periodogram.size // _FREQUENCIES))
-    frequencies, periodogram = 2 * np.pi * chosen / count, periodogram[chosen]
-    rhos = _RHOS[:, None]
+    return 2 * np.pi * chosen / count, periodogram[chosen]
+
+
+def _fits(frequencies: Floats, periodogram: Floats, rhos: Floats, power: int) -> tuple[Floats, Floats]:
+    """The losses of autoregressions with a signal c ω^−power, for each ρ and c (ρ, shares), and what the periodogram is over each model."""
+    rhos = rhos[:, None]
     noise = (1 - rhos**2) / (1 + rhos**2 - 2 * rhos * np.cos(frequencies))
-    losses = np.full(_RHOS.size, np.inf)
-    for power in _POWERS:
-        signal = (2 * np.sin(frequencies / 2)) ** -power
-        model = noise[:, None, :] + _SHARES[:, None] * signal / np.median(signal)  # (ρ, shares, frequencies)
-        ratios = periodogram / model
-        level = np.median(ratios, axis=2, keepdims=True) / np.log(2)
-        for _ in range(4):
-            level *= np.minimum(ratios / level, _FAR_OUT).mean(axis=2, keepdims=True) / (1 - np.exp(-_FAR_OUT))
-        terms = np.log(model) + np.log(level) + np.minimum(ratios / level, _FAR_OUT)
-        losses = np.minimum(losses, terms.sum(axis=2).min(axis=1))
-    likely = _RHOS[losses < losses.min() + _LIKELY]
-    rho = float(_RHOS[losses.argmin()])
-    return rho if np.ptp(likely) <= _RANGE and likely[-1] < _LARGEST and rho > _SMALLEST else None
+    signal = (2 * np.sin(frequencies / 2)) ** -power
+    model = noise[:, None, :] + _SHARES[:, None] * signal / np.median(signal)  # (ρ, shares, frequencies)
+    ratios = periodogram / model
+    level = np.median(ratios, axis=2, keepdims=True) / np.log(2)
+    for _ in range(4):
+        level *= np.minimum(ratios / level, _FAR_OUT).mean(axis=2, keepdims=True) / (1 - np.exp(-_FAR_OUT))
+    terms = np.log(model) + np.log(level) + np.minimum(ratios / level, _FAR_OUT)
+    return terms.sum(axis=2), ratios / level
 
 
 def whitened(values: Floats, rho: float) -> Floats:

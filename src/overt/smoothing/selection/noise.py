@@ -21,11 +21,11 @@ from overt.smoothing.selection.correlation import (
     BETWEEN,
     FAR,
     NEAR,
-    RHO_ERROR,
-    STRONGEST,
     autoregression,
     autoregression_level,
+    fits_the_spectrum,
     spectral_autoregression,
+    strongest,
 )
 from overt.smoothing.selection.rounding import EQUAL, repeated_level, rounded_level
 from overt.smoothing.selection.varying import may_vary, varying_levels
@@ -35,10 +35,12 @@ from overt.smoothing.selection.waves import have_waves, waves_of
 ORDERS = (2, 3, 5)
 # The steps that differences are compared over.
 LAGS = (1, 2, 3)
-# Fewer points do not tell an autoregression from a signal or a random walk.
-MIN_CORRELATED = 600
+# Fewer points do not tell an autoregression from a quick signal: of 200, the error under white noise would grow by 2%, and to 17 times.
+MIN_CORRELATED = 250
 # The share of equal steps that makes a grid: missing values and outliers leave gaps in it.
 ON_GRID = 0.8
+# What S must exceed, times 1/√n: clearly, without a signal, and where the least ρ that is likely by the spectrum exceeds so much.
+CLEAR, HINTED, LEAST_SHOWN = 6.2, 5.0, 0.15
 # What ρ of two distances may differ by if both are right.
 DISAGREEMENT = 0.3
 # Fewer values have no second difference.
@@ -130,11 +132,12 @@ def estimate_noise(
 
     **rounded** values, whose steps are more than twice that level, are reported as not white; see `rounding.rounded_level`.
 
-    **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 600 points, the noise is
-    taken for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. A ρ above 0.87 cannot be
-    told from a signal or a random walk. If far differences have one and nearer ones have not, the nearer ones are right, and `reason`
+    **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 250 points, the noise is
+    taken for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. A ρ above 0.87, of 250
+    points above 0.76, cannot be told from a signal or a random walk. If far differences have one and nearer ones have not, the nearer ones are right, and `reason`
     says so: what the far ones hold may be slower noise. If all have one, ρ is that beneath the signal in the spectrum
-    (`correlation.spectral_autoregression`), and `reason` says so; if the spectrum has none either, nothing is corrected.
+    (`correlation.spectral_autoregression`), and `reason` says so; if the spectrum has none either, nothing is corrected. Where S exceeds
+    5/√n + 0.02 alone, as of short series, and all ρ that are likely by the spectrum exceed 0.15, that is taken.
 
     times (n,) ascending, equal ones allowed; values (n,) without NaN; weights (n,): the variance of value i is σ²/w_i, and
     values of weight 0 are ignored.
@@ -187,9 +190,10 @@ def _of_the_rest(
         return NoiseEstimate(level, levels, True, "")
     not_white = min(ratios) > _bound(rest.size) + 70 / min(rest.size, MAX_CONTRASTS)
     alternating = max(ratios) < -_bound(rest.size)
-    if correlated and _mostly_on_grid(times) and rest.size >= MIN_CORRELATED and (not_white or alternating):
-        correlation = _correlation(rest, weights, alternating=alternating)
-        if correlation is None and rest is not values:  # what is left of waves that change may hide it
+    hinted = not not_white and min(ratios) > _bound(rest.size, HINTED)
+    if correlated and _mostly_on_grid(times) and rest.size >= MIN_CORRELATED and (not_white or alternating or hinted):
+        correlation = _correlation(rest, weights, alternating=alternating, hinted=hinted)
+        if correlation is None and rest is not values and not hinted:  # what is left of waves that change may hide it
             correlation = _correlation(values, weights, alternating=alternating)
         if correlation:
             rho, deviation, reason = correlation
@@ -210,7 +214,8 @@ def _mostly_on_grid(times: Floats | None) -> bool:
 def estimate_noises(values: Floats) -> list[NoiseEstimate]:
     """`estimate_noise` of several short series at equal steps, values (series, n), at once.
 
-    The arrays of each step hold all series. One whose level is 0 or varies, or that has waves, is estimated by itself.
+    The arrays of each step hold all series. One whose level is 0 or varies, that has waves, or is long enough and not white, is estimated
+    by itself, as `correlated`.
 
     >>> [estimated.level.__round__(2) for estimated in estimate_noises(np.random.default_rng(0).normal(size=(2, 300)))]
     [1.01, 1.01]
@@ -237,10 +242,10 @@ def estimate_noises(values: Floats) -> list[NoiseEstimate]:
     one, two, three = np.log(np.where(inexact, apart, 1.0)).transpose(1, 0, 2) / 2
     estimates = []
     for series, ratios in enumerate((two + three - 2 * one).T):
-        if alone[series]:
-            estimates.append(estimate_noise(np.arange(float(count)), values[series]))
-            continue
         reason = _reason_not_white([*ratios], count) if inexact[series] else ""
+        if alone[series] or (reason and count >= MIN_CORRELATED):
+            estimates.append(estimate_noise(np.arange(float(count)), values[series], correlated=True))
+            continue
         estimates.append(NoiseEstimate(float(levels[series]), None, not reason, reason))
     return estimates
 
@@ -293,31 +298,50 @@ def _ratios(times: Floats | None, values: Floats, weights: Floats) -> list[float
     return ratios
 
 
-def _correlation(values: Floats, weights: Floats, *, alternating: bool) -> tuple[float, float, str] | None:
+def _correlation(
+    values: Floats, weights: Floats, *, alternating: bool, hinted: bool = False
+) -> tuple[float, float, str] | None:
     """The ρ of noise, its level in units of the weights, and what to say of it; None where no ρ is found.
 
-    Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one. The
-    spectrum tells ρ where differences hold the waves of a signal, or have too small a ρ by chance.
+    Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one. Where
+    differences only hint at a correlation, the spectrum must show it. In short series a quick signal would be taken for one.
     """
-    fits = {lag: _fitted(values, weights, lag) for lag in ((NEAR,) if alternating else STRONGEST)}
-    rho, deviation = _of_the_noise(fits)
     if alternating:
+        rho, deviation = _fitted(values, weights, NEAR)
         return (rho, deviation, "") if rho <= 0 else None
-    plausible, spectral = rho <= STRONGEST[FAR], spectral_autoregression(values)
-    reason = SLOWER if plausible and fits[FAR][0] > STRONGEST[FAR] else ""
-    if spectral is not None and (not plausible or spectral > rho + 2 * RHO_ERROR):
-        reason = reason if plausible else BENEATH
-        return spectral, _level_at(values, weights, spectral), reason.format(rho=spectral)
+    correlation = _shown(values, weights) if hinted else _beneath_the_signal(values, weights)
+    short = correlation is not None and values.size < SHORT
+    return None if short and not fits_the_spectrum(values, correlation[0]) else correlation
+
+
+def _beneath_the_signal(values: Floats, weights: Floats) -> tuple[float, float, str] | None:
+    """The same of positive correlation. The spectrum tells ρ where differences hold the waves of a signal, or have too small a ρ by chance."""
+    fits = {lag: _fitted(values, weights, lag) for lag in (NEAR, BETWEEN, FAR)}
+    rho, deviation = _of_the_noise(fits, values.size)
+    limit, spectral = strongest(FAR, values.size), spectral_autoregression(values)
+    plausible = rho <= limit
+    reason = SLOWER if plausible and fits[FAR][0] > limit else ""
+    if spectral is not None and (not plausible or spectral[1] > rho):
+        rho, reason = spectral[0], reason if plausible else BENEATH
+        return rho, _level_at(values, weights, rho), reason.format(rho=rho)
     return (rho, deviation, reason.format(rho=rho)) if plausible else None
 
 
-def _of_the_noise(fits: dict[int, tuple[float, float]]) -> tuple[float, float]:
+def _shown(values: Floats, weights: Floats) -> tuple[float, float, str] | None:
+    """The same where the spectrum alone tells ρ, which clearly differs from 0."""
+    spectral = spectral_autoregression(values)
+    if spectral is None or spectral[1] <= LEAST_SHOWN:
+        return None
+    return spectral[0], _level_at(values, weights, spectral[0]), ""
+
+
+def _of_the_noise(fits: dict[int, tuple[float, float]], count: int) -> tuple[float, float]:
     """The ρ of noise and its level, from those of differences over increasing distances.
 
-    A signal raises far differences more than an autoregression does: where they have a ρ above `STRONGEST`, or one that exceeds that of
+    A signal raises far differences more than an autoregression does: where they have a ρ above the `strongest`, or one that exceeds that of
     shorter distances by more than `DISAGREEMENT`, the shorter ones are right.
     """
-    possible = [fit for lag, fit in fits.items() if fit[0] <= STRONGEST[lag]]
+    possible = [fit for lag, fit in fits.items() if fit[0] <= strongest(lag, count)]
     if not possible:
         return [*fits.values()][-1]
     return min(possible) if min(possible)[0] < possible[-1][0] - DISAGREEMENT else possible[-1]
@@ -341,8 +365,8 @@ def _level_at(values: Floats, weights: Floats, rho: float) -> float:
     )
 
 
-def _bound(count: int) -> float:
-    return 6.2 / min(count, MAX_CONTRASTS) ** 0.5 + 0.02
+def _bound(count: int, errors: float = CLEAR) -> float:
+    return errors / min(count, MAX_CONTRASTS) ** 0.5 + 0.02
 
 
 def _reason_not_white(ratios: list[float], count: int) -> str:
@@ -355,14 +379,11 @@ def _reason_not_white(ratios: list[float], count: int) -> str:
 
 
 def _reason(sign: str, ratio: float, examples: str, count: int) -> str:
-    remedy = (
-        ""
-        if count >= MIN_CORRELATED
-        else f" From {MIN_CORRELATED} points at equal steps it is corrected for; here a span may help."
-    )
+    corrected = f"From {MIN_CORRELATED} points at equal steps it may be corrected for; here a" if count < MIN_CORRELATED else "A"
     return (
         f"The noise does not look independent: differences over two and three points are {np.exp(ratio / 2):.2g} times those "
-        f"over one (1 for independent noise). This indicates {sign} correlation of neighbours, as in {examples}.{remedy}"
+        f"over one (1 for independent noise). This indicates {sign} correlation of neighbours, as in {examples}. "
+        f"{corrected} span may help."
     )
 
 
