@@ -477,7 +477,9 @@ def test_an_autoregression_is_corrected_for_in_short_series(rho):
         signal, noise = np.sin(2 * np.pi * np.arange(300) / 150), autoregression(rho, 100 + seed)[:300]
         result = analyze(signal + noise)
         if result.noise_estimate.correlation:
-            results.append((result.noise_estimate.correlation, error(result, signal) / 0.3**2, result.risk / error(result, signal)))
+            results.append(
+                (result.noise_estimate.correlation, error(result, signal) / 0.3**2, result.risk / error(result, signal))
+            )
     assert len(results) >= 6
     median, errors, stated = np.median(results, axis=0)
     assert median == pytest.approx(rho, abs=0.15)
@@ -503,7 +505,9 @@ def test_the_spectrum_of_a_quick_signal_is_not_that_of_an_autoregression():
 
 
 def test_short_series_that_are_smoothed_together_are_corrected_alike():
-    several = np.stack([np.sin(np.arange(POINTS) / 60) + autoregression(rho, seed) for seed, rho in enumerate((0.0, 0.6, 0.75, -0.4))])
+    several = np.stack(
+        [np.sin(np.arange(POINTS) / 60) + autoregression(rho, seed) for seed, rho in enumerate((0.0, 0.6, 0.75, -0.4))]
+    )
     together = overt.smooth(several[:, :300].T)
     for column, x in zip(together.T, several[:, :300], strict=True):
         assert np.array_equal(column, overt.smooth(x))

@@ -132,12 +132,13 @@ def estimate_noise(
 
     **rounded** values, whose steps are more than twice that level, are reported as not white; see `rounding.rounded_level`.
 
-    **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 250 points, the noise is
-    taken for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. A ρ above 0.87, of 250
-    points above 0.76, cannot be told from a signal or a random walk. If far differences have one and nearer ones have not, the nearer ones are right, and `reason`
-    says so: what the far ones hold may be slower noise. If all have one, ρ is that beneath the signal in the spectrum
-    (`correlation.spectral_autoregression`), and `reason` says so; if the spectrum has none either, nothing is corrected. Where S exceeds
-    5/√n + 0.02 alone, as of short series, and all ρ that are likely by the spectrum exceed 0.15, that is taken.
+    **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 250 points, the noise is taken
+    for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. A ρ above 0.87, of 250
+    points above 0.76, cannot be told from a signal or a random walk. If far differences have one and nearer ones have not, the
+    nearer ones are right, and `reason` says so: what the far ones hold may be slower noise. If all have one, ρ is that beneath the
+    signal in the spectrum (`correlation.spectral_autoregression`), and `reason` says so; if the spectrum has none either, nothing
+    is corrected. Where S exceeds 5/√n + 0.02 alone, as of short series, and all ρ that are likely by the spectrum exceed 0.15, that
+    is taken.
 
     times (n,) ascending, equal ones allowed; values (n,) without NaN; weights (n,): the variance of value i is σ²/w_i, and
     values of weight 0 are ignored.
@@ -315,7 +316,7 @@ def _correlation(
 
 
 def _beneath_the_signal(values: Floats, weights: Floats) -> tuple[float, float, str] | None:
-    """The same of positive correlation. The spectrum tells ρ where differences hold the waves of a signal, or have too small a ρ by chance."""
+    """The same of positive correlation. The spectrum tells ρ where differences hold waves of a signal, or have too small a ρ by chance."""
     fits = {lag: _fitted(values, weights, lag) for lag in (NEAR, BETWEEN, FAR)}
     rho, deviation = _of_the_noise(fits, values.size)
     limit, spectral = strongest(FAR, values.size), spectral_autoregression(values)
@@ -379,7 +380,9 @@ def _reason_not_white(ratios: list[float], count: int) -> str:
 
 
 def _reason(sign: str, ratio: float, examples: str, count: int) -> str:
-    corrected = f"From {MIN_CORRELATED} points at equal steps it may be corrected for; here a" if count < MIN_CORRELATED else "A"
+    corrected = (
+        f"From {MIN_CORRELATED} points at equal steps it may be corrected for; here a" if count < MIN_CORRELATED else "A"
+    )
     return (
         f"The noise does not look independent: differences over two and three points are {np.exp(ratio / 2):.2g} times those "
         f"over one (1 for independent noise). This indicates {sign} correlation of neighbours, as in {examples}. "
