@@ -56,12 +56,13 @@ def smooth(
     **bandwidth** h is in the unit of the times (steps where none are passed, seconds for dates) or of the values; where times are
     dates, it may be "7D" or "12h". A warning says where it is below half a step between points. "auto" is the bandwidth of least risk
     by Stein's unbiased estimate, the mean of (x_i − y_i)² − σ² + 2σ² ∂y_i/∂x_i, with the full
-    derivative. Every automatic choice assumes noise that is independent from point to point. With keys="auto", without `causal`
-    and at equal steps, correlation up to 0.87 is estimated, from 250 points on, and taken into the risk; elsewhere
-    correlated noise is treated as signal. **noise** is its standard deviation σ, one number or one for each point; None estimates it from differences. "poisson" says that
-    the values are counts, of which each has its mean as variance: 2√(x + 3/8) is smoothed, whose noise has one level, and the curve is
-    brought back without bias (`selection.counts`); with keys="auto" it becomes the variances under which the counts themselves are
-    smoothed, from a mean of ½ on. None finds such counts by itself, with keys="auto"; "gaussian" turns this off.
+    derivative. Every automatic choice assumes noise that is independent from point to point. With keys="auto", without
+    `causal` and at equal steps, correlation up to 0.87 is estimated, from 250 points on, and taken into the risk; elsewhere
+    correlated noise is treated as signal. **noise** is its standard deviation σ, one number or one for each point; None
+    estimates it from differences. "poisson" says that the values are counts, of which each has its mean as variance: 2√(x +
+    3/8) is smoothed, whose noise has one level, and the curve is brought back without bias (`selection.counts`); with
+    keys="auto" it becomes the variances under which the counts themselves are smoothed, from a mean of ½ on. None finds such
+    counts by itself, with keys="auto"; "gaussian" turns this off.
 
     **weights** are 1/variance of each value up to a factor; 0 makes it missing. With weights, noise is that of a point of weight 1: pass
     one number, not one for each point. **robust** "auto", with keys="auto" and

@@ -64,6 +64,9 @@ FITTED_DIGITS = 1e-5
 # In a short series the levels of so many equal parts are compared too, where no law is found.
 PARTS = 8
 
+# The ρ of noise, its level in units of the weights, and what to say of it.
+Correlation = tuple[float, float, str]
+
 
 @dataclass(frozen=True)
 class NoiseEstimate:
@@ -103,11 +106,11 @@ def estimate_noise(
     **waves** that stand out in the spectrum are taken off first (`waves.waves_of`): waves of fewer than seven points are as rough as noise.
 
     **level**: the residuals of each x_i from lines through two neighbours at distance one or two (`contrasts`), scaled to unit
-    variance at σ = 1; their trimmed standard deviation, without those beyond 2.5 of it (`trimmed_deviation`). The residuals
-    are those of Gasser, Sroka and Jennen-Steinmetz (1986), who use the root mean square. On 1,024 points of the signal
-    "bumps" at a signal-to-noise ratio of 7 theirs is 46% too high, this one 5%. On white normal noise the relative standard
-    error is 1/√n, an efficiency of one half relative to no signal. Heavy tails count less: for t-distributed noise with 4
-    degrees of freedom it is 14% below the standard deviation. Lines and exact steps have level 0.
+    variance at σ = 1; their trimmed standard deviation, without those beyond 2.5 of it (`trimmed_deviation`). The residuals are
+    those of Gasser, Sroka and Jennen-Steinmetz (1986), who use the root mean square. On 1,024 points of the signal "bumps" at a
+    signal-to-noise ratio of 7 theirs is 46% too high, this one 5%. On white normal noise the relative standard error is 1/√n, an
+    efficiency of one half relative to no signal. Heavy tails count less: for t-distributed noise with 4 degrees of freedom it is
+    14% below the standard deviation. Lines and exact steps have level 0.
 
     **levels**: where the level clearly varies with time or with the value, by a simple law (`varying.varying_levels`). In series of fewer
     than 400 points without one they are the levels of eight equal parts, smoothed by medians of three (Tukey 1977, chapter 7) and
@@ -119,13 +122,12 @@ def estimate_noise(
 
         S = log(level over 2 · level over 3 / level over 1²): 0 for white noise of any distribution, 0.9 for a random walk,
 
-    and the noise is not white where S > 6.2/√n + 70/n + 0.02 or S < −6.2/√n − 0.02, n at most 50,000. These bounds
-    come from simulations: false alarms are about 1% or fewer on the test signals of Donoho and Johnstone (1994), on kinks
-    and on waves of 25 points and longer, at signal-to-noise ratios up to 7, from 200 points. At equal steps AR(1) noise of 0.3
-    is detected in 85% of series of 1,024 points (60% at random times), of −0.3 in all (93%); a random walk in 55% of series of
-    200 points, and nearly all of 400. Correlated noise cannot be distinguished from waves shorter than about 20 points or
-    from steps every few points, nor white noise from noise whose correlations begin beyond three steps. Below 100 points
-    little is detected.
+    and the noise is not white where S > 6.2/√n + 70/n + 0.02 or S < −6.2/√n − 0.02, n at most 50,000. These bounds come from
+    simulations: false alarms are about 1% or fewer on the test signals of Donoho and Johnstone (1994), on kinks and on waves of 25
+    points and longer, at signal-to-noise ratios up to 7, from 200 points. At equal steps AR(1) noise of 0.3 is detected in 85% of
+    series of 1,024 points (60% at random times), of −0.3 in all (93%); a random walk in 55% of series of 200 points, and nearly all
+    of 400. Correlated noise cannot be distinguished from waves shorter than about 20 points or from steps every few points, nor
+    white noise from noise whose correlations begin beyond three steps. Below 100 points little is detected.
 
     **flat runs**, of equal values beside others with noise, do not count (`data.repeats`), and **repeated** values, of which many equal
     the one before, are reported as not white (`rounding.repeated_level`); neither where the level is `passed`, and only `white` is asked.
@@ -299,10 +301,8 @@ def _ratios(times: Floats | None, values: Floats, weights: Floats) -> list[float
     return ratios
 
 
-def _correlation(
-    values: Floats, weights: Floats, *, alternating: bool, hinted: bool = False
-) -> tuple[float, float, str] | None:
-    """The ρ of noise, its level in units of the weights, and what to say of it; None where no ρ is found.
+def _correlation(values: Floats, weights: Floats, *, alternating: bool, hinted: bool = False) -> Correlation | None:
+    """The correlation of noise; None where none is found.
 
     Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one. Where
     differences only hint at a correlation, the spectrum must show it. In short series a quick signal would be taken for one.
@@ -311,11 +311,11 @@ def _correlation(
         rho, deviation = _fitted(values, weights, NEAR)
         return (rho, deviation, "") if rho <= 0 else None
     correlation = _shown(values, weights) if hinted else _beneath_the_signal(values, weights)
-    short = correlation is not None and values.size < SHORT
-    return None if short and not fits_the_spectrum(values, correlation[0]) else correlation
+    is_noise = correlation is None or values.size >= SHORT or fits_the_spectrum(values, correlation[0])
+    return correlation if is_noise else None
 
 
-def _beneath_the_signal(values: Floats, weights: Floats) -> tuple[float, float, str] | None:
+def _beneath_the_signal(values: Floats, weights: Floats) -> Correlation | None:
     """The same of positive correlation. The spectrum tells ρ where differences hold waves of a signal, or have too small a ρ by chance."""
     fits = {lag: _fitted(values, weights, lag) for lag in (NEAR, BETWEEN, FAR)}
     rho, deviation = _of_the_noise(fits, values.size)
@@ -328,7 +328,7 @@ def _beneath_the_signal(values: Floats, weights: Floats) -> tuple[float, float, 
     return (rho, deviation, reason.format(rho=rho)) if plausible else None
 
 
-def _shown(values: Floats, weights: Floats) -> tuple[float, float, str] | None:
+def _shown(values: Floats, weights: Floats) -> Correlation | None:
     """The same where the spectrum alone tells ρ, which clearly differs from 0."""
     spectral = spectral_autoregression(values)
     if spectral is None or spectral[1] <= LEAST_SHOWN:
