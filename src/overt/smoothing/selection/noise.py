@@ -31,10 +31,9 @@ from overt.smoothing.selection.rounding import EQUAL, repeated_level, rounded_le
 from overt.smoothing.selection.varying import may_vary, varying_levels
 from overt.smoothing.selection.waves import have_waves, waves_of
 
-# A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them.
-ORDERS = (2, 3, 5)
-# The steps that differences are compared over.
-LAGS = (1, 2, 3)
+# A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them. They are compared over
+# so many steps.
+ORDERS, LAGS = (2, 3, 5), (1, 2, 3)
 # Fewer points do not tell an autoregression from a quick signal: of 200, the error under white noise would grow by 2%, and to 17 times.
 MIN_CORRELATED = 250
 # The share of equal steps that makes a grid: missing values and outliers leave gaps in it.
