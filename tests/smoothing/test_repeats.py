@@ -6,6 +6,7 @@ import pytest
 import overt
 from overt.smoothing import analyze
 from overt.smoothing.batch import Task, smooth_tasks
+from overt.smoothing.data.events import NOT_NORMAL, event_length
 from overt.smoothing.data.repeats import flat_runs, hold_length
 from overt.smoothing.selection.noise import REPEATED, estimate_noise
 from overt.smoothing.selection.rounding import repeated_level
@@ -213,8 +214,58 @@ def test_zeros_where_nothing_happened_are_averaged(rare, decimals):
     rate = 1 + np.sin(STEPS / 60)
     x = np.where(draw.random(1000) < rare, rate * draw.gamma(1, 1 / rare, 1000), 0.0)
     result = analyze(x if decimals is None else np.round(x, decimals))
-    assert np.mean((result.values - rate) ** 2) < 0.3 * np.mean((x - rate) ** 2)
-    assert result.withheld == REPEATED
+    assert np.mean((result.values - rate) ** 2) < 0.05 * np.mean((x - rate) ** 2)
+    assert abs(np.mean(result.values) - np.mean(x)) < 0.1
+    assert result.noise == pytest.approx(np.std(x - rate), rel=0.3)
+    assert result.withheld == NOT_NORMAL
+    assert f"means of {result.repeats.events} points" in result.sentence
+
+
+def rare_events(draw, count=1000):
+    return np.where(draw.random(count) < 0.3, draw.gamma(2.0, size=count), 0.0)
+
+
+def test_the_weights_of_rare_events_are_those_of_their_means():
+    x = rare_events(np.random.default_rng(1), 300)
+    result = analyze(x)
+    block = slice(150 - result.repeats.events, 150)
+    for point in (0, 100, 299):
+        weights = result.weights(point)
+        assert weights.sum() == pytest.approx(1)
+        assert np.unique(weights[block].round(12)).size <= 2
+        # The curve compares values, and is what its weights make of them but for values far out in the tails.
+        assert weights @ x == pytest.approx(result.values[point], rel=0.1)
+    assert np.array_equal(result.residuals, x - result.values)
+
+
+RANDOM = np.random.default_rng(5)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.maximum(np.sin(STEPS / 40) + 0.1 * RANDOM.normal(size=1000), 0),
+        np.where(STEPS % 7 < 5, RANDOM.gamma(2.0, size=1000), 0),
+        np.maximum(np.sin(2 * np.pi * STEPS / 24), 0) * (1 + 0.3 * RANDOM.normal(size=1000)),
+        np.where(RANDOM.random(1000) < 0.6, 5 + np.sin(STEPS / 40) + 0.1 * RANDOM.normal(size=1000), 0),
+        np.where(RANDOM.random(1000) < 0.4, RANDOM.normal(size=1000), 0),
+        np.round(np.sin(STEPS / 40) + 0.3 * RANDOM.normal(size=1000)),
+        np.repeat(RANDOM.normal(size=500), 2),
+        np.zeros(1000),
+    ],
+    ids=["clipped", "weekends", "nights", "dropouts", "both signs", "rounded", "held", "constant"],
+)
+def test_nothing_else_is_a_rare_event(values):
+    assert event_length(values) == 1
+
+
+@pytest.mark.parametrize("missing", [0, 3])
+def test_held_values_and_rare_events_are_filled_though_missing_ones_are_not(missing):
+    x = np.repeat(np.random.default_rng(2).normal(size=100), 3)
+    assert not np.isnan(analyze(x, fill=False).values).any()
+    events = rare_events(np.random.default_rng(3))
+    events[:missing] = np.nan
+    assert np.isnan(analyze(events, fill=False).values).sum() == missing
 
 
 @pytest.mark.parametrize("deviation", [0.7, 1.0, 2.0, 4.0])

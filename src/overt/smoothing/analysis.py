@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.errors import InputError
+from overt.smoothing.data.events import event_levels
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, find_repeats
 from overt.smoothing.data.series import NOISELESS, SHORT, Floats, Indices, Series, arrange, key_noise, overall_level
@@ -77,8 +78,12 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
         return _counts(values, times, weights, options, column)
     repeats = find_repeats(values, times, weights, options)
     if repeats.out.any():
-        others = np.where(repeats.out, np.nan, values)
-        return analyze_series(others, times, weights, options, column).with_repeats(values, repeats)
+        others, filling = repeats.others(values), replace(options, fill=True)
+        filled = analyze_series(others, times, weights, filling, column)
+        if repeats.events > 1:
+            filling = replace(filling, noise=event_levels(values, filled.values, repeats.events))
+            filled = analyze_series(others, times, weights, filling, column)
+        return filled.with_repeats(values, repeats, options)
     prepared = _prepared(_rest(values, times, weights, options, column))
     return finish(*_refined(prepared, _bank(prepared))) if options.keys == "auto" else finish(prepared, None)
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError
+from overt.smoothing.data.events import NOT_NORMAL
 from overt.smoothing.data.frames import frame_of
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, last_known
@@ -76,14 +77,14 @@ class Smoothing:
     def __repr__(self) -> str:
         return f"<Smoothing of {self.points} points: {self.sentence}>"
 
-    def with_repeats(self, values: Floats, repeats: Repeats) -> "Smoothing":
+    def with_repeats(self, values: Floats, repeats: Repeats, options: Options) -> "Smoothing":
         """This smoothing of a series (n,) without its repeats: flat runs stay as they are, without an error."""
         flat = repeats.flat
         known, order = ~np.isnan(values), self.series.order
         noisy = float(np.mean(~flat[known]))
         variances = None if self._variances is None else np.where(flat[order], 0.0, self._variances)
         last = self.series.unsort(values[order][last_known(values[order])])
-        curve = np.where(flat & (known | self.options.fill), last, self.values)
+        curve = np.where(known | options.fill, np.where(flat, last, self.values), np.nan)
         return replace(
             self,
             values=curve,
@@ -92,6 +93,9 @@ class Smoothing:
             filled=int(np.sum(~known & ~np.isnan(curve))),
             repeats=repeats,
             observed=values,
+            options=options,
+            noise=self.noise * repeats.events**0.5,
+            withheld=self.withheld if repeats.events == 1 else NOT_NORMAL,
             _variances=variances,
         )
 
@@ -235,7 +239,14 @@ class Smoothing:
             curve = 1 - float(self.filling.shares[index, 1].sum())
         if self.seasons is not None:  # y = s + B(x − s)
             weights = weights + season_row(self.seasons, curve * np.eye(1, self.points, row)[0] - weights)
-        return self.series.unsort(weights + whole)
+        weights = weights + whole
+        if self.repeats.events > 1:  # all points of a mean have an equal share of its weight
+            starts = self.series.present - self.repeats.events // 2
+            near = starts[:, None] + np.arange(self.repeats.events)
+            shares = weights[self.series.present, None] / self.repeats.events
+            weights = np.zeros(self.points)
+            weights[near] = shares
+        return self.series.unsort(weights)
 
     def _bank_row(self, row: int) -> Floats:
         """The bank's weights (n,) of a point; in a gap that is joined those of both its ends."""

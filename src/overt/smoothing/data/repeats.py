@@ -1,10 +1,11 @@
-"""Values that repeat in a series with noise: flat runs, as at night, at rest or at an end of the range; and values that are held."""
+"""Values that repeat in a series with noise: flat runs, as at night or at rest; values that are held; zeros between rare events."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from overt.smoothing.data.events import event_length, event_means
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.times import Times
@@ -22,11 +23,12 @@ LEAST_CHANGES, LONGEST_HOLD, TURNS = 20, 8, 0.25
 
 
 class Repeats(NamedTuple):
-    """Values that do not count: flat runs, which stay as they are, and all but the first of those that are held."""
+    """Values that do not count: flat runs, which stay, all but the first of those that are held, and rare events, whose means do."""
 
     flat: NDArray[np.bool_]  # (n,)
-    copies: NDArray[np.bool_]  # (n,)
+    copies: NDArray[np.bool_]  # (n,) of rare events all but the point in the middle of a mean
     hold: int = 1  # points that each value is held for
+    events: int = 1  # points of a mean of rare events
 
     @classmethod
     def none(cls, count: int) -> "Repeats":
@@ -38,15 +40,24 @@ class Repeats(NamedTuple):
         """Which values (n,) are left out."""
         return self.flat | self.copies
 
+    def others(self, values: Floats) -> Floats:
+        """What counts of values (n,), NaN where it is left out."""
+        return event_means(values, self.events) if self.events > 1 else np.where(self.out, np.nan, values)
+
 
 def find_repeats(values: Floats, times: Times, weights: Floats | None, options: Options) -> Repeats:
     """The repeats among values (n,): where the heads are chosen automatically, from the whole series, by the noise."""
-    flat, copies, hold = Repeats.none(values.size)
+    flat, copies, hold, events = Repeats.none(values.size)
     if options.keys == "auto" and not options.causal and options.noise is None and weights is None:
         order = np.argsort(times.moments, kind="stable")
+        steps = np.diff(times.moments[order])
+        even = steps.size > 0 and np.ptp(steps) <= 1e-9 * steps[0]
+        events = event_length(values) if even and options.period is None and (np.diff(order) == 1).all() else 1
+        if events > 1:
+            return Repeats(flat, np.isnan(event_means(values, events)), hold, events)
         flat[order] = flat_runs(values[order])
-        length, steps = 1 if flat.any() else hold_length(values[order]), np.diff(times.moments[order])
-        if length > 1 and np.ptp(steps) <= 1e-9 * steps[0]:
+        length = 1 if flat.any() or not even else hold_length(values[order])
+        if length > 1:
             hold, first = length, int(np.flatnonzero(np.diff(values[order]))[0] + 1)
             copies[order] = (np.arange(values.size) - first) % hold > 0
     return Repeats(flat, copies, hold)

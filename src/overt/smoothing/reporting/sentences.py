@@ -215,6 +215,8 @@ def _repeats(result: "Smoothing") -> str:
     count, hold = int(result.repeats.flat.sum()), result.repeats.hold
     if hold > 1:
         return f"Each value is held for {hold} points: the first of them counts, and the curve goes on between."
+    if result.repeats.events > 1:
+        return f"Something happens at some of the points alone: means of {result.repeats.events} points were smoothed."
     if not count:
         return ""
     return (
