@@ -103,7 +103,7 @@ def series(path, **columns):
 def test_an_error_too_small_to_estimate_is_a_bound_and_not_a_number(tmp_path):
     noise = 0.3 * np.random.default_rng(1).normal(size=400)
     smooth, waves = np.sin(np.arange(400) / 60) + noise, 2 * np.sin(np.arange(400) / 9) + noise
-    walk = noise.cumsum()
+    walk = 0.3 * np.random.default_rng(2).normal(size=400).cumsum()
     table = series(tmp_path / "a.csv", smooth=smooth, waves=waves, walk=walk)
     shown = run(table, "-c", "smooth").stdout
     most = f"{overt.smoothing.analyze(smooth).risk_upper_bound ** 0.5:.3g}"

@@ -144,6 +144,8 @@ def test_a_long_curve_that_fills_an_area_has_an_excerpt_beside_it():
 
 def test_the_picture_says_that_a_band_is_withheld():
     message = panel(band=False)
-    message.curve.facts["withheld"] = "The noise is correlated."
+    message.curve.facts["withheld"] = (
+        "Many values repeat the one before: copies, zeros where nothing happened, or ends of a range."
+    )
     (axes,) = figure_of([message], x="time").axes
-    assert [text.get_text() for text in axes.texts] == ["no band: the noise does not look independent"]
+    assert [text.get_text() for text in axes.texts] == ["no band: many values repeat the one before"]

@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,6 +46,12 @@ class Curve:
     sentence: str
     facts: dict[str, Any]  # the numbers of the report: noise, risk, bandwidth, …
     seasons: Floats | None = None  # (n, seasons), None without a period
+
+    @property
+    def note(self) -> str:
+        """Why there is no band, for a picture: the first words of the report's reason; "" where there is one."""
+        reason = re.split("[:,]", self.facts.get("withheld") or "")[0].rstrip(".")
+        return f"no band: {reason[0].lower()}{reason[1:]}" if reason else ""
 
     def components(self) -> dict[str, Floats]:
         """The trend and the sum of the seasons, (n,) each, by name; nothing without a period."""

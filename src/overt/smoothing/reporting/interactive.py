@@ -76,10 +76,7 @@ def _figure(panels: Sequence[Panel], *, x: str, title: str) -> "Figure":
 
 def _title(panel: Panel, *, alone: bool) -> str:
     """The name of a series, with what is not to be seen: a band that is withheld, points that are not drawn."""
-    parts = [
-        "" if alone else panel.name,
-        "no band: the noise does not look independent" if panel.curve.facts.get("withheld") else "",
-    ]
+    parts = ["" if alone else panel.name, panel.curve.note]
     parts.append(f"{POINTS:,} of {panel.data.size:,} points, with all extremes" if panel.data.size > POINTS else "")
     return " · ".join(part for part in parts if part)
 

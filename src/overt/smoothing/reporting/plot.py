@@ -176,9 +176,8 @@ def _curve(axes: "Axes", times: NDArray[Any], curve: Curve, order: Indices, *, d
         axes.fill_between(times[runs], lower, upper, color=_CURVE, alpha=0.22, linewidth=0, label="95% band of the mean")
     width = 0.5 if dense else 1.5
     axes.plot(times[runs], values[runs], color=_CURVE, linewidth=width, solid_joinstyle="round", label="smoothed")
-    if curve.facts.get("withheld"):
-        note = "no band: the noise does not look independent"
-        axes.text(0.01, 0.99, note, transform=axes.transAxes, va="top", fontsize=8, color="#5A6067")
+    if curve.note:
+        axes.text(0.01, 0.99, curve.note, transform=axes.transAxes, va="top", fontsize=8, color="#5A6067")
 
 
 def _strip(axes: "Axes", times: NDArray[Any], curve: Curve, colours: dict[str, str]) -> None:

@@ -261,7 +261,8 @@ def _error(result: "Smoothing") -> str:
     return (
         f"If the noise is {kind} and close to normal, with a standard deviation of {result.noise:.3g} "
         f"({source}{varies}), {_remaining_error(result)}. "
-        f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points - int(result.repeats.out.sum())} points."
+        f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points - int(result.repeats.out.sum())} "
+        f"{'points' if result.repeats.events == 1 else 'means'}."
     )
 
 

@@ -1,6 +1,7 @@
 """Noise whose neighbours are correlated: how strongly, and what that does to a head's risk."""
 
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,39 @@ _LIKELY = 2.0  # below the largest log-likelihood, of every second frequency: tw
 # A quick signal fills so many neighbouring frequencies with more than the model, by so many standard errors of their mean.
 _BAND, _TOO_MUCH = 10, 5.0
 # A ρ that may be this large is perhaps that of a random walk, one below the other perhaps 0.
-_WALK, _SMALLEST = 0.95, 0.15
+_OF_A_WALK, _SMALLEST = 0.95, 0.15
+# What is said of noise that is smoothed as an autoregression, but may be another.
+SLOWER = (
+    f"The noise may be slower than it seems: differences over {NEAR} or {BETWEEN} steps show an autoregression with a correlation of "
+    f"{{rho:.2g}}, as which it was smoothed. Those over {FAR} steps are larger: they hold a signal, or slower noise, which stays in the "
+    "curve."
+)
+BENEATH = (
+    "The noise may be part of the signal: the spectrum shows an autoregression with a correlation of {rho:.2g} beneath the waves of a "
+    "signal, as which it was smoothed. Differences do not tell it from them."
+)
+WALK = (
+    "The noise may be a random walk: its spectrum tells one hardly from an autoregression with a correlation of {rho:.2g}, as which it was "
+    "smoothed."
+)
+
+
+class Spectral(NamedTuple):
+    """What a spectrum says of the ρ of an autoregression."""
+
+    rho: float
+    least: float  # that is likely
+    most: float
+
+    @property
+    def may_be_a_walk(self) -> bool:
+        """Whether a random walk is likely, too."""
+        return self.most >= _OF_A_WALK
+
+    @property
+    def shows(self) -> bool:
+        """Whether the spectrum shows an autoregression."""
+        return self.rho > _SMALLEST and not self.may_be_a_walk
 
 
 def strongest(steps: int, count: int) -> float:
@@ -55,8 +88,8 @@ def autoregression_level(rho: float, order: int) -> float:
     return float(1 / np.interp(rho, _GRID, _levels(order, 1)))
 
 
-def spectral_autoregression(values: Floats) -> tuple[float, float] | None:
-    """The ρ of an autoregression whose spectrum shows beneath that of a signal, and the least one likely; None where it does not show.
+def spectral_autoregression(values: Floats) -> Spectral:
+    """The ρ of an autoregression whose spectrum lies beneath that of a signal, and which others are likely.
 
     The spectrum of the noise, and c ω^−4 or c ω^−2 for a smooth or a broken signal, is fitted to the periodogram by Whittle's likelihood
     (1953). A frequency at which there is more than five times the model is a wave of the signal, and counts as five, so that waves do not
@@ -65,15 +98,14 @@ def spectral_autoregression(values: Floats) -> tuple[float, float] | None:
     >>> noise, wave = np.random.default_rng(0).normal(size=1000), np.sin(np.arange(1000) / 5)
     >>> red = np.convolve(noise, 0.8 ** np.arange(40))[:1000]
     >>> [round(rho, 2) for rho in spectral_autoregression(red + 3 * wave)]
-    [0.8, 0.72]
+    [0.8, 0.72, 0.85]
     """
     frequencies, periodogram = _spectrum(values)
     losses = np.full(_RHOS.size, np.inf)
     for power in _POWERS:
         losses = np.minimum(losses, _fits(frequencies, periodogram, _RHOS, power)[0].min(axis=1))
     likely = _RHOS[losses < losses.min() + _LIKELY]
-    rho = float(_RHOS[losses.argmin()])
-    return (rho, float(likely[0])) if rho > _SMALLEST and likely[-1] < _WALK else None
+    return Spectral(float(_RHOS[losses.argmin()]), float(likely[0]), float(likely[-1]))
 
 
 def fits_the_spectrum(values: Floats, rho: float) -> bool:

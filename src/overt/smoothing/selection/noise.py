@@ -18,9 +18,12 @@ from overt.smoothing.selection.contrasts import (
     trimmed_squares,
 )
 from overt.smoothing.selection.correlation import (
+    BENEATH,
     BETWEEN,
     FAR,
     NEAR,
+    SLOWER,
+    WALK,
     autoregression,
     autoregression_level,
     fits_the_spectrum,
@@ -49,14 +52,6 @@ ROUNDED = "The values are rounded more coarsely than their noise, so that neithe
 REPEATED = (
     "Many values repeat the one before: copies, zeros where nothing happened, or ends of a range. The noise was estimated from where they "
     "change; neither its level nor whether it is independent is certain. Make repeats NaN where they are copies."
-)
-SLOWER = (
-    f"Differences over {NEAR} or {BETWEEN} steps show noise that is an autoregression with a correlation of {{rho:.2g}}, as which it was "
-    f"smoothed. Those over {FAR} steps are larger: they hold a signal, or slower noise, which stays in the curve."
-)
-BENEATH = (
-    "The spectrum shows noise that is an autoregression with a correlation of {rho:.2g} beneath the waves of a signal, as which it was "
-    "smoothed. Differences do not tell it from them."
 )
 # Waves are fitted to so many digits: below them there is no noise to be seen.
 FITTED_DIGITS = 1e-5
@@ -320,9 +315,9 @@ def _beneath_the_signal(values: Floats, weights: Floats) -> Correlation | None:
     rho, deviation = _of_the_noise(fits, values.size)
     limit, spectral = strongest(FAR, values.size), spectral_autoregression(values)
     plausible = rho <= limit
-    reason = SLOWER if plausible and fits[FAR][0] > limit else ""
-    if spectral is not None and (not plausible or spectral[1] > rho):
-        rho, reason = spectral[0], reason if plausible else BENEATH
+    reason = SLOWER if plausible and fits[FAR][0] > limit else WALK if spectral.may_be_a_walk else ""
+    if spectral.shows and (not plausible or spectral.least > rho):
+        rho, reason = spectral.rho, reason if plausible else BENEATH
         return rho, _level_at(values, weights, rho), reason.format(rho=rho)
     return (rho, deviation, reason.format(rho=rho)) if plausible else None
 
@@ -330,9 +325,9 @@ def _beneath_the_signal(values: Floats, weights: Floats) -> Correlation | None:
 def _shown(values: Floats, weights: Floats) -> Correlation | None:
     """The same where the spectrum alone tells ρ, which clearly differs from 0."""
     spectral = spectral_autoregression(values)
-    if spectral is None or spectral[1] <= LEAST_SHOWN:
+    if not spectral.shows or spectral.least <= LEAST_SHOWN:
         return None
-    return spectral[0], _level_at(values, weights, spectral[0]), ""
+    return spectral.rho, _level_at(values, weights, spectral.rho), ""
 
 
 def _of_the_noise(fits: dict[int, tuple[float, float]], count: int) -> tuple[float, float]:
