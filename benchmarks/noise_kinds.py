@@ -2,14 +2,16 @@
 
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py [--half development|test] [--log FILE] [--out docs/results/noise-kinds.json]
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --points 200 --out docs/results/noise-kinds-short.json
+    OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --kind white --draws 5 --out docs/results/noise-white-draws.json
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --periodic --out docs/results/noise-kinds-periodic.json
     OMP_NUM_THREADS=1 python benchmarks/noise_kinds.py --own FILE [--before FILE]
 
-A cell is one series of 1,024 points, or as many as `--points` says (`smoothing/kinds.py`): the error over that of the best of the
-peers, which is picked afterwards; the stated risk over the true error; and the share of the truth inside the 95% band. `--log` keeps the
-errors of peers, which do not depend on this library, as they come: a run that was stopped goes on, and later ones measure only what
-changed. `--periodic` takes signals that repeat (`smoothing/periodic.py`). `--own` measures no peers: it writes what this library does on
-each cell, and compares it with what an earlier version wrote (`--before`).
+A cell is one series of 1,024 points, or as many as `--points` says (`smoothing/kinds.py`): the error over that of the best of the peers,
+which is picked afterwards, for each series, and "by case" for all draws of a signal and a level by their mean error; the stated risk over
+the true error; and the share of the truth inside the 95% band. `--log` keeps the errors of peers, which do not depend on this library, as
+they come: a run that was stopped goes on, and later ones measure only what changed. `--periodic` takes signals that repeat
+(`smoothing/periodic.py`). `--own` measures no peers: it writes what this library does on each cell, and compares it with what an earlier
+version wrote (`--before`).
 """
 
 import argparse
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import results
-from smoothing.kinds import HALVES, KINDS, POINTS, seeds, series
+from smoothing.kinds import HALVES, KINDS, POINTS, levels, series
 from smoothing.peers import ALL_PEERS, usable
 
 from smoothing import periodic
@@ -45,11 +47,12 @@ class Cell(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Which signals, by half, under which kinds of noise, of how many points."""
+    """Which signals, by half, under which kinds of noise, of how many points, and how often each level is drawn."""
 
     halves: dict[str, list[Any]]
     kinds: list[str]
     points: int
+    draws: int = 1
 
     def of(self, half: str) -> list[Cell]:
         """All of one half."""
@@ -57,7 +60,7 @@ class Cells(NamedTuple):
             Cell(half, each.__name__, noise, seed, self.points)
             for noise in self.kinds
             for each in self.halves[half]
-            for seed in seeds(noise)
+            for seed in range(self.draws * levels(noise))
         ]
 
 
@@ -143,6 +146,26 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def by_case(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same with the mean error over all draws of a signal and a level, and the peer of the least mean error."""
+    cases: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for each in rows:
+        cases.setdefault((each["signal"], each["seed"] % levels(each["noise"])), []).append(each)
+    ratios = {}
+    for case, draws in cases.items():
+        names = set.intersection(*(set(each["peers"]) for each in draws))
+        best = min(np.mean([each["peers"][name] for each in draws]) for name in names)
+        ratios[case] = float(np.mean([each["error"] for each in draws]) / best)
+    worst = max(ratios, key=lambda case: ratios[case])
+    return {
+        "cases": len(ratios),
+        "draws": len(rows) // len(ratios),
+        "geometric mean": round(float(np.exp(np.mean(np.log([*ratios.values()])))), 3),
+        "worst": round(ratios[worst], 2),
+        "worst signal": worst[0],
+    }
+
+
 def by_peer(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Of each peer, the geometric mean of its error over ours."""
     ratios = {
@@ -191,6 +214,8 @@ def main() -> None:
     options.add_argument("--half", choices=HALVES, help="only this half")
     options.add_argument("--periodic", action="store_true", help="signals that repeat, under eight kinds of noise")
     options.add_argument("--points", type=int, default=POINTS, help="of each series")
+    options.add_argument("--kind", choices=KINDS, help="only this kind of noise")
+    options.add_argument("--draws", type=int, default=1, help="of each signal and level")
     options.add_argument("--log", type=Path, help="keep the errors of the peers here, and read those that are there")
     options.add_argument("--processes", type=int, default=2)
     options.add_argument("--minutes", type=float, default=np.inf, help="stop measuring peers after so many minutes")
@@ -199,7 +224,8 @@ def main() -> None:
     options.add_argument("--cells", action="store_true", help="print every cell")
     results.takes_out(options)
     requested = options.parse_args()
-    every = Cells(*((periodic.HALVES, periodic.KINDS) if requested.periodic else (HALVES, KINDS)), requested.points)
+    signals, kinds = (periodic.HALVES, periodic.KINDS) if requested.periodic else (HALVES, KINDS)
+    every = Cells(signals, [requested.kind] if requested.kind else kinds, requested.points, requested.draws)
     if requested.own:
         changed = change(measure_overt(requested.own, requested.processes, every), requested.before, every)
         results.write(requested.out, points=requested.points, halves=changed)
@@ -226,7 +252,7 @@ def show(half: str, noise: str, rows: list[dict[str, Any]], each_cell: bool) -> 
         ratio, stated = each["error"] / each["peers"][best], each["risk"] / each["error"]
         inside = "" if each["inside"] is None else f"{each['inside']:.2f}"
         print(f"    {each['signal']:10} {each['seed']} {ratio:7.2f} of {best:9} stated {stated:7.2f} inside {inside}")
-    return result | {"each peer over ours": by_peer(rows)}
+    return result | {"by case": by_case(rows), "each peer over ours": by_peer(rows)}
 
 
 if __name__ == "__main__":

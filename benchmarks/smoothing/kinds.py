@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 POINTS = 1024
-RATIOS = (1.5, 3.0, 6.0)  # signal to noise, by seed
+RATIOS = (1.5, 3.0, 6.0)  # signal to noise, by seed in turn
 TOPS = (4, 15, 60, 200)  # of Poisson counts
 Draw = np.random.Generator
 Signal = Callable[[np.ndarray, Draw], Any]
@@ -223,19 +223,19 @@ REPEATS: dict[str, Callable[[np.ndarray, float, Draw], tuple[np.ndarray, np.ndar
 KINDS = [*NOISES, *REPEATS]
 
 
-def seeds(noise: str) -> range:
-    """The series of each signal: one for each ratio of signal to noise, or for each top of the counts."""
-    return range(len(TOPS if noise == POISSON else RATIOS))
+def levels(noise: str) -> int:
+    """How many ratios of signal to noise there are, or tops of counts."""
+    return len(TOPS if noise == POISSON else RATIOS)
 
 
 def series(signal: Signal, noise: str, seed: int, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """The truth and the noisy series (n,)."""
+    """The truth and the noisy series (n,), of which every so many seeds have the same level."""
     draw = np.random.default_rng([seed, *signal.__name__.encode(), KINDS.index(noise)])
     truth = signal((np.arange(points) + 0.5) / points, draw)
     if noise == POISSON:
-        truth = TOPS[seed] * (0.03 + 0.97 * (truth - truth.min()) / np.ptp(truth))
+        truth = TOPS[seed % len(TOPS)] * (0.03 + 0.97 * (truth - truth.min()) / np.ptp(truth))
         return truth, np.round(truth + NOISES[noise](truth, draw))
     truth = truth / truth.std()
     if noise in REPEATS:
-        return REPEATS[noise](truth, RATIOS[seed], draw)
-    return truth, truth + NOISES[noise](truth, draw) / RATIOS[seed]
+        return REPEATS[noise](truth, RATIOS[seed % len(RATIOS)], draw)
+    return truth, truth + NOISES[noise](truth, draw) / RATIOS[seed % len(RATIOS)]

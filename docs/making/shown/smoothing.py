@@ -109,6 +109,15 @@ def kinds_of_noise(measured: str = "noise-kinds", kinds: str = "noise") -> str:
     return table(rows, heads, "lrrlrrr")
 
 
+def of_several_draws(measured: str = "noise-white-draws") -> str:
+    """Ours over the peer of the least mean error over several draws of each signal and level, on the signals kept aside."""
+    case = result(measured)["halves"]["test"]["white"]["by case"]
+    return (
+        f"Of so many peers one is lucky in each series. With {case['draws']} draws of each signal and level, and the peer whose mean error over them is "
+        f"least, white noise has {case['geometric mean']:.2f} · {case['worst']:.2f} over {case['cases']} cases (`--kind white --draws {case['draws']}`)."
+    )
+
+
 def with_periods(measured: str) -> str:
     """What `period="auto"` makes of the errors on signals that repeat."""
     key, test = 'error with period="auto"', result(measured)["halves"]["test"]
