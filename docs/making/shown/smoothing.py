@@ -113,8 +113,9 @@ def of_several_draws(measured: str = "noise-white-draws") -> str:
     """Ours over the peer of the least mean error over several draws of each signal and level, on the signals kept aside."""
     case = result(measured)["halves"]["test"]["white"]["by case"]
     return (
-        f"Of so many peers one is lucky in each series. With {case['draws']} draws of each signal and level, and the peer whose mean error over them is "
-        f"least, white noise has {case['geometric mean']:.2f} · {case['worst']:.2f} over {case['cases']} cases (`--kind white --draws {case['draws']}`)."
+        f"Of so many peers one is lucky in each series. With {case['draws']} draws of each signal and level, and the peer whose mean error "
+        f"over them is least, white noise has {case['geometric mean']:.2f} · {case['worst']:.2f} over {case['cases']} cases "
+        f"(`--kind white --draws {case['draws']}`)."
     )
 
 
