@@ -211,8 +211,8 @@ def _mostly_on_grid(times: Floats | None) -> bool:
 def estimate_noises(values: Floats) -> list[NoiseEstimate]:
     """`estimate_noise` of several short series at equal steps, values (series, n), at once.
 
-    The arrays of each step hold all series. One whose level is 0 or varies, that has waves, or is long enough and not white, is estimated
-    by itself, as `correlated`.
+    The arrays of each step hold all series. One whose level is 0 or varies, that has waves, or is long enough and perhaps not white, is
+    estimated by itself, as `correlated`.
 
     >>> [estimated.level.__round__(2) for estimated in estimate_noises(np.random.default_rng(0).normal(size=(2, 300)))]
     [1.01, 1.01]
@@ -240,7 +240,8 @@ def estimate_noises(values: Floats) -> list[NoiseEstimate]:
     estimates = []
     for series, ratios in enumerate((two + three - 2 * one).T):
         reason = _reason_not_white([*ratios], count) if inexact[series] else ""
-        if alone[series] or (reason and count >= MIN_CORRELATED):
+        hinted = inexact[series] and min(ratios) > _bound(count, HINTED)
+        if alone[series] or ((reason or hinted) and count >= MIN_CORRELATED):
             estimates.append(estimate_noise(np.arange(float(count)), values[series], correlated=True))
             continue
         estimates.append(NoiseEstimate(float(levels[series]), None, not reason, reason))
