@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import overt
 from overt.errors import InputError
 from overt.smoothing import analyze
+from overt.smoothing.batch import Task, smooth_tasks
 from overt.smoothing.selection import outliers
 from overt.smoothing.selection.correlation import (
     colored,
@@ -508,10 +508,10 @@ def test_the_spectrum_of_a_quick_signal_is_not_that_of_an_autoregression():
 def test_short_series_that_are_smoothed_together_are_corrected_alike():
     rhos = (0.0, -0.4, 0.75, *[0.5] * 12)  # of 300 points differences only hint at 0.5
     several = np.stack([np.sin(np.arange(POINTS) / 60) + autoregression(rho, seed) for seed, rho in enumerate(rhos)])
-    together = overt.smooth(several[:, :300].T)
-    for column, x in zip(together.T, several[:, :300], strict=True):
-        assert np.array_equal(column, overt.smooth(x))
-    assert sum(analyze(x).noise_estimate.correlation != 0 for x in several[:, :300]) >= 5
+    tasks = [Task(str(index), x, None, {}) for index, x in enumerate(several[:, :300])]
+    for task, curve in zip(tasks, smooth_tasks(tasks), strict=True):
+        np.testing.assert_allclose(curve.values, analyze(task.values).values, rtol=1e-9)
+    assert sum(analyze(task.values).noise_estimate.correlation != 0 for task in tasks) >= 5
 
 
 def test_degrees_of_freedom_are_not_negative_where_noise_is_correlated():
