@@ -587,3 +587,10 @@ def test_the_page_needs_no_network_and_escapes_names(tmp_path):
     assert "<b>x</b>" not in text
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text)
     assert "end the name in .html" in message(path, "-c", "<b>x</b>", "--html", tmp_path / "a.txt")
+
+
+def test_the_report_says_why_there_is_no_band(tmp_path):
+    draw = np.random.default_rng(0)
+    table = series(tmp_path / "a.csv", sales=np.where(draw.random(400) < 0.4, draw.gamma(2.0, size=400), 0.0))
+    shown = run(table, "-c", "sales").stdout
+    assert re.search(r"^remaining error +unknown +means of a few events are not normal$", shown, flags=re.MULTILINE)

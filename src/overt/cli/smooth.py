@@ -23,7 +23,7 @@ from overt.smoothing.data.periods import Periods, length_in_words
 from overt.smoothing.data.read_table import read_table
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.table import Table, is_numeral
-from overt.smoothing.reporting.curve import Curve
+from overt.smoothing.reporting.curve import Curve, in_short
 from overt.smoothing.reporting.interactive import check_page, write_page
 from overt.smoothing.reporting.plot import Panel, check_picture, draw
 
@@ -372,7 +372,7 @@ def _error(facts: dict[str, Any]) -> str:
 
 def _remark(facts: dict[str, Any]) -> str:
     if facts["withheld"]:
-        return "the noise does not look independent"
+        return in_short(facts["withheld"])
     if facts["estimable"]:
         return "root mean square, estimated"
     return "root mean square; not told from 0" if _error(facts) != "unknown" else "too few points to estimate it"

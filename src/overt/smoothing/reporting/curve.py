@@ -49,9 +49,9 @@ class Curve:
 
     @property
     def note(self) -> str:
-        """Why there is no band, for a picture: the first words of the report's reason; "" where there is one."""
-        reason = re.split("[:,]", self.facts.get("withheld") or "")[0].rstrip(".")
-        return f"no band: {reason[0].lower()}{reason[1:]}" if reason else ""
+        """Why there is no band, for a picture; "" where there is one."""
+        withheld = self.facts.get("withheld")
+        return f"no band: {in_short(withheld)}" if withheld else ""
 
     def components(self) -> dict[str, Floats]:
         """The trend and the sum of the seasons, (n,) each, by name; nothing without a period."""
@@ -59,6 +59,16 @@ class Curve:
             return {}
         seasonal = self.seasons.sum(axis=1)
         return {"trend": self.values - seasonal, "seasonal": seasonal}
+
+
+def in_short(withheld: str) -> str:
+    """The first words of the sentence that says why a band is withheld.
+
+    >>> in_short("Many values repeat the one before: copies, or ends of a range.")
+    'many values repeat the one before'
+    """
+    reason = re.split("[:,]", withheld)[0].rstrip(".")
+    return reason[0].lower() + reason[1:]
 
 
 def save_curves(path: Path, curves: Sequence[Curve]) -> None:
