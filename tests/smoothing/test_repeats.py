@@ -238,6 +238,21 @@ def test_the_weights_of_rare_events_are_those_of_their_means():
     assert np.array_equal(result.residuals, x - result.values)
 
 
+def test_rare_events_that_go_back_in_time_are_the_same_series():
+    x, times = rare_events(np.random.default_rng(4), 300), np.arange(300.0)
+    forwards, backwards = analyze(x, times=times), analyze(x[::-1], times=times[::-1])
+    assert backwards.repeats.events == forwards.repeats.events > 1
+    np.testing.assert_allclose(backwards.values[::-1], forwards.values)
+    np.testing.assert_allclose(backwards.weights(3)[::-1], forwards.weights(296), atol=1e-12)
+
+
+def test_no_large_amount_is_an_outlier():
+    draw = np.random.default_rng(6)
+    for _ in range(10):
+        claims = np.where(draw.random(600) < 0.35, draw.lognormal(0.0, 1.3, size=600), 0.0)
+        assert not analyze(claims).outliers.any()
+
+
 RANDOM = np.random.default_rng(5)
 
 

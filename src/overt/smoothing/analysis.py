@@ -78,12 +78,12 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
         return _counts(values, times, weights, options, column)
     repeats = find_repeats(values, times, weights, options)
     if repeats.out.any():
-        others, filling = repeats.others(values), replace(options, fill=True)
-        filled = analyze_series(others, times, weights, filling, column)
-        if repeats.events > 1:
-            filling = replace(filling, noise=event_levels(values, filled.values, repeats.events))
-            filled = analyze_series(others, times, weights, filling, column)
-        return filled.with_repeats(values, repeats, options)
+        others, filling = repeats.others(values, times), replace(options, fill=True)
+        if repeats.events > 1:  # a mean far out has a large amount, which is no error
+            filling = replace(filling, robust=options.robust is True)
+            curve = analyze_series(others, times, weights, filling, column).values
+            filling = replace(filling, noise=event_levels(values, curve, repeats.events))
+        return analyze_series(others, times, weights, filling, column).with_repeats(values, repeats, options)
     prepared = _prepared(_rest(values, times, weights, options, column))
     return finish(*_refined(prepared, _bank(prepared))) if options.keys == "auto" else finish(prepared, None)
 

@@ -40,9 +40,13 @@ class Repeats(NamedTuple):
         """Which values (n,) are left out."""
         return self.flat | self.copies
 
-    def others(self, values: Floats) -> Floats:
+    def others(self, values: Floats, times: Times) -> Floats:
         """What counts of values (n,), NaN where it is left out."""
-        return event_means(values, self.events) if self.events > 1 else np.where(self.out, np.nan, values)
+        others = np.where(self.out, np.nan, values)
+        if self.events > 1:
+            order = np.argsort(times.moments, kind="stable")
+            others[order] = event_means(values[order], self.events)
+        return others
 
 
 def find_repeats(values: Floats, times: Times, weights: Floats | None, options: Options) -> Repeats:
@@ -52,9 +56,10 @@ def find_repeats(values: Floats, times: Times, weights: Floats | None, options: 
         order = np.argsort(times.moments, kind="stable")
         steps = np.diff(times.moments[order])
         even = steps.size > 0 and np.ptp(steps) <= 1e-9 * steps[0]
-        events = event_length(values) if even and options.period is None and (np.diff(order) == 1).all() else 1
+        events = event_length(values[order]) if even and options.period is None else 1
         if events > 1:
-            return Repeats(flat, np.isnan(event_means(values, events)), hold, events)
+            copies[order] = np.isnan(event_means(values[order], events))
+            return Repeats(flat, copies, hold, events)
         flat[order] = flat_runs(values[order])
         length = 1 if flat.any() or not even else hold_length(values[order])
         if length > 1:
