@@ -80,9 +80,9 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
     if repeats.out.any():
         others, filling = repeats.others(values, times), replace(options, fill=True)
         if repeats.events > 1:  # a mean far out has a large amount, which is no error
-            filling = replace(filling, robust=options.robust is True)
             curve = analyze_series(others, times, weights, filling, column).values
-            filling = replace(filling, noise=event_levels(values, curve, repeats.events))
+            noise = event_levels(values, curve, repeats.events)
+            filling = replace(filling, noise=noise, robust=options.robust is True)
         return analyze_series(others, times, weights, filling, column).with_repeats(values, repeats, options)
     prepared = _prepared(_rest(values, times, weights, options, column))
     return finish(*_refined(prepared, _bank(prepared))) if options.keys == "auto" else finish(prepared, None)
