@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -128,6 +129,38 @@ def test_an_open_connection_does_not_hold_up_the_end(minilm):
     assert not running.connections
 
 
+def test_an_interrupt_while_a_connection_is_taken_up_ends_the_server_all_the_same(minilm, monkeypatch):
+    from overt.explain.recipes.qkv import qkv
+    from overt.play.serve import PageServer
+
+    running = PageServer(minilm, qkv(minilm, "Cats sleep."))
+    take_up = running.process_request
+    answered = threading.Event()
+
+    def interrupted(*arguments):
+        take_up(*arguments)
+        assert answered.wait(30)
+        signal.raise_signal(signal.SIGINT)
+
+    def browse():
+        connection.request("GET", f"/{running.token}/")
+        connection.getresponse().read()
+        answered.set()
+
+    monkeypatch.setattr(running, "process_request", interrupted)
+    connection = http.client.HTTPConnection("127.0.0.1", running.server_port, timeout=60)
+    browser = threading.Thread(target=browse)
+    browser.start()
+    handler = signal.getsignal(signal.SIGINT)
+    start = time.perf_counter()
+    with closing(connection):
+        running.serve_until_interrupted()
+        assert time.perf_counter() - start < 30  # a handler's own timeout is a minute
+    browser.join()
+    assert not running.connections
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("leave", ["at once", "with the page", "open"])
 def test_the_command_says_where_the_page_is_and_ends_by_an_interrupt(minilm, leave):
@@ -145,6 +178,8 @@ def test_the_command_says_where_the_page_is_and_ends_by_an_interrupt(minilm, lea
             response.read()
         if leave != "open":
             connection.close()
-        running.send_signal(subprocess.signal.SIGINT)
-        assert (running.wait(30), running.stderr.read()) == (0, "")
-        connection.close()
+        running.send_signal(signal.SIGINT)
+        try:
+            assert (running.wait(30), running.stderr.read()) == (0, "")
+        finally:
+            connection.close()

@@ -1,7 +1,6 @@
 """`overt play`: a page in which a model reads what is typed, offline, in one HTML file."""
 
 import webbrowser
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,8 +86,7 @@ def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
     console.print(server.address, soft_wrap=True)
     if open_page:
         webbrowser.open(server.address)
-    with suppress(KeyboardInterrupt), server:
-        server.serve_forever()
+    server.serve_until_interrupted()
 
 
 def _encoder(name: str, text: str | None, word: str | None) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -23,6 +24,7 @@ from overt.play import lessons
 
 HOST = "127.0.0.1"
 _LARGEST = 4 * 10**6  # bytes of a text
+_PATIENCE = 0.5  # seconds without a request until Ctrl+C is looked for, where the system does not wake the wait itself
 _WEB = "play/web"
 _NOTE = "Weights show what this head attended to, not why, and not what the model concluded."
 
@@ -54,6 +56,22 @@ class PageServer(ThreadingHTTPServer):
     def hosts(self) -> set[str]:
         """The names under which a browser on this machine may know the server."""
         return {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+
+    def serve_until_interrupted(self) -> None:
+        """Answer until Ctrl+C, then close.
+
+        The signal only leaves a word: an exception that is raised while a connection is handed to its thread loses sight of that thread,
+        and the end waits for it.
+        """
+        interrupts: list[int] = []
+        before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+        self.timeout = _PATIENCE
+        try:
+            while not interrupts:
+                self.handle_request()
+        finally:
+            signal.signal(signal.SIGINT, before)
+            self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a connection in a thread."""
