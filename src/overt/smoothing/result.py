@@ -16,6 +16,7 @@ from overt.smoothing.data.repeats import Repeats, last_known
 from overt.smoothing.data.series import Floats, Series, overall_level
 from overt.smoothing.data.times import Times, read_moments
 from overt.smoothing.heads.head import Head
+from overt.smoothing.heads.local.autoregression import equal_steps
 from overt.smoothing.heads.local.gaps import Filling, Keys, bend_across, gap_row, joined_row
 from overt.smoothing.heads.single_row import weight_row
 from overt.smoothing.other_times import CurveAt, curve_at, deviation_at
@@ -227,8 +228,10 @@ class Smoothing:
         curve = 1.0
         if self.filling is not None and np.isnan(self.series.values[row]):
             index = int(np.isnan(self.series.values[:row]).sum())
-            season = np.zeros(self.series.present.size)
-            keys = Keys(self.series.key_times, self.series.key_values, season, self.series.key_weights)
+            season = 0 * self.series.key_times if self.seasons is None else self.seasons.at(self.series.key_times).sum(axis=0)
+            keys = Keys(
+                self.series.key_times, self.series.key_values, season, self.series.key_weights, equal_steps(self.series.times)
+            )
             rows = gap_row(keys, float(self.series.times[row]), self.filling.shares[index])
             weights = self.filling.curve[index] * weights
             weights[self.series.present] += rows[0]

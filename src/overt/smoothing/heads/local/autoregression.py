@@ -1,0 +1,188 @@
+"""Missing values between others at equal steps, as an autoregression expects them: by the values on both sides, up to its order away."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overt.smoothing.data.series import Floats, Indices
+
+# The orders that are tried, and how many values each needs for every coefficient.
+ORDERS, PER_COEFFICIENT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96), 3
+# Coefficients are fitted to so many values at most, those in the middle.
+FITTED = 2**13
+# Times of which fewer than this share of all steps are there have no autoregression.
+LEAST_SHARE = 1 / 3
+# How far a step may be from their mean where each is taken for one, as months are of 28 to 31 days; and from whole numbers of steps.
+UNEVEN, WHOLE = 0.25, 1e-6
+# Conjugate gradients end where the residual has fallen by this factor, or after so many steps.
+PRECISION, MOST_STEPS = 1e-8, 200
+
+
+class Steps(NamedTuple):
+    """Times, ascending, and the position of each on a grid of equal steps."""
+
+    times: Floats
+    positions: Indices
+
+    def at(self, times: Floats) -> Indices:
+        """The positions of some of the times."""
+        return self.positions[np.searchsorted(self.times, times)]
+
+
+def equal_steps(times: Floats) -> Steps | None:
+    """The positions of ascending times, in steps; None where they are at no equal steps.
+
+    >>> equal_steps(np.array([0.0, 1.0, 4.0, 5.0])).positions
+    array([0, 1, 4, 5])
+    >>> equal_steps(np.array([0.0, 0.97, 1.87, 2.86])).positions  # months
+    array([0, 1, 2, 3])
+    >>> equal_steps(np.array([0.0, 0.4, 1.9]))
+    """
+    steps = np.diff(times)
+    if times.size < 2 or not steps.min() > 0:
+        return None
+    if np.abs(steps / steps.mean() - 1).max() <= UNEVEN:
+        return Steps(times, np.arange(times.size))
+    whole = np.rint(times - times[0])
+    if np.abs(times - times[0] - whole).max() <= WHOLE and times.size >= LEAST_SHARE * whole[-1]:
+        return Steps(times, whole.astype(np.intp))
+    return None
+
+
+class Gappy(NamedTuple):
+    """Values at equal steps (n,), those that are missing interpolated linearly; the positions to fill (m,), ascending; which are known.
+
+    What is neither is in a long gap, of which only its straight line is used, beside other gaps.
+    """
+
+    values: Floats
+    missing: Indices
+    known: NDArray[np.bool_]
+
+    @staticmethod
+    def of(positions: Indices, values: Floats, longest: float) -> "Gappy":
+        """From the known values and their positions, ascending from 0; what is in longer gaps is not to be filled."""
+        grid = np.arange(positions[-1] + 1)
+        known = np.zeros(grid.size, bool)
+        known[positions] = True
+        between = np.searchsorted(positions, grid)
+        lengths = positions[between] - positions[np.maximum(between - 1, 0)] - 1
+        return Gappy(np.interp(grid, positions, values), np.flatnonzero(~known & (lengths <= longest)), known)
+
+    def fit(self) -> list["Autoregression"]:
+        """Those autoregressions whose orders the values suffice for, by Burg's method, each from values that the last one filled."""
+        start = max(0, (self.values.size - FITTED) // 2)
+        part = slice(start, start + FITTED)
+        inner = np.flatnonzero((self.missing >= part.start) & (self.missing < part.stop))
+        middle = Gappy(self.values[part], self.missing[inner] - start, self.known[part])
+        mean = float(self.values[self.known].mean())
+        values = np.where(middle.known, middle.values, np.nan)
+        values[middle.missing] = middle.values[middle.missing]
+        models: list[Autoregression] = []
+        for order in ORDERS:
+            if order * PER_COEFFICIENT > middle.known.sum():
+                break
+            models.append(Autoregression(mean, _burg(values - mean, order)))
+            values[middle.missing] = middle.filled(models[-1])
+        return models
+
+    def filled(self, model: "Autoregression") -> Floats:
+        """The missing values (m,): those that make the errors of prediction, forward and backward in time, least in the mean square.
+
+        That is their expectation under normal noise (Janssen, Veldhuis and Vries 1986, section II).
+        """
+        if not self.missing.size:
+            return np.zeros(0)
+        near, missing = self._near(model)
+        start = self.values[near] - model.mean
+        wanted = -_errors_of_errors(model.coefficients, start)[missing]
+        return start[missing] + model.mean + _solved(model.coefficients, near.size, missing, wanted)
+
+    def whole(self, model: "Autoregression") -> Floats:
+        """All values (n,), with those that are missing filled."""
+        values = self.values.copy()
+        values[self.missing] = self.filled(model)
+        return values
+
+    def row(self, model: "Autoregression", position: int) -> Floats:
+        """The weights of the known values in a missing one; the mean is theirs, too."""
+        near, missing = self._near(model)
+        unit = (self.missing == position).astype(np.float64)
+        column = np.zeros(near.size)
+        column[missing] = _solved(model.coefficients, near.size, missing, unit)
+        weights = np.zeros(self.values.size)
+        weights[near] = -_errors_of_errors(model.coefficients, column)
+        weights[self.missing] = 0.0
+        positions = np.flatnonzero(self.known)
+        for lined in np.flatnonzero(weights * ~self.known):
+            after = int(np.searchsorted(positions, lined))
+            ends = positions[[after - 1, after]]
+            share = (lined - ends[0]) / (ends[1] - ends[0])
+            weights[ends] += weights[lined] * np.array([1 - share, share])
+        of_known = weights[positions]
+        return of_known + (1 - of_known.sum()) / positions.size
+
+    def _near(self, model: "Autoregression") -> tuple[Indices, Indices]:
+        """The positions that a missing value depends on directly, and where among them the missing ones are."""
+        order = model.coefficients.size - 1
+        reach = np.zeros(self.values.size + 1, np.intp)
+        np.add.at(reach, np.maximum(self.missing - order, 0), 1)
+        np.add.at(reach, np.minimum(self.missing + order + 1, self.values.size), -1)
+        near = np.flatnonzero(np.cumsum(reach[:-1]))
+        return near, np.searchsorted(near, self.missing)
+
+
+class Autoregression(NamedTuple):
+    """Σ_k a_k (x_{t−k} − mean) is white noise; a_0 = 1."""
+
+    mean: float
+    coefficients: Floats  # (order + 1,)
+
+
+def _burg(values: Floats, order: int) -> Floats:
+    """The coefficients that make the errors of prediction, forward and backward, least, order by order (Burg 1975); NaN is in no error.
+
+    >>> draw, wave = np.random.default_rng(0), np.sin(np.arange(400) * 0.3)
+    >>> _burg(wave + 1e-6 * draw.normal(size=400), 2).round(2)  # 1 − 2 cos 0.3 z + z²
+    array([ 1.  , -1.91,  1.  ])
+    """
+    coefficients = np.ones(1)
+    forward, backward = values[1:], values[:-1]
+    for _ in range(order):
+        there = np.isfinite(forward + backward)
+        ahead, behind = forward[there], backward[there]
+        power = float(ahead @ ahead + behind @ behind)
+        reflection = -2 * float(ahead @ behind) / power if power > 0 else 0.0
+        longer = np.append(coefficients, 0.0)
+        coefficients = longer + reflection * longer[::-1]
+        forward, backward = (forward + reflection * backward)[1:], (backward + reflection * forward)[:-1]
+    return coefficients
+
+
+def _errors_of_errors(coefficients: Floats, values: Floats) -> Floats:
+    """Half the gradient of the squared errors of prediction, forward and backward, by the values (n,)."""
+    reversed_ = coefficients[::-1]
+    forward, backward = np.convolve(values, coefficients, "valid"), np.convolve(values, reversed_, "valid")
+    return np.convolve(forward, reversed_) + np.convolve(backward, coefficients)
+
+
+def _solved(coefficients: Floats, count: int, missing: Indices, wanted: Floats) -> Floats:
+    """The values at missing positions whose gradient there is `wanted` (m,), by conjugate gradients."""
+    solution, residual = np.zeros(missing.size), wanted
+    direction, grid = residual, np.zeros(count)
+    square = float(residual @ residual)
+    enough = PRECISION**2 * square
+    for _ in range(MOST_STEPS):
+        if square <= enough:
+            break
+        grid[missing] = direction
+        image = _errors_of_errors(coefficients, grid)[missing]
+        curvature = float(direction @ image)
+        if not curvature > 0:  # as of a pure wave, in the last digits
+            break
+        step = square / curvature
+        solution, residual = solution + step * direction, residual - step * image
+        square, before = float(residual @ residual), square
+        direction = residual + square / before * direction
+    return solution
