@@ -165,6 +165,26 @@ def real(errors: str) -> str:
     return table(rows, ["", *heads], "l" + "r" * len(heads))
 
 
+def left_out() -> str:
+    """Points left out of many real series: ours and each peer over the best peer of the series, picked afterwards."""
+    measured = result("gaps")
+    rows = []
+    for half, name in (("development", "chosen on"), ("test", "kept aside")):
+        for how, cell in measured["halves"][half].items():
+            peers = (f"{cell['peers'][peer]:.2f}" for peer in measured["peers"])
+            ours = f"{cell['mean']:.2f} · {cell['worst'][0]['ratio']:.1f}"
+            rows.append((f"{name}, {cell['series']} series, {how}", ours, f"{cell['ahead']:.0%}", *peers))
+    names = [{"line": "a line through the neighbours"}.get(name, name) for name in measured["peers"]]
+    return table(rows, ["", OURS, "ahead in", *names], "l" + "r" * (2 + len(names)))
+
+
+def far_behind() -> str:
+    """The series kept aside where ours is farthest behind."""
+    halves = result("gaps")["halves"]["test"]
+    each = ("; ".join(f"{one['name']} {one['ratio']:.1f}" for one in cell["worst"]) for cell in halves.values())
+    return ". ".join(f"{how.capitalize()}: {series}" for how, series in zip(halves, each, strict=True)) + "."
+
+
 def taken() -> str:
     """Seconds by length: single heads with their bandwidths given, and the default."""
     actual = result("smoothing-speed")

@@ -59,18 +59,18 @@ def measure(folder: Path, name: str, names: list[str], notify: Callable[[str], N
     file, column = SERIES[name]
     x = read_table(folder / file).numbers(column)
     hidden, unable = single_points(x), {}
-    errors, gap_errors = (_errors(x, left_out, names, unable, notify) for left_out in (hidden, gaps(x)))
+    errors, gap_errors = (errors_at(x, left_out, names, unable, notify) for left_out in (hidden, gaps(x)))
     unable = {each: f"failed on {name}: {what}" for each, what in unable.items()}
     return SeriesResult(name, x.size, hidden.size, errors, gap_errors, unable, analyze(x).sentence)
 
 
-def single_points(x: Floats) -> Indices:
+def single_points(x: Floats, seed: int = 0) -> Indices:
     """A tenth of the points with a value, but the first and the last, whose neighbours are on one side only."""
     inner = np.flatnonzero(~np.isnan(x))[1:-1]
-    return np.sort(np.random.default_rng(0).choice(inner, int(_HIDDEN_SHARE * inner.size), replace=False))
+    return np.sort(np.random.default_rng(seed).choice(inner, int(_HIDDEN_SHARE * inner.size), replace=False))
 
 
-def gaps(x: Floats) -> Indices:
+def gaps(x: Floats, seed: int = 0) -> Indices:
     """As many in gaps of `GAP`, at least as far from each other.
 
     >>> gaps(np.arange(40.0))
@@ -79,12 +79,16 @@ def gaps(x: Floats) -> Indices:
     inner = np.flatnonzero(~np.isnan(x))[1:-1]
     blocks = inner.size // (2 * GAP)
     count = min(blocks, max(1, round(_HIDDEN_SHARE * inner.size / GAP)))
-    chosen = np.sort(np.random.default_rng(0).choice(blocks, count, replace=False))
+    chosen = np.sort(np.random.default_rng(seed).choice(blocks, count, replace=False))
     return inner[2 * GAP * chosen[:, None] + np.arange(GAP)].ravel()
 
 
-def _errors(
-    x: Floats, hidden: Indices, names: list[str], unable: dict[str, str], notify: Callable[[str], None]
+def errors_at(
+    x: Floats,
+    hidden: Indices,
+    names: list[str],
+    unable: dict[str, str],
+    notify: Callable[[str], None] = lambda doing: None,
 ) -> dict[str, float]:
     """The error of each smoother at hidden points; those that fail are named in `unable`."""
     visible = x.copy()

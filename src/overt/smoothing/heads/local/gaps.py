@@ -270,15 +270,14 @@ def _shares(residuals: Floats, allowed: NDArray[np.bool_]) -> Floats:
 def gap_row(keys: Keys, target: float, shares: Floats) -> Floats:
     """The weights of the keys (2, n) in the part of the heads: of the rest, and of the whole."""
     rows = np.zeros((2, keys.times.size))
-    for head in np.flatnonzero(shares.any(axis=0)):
-        rows += shares[:, [head]] * (_fit_row(keys, target, FITS[head]) if head < len(FITS) else 0.0)
-    if shares[:, AUTOREGRESSED].any():
-        for row, values, part in zip(rows, (keys.rest, keys.rest + keys.season), shares[:, AUTOREGRESSED], strict=True):
-            if part.any():
-                grid, [position] = keys.gappy(values, np.array([target]))
-                for share, model in zip(part, grid.fit(), strict=False):
-                    if share:
-                        row += share * grid.row(model, int(position))
+    for head in np.flatnonzero(shares[:, ~AUTOREGRESSED].any(axis=0)):
+        rows += shares[:, [head]] * _fit_row(keys, target, FITS[head])
+    for row, values, orders in zip(rows, (keys.rest, keys.rest + keys.season), shares[:, AUTOREGRESSED], strict=True):
+        if orders.any():
+            grid, [position] = keys.gappy(values, np.array([target]))
+            row += sum(
+                share * grid.row(model, int(position)) for share, model in zip(orders, grid.fit(), strict=False) if share
+            )
     return rows
 
 
