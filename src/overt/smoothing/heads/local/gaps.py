@@ -18,21 +18,22 @@ from overt.smoothing.heads.single_row import time_row
 # the curve bends on both of its sides; of wide ones lines and parabolas are enough.
 BANDWIDTHS = (0.7 * 2.0 ** (np.arange(11) / 2)).tolist()
 FITS = ((0.0, 1), *product(BANDWIDTHS, (1, 2)), *product(BANDWIDTHS[2:7], (3, 4)))
-# The heads are these and the autoregressions.
+# The keys nearest to a target from which such a polynomial is fitted, half of them on either side.
+NEAREST = 24
+# The heads are these local fits and the autoregressions.
 HEADS = (*FITS, *ORDERS)
 DEGREES = np.array([degree for _, degree in FITS] + [np.inf] * len(ORDERS))
 AUTOREGRESSED = np.arange(len(HEADS)) >= len(FITS)
 # Keys to either side of deleted ones that heads attend to.
 MARGIN = 512
-# The keys nearest to a target from which such a polynomial is fitted, half of them on either side.
-NEAREST = 24
 # Gaps are judged together up to these lengths, in steps, by deleted gaps of the lengths after them.
 LENGTHS = ((1.5, 1), (3.5, 2), (6.5, 5), (12.5, 9), (24.5, 18), (np.inf, 36))
 # Longer gaps are no longer like those that are deleted: what is good there may run away. The curve is joined across them, see `joined`.
 LONG = 49.5
 # Blocks on either side of a long gap whose means tell how the curve bends across it, and how few are enough.
 BLOCKS, FEWEST_BLOCKS = 4, 2
-# Deleted gaps of a kind, at most and at least, the most points among which they are, and from which length they are halved in short series.
+# Deleted gaps of a kind: how many at most and at least at once, how many are enough, in how many sets at most, among how many points,
+# and from which length they are halved in short series.
 MOST, LEAST_AT_ONCE, ENOUGH, MOST_SETS, STRETCH, HALVED = 100, 2, 24, 6, 8192, 18
 # The temperature of a single gap, as in the mixture of heads.
 TEMPERATURE = 4.0
@@ -246,7 +247,8 @@ def joined_row(times: Floats, target: float) -> tuple[tuple[int, int], float]:
 def _shares(residuals: Floats, allowed: NDArray[np.bool_]) -> Floats:
     """The shares of the curve and the heads (1 + 2 · heads,), from residuals at deleted gaps (1 + 2 · heads, gaps, length).
 
-    Some heads are not allowed: polynomials of degree 3 and 4 run away beyond the ends, and in gaps longer than those that are deleted.
+    Some heads are not allowed: polynomials of degree 3 and 4 run away beyond the ends and in gaps longer than those that are deleted, and
+    autoregressions were not judged beyond the ends.
 
     The heads are mixed by their risk. The mixture takes the place of the curve as far as it is better by more than chance: its share
     is logistic in the standard errors by which the logarithm of its squared residuals is smaller, a half at `ERRORS`. In a mean of squares
