@@ -161,7 +161,20 @@ def _burg(values: Floats, order: int) -> Floats:
 
 
 def _errors_of_errors(coefficients: Floats, values: Floats) -> Floats:
-    """Half the gradient of the squared errors of prediction, forward and backward, by the values (n,)."""
+    """Half the gradient of the squared errors of prediction, forward and backward, by the values (n,).
+
+    Away from the ends both directions have the same, a convolution with the coefficients' autocorrelation.
+    """
+    order = coefficients.size - 1
+    if values.size <= 6 * order:
+        return _near_ends(coefficients, values)
+    gradient = 2 * np.convolve(values, np.convolve(coefficients, coefficients[::-1]), "same")
+    gradient[:order] = _near_ends(coefficients, values[: 3 * order])[:order]
+    gradient[-order:] = _near_ends(coefficients, values[-3 * order :])[-order:]
+    return gradient
+
+
+def _near_ends(coefficients: Floats, values: Floats) -> Floats:
     reversed_ = coefficients[::-1]
     forward, backward = np.convolve(values, coefficients, "valid"), np.convolve(values, reversed_, "valid")
     return np.convolve(forward, reversed_) + np.convolve(backward, coefficients)
