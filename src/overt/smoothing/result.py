@@ -228,10 +228,10 @@ class Smoothing:
         curve = 1.0
         if self.filling is not None and np.isnan(self.series.values[row]):
             index = int(np.isnan(self.series.values[:row]).sum())
-            season = 0 * self.series.key_times if self.seasons is None else self.seasons.at(self.series.key_times).sum(axis=0)
-            keys = Keys(
-                self.series.key_times, self.series.key_values, season, self.series.key_weights, equal_steps(self.series.times)
-            )
+            times, season = self.series.key_times, np.zeros(self.series.present.size)
+            if self.seasons is not None:
+                season = self.seasons.at(times).sum(axis=0)
+            keys = Keys(times, self.series.key_values, season, self.series.key_weights, equal_steps(self.series.times))
             rows = gap_row(keys, float(self.series.times[row]), self.filling.shares[index])
             weights = self.filling.curve[index] * weights
             weights[self.series.present] += rows[0]

@@ -175,6 +175,7 @@ def _errors_of_errors(coefficients: Floats, values: Floats) -> Floats:
 
 
 def _near_ends(coefficients: Floats, values: Floats) -> Floats:
+    """The same from the errors themselves, which are fewer near the ends."""
     reversed_ = coefficients[::-1]
     forward, backward = np.convolve(values, coefficients, "valid"), np.convolve(values, reversed_, "valid")
     return np.convolve(forward, reversed_) + np.convolve(backward, coefficients)
