@@ -43,6 +43,16 @@ unexport PYTHONDONTWRITEBYTECODE
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
 
+# A command whose output goes to a log, with one line that moves on a terminal. If it fails, the end of the log is shown.
+define quietly
+@$(1) > $(VENV)/install.log 2>&1 & job=$$!; trap 'kill $$job; exit 130' INT TERM; \
+  seconds=0; while kill -0 $$job 2>/dev/null; do \
+    if [ -t 1 ]; then printf '\r  %d:%02d  %-60.60s' $$((seconds / 60)) $$((seconds % 60)) "$$(tail -n 1 $(VENV)/install.log)"; fi; \
+    sleep 1; seconds=$$((seconds + 1)); done; \
+  if [ -t 1 ]; then printf '\r%70s\r' ''; fi; \
+  wait $$job || { tail -n 20 $(VENV)/install.log >&2; echo "The installation failed; its whole output: $(VENV)/install.log" >&2; exit 1; }
+endef
+
 .PHONY: demo test test-slow test-all test-oldest test-gpu mutants wasm sanitize lint types typed docs notebooks clean
 .DELETE_ON_ERROR:
 
@@ -133,15 +143,15 @@ $(BIN)/python:
 # The stamps are older than pyproject.toml, constraints.txt or the native core after these change, and only then is anything
 # installed again. Without a compiler overt is installed without its native core; the demonstration runs so, the tests do not.
 $(VENV)/.has-all: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt with torch, text, plots and smoothing: about 460 MB to download, 1.8 GB on disk"
-	@echo "(more where pip's configured sources offer torch for CUDA only)"
-	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[all]"
+	@echo "Installing overt with torch, text, plots and smoothing into $(VENV): 3 to 5 minutes, 460 MB to download, 1.8 GB on disk"
+	@echo "(more if pip's configured sources offer torch for CUDA only)"
+	$(call quietly,$(BIN)/python -m pip install --constraint constraints.txt --editable ".[all]")
 	@touch $@
 
 $(VENV)/.has-dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt with torch, text, plots, smoothing and the tools for tests: about 500 MB to download, 1.9 GB on disk"
-	@echo "(more where pip's configured sources offer torch for CUDA only; less where make demo came first)"
-	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]"
+	@echo "Installing overt and the tools for tests into $(VENV): 3 to 5 minutes, 500 MB to download, 1.9 GB on disk"
+	@echo "(more if pip's configured sources offer torch for CUDA only; less after make demo)"
+	$(call quietly,$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]")
 	@$(BIN)/python -c "import sys; from overt import native; sys.exit(native.why_not())"
 	@touch $@ $(VENV)/.has-all
 

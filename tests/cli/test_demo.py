@@ -53,9 +53,22 @@ def test_one_screen_tells_it_all_and_two_files_are_written(demo, tmp_path):
         "L5H11  animal",
         "23.43",
         "recomputed vs. model",
+        "Open overt-demo.html in a browser",
+        "overt play",
     ):
         assert message in result.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["overt-demo.html", "overt-demo.png"]
+
+
+def test_the_commands_that_it_ends_with_run_as_printed(tmp_path):
+    """A newcomer's shell has not activated the environment: the command is named by its path there."""
+    environment = {**HERE, "PATH": "/usr/bin:/bin"}
+    result = subprocess.run(
+        [sys.executable, "-m", "overt", "demo"], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("Next:")]
+    command = line.removeprefix("Next:").split(" play")[0].strip()
+    assert subprocess.run([command, "--version"], cwd=tmp_path, env=environment, check=True, capture_output=True).stdout
 
 
 def test_a_narrow_pipe_loses_no_figure(tmp_path, monkeypatch):

@@ -1,7 +1,10 @@
 """`overt demo`: on one screen what overt is for. Every figure is measured while it runs."""
 
+import shutil
+import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -24,6 +27,9 @@ SENTENCE, WORD = "The animal didn't cross the street because it was too tired", 
 WORDS = "Sky is clear today"
 PAGE, PICTURE = "overt-demo.html", "overt-demo.png"
 _WIDEST = 100
+_LEGEND = (
+    "[0.02 … 384]: a vector of 384 numbers · 4×8: four words, 8 numbers each · L5H11: layer 5, head 11, both counted from 0"
+)
 
 
 def demo() -> None:
@@ -33,6 +39,7 @@ def demo() -> None:
     model = reading_model()
     device = "CPU" if isinstance(model, HubModel) else "CPU, offline"
     console.print(Piece(lambda ink: [_apart(ink, "overt · attention with nothing hidden", device, "bold")]))
+    console.print(Piece(lambda ink: ink.prose(_LEGEND, "dim", "")))
     console.print(Piece(_series))
     words = vectors.of_text(model, WORDS)
     console.print(Piece(lambda ink: _plain(ink, plain(words, choose(words.encoded, "sky")))))
@@ -49,8 +56,7 @@ def demo() -> None:
             console.print(part)
         with busy("writing …"):
             write([trained], paths)
-    console.print(_indented(Piece(lambda ink: ink.prose(f"→ {PAGE}, {PICTURE}", "bold"))))
-    console.print(Piece(_yours))
+    console.print(Piece(_next))
 
 
 def _heading(ink: Ink, number: int, name: str, source: str, remark: str = "") -> Text:
@@ -118,5 +124,18 @@ def _indented(part: Piece) -> Piece:
     return Piece(lambda ink: [ink.line("   ", line) for line in part.lay_out(Ink(ink.width - 3, ink.encoding))])
 
 
-def _yours(ink: Ink) -> Iterable[Text]:
-    yield from ink.prose('overt explain "…" --word …   ·   overt smooth FILE.csv --column …', lead="Yours:  ")
+def _next(ink: Ink) -> Iterable[Text]:
+    """The files that were written, and what to try with one's own text and series."""
+    overt = _command()
+    yield from ink.prose(f"Open {PAGE} in a browser ({PICTURE} is the same as a picture).", "bold", "")
+    yield from ink.prose(
+        f"{overt} play   ·   {overt} explain TEXT --word WORD   ·   {overt} smooth FILE.csv --column NAME", lead="Next:  "
+    )
+
+
+def _command() -> str:
+    """How this command is called from the shell: by its name if that is found, else by its path."""
+    script = Path(sys.executable).with_name("overt")
+    if not script.exists() or shutil.which("overt") == str(script):
+        return "overt"
+    return str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script)
