@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from overt.errors import InputError
-from overt.smoothing import analysis, analyze, smooth
-from overt.smoothing.selection.counts import (
+from overt.smoothing import analyze, smooth
+from overt.smoothing.noise import recognized
+from overt.smoothing.noise.counts import (
     are_counts,
     mean_of_stabilized,
     risk_levels_of_counts,
-    risk_of_counts,
     slope_of_mean,
     stabilized,
     variances_of_counts,
@@ -45,14 +45,11 @@ def test_a_curve_below_that_of_no_counts_is_zero():
     assert mean_of_stabilized(np.array([0.0, stabilized(np.array(0.0))])).tolist() == [0.0, 0.0]
 
 
-def test_the_risk_of_counts_is_unbiased_for_a_running_mean():
-    truth, weights = 3 + 2 * np.sin(np.arange(4000) / 30), np.full(9, 1 / 9)
-    gaps = []
-    for seed in range(30):
-        x = draw(seed).poisson(truth).astype(float)
-        curve = np.convolve(x, weights, "same")
-        gaps.append(np.mean(risk_of_counts(x, curve, np.full(4000, 1 / 9))) - error(curve, truth))
-    assert abs(np.mean(gaps)) < 3 * np.std(gaps) / np.sqrt(30)
+def test_the_stated_risk_of_counts_is_their_error_on_average():
+    truth = 8 + 5 * np.sin(np.arange(1000) / 60)
+    results = [(analyze(x, noise="poisson"), x) for seed in range(8) for x in [draw(seed).poisson(truth).astype(float)]]
+    stated = np.mean([result.risk for result, _ in results])
+    assert 0.6 < stated / np.mean([error(result.values, truth) for result, _ in results]) < 1.6
 
 
 def test_risks_of_few_counts_rank_curves_as_their_errors_do():
@@ -104,7 +101,7 @@ def test_rare_counts_are_smoothed_as_they_are_too(monkeypatch):
         x = draw(seed).poisson(6 * truth).astype(float)
         as_they_are.append(error(analyze(x, noise="poisson").values, 6 * truth))
         with monkeypatch.context() as patch:
-            patch.setattr(analysis, "LEAST_MEAN_COUNT", np.inf)
+            patch.setattr(recognized, "LEAST_MEAN_COUNT", np.inf)
             under_the_root.append(error(analyze(x, noise="poisson").values, 6 * truth))
     assert np.exp(np.mean(np.log(np.divide(as_they_are, under_the_root)))) < 0.8
 
@@ -142,7 +139,7 @@ def test_long_series_of_counts_are_found_too():
 
 def test_the_report_says_that_values_are_counts_and_how_to_refuse_it():
     x = draw(0).poisson(30 * SHAPE)
-    assert 'Poisson counts (recognised from the values; noise="gaussian" turns this off)' in analyze(x).sentence
+    assert 'Poisson counts (recognized from the values; noise="gaussian" turns this off)' in analyze(x).sentence
     assert "Poisson counts (given)" in analyze(x, noise="poisson").sentence
     assert not analyze(x, noise="gaussian").counts
 
@@ -190,9 +187,9 @@ def test_counts_of_some_size_are_smoothed_as_they_are_which_serves_a_parabola_th
     truth, ratios = 60 * (0.03 + 0.97 * (2 * T - 1) ** 2), []
     for seed in range(4):
         x = draw(seed).poisson(truth)
-        monkeypatch.setattr(analysis, "COUNT_PASSES", 2)
+        monkeypatch.setattr(recognized, "PASSES", 2)
         as_they_are = smooth(x, noise="poisson")
-        monkeypatch.setattr(analysis, "COUNT_PASSES", 0)
+        monkeypatch.setattr(recognized, "PASSES", 0)
         ratios.append(error(as_they_are, truth) / error(smooth(x, noise="poisson"), truth))
     assert np.mean(ratios) < 0.8
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from overt.errors import MissingExtra
 from overt.smoothing.api import analyze, smooth
-from overt.smoothing.demo import Demonstration, demonstration
+from overt.smoothing.reporting.demonstration import Demonstration, demonstration
 from overt.smoothing.result import Smoothing
 from overt.smoothing.streaming.online import Online
 from overt.smoothing.vectors import Reweighted, reweight

@@ -19,13 +19,14 @@ from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.local.autoregression import equal_steps
 from overt.smoothing.heads.local.gaps import Filling, Keys, fill_gaps
 from overt.smoothing.heads.local.regression import on_grid
+from overt.smoothing.noise.guard import objection
+from overt.smoothing.noise.recognized import SMOOTHED, hypothesis
 from overt.smoothing.result import Smoothing
 from overt.smoothing.seasons.rest import without_seasons
 from overt.smoothing.seasons.season import Seasons
 from overt.smoothing.selection.bank.candidates import NoisySeries
 from overt.smoothing.selection.bank.stages import BankOutputs, attend_bank, bank_series
 from overt.smoothing.selection.bank.together import TOGETHER, Grid, attend_banks, grid_of
-from overt.smoothing.selection.counts import are_counts, check_counts, stabilized, variances_of_counts
 from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimate_noise, estimate_noises, noise_levels
 from overt.smoothing.selection.outliers import downweight_outliers
 from overt.smoothing.selection.risk import combined_risk, head_of, leave_one_out, pointwise_risk, risk_error
@@ -34,13 +35,9 @@ from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 
 # Points to either side of deleted ones that the curve without them is computed from.
 BESIDE = 512
-# How often counts are smoothed as they are, each time under the variances of the last curve.
-COUNT_PASSES = 2
 # How often a level that varies is taken from the residuals of the last curve, again only where it moved by more than this factor. A second
 # time lowers the error under bursts by 2%, and to a quarter where an edge had been missed (the development half, drawn anew).
 LEVEL_PASSES, LEVEL_MOVED = 2, 1.25
-# Counts of a smaller mean look rounded as they are.
-LEAST_MEAN_COUNT = 0.5
 
 
 class Rest(NamedTuple):
@@ -75,9 +72,9 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
     if options.span is not None:
         automatic = analyze_series(values, times, weights, options.automatic, column)
         return replace(analyze_series(values, times, weights, options.by_hand(times), column), automatic=automatic)
-    if _taken_for_counts(values, times, weights, options):
-        return _counts(values, times, weights, options, column)
-    repeats = find_repeats(values, times, weights, options)
+    kind, repeats = hypothesis(values, times, weights, options), find_repeats(values, times, weights, options)
+    if kind and not (kind == "logarithms" and repeats.out.any()):
+        return SMOOTHED[kind](values, times, weights, options, column, analyze_series)
     if repeats.out.any():
         others, filling = repeats.others(values, times), replace(options, fill=True)
         if repeats.events > 1:  # a mean far out has a large amount, which is no error
@@ -96,8 +93,7 @@ def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) 
     rests: dict[int, Rest] = {}
     for index, (values, times) in enumerate(several):
         by_bank = options.keys == "auto" and not options.causal and options.span is None
-        counts = _taken_for_counts(values, times, None, options)
-        if counts or not by_bank or find_repeats(values, times, None, options).out.any():
+        if not by_bank or hypothesis(values, times, None, options) or find_repeats(values, times, None, options).out.any():
             finished[index] = analyze_series(values, times, None, options)
         else:
             rests[index] = _rest(values, times, None, options)
@@ -115,39 +111,6 @@ def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) 
             banks = attend_banks([_noisy(prepared) for _, prepared in part])
             finished |= {index: finish(*_refined(prepared, bank)) for (index, prepared), bank in zip(part, banks, strict=True)}
     return [finished[index] for index in range(len(several))]
-
-
-def _taken_for_counts(values: Floats, times: Times, weights: Floats | None, options: Options) -> bool:
-    """Whether the values are Poisson counts, as `noise` says or as they look."""
-    if options.counts:
-        check_counts(values)
-        if weights is not None and np.ptp(weights[weights > 0]) > 0:
-            raise InputError('equal weights with noise="poisson"', got="weights that differ", fix="leave weights out")
-        return True
-    if options.counts is not None or weights is not None:
-        return False
-    known = ~np.isnan(values)
-    return are_counts(values[known][np.argsort(times.moments[known], kind="stable")])
-
-
-def _counts(values: Floats, times: Times, weights: Floats | None, options: Options, column: int) -> Smoothing:
-    """Counts under the transform that gives their noise one level; then, by the bank, as they are, under the variances of that curve.
-
-    A parabola that comes near 0 is a cusp under the square root, and its root is no polynomial. As they are, counts have 8% less error on
-    the development signals of benchmarks/smoothing, 5% by the first pass and 3% by the second; on parabolas a quarter less.
-    """
-    smoothing = analyze_series(stabilized(values), times, weights, replace(options, noise=1.0), column)
-    smoothing = smoothing.of_stabilized_counts(values, options)
-    if options.keys != "auto" or options.causal or not smoothing.values.mean() >= LEAST_MEAN_COUNT:
-        return smoothing
-    first, without_outliers = smoothing, np.where(smoothing.outliers, np.nan, values)
-    for _ in range(COUNT_PASSES):
-        noise = np.sqrt(variances_of_counts(smoothing.values))
-        counted = analyze_series(
-            without_outliers, times, weights, replace(options, noise=noise, robust=False, from_counts=True), column
-        )
-        smoothing = counted.of_counts(values, options)
-    return replace(smoothing, outliers=first.outliers, filled=first.filled)
 
 
 def _rest(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Rest:
@@ -192,20 +155,24 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
     seasonal = _seasonal(series, seasons)
     curve = restored(series, options, outputs.values + seasonal.sum(axis=0), prepared.missing)
     risk, error = _risk(prepared, outputs, variances if bank else None)
+    freedom = float(outputs.leverages[series.present].sum())
+    reason = "" if prepared.estimate.white else prepared.estimate.reason
+    if bank is not None and not reason and options.noise is None:
+        reason = objection(prepared.values[~prepared.missing], curve, freedom, prepared.estimate.level)
     return Smoothing(
         values=curve,
         bandwidth=None if head is None else options.fixed_bandwidth or head.keys.in_units(series.step, series.spread),
         noise=float(np.sqrt(np.mean(levels**2))) * series.noise_unit,
         risk=risk * series.spread**2,
         risk_error=error * series.spread**2,
-        degrees_of_freedom=float(outputs.leverages[series.present].sum()),
+        degrees_of_freedom=freedom,
         leave_one_out=_leave_one_out(series, head, outputs),
         points=prepared.values.size,
         filled=int(np.sum(prepared.missing & ~np.isnan(curve))),
         times=prepared.times,
         heads=(options.keys,) if bank is None else tuple(bank.names),
         mixture=None if bank is None else bank.mixture,
-        withheld="" if prepared.estimate.white else prepared.estimate.reason,
+        withheld=reason,
         options=options,
         series=series,
         head=head,
@@ -283,6 +250,8 @@ def _noise(rest: Rest, estimate: NoiseEstimate | None) -> tuple[NoiseEstimate, F
         )
     if options.noise is not None and series.present.size < LEAST_POINTS:
         estimate = replace(estimate, white=True, reason="")  # it is passed, and need not show
+    if options.from_curve:
+        estimate = replace(estimate, white=True, reason="")  # counts and outcomes are coarse, and drawn one by one
     estimate = replace(estimate, heavy=bool(rest.outliers.any()))
     estimate = estimate if rest.seasons is None else estimate.scaled(rest.seasons.level_factor)
     levels = of_risks = noise_levels(series, options, estimate)
@@ -337,7 +306,7 @@ def _filling(
         values = series.values.copy()
         values[deleted] = np.nan
         part = series.with_values(values).part(near)
-        noisy = bank_series(part, levels[near], False, heavy=estimate.heavy, counts=options.from_counts)
+        noisy = bank_series(part, levels[near], False, heavy=estimate.heavy, drawn=options.from_curve)
         curve = attend_bank(noisy, overall_level(levels[near]), correlation=estimate.correlation).values
         return curve[deleted - near.start] + season[deleted]
 
@@ -377,8 +346,8 @@ def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> t
 
 
 def _noisy(prepared: Prepared) -> NoisySeries:
-    causal, counts = prepared.options.causal, prepared.options.from_counts
-    return bank_series(prepared.series, prepared.levels, causal, heavy=prepared.estimate.heavy, counts=counts)
+    causal, drawn = prepared.options.causal, prepared.options.from_curve
+    return bank_series(prepared.series, prepared.levels, causal, heavy=prepared.estimate.heavy, drawn=drawn)
 
 
 def _bank(prepared: Prepared) -> BankOutputs:

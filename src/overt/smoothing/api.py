@@ -60,9 +60,10 @@ def smooth(
     `causal` and at equal steps, correlation up to 0.87 is estimated, from 250 points on, and taken into the risk; elsewhere
     correlated noise is treated as signal. **noise** is its standard deviation σ, one number or one for each point; None
     estimates it from differences. "poisson" says that the values are counts, of which each has its mean as variance: 2√(x +
-    3/8) is smoothed, whose noise has one level, and the curve is brought back without bias (`selection.counts`); with
+    3/8) is smoothed, whose noise has one level, and the curve is brought back without bias (`noise.counts`); with
     keys="auto" it becomes the variances under which the counts themselves are smoothed, from a mean of ½ on. None finds such
-    counts by itself, with keys="auto"; "gaussian" turns this off.
+    counts by itself, with keys="auto", outcomes of two values and noise in proportion to values over decades too
+    (`noise.recognized`); "gaussian" turns this off.
 
     **weights** are 1/variance of each value up to a factor; 0 makes it missing. With weights, noise is that of a point of weight 1: pass
     one number, not one for each point. **robust** "auto", with keys="auto" and

@@ -19,12 +19,15 @@ from overt.smoothing.heads.head import Head
 from overt.smoothing.heads.local.autoregression import equal_steps
 from overt.smoothing.heads.local.gaps import Filling, Keys, bend_across, gap_row, joined_row
 from overt.smoothing.heads.single_row import weight_row
+from overt.smoothing.noise.counts import SQUARE_ROOTS
+from overt.smoothing.noise.logarithms import logarithmic
+from overt.smoothing.noise.outcomes import variances_of_outcomes
+from overt.smoothing.noise.scale import Scale
 from overt.smoothing.other_times import CurveAt, curve_at, deviation_at
 from overt.smoothing.reporting.sentences import describe
 from overt.smoothing.seasons.season import Seasons, season_row
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
 from overt.smoothing.selection.bank.stages import bank_row, bank_series
-from overt.smoothing.selection.counts import mean_of_stabilized, risk_of_counts, slope_of_mean
 from overt.smoothing.selection.noise import NoiseEstimate
 from overt.smoothing.selection.risk import STANDARD_ERRORS, combined_risk, risk_error
 
@@ -70,8 +73,10 @@ class Smoothing:
     components: Floats  # (n, seasons) each season; one of zeros without a period
     levels: Floats  # (n,) standard deviations at weight 1, sorted by time, in the series' own units
     _variances: Floats | None  # of the bank, and of time keys whose bandwidth was passed
-    counts: bool = False  # whether the values were smoothed as Poisson counts
-    _stabilized: "Smoothing | None" = None  # of counts: that of 2√(x + 3/8), where this is its image
+    kind: str = ""  # what the values were recognized as: "counts", "square roots" of counts, "outcomes", "logarithms", or ""
+    bounds: tuple[float, float] = (-np.inf, np.inf)  # which the curve and the band keep
+    codes: NDArray[np.bool_] | None = None  # (n,) error codes and enormous values among the outliers
+    _scaled: "tuple[Smoothing, Scale] | None" = None  # the smoothing on another scale, where this is its image
     automatic: "Smoothing | None" = None  # with a span, what it takes the place of
     index: Any | None = None  # of the pandas object that was analyzed
 
@@ -100,38 +105,76 @@ class Smoothing:
             _variances=variances,
         )
 
+    def with_codes(self, values: Floats, codes: NDArray[np.bool_], options: Options) -> "Smoothing":
+        """This smoothing of a series (n,) without its error codes, which are outliers."""
+        missing, outliers = np.isnan(values), self.outliers | codes
+        curve = np.where(missing & (not options.fill), np.nan, self.values)
+        filled = int(np.sum(missing & ~np.isnan(curve)))
+        return replace(self, values=curve, filled=filled, observed=values, codes=codes, outliers=outliers, options=options)
+
     def of_stabilized_counts(self, counts: Floats, options: Options) -> "Smoothing":
         """This smoothing of 2√(x + 3/8), brought back to the counts x (n,) without bias."""
-        # What each season adds to the trend and the seasons of shorter periods.
-        upward = self.trend[:, None] + np.cumsum(np.pad(self.components, ((0, 0), (1, 0))), axis=1)
-        return self._counted(
-            counts,
-            mean_of_stabilized(self.values),
-            slope_of_mean(self.values),
-            components=np.diff(mean_of_stabilized(upward), axis=1),
-            options=options,
-            leave_one_out=None,
-            _stabilized=self,
-        )
+        counted = self._brought_back(SQUARE_ROOTS, options)
+        return counted._with_risks(counts, counted.values, counts)
 
     def of_counts(self, counts: Floats, options: Options) -> "Smoothing":
         """This smoothing of counts (n,), without outliers, under the variances of an earlier curve: never below 0."""
-        return self._counted(counts, np.maximum(self.values, 0.0), np.ones(counts.size), options=options)
+        curve = np.maximum(self.values, 0.0)
+        counted = replace(self, values=curve, kind="counts", bounds=(0.0, np.inf), options=options)
+        return counted._with_risks(counts, curve, counts)
 
-    def _counted(self, counts: Floats, curve: Floats, slopes: Floats, **changed: Any) -> "Smoothing":
-        """With the risk and the noise of Poisson counts; the slopes (n,) are those of their curve by that of this smoothing."""
-        known = self.series.unsort(np.isin(np.arange(counts.size), self.series.present))
-        leverages = np.full(counts.size, self.degrees_of_freedom / max(int(known.sum()), 1))
-        risks = risk_of_counts(counts, curve, leverages)[known]
-        noise = np.sqrt(curve[known])
-        risk, error = float(risks.mean()), risk_error(noise)
-        if self._variances is not None and self.head is None:
-            variances = self.series.unsort(self._variances) * (self.series.spread * slopes) ** 2
-            risk, error = combined_risk(risk, error, float(variances[known].mean()), int(known.sum()))
-        noise_level = float(np.sqrt(np.mean(noise**2)))
+    def of_outcomes(self, outcomes: Floats, low: float, high: float, options: Options) -> "Smoothing":
+        """This smoothing of outcomes (n,), each one of two values, under the variances of an earlier curve: between the two."""
+        curve = np.clip(self.values, low, high)
+        variances = variances_of_outcomes(curve, low, high)
+        result = replace(self, values=curve, kind="outcomes", bounds=(low, high), options=options)
+        return result._with_risks(outcomes, variances, variances)
+
+    def of_logarithms(self, values: Floats, options: Options) -> "Smoothing":
+        """This smoothing of logarithms, brought back to the values (n,) as their mean; the risk grows with its square."""
+        result = self._brought_back(logarithmic(self.noise**2), options)
+        known = self.series.unsort(np.isin(np.arange(values.size), self.series.present))
+        weights = np.ones(values.size) if self._variances is None else self.series.unsort(self._variances)
+        squares = float(np.average(result.values[known] ** 2, weights=weights[known] + np.finfo(float).tiny))
+        noise = np.sqrt(np.expm1(self.noise**2) * np.mean(result.values[known] ** 2))
+        risk, error = self.risk * squares, self.risk_error * squares
+        return replace(result, noise=float(noise), risk=risk, risk_error=error, observed=values)
+
+    def _brought_back(self, scale: Scale, options: Options) -> "Smoothing":
+        """The curve and the seasons of a smoothing on another scale in the caller's units."""
+        # Each season is what it adds to the trend and the seasons of shorter periods.
+        upward = self.trend[:, None] + np.cumsum(np.pad(self.components, ((0, 0), (1, 0))), axis=1)
         return replace(
-            self, values=curve, noise=noise_level, risk=risk, risk_error=error, observed=counts, counts=True, **changed
+            self,
+            values=scale.mean(self.values),
+            components=np.diff(scale.mean(upward), axis=1),
+            options=options,
+            leave_one_out=None,
+            kind=scale.name,
+            bounds=(0.0, np.inf),
+            _scaled=(self, scale),
         )
+
+    def _with_risks(self, observed: Floats, variances: Floats, unbiased: Floats) -> "Smoothing":
+        """With the risk and noise of values whose `variances` (n,) follow the curve; `unbiased` (n,) estimates of these.
+
+        Of counts the count itself is one, as E λ f(x) = E x f(x − 1) takes the place of Stein's identity (Hudson 1978, section 4).
+        """
+        known = self.series.unsort(np.isin(np.arange(observed.size), self.series.present))
+        leverage = self.degrees_of_freedom / max(int(known.sum()), 1)
+        risks = (observed - self.values) ** 2 - unbiased + 2 * variances * leverage
+        noise = np.sqrt(variances[known])
+        risk, error = float(risks[known].mean()), risk_error(noise)
+        if self._variances is not None and self.head is None:
+            slopes = 1.0 if self._scaled is None else self._scaled[1].slope(self._scaled[0].values)
+            of_curve = self.series.unsort(self._variances) * (self.series.spread * slopes) ** 2
+            risk, error = combined_risk(risk, error, float(of_curve[known].mean()), int(known.sum()))
+        return replace(self, noise=float(np.sqrt(np.mean(noise**2))), risk=risk, risk_error=error, observed=observed)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the values were smoothed as Poisson counts."""
+        return self.kind in ("counts", "square roots")
 
     @property
     def periods(self) -> tuple[float, ...]:
@@ -184,8 +227,8 @@ class Smoothing:
         """The standard deviation of each value of the curve (n,), without its bias; None where there is no band."""
         if self.withheld:
             return None
-        if self._stabilized is not None and self._stabilized.deviation is not None:
-            return self._stabilized.deviation * slope_of_mean(self._stabilized.values)
+        if self._scaled is not None and (deviation := self._scaled[0].deviation) is not None:
+            return deviation * self._scaled[1].slope(self._scaled[0].values)
         if self._variances is not None or self.head is None:
             deviation = np.sqrt(np.asarray(self._variances))
         else:
@@ -259,7 +302,7 @@ class Smoothing:
             keys, share = joined_row(series.key_times, float(series.times[row]))
             ends = (int(series.present[keys[0]]), int(series.present[keys[1]]))
         causal, estimate = self.options.causal, self.noise_estimate
-        noisy = bank_series(series, self.levels, causal, heavy=estimate.heavy, counts=self.counts and self._stabilized is None)
+        noisy = bank_series(series, self.levels, causal, heavy=estimate.heavy, drawn=self.kind)
         level = overall_level(self.levels)
         options = {"causal": causal, "correlation": estimate.correlation}
         weights = bank_row(noisy, level, ends[0], **options)
@@ -288,22 +331,21 @@ class Smoothing:
         >>> smoothing.at([0.5, 2.75]).round(6)
         array([0.5 , 2.75])
         """
-        if self._stabilized is not None:
+        if self._scaled is not None:
+            first, scale = self._scaled
             if not band:
-                return mean_of_stabilized(self._stabilized.at(times))
-            ends = self._stabilized.at(times, band=True)
-            return CurveAt(*(None if end is None else mean_of_stabilized(end) for end in ends))  # type: ignore[arg-type]
+                return scale.mean(first.at(times))
+            return CurveAt(*(None if end is None else scale.mean(end) for end in first.at(times, band=True)))  # type: ignore[arg-type]
         moments = (read_moments(times, self.times) - self.series.start) / self.series.step
         order = np.argsort(moments, kind="stable")
         back = np.argsort(order)
-        least = 0.0 if self.counts else -np.inf
-        values = np.maximum(self.series.center + self.series.spread * curve_at(self, moments[order])[back], least)
+        values = np.clip(self.series.center + self.series.spread * curve_at(self, moments[order])[back], *self.bounds)
         if not band:
             return values
         if self.withheld:
             return CurveAt(values, None, None)
         half = NORMAL_QUANTILE * self.series.spread * deviation_at(self, moments[order])[back]
-        return CurveAt(values, np.maximum(values - half, least), values + half)
+        return CurveAt(values, np.clip(values - half, *self.bounds), np.clip(values + half, *self.bounds))
 
     def to_frame(self) -> "DataFrame":
         """Everything by point as a pandas DataFrame, with the index of a pandas object that was analyzed, else with the times as index.
@@ -349,11 +391,10 @@ class Smoothing:
     def _band(self, quantile: float) -> Floats | None:
         if self.deviation is None:
             return None
-        if self._stabilized is not None:
-            end = self._stabilized._band(quantile)
-            return None if end is None else mean_of_stabilized(end)
-        end = self.values + quantile * self.deviation
-        return np.maximum(end, 0.0) if self.counts else end
+        if self._scaled is not None:
+            end = self._scaled[0]._band(quantile)
+            return None if end is None else self._scaled[1].mean(end)
+        return np.clip(self.values + quantile * self.deviation, *self.bounds)
 
     def _sorted_curve(self) -> Floats:
         return (self.values[self.series.order] - self.series.center) / self.series.spread

@@ -53,7 +53,7 @@ class Options:
     fill: bool = True
     period: Periods | None = None
     span: Length | None = None
-    from_counts: bool = False  # whether the noise is that of counts, from a first curve of theirs
+    from_curve: str = ""  # "counts" or "outcomes", whose noise is from a first curve of theirs
 
     def __post_init__(self) -> None:
         one_of("keys", self.keys, get_args(KeyKind))

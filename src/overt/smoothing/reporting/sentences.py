@@ -203,11 +203,24 @@ def _waves(result: "Smoothing") -> str:
 
 
 def _outliers(result: "Smoothing") -> str:
-    count = int(result.outliers.sum())
+    codes = _codes(result)
+    count = int(result.outliers.sum()) - (0 if result.codes is None else int(result.codes.sum()))
     if not count:
-        return _outliers_that_stay(result)
+        return codes or _outliers_that_stay(result)
     verb = "1 isolated outlier was" if count == 1 else f"{count} isolated outliers were"
-    return f"{verb} left out (robust=False keeps all values)."
+    return f"{codes} {verb} left out (robust=False keeps all values).".strip()
+
+
+def _codes(result: "Smoothing") -> str:
+    """How often each error code occurs."""
+    if result.codes is None:
+        return ""
+    values, counts = np.unique(result.observed[result.codes], return_counts=True)
+    listed = [
+        f"{value:.6g} ({count} times)" if count > 1 else f"{value:.6g}" for value, count in zip(values, counts, strict=True)
+    ]
+    verb = "is far from all other values, and was" if len(listed) == 1 else "are far from all other values, and were"
+    return f"{' and '.join(listed)} {verb} left out as no measurement (robust=False keeps all values)."
 
 
 def _repeats(result: "Smoothing") -> str:
@@ -242,11 +255,10 @@ def _outliers_that_stay(result: "Smoothing") -> str:
 
 
 def _error(result: "Smoothing") -> str:
-    if result.counts:
-        source = "given" if result.options.noise is not None else 'recognised from the values; noise="gaussian" turns this off'
+    if result.kind:
+        source = "given" if result.options.noise is not None else 'recognized from the values; noise="gaussian" turns this off'
         return (
-            f"The values are Poisson counts ({source}): 2√(x + 3/8) was smoothed, whose noise has one level, and the curve brought back "
-            f"without bias. {_remaining_error(result).capitalize()}. "
+            f"{_kind(result).format(source=source)} {_remaining_error(result).capitalize()}. "
             f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points} points."
         )
     if result.noise == 0.0 and result.withheld:
@@ -264,6 +276,21 @@ def _error(result: "Smoothing") -> str:
         f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points - int(result.repeats.out.sum())} "
         f"{'points' if result.repeats.events == 1 else 'means'}."
     )
+
+
+def _kind(result: "Smoothing") -> str:
+    """What the values were recognized as, and how they were smoothed."""
+    if result.kind == "logarithms":
+        return (
+            "The values span decades, and their noise is in proportion to them ({source}): their logarithms were smoothed, "
+            "and the curve is the mean of the values."
+        )
+    if result.kind == "outcomes":
+        low, high = result.bounds
+        return f"The values are outcomes of {low:g} and {high:g} ({{source}}): their mean p was smoothed, with the variance of each."
+    if result.kind == "square roots":
+        return "The values are Poisson counts ({source}): 2√(x + 3/8) was smoothed, and the curve is the mean of the counts."
+    return "The values are Poisson counts ({source}): they were smoothed with their mean as variance."
 
 
 def _remaining_error(result: "Smoothing") -> str:

@@ -65,11 +65,12 @@ class NoisySeries(NamedTuple):
     levels: Floats  # the noise's standard deviation at weight 1
     heavy: bool = False  # whether the noise has heavy tails
     risk_levels: Floats | None = None  # those in whose units risks are, where they are others
+    by_time: bool = False  # only heads by time: Stein's estimate of those that compare values needs noise that is nearly normal
 
     def part(self, rows: slice | Indices) -> "NoisySeries":
         """Some of the points."""
-        times, values, weights, levels, heavy, risk_levels = self
-        part = NoisySeries(times[rows], values[rows], weights[rows], levels[rows], heavy)
+        times, values, weights, levels, _, risk_levels, _ = self
+        part = self._replace(times=times[rows], values=values[rows], weights=weights[rows], levels=levels[rows])
         return part if risk_levels is None else part._replace(risk_levels=risk_levels[rows])
 
     @property

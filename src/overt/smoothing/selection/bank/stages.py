@@ -14,6 +14,7 @@ import numpy as np
 from overt.smoothing.data.series import NOISELESS, Floats, Indices, Series, filled_values
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.heads.single_row import filling_row
+from overt.smoothing.noise.counts import risk_levels_of_counts
 from overt.smoothing.selection.bank.candidates import (
     LONG,
     LONG_PILOT_BANDWIDTHS,
@@ -41,7 +42,6 @@ from overt.smoothing.selection.correlation import (
     white_level,
     whitened,
 )
-from overt.smoothing.selection.counts import risk_levels_of_counts
 
 # Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot; 16 and 64 in
 # the place of 32 change nothing since there are segments. Without the 256 the error of 4,096 points rises by 4%.
@@ -87,14 +87,15 @@ class BankOutputs(NamedTuple):
     mixture: Floats
 
 
-def bank_series(series: Series, levels: Floats, causal: bool, *, heavy: bool = False, counts: bool = False) -> NoisySeries:
-    """The series as the bank takes it, with missing values filled; `heavy`: its noise has heavy tails; `counts`: it is that of counts."""
+def bank_series(series: Series, levels: Floats, causal: bool, *, heavy: bool = False, drawn: str = "") -> NoisySeries:
+    """The series as the bank takes it, with missing values filled; `heavy`: its noise has heavy tails; `drawn`: "counts" or "outcomes"."""
     known = ~np.isnan(series.values)
     weights = known.astype(np.float64) if series.weights is None else np.where(known, series.weights, 0.0)
     # Without noise, a risk is the squared residual.
     levels = np.maximum(levels, NOISELESS)
-    risk_levels = risk_levels_of_counts(levels, series.noise_unit) if counts else None
-    return NoisySeries(series.times, filled_values(series, causal=causal), weights, levels, heavy, risk_levels)
+    risk_levels = risk_levels_of_counts(levels, series.noise_unit) if drawn == "counts" else None
+    values = filled_values(series, causal=causal)
+    return NoisySeries(series.times, values, weights, levels, heavy, risk_levels, drawn == "outcomes")
 
 
 def attend_bank(
@@ -234,7 +235,7 @@ def attend_stretch(
     workspace: Workspace,
 ) -> tuple[Mixture, Mixture | None, list[str], list[RowWeights]]:
     """All four stages on one stretch: the mixture, that of the last pilot where there are gaps, and the heads' names and rows."""
-    observed, patches = series.observed, segments is None or series.values.size <= PATCHED
+    observed, patches = series.observed, not series.by_time and (segments is None or series.values.size <= PATCHED)
     scales = LONG_PILOT_BANDWIDTHS if segments and windows.points > LONG else PILOT_BANDWIDTHS
     most = pilot_count(causal, patches) + len(wide.names) + len(GUIDED[-1]) * len(scales) + len(windows.lengths) + 1
     outputs = workspace.outputs(most, series.values.size)
@@ -251,14 +252,14 @@ def attend_stretch(
     count = stop = len(names)
     risks = of_first = risks_of(0, count, correlation)
     guided: tuple[list[str], list[RowWeights]] = [], []
-    for bandwidths in GUIDED:
+    for bandwidths in () if series.by_time else GUIDED:
         pilot = mix_pilot(outputs.part(0, stop), observed, risks=risks, **options)
         guided = write_heads(outputs, (guided_heads(series, pilot, each, scales, level, causal) for each in bandwidths), count)
         stop = count + len(guided[0])
         risks = np.concatenate([of_first, risks_of(count, stop, correlation)])
     names, rows = names + guided[0], rows + guided[1]
     last = None
-    if windows.lengths:
+    if windows.lengths and not series.by_time:
         before = outputs.part(0, stop), observed
         last = mix(*before, risks=risks, **options) if in_gaps(series.weights).any() else None
         pilot = last or mix_pilot(*before, risks=risks, **options)

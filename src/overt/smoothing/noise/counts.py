@@ -6,6 +6,7 @@ import numpy as np
 
 from overt.errors import InputError
 from overt.smoothing.data.series import Floats
+from overt.smoothing.noise.scale import Scale
 from overt.smoothing.selection.contrasts import MAX_CONTRASTS, contrasts
 
 # Fewer values do not show that their variance follows their mean.
@@ -92,6 +93,9 @@ def slope_of_mean(values: Floats) -> Floats:
     return np.where(values <= middle[-1], np.interp(values, middle, slopes), values / 2)
 
 
+SQUARE_ROOTS = Scale("square roots", mean_of_stabilized, slope_of_mean)
+
+
 def variances_of_counts(means: Floats) -> Floats:
     """The variances by which counts are smoothed, from a curve λ̂ (n,): λ̂, at least ½ and 3% of its mean.
 
@@ -117,15 +121,6 @@ def risk_levels_of_counts(levels: Floats, unit: float) -> Floats:
     reach = int(min(ENOUGH_COUNTS / (2 * unit**2 * squares.mean()), (levels.size - 1) // 2))
     sums = np.cumsum(np.pad(squares, (reach + 1, reach), mode="symmetric"))
     return np.sqrt((sums[2 * reach + 1 :] - sums[: -2 * reach - 1]) / (2 * reach + 1))
-
-
-def risk_of_counts(counts: Floats, means: Floats, leverages: Floats) -> Floats:
-    """An estimate of (λ̂_i − λ_i)² that is unbiased for Poisson noise: (x_i − λ̂_i)² − x_i + 2 λ̂_i ∂λ̂_i/∂x_i (n,).
-
-    E λ f(x) = E x f(x − 1) takes the place of Stein's identity (Hudson 1978, section 4); a step of one count changes λ̂_i by its
-    derivative.
-    """
-    return (counts - means) ** 2 - counts + 2 * means * leverages
 
 
 def _asymptotic(values: Floats) -> Floats:
