@@ -77,13 +77,59 @@ def test_another_origin_or_host_name_is_refused(server):
         assert status(server, "GET", f"/{server.token}/", **headers)[0] == 403
 
 
-@pytest.mark.parametrize(("body", "expected"), [("", 400), ("[]", 400), ("{", 400), ('{"text": 3}', 400)])
-def test_what_is_no_text_is_refused(server, body, expected):
-    assert status(server, "POST", f"/{server.token}/read", body)[0] == expected
+BAD = [
+    *("", "[]", "{", '"x"', "null", '{"text": 3}', '{"text": null}', "[" * 100_000, '{"a":' * 15_000, "9" * 5000),
+    *('{"text": "a \\ud800 b"}', '{"text": "\\udc00"}', b'{"text": "caf\xe9"}', b"\xff\xfe", b'{"text": "\xed\xa0\x80"}'),
+]
 
 
-def test_a_text_of_five_megabytes_is_refused_before_it_is_read(server):
-    assert status(server, "POST", f"/{server.token}/read", b"", Content_Length="5000000")[0] == 413
+def test_what_is_no_text_is_refused_in_a_sentence_and_the_connection_goes_on(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    with closing(connection):
+        for body in BAD:
+            connection.request("POST", f"/{server.token}/read", body)
+            response = connection.getresponse()
+            assert response.status == 400, body[:30]
+            assert json.loads(response.read())["sentence"].startswith("Expected "), body[:30]
+        socket_of_all = connection.sock
+        connection.request("POST", f"/{server.token}/read", json.dumps({"text": "Cats \U0001f600 sleep."}))
+        assert connection.getresponse().status == 200
+        assert connection.sock is socket_of_all is not None
+
+
+def test_a_long_text_is_refused_with_the_limit_before_any_of_it_is_cut_into_tokens(server, monkeypatch):
+    monkeypatch.setattr(server.model, "encode", lambda *_, **__: pytest.fail("it was cut into tokens"))
+    for text in ("x" * 10_001, "the cat sat. " * 320_000):
+        answer = status(server, "POST", f"/{server.token}/read", json.dumps({"text": text}))
+        assert answer[0] == 413
+        assert "a text of at most 10,000 letters" in json.loads(answer[1])["sentence"]
+    for length in ("50000000", "9" * 5000, "x", "-1"):
+        assert status(server, "POST", f"/{server.token}/read", b"", Content_Length=length)[0] == 413
+
+
+def test_a_text_of_too_many_tokens_is_refused_before_the_model_runs(server, monkeypatch):
+    monkeypatch.setattr("overt.play.serve.TOKENS", 5)
+    answer = status(server, "POST", f"/{server.token}/read", json.dumps({"text": "one two three four five"}))
+    assert "a text of at most 5 tokens, got 7" in json.loads(answer[1])["sentence"]
+
+
+def test_a_request_that_waits_too_long_for_another_text_gets_an_answer(server, monkeypatch):
+    monkeypatch.setattr("overt.play.serve.PATIENCE", 0.05)
+    with server.lock:
+        answer = status(server, "POST", f"/{server.token}/read", json.dumps({"text": "Cats sleep."}))
+    assert answer[0] == 503
+    assert "while the model reads another" in json.loads(answer[1])["sentence"]
+
+
+def test_an_error_of_the_model_is_an_answer_and_the_next_text_is_read(server, monkeypatch, capfd):
+    path, body = f"/{server.token}/read", json.dumps({"text": "Cats sleep."})
+    with monkeypatch.context() as patch:
+        patch.setattr("overt.play.serve.read", lambda *_, **__: 1 / 0)
+        answer = status(server, "POST", path, body)
+    assert answer[0] == 500
+    assert json.loads(answer[1])["sentence"] == "The model failed: ZeroDivisionError: division by zero."
+    assert "ZeroDivisionError" in capfd.readouterr().err
+    assert status(server, "POST", path, body)[0] == 200
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from overt.errors import InputError
 from overt.lens.text.tokens_of_text import Token
+from overt.reading import check_text
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ def readable(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]])
 
 
 def require_words(text: str) -> str:
-    """The text itself; an empty one is an InputError."""
+    """The text itself; an empty one, and one that is not Unicode, is an InputError."""
     if not text.strip():
         raise InputError("a text of at least one word", got=repr(text), fix="pass a sentence")
-    return text
+    return check_text(text, "the text")
 
 
 def truncation_notes(encoded: Encoded, truncate: bool) -> list[str]:

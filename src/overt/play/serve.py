@@ -1,6 +1,6 @@
 """A live page whose model runs in Python: a server for this machine alone, with a token in its address."""
 
-import json
+import re
 import secrets
 import signal
 import socket
@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from overt.drawing.html import PAGE_LIMIT, script_json
-from overt.errors import OvertError
+from overt.errors import InputError, OvertError
 from overt.explain import html
 from overt.explain.explanation import Explanation
 from overt.explain.recipes.qkv import read
@@ -21,11 +21,17 @@ from overt.lens.viewer.packing import line_of, pack_heads
 from overt.lens.viewer.select_heads import chosen
 from overt.lens.viewer.story import Live
 from overt.play import lessons
+from overt.reading import check_text, parse_json, reason
 
 HOST = "127.0.0.1"
-_LARGEST = 4 * 10**6  # bytes of a text
+LONGEST = 10_000  # letters of a text
+TOKENS = 2048  # of a text, for a model without a limit of its own: the page of more would exceed its limit, and take a minute
+PATIENCE = 10.0  # seconds that a request waits for the text before it
+_BODY = 12 * LONGEST + 1000  # bytes: JSON may write a letter as two escapes of six bytes
+_DRAINED = 16 * 10**6  # bytes of a longer body that are read and let go, so that the connection goes on
 _PATIENCE = 0.5  # seconds without a request until Ctrl+C is looked for, where the system does not wake the wait itself
 _WEB = "play/web"
+_BUSY = "Expected one text at a time, got this one while the model reads another. Fix: wait, and change the text again."
 _NOTE = "Weights show what this head attended to, not why, and not what the model concluded."
 
 
@@ -95,19 +101,29 @@ class PageServer(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
         super().server_close()
 
-    def answer(self, text: str) -> dict[str, Any]:
-        """What the page shows of a text; a sentence where the model cannot read it."""
+    def answer(self, text: str) -> tuple[HTTPStatus, dict[str, Any]]:
+        """What the page shows of a text; a sentence where the model cannot read it, or is still reading another one."""
         start = time.perf_counter()
+        if not self.lock.acquire(timeout=PATIENCE):  # one text at a time: a model may not be run twice at once
+            return HTTPStatus.SERVICE_UNAVAILABLE, {"sentence": _BUSY}
         try:
-            with self.lock:  # one text at a time: a model may not be run twice at once
-                result = read(self.model, text, truncate=True)
+            _check_tokens(len(self.model.encode(text, truncate=True).ids))
+            result = read(self.model, text, truncate=True)
             heads = chosen(result.recording, None, True, self.limit)
             packed = pack_heads([(result.recording, heads)], title=line_of(text))
         except OvertError as error:
-            return {"sentence": str(error)}
+            return HTTPStatus.OK, {"sentence": str(error)}
+        finally:
+            self.lock.release()
         blocks = packed.blocks.texts()
         count, seconds = len(result.encoded.ids), time.perf_counter() - start
-        return {"header": packed.header, "blocks": blocks, "count": count, "all": not result.notes, "seconds": seconds}
+        return HTTPStatus.OK, {
+            "header": packed.header,
+            "blocks": blocks,
+            "count": count,
+            "all": not result.notes,
+            "seconds": seconds,
+        }
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -128,8 +144,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if not self._is("read"):
             self._refuse(HTTPStatus.NOT_FOUND)
-        elif not length.isdecimal() or int(length) > _LARGEST:
+        elif not re.fullmatch("[0-9]{1,12}", length) or int(length) > _DRAINED:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        elif int(length) > _BODY:
+            self._drain(int(length))
+            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"sentence": str(_too_long(f"{int(length):,} bytes"))})
         else:
             self._read(self.rfile.read(int(length)))
 
@@ -144,13 +163,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _read(self, body: bytes) -> None:
         try:
-            text = json.loads(body)["text"]
-        except (ValueError, KeyError, TypeError):
-            text = None
-        if not isinstance(text, str):
-            self._refuse(HTTPStatus.BAD_REQUEST)
-        else:
-            self._send(script_json(self.pages.answer(text)).encode(), "application/json")
+            text = _text_of(body)
+        except InputError as error:
+            self._answer(HTTPStatus.BAD_REQUEST, {"sentence": str(error)})
+            return
+        if len(text) > LONGEST:
+            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"sentence": str(_too_long(f"{len(text):,}"))})
+            return
+        try:
+            status, content = self.pages.answer(text)
+        except Exception as error:  # of the model's own code: the page shows it, the terminal its traceback
+            self.pages.handle_error(self.request, self.client_address)
+            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, {"sentence": f"The model failed: {reason(error)}."}
+        self._answer(status, content)
+
+    def _answer(self, status: HTTPStatus, content: dict[str, Any]) -> None:
+        self._send(script_json(content).encode(), "application/json", status)
+
+    def _drain(self, length: int) -> None:
+        """Let a body go, a part at a time."""
+        while length > 0 and (part := self.rfile.read(min(length, 2**16))):
+            length -= len(part)
 
     def _is(self, path: str) -> bool:
         """Whether the request has the token and this path; a guess is not told how much of it is right."""
@@ -176,6 +209,30 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+
+def _text_of(body: bytes) -> str:
+    """The text of a request."""
+    form, fix = 'a request of the form {"text": "…"}', "send that, in UTF-8"
+    try:
+        content = parse_json(body, strict=False)
+    except ValueError as error:
+        raise InputError(form, got=reason(error), fix=fix) from error
+    text = content.get("text") if isinstance(content, dict) else None
+    if not isinstance(text, str):
+        raise InputError(form, got="other JSON", fix=fix)
+    return check_text(text, "the text")
+
+
+def _check_tokens(count: int) -> None:
+    if count > TOKENS:
+        raise InputError(f"a text of at most {TOKENS:,} tokens", got=f"{count:,}", fix="shorten the text")
+
+
+def _too_long(got: str) -> InputError:
+    return InputError(
+        f"a text of at most {LONGEST:,} letters", got=got, fix="shorten the text, or call overt explain on its file"
+    )
 
 
 def _live(explanation: Explanation) -> Live:
