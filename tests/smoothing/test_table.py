@@ -1,9 +1,13 @@
 """Tables: CSV and Parquet read the same, fail with the same words, and come out whole with their new columns."""
 
+import csv
 import datetime
+import gzip
+import io
 import re
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -123,13 +127,13 @@ def test_a_file_comes_out_as_the_kind_it_went_in(path, tmp_path):
 
 def test_a_file_that_is_not_there_is_said(tmp_path):
     for name in ("no.csv", "no.parquet"):
-        with pytest.raises(InputError, match=r"a readable file to smooth, got .*No such file or directory. Fix: check"):
+        with pytest.raises(InputError, match=rf"{name} to be .*, got .*No such file or directory. Fix: check its name"):
             read_table(tmp_path / name)
 
 
 def test_a_parquet_file_that_is_none_is_said(tmp_path):
     (tmp_path / "a.parquet").write_text("x\n1\n")
-    with pytest.raises(InputError, match=r"a Parquet file in .*a.parquet, got an error: .* Fix: export it again"):
+    with pytest.raises(InputError, match=r"a.parquet to be a Parquet file, got .* Fix: export it again"):
         read_table(tmp_path / "a.parquet")
 
 
@@ -213,3 +217,34 @@ def test_a_cell_of_any_size_in_a_column_that_nobody_asked_for_is_no_error(tmp_pa
     assert csv.field_size_limit() == before
     table.write(tmp_path / "b.csv", {"w": table.numbers("v")})
     assert (tmp_path / "b.csv").read_text() == f"note,v,w\n{long},1,1.0\n{long},2,2.0\n"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".xlsx", ".parquet"])
+def test_text_that_a_spreadsheet_would_run_is_copied_unchanged(suffix, tmp_path):
+    cells = ["=1+1", "+3", "-cmd|' /C calc'!A0", "@SUM(A1)", "\tx", '=HYPERLINK("x";"y")', "'=1", "", "plain"]
+    path, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    if suffix == ".parquet":
+        pd.DataFrame({"x": np.arange(9.0), "=note": cells}).to_parquet(path)
+    elif suffix == ".xlsx":
+        book = openpyxl.Workbook()
+        for row, (number, cell) in enumerate([("x", "=note"), *zip(range(9), cells, strict=True)], start=1):
+            book.worksheets[0].cell(row, 1, number)
+            book.worksheets[0].cell(row, 2, cell).data_type = "s"
+        book.save(path)
+    else:
+        text = io.StringIO()
+        csv.writer(text).writerows([("x", "=note"), *zip(range(9), cells, strict=True)])
+        content = text.getvalue().encode()
+        path.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
+    read_table(path).write(target, {"x_smooth": np.zeros(9)})
+    if suffix == ".parquet":
+        assert pd.read_parquet(target)["=note"].tolist() == cells
+    elif suffix == ".xlsx":
+        written = list(openpyxl.load_workbook(target).worksheets[0].iter_rows(min_row=2, min_col=2, max_col=2))
+        assert [(cell.value or "", cell.data_type) for (cell,) in written if cell.value] == [
+            (cell, "s") for cell in cells if cell
+        ]
+    else:
+        content = target.read_bytes()
+        text = (gzip.decompress(content) if suffix.endswith(".gz") else content).decode()
+        assert [row[1] for row in csv.reader(io.StringIO(text, newline=""))] == ["=note", *cells]

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from overt.errors import InputError
-from overt.files import make_folder, read_json
+from overt.files import make_folder
 from overt.learn.run.model_folder import save_model
 from overt.learn.translator import BOUNDS, Translator, find_model_folder
+from overt.reading import read_json
 
 MAX_BYTES = 25_000_000  # of all files of a packaged model
 

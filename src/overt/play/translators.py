@@ -14,7 +14,6 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from overt.errors import InputError
-from overt.files import read_json
 from overt.learn.data.tokenizer import END, START
 from overt.learn.run.int8_rows import SCALE
 from overt.learn.run.model_folder import load_model
@@ -23,6 +22,7 @@ from overt.models.decoding import greedy_search
 from overt.play.bpe import options_of
 from overt.play.encoders import Rounding
 from overt.play.weights import PANEL, PackedWeights, restored
+from overt.reading import read_json
 
 _SERVE = "run it in Python instead: overt play FOLDER --serve"
 _MAP = "see in the terminal what each word attended to: overt translate TEXT --model FOLDER --map"  # recurrent models

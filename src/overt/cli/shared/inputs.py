@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from overt.errors import InputError
-from overt.files import PathLike, reason
+from overt.files import PathLike
+from overt.reading import reason
 
 # Suffixes of file names, which a text of one word hardly ends in; languages are the suffixes of parallel texts.
 _SUFFIXES = (

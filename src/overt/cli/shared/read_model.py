@@ -1,10 +1,10 @@
 """The model that `overt atlas` and `overt replay` run, with its tokenizer: overt's, a Hugging Face folder or name, or the packaged one."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from overt.errors import InputError, OvertError
+from overt.reading import parse_json
 
 
 class ReadModel(NamedTuple):
@@ -57,7 +57,7 @@ def _kind(name: str) -> str | None:
 
     try:
         folder = find_model_folder(Path(name)) or Path(name)
-        kind = json.loads((folder / "config.json").read_bytes()).get("kind")
+        kind = parse_json((folder / "config.json").read_bytes(), strict=False).get("kind")
     except (OSError, ValueError, AttributeError, OvertError):
         return None
     return kind if isinstance(kind, str) else None

@@ -12,6 +12,7 @@ import numpy as np
 from overt.errors import InputError
 from overt.explain.encoded import Encoded, Word, named, truncation_notes
 from overt.explain.explanation import Explanation, Shown, Timing, step_rows
+from overt.reading import reading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -128,13 +129,9 @@ def read_csv(path: str | Path) -> VectorTable:
     A cell that is not a finite number is an error that names it by row and column, counted from 1.
     """
     path = Path(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [(number, row) for number, row in enumerate(csv.reader(file), start=1) if any(cell.strip() for cell in row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(
-            "a CSV file of numbers as --vectors", got=f"{path}: {error}", fix="check the path and the file"
-        ) from error
+    form = "a CSV file of numbers as --vectors"
+    with reading(path, form, "write it as UTF-8 text, one vector a row"), path.open(newline="", encoding="utf-8-sig") as file:
+        lines = [(number, row) for number, row in enumerate(csv.reader(file), start=1) if any(cell.strip() for cell in row)]
     if len(lines) > 1 and not any(_number(cell) for cell in lines[0][1]) and any(_number(cell) for cell in lines[1][1]):
         lines = lines[1:]
     if not lines:

@@ -13,10 +13,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 import torch
 
 from overt.errors import InputError, KindError, OvertError
-from overt.files import reason
 from overt.learn.config.settings import Data, Decoding, Recipe, Tokenization, Training
 from overt.learn.data.corpora import data_paths
 from overt.models.building import KINDS, from_config
+from overt.reading import reason
 
 TABLES: dict[str, type[Data | Tokenization | Training | Decoding]] = {
     "data": Data,

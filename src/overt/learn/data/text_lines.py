@@ -1,12 +1,11 @@
 """Reading the lines of text files, plain, gzip or zip; an error says where a file is not text."""
 
-import gzip
+import io
 import zipfile
-import zlib
 from pathlib import Path
 
 from overt.errors import InputError
-from overt.files import reason
+from overt.reading import check_unpacked, gunzip, reading
 
 
 def read_lines(path: str | Path, encoding: str = "utf-8") -> list[str]:
@@ -36,23 +35,20 @@ def decode_lines(name: str | Path, content: bytes, encoding: str = "utf-8") -> l
 
 
 def _content(path: Path) -> bytes:
-    try:
+    with reading(path, "a readable file", "check its name"):
+        content = path.read_bytes()
+    with reading(path, f"a complete {path.suffix} file", "download it again"):
         if path.suffix == ".gz":
-            return gzip.decompress(path.read_bytes())
-        return _zipped(path) if path.suffix == ".zip" else path.read_bytes()
-    except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
-        raise InputError(f"{path} to be a complete {path.suffix} file", got=str(error), fix="download it again") from error
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} to be a readable file", got=reason(error), fix="check its name") from error
+            return gunzip(path, content)
+        return _zipped(path, content) if path.suffix == ".zip" else content
 
 
-def _zipped(path: Path) -> bytes:
-    with zipfile.ZipFile(path) as archive:
+def _zipped(path: Path, content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         texts = [name for name in archive.namelist() if not Path(name).name.startswith("_") and not name.endswith("/")]
         if len(texts) != 1:
             raise InputError(f"{path} to hold one text file", got=", ".join(texts) or "none", fix="unpack it and name the file")
+        check_unpacked(path, len(content), archive.getinfo(texts[0]).file_size)
         return archive.read(texts[0])
 
 

@@ -12,9 +12,10 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 from overt.errors import InputError
-from overt.files import read_json, whole
+from overt.files import whole
 from overt.learn.data.moses import Moses
 from overt.learn.data.text_lines import read_lines
+from overt.reading import read_json
 
 # Every vocabulary begins with these, so the padding id is always 0.
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from overt.errors import InputError
-from overt.files import read_json, whole
+from overt.files import whole
 from overt.learn.data.corpora import Example
 from overt.learn.data.tokenizer import SPECIAL, UNKNOWN, Tokenizer
+from overt.reading import read_json
 
 # The length of the longest word ending that gets an id, in letters.
 MAX_ENDING = 4

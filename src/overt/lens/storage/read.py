@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.files import parse_json, reason
 from overt.lens.recording import Recording
 from overt.lens.storage.declared_sizes import stored_tensors
 from overt.lens.storage.field_kinds import checked
@@ -19,6 +18,7 @@ from overt.lens.storage.stored_texts import restored_texts
 from overt.lens.storage.validate import checked_call, checked_continuation
 from overt.lens.storage.write import FORMAT, METADATA
 from overt.lens.tokens import Tokens
+from overt.reading import parse_json, reason
 
 _READABLE = (2, FORMAT)  # in format 2 no call continues another
 _MAX_FORMAT = 1000

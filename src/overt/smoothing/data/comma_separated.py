@@ -1,12 +1,12 @@
 """A table of comma-separated values."""
 
+import codecs
 import csv
 import gzip
 import io
 import math
 import os
 import threading
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from overt.errors import InputError
 from overt.files import whole
+from overt.reading import gunzip, reading, reason
 from overt.smoothing.data.notation import Notation, find_decimal, mark_of, parse_number, parse_numbers
 from overt.smoothing.data.series import Floats
 from overt.smoothing.data.table import Table
@@ -91,8 +92,8 @@ class CommaSeparated(Table):
 
 def read_comma_separated(path: Path, content: bytes, notation: Notation) -> CommaSeparated:
     """Read text whose first line names its columns, separated as `notation` says, or by commas, semicolons, tabs or vertical bars."""
-    try:
-        text = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode("utf-8-sig")
+    with reading(path, "comma-separated values", "export it again"), _utf_8(path, content):
+        text = (gunzip(path, content) if content.startswith(b"\x1f\x8b") else content).decode("utf-8-sig")
         first = text.partition("\n")[0]
         separator = notation.separator or max(",;\t|", key=first.count)
         with _cells_of_any_size():
@@ -102,11 +103,6 @@ def read_comma_separated(path: Path, content: bytes, notation: Notation) -> Comm
                 if row:
                     rows.append(row)
                     lines.append(reader.line_num)
-    except UnicodeDecodeError as error:
-        fix = "save it as UTF-8, or `iconv -f cp1252 -t utf-8 FILE | overt smooth -`"
-        raise InputError(f"UTF-8 text in {path}", got=f"an error: {error}", fix=fix) from error
-    except (csv.Error, OSError, EOFError, zlib.error) as error:
-        raise InputError(f"comma-separated values in {path}", got=f"an error: {error}", fix="export it again") from error
     if len(rows) < 2:
         got = "an empty file" if not rows else "only the first line"
         raise InputError(f"a line of column names and at least one row in {path}", got=got, fix="pass a file with both")
@@ -117,6 +113,17 @@ def read_comma_separated(path: Path, content: bytes, notation: Notation) -> Comm
             raise InputError(expected, got=f"{len(row)} at line {line}", fix="correct that row")
     names = [name.strip() for name in header]
     return CommaSeparated(path, names, replace(notation, separator=separator), rows[1:], lines[1:])
+
+
+@contextmanager
+def _utf_8(path: Path, content: bytes) -> Iterator[None]:
+    """Say of a text in another encoding how to convert it."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "cp1252"
+        fix = f"save it as UTF-8, or `iconv -f {encoding} -t utf-8 FILE | overt smooth -`"
+        raise InputError(f"{path} to be UTF-8 text", got=reason(error), fix=fix) from error
 
 
 @contextmanager

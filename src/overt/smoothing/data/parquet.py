@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from overt.errors import InputError, MissingExtra
 from overt.files import whole
+from overt.reading import reading
 from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.series import Floats
 from overt.smoothing.data.table import Table
@@ -32,7 +34,9 @@ class Parquet(Table):
 
     def cells(self, column: str) -> list[str]:
         """A column as text; null is empty."""
-        return ["" if cell is None else str(cell).strip() for cell in self._column(column).to_pylist()]
+        cells = self._column(column)
+        with _sound(self.path):  # Python has no years beyond 9999
+            return ["" if cell is None else str(cell).strip() for cell in cells.to_pylist()]
 
     def row_label(self, row: int) -> str:
         """A row's number, counted from 0 as in pandas."""
@@ -66,18 +70,29 @@ class Parquet(Table):
         import pyarrow
         import pyarrow.parquet
 
-        table = self.file.read()
+        table = self._whole
         for name, values in columns.items():
             table = table.append_column(name, pyarrow.array(values, from_pandas=True))
         with whole(target) as temporary:
             pyarrow.parquet.write_table(table, temporary)
 
+    def check_target(self, target: Path, columns: list[str]) -> None:
+        """Refuse a target that `write` would refuse, and a file of which another column is damaged, before the work."""
+        super().check_target(target, columns)
+        _ = self._whole
+
+    @property
+    def _whole(self) -> Any:
+        with _sound(self.path):
+            return _valid(self.file.read(), self.length)
+
     def _column(self, column: str) -> Any:
         import pyarrow
 
         self.check_column(column)
-        cells = self.file.read(columns=[column]).column(0)
-        return cells.cast(cells.type.value_type) if pyarrow.types.is_dictionary(cells.type) else cells
+        with _sound(self.path):
+            cells = _valid(self.file.read(columns=[column]), self.length).column(0)
+            return cells.cast(cells.type.value_type) if pyarrow.types.is_dictionary(cells.type) else cells
 
 
 def read_parquet(path: Path, content: Any, notation: Notation) -> Parquet:
@@ -87,16 +102,25 @@ def read_parquet(path: Path, content: Any, notation: Notation) -> Parquet:
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise MissingExtra("a Parquet file", needs="pyarrow", extra="smooth") from error
-    try:
+    with _sound(path):
         file = pyarrow.parquet.ParquetFile(content)
-    except OSError as error:
-        got = f"{path}: {error.strerror or error}"
-        raise InputError("a readable file to smooth", got=got, fix="check the path") from error
-    except pyarrow.ArrowInvalid as error:
-        raise InputError(f"a Parquet file in {path}", got=f"an error: {error}", fix="export it again") from error
-    if file.metadata.num_rows == 0:
+        names, rows = file.schema_arrow.names, file.metadata.num_rows
+    if rows == 0:
         raise InputError(f"at least one row in {path}", got="none", fix="pass a file with rows")
-    return Parquet(path, file.schema_arrow.names, notation, file)
+    return Parquet(path, names, notation, file)
+
+
+def _sound(path: Path) -> AbstractContextManager[None]:
+    """Whatever pyarrow raises for a file is one InputError."""
+    return reading(path, "a Parquet file", "export it again")
+
+
+def _valid(table: Any, rows: int) -> Any:
+    """The table, checked: text that is not UTF-8 and indices that point outside of their values would end the process later."""
+    table.validate(full=True)
+    if table.num_rows != rows:
+        raise ValueError(f"{table.num_rows:,} rows in the place of {rows:,}")
+    return table
 
 
 def _is_numeric(column: Any) -> bool:

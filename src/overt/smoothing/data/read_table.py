@@ -3,7 +3,7 @@
 import io
 from pathlib import Path
 
-from overt.errors import InputError
+from overt.reading import reading
 from overt.smoothing.data.comma_separated import read_comma_separated
 from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.parquet import read_parquet
@@ -14,12 +14,10 @@ from overt.smoothing.data.table import Table, kind_of
 def read_table(path: Path, notation: Notation | None = None) -> Table:
     """Read a Parquet file, an Excel workbook, or a file of separated values, which may be compressed by gzip."""
     notation = notation or Notation()
-    try:
-        if kind_of(path) == "Parquet":
-            return read_parquet(path, path, notation)
+    if kind_of(path) == "Parquet":
+        return read_parquet(path, path, notation)
+    with reading(path, "a readable file to smooth", "check its name"):
         content = path.read_bytes()
-    except OSError as error:
-        raise InputError("a readable file to smooth", got=f"{path}: {error.strerror}", fix="check the path") from error
     if content.startswith(b"PAR1"):
         return read_parquet(path, io.BytesIO(content), notation)
     if content.startswith(b"PK\x03\x04") or kind_of(path) == "Excel":

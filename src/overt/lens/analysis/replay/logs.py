@@ -1,15 +1,14 @@
 """A server's log: the answers of a file of JSON lines, or of one JSON document; `dialects` reads each response."""
 
 import codecs
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from overt.errors import InputError
-from overt.files import reason
 from overt.lens.analysis.replay.dialects import LoggedAnswer, answers_of
 from overt.lens.analysis.replay.streams import Streams, is_chunk
+from overt.reading import parse_json, reading, reason
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,12 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     >>> log.answers[0].dialect, log.answers[0].ids, log.skipped
     ('SGLang', [7], [(2, 'it is not complete JSON')])
     """
-    try:
+    with reading(path, "a server's log in UTF-8", "check its name"):
         data = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} to be a server's log in UTF-8", got=reason(error), fix="check its name") from error
     log = Log()
     try:
-        _add(log, json.loads(data.decode()), 1)
-    except (ValueError, RecursionError):
+        _add(log, parse_json(data.decode(), strict=False), 1)
+    except ValueError:
         _add_lines(log, data.split(b"\n"))
     if not log.answers:
         why = "; ".join(f"line {number}: {why}" for number, why in log.skipped[:5]) or "an empty file"
@@ -62,8 +59,8 @@ def _add_lines(log: Log, lines: list[bytes]) -> None:
         if not line.strip() or streams.add_line(line, number):
             continue
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
+            record = parse_json(line, strict=False)
+        except ValueError:
             log.skipped.append((number, "it is not complete JSON"))
             continue
         if is_chunk(record):

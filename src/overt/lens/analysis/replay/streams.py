@@ -5,11 +5,12 @@ text (`delta.content`, `text`, `content`), token ids and log probabilities. SGLa
 new if its server was started so; `completion_tokens` tells which.
 """
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from overt.reading import parse_json
 
 _OTHER_LINE = re.compile(r"(event|id|retry)?:")  # of an event, which says nothing of the answer
 _LISTS = ("content", "tokens", "token_logprobs")
@@ -37,8 +38,8 @@ class Streams:
         try:
             if not whole:
                 raise ValueError
-            self.add(json.loads(data), number)
-        except (ValueError, RecursionError):
+            self.add(parse_json(data, strict=False), number)
+        except ValueError:
             self.broken.append((number, "it is not complete JSON"))
             self._drop(f"an event of its stream, line {number}, is not complete JSON")
         return True

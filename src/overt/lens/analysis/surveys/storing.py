@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save
 
-from overt.errors import InputError
-from overt.files import reason, whole
+from overt.files import whole
 from overt.lens.analysis.surveys.jackknife import GROUPS
 from overt.lens.analysis.surveys.measures import ROWS
 from overt.lens.analysis.surveys.samples import TOP, Links
 from overt.lens.analysis.surveys.totals import Facts, SurveyedHead, SurveyTotals
+from overt.reading import reading
 
 Stored = TypeVar("Stored", bound=SurveyTotals)
 _FORMAT = "overt survey 2"
@@ -52,16 +52,13 @@ def write(survey: SurveyTotals, path: str | os.PathLike[str]) -> None:
 
 def read(path: str | os.PathLike[str], kind: type[Stored]) -> Stored:
     """Read a survey that `write` wrote. Raises InputError for another file, or one that is damaged."""
-    try:
+    with reading(path, "a survey's file", "pass a file that survey.save, or file= of overt.lens.survey, wrote"):
         Path(path).open("rb").close()  # which says why not, as safetensors does not
         with safe_open(path, framework="numpy") as file:
             if (file.metadata() or {}).get("format") != _FORMAT:
                 raise ValueError("a file of another kind")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         return _survey(arrays, kind)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, IndexError) as error:
-        fix = "pass a file that survey.save, or file= of overt.lens.survey, wrote"
-        raise InputError("a survey's file", got=f"{os.fspath(path)}: {reason(error)}", fix=fix) from error
 
 
 def _survey(arrays: dict[str, np.ndarray], kind: type[Stored]) -> Stored:

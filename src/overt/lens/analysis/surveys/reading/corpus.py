@@ -2,7 +2,6 @@
 
 import codecs
 import gzip
-import json
 import os
 import zlib
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 from overt.drawing.numbers import shorten, visible
 from overt.errors import InputError, MissingExtra
-from overt.files import reason
+from overt.reading import parse_json, reading, unreadable
 
 _ROWS = 1024  # of a Parquet file that are in memory
 _TABLES = {
@@ -80,16 +79,15 @@ class Corpus:
                     if text is not None:
                         yield text
             except (OSError, EOFError, zlib.error) as error:
-                folder = isinstance(error, IsADirectoryError)
-                fix = "name the files in it" if folder else "check its name"
-                raise InputError(f"{path} to be a readable file", got=reason(error), fix=fix) from error
+                fix = "check its name" if isinstance(error, OSError) else "unpack it, or download it again"
+                raise unreadable(path, "a readable file", error, fix) from error
 
     def _of_json(self, path: Path, number: int, line: bytes) -> str | None:
         if not line.strip():
             return None
         try:
-            value: Any = json.loads(line.decode())
-        except (ValueError, RecursionError):  # a line may be cut off inside of a character too
+            value: Any = parse_json(line.decode(), strict=False)
+        except ValueError:  # a line may be cut off inside of a character too
             self.skipped.append((os.fspath(path), number, "it is not complete JSON"))
             return None
         text = value if isinstance(value, str) else value.get(self.field) if isinstance(value, dict) else None
@@ -100,27 +98,21 @@ class Corpus:
 
     def _parquet(self, path: Path) -> Iterator[str]:
         try:
-            import pyarrow
             from pyarrow import parquet
         except ModuleNotFoundError as error:
             raise MissingExtra("a corpus in Parquet", needs="pyarrow", extra="smooth") from error
-        try:
-            with parquet.ParquetFile(path) as file:
-                if self.field not in file.schema_arrow.names:
-                    names = ", ".join(file.schema_arrow.names)
-                    raise InputError(
-                        f"{path} to have a column {self.field!r}", got=f"columns {names}", fix="name one with --field"
-                    )
-                number = 0
-                for rows in file.iter_batches(batch_size=_ROWS, columns=[self.field]):
-                    for text in rows.column(0).to_pylist():
-                        number += 1
-                        if isinstance(text, str):
-                            yield text
-                        else:
-                            self.skipped.append((os.fspath(path), number, f"it has no text {self.field!r}"))
-        except (OSError, pyarrow.ArrowException) as error:
-            raise InputError(f"{path} to be a Parquet file", got=reason(error), fix="check its name") from error
+        with reading(path, "a Parquet file", "export it again"), parquet.ParquetFile(path) as file:
+            if self.field not in file.schema_arrow.names:
+                names = ", ".join(file.schema_arrow.names)
+                raise InputError(f"{path} to have a column {self.field!r}", got=f"columns {names}", fix="name one with --field")
+            number = 0
+            for rows in file.iter_batches(batch_size=_ROWS, columns=[self.field]):
+                for text in rows.column(0).to_pylist():
+                    number += 1
+                    if isinstance(text, str):
+                        yield text
+                    else:
+                        self.skipped.append((os.fspath(path), number, f"it has no text {self.field!r}"))
 
 
 def _fields(value: Any) -> str:
