@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from overt.errors import InputError
-from overt.files import is_standard_output, make_folder, read_json, separate, whole
+from overt.files import exclusive, is_standard_output, make_folder, separate, whole
+from overt.reading import read_json
 
 
 def write_half(temporary, error):
@@ -97,7 +98,7 @@ def small_disk():
 def test_a_disk_that_is_full_is_an_error_that_says_so_and_leaves_the_old_file(tmp_path, small_disk):
     target = tmp_path / "out.txt"
     target.write_text("old")
-    message = r"out.txt to be writable, got File too large\. Fix: choose another folder, or raise the limit"
+    message = r"out.txt to be writable, got File too large\. Fix: raise the limit of a file.s size .ulimit -f., or choose another folder"
     with pytest.raises(InputError, match=message), whole(target) as temporary:
         temporary.write_text("x" * 10_000)
     assert target.read_text() == "old"
@@ -357,3 +358,57 @@ def test_json_that_is_none_is_refused_in_a_sentence(content, got, tmp_path):
     assert got in str(caught.value)
     with pytest.raises(InputError, match=r"got Is a directory\. Fix: copy it again\."):
         read_json(tmp_path, "a configuration", "copy it again")
+
+
+def written_after_its_folder_is_gone(folder):
+    with whole(folder / "out.txt") as temporary:
+        temporary.unlink()
+        folder.rmdir()
+        temporary.write_text("x")
+
+
+def test_a_folder_that_goes_away_during_the_work_is_said(tmp_path):
+    (tmp_path / "gone").mkdir()
+    with pytest.raises(InputError, match=r"out\.txt to be writable, got No such file .*\. Fix: create its folder"):
+        written_after_its_folder_is_gone(tmp_path / "gone")
+
+
+LOCKS = """
+import sys, time
+from overt.files import exclusive
+with exclusive(sys.argv[1]):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_is_written_by_one_program_at_a_time_and_a_killed_one_leaves_no_lock(tmp_path):
+    folder = tmp_path / "run"
+    with subprocess.Popen([sys.executable, "-c", LOCKS, str(folder)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        message = r"run to be written by one run, got another run that writes there\. Fix: wait until it ends, or choose another folder"
+        with pytest.raises(InputError, match=message), exclusive(folder):
+            raise AssertionError("the block must not run")
+        other.kill()
+    assert (folder / "run.lock").exists()
+    with exclusive(folder), exclusive(folder):
+        pass
+    assert not (folder / "run.lock").exists()
+
+
+def test_a_folder_that_was_made_for_a_block_that_wrote_nothing_is_removed(tmp_path):
+    with exclusive(tmp_path / "run"):
+        pass
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "old").mkdir()
+    with exclusive(tmp_path / "old"):
+        pass
+    assert (tmp_path / "old").is_dir()
+
+
+def test_a_disk_without_locks_takes_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("fcntl.flock", lambda *_: (_ for _ in ()).throw(OSError(95, "Operation not supported")))
+    with exclusive(tmp_path / "run"):
+        (tmp_path / "run" / "a.txt").write_text("x")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["a.txt"]

@@ -1,29 +1,39 @@
-"""Reading and writing files: an output is written whole or not at all, and never over an input; JSON that cannot be read is an error."""
+"""Writing files: an output is written whole or not at all, and never over an input; a run has its folder to itself."""
 
 import errno
-import json
 import os
 import re
 import stat
 import sys
 import tempfile
-from collections import Counter
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from overt.errors import InputError, OvertError
+from overt.reading import PathLike, reason
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# What to do where the file is to be written; another folder would do too.
+_REMEDIES = {
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "free disk space of your quota",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+    errno.EROFS: "make its disk writable, which is read-only",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "change its permissions"),
+    **dict.fromkeys((errno.ENOENT, errno.ESTALE), "create its folder"),
+    **dict.fromkeys((errno.EIO, errno.ENXIO, errno.ENODEV), "check its disk, which reports an error"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "close other files, or raise the limit of open files (ulimit -n)"),
+    **dict.fromkeys((errno.EBUSY, errno.ETXTBSY), "end the program that uses it"),
+    errno.ENOTEMPTY: "end the other program that writes there",
+}
+# Errors that the path itself causes.
 _FIXES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free disk space, or choose another folder"),
-    errno.EFBIG: "choose another folder, or raise the limit of a file's size (ulimit -f)",
-    errno.EROFS: "choose a folder on a disk that is not read-only",
-    errno.EACCES: "change its permissions, or choose another folder",
-    errno.EPERM: "change its permissions, or choose another folder",
     errno.ENAMETOOLONG: "shorten the name",
     errno.ENOTDIR: "choose a folder: a part of the path is a file",
+    errno.EISDIR: "name a file in it",
     errno.EEXIST: "choose another name: a file of this name exists",
     errno.ELOOP: "remove the links that point to each other",
     errno.EPIPE: "let the reader of the pipe read all of the output",
@@ -32,8 +42,8 @@ _LINKS = 40  # as many as Linux follows
 _STEM = 20  # characters of the target's name in the temporary's: four bytes each at most, so that it is never too long
 _SUFFIX = 16
 
-PathLike = str | os.PathLike[str]
 _temporaries: set[Path] = set()
+_owners: set[tuple[str, int]] = set()  # locked folders, each with the thread that locked it
 
 
 class Target(NamedTuple):
@@ -88,10 +98,10 @@ def whole(path: PathLike) -> Iterator[Path]:
         except OvertError:
             raise
         except Exception as error:
-            full = _full_disk(error, temporary)
-            if full is None:
+            refused = _refused(error, temporary)
+            if refused is None:
                 raise
-            raise unwritable(path, full) from error
+            raise unwritable(path, refused) from error
         finally:
             _temporaries.discard(temporary)
             temporary.unlink(missing_ok=True)
@@ -149,50 +159,85 @@ def make_folder(path: PathLike) -> Path:
 
 def unwritable(path: PathLike, error: OSError | ValueError, fix: str = "") -> InputError:
     """The error for a file that the system could not write, with a fix for its reason."""
-    number = error.errno if isinstance(error, OSError) else None
-    fix = fix or _FIXES.get(number or 0, "choose another folder")
-    return InputError(f"{os.fspath(path)} to be writable", got=reason(error), fix=fix)
+    return InputError(f"{os.fspath(path)} to be writable", got=reason(error), fix=fix or remedy(error, "choose another folder"))
 
 
-def read_json(path: PathLike, what: str, fix: str) -> dict[str, Any]:
-    """Read a JSON object from a file; `what` says what the file should be, for the error.
+def remedy(error: OSError | ValueError, otherwise: str = "") -> str:
+    """What to do about an error of writing, by its number; `otherwise` is another way out, if there is one.
 
-    Raises InputError for a file that does not exist, is not UTF-8 or not JSON, nests too deeply, or holds something else.
+    >>> remedy(OSError(errno.ENOSPC, "No space left on device"), "record fewer layers")
+    'free disk space, or record fewer layers'
     """
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _FIXES:
+        return _FIXES[number]
+    return ", or ".join(filter(None, (_REMEDIES.get(number or 0), otherwise))) or "check the folder"
+
+
+@contextmanager
+def exclusive(folder: PathLike) -> Iterator[None]:
+    """Make a folder and lock it for the block, so that two programs do not write a run into it at once.
+
+    The lock is the system's and ends with the process, even if the process is killed. The same thread may lock a folder again within the
+    block. On a disk without locks, the block runs without one. Raises InputError if another program has the lock.
+
+    >>> import tempfile
+    >>> with exclusive(folder := tempfile.mkdtemp()), exclusive(folder):
+    ...     print(os.listdir(folder))
+    ['run.lock']
+    """
+    owner = (os.path.realpath(folder), threading.get_ident())
+    if owner in _owners:
+        yield
+        return
+    created = not os.path.lexists(folder)
+    path = make_folder(folder) / "run.lock"
+    lock = _lock(path)
+    _owners.add(owner)
     try:
-        content = parse_json(Path(path).read_bytes().decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} to be {what}", got=reason(error), fix=fix) from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} to be {what}, a JSON object", got=f"a {type(content).__name__}", fix=fix)
-    return content
+        yield
+    finally:
+        _owners.discard(owner)
+        with suppress(OSError):
+            path.unlink()  # before it is unlocked: another program that opened it finds that it is gone
+        lock.close()
+        if created:
+            with suppress(OSError):  # it has files
+                Path(folder).rmdir()
 
 
-def parse_json(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError for text that is not JSON, for a repeated key, and for NaN and Infinity."""
-    return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+def _lock(path: Path) -> IO[bytes]:
+    """The open lock file, locked."""
+    while True:
+        try:
+            file = path.open("a+b")
+        except OSError as error:
+            raise unwritable(path.parent, error) from error
+        try:
+            _lock_file(file)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
+        except FileNotFoundError:  # the program that had it ended
+            pass
+        except (BlockingIOError, PermissionError) as error:
+            file.close()
+            fix = "wait until it ends, or choose another folder"
+            raise InputError(f"{path.parent} to be written by one run", got="another run that writes there", fix=fix) from error
+        except OSError:  # a disk without locks
+            return file
+        file.close()
 
 
-def reason(error: BaseException) -> str:
-    """Why a file could not be read or written, in one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    if isinstance(error, RecursionError):
-        return "content that is nested too deeply"
-    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-    return " ".join(f"{kind}{error}".split()).rstrip(".")
+def _lock_file(file: IO[bytes]) -> None:
+    if sys.platform == "win32":
+        import msvcrt
 
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the key {name!r} is repeated")
-    return result
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _target(path: PathLike) -> Target:
@@ -289,10 +334,10 @@ def _finish(target: Target, temporary: Path, sink: IO[bytes] | None) -> None:
         raise unwritable(target.path, error) from error
 
 
-def _full_disk(error: BaseException | None, temporary: Path) -> OSError | None:
-    """The full-disk error about this file in the chain of an error; some writers wrap it in another exception."""
+def _refused(error: BaseException | None, temporary: Path) -> OSError | None:
+    """The system's error about this file in the chain of an error; some writers wrap it in another exception, without a name."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in FULL and error.filename in (None, str(temporary)):
+        if isinstance(error, OSError) and (error.filename == str(temporary) or (error.errno in FULL and not error.filename)):
             return error
         error = error.__cause__ or error.__context__
     return None

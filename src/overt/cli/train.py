@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from rich.console import Console
 from overt.cli.shared.console import require_torch
 from overt.drawing.letters import Piece
 from overt.errors import InputError, MissingExtra
-from overt.files import separate, whole
+from overt.files import exclusive, separate, whole
 
 # The files that a run writes, without its checkpoints.
 _RUN_FILES = ("run.json", "log.jsonl", "results.json", "tokenizer.json", "curve.png", "held_out.tsv")
@@ -35,15 +36,22 @@ def train(
     require_torch("overt train", "train")
     from overt.learn.config.recipe import read_recipe
     from overt.learn.loop.distributed import Processes
-    from overt.learn.loop.training import train as run_training
-    from overt.learn.run import checkpoint
-    from overt.learn.tasks.build import build_task
 
     if data is not None:
         os.environ["OVERT_DATA"] = str(data)
     settings, folder = read_recipe(recipe), out or Path("runs") / recipe.stem
     _check_outputs(recipe, settings, folder)
     processes = Processes()
+    with exclusive(folder) if processes.is_main else nullcontext():
+        _run(recipe, settings, folder, processes)
+
+
+def _run(recipe: Path, settings: Any, folder: Path, processes: Any) -> None:
+    """Train the recipe's model in this folder; the main process writes the results."""
+    from overt.learn.loop.training import train as run_training
+    from overt.learn.run import checkpoint
+    from overt.learn.tasks.build import build_task
+
     console = Console(highlight=False) if processes.is_main else Console(quiet=True)
     if not processes.is_main:
         processes.wait()  # the main process learns the tokenizer, the others read it

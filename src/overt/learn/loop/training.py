@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError
+from overt.files import exclusive
 from overt.learn.config.settings import Training
 from overt.learn.loop.averaging import average_checkpoints, interpolate
 from overt.learn.loop.distributed import Processes
@@ -90,8 +91,9 @@ def train(
     checkpoint when it is started again. Random numbers are drawn from (seed, update), so on one process it ends with the same
     weights, to the bit.
 
-    `recipe` is saved with the settings, to tell this run from others. Raises InputError for a folder that holds another run, a
-    damaged checkpoint, a full disk, too little memory and a loss that is not finite; the last complete checkpoint remains.
+    `recipe` is saved with the settings, to tell this run from others. Raises InputError for a folder that holds another run or into
+    which another program trains, a damaged checkpoint, a full disk, too little memory and a loss that is not finite; the last complete
+    checkpoint remains.
 
     >>> class Doubling:
     ...     measure = "closeness"
@@ -107,7 +109,8 @@ def train(
     """
     folder, processes = Path(folder), Processes()
     devices = [processes.device] if processes.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    lock = exclusive(folder) if processes.is_main else nullcontext()
+    with torch.random.fork_rng(devices), lock:
         run = _Run(model.to(processes.device), task, settings, folder, processes)
         run.begin(dict(recipe or {}), resume)
         return run.go(console)

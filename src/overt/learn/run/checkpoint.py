@@ -19,7 +19,8 @@ from safetensors.torch import save as bytes_of
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.files import read_json
+from overt.files import remedy, unwritable
+from overt.reading import read_json
 
 FORMAT = 1
 _FILES = ("model.safetensors", "optimizer.safetensors")
@@ -55,11 +56,8 @@ def write(folder: Path, update: int, checkpoint: Checkpoint) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)
         paths = list_checkpoints(folder)
         last = f"update {int(paths[-1].name)}" if paths else "the beginning"
-        raise InputError(
-            f"the checkpoint {target} to be writable",
-            got=error.strerror or str(error),
-            fix=f"free disk space and start the same command again: it resumes from {last}",
-        ) from error
+        fix = f"{remedy(error)} and start the same command again: it resumes from {last}"
+        raise unwritable(f"the checkpoint {target}", error, fix) from error
     return target
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from overt.errors import InputError
-from overt.files import reason, whole
+from overt.files import remedy, unwritable, whole
+from overt.reading import parse_json, reason
 
 _FIX = "remove the file, or choose another folder"
 
@@ -31,8 +32,8 @@ class Log:
             with self.path.open("a") as file:
                 file.write(line)
         except OSError as error:
-            fix = "free disk space and start the same command again: it resumes from the last checkpoint"
-            raise InputError(f"{self.path} to be writable", got=error.strerror or str(error), fix=fix) from error
+            fix = f"{remedy(error)} and start the same command again: it resumes from the last checkpoint"
+            raise unwritable(self.path, error, fix) from error
 
     def truncate(self, update: int) -> None:
         """Remove the entries after an update; a run that resumes from there writes them again."""
@@ -47,8 +48,8 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         return []
     try:
         *lines, _ = path.read_text(encoding="utf-8").split("\n")
-        entries = [json.loads(line) for line in lines]
-    except (OSError, ValueError, RecursionError) as error:
+        entries = [parse_json(line) for line in lines]
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} to be the log of a run", got=reason(error), fix=_FIX) from error
     if not all(isinstance(entry, dict) and type(entry.get("update")) is int for entry in entries):
         raise InputError(f"{path} to be the log of a run", got="a line without an update", fix=_FIX)

@@ -12,11 +12,12 @@ from safetensors.torch import save as bytes_of
 from torch import Tensor, nn
 
 from overt.errors import InputError, KindError
-from overt.files import make_folder, read_json, reason, whole
+from overt.files import make_folder, whole
 from overt.learn.data.vocabulary import WordVocabulary, read_tokenizer
 from overt.learn.run.int8_rows import from_int8_rows, int8_rows
 from overt.learn.run.weights import check_weights, get_weights, load_weights
 from overt.models import from_config
+from overt.reading import read_json, reason
 
 _FIX = "copy the folder again, or finish the run with overt train"
 

@@ -10,8 +10,9 @@ from typing import Any
 from torch import nn
 
 from overt.errors import InputError
-from overt.files import make_folder, read_json, whole
+from overt.files import make_folder, whole
 from overt.learn.config.settings import Training
+from overt.reading import read_json
 
 # Settings of how long and how often, and of what the finished model is made, which may change when a run is resumed.
 _CHANGEABLE = {"updates", "patience", "average", "start_share", "keep", "evaluate_every", "checkpoint_every"}
