@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -296,7 +297,11 @@ def test_more_than_the_disk_has_is_not_kept(monkeypatch):
     with record(model := Fused(), offload="disk") as recording:
         model(sequence())
     assert not len(recording)
-    assert all("a recording of at most 1.0 kB, got 20.5 kB for this call" in reason for _, reason in recording.missing)
+    [(_, why), *_] = recording.missing
+    assert re.search(r"enough free disk space in .*, got 1.0 kB for a call of 20.5 kB, after 0 bytes for others\. Fix: free disk", why)
+    assert 'keep="summary"' in why
+    assert 'offload="disk"' not in why
+    assert "limit=" not in why
 
 
 def test_the_size_is_that_of_the_copies_and_is_printed():

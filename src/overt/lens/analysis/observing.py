@@ -33,7 +33,10 @@ def observing(model: nn.Module, measure: Measure, compute: Compute | None = None
     def no_bytes(*_: object) -> int:
         return 0
 
-    options = RecordOptions(None, None, store, no_bytes, no_bytes, no_bytes, copies=False, compute=compute)
+    def no_refusal(*_: object) -> None:
+        return None
+
+    options = RecordOptions(None, None, store, no_bytes, no_bytes, no_refusal, copies=False, compute=compute)
     recorder = Recorder(recordable(model), RecordedPasses(), [], options)
     with catching(recorder):
         yield recorder

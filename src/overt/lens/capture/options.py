@@ -9,6 +9,7 @@ from torch import Tensor
 
 from overt.attention import check
 from overt.attention.kernels.call import Call
+from overt.drawing.numbers import in_bytes
 from overt.errors import InputError, KindError
 from overt.lens.captured import Captured, CapturedCall, size
 from overt.lens.linear.captured import CapturedMixer, mixer_size
@@ -24,9 +25,9 @@ class RecordOptions:
     """Which calls and heads are recorded, what of them, and where it goes.
 
     `needed(call, output, heads, total)` is how many bytes a call will take, `mixer_needed` the same of a linear token mixer, and
-    `limit(recorded)` how many there may be in all when so many are recorded already. If `copies`, the inputs of a call are copied
-    before `store` gets it; otherwise `store` has to be done with them before the model runs on. `compute`, if there is one, gives the
-    output of a call and measures it in the same pass, just before `store` gets it; None where it cannot.
+    `refusal(needed, recorded)` the error for a call that takes too much when so many bytes are recorded already. If `copies`, the inputs
+    of a call are copied before `store` gets it; otherwise `store` has to be done with them before the model runs on. `compute`, if there
+    is one, gives the output of a call and measures it in the same pass, just before `store` gets it; None where it cannot.
     """
 
     layers: Sequence[int | str] | None
@@ -34,7 +35,7 @@ class RecordOptions:
     store: Callable[[CapturedCall | CapturedMixer], Captured]
     needed: Callable[[Call, Tensor, int, int], int]
     mixer_needed: Callable[[Recurrence, Tensor, int, int], int]
-    limit: Callable[[int], int]
+    refusal: Callable[[int, int], InputError | None]
     copies: bool
     compute: Callable[[CapturedCall], Tensor | None] | None = None
 
@@ -73,12 +74,23 @@ def record_options(
             captured = summarized_mixer(call, tokens, summary) if is_mixer else summarized(call, tokens, summary)
         return captured if storage is None else storage.store(captured)
 
-    def limit_of(recorded: int) -> int:
-        return recorded + storage.free if isinstance(storage, OnDisk) else limit
+    def refusal(needed: int, recorded: int) -> InputError | None:
+        if isinstance(storage, OnDisk):
+            return None if needed <= storage.free else storage.refusal(needed, recorded)
+        return None if recorded + needed <= limit else _beyond(limit, needed, recorded)
 
     sizes = (summary.size, partial(summarized_size, summary)) if keep == "summary" else (size, mixer_size)
     compute = partial(computed, tokens=tokens, options=summary) if one_pass else None
-    return RecordOptions(layers, heads, store, *sizes, limit_of, copies=keep == "qkv", compute=compute)
+    return RecordOptions(layers, heads, store, *sizes, refusal, copies=keep == "qkv", compute=compute)
+
+
+def _beyond(limit: int, needed: int, recorded: int) -> InputError:
+    """The error for a call that does not fit into the limit."""
+    return InputError(
+        f"a recording of at most {in_bytes(limit)}",
+        got=f"{in_bytes(needed)} for this call and {in_bytes(recorded)} for others",
+        fix='record less with layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=',
+    )
 
 
 def _summary_options(keep: str, top: int, map_size: int | tuple[int, int]) -> SummaryOptions:

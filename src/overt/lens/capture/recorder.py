@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention.kernels.call import Call
-from overt.drawing.numbers import in_bytes
 from overt.errors import InputError
 from overt.lens.capture.barrier import sentence
 from overt.lens.capture.mixers.history import Link, Past
@@ -354,19 +353,12 @@ class Recorder:
 
     def _affordable(self, needed: int, layer: str) -> bool:
         """Whether a call fits into the limit. One that does not is noted as missing, once for each layer."""
-        limit = self.options.limit(self.recorded_bytes)
-        if self.recorded_bytes + needed <= limit:
-            return True
-        if layer not in self.too_large:
+        refusal = self.options.refusal(needed, self.recorded_bytes)
+        if refusal is not None and layer not in self.too_large:
             self.too_large.add(layer)
-            refusal = InputError(
-                f"a recording of at most {in_bytes(limit)}",
-                got=f"{in_bytes(needed)} for this call and {in_bytes(self.recorded_bytes)} for others",
-                fix='record less with layers=[…], heads=[…] or keep="summary", write it to files with offload="disk", or raise limit=',
-            )
             self._note(layer, str(refusal))
             self.refusal = self.refusal or refusal
-        return False
+        return refusal is None
 
 
 def is_in(layer: str, module: int | str) -> bool:

@@ -12,12 +12,13 @@ from typing import Any
 
 from torch import Tensor
 
-from overt.errors import MissingExtra
-from overt.files import unwritable
+from overt.drawing.numbers import in_bytes
+from overt.errors import InputError, MissingExtra
+from overt.files import remedy, unwritable
 from overt.lens.captured import Captured, TensorCache
 from overt.lens.storage.plain_data import plain, restored
 
-_FIX = 'free some space there, choose another disk with TMPDIR, or record with offload="cpu"'
+_LESS = 'choose another folder with TMPDIR, or record less: keep="summary", layers=[…] or heads=[…]'
 
 
 class OnCpu:
@@ -49,7 +50,7 @@ class OnDisk:
         try:
             self.folder: Path = Path(tempfile.mkdtemp(prefix="overt-recording-"))
         except OSError as error:
-            raise unwritable(tempfile.gettempdir(), error, _FIX) from error
+            raise unwritable(tempfile.gettempdir(), error, remedy(error, _LESS)) from error
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self._cache, self._numbers, self._objects = TensorCache(), count(), {}
 
@@ -57,6 +58,11 @@ class OnDisk:
     def free(self) -> int:
         """Bytes that the folder's disk has left."""
         return shutil.disk_usage(self.folder).free
+
+    def refusal(self, needed: int, recorded: int) -> InputError:
+        """The error for a call that needs more bytes than the disk has left."""
+        got = f"{in_bytes(self.free)} for a call of {in_bytes(needed)}, after {in_bytes(recorded)} for others"
+        return InputError(f"enough free disk space in {self.folder.parent}", got=got, fix=f"free disk space, {_LESS}")
 
     def store(self, call: Captured) -> "Offloaded":
         """The same call, its tensors in files."""
@@ -83,7 +89,7 @@ class OnDisk:
             write_tensors({"tensor": unexpanded(tensor).cpu().contiguous()}, self.folder / file)
         except OSError as error:
             (self.folder / file).unlink(missing_ok=True)  # the disk is full and the file incomplete
-            raise unwritable(self.folder, error, _FIX) from error
+            raise unwritable(self.folder, error, remedy(error, _LESS)) from error
         return file, list(tensor.shape)
 
 
