@@ -1,17 +1,20 @@
 """The command `overt` and its subcommands, each imported when it is called, so that `overt smooth` never imports torch."""
 
+import errno
 import importlib
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import overt
 from overt.cli.shared.termination import exit_on_sigterm
 from overt.drawing.letters import writable
 from overt.errors import MissingExtra, OvertError
+from overt.files import unwritable
+from overt.reading import check_text
 
 # A command's function has the name of its file, see `module_of`, with _ for the space in a command of two words. The sentence is
 # the one in `overt --help`.
@@ -48,9 +51,30 @@ class Commands(TyperGroup):
             with exit_on_sigterm():
                 return super().invoke(ctx)
         except OvertError as error:
-            console = Console(stderr=True, highlight=False)
-            console.print(writable(f"overt: {error}", console.encoding), markup=False, soft_wrap=True)
+            _print_error(error)
             raise typer.Exit(2) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader of standard output has ended, as `head` does
+                raise
+            _print_error(unwritable(error.filename or "the output", error))
+            raise typer.Exit(2) from error
+
+
+class CheckedCommand(TyperCommand):
+    """Refuses arguments that are not Unicode before it runs; names of files may be any bytes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Check each text, then run the command."""
+        for name, value in ctx.params.items():
+            for text in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(text, str):
+                    check_text(text, f"the argument {name.upper()}")
+        return super().invoke(ctx)
+
+
+def _print_error(error: OvertError) -> None:
+    console = Console(stderr=True, highlight=False)
+    console.print(writable(f"overt: {error}", console.encoding), markup=False, soft_wrap=True)
 
 
 app: typer.Typer = typer.Typer(
@@ -104,7 +128,7 @@ def _load(name: str) -> Any:
         raise MissingExtra(f"overt {name}", needs=error.name, extra="all") from error
     # Markdown joins the lines of a paragraph before it wraps them; "rich" keeps each line break of the docstring.
     single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    single.command(name)(function)
+    single.command(name, cls=CheckedCommand)(function)
     return get_command(single)
 
 

@@ -74,13 +74,18 @@ def shade(share: float) -> str:
     return _SHADES[min(int(share * len(_SHADES)), len(_SHADES) - 1)] if share > 0.04 else ""
 
 
+_SURROGATE = re.compile(
+    "[\ud800-\udfff]"
+)  # halves of letters, which no encoding has; bytes of a file's name that are not UTF-8
+
+
 def writable(text: str, encoding: str) -> str:
     """Replace each letter that the encoding lacks by one that stands in for it.
 
     >>> writable("÷ √32 → α·v", "ascii"), writable("α·v", "utf-8")
     ('/ sqrt32 -> a.v', 'α·v')
     """
-    if encoding.lower().startswith("utf"):
+    if encoding.lower().startswith("utf") and _SURROGATE.search(text) is None:
         return text
     return "".join(_writable_letter(letter, encoding) for letter in text)
 

@@ -1,6 +1,5 @@
 """Translating text with a trained model, in batches of sentences of similar length."""
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -11,13 +10,13 @@ import torch
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.files import read_json
 from overt.learn.data.splits import split_share
 from overt.learn.data.tokenizer import END, START, Tokenizer
 from overt.learn.run.model_folder import load_model
 from overt.models.decoding import Hypothesis, beam_search, greedy_search
 from overt.models.seq2seq import Seq2Seq
 from overt.models.transformer import Transformer
+from overt.reading import check_text, parse_json, read_json
 
 
 class Translation(NamedTuple):
@@ -132,7 +131,7 @@ class Translator:
         longest come first, so that too little memory shows early. Texts without words are skipped.
         """
         _check_beam(beam, best)
-        encoded = {index: self.encode(text) for index, text in enumerate(texts) if text.strip()}
+        encoded = {index: self.encode(check_text(text, f"text {index}")) for index, text in enumerate(texts) if text.strip()}
         for batch in _batches({index: len(ids) for index, ids in encoded.items()}, max(1, tokens_per_batch // beam)):
             source, lengths = pad_rows([encoded[index] for index in batch], self.device)
             results = self._search(source, lengths, best, beam, length_penalty, longest)
@@ -191,8 +190,8 @@ def find_model_folder(folder: str | Path) -> Path | None:
     """The folder of a finished model: `folder`/model of a run, or the folder itself; None if neither has a config.json of overt."""
     for path in (Path(folder) / "model", Path(folder)):
         try:
-            config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            config = parse_json((path / "config.json").read_bytes(), strict=False)
+        except (OSError, ValueError):
             continue
         if isinstance(config, dict) and {"kind", "config"} <= config.keys():
             return path
