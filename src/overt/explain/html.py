@@ -11,6 +11,7 @@ from overt.explain.explanation import Explanation, heading, loop_line, query_wor
 from overt.explain.still import article
 from overt.lens.viewer import page
 from overt.lens.viewer.packing import line_of
+from overt.lens.viewer.select_heads import PageTooLarge
 from overt.lens.viewer.story import FROZEN, Live, Story
 
 
@@ -41,11 +42,11 @@ def write(
     note = (
         f"The page holds the {len(heads)} heads of layer {first.shown[0]}: with the heads of all layers it would be too large."
     )
-    with suppress(InputError):  # all heads of a large model make too large a page
+    with suppress(PageTooLarge):  # all heads of a large model make too large a page
         return page(shown[0].recording, path, **options), ""
     try:
         return page(shown[0].recording, path, heads=heads, **options), note
-    except InputError as error:
+    except PageTooLarge as error:
         size = f"a page of at most {limit / 1e6:.1f} MB, which browsers open quickly"
         many = f"{len(first.query_tokens)} queries and {len(first.tokens)} keys in {len(heads)} heads, which need more"
         raise InputError(size, got=many, fix="pass a shorter text") from error
