@@ -12,6 +12,9 @@ from overt.attention.biases import Bias
 class ScoreFunction(Protocol):
     """A score of the caller's own: any callable from query (..., Q, D) and key (..., K, D) to scores (..., Q, K).
 
+    It gets float32 or float64, and half precision only if it has an attribute `takes_half` that is true, or is an nn.Module with parameters
+    in half precision.
+
     >>> import torch
     >>> isinstance(lambda query, key: -torch.cdist(query, key), ScoreFunction)
     True

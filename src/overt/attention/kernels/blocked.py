@@ -22,7 +22,7 @@ from overt.attention.kernels.heap import give_back
 from overt.attention.kernels.plan import permits
 from overt.attention.masks import Mask
 from overt.attention.scores import AdditiveForm, Score
-from overt.errors import InputError
+from overt.errors import InputError, KindError
 
 # Numbers that a block's scores may hold: 8 MB in float32, so that a block and its temporaries stay near the caches.
 BLOCK = 2**21
@@ -94,10 +94,21 @@ def widened(call: Call) -> Call:
     query, key, value = call.query, call.key, call.value
     if call.batch:
         key, value = (_repeat_heads(tensor, call.batch[-1]) for tensor in (key, value))
-    if isinstance(call.score, Score):
-        # A caller's own score may have parameters of the inputs' dtype, so it gets the inputs as they are.
+    if not takes_half(call.score):
         query, key = query.to(call.dtype), key.to(call.dtype)
     return replace(call, query=query, key=key, value=value.to(call.dtype))
+
+
+def takes_half(score: Any) -> bool:
+    """Whether a score says that it computes in half precision: by an attribute `takes_half`, or by parameters in half precision.
+
+    >>> takes_half(torch.cdist), takes_half(torch.nn.Bilinear(2, 2, 1).half())
+    (False, True)
+    """
+    says = getattr(score, "takes_half", None)
+    if says is None and isinstance(score, torch.nn.Module):
+        return any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in score.parameters())
+    return bool(says)
 
 
 def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:
@@ -186,7 +197,17 @@ def _block(call: Call, rows: Rows, every_key: bool = False) -> Block:
 
 def _scores(call: Call, query: Tensor, key: Tensor) -> Tensor:
     """The scores by a caller's own function, if they are (..., Q, K)."""
-    scores = call.score(query, key)
+    try:
+        scores = call.score(query, key)
+    except RuntimeError as error:
+        if "dtype" not in str(error) or query.dtype == torch.float64:
+            raise
+        raise KindError(
+            f"a score of one's own to compute in {query.dtype}, in which it gets query and key",
+            got=str(error).splitlines()[0],
+            fix="convert what it holds, as in weight.to(query.dtype)"
+            + ("" if takes_half(call.score) else ", or set takes_half = True on it, and it gets half precision as it is"),
+        ) from error
     if not isinstance(scores, Tensor) or tuple(scores.shape[-2:]) != (query.shape[-2], key.shape[-2]):
         raise InputError(
             "the score to return (..., Q, K), one number for each query and key",
