@@ -1,7 +1,8 @@
 """FlexAttention's front door: its signature and meaning, on the kernels of `overt.attend`, with a backward pass on the CPU."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -16,8 +17,9 @@ from overt.errors import InputError, KindError
 from overt.integrations.flex.block_mask import mask_of_block_mask
 from overt.integrations.flex.expression import BATCH, HEAD, KEY, QUERY, SCORE, Expression, traced
 from overt.integrations.flex.masks import mask_of
-from overt.integrations.flex.scores import ModScore, bias_of, dot_of, score_form, with_indices
-from overt.integrations.flex.sizes import Sizes
+from overt.integrations.flex.pairs import Pairs
+from overt.integrations.flex.scores import bias_of, dot_of, mod_score, score_form, with_indices
+from overt.integrations.flex.sizes import Sizes, within_tables
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -70,14 +72,15 @@ def flex_attention(
     >>> output.shape, slope.grad.shape
     (torch.Size([1, 2, 5, 8]), torch.Size([2]))
     """
-    lowered = _lower_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa)
-    tensors, pieces = lowered.arguments()
-    output = attend(*tensors, **pieces).to(query.dtype)
     wants_lse = return_lse or getattr(return_aux, "lse", False)
     wants_largest = getattr(return_aux, "max_scores", False)
-    if not wants_lse and not wants_largest and return_aux is None:
-        return output
-    lse, largest = _row_statistics(lowered) if wants_lse or wants_largest else (None, None)
+    with _as_autocast(query, key, value) as inputs:
+        lowered = _lower_eagerly(*inputs, score_mod, block_mask, scale, enable_gqa)
+        tensors, pieces = lowered.arguments()
+        output = attend(*tensors, **pieces).to(query.dtype)
+        if not wants_lse and not wants_largest and return_aux is None:
+            return output
+        lse, largest = _row_statistics(lowered) if wants_lse or wants_largest else (None, None)
     if return_aux is None:
         return output, lse
     from torch.nn.attention.flex_attention import AuxOutput
@@ -100,8 +103,23 @@ def flex_attention_plan(
     >>> flex_attention_plan(query, query, query, lambda score, b, h, i, j: score * (i + j)).path
     'blocked'
     """
-    tensors, pieces = _lower_eagerly(query, key, value, score_mod, block_mask, scale, enable_gqa).arguments()
-    return plan(*tensors, **pieces)
+    with _as_autocast(query, key, value) as inputs:
+        tensors, pieces = _lower_eagerly(*inputs, score_mod, block_mask, scale, enable_gqa).arguments()
+        return plan(*tensors, **pieces)
+
+
+@contextmanager
+def _as_autocast(*inputs: Any) -> Iterator[tuple[Any, ...]]:
+    """The inputs in autocast's dtype, as `attend` casts them, and autocast off: in half precision the indices of a mod would be rounded."""
+    device = inputs[0].device.type if isinstance(inputs[0], Tensor) and not inputs[0].is_meta else None
+    if device is None or not torch.is_autocast_enabled(device):
+        yield inputs
+        return
+    if torch.float64 not in [getattr(each, "dtype", None) for each in inputs]:
+        dtype = torch.get_autocast_dtype(device)
+        inputs = tuple(each.to(dtype) if isinstance(each, Tensor) and each.is_floating_point() else each for each in inputs)
+    with torch.autocast(device, enabled=False):
+        yield inputs
 
 
 def _lower(
@@ -115,25 +133,32 @@ def _lower(
 ) -> Lowered:
     _check(query, key, value, enable_gqa)
     sizes = Sizes(query.shape[0], query.shape[1], query.shape[2], key.shape[2], query.device)
-    mask = None if block_mask is None else mask_of_block_mask(block_mask, sizes)
+    mask = None
+    if block_mask is not None:
+        with within_tables(_named("mask_mod", getattr(block_mask, "mask_mod", None)), sizes):
+            mask = mask_of_block_mask(block_mask, sizes)
     scale = (1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0) if scale is None else scale
     expression = None if score_mod is None else traced(score_mod, SCORE, BATCH, HEAD, QUERY, KEY)
     form = score_form(expression, torch.promote_types(query.dtype, torch.float32))
-    if score_mod is None or form is not None:
-        if form is None:
-            return Lowered(query, key, value, Dot(scale), mask, None)
-        allowed = None if form.allowed is None else mask_of(form.allowed, sizes)
+    if score_mod is None:
+        return Lowered(query, key, value, Dot(scale), mask, None)
+    name = _named("score_mod", score_mod)
+    if form is not None:
+        with within_tables(name, sizes):
+            allowed = None if form.allowed is None else mask_of(form.allowed, sizes)
         mask = allowed if mask is None else mask if allowed is None else mask & allowed
-        return Lowered(query, key, value, dot_of(form, scale, sizes), mask, bias_of(form.bias, sizes, query.dtype))
+        pairs = Pairs(sizes, mask, name)
+        if (dot := dot_of(form, scale, pairs)) is not None:
+            return Lowered(query, key, value, dot, mask, bias_of(form.bias, pairs, query.dtype))
+    mod = expression if isinstance(expression, Expression) else score_mod
+    score = mod_score(mod, scale, Pairs(sizes, mask, name), query, key)
     query, key = with_indices(query, key)
-    return Lowered(
-        query,
-        key,
-        value.to(query.dtype),
-        ModScore(expression if isinstance(expression, Expression) else score_mod, scale),
-        mask,
-        None,
-    )
+    return Lowered(query, key, value.to(query.dtype), score, mask, None)
+
+
+def _named(kind: str, mod: Any) -> str:
+    """A mod in messages, as in: the score_mod "alibi"."""
+    return f'the {kind} "{getattr(mod, "__name__", type(mod).__name__)}"'
 
 
 _lower_eagerly: Any = torch.compiler.disable(_lower)  # mods are traced here, and not by torch.compile

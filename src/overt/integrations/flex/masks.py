@@ -9,7 +9,7 @@ from torch import Tensor
 from overt.attention.masks import Causal, Dense, Documents, Keys, Lengths, Mask, Window
 from overt.errors import KindError
 from overt.integrations.flex.expression import BATCH, HEAD, KEY, QUERY, Expression, linear_in_positions
-from overt.integrations.flex.sizes import Sizes
+from overt.integrations.flex.sizes import Sizes, within_tables
 
 
 class ExpressionMask(Mask):
@@ -21,7 +21,8 @@ class ExpressionMask(Mask):
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The expression of these rows and keys."""
-        return self.expression.value(self.sizes.indices(rows, keys)).bool()
+        with within_tables("the mask_mod", self.sizes):
+            return self.expression.value(self.sizes.indices(rows, keys)).bool()
 
 
 class ModMask(Mask):
@@ -33,7 +34,8 @@ class ModMask(Mask):
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The mod of these rows and keys."""
-        allowed = mapped(self.mod, *self.sizes.indices(rows, keys).values())
+        with within_tables("the mask_mod", self.sizes):
+            allowed = mapped(self.mod, *self.sizes.indices(rows, keys).values())
         _check_bool(allowed.dtype)
         return allowed
 

@@ -22,7 +22,8 @@ from overt.integrations.flex.expression import (
     linear_in_positions,
 )
 from overt.integrations.flex.masks import mapped, table_of
-from overt.integrations.flex.sizes import Sizes
+from overt.integrations.flex.pairs import Pairs
+from overt.integrations.flex.sizes import within_tables
 
 
 @dataclass(frozen=True)
@@ -140,11 +141,13 @@ def _has_score(argument: Any) -> bool:
     return isinstance(argument, Expression) and SCORE in argument.symbols()
 
 
-def dot_of(form: ScoreForm, scale: float, sizes: Sizes) -> Dot:
-    """The scaled dot product of a form."""
+def dot_of(form: ScoreForm, scale: float, pairs: Pairs) -> Dot | None:
+    """The scaled dot product of a form; None where its scale is not finite at every pair."""
     factor = form.scale * scale
     if isinstance(factor, Expression):
-        factor = torch.as_tensor(factor.value(sizes.indices()))  # (B or 1, H or 1, Q or 1, K or 1)
+        factor = pairs.values(factor)  # (B or 1, H or 1, Q or 1, K or 1)
+        if not bool(factor.isfinite().all()):
+            return None
     return Dot(factor, form.cap)
 
 
@@ -153,9 +156,11 @@ class ExpressionBias(Bias):
 
     trailing: ClassVar[dict[str, int] | None] = None
 
-    def __init__(self, expression: Expression, sizes: Sizes):
+    def __init__(self, expression: Expression, pairs: Pairs):
         self.expression = expression
-        self.sizes = sizes
+        self.pairs = pairs
+        self.sizes = pairs.sizes
+        _ = pairs.first_visible if pairs.careful(expression) else None  # while values can be read
 
     def bind(self, leading: int, queries: int, keys: int) -> "ExpressionBias":
         """Itself."""
@@ -163,7 +168,7 @@ class ExpressionBias(Bias):
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The expression of these rows and keys."""
-        return self.expression.value(self.sizes.indices(rows, keys))
+        return self.pairs.of_block(self.expression, rows, keys)
 
     @property
     def leading(self) -> tuple[int, ...]:
@@ -178,7 +183,7 @@ class ExpressionBias(Bias):
         return tensors[0] if tensors else torch.empty(0, device=self.sizes.device)
 
 
-def bias_of(expression: Any, sizes: Sizes, dtype: torch.dtype) -> Any:
+def bias_of(expression: Any, pairs: Pairs, dtype: torch.dtype) -> Any:
     """What is added to the scores, as a tensor or a bias that kernels know where it is one; None for nothing."""
     if expression is None:
         return None
@@ -186,21 +191,21 @@ def bias_of(expression: Any, sizes: Sizes, dtype: torch.dtype) -> Any:
         expression = applied("widened", expression, dtype)
     symbols = expression.symbols()
     if not {QUERY, KEY} <= symbols:
-        value = torch.as_tensor(expression.value(sizes.indices()), device=sizes.device)  # (B or 1, H or 1, Q or 1, K or 1)
+        value = pairs.values(expression)  # (B or 1, H or 1, Q or 1, K or 1)
         return _floating(value, dtype).reshape((1,) * (2 - value.ndim) + tuple(value.shape))
-    table = table_of(expression.arguments[0] if expression.function == "widened" else expression, sizes)
+    table = table_of(expression.arguments[0] if expression.function == "widened" else expression, pairs.sizes)
     if table is not None:
         return _floating(table, dtype)
     if BATCH not in symbols and of_distance(expression):
-        return _by_distance(expression, sizes, dtype)
+        return _by_distance(expression, pairs, dtype)
     if expression.function == "widened":
-        return bias_of(expression.arguments[0], sizes, dtype)
+        return bias_of(expression.arguments[0], pairs, dtype)
     if expression.function in ("add", "sub") and not expression.options:
         first, second = expression.arguments
         return sum_of(
-            *(bias_of(each, sizes, dtype) for each in (first, second if expression.function == "add" else _negative(second)))
+            *(bias_of(each, pairs, dtype) for each in (first, second if expression.function == "add" else _negative(second)))
         )
-    return ExpressionBias(expression, sizes)
+    return ExpressionBias(expression, pairs)
 
 
 def _floating(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -218,12 +223,15 @@ def of_distance(argument: Any) -> bool:
     return bool(argument.arguments) and all(of_distance(each) for each in parts) and not argument.options
 
 
-def _by_distance(expression: Expression, sizes: Sizes, dtype: torch.dtype) -> RelativePositionBias:
-    """The expression at every distance from the last query to the first key and the other way round: (H or 1, 2m + 1) numbers."""
-    furthest = max(sizes.queries, sizes.keys, 1) - 1
-    distances = torch.arange(-furthest, furthest + 1, device=sizes.device)
-    values = sizes.indices(torch.zeros(1, dtype=torch.int64, device=sizes.device), distances)
-    table = _floating(torch.as_tensor(expression.value(values)), dtype)  # (1, H or 1, 1, 2m + 1)
+def _by_distance(expression: Expression, pairs: Pairs, dtype: torch.dtype) -> RelativePositionBias:
+    """The expression at every distance that a pair has, of the nearest such one up to ±m: (H or 1, 2m + 1) numbers."""
+    queries, keys, device = pairs.sizes.queries, pairs.sizes.keys, pairs.sizes.device
+    if not queries or not keys:
+        return RelativePositionBias(torch.zeros(1, dtype=dtype, device=device), offset=0)
+    numbers = _floating(pairs.at_distances(expression), dtype)  # (1, H or 1, 1, Q + K − 1)
+    furthest = max(queries, keys) - 1
+    distances = torch.arange(-furthest, furthest + 1, device=device).clamp(1 - queries, keys - 1)
+    table = numbers.expand(*numbers.shape[:-1], queries + keys - 1)[..., distances + queries - 1]
     return RelativePositionBias(table.reshape(-1, table.shape[-1]).squeeze(0), offset=0)
 
 
@@ -231,33 +239,72 @@ def _by_distance(expression: Expression, sizes: Sizes, dtype: torch.dtype) -> Re
 class ModScore:
     """A score_mod that is no such form, applied to blocks of scores.
 
-    Query and key have their indices as last features: of a query its batch entry, its head and its position, of a key its position. So the
-    score of a pair depends on the two alone, whatever block they are in.
+    Query and key have their indices as last features, counted from 1: of a query its batch entry, its head and its position, of a key its
+    position. So the score of a pair depends on the two alone, whatever block they are in; 0 is what the blocks write over masked ones.
     """
 
     mod: Callable[..., Tensor] | Expression
     scale: float
+    pairs: Pairs
+    score_of_first: Tensor | float = 0.0
+    """The score of the first visible pair, which takes the place of masked ones."""
 
     pairwise = True
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """The modified scores of these queries and keys (..., Q, K)."""
         scores = query[..., :-3] @ key[..., :-1].mT * self.scale  # (..., Q, K)
-        batch, head, row = (query[..., each, None].int() for each in (-3, -2, -1))  # (..., Q, 1)
-        column = key[..., None, :, -1].int()  # (..., 1, K)
-        if isinstance(self.mod, Expression):
-            result = self.mod.value({SCORE: scores, BATCH: batch, HEAD: head, QUERY: row, KEY: column})
-        else:
-            result = mapped(self.mod, scores, batch, head, row, column)
+        batch, head, row = (query[..., each, None].int() - 1 for each in (-3, -2, -1))  # (..., Q, 1)
+        values = {SCORE: scores, BATCH: batch, HEAD: head, QUERY: row, KEY: key[..., None, :, -1].int() - 1}  # (..., 1, K)
+        return self._of_pairs(values).expand(scores.shape)
+
+    def _of_pairs(self, values: dict[str, Tensor]) -> Tensor:
+        """The mod of all pairs, or of the visible ones where it has to be."""
+        clamped = {name: value if name == SCORE else value.clamp(min=0) for name, value in values.items()}
+        if not self.pairs.careful(self.mod):
+            try:
+                return self._value(clamped)
+            except IndexError:
+                if self.pairs.mask is None:
+                    with within_tables(self.pairs.mod, self.pairs.sizes):
+                        raise
+        with within_tables(self.pairs.mod, self.pairs.sizes):
+            visible = self.pairs.visible_only(clamped, self._allowed(values), **{SCORE: self.score_of_first})
+            return self._value(visible)
+
+    def _value(self, values: dict[str, Tensor]) -> Tensor:
+        result = self.mod.value(values) if isinstance(self.mod, Expression) else mapped(self.mod, *values.values())
         if not result.is_floating_point():
             raise KindError("the score_mod to return a floating-point number", got=f"a {result.dtype}", fix="return the score")
-        return result.expand(scores.shape)
+        return result
+
+    def _allowed(self, values: dict[str, Tensor]) -> Tensor:
+        """Which pairs may attend: (..., Q, K)."""
+        batch, head, row, column = (values[name] for name in (BATCH, HEAD, QUERY, KEY))
+        rows, keys = (each.flatten(end_dim=-3).amax(0).flatten().clamp(min=0) for each in (row[None], column[None]))
+        allowed = self.pairs.allowed(rows, keys)  # (B or 1, H or 1, Q, K)
+        entries = (
+            each.flatten(-2).amax(-1).clamp(0, size - 1).long()
+            for each, size in zip((batch, head), allowed.shape[:2], strict=True)
+        )
+        return allowed[tuple(entries)] & (row >= 0) & (column >= 0)
+
+
+def mod_score(mod: Any, scale: float, pairs: Pairs, query: Tensor, key: Tensor) -> ModScore:
+    """A mod as a score, with the score of the first visible pair where masked pairs could be felt."""
+    if not pairs.careful(mod) or not query.numel() or not key.numel():
+        return ModScore(mod, scale, pairs)
+    batch, head, row, column = pairs.first_visible.values()
+    group = query.shape[1] // key.shape[1]
+    vectors = query[batch, head, row], key[min(batch, key.shape[0] - 1), head // group, column]
+    of_query, of_key = (vector.detach().to(torch.promote_types(vector.dtype, torch.float32)) for vector in vectors)
+    return ModScore(mod, scale, pairs, (of_query * of_key).sum() * scale)
 
 
 def with_indices(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    """Query (B, H, Q, D + 3) and key (…, K, D + 1) with their indices as last features, for `ModScore`."""
+    """Query (B, H, Q, D + 3) and key (…, K, D + 1) with their indices, from 1 on, as last features, for `ModScore`."""
     dtype = torch.promote_types(query.dtype, torch.float32)  # 2²⁴ positions and more are exact
-    sizes = [torch.arange(size, device=query.device, dtype=dtype) for size in (*query.shape[:3], key.shape[2])]
+    sizes = [torch.arange(1, size + 1, device=query.device, dtype=dtype) for size in (*query.shape[:3], key.shape[2])]
     of_query = torch.stack(torch.broadcast_tensors(sizes[0][:, None, None], sizes[1][:, None], sizes[2]), dim=-1)
     of_key = sizes[3][:, None].expand(*key.shape[:2], -1, 1)
     return torch.cat([query.to(dtype), of_query], dim=-1), torch.cat([key.to(dtype), of_key], dim=-1)

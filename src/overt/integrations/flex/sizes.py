@@ -1,10 +1,13 @@
-"""The sizes of a call of FlexAttention, and index vectors over them."""
+"""The sizes of a call of FlexAttention, index vectors over them, and what a mod may read at them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from overt.errors import InputError
 from overt.integrations.flex.expression import BATCH, HEAD, KEY, QUERY
 
 # Each symbol has one of the dimensions (B, H, Q, K).
@@ -27,3 +30,17 @@ class Sizes(NamedTuple):
         batch, heads = (torch.arange(size, device=self.device) for size in (self.batch, self.heads))
         vectors = {BATCH: batch, HEAD: heads, QUERY: rows, KEY: keys}
         return {name: vector.int().view(_SHAPES[name]) for name, vector in vectors.items()}
+
+
+@contextmanager
+def within_tables(mod: str, sizes: Sizes) -> Iterator[None]:
+    """While a mod is evaluated: torch's error of an index beyond a captured table becomes a sentence."""
+    try:
+        yield
+    except IndexError as error:
+        batch, heads, queries, keys = sizes[:4]
+        raise InputError(
+            f"{mod} to read within its tables at every pair that may attend, of B = {batch}, H = {heads}, Q = {queries}, K = {keys}",
+            got=str(error),
+            fix="make the table as long as its indices require, or mask the pairs that it has no number for in the block mask",
+        ) from error
