@@ -22,7 +22,7 @@ MASKS = {
     "everything": overt.Window(None, None),
     "everything that has a number": overt.Window(sys.maxsize, sys.maxsize),
     "everything by entry": overt.Window(sys.maxsize, sys.maxsize, offset=SHIFTS),
-    "nothing": overt.Window(-100, 0),
+    "nothing": overt.Window(0, 0, offset=1000),
     "length": overt.Lengths(40),
     "lengths": overt.Lengths(torch.tensor([0, 65], dtype=torch.int32)),
     "lengths of queries": overt.Lengths(torch.tensor([70, 64]), queries=torch.tensor([5, 37])),

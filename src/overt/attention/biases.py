@@ -12,9 +12,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from overt.attention.check import align_left, bias_tensor, broadcasts, float_tensor, whole_numbers
-from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
-from overt.errors import InputError
+from overt.attention.check import align_left, bias_tensor, broadcasts, float_tensor, kind_of, whole_number
+from overt.attention.pieces import (
+    SelectHeads,
+    inherit_only_with,
+    number,
+    piece,
+    select_heads,
+    whole_numbers,
+    within_64_bits,
+)
+from overt.errors import InputError, KindError
 
 __all__ = ["ALiBi", "Bias", "RelativePositionBias", "alibi_slopes"]
 
@@ -77,7 +85,7 @@ class Bias:
         return keys - (rows[:, None] + (0 if self.offset is None else self.offset))  # (rows, keys), or (B, …, 1, rows, keys)
 
     def _offset_of(self, leading: int, queries: int, keys: int) -> int | Tensor:
-        return keys - queries if self.offset is None else align_left(type(self).__name__, self.offset, leading)
+        return keys - queries if self.offset is None else within_64_bits(align_left(type(self).__name__, self.offset, leading))
 
     def _offset_of_block(self, rows: slice, keys: slice) -> int | Tensor:
         return (0 if self.offset is None else self.offset) + rows.start - keys.start
@@ -107,6 +115,7 @@ class ALiBi(Bias):
 
     def __post_init__(self) -> None:
         _check_table("slopes of overt.ALiBi", self.slopes, 1, "(H,)")
+        number("the slopes of overt.ALiBi", self.slopes)
         self._check_offset()
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
@@ -180,6 +189,9 @@ class RelativePositionBias(Bias):
     def __post_init__(self) -> None:
         _check_table("table of overt.RelativePositionBias", self.table, 2, "(H, R) or (R,)")
         self._check_offset()
+        self._check_buckets()
+
+    def _check_buckets(self) -> None:
         size = self.table.shape[-1]
         if self.buckets not in ("clip", "log"):
             raise InputError('buckets to be "clip" or "log"', got=repr(self.buckets), fix="choose one of them")
@@ -193,6 +205,14 @@ class RelativePositionBias(Bias):
             raise InputError(
                 "4 or more logarithmic buckets in overt.RelativePositionBias", got=str(size), fix="enlarge the table"
             )
+        if not isinstance(self.bidirectional, bool):
+            raise KindError(
+                "bidirectional of overt.RelativePositionBias to be True or False",
+                got=kind_of(self.bidirectional),
+                fix="pass bidirectional=True for keys on both sides",
+            )
+        exact = size // (4 if self.bidirectional else 2) if self.buckets == "log" else 0
+        whole_number("max_distance of overt.RelativePositionBias", self.max_distance, minimum=exact + 1)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
         """With the offset known."""
@@ -239,6 +259,10 @@ class SumOfBiases(Bias):
     first: Bias
     second: Bias
 
+    def __post_init__(self) -> None:
+        for name in ("first", "second"):
+            object.__setattr__(self, name, as_bias(getattr(self, name)))
+
     trailing: ClassVar[dict[str, int] | None] = {}
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
@@ -269,6 +293,9 @@ class TensorBias(Bias):
     """A tensor that broadcasts, aligned right, against (..., Q, K), as a bias that gives its blocks: what `attend` makes of a tensor."""
 
     tensor: Tensor
+
+    def __post_init__(self) -> None:
+        bias_tensor(self.tensor)
 
     trailing: ClassVar[dict[str, int] | None] = {"tensor": 2}
 
@@ -339,7 +366,6 @@ def as_bias(bias: "Bias | Tensor") -> Bias:
     """
     if isinstance(bias, Bias):
         return bias
-    bias_tensor(bias)
     return TensorBias(bias)
 
 

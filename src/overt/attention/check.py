@@ -15,6 +15,8 @@ from torch import Tensor
 
 from overt.errors import InputError, KindError
 
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # what attention is computed of
+
 
 def shapes(**tensors: Any) -> str:
     """Every tensor's shape in words, for messages.
@@ -29,7 +31,7 @@ def shapes(**tensors: Any) -> str:
 def attention_inputs(query: Any, key: Any, value: Any) -> None:
     """Refuse what is not three floating-point tensors of one dtype and device that end in (length, features)."""
     for tensor in (query, key, value):
-        if not isinstance(tensor, Tensor) or tensor.is_nested or not tensor.is_floating_point() or tensor.ndim < 2:
+        if not isinstance(tensor, Tensor) or not is_float(tensor) or tensor.ndim < 2:
             _refuse_input({"query": query, "key": key, "value": value})
     if not query.device == key.device == value.device:
         tensors = {"query": query, "key": key, "value": value}
@@ -44,31 +46,56 @@ def attention_inputs(query: Any, key: Any, value: Any) -> None:
         )
 
 
-def dense(tensor: Any) -> None:
-    """Refuse a nested tensor, whose sequences have lengths of their own."""
-    if isinstance(tensor, Tensor) and tensor.is_nested:
+def dense(tensor: Any, name: str = "tensor") -> None:
+    """Refuse a nested tensor, whose sequences have lengths of their own, and sparse, mkldnn's and quantised ones."""
+    if not isinstance(tensor, Tensor):
+        return
+    short = name if name.isidentifier() else "tensor"
+    if tensor.is_nested:
         raise KindError(
             "dense tensors",
             got="a nested tensor",
             fix="concatenate the sequences and pass mask=overt.masks.from_cu_seqlens(offsets, total)",
         )
+    if tensor.layout != torch.strided:
+        raise KindError("dense tensors", got=f"{name} of layout {tensor.layout}", fix=f"convert it: {short}.to_dense()")
+    if tensor.is_quantized:
+        raise KindError(
+            "tensors that are not quantised", got=f"{name} of {tensor.dtype}", fix=f"convert it: {short}.dequantize()"
+        )
+
+
+def is_float(tensor: Tensor) -> bool:
+    """Whether it is a dense tensor of a dtype that attention is computed of."""
+    return tensor.dtype in _DTYPES and tensor.layout == torch.strided and not tensor.is_nested
+
+
+def float_fix(name: str, tensor: Tensor) -> str:
+    """How a tensor becomes one of floating-point numbers that attention is computed of."""
+    if tensor.is_complex():
+        return f"pass its real part, {name}.real, or both as features: torch.view_as_real({name}).flatten(-2)"
+    if tensor.is_floating_point():
+        return f"convert it: {name}.to(torch.bfloat16), times its scale if it has one"
+    return f"convert the numbers: {name}.float()"
 
 
 def _refuse_input(tensors: dict[str, Any]) -> None:
     """Raise the error of the first that is no dense floating-point tensor that ends in (length, features)."""
     for name, tensor in tensors.items():
-        dense(tensor)
+        dense(tensor, name)
         if not isinstance(tensor, Tensor):
             raise KindError(
                 "query, key and value to be all tensors, or all arrays of one library",
                 got=f"{name} of type {type(tensor).__name__}",
                 fix=f"convert it, as with torch.as_tensor({name})",
             )
-        if not tensor.is_floating_point():
+        if not is_float(tensor):
+            fix = float_fix(name, tensor)
             raise KindError(
-                "query, key and value to hold floating-point numbers",
+                "query, key and value to hold floating-point numbers"
+                + (", float64, float32, float16 or bfloat16" if tensor.is_floating_point() else ""),
                 got=f"{name} of dtype {tensor.dtype}",
-                fix=f"embed the tokens, or convert the numbers: {name}.float()",
+                fix=f"embed the tokens, or {fix}" if ".float()" in fix else fix,
             )
         if tensor.ndim < 2:
             raise InputError(
@@ -125,13 +152,49 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
 
 
 def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, key: Tensor) -> None:
-    """Refuse a mask or bias whose shape does not broadcast, right-aligned, against (..., Q, K)."""
+    """Refuse a mask or bias whose shape does not broadcast, right-aligned, against (..., Q, K), or fits other dimensions as well."""
     if not broadcasts_to(shape, target):
         raise InputError(
             f"{name} to broadcast, aligned right, against the weights (..., Q, K) = {tuple(target)}",
             got=f"{name} {tuple(shape)}, {shapes(query=query, key=key)}",
             fix=shape_fix(name, shape, target),
         )
+    leading, missing = len(shape) - 2, len(target) - len(shape)
+    if missing > 0 and leading > 0 and any(size != 1 for size in shape[:leading]):
+        first = [start for start in range(missing + 1) if broadcasts_to(shape[:leading], target[start : start + leading])]
+        if len(first) > 1:
+            refuse_ambiguous(name, shape, [(start, missing - start) for start in first])
+
+
+def refuse_ambiguous(name: str, shape: Sequence[int], readings: Sequence[tuple[int, int]], who: str = "") -> None:
+    """Raise the error of a mask or bias that may be one for several dimensions: of each reading, how many come before and after.
+
+    These place the leading dimensions of the tensor among those of the weights, (B, …, H, Q, K).
+    """
+    inside, total = len(shape) - 2, sum(readings[0]) + len(shape) - 2
+    letters = ["B", *(f"D{index}" for index in range(1, total - 1)), "H"]
+    forms, fixes = [], []
+    for before, after in readings:
+        index = ", ".join(["None"] * before + ([":"] * inside + ["None"] * after if after else []))
+        entry = "batch entry" if before == 0 and inside == 1 else "head" if after == 0 and inside == 1 else ""
+        forms.append(f"({', '.join([*letters[before : before + inside], 'Q', 'K'])})")
+        fixes.append(f"{name}[{index}] for one a {entry}" if entry else f"{name}[{index}] for {forms[-1]}")
+    weights = f"({', '.join([*letters, 'Q', 'K'])})"
+    raise InputError(
+        f"a {name}{who} as (Q, K) or {weights}, since {len(shape)} dimensions may be {' or '.join(forms)} here",
+        got=f"a {name} {tuple(shape)}",
+        fix=f"say which: {', '.join(fixes)}",
+    )
+
+
+def aligned_right(tensor: Any, dimensions: int) -> Any:
+    """A tensor with as many dimensions as the weights, by ones before its own: what torch's broadcasting makes of it.
+
+    >>> aligned_right(torch.ones(2, 5, 7), 4).shape
+    torch.Size([1, 2, 5, 7])
+    """
+    missing = dimensions - tensor.ndim if isinstance(tensor, Tensor) else 0
+    return tensor[(None,) * missing] if missing > 0 else tensor
 
 
 def broadcasts_to(shape: Sequence[int], target: Sequence[int | None]) -> bool:
@@ -180,10 +243,11 @@ def not_a_class(name: str, value: Any) -> None:
 def bias_tensor(bias: Any) -> None:
     """Refuse what is not a floating-point tensor."""
     not_a_class("the bias", bias)
-    if not isinstance(bias, Tensor) or not bias.is_floating_point():
+    dense(bias, "bias")
+    if not isinstance(bias, Tensor) or not is_float(bias):
         fix = "convert it: torch.as_tensor(bias).float()"
-        if isinstance(bias, Tensor) and bias.dtype == torch.bool:
-            fix = "pass a bool tensor as mask="
+        if isinstance(bias, Tensor):
+            fix = "pass a bool tensor as mask=" if bias.dtype == torch.bool else float_fix("bias", bias)
         elif isinstance(bias, str):
             alibi = bias.lower() == "alibi"
             fix = (
@@ -210,8 +274,10 @@ def broadcasts(name: str, tensor: Tensor, queries: int, keys: int, leading: int 
 
 def float_tensor(name: str, tensor: Any) -> None:
     """Refuse what is not a floating-point tensor."""
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        raise KindError(f"{name} to be a floating-point tensor", got=kind_of(tensor), fix="pass a float tensor")
+    dense(tensor, name)
+    if not isinstance(tensor, Tensor) or not is_float(tensor):
+        fix = float_fix("tensor", tensor) if isinstance(tensor, Tensor) else "pass a float tensor"
+        raise KindError(f"{name} to be a floating-point tensor", got=kind_of(tensor), fix=fix)
 
 
 def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
@@ -226,7 +292,7 @@ def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
 
 def probability(name: str, value: float) -> None:
     """Refuse what is not a number from 0 to 1."""
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise InputError(f"{name} to be a probability", got=repr(value), fix="pass a number from 0 to 1")
 
 
@@ -264,20 +330,6 @@ def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:
         )
     rest = (1,) * (leading - batch)
     return tensor.reshape(*tensor.shape[:batch], *rest, *(tensor.shape[batch:] if last else (1, 1)))
-
-
-def whole_numbers(who: str, name: str, value: Any, tensor: bool = False) -> None:
-    """Refuse what is not a whole number or an integer tensor; with `tensor`, what is not an integer tensor."""
-    integral = (
-        isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool and not value.is_complex()
-    )
-    number = isinstance(value, int) and not isinstance(value, bool) and not tensor
-    if not integral and not number and not (value is None and name == "queries"):
-        raise KindError(
-            f"{name} of overt.{who} to be {'an integer tensor' if tensor else 'an int or an integer tensor'}",
-            got=kind_of(value),
-            fix="convert it with .long()" if isinstance(value, Tensor) else "pass whole numbers",
-        )
 
 
 def kind_of(value: Any) -> str:

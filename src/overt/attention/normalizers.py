@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from overt.attention.pieces import piece
-from overt.errors import InputError, KindError
+from overt.attention import check
+from overt.attention.pieces import number, piece
+from overt.errors import KindError
 
 __all__ = ["Entmax", "Sigmoid", "Softmax", "Sparsemax", "Sum"]
 
@@ -58,18 +59,16 @@ class Softmax(Normalizer):
     trailing: ClassVar[dict[str, int] | None] = {"temperature": 2, "sink": 0}
 
     def __post_init__(self) -> None:
-        if not isinstance(self.temperature, Tensor) and not self.temperature > 0:
-            raise InputError(
-                "the temperature of overt.Softmax to be above 0", got=repr(self.temperature), fix="pass a positive number"
-            )
-        if self.sink is not None and (
-            not isinstance(self.sink, Tensor) or not self.sink.is_floating_point() or self.sink.ndim > 1
-        ):
+        number("the temperature of overt.Softmax", self.temperature, above=0)
+        if self.sink is None:
+            return
+        if not isinstance(self.sink, Tensor) or self.sink.ndim > 1:
             raise KindError(
                 "the sink of overt.Softmax to be a floating-point tensor, a scalar or (H,)",
-                got=repr(self.sink),
+                got=check.shapes(sink=self.sink) if isinstance(self.sink, Tensor) else repr(self.sink),
                 fix="pass one logit for each head",
             )
+        number("the sink of overt.Softmax", self.sink, minus_infinity=True)  # −∞ takes nothing
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights of each row, summing to 1, or to less with a sink."""
@@ -132,10 +131,7 @@ class Entmax(Normalizer):
     trailing: ClassVar[dict[str, int] | None] = {"alpha": 2}
 
     def __post_init__(self) -> None:
-        if not isinstance(self.alpha, Tensor) and not self.alpha > 1:
-            raise InputError(
-                "the alpha of overt.Entmax to be above 1", got=repr(self.alpha), fix="use overt.Softmax() for alpha = 1"
-            )
+        number("the alpha of overt.Entmax", self.alpha, above=1, fix="use overt.Softmax() for alpha = 1")
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights of each row, summing to 1."""

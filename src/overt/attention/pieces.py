@@ -5,18 +5,30 @@ everything else is fixed. So `torch.func.grad` differentiates in a score's weigh
 traces it. Each piece is registered under a name, by which a file may name it.
 """
 
+import functools
+import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, dataclass_transform
 
+import numpy
+import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.utils import _pytree as pytree
+
+from overt.attention import check
+from overt.errors import InputError, KindError
 
 Piece = TypeVar("Piece", bound=type)
 
 # Selects heads: from a tensor and how many of its dimensions follow the heads', the selected heads' part of it; None where that
 # would be a copy of Q × K numbers.
 SelectHeads = Callable[[Tensor, int], Tensor | None]
+
+FAR = 2**60  # further than any key: a few of these and a position add up to less than 2⁶³
+_NUMBERS = (int, float, numpy.floating, numpy.integer)
 
 registered: dict[str, type] = {}
 """The pieces by the names that files use. Overt's own have their class's name, others their module's before it."""
@@ -33,10 +45,33 @@ def piece(cls: Piece) -> Piece:
     [tensor([1., 1., 1.])]
     """
     registered[registered_name(cls)] = dataclass(frozen=True, eq=False)(cls)
+    cls.__init__ = _refusing_wrong_arguments(cls)  # type: ignore[misc]
     pytree.register_pytree_node(
         cls, _flatten, lambda values, context: _unflatten(cls, values, context), serialized_type_name=f"overt.{cls.__name__}"
     )
     return cls
+
+
+def _refusing_wrong_arguments(cls: type) -> Callable[..., None]:
+    """The constructor of a piece, which says what it takes where an argument is missing or unknown."""
+    construct = cls.__init__
+
+    @functools.wraps(construct)
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+        try:
+            construct(self, *arguments, **options)
+        except TypeError as error:
+            signature = inspect.signature(cls)
+            try:
+                signature.bind(*arguments, **options)
+            except TypeError as problem:
+                taken = ", ".join(str(each.replace(annotation=each.empty)) for each in signature.parameters.values())
+                name = f"overt.{cls.__name__}" if cls.__module__.startswith("overt.") else cls.__qualname__
+                got = str(problem).removeprefix("got ")
+                raise KindError(f"{name}({taken})", got=got, fix="pass the arguments by these names") from error
+            raise
+
+    return __init__
 
 
 def registered_name(cls: type) -> str:
@@ -74,6 +109,74 @@ def select_heads(piece: Any, select: SelectHeads) -> Any:
         elif hasattr(value, "block"):
             selected[name] = value.for_heads(select) if hasattr(value, "for_heads") else None
     return None if any(value is None for value in selected.values()) else replace(piece, **selected)
+
+
+def number(name: str, value: Any, above: float = -math.inf, fix: str = "", minus_infinity: bool = False) -> None:
+    """Refuse what is neither a finite number larger than `above` nor a floating-point tensor of such; −∞ passes if it may.
+
+    The numbers of a tensor are read where `readable` says so.
+    """
+    kind = "a finite number" if above == -math.inf else f"a number above {above:g}"
+    rule = f"{name} to be {kind}" if above == -math.inf else f"{name} to be above {above:g}"
+    if isinstance(value, Tensor):
+        check.float_tensor(name, value)
+        if not readable(value):
+            return
+        with torch._C.DisableTorchFunction():
+            least, largest = (each.item() for each in value.detach().aminmax())
+        got = f"a tensor of numbers from {least:g} to {largest:g}" if value.ndim else f"tensor({least:g})"
+    elif isinstance(value, bool) or not isinstance(value, _NUMBERS):
+        raise KindError(f"{name} to be {kind}, or a floating-point tensor", got=check.kind_of(value), fix=f"pass {kind}")
+    else:
+        least, largest, got = value, value, repr(value)
+    if not (least > above or (minus_infinity and least == -math.inf)) or not largest < math.inf:
+        rule += " and finite" if above != -math.inf and largest == math.inf else ""
+        raise InputError(rule, got=got, fix=fix or f"pass {kind}")
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers can be read at once: on the CPU, while torch neither compiles, traces nor transforms."""
+    return (
+        not torch.compiler.is_compiling()
+        and tensor.device.type == "cpu"
+        and type(tensor) in (Tensor, Parameter)
+        and tensor.numel() > 0
+        and not torch._C._are_functorch_transforms_active()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and not torch.jit.is_tracing()  # type: ignore[reportPrivateImportUsage]
+    )
+
+
+def whole_numbers(who: str, name: str, value: Any, tensor: bool = False, minimum: int | None = None) -> None:
+    """Refuse what is not a whole number or an integer tensor; with `tensor`, what is not an integer tensor; and what is below a minimum."""
+    check.dense(value, name)
+    integral = (
+        isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool and not value.is_complex()
+    )
+    number = isinstance(value, int) and not isinstance(value, bool) and not tensor
+    if not integral and not number and not (value is None and name == "queries"):
+        raise KindError(
+            f"{name} of overt.{who} to be {'an integer tensor' if tensor else 'an int or an integer tensor'}",
+            got=check.kind_of(value),
+            fix="convert it with .long()" if isinstance(value, Tensor) else "pass whole numbers",
+        )
+    if minimum is None or value is None or (isinstance(value, Tensor) and not readable(value)):
+        return
+    with torch._C.DisableTorchFunction():
+        least = value.min().item() if isinstance(value, Tensor) else value
+    if least < minimum:
+        raise InputError(f"{name} of overt.{who} of at least {minimum}", got=str(least), fix=f"pass {minimum} or more")
+
+
+def within_64_bits(value: Any) -> Any:
+    """A whole number or an integer tensor, at most 2⁶⁰ from 0, so that it can be added to positions; None stays.
+
+    >>> within_64_bits(2**70) == within_64_bits(torch.tensor(2**62)).item() == 2**60
+    True
+    """
+    if isinstance(value, Tensor):
+        return value.clamp(-FAR, FAR) if value.dtype == torch.int64 else value
+    return value if value is None else max(-FAR, min(value, FAR))
 
 
 def _flatten(instance: Any) -> tuple[list[Any], Any]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from overt.attention import check
-from overt.attention.pieces import inherit_only_with, piece
+from overt.attention.pieces import inherit_only_with, number, piece
 from overt.errors import InputError
 
 __all__ = ["ACTIVATIONS", "Additive", "Bilinear", "Cosine", "Dot", "Gaussian", "Score"]
@@ -147,6 +147,14 @@ class Dot(Score):
         scores = query @ key.mT * self.factor(query)  # (..., Q, K)
         return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
 
+    def check(self, query: Tensor, key: Tensor) -> None:
+        """A finite scale, and a softcap above 0."""
+        super().check(query, key)
+        if self.scale is not None:
+            number("the scale of overt.Dot", self.scale)
+        if self.softcap is not None:
+            number("the softcap of overt.Dot", self.softcap, above=0, fix="pass a number above 0, or None for no softcap")
+
     def factor(self, query: Tensor) -> float | Tensor:
         """The scale; 1/√D where it is None."""
         if self.scale is not None:
@@ -220,7 +228,7 @@ class Additive(Score):
     trailing: ClassVar[dict[str, int] | None] = {"weight": 1}
 
     def __post_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
             raise InputError(
                 "the activation of overt.Additive to be one of " + ", ".join(ACTIVATIONS),
                 got=repr(self.activation),
@@ -268,6 +276,9 @@ class Cosine(Score):
     by_pair: ClassVar[tuple[str, ...]] = ("scale",)
     trailing: ClassVar[dict[str, int] | None] = {"scale": 2}
 
+    def __post_init__(self) -> None:
+        number("the scale of overt.Cosine", self.scale)
+
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""
         return _unit(query) @ _unit(key).mT * self.scale
@@ -301,10 +312,7 @@ class Gaussian(Score):
     trailing: ClassVar[dict[str, int] | None] = {"bandwidth": 2}
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bandwidth, Tensor) and not self.bandwidth > 0:
-            raise InputError(
-                "the bandwidth of overt.Gaussian to be above 0", got=repr(self.bandwidth), fix="pass a positive number"
-            )
+        number("the bandwidth of overt.Gaussian", self.bandwidth, above=0)
 
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """Score each query (..., Q, D) against each key (..., K, D): (..., Q, K)."""

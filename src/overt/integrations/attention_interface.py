@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.attention.check import kind_of
+from overt.attention.check import aligned_right, kind_of
 from overt.attention.masks import Causal, Dense, Ranges
 from overt.attention.masks.convert import from_cu_seqlens
 from overt.attention.mechanism import attend
@@ -68,12 +68,13 @@ def attention(
     for each in (selected, _packed_sequences(cu_seq_lens_q, cu_seq_lens_k, query, key)):
         mask = each if mask is None else mask if each is None else mask & each
     if position_bias is not None:
+        position_bias = aligned_right(position_bias, key.ndim)
         bias = position_bias if bias is None else position_bias + bias
     call: dict[str, Any] = {
         "query": query,
         "key": key,
         "value": value,
-        "score": Dot(scaling, softcap),
+        "score": Dot(scaling, softcap or None),  # 0 is no softcap
         "mask": mask,
         "bias": bias,
     }
@@ -118,7 +119,7 @@ def mask_and_bias(mask: Any, key: Tensor) -> tuple[Any, Tensor | None]:
         if ranges is not None:
             return ranges, None
         mask = mask.clone()  # an ordinary tensor
-    mask = mask[..., : key.shape[2]]
+    mask = aligned_right(mask[..., : key.shape[2]], key.ndim)  # as torch broadcasts it
     if mask.dtype == torch.bool:
         return Dense(mask), None
     return None, mask if mask.is_floating_point() else mask.to(key.dtype)

@@ -323,7 +323,8 @@ def _int_if_equal(numbers: list[int], device: torch.device) -> int | Tensor:
 def _whole_numbers(name: str, numbers: Tensor | Sequence[int]) -> list[int]:
     """Row numbers or counts as a list of ints."""
     tensor = numbers if isinstance(numbers, Tensor) else torch.as_tensor(numbers)
-    if tensor.ndim != 1 or tensor.is_floating_point() or tensor.dtype == torch.bool:
+    check.dense(tensor, name)
+    if tensor.ndim != 1 or tensor.is_complex() or tensor.is_floating_point() or tensor.dtype == torch.bool:
         raise KindError(
             f"{name} of a cache as whole numbers (B,), one for each row",
             got=f"a {tensor.dtype} tensor {tuple(tensor.shape)}",
@@ -334,12 +335,13 @@ def _whole_numbers(name: str, numbers: Tensor | Sequence[int]) -> list[int]:
 
 def _check_pair(key: Any, value: Any) -> None:
     for name, tensor in (("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        check.dense(tensor, name)
+        if not isinstance(tensor, Tensor) or not check.is_float(tensor):
             kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
             raise KindError(
                 "floating-point tensors as key and value of a cache",
                 got=f"{name} of {kind}",
-                fix=f"convert it: {name}.float()",
+                fix=check.float_fix(name, tensor) if isinstance(tensor, Tensor) else f"convert it: torch.as_tensor({name})",
             )
     if key.ndim != 4 or value.ndim != 4 or key.shape[:3] != value.shape[:3]:
         raise InputError(

@@ -150,6 +150,7 @@ def _bound_mask(argument: MaskLike, query: Tensor, key: Tensor, batch: tuple[int
     if isinstance(bound, Mask) and bound.numbers is not None:
         return bound  # of positions alone: it fits any call, and a decoder's step need not wait for a probe
     misfit.check_devices(bound, Mask, query)
+    misfit.check_pairs(bound, query, key, batch)
     first = [min(size, 1) for size in (queries, keys)]
     probe = bound.block(*(torch.arange(size, device=query.device) for size in first))
     if not isinstance(probe, Tensor) or probe.dtype != torch.bool:

@@ -19,34 +19,36 @@ _BY_HEAD = {ALiBi: "slope", RelativePositionBias: "row of the table"}
 
 def refuse_mask(mask: Any, shape: tuple[int, ...], query: Tensor, key: Tensor, batch: tuple[int, ...]) -> None:
     """Raise the error of a bound mask whose first block, of this shape, does not fit the call: that of the part that does not."""
-    queries, keys = query.shape[-2], key.shape[-2]
-    first = [min(size, 1) for size in (queries, keys)]
+    first = [min(size, 1) for size in (query.shape[-2], key.shape[-2])]
     indices = [torch.arange(size, device=query.device) for size in first]
     for part in _parts(mask, Mask):
-        if isinstance(part, Dense):
-            check.fits("mask", part.allowed.shape, (*batch, queries, keys), query, key)
-        elif type(part) in _BY_ENTRY:
+        if type(part) in _BY_ENTRY:
             _check_entries(_BY_ENTRY[type(part)], tuple(part.block(*indices).shape[:-2]), batch)
     check.fits(f"a block of the mask {type(mask).__name__}", shape, (*batch, *first), query, key)
+
+
+def check_pairs(mask: Any, query: Tensor, key: Tensor, batch: tuple[int, ...]) -> None:
+    """Refuse a bool tensor in a bound mask that does not fit the call, or fits it in two ways."""
+    for part in _parts(mask, Mask):
+        if isinstance(part, Dense):
+            check.fits("mask", part.allowed.shape, (*batch, query.shape[-2], key.shape[-2]), query, key)
 
 
 def check_bias(bias: Bias, query: Tensor, key: Tensor, batch: tuple[int, ...]) -> None:
     """Refuse a bias with other heads than the call, or on another device."""
     target, name = (*batch, query.shape[-2], key.shape[-2]), f"overt.{type(bias).__name__}"
     check.same_device(name, bias.source, query)
+    for part in _parts(bias, Bias):
+        if isinstance(part, TensorBias):
+            check.fits("bias", part.tensor.shape, target, query, key)
     if _fits(bias, target):
         return
     for part in _parts(bias, Bias):
         leading = part.leading
         if type(part) in _BY_HEAD and len(leading) == 1 and not _fits(part, target):
             _refuse_heads(part, leading[0], query, key, batch)
-        check.fits(
-            "bias" if isinstance(part, TensorBias) else f"overt.{type(part).__name__}",
-            (*leading, *target[-2:]),
-            target,
-            query,
-            key,
-        )
+        if not _fits(part, target):
+            check.fits(f"overt.{type(part).__name__}", (*leading, *target[-2:]), target, query, key)
     check.fits(name, (*bias.leading, *target[-2:]), target, query, key)
 
 

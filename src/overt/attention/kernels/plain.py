@@ -52,7 +52,7 @@ def plain(
         else:
             output = _output(query, value)
             native.module().dot(query, key, value, *numbers, output, None)
-    except (TypeError, ValueError):  # the core takes other shapes, strides, dtypes or devices than these
+    except (TypeError, ValueError, RuntimeError):  # the core takes other shapes, strides, dtypes, layouts or devices than these
         return None
     return output
 
@@ -120,7 +120,10 @@ def _factors(score: Any, query: Tensor) -> Any:
         return 1 / math.sqrt(width), 0.0
     if type(score) is not Dot or type(score.scale) not in _NUMBER_OR_NONE or type(score.softcap) not in _NUMBER_OR_NONE:
         return None
-    return 1 / math.sqrt(width) if score.scale is None else score.scale, score.softcap or 0.0
+    scale, softcap = score.scale, score.softcap
+    if (softcap is not None and not 0 < softcap < math.inf) or (scale is not None and not -math.inf < scale < math.inf):
+        return None
+    return 1 / math.sqrt(width) if scale is None else scale, softcap or 0.0
 
 
 def _steps(mask: Any, query: Tensor, key: Tensor) -> tuple[list[int], list[Tensor]] | None:

@@ -1,14 +1,15 @@
 """What masks share: they combine with & | ~, and are bound to the sizes of a call before blocks are computed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from overt.attention.check import broadcasts, kind_of, not_a_class, one_of
+from overt.attention.check import broadcasts, dense, kind_of, not_a_class, one_of
 from overt.attention.masks.intersection import RowRanges, intersection
+from overt.attention.masks.nesting import balanced, note_depth
 from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
 from overt.errors import KindError
 
@@ -18,10 +19,9 @@ ReadRanges = Callable[[Tensor], RowRanges | None]
 class Mask:
     """What masks share: they combine, and are bound to the sizes of a call before blocks are computed.
 
-    A mask of your own defines `block`. The other methods make it faster, or known in more places, and are optional: `span` where it
-    excludes keys from all rows of a block, `row_ranges` where each row's keys are one interval (the native kernels read that),
-    `trailing` where it has tensors (recordings select heads by it). Decorated with `overt.attention.pieces.piece`, it can be
-    saved in a recording. A subclass of another mask that redefines `block` inherits none of these.
+    A mask of your own defines `block`. The other methods are optional: `span` where it excludes keys from all rows of a block,
+    `row_ranges` where each row's keys are one interval (the native kernels read that), `trailing` where it has tensors (recordings
+    select heads by it). Decorated with `overt.attention.pieces.piece`, it can be saved. A subclass that redefines `block` inherits none.
 
     >>> class Even(Mask):
     ...     def block(self, rows, keys):
@@ -115,10 +115,10 @@ class Mask:
         return False
 
     def __and__(self, other: Any) -> "Mask":
-        return Both(self, as_mask(other))
+        return balanced(Both, self, as_mask(other))
 
     def __or__(self, other: Any) -> "Mask":
-        return Either(self, as_mask(other))
+        return balanced(Either, self, as_mask(other))
 
     def __rand__(self, other: Any) -> "Mask":
         return self & other
@@ -138,33 +138,41 @@ _ABOUT_BLOCKS = ("span", "by_key", "numbers", "trailing", "allowed_pairs", "docu
 _ABOUT_BLOCKS += ("row_ranges", "has_row_ranges", "inspect_row_ranges", "of_block")
 
 
-class Pair(Mask):
-    """Two masks in one: what `Both` and `Either` share."""
+class Combined(Mask):
+    """Masks joined by an operator: what `Both`, `Either` and `Not` share."""
 
     trailing: ClassVar[dict[str, int] | None] = {}
-    left: Any
-    right: Any
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            object.__setattr__(self, field.name, as_mask(getattr(self, field.name)))
+        note_depth(self, *self.parts)
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The masks that are joined."""
+        return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """Both bound."""
-        return type(self)(_bind(self.left, leading, queries, keys), _bind(self.right, leading, queries, keys))  # type: ignore[call-arg]
+        """Each part bound."""
+        return type(self)(*(_bind(part, leading, queries, keys) for part in self.parts))
 
     def with_offset(self, offset: int | Tensor) -> "Mask":
-        """Both with this offset."""
-        return type(self)(_with_offset(self.left, offset), _with_offset(self.right, offset))  # type: ignore[call-arg]
+        """Each part with this offset."""
+        return type(self)(*(_with_offset(part, offset) for part in self.parts))
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
-        """Both of these rows and keys."""
-        return type(self)(*(mask_of_block(part, rows, keys, lengths) for part in (self.left, self.right)))  # type: ignore[call-arg]
+        """Each part of these rows and keys."""
+        return type(self)(*(mask_of_block(part, rows, keys, lengths) for part in self.parts))
 
     @property
     def by_key(self) -> bool:
-        """Where both are."""
-        return _by_key(self.left) and _by_key(self.right)
+        """Where each part is."""
+        return all(_by_key(part) for part in self.parts)
 
 
 @piece
-class Both(Pair):
+class Both(Combined):
     """What both masks allow: `a & b`.
 
     >>> from overt import Causal, Window
@@ -208,7 +216,7 @@ class Both(Pair):
 
 
 @piece
-class Either(Pair):
+class Either(Combined):
     """What either mask allows: `a | b`.
 
     >>> from overt import Causal
@@ -233,7 +241,7 @@ class Either(Pair):
 
 
 @piece
-class Not(Mask):
+class Not(Combined):
     """What the mask excludes: `~a`.
 
     >>> from overt import Causal
@@ -244,28 +252,12 @@ class Not(Mask):
 
     inner: Any
 
-    trailing: ClassVar[dict[str, int] | None] = {}
-
-    def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """The inner one bound."""
-        return Not(_bind(self.inner, leading, queries, keys))
-
-    def with_offset(self, offset: int | Tensor) -> "Mask":
-        """The inner one with this offset."""
-        return Not(_with_offset(self.inner, offset))
-
-    def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
-        """The inner one of these rows and keys."""
-        return Not(mask_of_block(self.inner, rows, keys, lengths))
+    def __invert__(self) -> "Mask":
+        return self.inner if isinstance(self.inner, Mask) else Not(self)
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The opposite."""
         return ~self.inner.block(rows, keys)
-
-    @property
-    def by_key(self) -> bool:
-        """Where the inner one is."""
-        return _by_key(self.inner)
 
 
 @piece
@@ -281,6 +273,7 @@ class Dense(Mask):
     trailing: ClassVar[dict[str, int] | None] = {"allowed": 2}
 
     def __post_init__(self) -> None:
+        dense(self.allowed, "mask")
         if not isinstance(self.allowed, Tensor) or self.allowed.dtype != torch.bool:
             floating = isinstance(self.allowed, Tensor) and self.allowed.is_floating_point()
             fix = "pass what is added to the scores as bias=, or compare: mask > -1" if floating else "convert it: mask.bool()"

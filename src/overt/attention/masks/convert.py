@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-from overt.attention.check import kind_of, whole_numbers
+from overt.attention.check import dense, kind_of
 from overt.attention.masks.base import Dense, Mask
 from overt.attention.masks.kinds import Documents, Keys
+from overt.attention.pieces import whole_numbers
 from overt.errors import InputError, KindError
 
 
@@ -15,6 +16,7 @@ def from_padding(key_padding_mask: Tensor) -> Keys:
     >>> from_padding(torch.tensor([[False, True]])).visible
     tensor([[ True, False]])
     """
+    dense(key_padding_mask, "key_padding_mask")
     if not isinstance(key_padding_mask, Tensor) or key_padding_mask.dtype != torch.bool:
         raise KindError(
             "key_padding_mask to be bool, True at padding",
@@ -31,6 +33,7 @@ def from_attention_mask(attention_mask: Tensor) -> Mask:
     >>> from_attention_mask(torch.tensor([[1, 0]])).visible
     tensor([[ True, False]])
     """
+    dense(attention_mask, "attention_mask")
     if isinstance(attention_mask, Tensor) and attention_mask.ndim == 4 and attention_mask.dtype == torch.bool:
         return Dense(attention_mask)
     if (

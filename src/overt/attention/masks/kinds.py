@@ -1,18 +1,17 @@
 """The masks: each beside the line that says which query may attend to which key."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from overt.attention.check import align_left, kind_of, whole_numbers
+from overt.attention.check import align_left, dense, kind_of
 from overt.attention.masks.base import NAMED, Mask, ReadRanges
 from overt.attention.masks.intersection import RowRanges
-from overt.attention.pieces import piece
+from overt.attention.pieces import piece, whole_numbers, within_64_bits
 from overt.errors import InputError, KindError
-
-_FAR = 2**62  # further than any key: a window of sys.maxsize is added to positions, and the sum must fit into 64 bits
 
 
 @piece
@@ -95,10 +94,17 @@ class Window(Mask):
                     got=repr(side),
                     fix="pass an int or None",
                 )
+        if self.before is not None and self.after is not None and self.before + self.after < 0:
+            raise InputError(
+                "overt.Window(before, after) to hold a key, −before ≤ after",
+                got=f"before={self.before}, after={self.after}",
+                fix="count keys before a query as positive numbers: overt.Window(3, 0) is the query and three before it",
+            )
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """With the offset known."""
-        return replace(self, offset=_bound_offset("Window", self.offset, leading, queries, keys))
+        offset = _bound_offset("Window", self.offset, leading, queries, keys)
+        return Window(within_64_bits(self.before), within_64_bits(self.after), offset)
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Which rows may attend to which keys."""
@@ -121,8 +127,8 @@ class Window(Mask):
     def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
         """The row's window."""
         offset = _known(self.offset, "Window")
-        low = 0 if self.before is None else _row_positions(offset, -min(self.before, _FAR), queries, device)
-        high = keys if self.after is None else _row_positions(offset, min(self.after, _FAR) + 1, queries, device)
+        low = 0 if self.before is None else _row_positions(offset, -self.before, queries, device)
+        high = keys if self.after is None else _row_positions(offset, self.after + 1, queries, device)
         return low, high
 
     def with_offset(self, offset: int | Tensor) -> "Mask":
@@ -159,12 +165,13 @@ class Lengths(Mask):
     def __post_init__(self) -> None:
         for name in ("keys", "queries"):
             if isinstance(getattr(self, name), list | tuple):
-                object.__setattr__(self, name, torch.tensor(getattr(self, name)))
-            whole_numbers("Lengths", name, getattr(self, name))
+                with suppress(TypeError, ValueError, RuntimeError):  # what is no tensor of 64 bits is refused below
+                    object.__setattr__(self, name, torch.tensor(getattr(self, name)))
+            whole_numbers("Lengths", name, getattr(self, name), minimum=0)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """With the lengths aligned left."""
-        return Lengths(align_left("Lengths", self.keys, leading), align_left("Lengths", self.queries, leading))
+        return Lengths(*(within_64_bits(align_left("Lengths", each, leading)) for each in (self.keys, self.queries)))
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Which rows may attend to which keys."""
@@ -180,7 +187,7 @@ class Lengths(Mask):
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """The lengths counted from the first row and key."""
-        return Lengths(self.keys - keys.start, None if self.queries is None else self.queries - rows.start)
+        return Lengths(_less(self.keys, keys.start), None if self.queries is None else _less(self.queries, rows.start))
 
     @property
     def by_key(self) -> bool:
@@ -266,6 +273,7 @@ class Keys(Mask):
     trailing: ClassVar[dict[str, int] | None] = {"visible": 1}
 
     def __post_init__(self) -> None:
+        dense(self.visible, "visible")
         if not isinstance(self.visible, Tensor) or self.visible.dtype != torch.bool:
             raise KindError("a bool tensor in overt.masks.Keys", got=kind_of(self.visible), fix="compare: Keys(padding == 0)")
 
@@ -292,6 +300,11 @@ class Keys(Mask):
         return True
 
 
+def _less(length: int | Tensor, start: int) -> int | Tensor:
+    """What a length has beyond a start."""
+    return (length - start).clamp(min=0) if isinstance(length, Tensor) else max(length - start, 0)
+
+
 def _known(offset: int | Tensor | None, who: str) -> int | Tensor:
     if offset is None:
         raise InputError(
@@ -302,7 +315,7 @@ def _known(offset: int | Tensor | None, who: str) -> int | Tensor:
 
 
 def _bound_offset(who: str, offset: int | Tensor | None, leading: int, queries: int, keys: int) -> int | Tensor:
-    return keys - queries if offset is None else align_left(who, offset, leading)
+    return keys - queries if offset is None else within_64_bits(align_left(who, offset, leading))
 
 
 def _row_positions(offset: int | Tensor, more: int, queries: int, device: torch.device) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from overt.attention.masks.base import Mask
 from overt.attention.masks.intersection import RowRanges
-from overt.attention.pieces import piece
+from overt.attention.pieces import piece, whole_numbers
 from overt.errors import InputError
 
 
@@ -28,14 +28,19 @@ class Ranges(Mask):
 
     trailing: ClassVar[dict[str, int] | None] = {"low": 1, "high": 1}
 
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            whole_numbers("masks.Ranges", name, getattr(self, name), tensor=True)
+
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """Itself, if it has one run a query or one for all."""
-        if self.low.shape[-1] not in (1, queries):
-            raise InputError(
-                f"one range for each of Q = {queries} queries, or one for all",
-                got=f"low of shape {tuple(self.low.shape)}",
-                fix="pass one low and one high for each query",
-            )
+        for name, edge in (("low", self.low), ("high", self.high)):
+            if edge.ndim < 1 or edge.shape[-1] not in (1, queries):
+                raise InputError(
+                    f"one range for each of Q = {queries} queries, or one for all",
+                    got=f"{name} of shape {tuple(edge.shape)}",
+                    fix="pass one low and one high for each query",
+                )
         return self
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:

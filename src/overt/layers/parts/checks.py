@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from overt.attention.check import dense
+from overt.attention import check
 from overt.errors import InputError, KindError
 
 
@@ -17,12 +17,13 @@ def states(layer: str, name: str, tensor: Any, features: int, min_dimensions: in
     shape = f"(..., n, {option})" if min_dimensions == 2 else f"(..., {option})"
     if not isinstance(tensor, Tensor):
         raise KindError(f"{name} of {layer} as a torch tensor {shape}", got=type(tensor).__name__, fix="pass a tensor")
-    dense(tensor)
-    if not tensor.is_floating_point():
+    check.dense(tensor, name)
+    if not check.is_float(tensor):
+        fix = check.float_fix(name, tensor)
         raise KindError(
             f"{name} of {layer} as floating-point numbers",
             got=f"a {tensor.dtype} tensor",
-            fix=f"embed the tokens first, or convert: {name}.float()",
+            fix=f"embed the tokens first, or convert: {name}.float()" if ".float()" in fix else fix,
         )
     if tensor.ndim < min_dimensions or tensor.shape[-1] != features:
         too_few = tensor.ndim < min_dimensions
@@ -69,11 +70,9 @@ def refuse_ambiguous(layer: str, mask: Any, bias: Any, dimensions: int) -> None:
     """
     for name, tensor in (("mask", mask), ("bias", bias)):
         if isinstance(tensor, Tensor) and 2 < tensor.ndim <= dimensions:
-            raise InputError(
-                f"a {name} of {layer} as (Q, K) or (B, H, Q, K), since three dimensions may be (B, Q, K) or (H, Q, K)",
-                got=f"a {name} {tuple(tensor.shape)}",
-                fix=f"say which: {name}[:, None] for one a batch entry, {name}[None] for one a head",
-            )
+            missing = dimensions + 1 - tensor.ndim
+            readings = [(before, missing - before) for before in range(missing + 1)]
+            check.refuse_ambiguous(name, tensor.shape, readings, f" of {layer}")
 
 
 def widths(layer: str, **features: Any) -> None:

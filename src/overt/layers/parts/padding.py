@@ -4,6 +4,7 @@ Padding must reach nothing, not even a gradient: a weight's gradient is a sum ov
 gradients, and 0 · NaN is NaN. So padded states are set to zero before anything is multiplied with them.
 """
 
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 
@@ -19,7 +20,8 @@ from overt.errors import InputError, KindError
 def checked_lengths(lengths: LengthsLike, states: Tensor) -> Tensor:
     """Lengths as an integer tensor on the states' device, from 0 to the length of (..., n, D)."""
     if isinstance(lengths, int | list | tuple) and not isinstance(lengths, bool):
-        lengths = torch.tensor(lengths)
+        with suppress(TypeError, ValueError, RuntimeError):  # what is no tensor of 64 bits is refused below
+            lengths = torch.tensor(lengths)
     if not isinstance(lengths, Tensor) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         kind = f"a {lengths.dtype} tensor" if isinstance(lengths, Tensor) else repr(lengths)
         raise KindError(
@@ -110,7 +112,9 @@ def window_mask(causal: bool, window: WindowLike) -> Mask | None:
     if window is None:
         return Causal() if causal else None
     sides = window if isinstance(window, tuple) else (window, window)
-    if len(sides) != 2 or not all(side is None or (isinstance(side, int) and side >= 0) for side in sides):
+    if len(sides) != 2 or not all(
+        side is None or (isinstance(side, int) and not isinstance(side, bool) and side >= 0) for side in sides
+    ):
         raise InputError(
             "window as a number of positions to each side, or a pair (before, after)",
             got=repr(window),

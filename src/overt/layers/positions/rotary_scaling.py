@@ -101,6 +101,9 @@ class YarnScaling(Scaling):
             check.positive(name, getattr(self, name))
         if self.attention_factor is not None:
             check.positive("attention_factor", self.attention_factor)
+        for name in ("mscale", "mscale_all_dim"):
+            if getattr(self, name):  # 0 is none
+                check.positive(name, getattr(self, name))
         if self.beta_fast < self.beta_slow:
             raise InputError(
                 "beta_fast at least as large as beta_slow",
@@ -110,6 +113,10 @@ class YarnScaling(Scaling):
 
     def frequencies(self, plain: Tensor, base: float, positions: Tensor) -> Tensor:
         """r θ_i + (1 − r) θ_i / s."""
+        if base <= 1:
+            raise InputError(
+                "a base above 1 under YarnScaling", got=repr(base), fix="pass the base of the model, often 10000.0"
+            )
         first, last = self._ramp(2 * len(plain), base)
         index = torch.arange(len(plain), dtype=plain.dtype, device=plain.device)
         return _interpolated(plain, self.factor, 1 - ((index - first) / (last - first)).clamp(0, 1))

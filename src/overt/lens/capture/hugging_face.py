@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.biases import sum_of
+from overt.attention.check import aligned_right
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Causal, as_mask
 from overt.attention.normalizers import Softmax
@@ -93,9 +94,10 @@ class RegistryEntry:
         return nearest if nearest is not None and agrees(nearest, mixed.weights) else None
 
     def _call(self, value: Tensor, softcap: float | None, sinks: Tensor | None, masks: MaskReader) -> Call:
-        mask, bias = self.mask, self.position_bias
+        mask, bias = self.mask, aligned_right(self.position_bias, self.query.ndim)
         if isinstance(mask, Tensor):
-            mask, added = masks.read(mask[..., : self.key.shape[-2]])
+            read = masks.read(mask[..., : self.key.shape[-2]])
+            mask, added = (aligned_right(each, self.query.ndim) for each in read)  # as torch broadcasts it
             bias = sum_of(bias, added)
         score, normalizer = (
             Dot(self.arguments.get("scaling"), softcap),

@@ -85,9 +85,9 @@ def _emit(mask: Any, sizes: _Sizes, program: list[int], arrays: list[Tensor]) ->
         _emit(mask.inner, sizes, program, arrays)
         program.append(INVERSE)
     elif type(mask) is Either:
-        _emit(mask.left, sizes, program, arrays)
-        _emit(mask.right, sizes, program, arrays)
-        program.append(EITHER)
+        for index, part in enumerate(_operands(mask, Either)):  # one after the other, so that two results are pending at most
+            _emit(part, sizes, program, arrays)
+            program += [EITHER] if index else []
     else:
         _emit_conjunction(mask, sizes, program, arrays)
 
@@ -112,7 +112,7 @@ def _emit_conjunction(mask: Any, sizes: _Sizes, program: list[int], arrays: list
 
 def _split(mask: Any) -> tuple[list[Mask], list[Any]]:
     """The parts of a conjunction: those with ranges, and the others."""
-    parts = list(_conjuncts(mask))
+    parts = list(_operands(mask, Both))
     ranged = [part for part in parts if part.has_row_ranges]
     return ranged, [part for part in parts if not part.has_row_ranges]
 
@@ -123,10 +123,11 @@ def _has_tensors(leaf: Mask) -> bool:
     return kind.allowed_pairs is not Mask.allowed_pairs or kind.document_ids is not Mask.document_ids
 
 
-def _conjuncts(mask: Any) -> Iterator[Any]:
-    if type(mask) is Both:
-        yield from _conjuncts(mask.left)
-        yield from _conjuncts(mask.right)
+def _operands(mask: Any, kind: type) -> Iterator[Any]:
+    """What one operator joins in a mask."""
+    if type(mask) is kind:
+        yield from _operands(mask.left, kind)
+        yield from _operands(mask.right, kind)
     else:
         yield mask
 
@@ -146,7 +147,7 @@ def _pending(mask: Any) -> int:
     if type(mask) is Not:
         return _pending(mask.inner)
     if type(mask) is Either:
-        return max(_pending(mask.left), 1 + _pending(mask.right))
+        return max(_pending(part) + (index > 0) for index, part in enumerate(_operands(mask, Either)))
     ranged, others = _split(mask)
     before = 1 if ranged else 0
     pending = [min(before + index, 1) + (1 if _has_tensors(part) else _pending(part)) for index, part in enumerate(others)]

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt.attention.check import aligned_right
 from overt.attention.masks import Causal
 from overt.attention.scores import Dot
 from overt.lens.capture.ranges import MaskReader
@@ -23,7 +24,8 @@ def needs_gradients(*args: Any, **kwargs: Any) -> bool:
 
 def call_arguments(inputs: dict[str, Any], separated: tuple[Any, Tensor] | None, masks: MaskReader) -> tuple[Any, ...]:
     """The arguments of `Call.of`, of those of the function; `separated` are mask and bias, where their sum is known."""
-    attn_mask = inputs["attn_mask"]
-    mask, bias = separated or ((None, None) if attn_mask is None else masks.read(attn_mask))
+    attn_mask, dimensions = inputs["attn_mask"], inputs["query"].ndim
+    read = separated or ((None, None) if attn_mask is None else masks.read(attn_mask))
+    mask, bias = (aligned_right(each, dimensions) for each in read)  # as torch broadcasts them
     mask = Causal(offset=0) if inputs["is_causal"] else mask  # torch aligns is_causal at the start
     return inputs["query"], inputs["key"], inputs["value"], Dot(inputs["scale"]), mask, bias, None, inputs["dropout_p"]
