@@ -95,6 +95,14 @@ def inherit_only_with(formula: str, cls: type, base: type, names: tuple[str, ...
             setattr(cls, name, vars(base)[name])
 
 
+def changed(piece: Any, **values: Any) -> Any:
+    """A piece with other values of some fields, which follow from checked ones and are not checked again."""
+    instance = object.__new__(type(piece))
+    for name, value in (vars(piece) | values).items():
+        object.__setattr__(instance, name, value)
+    return instance
+
+
 def select_heads(piece: Any, select: SelectHeads) -> Any:
     """A bound mask or bias with `select` applied to its tensors, those of the pieces in it included.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from overt.attention.check import align_left, dense, kind_of
 from overt.attention.masks.base import NAMED, Mask, ReadRanges
 from overt.attention.masks.intersection import RowRanges
-from overt.attention.pieces import piece, whole_numbers, within_64_bits
+from overt.attention.pieces import changed, piece, whole_numbers, within_64_bits
 from overt.errors import InputError, KindError
 
 
@@ -171,7 +171,10 @@ class Lengths(Mask):
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """With the lengths aligned left."""
-        return Lengths(*(within_64_bits(align_left("Lengths", each, leading)) for each in (self.keys, self.queries)))
+        keys, queries = (align_left("Lengths", length, leading) for length in (self.keys, self.queries))
+        if isinstance(keys, Tensor) and (queries is None or isinstance(queries, Tensor)):
+            return changed(self, keys=keys, queries=queries)
+        return changed(self, keys=within_64_bits(keys), queries=within_64_bits(queries))
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Which rows may attend to which keys."""
