@@ -196,13 +196,13 @@ def summarized(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def jumps(table: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """The neighbouring settings between which a ratio changes by more than JUMP."""
-    found, settings = [], list(table)
+    jumped, settings = [], list(table)
     for before, after in itertools.pairwise(settings):
         for column in ("error over the best peer", "stated over true"):
             first, second = table[before][column], table[after][column]
             if first and second and max(first / second, second / first) > JUMP:
                 worse = after if (second > first) == (column != "stated over true") else before
-                found.append(
+                jumped.append(
                     {
                         "from": before,
                         "to": after,
@@ -211,7 +211,7 @@ def jumps(table: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
                         "silent": table[worse]["withheld"] < 0.5,
                     }
                 )
-    return found
+    return jumped
 
 
 def main() -> None:

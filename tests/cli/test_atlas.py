@@ -126,7 +126,10 @@ def test_torchruns_processes_make_one_page(folder, tmp_path):
             "--survey as a file, from which a stopped run resumes, got /dev/full",
         ),
         (["--out", "{}/none/a.html", "--survey", "{}/a.survey"], "an output path in an existing folder"),
-        (["--out", "{}/a.html", "--beside", "{}/none.survey"], "none.survey: No such file or directory"),
+        (
+            ["--out", "{}/a.html", "--beside", "{}/none.survey"],
+            "none.survey to be a survey's file, got No such file or directory",
+        ),
     ],
 )
 def test_outputs_that_cannot_be_written_are_refused_before_the_survey(folder, tmp_path, options, message):

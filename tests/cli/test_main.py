@@ -55,7 +55,8 @@ def test_an_error_is_one_message_on_stderr_and_2():
     assert result.exit_code == 2
     assert result.stdout == ""
     assert re.fullmatch(
-        r"overt: Expected .*, got nowhere\.csv: No such file or directory\. Fix: check the path\.\n", result.stderr
+        r"overt: Expected nowhere\.csv to be a readable file to smooth, got No such file or directory\. Fix: check its name\.\n",
+        result.stderr,
     )
     coloured = runner.invoke(app, ["smooth", "4.csv", "--column", "x"], env={"FORCE_COLOR": "1", "TERM": "xterm-256color"})
     assert coloured.stderr == result.stderr.replace("nowhere", "4")
@@ -161,7 +162,7 @@ def test_a_command_of_two_words_takes_what_comes_after_them():
 
 @pytest.mark.parametrize("name", ["overt.explain.nothing", None])
 def test_a_module_of_overts_own_that_is_not_there_is_no_missing_package(monkeypatch, name):
-    def fail(module):
+    def fail(module, package=None):
         raise ModuleNotFoundError("broken", name=name)
 
     monkeypatch.setattr("importlib.import_module", fail)

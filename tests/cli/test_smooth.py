@@ -215,7 +215,7 @@ def test_what_will_not_do_is_said(tmp_path, monkeypatch, text, args, expected):
 def test_a_file_that_is_no_text_is_said(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"x\n\xff\xfe\n")
     text = message(tmp_path / "a.csv", "-c", "x")
-    assert "Expected UTF-8 text in" in text
+    assert "a.csv to be UTF-8 text, got" in text
     assert "Fix: save it as UTF-8, or `iconv -f cp1252 -t utf-8 FILE | overt smooth -`." in text
     assert "Is a directory" in message(tmp_path, "-c", "x")
 
@@ -359,7 +359,10 @@ def test_a_full_disk_is_said_and_leaves_no_half_file(tmp_path, monkeypatch):
         text = message(tmp_path / "a.csv", "-c", "x", "--keys", "time", "--bandwidth", 1, "--out", tmp_path / "b.csv")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "b.csv to be writable, got File too large. Fix: choose another folder, or raise the limit" in text
+    assert (
+        "b.csv to be writable, got File too large. Fix: raise the limit of a file's size (ulimit -f), or choose another folder"
+        in text
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 

@@ -113,7 +113,9 @@ def test_a_full_disk_is_said_and_leaves_the_last_checkpoint_alone(tmp_path, smal
     path = checkpoints.write(tmp_path, 4, some())
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     large = Checkpoint({"weight": torch.ones(2000)}, {}, {"update": 8})
-    message = r"000008 to be writable, got File too large\. Fix: raise the limit of a file's size .*: it resumes from update 4\."
+    message = (
+        r"000008 to be writable, got File too large\. Fix: raise the limit of a file's size .*: it resumes from update 4\."
+    )
     with pytest.raises(InputError, match=message):
         checkpoints.write(tmp_path, 8, large)
     assert [path.name for path in tmp_path.iterdir()] == ["000004"]

@@ -148,7 +148,9 @@ def test_after_a_full_disk_a_run_goes_on_to_the_same_bytes(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     torch.manual_seed(0)
     try:
-        with pytest.raises(InputError, match=r"000012 to be writable, got .*raise the limit of a file's size .*: it resumes from update 8\."):
+        with pytest.raises(
+            InputError, match=r"000012 to be writable, got .*raise the limit of a file's size .*: it resumes from update 8\."
+        ):
             train(Model(64, dropout=0.3), Filling(), Training(**SETTINGS), tmp_path / "full")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

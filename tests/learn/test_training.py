@@ -261,7 +261,9 @@ def test_a_measure_that_is_no_number_is_said(tmp_path):
 
 def test_a_log_that_finds_no_room_is_said(tmp_path):
     (tmp_path / "log.jsonl").mkdir()
-    with pytest.raises(InputError, match=r"log.jsonl to be writable, got .*\. Fix: name a file in it and start the same command"):
+    with pytest.raises(
+        InputError, match=r"log.jsonl to be writable, got .*\. Fix: name a file in it and start the same command"
+    ):
         Log(tmp_path / "log.jsonl").add(update=1)
 
 

@@ -298,7 +298,9 @@ def test_more_than_the_disk_has_is_not_kept(monkeypatch):
         model(sequence())
     assert not len(recording)
     [(_, why), *_] = recording.missing
-    assert re.search(r"enough free disk space in .*, got 1.0 kB for a call of 20.5 kB, after 0 bytes for others\. Fix: free disk", why)
+    assert re.search(
+        r"enough free disk space in .*, got 1.0 kB for a call of 20.5 kB, after 0 bytes for others\. Fix: free disk", why
+    )
     assert 'keep="summary"' in why
     assert 'offload="disk"' not in why
     assert "limit=" not in why

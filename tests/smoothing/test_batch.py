@@ -191,7 +191,7 @@ def test_a_full_disk_is_said_and_leaves_no_half_part(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, before[1]))
     try:
-        with pytest.raises(InputError, match=r"to be writable, got File too large\. Fix: choose another folder, or raise"):
+        with pytest.raises(InputError, match=r"to be writable, got File too large\. Fix: raise the limit of a file"):
             curves(tasks(), parts=tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -156,9 +156,6 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
     curve = restored(series, options, outputs.values + seasonal.sum(axis=0), prepared.missing)
     risk, error = _risk(prepared, outputs, variances if bank else None)
     freedom = float(outputs.leverages[series.present].sum())
-    reason = "" if prepared.estimate.white else prepared.estimate.reason
-    if bank is not None and not reason and options.noise is None:
-        reason = objection(prepared.values[~prepared.missing], curve, freedom, prepared.estimate.level)
     return Smoothing(
         values=curve,
         bandwidth=None if head is None else options.fixed_bandwidth or head.keys.in_units(series.step, series.spread),
@@ -172,7 +169,7 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
         times=prepared.times,
         heads=(options.keys,) if bank is None else tuple(bank.names),
         mixture=None if bank is None else bank.mixture,
-        withheld=reason,
+        withheld=_withheld(prepared, curve, freedom, bank),
         options=options,
         series=series,
         head=head,
@@ -186,6 +183,14 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
         components=np.stack([series.unsort(component) for component in seasonal], axis=1) * series.spread,
         _variances=variances,
     )
+
+
+def _withheld(prepared: Prepared, curve: Floats, degrees_of_freedom: float, bank: BankOutputs | None) -> str:
+    """Why there is no band: the noise is not white, or the curve (n,) contradicts it; "" where there is one."""
+    estimate = prepared.estimate
+    if not estimate.white or bank is None or prepared.options.noise is not None:
+        return "" if estimate.white else estimate.reason
+    return objection(prepared.values[~prepared.missing], curve, degrees_of_freedom, estimate.level)
 
 
 def arranged(

@@ -88,5 +88,5 @@ def test_a_table_is_not_read_as_lines_of_text(name, tmp_path):
 
 
 def test_a_folder_is_told_of_its_files(tmp_path):
-    with pytest.raises(InputError, match="Is a directory. Fix: name the files in it"):
+    with pytest.raises(InputError, match="Is a directory. Fix: name a file in it"):
         len(Corpus([tmp_path]))

@@ -32,7 +32,7 @@ def find_codes(values: Floats) -> NDArray[np.bool_]:
     levels, counts = np.unique(values[~np.isnan(values)], return_counts=True)
     low, high, most = 0, levels.size - 1, MOST * counts.sum()
     penalty = _CHANGES * 0.5 * np.log(max(int(counts.sum()), 2))
-    found = []
+    recognized = []
     while high - low >= LEAST_DISTINCT:
         outer, inner = max(((low, low + 1), (high, high - 1)), key=lambda pair: abs(levels[pair[0]] / 2 - levels[pair[1]] / 2))
         low, high = (low + 1, high) if outer == low else (low, high - 1)
@@ -43,6 +43,6 @@ def find_codes(values: Floats) -> NDArray[np.bool_]:
             break
         evidence = (counts[outer] - 1) * np.log(max(gap / np.diff(inside).min(), 1.0))
         if gap > ENORMOUS * width or evidence > penalty:
-            found.append(levels[outer])
-    codes[np.isin(values, found)] = True
+            recognized.append(levels[outer])
+    codes[np.isin(values, recognized)] = True
     return codes
