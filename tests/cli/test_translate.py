@@ -48,8 +48,8 @@ def test_characters_that_the_model_cannot_read_are_named(model):
     result = run(model, "你好")
     assert result.exit_code == 0
     assert "warning: the translator cannot read 你 好 in the text; its translation may be wrong" in result.stderr
-    many = run(model, inputs=f"{ENGLISH[0]}\n☃\n{ENGLISH[1]} 你\n".encode())
-    assert "cannot read ☃ 你 in 2 lines, first line 2" in many.stderr
+    many = run(model, inputs=f"{ENGLISH[0]}\n好\n{ENGLISH[1]} 你\n".encode())
+    assert "cannot read 好 你 in lines 2 and 3" in many.stderr
     assert run(model, ENGLISH[0]).stderr == ""
 
 
@@ -67,6 +67,36 @@ def test_lines_unlike_the_training_data_are_named(model, tmp_path):
     assert run(tmp_path, ENGLISH[0]).stderr == ""
     greedy = run(tmp_path, odd, "--beam", 1)
     assert "warning: the text may be unlike" in greedy.stderr
+
+
+def test_warnings_name_every_line_and_a_file_has_a_row_for_each(model, tmp_path):
+    inputs = "\n".join(["好", *ENGLISH[:3], "你", "好", "你", "", "你好", ENGLISH[0]]).encode()
+    result = run(model, "--warnings", tmp_path / "warnings.tsv", inputs=inputs)
+    assert "cannot read 好 你 in lines 1, 5-7 and 9;" in " ".join(result.stderr.split())
+    rows = [line.split("\t") for line in (tmp_path / "warnings.tsv").read_text(encoding="utf-8").splitlines()]
+    assert rows == [
+        [number, "the translator cannot read", each]
+        for number, each in zip("15679", ["好", "你", "好", "你", "你 好"], strict=True)
+    ]
+    shown(model, ENGLISH[0], "--warnings", tmp_path / "none.tsv")
+    assert (tmp_path / "none.tsv").read_text() == ""
+
+
+def test_a_span_that_the_model_drops_is_kept_and_its_line_is_named(model):
+    result = run(model, inputs=f"{ENGLISH[0]}\nTom is my friend https://a.org/b.\n".encode())
+    assert "https://a.org/b" in result.stdout.splitlines()[1]
+    assert "attention chose its place (https://a.org/b) in line 2" in " ".join(result.stderr.split())
+
+
+def test_a_text_without_words_is_copied_and_has_no_map(model):
+    assert shown(model, inputs=f"https://a.org/b\n😊\n{ENGLISH[0]}\n".encode()) == f"https://a.org/b\n😊\n{FRENCH[0]}\n"
+    assert refused_late(model, "--map", "--text", "https://a.org/b").startswith("overt: Expected a text with words")
+
+
+def test_the_map_shows_spans_as_they_were_written(monkeypatch):
+    result = CliRunner().invoke(app, ["translate", "The map is in a_b.md.", "--map"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("a_b.md") == 3  # the translation, a row and a column
 
 
 def test_lines_keep_their_order_and_empty_ones_stay_empty(model):

@@ -2,10 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -33,6 +33,9 @@ def translate(
         typer.Option(help="Write this many translations of each line: line number, score and text, separated by tabs."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the translations to a file.")] = None,
+    warnings: Annotated[
+        Path | None, typer.Option(help="Write the warnings to a file: line number, kind and what it is about, between tabs.")
+    ] = None,
     attention: Annotated[
         Path | None, typer.Option(help="Write an HTML page that shows what each word attended to; it works offline.")
     ] = None,
@@ -41,9 +44,9 @@ def translate(
 ) -> None:
     """Translate a text, or each line of a file: overt translate english.txt > french.txt.
 
-    The order of the lines is kept, and empty lines stay empty.
+    The order of the lines is kept, and empty lines stay empty. Addresses, mark-up, code, file names, exact numbers and emoji are copied.
     """
-    paths = {"--out": out, "--attention": attention}
+    paths = {"--out": out, "--warnings": warnings, "--attention": attention}
     separate(paths, input_of(text, as_text) | model_files(model))
     with busy("loading torch …"):
         lines = _lines(text, as_text)
@@ -56,8 +59,11 @@ def translate(
         # A file that cannot be written is refused before the work.
         outputs = {name: files.enter_context(whole(path)) for name, path in paths.items() if path is not None}
         translations = _translate_lines(translator, lines, beam, nbest or 1)
-        _warn(_unknown_characters(translator, lines))
-        _warn(_unusual_lines(translator, lines, translations, beam))
+        warned = _warnings(translator, lines, translations, beam)
+        for each in warned:
+            _warn(each.sentence.format(lines=_lines_in_words(list(each.lines), len(lines))))
+        if warnings is not None:
+            outputs["--warnings"].write_text(_rows(warned), encoding="utf-8")
         content = "".join(f"{line}\n" for line in _output_lines(translations, nbest))
         if out is None:
             _print(content)
@@ -101,24 +107,51 @@ def _translate_lines(translator: Any, lines: list[str], beam: int, best: int) ->
     return results
 
 
-def _unknown_characters(translator: Any, lines: list[str]) -> str | None:
-    """Which lines have characters that the translator cannot read: it does not see what they mean."""
+class Warned(NamedTuple):
+    """A kind of warning, its sentence with {lines} in it, and for each line number what is there."""
+
+    kind: str
+    sentence: str
+    lines: dict[int, str]
+
+
+def _warnings(translator: Any, lines: list[str], translations: list[list[Any]], beam: int) -> list[Warned]:
+    """What is uncertain: characters that the model cannot read, texts unlike its training data, spans and numbers that it lost."""
+    first = {number: candidates[0] for number, candidates in enumerate(translations, 1) if candidates}
+    warned = [_unknown_characters(translator, lines), _unusual_lines(translator, first, beam)]
+    notes = {number: each.notes for number, each in first.items() if each.notes}
+    kinds = dict.fromkeys(note.partition(": ")[0] for each in notes.values() for note in each)
+    for kind in kinds:
+        matched = {
+            number: [note.partition(": ")[2] for note in each if note.startswith(kind)] for number, each in notes.items()
+        }
+        there = {number: ", ".join(each) for number, each in matched.items() if each}
+        named = f" ({next(iter(there.values()))})" if len(there) == 1 else ""
+        warned.append(Warned(kind, f"{kind}{_literal(named)} in {{lines}}", there))
+    return [each for each in warned if each.lines]
+
+
+def _unknown_characters(translator: Any, lines: list[str]) -> Warned:
+    """The lines with characters that the translator cannot read: it does not see what they mean."""
     tokenizer = translator.tokenizer
-    unknown = {number: tokenizer.unknown_characters(line) for number, line in enumerate(lines, 1) if line.strip()}
-    unknown = {number: characters for number, characters in unknown.items() if characters}
-    if not unknown:
-        return None
+    sources = {number: translator.prepare(line).source for number, line in enumerate(lines, 1) if line.strip()}
+    unknown = {number: tokenizer.unknown_characters(source) for number, source in sources.items() if source}
     characters = list(dict.fromkeys(each for line in unknown.values() for each in line))
-    shown = " ".join(characters[:10]) + (" …" if len(characters) > 10 else "")
+    shown = _literal(" ".join(characters[:10]) + (" …" if len(characters) > 10 else ""))
     what = "reads only the bytes of" if tokenizer.byte_fallback else "cannot read"
-    return f"the translator {what} {shown} in {_lines_in_words(list(unknown), lines)}; its translation may be wrong"
+    lost = {number: " ".join(each) for number, each in unknown.items() if each}
+    sentence = f"the translator {what} {shown} in {{lines}}; its translation may be wrong"
+    return Warned(f"the translator {what}", sentence, lost)
 
 
-def _unusual_lines(translator: Any, lines: list[str], translations: list[list[Any]], beam: int) -> str | None:
-    """Which lines are unlike what the model was trained on, by their translation or by their words."""
-    unusual = [number for number, each in enumerate(translations, 1) if each and translator.is_unusual(each[0], beam=beam)]
-    if not unusual:
-        return None
+def _literal(text: str) -> str:
+    """A text in a sentence with {lines} in it."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _unusual_lines(translator: Any, translations: dict[int, Any], beam: int) -> Warned:
+    """The lines that are unlike what the model was trained on, by their translation or by their words."""
+    unusual = [number for number, each in translations.items() if translator.is_unusual(each, beam=beam)]
     bounds = [
         f"a mean log probability of the translation above {translator.score_bound:.2f}"
         if translator.score_bound is not None
@@ -126,22 +159,41 @@ def _unusual_lines(translator: Any, lines: list[str], translations: list[list[An
         f"at most {translator.split_bound:.2f} cuts inside words for each letter" if translator.split_bound is not None else "",
     ]
     usual = ", and as many ".join(filter(None, bounds))
-    return (
-        f"{_lines_in_words(unusual, lines)} may be unlike the training data, as in another language: 99 % of the validation sentences "
+    sentence = (
+        "{lines} may be unlike the training data, as in another language: 99 % of the validation sentences "
         f"have {usual}; the translation may be wrong"
     )
+    return Warned("may be unlike the training data", sentence, dict.fromkeys(unusual, ""))
 
 
-def _lines_in_words(numbers: list[int], lines: list[str]) -> str:
-    if len(lines) == 1:
+def _lines_in_words(numbers: Sequence[int], count: int) -> str:
+    """All line numbers, three or more in a row as a range.
+
+    >>> _lines_in_words([2, 5, 6, 7, 9, 10], 10), _lines_in_words([4], 10), _lines_in_words([1], 1)
+    ('lines 2, 5-7, 9 and 10', 'line 4', 'the text')
+    """
+    if count == 1:
         return "the text"
-    return f"line {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} lines, first line {numbers[0]}"
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    shown = [part for run in runs for part in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run))]
+    listed = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return f"{'line' if len(numbers) == 1 else 'lines'} {listed}"
 
 
-def _warn(sentence: str | None) -> None:
+def _rows(warned: Sequence[Warned]) -> str:
+    """A row for each line of each warning, in the order of the lines: its number, the kind, and what is there, between tabs."""
+    rows = sorted((number, each.kind, what) for each in warned for number, what in each.lines.items())
+    return "".join(f"{number}\t{kind}\t{what}\n" for number, kind, what in rows)
+
+
+def _warn(sentence: str) -> None:
     """Write a warning to standard error."""
-    if sentence is not None:
-        Console(stderr=True, highlight=False).print(Piece(lambda ink: ink.prose(f"warning: {sentence}", lead="")))
+    Console(stderr=True, highlight=False).print(Piece(lambda ink: ink.prose(f"warning: {sentence}", lead="")))
 
 
 def _output_lines(translations: list[list[Any]], nbest: int | None) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Translating text with a trained model, in batches of sentences of similar length."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from torch import Tensor
 from overt.errors import InputError
 from overt.learn.data.splits import split_share
 from overt.learn.data.tokenizer import END, START, Tokenizer
+from overt.learn.processing.prepared import Preparation, Prepared
+from overt.learn.processing.restored import Output, attention_of, failures, restore, written_labels
 from overt.learn.run.model_folder import load_model
 from overt.models.decoding import Hypothesis, beam_search, greedy_search
 from overt.models.seq2seq import Seq2Seq
@@ -23,7 +26,8 @@ class Translation(NamedTuple):
     """One translation of one text.
 
     `tokens` and `source_tokens` are the tokens that the model wrote and read, and `ids` are the ids of those that it wrote; `score` is the
-    sum of their log probabilities divided by the length penalty. All are empty for a text without words.
+    sum of their log probabilities divided by the length penalty. All are empty for a text without words. `notes` say what is uncertain:
+    a protected span whose place is that of the attention, a number that is missing.
     """
 
     text: str
@@ -31,6 +35,7 @@ class Translation(NamedTuple):
     score: float
     source_tokens: list[str]
     ids: list[int]
+    notes: tuple[str, ...] = ()
 
 
 # What a translator knows of its validation sources, in config.json or results.json.
@@ -46,6 +51,13 @@ class Translator:
     'Je suis heureux de vous voir.'
 
     `model` is an `nn.Module` like any other: it runs under `overt.lens.record`, and moves to a GPU by `translator.model.cuda()`.
+
+    What is not prose is kept out of the model and put back into the translation (`prepare`): addresses, mark-up, code, file names, exact
+    numbers and emoji come out to the letter, and capitals and repeated signs as they were. `processing=False` gives the model's own words.
+    `languages` are those of its two sides: English gets its apostrophes back ("dont").
+
+    >>> translator.translate(["SEE https://example.com/a?b=1 TOMORROW!!!"])[0].text
+    'VOIR https://example.com/a?b=1 DEMAIN !!!'
     """
 
     def __init__(
@@ -55,6 +67,9 @@ class Translator:
         name: str = "translator",
         score_bound: float | None = None,
         split_bound: float | None = None,
+        *,
+        processing: bool = True,
+        languages: Sequence[str] = (),
     ):
         self.model = model
         self.tokenizer = tokenizer
@@ -63,6 +78,7 @@ class Translator:
         self.score_bound = score_bound
         # The share of cuts inside words (`split_share`) that 99 % of the validation sources are not above.
         self.split_bound = split_bound
+        self._preparation = Preparation(self._pieces, tuple(languages)) if processing else None
 
     @classmethod
     def load(cls, folder: str | Path) -> "Translator":
@@ -85,7 +101,7 @@ class Translator:
                 fix="pass the folder of a run whose task is translate",
             )
         bounds = (_bound(name, finished, config) for name in BOUNDS)
-        return cls(model, tokenizer, Path(folder).resolve().name, *bounds)
+        return cls(model, tokenizer, Path(folder).resolve().name, *bounds, languages=config.get("languages", ()))
 
     @classmethod
     def bundled(cls) -> "Translator":
@@ -131,16 +147,42 @@ class Translator:
         longest come first, so that too little memory shows early. Texts without words are skipped.
         """
         _check_beam(beam, best)
-        encoded = {index: self.encode(check_text(text, f"text {index}")) for index, text in enumerate(texts) if text.strip()}
+        checked = {index: check_text(text, f"text {index}") for index, text in enumerate(texts) if text.strip()}
+        prepared = {index: self.prepare(text) for index, text in checked.items()}
+        for index in [index for index, each in prepared.items() if each.copied]:
+            yield index, [_EMPTY._replace(text=prepared.pop(index).text)]
+        encoded = {index: [*self.tokenizer.encode(each.source), END] for index, each in prepared.items()}
         for batch in _batches({index: len(ids) for index, ids in encoded.items()}, max(1, tokens_per_batch // beam)):
             source, lengths = pad_rows([encoded[index] for index in batch], self.device)
-            results = self._search(source, lengths, best, beam, length_penalty, longest)
+            results = self._search(source, lengths, beam, beam, length_penalty, longest)
             for index, hypotheses in zip(batch, results, strict=True):
-                yield index, [self._translation(encoded[index], each) for each in hypotheses]
+                yield index, self._translations(prepared[index], encoded[index], hypotheses)[:best]
+
+    def prepare(self, text: str) -> Prepared:
+        """What the model reads of a text, and what its translation gets back.
+
+        >>> Translator.bundled().prepare("I LOVE #Paris 😊").source
+        'I love Tom.'
+        """
+        return self._preparation(text) if self._preparation else Prepared(text, text, 0, len(text), [], [])
 
     def encode(self, text: str) -> list[int]:
         """The ids of the tokens that the model reads, with the end."""
-        return [*self.tokenizer.encode(text), END]
+        return [*self.tokenizer.encode(self.prepare(text).source), END]
+
+    def labels(self, text: str, translation: Translation) -> tuple[list[str], list[str]]:
+        """The tokens read and written, ends included, as a reader sees them: protected spans in the place of their placeholders.
+
+        A span that the model reads in several tokens is the label of the first of them; the others are "…".
+
+        >>> translator = Translator.bundled()
+        >>> [best] = translator.translate(["See https://example.com."])
+        >>> translator.labels("See https://example.com.", best)[0]
+        ['▁See', '▁https://example.com', '.', '</s>']
+        """
+        prepared, (read, end) = self.prepare(text), (translation.source_tokens[:-1], translation.source_tokens[-1:])
+        wrote = written_labels(prepared, self.tokenizer.decode(translation.ids), translation.tokens)
+        return [*prepared.labels(read), *end], [*wrote, *end]
 
     def is_unusual(self, translation: Translation, *, beam: int = 5) -> bool:
         """Whether a source is likely far from the training data: other words, another language, or no sentence.
@@ -176,9 +218,32 @@ class Translator:
             return [[hypothesis] for hypothesis in greedy_search(self.model, source, **common)]
         return beam_search(self.model, source, size=size, length_penalty=penalty, best=best, **common)
 
-    def _translation(self, source: list[int], hypothesis: Hypothesis) -> Translation:
-        text, tokens = self.tokenizer.decode(hypothesis.tokens), self.tokenizer.tokens(hypothesis.tokens)
-        return Translation(text, tokens, hypothesis.score, self.tokenizer.tokens(source), hypothesis.tokens)
+    def _translations(self, prepared: Prepared, source: list[int], hypotheses: list[Hypothesis]) -> list[Translation]:
+        """The translations of a text, best first, after those that hold its numbers and protected spans."""
+        texts = {id(each): self.tokenizer.decode(each.tokens) for each in hypotheses}
+        if not self._preparation:
+            return [self._translation(prepared, source, each, texts[id(each)]) for each in hypotheses]
+        hypotheses = sorted(hypotheses, key=lambda each: len(failures(prepared, texts[id(each)])))
+        return [self._translation(prepared, source, each, texts[id(each)]) for each in hypotheses]
+
+    def _translation(self, prepared: Prepared, source: list[int], hypothesis: Hypothesis, text: str) -> Translation:
+        read, wrote = self.tokenizer.tokens(source), self.tokenizer.tokens(hypothesis.tokens)
+        notes: list[str] = []
+        if self._preparation:
+            attention = partial(self._attention, source, hypothesis.tokens)
+            text, notes = restore(prepared, Output(text, wrote, read[:-1], attention))
+        return Translation(text, wrote, hypothesis.score, read, hypothesis.tokens, tuple(notes))
+
+    @torch.no_grad()
+    def _attention(self, source: list[int], written: list[int]) -> Tensor | None:
+        """The weights of each written token on each token read, without the end; None if the model has no attention."""
+        rows = ([source], [[START, *written]])
+        weights = self.model.weights(*(torch.tensor(row, device=self.device) for row in rows)).get("cross")
+        return None if weights is None else attention_of(weights)[:, :-1]
+
+    def _pieces(self, word: str) -> int:
+        """How many pieces of the vocabulary a word takes."""
+        return len(self.tokenizer.encode(word))
 
 
 def bundled_folder() -> Path | None:

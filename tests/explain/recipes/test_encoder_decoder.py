@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from overt.cli.shared.translator_as_text_model import spans_of, written
+from overt.cli.shared.translator_as_text_model import written
 from overt.errors import InputError
 from overt.explain.recipes.encoder_decoder import between
+from overt.learn.processing.edits import spans_of
 from translators import ENGLISH, by_heart
 
 

@@ -11,12 +11,10 @@ from overt.explain.encoded import Encoded, choose, fitting, require_words
 from overt.explain.explanation import Explanation
 from overt.explain.recipes.encoder_decoder import Written, between
 from overt.learn.data.tokenizer import END
+from overt.learn.processing.edits import spans_of
 from overt.learn.translator import Translation, Translator
 from overt.lens.recording import record
 from overt.models import Seq2Seq, Transformer, TransformerEncoder
-
-# What may lie between a token and the next one in the text: spaces, and a letter that the vocabulary lacks.
-_GAP = 4
 
 
 class TranslatorTextModel:
@@ -41,7 +39,9 @@ class TranslatorTextModel:
         ids = self.translator.encode(require_words(text))
         if truncate and self.limit is not None and len(ids) > self.limit:
             ids = [*ids[: self.limit - 1], ids[-1]]
-        return fitting(_encoded(self.translator, text, ids), self.limit, self.name)
+        prepared = self.translator.prepare(text)
+        tokens = prepared.labels(self.translator.tokenizer.tokens(ids))
+        return fitting(_encoded(text, ids, tokens, prepared.gap), self.limit, self.name)
 
     def run(self, encoded: Encoded) -> None:
         """Let the encoder read the tokens."""
@@ -110,27 +110,14 @@ def written(translator: Translator, text: str, translation: Translation) -> Writ
 
 
 def _both(translator: Translator, text: str, translation: Translation) -> tuple[Encoded, Encoded]:
-    """The text that was read and the one that was written, each with its end."""
-    return _encoded(translator, text, translator.encode(text)), _encoded(translator, translation.text, [*translation.ids, END])
+    """The text that was read and the one that was written, each with its end, and with protected spans as they are in it."""
+    if not translation.ids:
+        got = f"{text!r}, which is copied"
+        raise InputError("a text with words, which the model translates", got=got, fix="pass a sentence")
+    (read, wrote), gap = translator.labels(text, translation), translator.prepare(text).gap
+    return _encoded(text, translator.encode(text), read, gap), _encoded(translation.text, [*translation.ids, END], wrote, gap)
 
 
-def _encoded(translator: Translator, text: str, ids: list[int]) -> Encoded:
-    tokens = translator.tokenizer.tokens(ids)
-    spans = [*spans_of(text, tokens[:-1]), (0, 0)]
+def _encoded(text: str, ids: list[int], tokens: list[str], gap: int) -> Encoded:
+    spans = [*spans_of(text, tokens[:-1], gap), (0, 0)]
     return Encoded.of(text, tokens, ids, spans, [len(ids) - 1])
-
-
-def spans_of(text: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
-    """Where each token stands in the text; a token that is not in it gets an empty span.
-
-    >>> spans_of("I am happy", ["▁i", "▁am", "▁hap", "py"])
-    [(0, 1), (2, 4), (5, 8), (8, 10)]
-    """
-    lowered, start, spans = text.lower(), 0, []
-    for token in tokens:
-        letters = token.removeprefix("▁").removesuffix("</w>").lower()
-        position = lowered.find(letters, start, start + len(letters) + _GAP)
-        start, end = (start, start) if position < 0 else (position, position + len(letters))
-        spans.append((start, end))
-        start = end
-    return spans

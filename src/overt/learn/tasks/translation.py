@@ -123,7 +123,7 @@ class TranslationTask:
     def bounds(self, model: Any) -> dict[str, float]:
         """What 1 % of the validation sources are beyond, each alone: a low "score_bound", a high "split_bound" (see `Translator`)."""
         sources = list(dict.fromkeys(row.source for row in self.corpus.valid))
-        translations = Translator(model, self.tokenizer).translate(sources)
+        translations = Translator(model, self.tokenizer, processing=False).translate(sources)
         scores, shares = zip(*((each.score, split_share(each.source_tokens)) for each in translations), strict=True)
         return {
             "score_bound": float(np.quantile(scores, UNUSUAL)),
@@ -133,7 +133,7 @@ class TranslationTask:
     def translate(self, model: Any, rows: list[Example], **search: Any) -> list[str]:
         """The model's translation of each row's source, tokenized as for scores; equal sources are translated once."""
         sources = list(dict.fromkeys(row.source for row in rows))
-        translations = Translator(model, self.tokenizer).translate(sources, **search)
+        translations = Translator(model, self.tokenizer, processing=False).translate(sources, **search)
         texts = {source: self.tokenizer.decode_words(each.ids) for source, each in zip(sources, translations, strict=True)}
         return [texts[row.source] for row in rows]
 

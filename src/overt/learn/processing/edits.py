@@ -1,0 +1,76 @@
+"""Edits of a text: what the model reads in the place of its parts, and which part each letter of it comes from."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Edit(NamedTuple):
+    """text[start:stop] is replaced by `text`.
+
+    `kind` says what the translation gets for it: "placeholder" (`content` where the model wrote what matches `pattern`), "left" or
+    "right" (`content` after the word before it, or before the word after it), "emphasis" (capital letters), "ending" (`content` as the
+    last signs of the sentence), or "" (nothing). `partner` numbers the pairs of marks.
+    """
+
+    start: int
+    stop: int
+    text: str
+    kind: str = ""
+    content: str = ""
+    pattern: str = ""
+    partner: int | None = None
+
+
+class Edited(NamedTuple):
+    """The text after its edits, and where each edit is in it."""
+
+    text: str
+    positions: list[tuple[int, int]]
+
+
+def apply(text: str, edits: Iterable[Edit]) -> Edited:
+    """The text with all edits, which are in order and do not overlap.
+
+    >>> apply("i dont know", [Edit(2, 6, "don't")])
+    Edited(text="i don't know", positions=[(2, 7)])
+    """
+    parts, positions, position, length = [], [], 0, 0
+    for edit in edits:
+        before = text[position : edit.start]
+        start = length + len(before)
+        parts += [before, edit.text]
+        positions.append((start, start + len(edit.text)))
+        position, length = edit.stop, start + len(edit.text)
+    return Edited("".join([*parts, text[position:]]), positions)
+
+
+def joined(edits: Sequence[Edit], others: Iterable[Edit]) -> list[Edit]:
+    """All edits in order, without those of the others that touch a part of the text that one of the first replaces."""
+    stops, starts = [edit.stop for edit in edits], [edit.start for edit in edits]
+    added = []
+    for edit in others:
+        after = bisect_right(stops, edit.start)
+        if after == len(edits) or starts[after] >= edit.stop:
+            added.append(edit)
+    return sorted([*edits, *added], key=lambda edit: (edit.start, edit.stop))
+
+
+# What may lie between a token and the next one in the text: spaces, and a letter that the vocabulary lacks.
+GAP = 4
+
+
+def spans_of(text: str, tokens: Sequence[str], gap: int = GAP) -> list[tuple[int, int]]:
+    """Where each token is in the text, at most `gap` letters after the one before; a token that is not there gets an empty span.
+
+    >>> spans_of("I am happy", ["▁i", "▁am", "▁hap", "py"])
+    [(0, 1), (2, 4), (5, 8), (8, 10)]
+    """
+    lowered, start, spans = text.lower(), 0, []
+    for token in tokens:
+        letters = token.removeprefix("▁").removesuffix("</w>").lower()
+        position = lowered.find(letters, start, start + len(letters) + gap)
+        start, end = (start, start) if position < 0 else (position, position + len(letters))
+        spans.append((start, end))
+        start = end
+    return spans
