@@ -33,7 +33,8 @@ def run(tmp_path):
 
 
 def test_a_box_holds_int8_weights_and_translates_the_same(run, tmp_path):
-    bundle(run, tmp_path / "box", title="A to B", attribution="From C.")
+    bundle(run, tmp_path / "box", title="A to B", attribution="From C.", languages=("en", "fr"))
+    assert json.loads((tmp_path / "box" / "config.json").read_text())["languages"] == ["en", "fr"]
     assert sorted(path.name for path in (tmp_path / "box").iterdir()) == [
         "CARD.md", "config.json", "model.safetensors", "tokenizer.json",
     ]  # fmt: skip

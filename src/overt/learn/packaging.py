@@ -13,10 +13,11 @@ from overt.reading import read_json
 MAX_BYTES = 25_000_000  # of all files of a packaged model
 
 
-def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str) -> None:
+def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str, languages: tuple[str, ...] = ()) -> None:
     """Write a run's translator to the folder `target`: int8 weights, tokenizer.json, config.json, CARD.md.
 
-    Every number of the card is read from the run's results.json; `attribution` is the notice that the licence of the data requires.
+    Every number of the card is read from the run's results.json; `attribution` is the notice that the licence of the data requires, and
+    `languages` are those of source and target, as ("en", "fr"), by which texts are made ready (`overt.learn.Translator`).
     Raises InputError for a run that is not finished, and for more than `MAX_BYTES` bytes; then `target` is unchanged.
 
     To make the one in the package, after the commands in recipes/tatoeba-en-fr-large.toml and recipes/tatoeba-en-fr-box.toml:
@@ -24,6 +25,7 @@ def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str)
         overt.learn.packaging.bundle(
             "runs/tatoeba-en-fr-box", "src/overt/learn/bundled", title="English to French, from Tatoeba",
             attribution="Sentence pairs from tatoeba.org, by way of manythings.org/anki, under CC BY 2.0.",
+            languages=("en", "fr"),
         )
     """
     run, target = Path(run), Path(target)
@@ -34,8 +36,9 @@ def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str)
     make_folder(target)
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         folder = Path(temporary)
-        bounds = {name: bound for name in BOUNDS if (bound := getattr(translator, name)) is not None}
-        save_model(translator.model, folder, translator.tokenizer, bounds or None, small=True)
+        extra = {name: bound for name in BOUNDS if (bound := getattr(translator, name)) is not None}
+        extra |= {"languages": list(languages)} if languages else {}
+        save_model(translator.model, folder, translator.tokenizer, extra or None, small=True)
         (folder / "CARD.md").write_text(model_card(results, title, attribution), encoding="utf-8")
         size = sum(path.stat().st_size for path in folder.iterdir())
         if size > MAX_BYTES:
