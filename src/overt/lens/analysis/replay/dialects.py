@@ -9,17 +9,17 @@ OpenAI    the same endpoints without ids: tokens are text
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from overt.lens.analysis.replay.echo import SCORES_ONLY, TOKEN_ID, Exchange, Tokens, prompt_length
 from overt.lens.analysis.replay.streams import unstreamed
 from overt.lens.text.spelling import well_formed
 
 _ROUNDING = 1e-3  # by which a log probability may be above 0
 _ID_KEYS = ("prompt_token_ids", "token_ids", "response_token_ids")
-_TOKEN_ID = re.compile(r"token_id:(\d+)")
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict")
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,9 @@ class LoggedAnswer:
 
     `logprobs` has one number, or None, for each token of the answer; `texts` the tokens' text as bytes. Where a server leaves out tokens
     (llama.cpp does while a character is incomplete), `logprob_ids` are those that the numbers are of, and `count` says how many there are.
-    `spelled` is the prompt as its tokens spell it, special tokens by their names. `temperature` is the one that was asked for, and
-    `after_sampling` says that the numbers are log probabilities after sampling, which no model gives.
+    `spelled` is the prompt as its tokens spell it, special tokens by their names; `prompt_texts` are these tokens' text, if the server
+    repeated them before the answer. `continued` says that the answer continues the last of the `messages`. `temperature` is the one that
+    was asked for, and `after_sampling` says that the numbers are log probabilities after sampling, which no model gives.
     """
 
     line: int
@@ -41,6 +42,8 @@ class LoggedAnswer:
     prompt_ids: list[int] | None = None
     prompt_count: int | None = None
     spelled: str | None = None
+    prompt_texts: list[bytes | None] | None = None
+    continued: bool = False
     ids: list[int] | None = None
     texts: list[bytes | None] | None = None
     logprobs: list[float | None] = field(default_factory=list)
@@ -62,10 +65,12 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
     if not isinstance(record, dict):
         raise ValueError("it is not a JSON object")
     request, response = record.get("request", record), unstreamed(record.get("response", record))
-    if isinstance(response, list):
-        return [answer for each in response for answer in answers_of({**record, "response": each}, line)]
     if isinstance(request, dict) and isinstance(request.get("body"), dict):
         request = request["body"]
+    if isinstance(response, list):
+        size = len(response)
+        pairs = [{"request": _of_one_prompt(request, at, size), "response": each} for at, each in enumerate(response)]
+        return [answer for each in pairs for answer in answers_of(record | each, line)]
     if isinstance(response, dict) and isinstance(response.get("body"), dict | list | str):
         response = unstreamed(response["body"])
     if not isinstance(request, dict) or not isinstance(response, dict):
@@ -76,7 +81,29 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
     if spans is not None and not isinstance(spans, dict):
         raise ValueError("its spans are not a JSON object")
     answers = _answers(request, response, line)
+    if answers and _limit(request) == 0 and not any(each.ids or each.logprobs for each in answers):
+        raise ValueError(SCORES_ONLY)
     return [replace(each, spans=_well_formed(spans)) for each in answers]
+
+
+def _of_one_prompt(request: Any, at: int, size: int) -> Any:
+    """The request with the prompt that answer `at` of `size` is to, if it has a list of them. Raises ValueError if that is unclear."""
+    if not isinstance(request, dict):
+        return request
+    for key in ("prompt", "text", "input_ids"):
+        prompts = request.get(key)
+        if isinstance(prompts, list) and prompts and all(isinstance(each, list | str) for each in prompts):
+            if size % len(prompts) or not 0 <= at < size:
+                raise ValueError(f"it has {size} answers to {len(prompts)} prompts, and does not say which is to which")
+            request = request | {key: prompts[at * len(prompts) // size]}
+    return request
+
+
+def _limit(request: dict[str, Any]) -> int | None:
+    """The largest number of tokens that the answer may have, if the request has one."""
+    parameters = request.get("sampling_params")
+    settings = request | parameters if isinstance(parameters, dict) else request
+    return next((limit for key in _LIMITS if (limit := _whole(settings.get(key))) is not None), None)
 
 
 def _well_formed(value: Any) -> Any:
@@ -157,36 +184,62 @@ def _of_llama_cpp(request: dict[str, Any], response: dict[str, Any], line: int) 
 
 
 def _of_choice(request: dict[str, Any], response: dict[str, Any], choice: dict[str, Any], line: int) -> LoggedAnswer:
-    message = choice.get("message")
-    content = message.get("content") if isinstance(message, dict) else choice.get("text")
-    names, ids, texts, logprobs = _tokens(choice.get("logprobs"))
+    message, choices = choice.get("message"), response["choices"]
+    text = _text(message.get("content") if isinstance(message, dict) else choice.get("text"))
     usage: Any = response.get("usage") if isinstance(response.get("usage"), dict) else {}
-    count = _whole(usage.get("prompt_tokens"))
-    prompt_ids, answer_ids = _choice_ids(request, response, choice)
-    prompt, messages = request.get("prompt"), request.get("messages")
-    if request.get("echo") and count is not None:  # the tokens of the prompt stand before those of the answer
-        ids, texts, logprobs = ids and ids[count:], texts and texts[count:], logprobs[count:]
-        answer_ids = answer_ids[count:] if answer_ids is not None and len(answer_ids) > len(logprobs) else answer_ids
-    number, one = choice.get("index", 0), len(response["choices"]) == 1
-    server, verbose = _server(choice, response, names, ids), response.get("__verbose") if one else None
+    one, number = len(choices) == 1, choice.get("index", 0)
+    batch = isinstance(request.get("prompt"), list) and len(request["prompt"]) > 1 and _ids(request["prompt"]) is None
+    position = number if type(number) is int and number < len(choices) else choices.index(choice)
+    request = _of_one_prompt(request, position, len(choices)) if request is not response else request
+    verbose = response.get("__verbose") if one else None
     verbose = verbose if isinstance(verbose, dict) else {}
+    prompt_ids, answer_ids = _choice_ids(request, response, choice)
+    messages = request.get("messages")
+    messages = messages if isinstance(messages, list) and all(isinstance(each, dict) for each in messages) else None
+    counts = None if batch else _whole(usage.get("prompt_tokens")), _predicted(usage, verbose, response) if one else None
+    echo = bool(request.get("echo")) if request is not response or "echo" in request else None
+    prompt = _text_or_none(request.get("prompt"))
+    limit = _limit(request) if choice.get("finish_reason") == "length" or not _limit(request) else None
+    exchange = Exchange(echo, isinstance(message, dict), text, prompt, prompt_ids, answer_ids, *counts, limit)
+    tokens, prompt_tokens, answer_ids = _without_prompt(_tokens(choice.get("logprobs")), exchange)
+    server = _server(choice, response, tokens.names, tokens.ids)
     return LoggedAnswer(
         line,
         f"{response.get('id', '')}" + ("" if one else f" choice {number}"),
         server,
-        _text(content),
-        prompt=_text_or_none(prompt),
-        messages=messages if isinstance(messages, list) and all(isinstance(each, dict) for each in messages) else None,
-        prompt_ids=prompt_ids,
-        prompt_count=count,
+        text.removeprefix(_repeated(prompt, messages)) if echo or prompt_tokens else text,
+        prompt=prompt,
+        messages=messages,
+        prompt_ids=prompt_ids or prompt_tokens.ids or None,
+        prompt_count=len(prompt_tokens) or counts[0],
         spelled=_text_or_none(verbose.get("prompt")),
-        ids=answer_ids or _ids(verbose.get("tokens")) or ids,
-        texts=texts,
-        logprobs=logprobs,
-        logprob_ids=ids if server == "llama.cpp" else None,
-        count=_predicted(usage, verbose, response) if one else None,
+        prompt_texts=prompt_tokens.texts or None,
+        continued=request.get("continue_final_message") is True,
+        ids=answer_ids or _ids(verbose.get("tokens")) or tokens.ids,
+        texts=tokens.texts,
+        logprobs=[*tokens.logprobs],
+        logprob_ids=tokens.ids if server == "llama.cpp" else None,
+        count=counts[1],
         temperature=_float(request.get("temperature")),
     )
+
+
+def _without_prompt(tokens: Tokens, exchange: Exchange) -> tuple[Tokens, Tokens, list[int] | None]:
+    """The tokens of the answer, those of the prompt if the server repeated them, and the ids of the answer."""
+    prompt_ids, ids = exchange.prompt_ids, exchange.answer_ids
+    listed = tokens if len(tokens) else Tokens(ids=ids)
+    count = prompt_length(listed, exchange)
+    before, after = listed.first(count), tokens.after(count)
+    if ids is not None and len(ids) == len(listed):
+        ids = ids[count:]
+    elif ids is not None and prompt_ids is not None and ids == [*prompt_ids, *ids[-len(after) :]]:
+        ids = ids[len(prompt_ids) :]
+    return after, before, ids
+
+
+def _repeated(prompt: str | None, messages: list[dict[str, Any]] | None) -> str:
+    """The text that `echo` writes before the answer: the prompt, or the beginning of the message that the answer continues."""
+    return prompt or (_text(messages[-1].get("content")) if messages else "")
 
 
 def _predicted(usage: dict[str, Any], verbose: dict[str, Any], response: dict[str, Any]) -> int | None:
@@ -212,30 +265,30 @@ def _choice_ids(request: Any, response: Any, choice: dict[str, Any]) -> tuple[li
 def _server(choice: dict[str, Any], response: dict[str, Any], names: Sequence[str], ids: list[int] | None) -> str:
     if "matched_stop" in choice or "response_token_ids" in choice or "sglext" in response:
         return "SGLang"
-    if "token_ids" in choice or "prompt_token_ids" in response or any(map(_TOKEN_ID.fullmatch, names)):
+    if "token_ids" in choice or "prompt_token_ids" in response or any(map(TOKEN_ID.fullmatch, names)):
         return "vLLM"
     return "llama.cpp" if ids is not None else "OpenAI"
 
 
-def _tokens(logprobs: Any) -> tuple[list[str], list[int] | None, list[bytes | None] | None, list[float | None]]:
-    """The names, ids and bytes of the tokens, and their log probabilities, of either form of a choice's `logprobs`."""
+def _tokens(logprobs: Any) -> Tokens:
+    """The tokens of either form of a choice's `logprobs`."""
     if not isinstance(logprobs, dict):
-        return [], None, None, []
+        return Tokens()
     if isinstance(logprobs.get("content"), list):
         items = [each for each in logprobs["content"] if isinstance(each, dict)]
         names = [_text(each.get("token")) for each in items]
         texts = [_bytes(each.get("bytes"), each.get("token")) for each in items]
         values = _logprobs([each.get("logprob") for each in items])
-        ids = _ids([each.get("id", each.get("token_id")) for each in items])
+        ids, offsets = _ids([each.get("id", each.get("token_id")) for each in items]), None
     else:
         tokens = logprobs.get("tokens")
         names = [_text(each) for each in tokens] if isinstance(tokens, list) else []
         texts = [_bytes(None, each) for each in names]
-        values, ids = _logprobs(logprobs.get("token_logprobs")), None
-    matches = [_TOKEN_ID.fullmatch(name) for name in names]
+        values, ids, offsets = _logprobs(logprobs.get("token_logprobs")), None, _ids(logprobs.get("text_offset"))
+    matches = [TOKEN_ID.fullmatch(name) for name in names]
     if names and all(matches):
-        return names, [int(match[1]) for match in matches if match], None, values
-    return names, ids, texts or None, values
+        return Tokens(names, [int(match[1]) for match in matches if match], None, values, offsets or ())
+    return Tokens(names, ids, texts or None, values, offsets or ())
 
 
 def _ids(value: Any) -> list[int] | None:

@@ -82,6 +82,8 @@ def sequence_of(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
 
 
 def _prompt(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes: list[str]) -> list[int]:
+    if answer.prompt_texts is not None:
+        return _repeated_prompt(answer, tokenizer, vocabulary, notes)
     if answer.prompt is not None:
         notes.append("the log has no token ids of the prompt: its text was tokenized anew")
         return encoder(tokenizer, _LONGEST)(answer.prompt)[0]
@@ -92,7 +94,8 @@ def _prompt(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes:
         notes.append(
             "the log has no token ids of the prompt: its messages were put into the tokenizer's template, and tokenized anew"
         )
-        text = tokenizer.apply_chat_template(answer.messages, tokenize=False, add_generation_prompt=True)
+        ends = {"add_generation_prompt": not answer.continued, "continue_final_message": answer.continued}
+        text = tokenizer.apply_chat_template(answer.messages, tokenize=False, **ends)
         return _encoded(vocabulary, text)
     got = "none" if answer.messages is None else "messages, for which the tokenizer has no template"
     raise InputError(
@@ -100,6 +103,23 @@ def _prompt(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes:
         got=got,
         fix='log {"request": …, "response": …}, or ask the server for prompt_token_ids (return_token_ids for vLLM)',
     )
+
+
+def _repeated_prompt(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes: list[str]) -> list[int]:
+    """The ids of a prompt whose tokens the server repeated before the answer: as many as these."""
+    texts = answer.prompt_texts or []
+    text = answer.prompt if answer.prompt is not None else b"".join(part or b"" for part in texts).decode(errors="replace")
+    readings = [encoder(tokenizer, _LONGEST)(text)[0], _encoded(vocabulary, text)]
+    ids = next((reading for reading in readings if len(reading) == len(texts)), None)
+    if ids is not None:
+        notes.append("the log has no token ids of the prompt: its text was tokenized anew")
+        return ids
+    ids = _by_text(texts, vocabulary)
+    if ids is None:
+        got = f"{len(texts)} repeated before the answer, {len(readings[0])} of the prompt's text"
+        raise InputError("as many tokens of the prompt as the server repeated", got=got, fix=_FIX)
+    notes.append("the log has no token ids of the prompt: they follow from its tokens' text")
+    return ids
 
 
 def _answer(answer: LoggedAnswer, vocabulary: Vocabulary, notes: list[str]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 from overt.reading import parse_json
 
 _OTHER_LINE = re.compile(r"(event|id|retry)?:")  # of an event, which says nothing of the answer
-_LISTS = ("content", "tokens", "token_logprobs")
+_LISTS = ("content", "tokens", "token_logprobs", "text_offset")
 _IDS = ("token_ids", "response_token_ids")
 
 
