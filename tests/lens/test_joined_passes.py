@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from transformers import StaticCache
 
 import overt
 from families import FAMILIES, written
@@ -50,6 +51,59 @@ def test_what_is_written_is_one_map_over_all_tokens(name, way, prompt):
     assert_equal(recording.calls, recording, in_one_pass(model, text[:, :-1]))
     assert recording.verify().holds
     assert torch.equal(recording.token_ids(), text[:, :-1])
+
+
+STATIC = {
+    "greedy": {},
+    "a longer cache": {"cache": 31},
+    "a cache for the second time": {"cache": 31, "twice": True},
+}
+
+
+@pytest.mark.parametrize("padding", [(0, 2), (1, 3)])
+@pytest.mark.parametrize("way", STATIC)
+@pytest.mark.parametrize("path", ["eager", "sdpa", "overt"])
+@pytest.mark.parametrize("name", ["Llama"])
+@pytest.mark.few_cases(9)
+def test_a_padded_batch_in_a_static_cache_is_one_map_a_layer(name, path, way, padding):
+    model = NAMED[name].build(overt.integrations.huggingface() if path == "overt" else path)
+    ids = torch.randint(3, 60, (2, 7), generator=torch.Generator().manual_seed(3))
+    real = torch.arange(7) >= torch.tensor(padding)[:, None]
+    options, slots = {**STATIC[way]}, STATIC[way].get("cache")
+    twice = options.pop("twice", False)
+    if slots is None:
+        options["cache_implementation"] = "static"
+    else:
+        options["past_key_values"] = StaticCache(model.config, max_cache_len=options.pop("cache"))
+    for _ in range(2 if twice else 1):
+        if slots is not None:
+            options["past_key_values"].reset()
+        with record(model) as recording:
+            text = model.generate(ids, attention_mask=real.long(), **EXACT, **options)
+    layers = len({call.layer for call in recording.calls})
+    assert (len(recording.calls), recording.missing) == (layers, [])
+    assert recording.verify().holds
+    real = torch.cat([real, torch.ones(2, 5, dtype=torch.bool)], dim=1)
+    positions = (real.long().cumsum(-1) - 1).clamp(min=0)
+    whole = in_one_pass(model, text[:, :-1], attention_mask=real.long(), position_ids=positions)
+    for call, full in zip(recording.calls, whole.calls, strict=True):
+        assert (call.queries, call.keys) == (12, 12)
+        for head in call.heads:
+            weights = recording.head_of(call.opened(), head).weights()
+            assert not slots or weights[~real].abs().max() == 0
+            torch.testing.assert_close(weights[real], whole.head_of(full, head).weights()[real], rtol=0, atol=1e-5)
+
+
+def test_statistics_of_padding_name_no_slot_that_holds_no_token():
+    model = NAMED["Llama"].build("eager")
+    ids, real = torch.full((2, 7), 5), torch.arange(7) >= torch.tensor([0, 2])[:, None]
+    cache = StaticCache(model.config, max_cache_len=31)
+    with record(model, keep="summary") as recording:
+        model.generate(ids, attention_mask=real.long(), past_key_values=cache, **EXACT)
+    for call in recording.calls:
+        opened = call.opened()
+        assert (call.queries, call.keys, opened.summary.received.shape[-1]) == (12, 12, 12)
+        assert int(opened.summary.top_keys.max()) < 12
 
 
 @pytest.mark.parametrize("name", ["T5", "Bart"])

@@ -50,7 +50,7 @@ def joined_summary(facts: dict[str, Any], read: tuple[RowsRead, ...], parts: Seq
             entropy=_some(_by_query(parts, "entropy", 2)),
             received=_received(parts, facts["keys"]),
             top_weights=_some(_by_query(parts, "top_weights", 3)),
-            top_keys=_some(_by_query(parts, "top_keys", 3)),
+            top_keys=_tokens(_some(_by_query(parts, "top_keys", 3)), facts["keys"]),
             sink=_by_query(parts, "sink", 2),
         ),
         comparison=_worst([part.captured.comparison for part in parts]),
@@ -73,6 +73,11 @@ def _by_query(parts: Sequence[PartOfSummary], name: str, after: int) -> Tensor |
         filler = -1 if name == "top_keys" else 0
         values = [torch.nn.functional.pad(value, (0, most - value.shape[-1]), value=filler) for value in values]
     return torch.cat(values, dim=2)
+
+
+def _tokens(top_keys: Tensor, keys: int) -> Tensor:
+    """The keys without slots of a cache that hold no token: padding takes from these too."""
+    return torch.where(top_keys < keys, top_keys, -1)
 
 
 def _received(parts: Sequence[PartOfSummary], keys: int) -> Tensor:

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
 from overt.attention.kernels.call import Call
-from overt.lens.capture.ranges import MaskReader, in_ranges
+from overt.lens.capture.ranges import MaskReader
+from overt.lens.statistics.padding import attended_keys
 
 _AT_ONCE = 2**22  # numbers of which fingerprints are made together
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -114,11 +115,11 @@ class Continued:
         return node
 
     def _written(self, call: Call) -> int:
-        """How many keys are in use: no query reaches the slots of a cache after them."""
-        ranges = None
-        if call.keys > call.queries and call.mask is not None:
-            ranges = in_ranges(call.mask, call.queries, call.keys, call.query.device, self._masks.read)
-        return call.keys if ranges is None or not ranges.high.numel() else int(ranges.high.max())
+        """How many keys are in use: no query that has a mask's leave reaches the slots of a cache after them."""
+        if call.keys <= call.queries or (call.mask is None and call.bias is None):
+            return call.keys
+        attended = attended_keys(call, self._masks).any(0).nonzero()
+        return int(attended.max()) + 1 if len(attended) else call.keys
 
     def _has_the_same_keys(self, node: Node, nodes: list[Node]) -> bool:
         """Connect a call of the same keys, as of attention to an encoder: with the call beside what the call beside it continues."""

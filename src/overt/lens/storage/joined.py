@@ -6,6 +6,7 @@ together, and so are the queries of a whole sequence of calls: one call with a r
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, NamedTuple, overload
 
 import torch
@@ -149,17 +150,14 @@ class RecordedPasses(Sequence[Captured]):
             summaries = [(each, part) for each, part in zip(stored, parts, strict=True) if isinstance(each, CapturedSummary)]
             return joined_summary(facts, read, [PartOfSummary(each, part.rows, part.start) for each, part in summaries])
         calls = [self._call(part.call) for part in parts]
-        after = 3 if calls[0].call.query.ndim >= 4 else 2
-
-        def rows_of(tensor: Tensor, part: Part) -> Tensor:
-            return of_entries(tensor, part.rows, after)[..., : part.queries, :]
-
-        pairs = list(zip(calls, parts, strict=True))
-        query = joined([rows_of(each.call.query, part) for each, part in pairs])
-        output = joined([rows_of(each.output, part) for each, part in pairs])
-        keys_and_values = (self.added(part.call, 0, part.keys, part.rows) for part in parts)
+        keys_and_values = [self.added(part.call, 0, part.keys, part.rows) for part in parts]
+        stops = accumulate(key.shape[-2] for key, _ in keys_and_values)
+        rows = [
+            RowsOfPass(each, part.rows, part.queries, part.start, stop)
+            for each, part, stop in zip(calls, parts, stops, strict=True)
+        ]
+        query, output = joined([part.query() for part in rows]), joined([part.output() for part in rows])
         key, value = (joined(list(each)) for each in zip(*keys_and_values, strict=True))
-        rows = [RowsOfPass(each, part.rows, part.queries, part.start) for each, part in pairs]
         mask, bias = joined_mask(rows, facts["keys"]), joined_bias(rows)
         call = replace(calls[-1].call, query=query, key=key, value=value, mask=mask, bias=bias, batch=tuple(query.shape[:-2]))
         return CallOfPasses(**facts, call=call, output=output, copies=calls[0].copies, read=read)

@@ -10,15 +10,20 @@ from overt.attention.biases import Bias
 from overt.attention.masks import Mask, Ranges
 from overt.lens.capture.ranges import in_ranges
 from overt.lens.captured import CapturedCall, of_entries
+from overt.lens.statistics.padding import uniform_rows
 
 
 class RowsOfPass(NamedTuple):
-    """The first `queries` rows of a call, of the sequences `rows` (None: all), whose first key is key `start` of the joined call."""
+    """The first `queries` rows of a call, of the sequences `rows` (None: all), whose keys are `start` to `stop` of the joined call.
+
+    A cache may have slots after them, of which only rows of padding that the model spreads evenly over all slots take anything.
+    """
 
     captured: CapturedCall
     rows: tuple[int, ...] | None
     queries: int
     start: int
+    stop: int
 
     @property
     def after(self) -> int:
@@ -31,12 +36,33 @@ class RowsOfPass(NamedTuple):
         ranges = in_ranges(captured.call.mask, captured.queries, captured.keys, captured.call.query.device)
         if ranges is None:
             return None
-        some = ranges.high > ranges.low
+        some, padding = ranges.high > ranges.low, self.padding
+        some = some if padding is None else some & ~padding
         low, high = (
             of_entries(edge.expand(*edge.shape[:-1], captured.queries), self.rows, self.after - 1)[..., : self.queries]
             for edge in (torch.where(some, edge + self.start, 0).int() for edge in (ranges.low, ranges.high))
         )
         return low, high
+
+    @property
+    def padding(self) -> Tensor | None:
+        """Which of all rows of the call, (..., Q), are padding that takes from unused slots; None if there are no such slots."""
+        call = self.captured.call
+        if call.bias is None or self.captured.keys <= self.stop - self.start:
+            return None
+        rows, keys = (torch.arange(size, device=call.query.device) for size in (call.queries, call.keys))
+        return uniform_rows(call.bias.block(rows, keys).detach().float().amax(-1))
+
+    def query(self) -> Tensor:
+        """The queries of these rows, (..., rows, D)."""
+        return of_entries(self.captured.call.query, self.rows, self.after)[..., : self.queries, :]
+
+    def output(self) -> Tensor:
+        """The output of these rows, (..., rows, E), 0 for padding that takes from unused slots."""
+        output, padding = self.captured.output, self.padding
+        if padding is not None:
+            output = output.masked_fill(padding[..., None], 0)
+        return of_entries(output, self.rows, self.after)[..., : self.queries, :]
 
     def block(self, piece: Any, rows: Tensor, keys: Tensor) -> Tensor:
         """A block of the call's mask or bias, of these sequences."""
@@ -44,7 +70,10 @@ class RowsOfPass(NamedTuple):
 
 
 def joined_mask(parts: Sequence[RowsOfPass], keys: int) -> Any:
-    """The masks of all parts: None where every row has all keys, ranges where each row has one, else a mask that asks the parts."""
+    """The masks of all parts: None where every row has all keys, ranges where each row has one, else a mask that asks the parts.
+
+    Rows of padding that take from unused slots have no keys: the slots are no tokens.
+    """
     ranges = [part.ranges() for part in parts]
     if any(each is None for each in ranges):
         return _JoinedMask(parts, [part.captured.call.mask for part in parts])
@@ -76,7 +105,7 @@ class _Joined:
 
     def _of_part(self, number: int, rows: Tensor, keys: Tensor) -> Tensor:
         part, piece = self.parts[number], self.pieces[number]
-        inside = (keys >= part.start) & (keys < part.start + part.captured.keys)
+        inside = (keys >= part.start) & (keys < min(part.stop, part.start + part.captured.keys))
         if piece is None:
             return self.where_none(inside).expand(len(rows), len(keys))
         block = part.block(piece, rows - (int(self.ends[number]) - part.queries), (keys - part.start)[inside])
@@ -93,6 +122,13 @@ class _JoinedMask(_Joined, Mask):
     """The masks of several passes."""
 
     outside = False
+
+    def _of_part(self, number: int, rows: Tensor, keys: Tensor) -> Tensor:
+        block, part = super()._of_part(number, rows, keys), self.parts[number]
+        if (padding := part.padding) is None:
+            return block
+        padding = of_entries(padding, part.rows, part.after - 1)[..., rows - (int(self.ends[number]) - part.queries)]
+        return block & ~padding[..., None]
 
     def where_none(self, inside):
         """All keys that it had."""
