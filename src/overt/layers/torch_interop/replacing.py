@@ -23,9 +23,10 @@ Model = TypeVar("Model", bound=nn.Module)
 def replace_multihead_attention(model: Model) -> Model:
     """Make every `torch.nn.MultiheadAttention` in a model compute with `overt.attend`; the model is changed in place, and returned.
 
-    Parameters, their names, hooks and shared modules stay the same objects, so state dicts and optimizers stay valid; calls,
-    returns and masks have torch's meaning (`ReplacedAttention` lists what differs). The fast path and the nested tensors of torch's
-    Transformer layers are switched off. With `need_weights=False` and without an n × n mask, memory is linear in the length.
+    Parameters, their names, attributes, hooks and shared modules stay the same objects, so state dicts, optimizers and libraries that
+    change the layer (adapters, pruning, parametrizations) work as before; calls, returns and masks have torch's meaning
+    (`ReplacedAttention` lists what differs). A hook switches off the fast path of torch's Transformer layers, and nested tensors are
+    off too. With `need_weights=False` and without an n × n mask, memory is linear in the length.
 
     A subclass of `MultiheadAttention` may compute something else, so it is not replaced, and a warning names it. Raises InputError
     where there is nothing to replace.
@@ -60,12 +61,23 @@ def replace_multihead_attention(model: Model) -> Model:
         )
     for name in attentions.keys() - subclasses.keys():
         attentions[name].__class__ = ReplacedAttention
-    for encoder in model.modules():
-        if isinstance(encoder, nn.TransformerEncoder) and any(
-            isinstance(part, ReplacedAttention) for part in encoder.modules()
-        ):
-            encoder.use_nested_tensor = False
+        _keep_off_the_fast_path(attentions[name])
+    for part in model.modules():
+        if isinstance(part, nn.TransformerEncoder) and any(isinstance(inner, ReplacedAttention) for inner in part.modules()):
+            part.use_nested_tensor = False
+        if isinstance(part, nn.TransformerEncoderLayer) and isinstance(part.self_attn, ReplacedAttention):
+            part.activation_relu_or_gelu = 0  # an encoder that is built of this layer then packs nothing into nested tensors
     return model
+
+
+def _keep_off_the_fast_path(layer: nn.MultiheadAttention) -> None:
+    """Give the layer a hook: torch's Transformer layers compute the attention themselves only if no module in them has one."""
+    if _no_fast_path not in layer._forward_pre_hooks.values():
+        layer.register_forward_pre_hook(_no_fast_path)
+
+
+def _no_fast_path(layer: nn.Module, inputs: Any) -> None:
+    """Change nothing."""
 
 
 class ReplacedAttention(nn.MultiheadAttention):
@@ -81,8 +93,10 @@ class ReplacedAttention(nn.MultiheadAttention):
     ('ReplacedAttention', 0.0)
     """
 
-    # torch's Transformer layers read it before they take their fast path, which computes the attention itself.
-    _qkv_same_embed_dim = property(lambda self: False)  # type: ignore[assignment]
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The layer of a pickle."""
+        super().__setstate__(state)
+        _keep_off_the_fast_path(self)
 
     def forward(
         self,
@@ -119,7 +133,7 @@ class ReplacedAttention(nn.MultiheadAttention):
         return output.transpose(0, 1) if length_first else output, weights
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        packed, bias = self.in_proj_weight, self.in_proj_bias
+        bias, packed = self.in_proj_bias, self.in_proj_weight if self._qkv_same_embed_dim else None
         if packed is not None and query is key and key is value:
             return functional.linear(query, packed, bias).chunk(3, dim=-1)
         matrices = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight) if packed is None else packed.chunk(3)
