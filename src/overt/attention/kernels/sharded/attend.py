@@ -29,8 +29,9 @@ def share(call: Call, compute: Callable[[Call], Tensor], formula: Callable[[Bloc
             got=f"dropout={call.dropout}",
             fix="drop out of the output: torch.nn.functional.dropout(overt.attend(…), p)",
         )
-    call = call if type(call.normalizer) is Softmax else with_all_keys(call)
-    layout = layout_of(call)
+    all_keys = type(call.normalizer) is not Softmax
+    layout = layout_of(call, all_keys)
+    call = with_all_keys(call) if all_keys else call
     local, sequence, total = local_call(call, layout), layout.sequence, (call.queries, call.keys)
     if sequence is None:
         output = compute(local)
@@ -48,8 +49,7 @@ def summary_of_share(call: Call, summarize: Callable[[Call], Any], map_size: Any
 
     if map_size is not None:
         refuse_whole("a map of the weights, whose cells are on several processes", "summarize", "map_size=None, or ")
-    call = with_all_keys(call)
-    layout = layout_of(call)
+    layout, call = layout_of(call, all_keys=True), with_all_keys(call)
     local, sequence, rows = local_call(call, layout), layout.sequence, (*call.batch, call.queries)
     if sequence is not None:
         local = of_block(local, slice(*sequence.rows[sequence.rank]), slice(0, call.keys), (call.queries, call.keys))

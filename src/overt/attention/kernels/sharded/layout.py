@@ -5,6 +5,7 @@ meet, or the sequence. What is not divided there is on each of its processes (`R
 """
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -49,39 +50,83 @@ class Layout:
         return [self.mesh.get_group(index) for index, dim in enumerate(self.divided) if dim is not None]
 
 
-def layout_of(call: Call) -> Layout:
-    """The layout of a call of DTensors. Raises InputError where a process's share is no call of its own."""
-    inputs: dict[str, Any] = {"query": call.query, "key": call.key, "value": call.value}
-    mesh = inputs["query"].device_mesh
-    if not all(tensor.device_mesh == mesh for tensor in inputs.values()):
+class Spread(NamedTuple):
+    """A DTensor as its processes know it without looking at its numbers: its shape, and how it is placed along the mesh."""
+
+    shape: tuple[int, ...]
+    placements: tuple[Any, ...]
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def divided_by(self, dim: int) -> list[int]:
+        """The dimensions of the mesh that divide this dimension, counted from the end."""
+        return [index for index, each in enumerate(self.placements) if type(each) is Shard and each.dim - self.ndim == dim]
+
+
+def layout_of(call: Call, all_keys: bool = False) -> Layout:
+    """The layout of a call of DTensors, or of `with_all_keys` of it.
+
+    Raises InputError if any process's share is no call of its own: on every process alike, and before anything is sent.
+    """
+    tensors: dict[str, Any] = {"query": call.query, "key": call.key, "value": call.value}
+    mesh = tensors["query"].device_mesh
+    if mesh.get_coordinate() is None or not all(tensor.device_mesh == mesh for tensor in tensors.values()):
         raise KindError("query, key and value on one mesh of processes", fix="distribute them over the same DeviceMesh")
+    inputs = {
+        name: Spread(tuple(tensor.shape), _undivided(tensor) if all_keys and name != "query" else tensor.placements)
+        for name, tensor in tensors.items()
+    }
     divided = tuple(_divided(inputs, index) for index in range(mesh.ndim))
     if divided.count(SEQUENCE) > 1:
         raise InputError(
             "the sequence to be divided along one dimension of the mesh", got=_placements(inputs), fix="flatten the mesh"
         )
+    counts, coordinate = [mesh.size(index) for index in range(mesh.ndim)], mesh.get_coordinate()
     shares: dict[int, tuple[int, Interval]] = {}
-    for index, dim in enumerate(divided):
-        if dim is not None and dim != SEQUENCE:
-            size = call.batch[dim + 2]
-            shares[dim] = size, _chunk(shares.get(dim, (size, (0, size)))[1], mesh.size(index), mesh.get_local_rank(index))
-    sequence = _sequence(call, inputs, divided.index(SEQUENCE)) if SEQUENCE in divided else None
+    for dim in {each for each in divided if each is not None and each != SEQUENCE}:
+        size, along = call.batch[dim + 2], [index for index, each in enumerate(divided) if each == dim]
+        _check_shares(inputs, dim, size, along, counts)
+        shares[dim] = size, _part(size, along, counts, coordinate)
+    sequence = _sequence(call, inputs, mesh, divided.index(SEQUENCE)) if SEQUENCE in divided else None
     return Layout(mesh, divided, shares, sequence)
+
+
+def _check_shares(inputs: dict[str, Spread], dim: int, size: int, along: list[int], counts: list[int]) -> None:
+    """Raise InputError if the entries of an input that any process has are not those of its part of the `size` entries."""
+    if all(spread.ndim >= -dim and spread.shape[dim] == size and spread.divided_by(dim) == along for spread in inputs.values()):
+        return
+    for position in product(*(range(counts[index]) for index in along)):
+        coordinate = dict(zip(along, position, strict=True))
+        interval = _part(size, along, counts, coordinate)
+        for spread in inputs.values():
+            if spread.ndim < -dim:
+                continue
+            entries, by = _entries(spread.shape[dim], size, interval), spread.divided_by(dim)
+            has = _part(spread.shape[dim], by, counts, coordinate) if by else entries
+            if entries is None or has is None or has[1] - has[0] != entries[1] - entries[0]:
+                raise _no_share(_placements(inputs))
 
 
 def with_all_keys(call: Call) -> Call:
     """The same call with all keys and values on each process along a divided sequence."""
-    key, value = (_undivided(tensor) for tensor in (call.key, call.value))
+    tensors: list[Any] = [call.key, call.value]
+    key, value = (
+        tensor if (placements := _undivided(tensor)) == tensor.placements else tensor.redistribute(placements=placements)
+        for tensor in tensors
+    )
     return replace(call, key=key, value=value)
 
 
-def _undivided(tensor: Any) -> Any:
-    divided = [type(placement) is Shard and placement.dim == tensor.ndim - 2 for placement in tensor.placements]
-    placements = [Replicate() if mine else old for mine, old in zip(divided, tensor.placements, strict=True)]
-    return tensor.redistribute(placements=placements) if any(divided) else tensor
+def _undivided(tensor: Any) -> tuple[Any, ...]:
+    """The placements of keys or values that are whole along a divided sequence."""
+    placements = tensor.placements
+    return tuple(Replicate() if type(each) is Shard and each.dim == tensor.ndim - 2 else each for each in placements)
 
 
-def _divided(inputs: dict[str, Any], index: int) -> int | None:
+def _divided(inputs: dict[str, Spread], index: int) -> int | None:
     """The dimension of the inputs that this dimension of the mesh divides, counted from the end."""
     placements = {name: tensor.placements[index] for name, tensor in inputs.items()}
     dims = {placement.dim - inputs[name].ndim for name, placement in placements.items() if type(placement) is Shard}
@@ -99,12 +144,12 @@ def _divided(inputs: dict[str, Any], index: int) -> int | None:
     return dims.pop() if dims else None
 
 
-def _placements(inputs: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {tuple(tensor.shape)} {list(tensor.placements)}" for name, tensor in inputs.items())
+def _placements(inputs: dict[str, Spread]) -> str:
+    return ", ".join(f"{name} {spread.shape} {list(spread.placements)}" for name, spread in inputs.items())
 
 
-def _sequence(call: Call, inputs: dict[str, Any], index: int) -> Sequence:
-    mesh, count = inputs["query"].device_mesh, inputs["query"].device_mesh.size(index)
+def _sequence(call: Call, inputs: dict[str, Spread], mesh: Any, index: int) -> Sequence:
+    count = mesh.size(index)
     query, key = (type(inputs[name].placements[index]) is Shard for name in ("query", "key"))
     rows, keys = (
         [_chunk((0, size), count, rank) if is_divided else (0, size) for rank in range(count)]
@@ -118,6 +163,14 @@ def _chunk(interval: Interval, count: int, rank: int) -> Interval:
     first, stop = interval
     size = -(-(stop - first) // count)
     return min(first + rank * size, stop), min(first + (rank + 1) * size, stop)
+
+
+def _part(size: int, along: list[int], counts: list[int], coordinate: Any) -> Interval:
+    """The entries of `size` that the process at this coordinate has, divided by these dimensions of the mesh, one after the other."""
+    interval = 0, size
+    for index in along:
+        interval = _chunk(interval, counts[index], coordinate[index])
+    return interval
 
 
 def local_call(call: Call, layout: Layout) -> Call:
@@ -142,30 +195,32 @@ def _local(tensor: Any, name: str, call: Call, layout: Layout) -> Tensor:
     for dim, (size, interval) in layout.shares.items():
         if tensor.ndim < -dim:
             continue
-        single = tensor.shape[dim] == 1 != size  # one entry for all
-        first, stop = (0, 1) if single else _entries(tensor.shape[dim], size, interval, f"{name} {tuple(tensor.shape)}")
+        first, stop = _entries(tensor.shape[dim], size, interval) or (0, 0)
         if not any(mine and other == dim for mine, other in zip(is_divided, layout.divided, strict=True)):
             local = local.narrow(dim, first, stop - first)
         elif local.shape[dim] != stop - first:
-            _refuse_share(f"{name} {tuple(tensor.shape)}, of which it has {local.shape[dim]}")
+            raise _no_share(f"{name} {tuple(tensor.shape)}, of which it has {local.shape[dim]}")
     if (sequence := layout.sequence) is not None:
         first, stop = (sequence.rows if name == "query" else sequence.keys)[sequence.rank]
         if local.shape[-2] != stop - first:
-            _refuse_share(f"{name} with {local.shape[-2]} positions in place of {stop - first}")
+            raise _no_share(f"{name} with {local.shape[-2]} positions in place of {stop - first}")
     return local
 
 
-def _entries(count: int, size: int, interval: Interval, what: str) -> Interval:
-    """Of a dimension's `count` entries those that belong to this interval of `size` entries: one for each, or one for a group."""
+def _entries(count: int, size: int, interval: Interval) -> Interval | None:
+    """Of a dimension's `count` entries those that belong to this interval of `size` entries: one for each, or one for a group, or for all.
+
+    None if the interval has a part of a group.
+    """
+    if count == 1 != size:
+        return 0, 1
     first, stop = interval
     group = size // max(count, 1)
-    if first % group or (stop % group and stop != size):
-        _refuse_share(what)
-    return first // group, -(-stop // group)
+    return None if first < stop and (first % group or stop % group) else (first // group, -(-stop // group))
 
 
-def _refuse_share(what: str) -> None:
-    raise InputError(
+def _no_share(what: str) -> InputError:
+    return InputError(
         "each process to have whole groups of heads, and entries and positions as torch divides them",
         got=what,
         fix="divide over a number of processes by which the heads of key and value can be divided, with distribute_tensor",
