@@ -72,23 +72,38 @@ def built(name: str) -> Built:
 
 
 def fed(kind: type, config: Any) -> Built:
-    """With the first inputs that run and give finite numbers."""
+    """With the first inputs that run and give finite numbers, on "eager", or on "sdpa" if there are none."""
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in kind._from_config(copy.deepcopy(config)).parameters())
     if size > PARAMETERS:
         raise NotBuilt(f"its smallest form has {size:,} parameters")
-    model = Built(kind, config, "", {}).model("eager")
-    reasons = []
+    plain = Built(kind, config, "", {})
+    model, reasons, not_finite = plain.model("eager"), [], []
     for what, inputs in feeding.candidates(model):
         try:
             output = outputs(model, inputs)
         except Exception as error:  # whatever a model of someone else's raises
             reasons.append(f"{what}: {error_line(error)}")
             continue
-        if all(bool(leaf.isfinite().all()) for leaf in output.values()):
+        if is_finite(output):
             return Built(kind, config, what, inputs)
         reasons.append(f"{what}: its output is not finite")
+        not_finite.append((what, inputs))
+    for what, inputs in not_finite:
+        if succeeds(lambda inputs=inputs: assert_finite(outputs(plain.model("sdpa"), inputs))):
+            return Built(kind, config, what, inputs)
     raise NotBuilt("; ".join(dict.fromkeys(reasons)) or f"no inputs for {list(inspect.signature(model.forward).parameters)}")
+
+
+def is_finite(output: dict[str, torch.Tensor]) -> bool:
+    """Whether all numbers are."""
+    return all(bool(leaf.isfinite().all()) for leaf in output.values())
+
+
+def assert_finite(output: dict[str, torch.Tensor]) -> None:
+    """Raise ArithmeticError where numbers are not."""
+    if not is_finite(output):
+        raise ArithmeticError("not finite")
 
 
 def outputs(model: nn.Module, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:

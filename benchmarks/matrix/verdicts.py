@@ -5,7 +5,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -39,8 +39,8 @@ class Verdict:
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """The verdict that stands for several runs: the worst of them, with the numbers of all."""
-    verdict = max(verdicts, key=lambda each: VERDICTS.index(each.verdict))
+    """The verdict that stands for several runs: the worst of them, one that has something to say before others, with the numbers of all."""
+    verdict = max(verdicts, key=lambda each: (VERDICTS.index(each.verdict), bool(each.why)))
     numbers: dict[str, Any] = {}
     for each in verdicts:
         for name, value in each.numbers.items():
@@ -190,26 +190,31 @@ class Off:
     off: float
     allowed: float
     between_paths: float
+    disagreement: str = ""
 
 
 def compare(eager: dict[str, Tensor], sdpa: dict[str, Tensor], output: dict[str, Tensor], padding: Tensor | None) -> Off:
     """The output that is furthest beyond what it may be off.
 
     It may be off by the table's tolerance, or by twice what "sdpa" is off because of the model's depth. Where the model's own paths mean
-    different things (a summary read off a query that is padding), it must agree with one of them.
+    different things (a summary read off a query that is padding, rows that "eager" fills with NaN), it is compared with both and must
+    agree with one of them; `disagreement` says by how much the two differ, and with which one it agrees.
     """
-    worst_of_all = Off("", 0.0, OUTPUT, 0.0)
+    worst_of_all, disagreements = Off("", 0.0, OUTPUT, 0.0), dict[float, str]()
     for name, tensor in eager.items():
         limit = GRADIENT if name == "gradients" else OUTPUT
         between_paths = relative(tensor, sdpa[name], padding) if name in sdpa else 0.0
         off = relative(tensor, output.get(name), padding)
         if between_paths > DEPTH:
-            off = min(off, relative(sdpa[name], output.get(name), padding))
+            other = relative(sdpa[name], output.get(name), padding)
+            apart = f"differ by {between_paths:.1e}" if math.isfinite(between_paths) else "are not finite at the same places"
+            path, off = ("eager", off) if off <= other else ("sdpa", other)
+            disagreements[between_paths] = f'the model\'s own "eager" and "sdpa" {apart} in {name}; overt agrees with "{path}"'
         else:
             limit = max(limit, 2 * between_paths)
         if off / limit >= worst_of_all.off / worst_of_all.allowed:
             worst_of_all = Off(name, off, limit, between_paths)
-    return worst_of_all
+    return replace(worst_of_all, disagreement=disagreements[max(disagreements)] if disagreements else "")
 
 
 @dataclass
@@ -271,7 +276,10 @@ def _backend_run(
         return Verdict("wrong", f"{what}: {off.name} off by {off.off:.1e}, its own paths by {off.between_paths:.1e}", numbers)
     if attends and not calls.count and not said:
         return Verdict("wrong", f"{what}: it never called overt, and nothing said so", numbers)
-    return Verdict("missing", said, numbers) if said else Verdict("exact", "" if attends else "no attention in it", numbers)
+    if said:
+        return Verdict("missing", said, numbers)
+    disagreement = f"{what}: {off.disagreement}" if off.disagreement else ""
+    return Verdict("exact", disagreement if attends else "no attention in it", numbers)
 
 
 def of_replaced(
