@@ -11,10 +11,10 @@ from torch import Tensor
 from overt.drawing.numbers import in_bytes
 from overt.drawing.progress import progress
 from overt.errors import InputError, KindError
-from overt.lens.capture.adapters import CAUGHT
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import is_flex
 from overt.lens.capture.recorder import is_in
+from overt.lens.capture.sink import CAUGHT
 from overt.lens.captured import Captured, CapturedCall, RowsRead
 from overt.lens.head import Head
 from overt.lens.linear.captured import CapturedMixer

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
 from overt.errors import InputError, KindError
-from overt.lens.capture.adapters import MULTI_HEAD
+from overt.lens.capture.sink import MULTI_HEAD
 from overt.lens.captured import Captured
 from overt.lens.text.texts import Texts
 

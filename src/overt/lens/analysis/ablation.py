@@ -179,7 +179,7 @@ class _Remover(Recorder):
         source: str,
         score_dtype: torch.dtype,
         notes: tuple[str, ...],
-        weight: Tensor | None = None,
+        weight: Tensor | nn.Module | None = None,
     ) -> None:
         """Overwrite the outputs of the chosen heads that are in this call."""
         if not self.inside:
@@ -241,7 +241,7 @@ class _Remover(Recorder):
         layer = self.running[-1][0] if self.running else ""
         return layer, [each for each in self.named if each[0] == self.call_index or is_in(layer, each[0])]
 
-    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
+    def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
         """Stop the run: if a head stayed in, the result would be wrong."""
         raise error
 

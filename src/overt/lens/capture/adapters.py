@@ -6,12 +6,12 @@ catcher reads its output; errors of both never reach the function itself. What i
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,44 +21,28 @@ from overt.attention import mechanism
 from overt.attention.kernels.call import Call
 from overt.attention.scores import Dot
 from overt.errors import OvertError
-from overt.lens.capture.barrier import beside, unseen
+from overt.lens.capture.barrier import beside, out_of_sight
 from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
 from overt.lens.capture.mixers.history import Link
 from overt.lens.capture.mixers.observe import Mixers
 from overt.lens.capture.ranges import MaskReader
-from overt.lens.capture.recordable import COMPILED, FLEX, out_of_reach, unreadable
-from overt.lens.capture.sink import Sink
+from overt.lens.capture.recordable import COMPILED, FLEX, are_sparse, out_of_reach, unreadable
+from overt.lens.capture.sink import EDGES, MULTI_HEAD, OVERT, SDPA, WRITTEN, Sink
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.torch_layers.fast_path import FastPath
 from overt.lens.capture.torch_layers.fused import call_arguments, fused_arguments, needs_gradients
 from overt.lens.capture.torch_layers.multi_head import VISIBLE_INSIDE, MultiHeadSteps, overridden
-from overt.lens.capture.watching import Watching, at_work, caller
+from overt.lens.capture.watching import Watch, Watching, at_work, caller
+from overt.lens.capture.written_out.by_edge import EdgeSum
 from overt.lens.capture.written_out.products import CallArguments, arguments, plain
-from overt.lens.capture.written_out.tracker import WrittenOut
+from overt.lens.capture.written_out.tracker import Unrecorded, WrittenOut
 from overt.lens.capture.written_out.weighted import WEIGHTS_RECORDED, WeightedSum
 from overt.lens.linear.recurrence import Recurrence
 from overt.lens.text.positions import CONVOLUTIONS
 
-SDPA, MULTI_HEAD, OVERT, WRITTEN = (
-    "scaled_dot_product_attention",
-    "nn.MultiheadAttention",
-    "overt.attend",
-    "softmax and product",
-)
-CAUGHT = (
-    "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend, transformers' registry of "
-    "attention functions, and softmax followed by a matrix product"
-)
 _HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads")
 _KERNELS = ("overt.attention.kernels", "overt.attention.mechanism")
-
-
-class Watch(NamedTuple):
-    """How a function of the model is observed: what runs instead of it, the same to the bit, and what reads its output."""
-
-    run: Callable[..., Any]
-    look: Callable[[Any], object]
 
 
 class Catcher(Watching):
@@ -102,6 +86,14 @@ class Catcher(Watching):
         self.mixers.left(module, args, returned)
         for sink in self.sinks:
             beside(sink.failed, sink.left, module)
+        if not any(sink.inside for sink in self.sinks):
+            self._mixes(self.tokens.in_another_order())
+
+    def _mixes(self, mixings: Sequence[tuple[Mixing, nn.Module | None]]) -> None:
+        """Functions of these modules, or of the one that runs, mixed tokens otherwise than by attention."""
+        for sink in self.sinks:
+            for mixing, module in mixings:
+                sink.mixes(mixing, module)
 
     def stepped_aside(self, owner: Any) -> None:
         """Compiled code begins, which cannot be observed; in a function of transformers' registry `leave` notes it."""
@@ -137,7 +129,7 @@ class Catcher(Watching):
             )
 
     def _beside(self, work: Callable[..., Any], *args: Any) -> Any:
-        return beside(self.failed, _unseen, work, *args)
+        return beside(self.failed, out_of_sight, work, *args)
 
     @property
     def _overwrites(self) -> bool:
@@ -150,7 +142,7 @@ class Catcher(Watching):
         source: str,
         score_dtype: torch.dtype,
         notes: tuple[str, ...] = (),
-        weight: Tensor | None = None,
+        weight: Tensor | nn.Module | None = None,
     ) -> None:
         self.caught += 1
         for sink in self.sinks:
@@ -220,17 +212,20 @@ class Catcher(Watching):
         if reasons:
             if plain(name) == "softmax":
                 self.miss(reasons[0])
-            return None
+            return Watch(func, partial(self._traced_sparse, func, name, (args, kwargs))) if are_sparse(values) else None
         return Watch(func, partial(self._traced, func, name, (args, kwargs), self.written.before(name, values)))
 
     def _traced(self, func: Any, name: str, call: CallArguments, before: Tensor | None, output: Any) -> None:
         mixing = self._labelled(func, name, call, output)
         result = self.written.observe(name, func, call, before, output, self._head_count)
+        by_index, self.tokens.moved.mixings = self.tokens.moved.mixings, []
+        self._mixes([] if isinstance(result, EdgeSum) else by_index)
         if mixing is not None and (result is None or not mixing.like_attention):
             self.mixers.mixes(mixing)
-            for sink in self.sinks:
-                sink.mixes(mixing)
-        if isinstance(result, str):
+            self._mixes([(mixing, None)])
+        if isinstance(result, Unrecorded):
+            self._mixes(result.mixings)
+        elif isinstance(result, str):
             self.miss(result)
         elif (
             result is not None
@@ -241,6 +236,16 @@ class Catcher(Watching):
         elif result is not None:
             self._written(result)
 
+    def _traced_sparse(self, func: Any, name: str, call: CallArguments, output: Any) -> None:
+        """Track a function of sparse tensors, as `_traced` does."""
+        mixing = self._labelled(func, name, call, output)
+        result = self.written.sparse(plain(name), arguments(name, *call), output)
+        by_index, self.tokens.moved.mixings = self.tokens.moved.mixings, []
+        if isinstance(result, EdgeSum):
+            self._written(result)
+        else:
+            self._mixes([*([] if mixing is None else [(mixing, None)]), *by_index, *([] if result is None else result.mixings)])
+
     def _labelled(self, func: Any, name: str, call: CallArguments, output: Any) -> Mixing | None:
         """Track the tokens through a function. Returns how it mixes them, attention included."""
         module = self.module
@@ -249,20 +254,20 @@ class Catcher(Watching):
                 beside(sink.failed, sink.cuts, FunctionCall(name, func, *call, output))
         return None if module is None else self.tokens.observe(name, func, *call, output, module)
 
-    def _written(self, mixed: WeightedSum) -> None:
+    def _written(self, mixed: WeightedSum | EdgeSum) -> None:
         entry = self._entry
-        call = None if entry is None else entry.written(mixed, self.masks)
+        call = None if entry is None or isinstance(mixed, EdgeSum) else entry.written(mixed, self.masks)
         notes: tuple[str, ...] = ()
         if call is None:
-            call_and_whole = mixed.call(self.masks)
-            if call_and_whole is None:
+            if (call_and_whole := mixed.call(self.masks)) is None:
                 return self.miss("a function after the softmax makes weights negative")
             call, whole = call_and_whole
             notes = mixed.notes if whole else (WEIGHTS_RECORDED, *mixed.notes)
         elif entry is not None:
             notes = entry.notes(call, self.masks)
-        source = WRITTEN if entry is None else entry.source
-        return self._keep(replace(call, dropout=mixed.dropout), mixed.output, source, mixed.value.dtype, (*notes, *mixed.parts))
+        source = EDGES if isinstance(mixed, EdgeSum) else WRITTEN if entry is None else entry.source
+        call, notes = replace(call, dropout=mixed.dropout), (*notes, *mixed.parts)
+        return self._keep(call, mixed.output, source, mixed.value.dtype, notes, mixed.owner)
 
     @property
     def _entry(self) -> RegistryEntry | None:
@@ -393,8 +398,3 @@ def catching(sink: Sink) -> Iterator[None]:
         if not catcher.sinks:
             mechanism.observers.set(tuple(each for each in mechanism.observers.get() if each != catcher.observe))
             catcher.end()
-
-
-def _unseen(work: Callable[..., Any], *args: Any) -> Any:
-    with unseen():
-        return work(*args)

@@ -34,6 +34,12 @@ def unseen() -> Iterator[None]:
         yield
 
 
+def out_of_sight(work: Callable[..., Any], *args: Any) -> Any:
+    """The result of work that leaves no trace."""
+    with unseen():
+        return work(*args)
+
+
 def sentence(error: Exception) -> str:
     """An error beside the model as the reason why attention is missing; an error of overt's own classes is a sentence already.
 

@@ -1,5 +1,6 @@
 """Which models and tensors can be recorded, and which model is inside a wrapper."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,6 +54,12 @@ def unreadable(tensor: Tensor) -> str | None:
     if is_traceable_wrapper_subclass(tensor) or tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
         return f"it ran on tensors of another kind ({_kind(tensor)}), which a recording does not read"
     return None
+
+
+def are_sparse(values: Sequence[Any]) -> bool:
+    """Whether the tensors among some values are read, but for those that are sparse."""
+    tensors = [each for each in values if isinstance(each, Tensor)]
+    return all(out_of_reach(each) is None and (each.layout != torch.strided or unreadable(each) is None) for each in tensors)
 
 
 def out_of_reach(tensor: Tensor) -> str | None:

@@ -141,7 +141,7 @@ class Recorder:
         source: str,
         score_dtype: torch.dtype,
         notes: tuple[str, ...],
-        weight: Tensor | None = None,
+        weight: Tensor | nn.Module | None = None,
     ) -> None:
         """Record a call, if the model made it and the options include it."""
         if not self.inside:
@@ -257,10 +257,11 @@ class Recorder:
                 self.running[-1][0], self.pass_count - 1, sizes, grid, kernel, step.argument(3, "stride", 1)
             )
 
-    def mixes(self, mixing: Mixing) -> None:
-        """Note a function that mixes tokens and is no attention."""
-        if self.inside:
-            self.mixing_layers.mixes(self.running[-1][0], mixing)
+    def mixes(self, mixing: Mixing, module: nn.Module | None = None) -> None:
+        """Note a function that mixes tokens and is no attention, of this module or the innermost one that runs."""
+        name = self.names.get(id(module), ("", None))[0] or (self.running[-1][0] if self.inside else "")
+        if name:
+            self.mixing_layers.mixes(name, mixing)
 
     def explained(self, module: nn.Module, mixing: Mixing) -> None:
         """A function that mixed tokens in this module is named by the call of a linear token mixer, so it is not noted."""
@@ -274,7 +275,7 @@ class Recorder:
             self._note(layer, reason)
         return [*self.mixing_layers.attending, *(layer for layer, _ in others)]
 
-    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
+    def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
         """Note that overt's own work beside the model failed here."""
         name = type(self.model).__name__
         with suppress(Exception):
@@ -308,14 +309,16 @@ class Recorder:
         if (name, reason) not in self.missing:
             self.missing.append((name, reason))
 
-    def _owner(self, weight: Tensor | None) -> str:
-        """The name of the module whose projection this is, or of the innermost one that runs."""
+    def _owner(self, weight: Tensor | nn.Module | None) -> str:
+        """The name of this module, of the one whose projection this is, or of the innermost one that runs."""
         name, running = self.running[-1]
+        if isinstance(weight, nn.Module):
+            return self.names.get(id(weight), (name, None))[0]
         modules = () if weight is None else running.modules()
         owners = [each for each in modules if getattr(each, "in_proj_weight", None) is weight]
         return self.names.get(id(owners[0]), (name, None))[0] if owners else name
 
-    def _counted(self, weight: Tensor | None) -> tuple[str, int, int]:
+    def _counted(self, weight: Tensor | nn.Module | None) -> tuple[str, int, int]:
         """Count a call. Returns its layer, its number in the recording, and its number in the pass."""
         layer, number, call_index = self._owner(weight), self.number, self.call_index
         self.mixing_layers.attends(layer)

@@ -10,6 +10,18 @@ from overt.lens.capture.mixers.history import Link
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.linear.recurrence import Recurrence
 
+SDPA, MULTI_HEAD, OVERT, WRITTEN, EDGES = (
+    "scaled_dot_product_attention",
+    "nn.MultiheadAttention",
+    "overt.attend",
+    "softmax and product",
+    "softmax over edges",
+)
+CAUGHT = (
+    "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend, transformers' registry of "
+    "attention functions, and softmax followed by a matrix product"
+)
+
 
 class Sink(Protocol):
     """What the catcher calls. One that `writes` may write to the output that it gets, with which the model then continues.
@@ -50,7 +62,7 @@ class Sink(Protocol):
         source: str,
         score_dtype: torch.dtype,
         notes: tuple[str, ...],
-        weight: Tensor | None = None,
+        weight: Tensor | nn.Module | None = None,
     ) -> None:
         """A call was caught; `weight` is a parameter of the module that made it, where that is not the innermost one that runs."""
 
@@ -84,11 +96,11 @@ class Sink(Protocol):
     def cuts(self, step: FunctionCall) -> None:
         """A convolution ran, which may cut a picture or sound into positions."""
 
-    def mixes(self, mixing: Mixing) -> None:
-        """A function mixed tokens otherwise than by attention."""
+    def mixes(self, mixing: Mixing, module: nn.Module | None = None) -> None:
+        """A function mixed tokens otherwise than by attention: one of `module`, or of the innermost one that runs."""
 
     def explained(self, module: nn.Module, mixing: Mixing) -> None:
         """A function that mixed tokens is named by the call of a linear token mixer beside it."""
 
-    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
+    def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
         """Overt's own work beside the model failed."""

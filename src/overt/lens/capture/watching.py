@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -30,6 +30,13 @@ _thread = threading.local()  # as torch's modes are
 def at_work() -> "Watching | None":
     """The mode that watches this thread."""
     return getattr(_thread, "mode", None)
+
+
+class Watch(NamedTuple):
+    """How a function of the model is observed: what runs instead of it, the same to the bit, and what reads its output."""
+
+    run: Callable[..., Any]
+    look: Callable[[Any], object]
 
 
 class Patch:

@@ -156,7 +156,7 @@ class _KeyMask(Recorder):
         source: str,
         score_dtype: torch.dtype,
         notes: tuple[str, ...],
-        weight: Tensor | None = None,
+        weight: Tensor | nn.Module | None = None,
     ) -> None:
         """Compute the call again with the mask, and write the result into its output."""
         if not self.inside:
@@ -195,7 +195,7 @@ class _KeyMask(Recorder):
                 "attention in which keys can be masked", got=f"{self.running[-1][0]}, {recurrence.kind}, which has a state"
             )
 
-    def failed(self, error: Exception, weight: Tensor | None = None) -> None:
+    def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
         """Stop the run: if a layer stayed as it was, the result would be wrong."""
         raise error
 

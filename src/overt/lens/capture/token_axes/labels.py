@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from overt.lens.capture.token_axes.factors import Axes, unmarked
+from overt.lens.capture.token_axes.origins import Origins
 
 
 class Mixing(NamedTuple):
@@ -30,13 +31,18 @@ LOOP = Mixing("loop", "a recurrence over tokens", like_attention=True, repeat=Tr
 CELL = Mixing("cell", "a recurrence from step to step", repeat=True)
 FOURIER = Mixing("fourier", "a Fourier transform over tokens")
 SAMPLING = Mixing("sampling", "values sampled at positions that the model computes")
+NEIGHBOURS = Mixing("neighbours", "an index that brings them to others", like_attention=True)
+CHANNELS = Mixing("channels", "attention over edges that has a weight for each channel")
+EDGE_VALUES = Mixing("edge values", "attention over edges that have values of their own")
+ORDER = Mixing("order", "an index that puts them into another order")
 
 
 class TensorLabel(NamedTuple):
     """What the dimensions of a tensor count, and the position of its token, if it is of a single one.
 
     It is not `sure` after an unknown function: then dimensions without a mark may count tokens too. It is `constant` if the tensor
-    depends on the model alone, and `weighted` if each token was multiplied with a number of its own.
+    depends on the model alone, and `weighted` if each token was multiplied with a number of its own. `origins` say from which tokens its
+    numbers were taken by an index.
     """
 
     axes: Axes
@@ -44,6 +50,7 @@ class TensorLabel(NamedTuple):
     sure: bool = True
     constant: bool = False
     weighted: bool = False
+    origins: tuple[Origins, ...] = ()
 
 
 class FunctionCall(NamedTuple):

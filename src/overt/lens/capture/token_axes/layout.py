@@ -17,6 +17,7 @@ from overt.lens.capture.token_axes.factors import (
     part,
     reshaped,
     swapped,
+    unmarked,
     with_marks,
     without,
 )
@@ -46,11 +47,15 @@ _ARITHMETIC = {
     "where",
 }
 _ARITHMETIC |= {"__add__", "__radd__", "__sub__", "__rsub__", "rsub", "__mul__", "__rmul__", "__iadd__", "__imul__", "__isub__"}
-_REDUCTIONS = {"sum", "nansum", "mean", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "median", "var_mean"}
-_NORMS = {"norm", "linalg_norm", "linalg_vector_norm"}
+REDUCTIONS = {"sum", "nansum", "mean", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "median", "var_mean"}
+NORMS = {"norm", "linalg_norm", "linalg_vector_norm"}
 _SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split"}
 _RESIZING = {"interpolate", "repeat", "tile", "repeat_interleave"}
 _RESIZING |= {f"adaptive_{kind}_pool{dims}d" for kind in ("avg", "max") for dims in (1, 2, 3)}
+
+JOINS = {"cat", "concat", "stack"}
+NEW = {f"new_{kind}" for kind in ("zeros", "ones", "full", "empty", "tensor")}
+NEW |= {f"{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn")}
 
 Rule = Callable[[TensorLabels, FunctionCall], Mixing | None]
 
@@ -73,6 +78,12 @@ def elementwise(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     return SHIFT if step.name in _ARITHMETIC and shifted else None
 
 
+def new(labels: TensorLabels, step: FunctionCall) -> None:
+    """A tensor without numbers of another: nothing is known to be counted."""
+    for output in step.outputs:
+        labels.give(output, unmarked(output.shape))
+
+
 def resize(labels: TensorLabels, step: FunctionCall) -> None:
     """The same dimensions, of other sizes perhaps."""
     axes = labels.axes(step.args[0])
@@ -93,7 +104,9 @@ def embedding(labels: TensorLabels, step: FunctionCall) -> None:
     Embeddings of positions hold no token, so they are not shifted against one.
     """
     for output in step.outputs[:1]:
-        axes = with_marks(output.shape, {dim: str(dim) for dim in range(output.ndim - 1)})
+        time_first = step.name == "_pad_packed_sequence" and not step.argument(2, "batch_first", False)
+        dims = (1, 0) if time_first else range(output.ndim - 1)
+        axes = with_marks(output.shape, {dim: str(number) for number, dim in enumerate(dims)})
         labels.give(output, _unshifted(axes) if step.name == "embedding" and _counts_up(step.argument(0, "input")) else axes)
 
 
@@ -163,8 +176,11 @@ def write(labels: TensorLabels, step: FunctionCall) -> None:
             axes[dim] = (Factor(target.shape[dim], "1", None),) if alone else axes[dim]
             continue
         behind += 1
-        if behind <= len(label.axes) and marks_of(label.axes[-behind]) and not marks_of(axes[dim]):
-            axes[dim] = (Factor(target.shape[dim], next(iter(marks_of(label.axes[-behind]))), None),)
+        axis = label.axes[-behind] if behind <= len(label.axes) else ()
+        if marks_of(axis) and not marks_of(axes[dim]):
+            start, _, step_size = (entries[dim] if dim < len(entries) else slice(None)).indices(target.shape[dim])
+            shift = axis[0].shift if len(axis) == 1 and step_size == 1 else None
+            axes[dim] = (Factor(target.shape[dim], next(iter(marks_of(axis))), None if shift is None else shift - start),)
     labels.give(target, tuple(axes))
 
 
@@ -276,7 +292,7 @@ def unfold(labels: TensorLabels, step: FunctionCall) -> None:
 def reduce(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """Dimensions are summed or averaged away; only over windows does that mix tokens."""
     axes = labels.axes(step.args[0]) if step.args and is_numbers(step.args[0]) else None
-    default = step.argument(2 if step.name in _NORMS else 1, "dim")
+    default = step.argument(2 if step.name in NORMS else 1, "dim")
     if axes is None or isinstance(default, Tensor | bool):
         return elementwise(labels, step)
     dims, label = dims_of(default, len(axes)), labels.of(step.args[0])
@@ -341,8 +357,9 @@ LAYOUT: dict[str, Rule] = {
     "unfold": unfold,
     "_pad_packed_sequence": embedding,
     "scaled_dot_product_attention": attention,
+    **dict.fromkeys(NEW, new),
     **dict.fromkeys(_RESIZING, resize),
-    **dict.fromkeys(_REDUCTIONS | _NORMS, reduce),
+    **dict.fromkeys(REDUCTIONS | NORMS, reduce),
     **dict.fromkeys(_SPLITS, split),
     **dict.fromkeys(RESHAPES, reshape),
 }

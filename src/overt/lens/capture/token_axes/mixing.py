@@ -4,12 +4,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from overt.lens.capture.token_axes.factors import Axis, Factor, dims_of, marks_of, with_marks
+from overt.lens.capture.token_axes.factors import Axis, Factor, dims_of, marks_of, unmarked, with_marks
 from overt.lens.capture.token_axes.labels import (
     CELL,
     FOURIER,
     LINEAR,
     LOOP,
+    NEIGHBOURS,
     PRODUCT,
     SAMPLING,
     SCAN,
@@ -28,15 +29,17 @@ _POOLS = {f"{kind}_pool{dims}d" for kind in ("avg", "max", "lp") for dims in (1,
 _SCANS = {"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"}
 _MULTIPLICATIONS = {"mul", "multiply", "__mul__", "__rmul__", "__imul__"}
 _SUMS = {"sum", "nansum", "mean"}
-_PRODUCTS = {"matmul", "bmm", "mm", "mv", "baddbmm", "einsum", "linear", "addmm", "addbmm"}
+PRODUCTS = {"matmul", "bmm", "mm", "mv", "baddbmm", "einsum", "linear", "addmm", "addbmm", "_sparse_mm", "_sparse_addmm"}
 
 # After these it is known what counts tokens, whatever went in.
 BEGIN = {"embedding", "_pad_packed_sequence", *_RECURRENT, *_CONVOLUTIONS}
 
 
 def recurrent(labels: TensorLabels, step: FunctionCall) -> Mixing:
-    """torch's recurrent kernels."""
+    """torch's recurrent kernels; their last states count layers and entries of the batch."""
     embedding(labels, step)
+    for state in step.outputs[1:]:
+        labels.give(state, unmarked(state.shape))
     return Mixing("recurrent", _RECURRENT[step.name])
 
 
@@ -149,6 +152,14 @@ def sampling(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     return None if fixed else SAMPLING
 
 
+def bag(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
+    """Sums of embeddings, which mix tokens if their table is one of tokens."""
+    table, [output] = step.argument(1, "weight"), step.outputs
+    label, axes = labels.of(table), labels.axes(table)
+    labels.give(output, ((Factor(len(output), next(iter(marks_of(axes[0])), "0"), None),), *axes[1:]))
+    return NEIGHBOURS if label is not None and not label.constant and marks_of(axes[0]) else None
+
+
 def _weights(labels: TensorLabels, weights: Tensor, features: Tensor) -> bool:
     """Whether these are numbers for tokens, one each, beside the tokens' features."""
     known = [label for each in (weights, features) if (label := labels.of(each)) is not None and not label.constant]
@@ -182,8 +193,9 @@ MIXING: dict[str, Rule] = {
     **dict.fromkeys(_CONVOLUTIONS, convolution),
     **dict.fromkeys(_POOLS, pool),
     **dict.fromkeys(_SCANS, scan),
-    **dict.fromkeys(_PRODUCTS, product),
+    **dict.fromkeys(PRODUCTS, product),
     **dict.fromkeys(_MULTIPLICATIONS, multiplication),
     **dict.fromkeys(_SUMS, weighted_sum),
     "grid_sample": sampling,
+    "embedding_bag": bag,
 }

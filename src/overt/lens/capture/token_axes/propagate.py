@@ -21,6 +21,7 @@ from overt.lens.capture.token_axes.factors import RESHAPES, marks_of, swaps, unm
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing, TensorLabel, TensorLabels, tensors_in
 from overt.lens.capture.token_axes.layout import LAYOUT, elementwise, swap
 from overt.lens.capture.token_axes.mixing import BEGIN, MIXING, fourier
+from overt.lens.capture.token_axes.moved import MovedTokens
 from overt.lens.capture.written_out.products import plain
 
 _RULES = {**LAYOUT, **MIXING}
@@ -32,10 +33,18 @@ class TokenAxes(TensorLabels):
     def __init__(self):
         super().__init__()
         self.inputs: frozenset[int] = frozenset()
+        self.moved: MovedTokens = MovedTokens(self)
+        self.sequences: set[str] = set()  # the marks of dimensions along which the model attends
 
     def begin(self, args: tuple[Any, ...]) -> None:
         """The model begins, with these arguments."""
         self.inputs = frozenset(id(leaf) for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
+        self.moved.begin()
+        self.sequences = set()
+
+    def in_another_order(self) -> list[tuple[Mixing, nn.Module]]:
+        """The model ended: the modules that left its tokens in another order."""
+        return self.moved.in_another_order(self.sequences)
 
     def observe(
         self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, module: nn.Module
@@ -44,11 +53,12 @@ class TokenAxes(TensorLabels):
         step = FunctionCall(plain(name), func, args, kwargs, output)
         if not step.outputs and step.name != "__setitem__":
             return None
-        operands = []
+        operands, before = [], {}
         for tensor in tensors_in((*args, *kwargs.values())):
             if self.of(tensor) is None:
                 self.know(tensor, self._from_outside(step.name, tensor, module))
-            operands.append((tensor.shape, self.of(tensor) or TensorLabel(unmarked(tensor.shape))))
+            before[id(tensor)] = self.of(tensor) or TensorLabel(unmarked(tensor.shape))
+            operands.append((tensor.shape, before[id(tensor)]))
         rule = swap if swaps(step.name, func) else fourier if step.name.startswith("fft_") else None
         mixing = (rule or _RULES.get(step.name, elementwise))(self, step)
         if step.name not in BEGIN:
@@ -57,7 +67,16 @@ class TokenAxes(TensorLabels):
         if (rule is swap or step.name in RESHAPES) and operands and operands[0][1].weighted:
             for output in step.outputs:
                 self.know(output, self.of(output)._replace(weighted=True))  # type: ignore[union-attr]
+        self._attends(step)
+        self.moved.observe(step, before, module, mixing)
         return mixing
+
+    def _attends(self, step: FunctionCall) -> None:
+        """Note what counts the tokens of attention: the queries of torch's functions, and what a softmax normalises over."""
+        dim = {"scaled_dot_product_attention": -2, "multi_head_attention_forward": 0, "softmax": -1}.get(step.name)
+        tensor = None if dim is None else step.argument(0, "query" if step.name != "softmax" else "input")
+        if dim is not None and isinstance(tensor, Tensor) and tensor.ndim > 1:
+            self.sequences |= marks_of(self.axes(tensor)[dim])
 
     def _inherit(self, output: Tensor, operands: list[tuple[torch.Size, TensorLabel]]) -> None:
         """Whether a result is sure: if its operands are, or one of its size that comes from the input."""

@@ -53,7 +53,7 @@ class Product(NamedTuple):
 
     def summed_over(self, weights: Tensor, dim: int) -> tuple[Tensor, int] | None:
         """The other operand and its dimension that is summed together with this one of the weights; None if that is not summed."""
-        mine, others, value = self._sides(weights)
+        mine, others, value = self.sides(weights)
         letter = mine[dim]
         return None if letter in self.letters[2] or letter not in others else (value, others.index(letter))
 
@@ -62,7 +62,7 @@ class Product(NamedTuple):
 
         `dim` is the dimension of the weights that counts keys. Weights without queries are those of one.
         """
-        mine, others, value = self._sides(weights)
+        mine, others, value = self.sides(weights)
         output, key = self.letters[2], mine[dim]
         if self.added is not None or self.alpha != 1:
             return None
@@ -83,7 +83,8 @@ class Product(NamedTuple):
         first, second, third = arranged
         return (first, second, third) if query else (first.unsqueeze(-2), second, third.unsqueeze(-2))  # type: ignore[union-attr,return-value]
 
-    def _sides(self, weights: Tensor) -> tuple[str, str, Tensor]:
+    def sides(self, weights: Tensor) -> tuple[str, str, Tensor]:
+        """The letters of the weights, those of the other operand, and that operand."""
         left, right, _ = self.letters
         return (left, right, self.right) if weights is self.left else (right, left, self.left)
 
@@ -126,6 +127,7 @@ def operand_letters(name: str, operands: list[Any], output: Tensor) -> tuple[lis
         equation, *tensors = operands
         letters = _einsum_letters(equation, tensors, output) if isinstance(equation, str) else None
         return ([], []) if letters is None else (tensors, letters)
+    name = name.removeprefix("_sparse_")
     if name in ("baddbmm", "addmm", "addbmm"):
         batch = {"baddbmm": ("b", "b"), "addmm": ("", ""), "addbmm": ("b", "")}[name]
         return list(operands[1:3]), [f"{batch[0]}ij", f"{batch[0]}jk", f"{batch[1]}ik"]

@@ -14,13 +14,18 @@ call; otherwise the weights themselves are recorded.
 import math
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from overt.lens.capture.token_axes.factors import dims_of
+from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
+from overt.lens.capture.token_axes.moved import PUTS
 from overt.lens.capture.token_axes.propagate import TokenAxes
+from overt.lens.capture.token_axes.put import put
+from overt.lens.capture.written_out.by_edge import EdgeSum, into_queries, of_matrix, over_neighbours
 from overt.lens.capture.written_out.products import CallArguments, Product, arguments, multiplied_and_summed, plain, product
 from overt.lens.capture.written_out.scored import SAME, Scores
 from overt.lens.capture.written_out.weighted import NONLINEAR, WeightedSum, Weights
@@ -65,8 +70,25 @@ class Exponentials:
         if name not in ("div", "true_divide") or operands[0] is not tracked or not isinstance(operands[1], Tensor):
             return None
         total = operands[1].shape
+        if total == output.shape == tracked.shape:
+            return Weights(None, 0, (), None, by_edge=True)
         dims = [dim for dim in range(-tracked.ndim, 0) if tracked.shape[dim] > 1 and (-dim > len(total) or total[dim] == 1)]
         return Weights.along(output, dims[0], None, by_hand=True) if len(dims) == 1 else None
+
+
+class Unrecorded(NamedTuple):
+    """Attention over edges that is not recorded, and the module that made its weights."""
+
+    mixing: Mixing
+    owner: nn.Module | None
+
+    @property
+    def mixings(self) -> list[tuple[Mixing, nn.Module]]:
+        """How the module mixes tokens."""
+        return [] if self.owner is None else [(self.mixing, self.owner)]
+
+
+Attention = WeightedSum | EdgeSum | Unrecorded
 
 
 class WrittenOut:
@@ -86,7 +108,7 @@ class WrittenOut:
 
     def observe(
         self, name: str, func: Any, call: CallArguments, before: Tensor | None, output: Any, heads: Heads
-    ) -> WeightedSum | str | None:
+    ) -> Attention | str | None:
         """Track one function, called with (args, kwargs). Returns the attention that it completes, why that cannot be recorded, or None.
 
         `before` is the result of the method of that name, `heads` how many heads the module that runs has.
@@ -105,6 +127,15 @@ class WrittenOut:
         elif name in ("exp", "log_softmax"):
             self._track(output, Exponentials(None if name == "exp" else _softmax_dim(operands, output)))
         return None
+
+    def sparse(self, name: str, operands: list[Any], output: Any) -> EdgeSum | Unrecorded | None:
+        """Track a function of sparse matrices: a softmax of one, and its product with values, which is attention over its entries."""
+        if name == "_sparse_softmax":
+            self._track(output, Weights(None, 0, (), None, by_edge=True))
+        known = self._tracked_as(operands[0])
+        if not isinstance(known, Weights) or name not in ("mm", "matmul", "_sparse_mm") or output.layout != torch.strided:
+            return None
+        return self._by_edge(of_matrix(operands[0], operands[1], output), known)
 
     def _softmax(self, operands: list[Any], output: Tensor) -> None:
         scores = self._tracked_as(operands[0])
@@ -129,7 +160,7 @@ class WrittenOut:
                     self._track(output, after)
             start += size
 
-    def _product(self, multiplied: Product, output: Tensor, heads: Heads) -> WeightedSum | str | None:
+    def _product(self, multiplied: Product, output: Tensor, heads: Heads) -> Attention | str | None:
         for tensor in (multiplied.left, multiplied.right):
             if not isinstance(known := self._tracked_as(tensor), Weights):
                 continue
@@ -149,8 +180,13 @@ class WrittenOut:
 
     def _mixed(
         self, multiplied: Product, tensor: Tensor, dim: int | None, known: Weights, part: str | None, heads: Heads
-    ) -> WeightedSum | str | None:
-        entries = self.tokens.parts_of_input(tensor)
+    ) -> Attention | str | None:
+        entries, value = self.tokens.parts_of_input(tensor), multiplied.sides(tensor)[2]
+        if dim is not None and self._gathered(value):
+            before = None if known.undropped is None else known.undropped.detach().reshape(tensor.shape)
+            edges = over_neighbours(multiplied, tensor, dim, self.tokens.of(value), before)  # type: ignore[arg-type]
+            if edges is not None:
+                return self._by_edge(edges, known, tensor, value)
         if known.undropped is not None:
             undropped = known.undropped.detach().reshape(tensor.shape)
             multiplied = multiplied._replace(**{"left" if tensor is multiplied.left else "right": undropped})
@@ -192,11 +228,13 @@ class WrittenOut:
 
     def _trace(
         self, name: str, func: Any, call: CallArguments, before: Tensor, output: Tensor, heads: Heads
-    ) -> WeightedSum | str | None:
+    ) -> Attention | str | None:
         operands = arguments(name, *call)
         tracked = next(each for each in operands if isinstance(each, Tensor) and self._tracked_as(each) is not None)
         known, after = self._tracked_as(tracked), None
         if isinstance(known, ElementwiseProduct):
+            if name in PUTS:
+                return self._put(FunctionCall(name, func, *call, output), known, tracked)
             return self._summed(name, call, known, tracked, output, heads)
         if isinstance(known, Scores):
             after = self._scored(name, known, operands, tracked, output)
@@ -204,7 +242,9 @@ class WrittenOut:
             after = known.after(name, operands, tracked, output)
         elif known is not None:
             others = [each for each in operands if isinstance(each, Tensor) and each is not tracked]
-            if name == "mul" and len(others) == 1 and output.numel() > tracked.numel() and known.dims(tracked):
+            if name == "mul" and known.by_edge and len(others) == 1 and self._gathered(others[0]):
+                after = ElementwiseProduct(tracked, others[0], known, 0)
+            elif name == "mul" and len(others) == 1 and output.numel() > tracked.numel() and known.dims(tracked):
                 after = ElementwiseProduct(tracked, others[0], known, known.dims(tracked)[0] - tracked.ndim)
             elif name in _OTHER_PRODUCTS and self._attends(
                 known, tracked, [(dim, tracked, dim) for dim in range(tracked.ndim)], False
@@ -231,14 +271,34 @@ class WrittenOut:
             return Weights.along(output, -1, None, made_by=(name,))
         return after
 
+    def _gathered(self, tensor: Tensor) -> bool:
+        """Whether an index took the tokens of a tensor."""
+        label = self.tokens.of(tensor)
+        return label is not None and bool(label.origins)
+
+    def _put(self, step: FunctionCall, known: ElementwiseProduct, tracked: Tensor) -> EdgeSum | Unrecorded | None:
+        """Weights times values that are summed into the places of their queries."""
+        label, slots = self.tokens.of(known.value), put(step)
+        if label is None or len(slots) != 1 or slots[0].value is not tracked:
+            return None
+        edges = into_queries(known.weights, known.value, slots[0], label, step.output, known.known.undropped)
+        return self._by_edge(edges, known.known, known.weights, known.value)
+
+    def _by_edge(self, edges: EdgeSum | Mixing | None, known: Weights, *tensors: Tensor) -> EdgeSum | Unrecorded | None:
+        """The attention of these weights and values over edges."""
+        if isinstance(edges, EdgeSum):
+            self.tokens.moved.recorded(*tensors)
+            return replace(edges, owner=known.owner, dropout=known.dropout)
+        return None if edges is None else Unrecorded(edges, known.owner)
+
     def _summed(
         self, name: str, call: CallArguments, known: ElementwiseProduct, tracked: Tensor, output: Tensor, heads: Heads
-    ) -> WeightedSum | str | None:
+    ) -> Attention | str | None:
         """Track weights times values until the sum over their keys."""
         args, kwargs = call
         if name in SAME:
             self._track(output, known)
-        if name not in ("sum", "mean"):
+        if name not in ("sum", "mean") or known.known.by_edge:
             return None
         dims, key = dims_of(args[1] if len(args) > 1 else kwargs.get("dim"), tracked.ndim), known.dim % tracked.ndim
         weights, value = known.weights, known.value
@@ -251,7 +311,10 @@ class WrittenOut:
         multiplied = multiplied_and_summed(weights, value, key, summed)
         letter = next((each for each in multiplied.letters[0] if each not in multiplied.letters[2]), None)
         dim = None if letter is None else multiplied.letters[0].index(letter)
-        return self._mixed(multiplied, multiplied.left, dim, known.known, known.known.part(weights, known.dim), heads)
+        result = self._mixed(multiplied, multiplied.left, dim, known.known, known.known.part(weights, known.dim), heads)
+        if isinstance(result, EdgeSum):
+            self.tokens.moved.recorded(weights)
+        return result
 
     def _tracked_as(self, tensor: Any) -> Scores | Weights | ElementwiseProduct | Exponentials | None:
         entry = self.known.get(id(tensor))
@@ -261,6 +324,8 @@ class WrittenOut:
         key = id(tensor)
         while len(self.known) >= _REMEMBERED:
             del self.known[next(iter(self.known))]
+        if isinstance(what, Weights) and what.owner is None:
+            what = replace(what, owner=self.tokens.moved.module)
         self.known[key] = weakref.ref(tensor, lambda _: self.known.pop(key, None)), what
 
 

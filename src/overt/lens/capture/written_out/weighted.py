@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from overt.attention.kernels.blocked import block_of, rows_of, widened
 from overt.attention.kernels.call import Call
@@ -53,7 +53,8 @@ class Weights:
     """Weights on their way to the values: what their dimensions count, how many keys a whole row has, and the scores behind them.
 
     `leading` are the dimensions before queries and keys where the weights were made. `made_by` names the functions that made them
-    of scores. `by_hand` says that they are exponentials, which the model has to divide by their sum.
+    of scores. `by_hand` says that they are exponentials, which the model has to divide by their sum, `by_edge` that it divided each by
+    the sum of its row, one weight an edge. `owner` is the module that made them.
     """
 
     axes: Axes | None
@@ -64,6 +65,8 @@ class Weights:
     dropout: float = 0.0
     by_hand: bool = False
     made_by: tuple[str, ...] = ("softmax",)
+    by_edge: bool = False
+    owner: nn.Module | None = None
 
     @classmethod
     def along(cls, output: Tensor, dim: int, scores: Scores | None, **more: Any) -> "Weights":
@@ -154,6 +157,7 @@ class WeightedSum:
     scores: Scores | None
     notes: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    owner: None = None
 
     def call(self, masks: MaskReader) -> tuple[Call, bool] | None:
         """The call, and whether query and key are in it; None where it is not attention."""

@@ -1,0 +1,58 @@
+"""Tokens in the places that an index named for them: what arrives in each of them."""
+
+import torch
+from torch import Tensor
+
+from overt.lens.capture.token_axes.carried import same_tokens
+from overt.lens.capture.token_axes.origins import FAR, Origins, compact, highest, lowest, one_or_several
+from overt.lens.capture.token_axes.put import Slots
+
+
+def aligned(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of tokens can be broadcast against each other, counted from the last dimension."""
+    return all(a == b or 1 in (a, b) for a, b in zip(reversed(one.shape), reversed(other.shape), strict=False))
+
+
+def matching(slots: Slots, sources: list[Origins]) -> list[Origins]:
+    """Of the tokens of several dimensions those that belong to these slots: they are the same, or count as many, or are the first."""
+    size = slots.target.shape[slots.dim]
+    same = [
+        each
+        for each in sources
+        if each.length == size and aligned(each.tokens, slots.slots) and same_tokens(each.tokens, slots.slots)
+    ]
+    return (same or [each for each in sources if each.length == size] or sources)[:1]
+
+
+def arrived_tokens(slots: Slots, tokens: Tensor, output: Tensor) -> Tensor | None:
+    """The token in each place of the output: none, one, or several. None where places depend on more dimensions than tokens show."""
+    index, tokens = torch.broadcast_tensors(*_padded(slots.slots, tokens))
+    if slots.apart:
+        sizes, dim = [*index.shape], slots.dim
+        sizes[dim] = output.shape[dim]
+    else:
+        varying = [each for each, size in enumerate(slots.slots.shape) if size > 1]
+        if {each for each, size in enumerate(tokens.shape) if size > 1} - set(varying):
+            return None
+        index, tokens, sizes, dim = index.flatten(), tokens.flatten(), [output.shape[slots.dim]], 0
+    low = index.new_full(sizes, FAR).scatter_reduce(dim, index, lowest(tokens), "amin")
+    high = index.new_full(sizes, -FAR).scatter_reduce(dim, index, highest(tokens), "amax")
+    arrived = one_or_several(low, high)
+    return compact(arrived) if slots.apart else arrived.view([-1 if each == slots.dim else 1 for each in range(output.ndim)])
+
+
+def sent_twice(slots: Slots, tokens: Tensor) -> bool:
+    """Whether a token is put into several places; of a batch the first entry is looked at."""
+    index, tokens = torch.broadcast_tensors(*_padded(slots.slots, tokens))
+    if slots.apart:
+        for each in range(index.ndim):
+            if each != slots.dim:
+                index, tokens = index.narrow(each, 0, 1), tokens.narrow(each, 0, 1)
+    pairs = torch.stack([index.flatten(), tokens.flatten()], -1)[tokens.flatten() >= 0].unique(dim=0)
+    return len(pairs[:, 1].unique()) < len(pairs)
+
+
+def _padded(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    ndim = max(one.ndim, other.ndim)
+    first, second = (each.reshape(*(1,) * (ndim - each.ndim), *each.shape) for each in (one, other))
+    return first, second

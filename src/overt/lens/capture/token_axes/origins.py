@@ -1,0 +1,168 @@
+"""From which tokens the numbers of a tensor were taken, once a function took tokens by an index.
+
+`Origins` holds that as whole numbers in the shape of the tensor. A function that lays a tensor out in another way is run on these
+numbers too, so that any sequence of functions is followed exactly: tokens that are sorted, processed and put back are where they were.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from overt.lens.capture.token_axes.factors import Axis
+
+NONE, FAR = -1, 2**62  # no token; a number beyond all tokens. Numbers below NONE name several tokens together
+
+
+@dataclass(eq=False)
+class Move:
+    """One function of a `module` that took tokens by an index; `restored` once they are all where they were before.
+
+    It is `complete` if it took as many tokens as there are, and `of_entries` if it took whole entries of a batch.
+    """
+
+    module: nn.Module
+    complete: bool = False
+    of_entries: bool = False
+    restored: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Origins:
+    """The token of each number of a tensor: its position along `home`, the dimension that was indexed.
+
+    `tokens` has as many dimensions as the tensor, of size one where the token is the same along a dimension.
+    """
+
+    home: Axis
+    tokens: Tensor
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """How many tokens there were."""
+        return math.prod(factor.size for factor in self.home)
+
+    @property
+    def varying(self) -> list[int]:
+        """The dimensions along which tokens differ."""
+        return [dim for dim, size in enumerate(self.tokens.shape) if size > 1]
+
+    def spread(self, shape: Sequence[int]) -> Tensor:
+        """The tokens in the shape of the tensor."""
+        return self.tokens.expand(*shape)
+
+    def identity(self) -> int | None:
+        """The dimension along which each token is where it was, or none is; None if there is no such dimension."""
+        for dim in self.varying if self.length > 1 else []:
+            if self.tokens.shape[dim] == self.length:
+                ordered = counted(self.length, dim, self.tokens.ndim, self.tokens.device)
+                if bool(((self.tokens == ordered) | (self.tokens == NONE)).all()):
+                    return dim
+        return None
+
+
+def counted(length: int, dim: int, ndim: int, device: torch.device) -> Tensor:
+    """The numbers of the tokens along one dimension of a tensor."""
+    return torch.arange(length, device=device).view([length if each == dim else 1 for each in range(ndim)])
+
+
+def compact(tokens: Tensor) -> Tensor:
+    """The same with size one in dimensions that are expanded.
+
+    >>> compact(torch.arange(3)[:, None].expand(3, 4)).shape
+    torch.Size([3, 1])
+    """
+    for dim, size in enumerate(tokens.shape):
+        if size > 1 and tokens.stride(dim) == 0:
+            tokens = tokens.narrow(dim, 0, 1)
+    return tokens
+
+
+def shrunk(tokens: Tensor) -> Tensor:
+    """The same with size one in every dimension along which the tokens are the same, which is looked at."""
+    tokens = compact(tokens)
+    for dim, size in enumerate(tokens.shape):
+        if size > 1 and bool((tokens == tokens.narrow(dim, 0, 1)).all()):
+            tokens = tokens.narrow(dim, 0, 1)
+    return tokens
+
+
+def reshaped_tokens(tokens: Tensor, shape: Sequence[int], after: Sequence[int]) -> Tensor | None:
+    """The tokens of a tensor of this shape after a reshape; None where its dimensions do not divide.
+
+    >>> reshaped_tokens(torch.arange(6)[:, None], (6, 8), (2, 3, 4, 2)).shape
+    torch.Size([2, 3, 1, 1])
+    """
+    parts = _common_parts(shape, after)
+    if parts is None:
+        return None
+    split, groups = parts
+    sizes: list[int] = []
+    for dim, pieces in enumerate(split):
+        sizes += pieces if tokens.shape[dim] > 1 else [1] * len(pieces)
+    tokens, pieces = tokens.reshape(sizes), [piece for each in split for piece in each]
+    merged, start, result = list(sizes), 0, []
+    for count in groups:
+        stop = start + count
+        if max(sizes[start:stop], default=1) > 1:
+            merged[start:stop] = pieces[start:stop]
+        result.append(math.prod(merged[start:stop]))
+        start = stop
+    mixed = merged != sizes
+    tokens = tokens.expand(merged).reshape(result)
+    return shrunk(tokens) if mixed else tokens
+
+
+def _common_parts(shape: Sequence[int], after: Sequence[int]) -> tuple[list[list[int]], list[int]] | None:
+    """The dimensions of both shapes cut into the same pieces: the pieces of each of the first, and how many each of the second joins."""
+    split: list[list[int]] = [[] for _ in shape]
+    left = [(dim, size) for dim, size in enumerate(shape) if size != 1]
+    if math.prod(shape) != math.prod(after) or 0 in shape:
+        return None
+    left.reverse()
+    groups = []
+    for size in after:
+        count, missing = 0, size
+        while missing > 1:
+            dim, piece = left.pop()
+            if missing % piece and piece % missing:
+                return None
+            taken = min(piece, missing)
+            split[dim].append(taken)
+            if piece > missing:
+                left.append((dim, piece // missing))
+            missing //= taken
+            count += 1
+        groups.append(count)
+    return split, groups
+
+
+def one_or_several(low: Tensor, high: Tensor) -> Tensor:
+    """The token of each place, of which these are the lowest and the highest: none, one, or several, which get a number of their own."""
+    several = NONE - 1 - torch.arange(low.numel(), device=low.device).view(low.shape)
+    return torch.where(low == FAR, NONE, torch.where(low == high, low, several))
+
+
+def lowest(tokens: Tensor) -> Tensor:
+    """The tokens with a high number in the place of none."""
+    return torch.where(tokens == NONE, FAR, tokens)
+
+
+def highest(tokens: Tensor) -> Tensor:
+    """The tokens with a low number in the place of none."""
+    return torch.where(tokens == NONE, -FAR, tokens)
+
+
+def are_several(tokens: Tensor) -> bool:
+    """Whether some are several tokens together."""
+    return bool((tokens < NONE).any())
+
+
+def replayed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of one of torch's functions of layout for whole numbers."""
+    with torch._C.DisableTorchFunction():
+        return func(*args, **kwargs)

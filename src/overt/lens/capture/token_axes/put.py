@@ -1,0 +1,91 @@
+"""Functions that put numbers into places that an index names: into which place each of them goes."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.lens.capture.token_axes.labels import FunctionCall, is_numbers
+from overt.lens.capture.token_axes.origins import compact, counted
+from overt.lens.capture.token_axes.taken import by_entries
+
+_ADDED = {"index_add", "index_copy", "index_reduce"}
+_SCATTERED = {"scatter", "scatter_add", "scatter_reduce"}
+
+
+class Slots(NamedTuple):
+    """Into which places of dimension `dim` of `target` the numbers of `value` go; `slots` has as many dimensions as `value`.
+
+    `apart` says that the other dimensions of value and target are the same ones, `added` that they join what is there.
+    """
+
+    target: Tensor
+    value: Tensor
+    dim: int
+    slots: Tensor
+    apart: bool = True
+    added: bool = False
+
+
+def put(step: FunctionCall) -> list[Slots]:
+    """Where a function puts the numbers of a tensor, for each dimension that an index names; nothing for other functions."""
+    if step.name in _ADDED or step.name in _SCATTERED:
+        return _along(step)
+    if step.name in ("index_put", "__setitem__"):
+        added = step.name == "index_put" and bool(step.argument(3, "accumulate", False))
+        return [
+            each._replace(added=added)
+            for each in _entries(step.args[0], step.argument(1, "indices"), step.argument(2, "values"))
+        ]
+    if step.name == "masked_scatter":
+        target, mask, value = step.args[0], step.argument(1, "mask"), step.argument(2, "source")
+        rows = compact(mask.expand(target.shape))
+        if rows.shape[-1] != 1 or value.shape[-1:] != target.shape[-1:]:
+            return []
+        index = rows.expand(*target.shape[:-1], 1)[..., 0]
+        return _entries(target, index, value.reshape(-1, value.shape[-1])[: int(index.sum())]) if value.ndim == 2 else []
+    if step.name == "segment_reduce":
+        return _segments(step)
+    return []
+
+
+def _along(step: FunctionCall) -> list[Slots]:
+    target, dim, index, value = step.args[0], step.argument(1, "dim"), step.argument(2, "index"), None
+    for name in ("source", "src"):
+        value = step.argument(3, name) if value is None else value
+    if not is_numbers(value) or not target.ndim:
+        return []
+    dim = dim % target.ndim
+    added = step.name not in ("index_copy", "scatter")
+    if step.name in _ADDED:
+        return [Slots(target, value, dim, index.reshape(*(1,) * dim, -1, *(1,) * (value.ndim - 1 - dim)), added=added)]
+    return [Slots(target, value, dim, compact(index), added=added)] if index.shape == value.shape else []
+
+
+def _entries(target: Tensor, index: Any, value: Any) -> list[Slots]:
+    if not is_numbers(value) or not is_numbers(target):
+        return []
+    index = tuple(index) if isinstance(index, list) and any(isinstance(each, Tensor) for each in index) else index
+    result = []
+    for dim, size in enumerate(target.shape):
+        slots = by_entries(counted(size, dim, target.ndim, target.device), target.shape, index)
+        varying = [each for each, length in enumerate(slots.shape) if length > 1]
+        whole = (
+            len(varying) == 1
+            and slots.numel() == size
+            and bool((slots.flatten() == torch.arange(size, device=slots.device)).all())
+        )
+        if size > 1 and not whole and varying:
+            alike = [size for each, size in enumerate(target.shape) if each != dim]
+            apart = varying == [dim] and slots.ndim == target.ndim == value.ndim
+            apart = apart and [size for each, size in enumerate(value.shape) if each != dim] == alike
+            result.append(Slots(target, value, dim, slots, apart))
+    return result
+
+
+def _segments(step: FunctionCall) -> list[Slots]:
+    lengths, value = step.kwargs.get("lengths"), step.argument(0, "data")
+    if not isinstance(lengths, Tensor) or lengths.ndim != 1 or step.kwargs.get("axis", 0) != 0:
+        return []
+    slots = torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
+    return [Slots(step.outputs[0], value, 0, slots.reshape(-1, *(1,) * (value.ndim - 1)))] if len(slots) == len(value) else []
