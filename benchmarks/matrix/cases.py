@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
-LIBRARIES = ("torch", "transformers", "timm", "x-transformers", "flash-linear-attention", "numpy")
+LIBRARIES = ("torch", "transformers", "timm", "x-transformers", "flash-linear-attention", "torch-geometric", "numpy")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def chosen(only: list[str] | None) -> list[Case]:
 
 def all_cases() -> list[Case]:
     """Every model of every library that is installed, in a fixed order."""
-    from matrix import flash_linear, hugging_face, timm_models, torch_models, x_transformers_models
+    from matrix import flash_linear, hugging_face, timm_models, torch_geometric_models, torch_models, x_transformers_models
 
     libraries: dict[str, Any] = {
         "torch": (torch_models, list(torch_models.CASES)),
@@ -64,6 +64,8 @@ def all_cases() -> list[Case]:
         libraries["x-transformers"] = x_transformers_models, x_transformers_models.names()
     if find_spec("fla") is not None:
         libraries["flash-linear-attention"] = flash_linear, flash_linear.names()
+    if find_spec("torch_geometric") is not None:
+        libraries["torch-geometric"] = torch_geometric_models, torch_geometric_models.names()
     cases = []
     for library, (module, names) in libraries.items():
         prefix = "" if library == "transformers" else f"{library}/"

@@ -133,7 +133,8 @@ def _bounded(
 
 OTHER_MIXING = re.compile(
     r"^\w+ mixes tokens by ((a convolution over [\d ×]+ positions|pooling over [\d ×]+ positions|a matrix of parameters over tokens"
-    r"|a Fourier transform over tokens|an LSTM|a GRU|an RNN|a recurrence from step to step|tokens added to their shifted neighbours)"
+    r"|a Fourier transform over tokens|an LSTM|a GRU|an RNN|a recurrence from step to step|tokens added to their shifted neighbours"
+    r"|an index that (brings them to others|puts them into another order))"
     r"(, | and |:))+ no attention weights are recorded$"
 )
 

@@ -127,6 +127,21 @@ def flash_linear() -> str:
     return table(rows, ["model", "step by step", "recurrences recorded", "in chunks"], "llll")
 
 
+def graphs() -> str:
+    """The layers of torch_geometric."""
+    rows = []
+    for line in result("models-graphs")["models"]:
+        verdict = line.get("recording eager", {"verdict": "not built", "why": line.get("not built", "")})
+        rows.append(
+            (
+                line["name"].partition("/")[2],
+                verdict["verdict"],
+                verdict.get("why", "").partition(" mixes tokens ")[2].partition(":")[0],
+            )
+        )
+    return table(rows, ["layer", "recorded", "otherwise: mixes nodes"], "lll")
+
+
 def row(line: dict[str, Any]) -> str:
     """One model."""
     name = f"<b>{html.escape(line['name'])}</b>{small(', '.join(filter(None, (line.get('kind', ''), line.get('class', '')))))}"
