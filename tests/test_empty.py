@@ -47,7 +47,11 @@ MASKS = {
     "dense": lambda b, h, q, k: torch.arange(q * k).reshape(q, k).expand(b, h, q, k) % 3 > 0,
     "keys": lambda b, h, q, k: (torch.arange(k) % 2 > 0).expand(b, 1, 1, k),
 }
-BIASES = {"none": lambda h, q, k: None, "tensor": torch.zeros, "alibi": lambda h, q, k: overt.ALiBi(torch.ones(h))}
+BIASES = {
+    "none": lambda h, q, k: None,
+    "tensor": lambda h, q, k: torch.zeros(1, h, q, k),
+    "alibi": lambda h, q, k: overt.ALiBi(torch.ones(h)),
+}
 
 
 def drawn(shape, dtype=torch.float32):

@@ -32,7 +32,7 @@ ROLES = {
         "gif": "output",
         "json": "output",
     },
-    "translate": {"text": "input", "model": "folder", "out": "output", "attention": "output"},
+    "translate": {"text": "input", "model": "folder", "out": "output", "attention": "output", "warnings": "output"},
     "train": {"recipe": "apart", "out": "apart", "data": "apart"},  # their own tests, below
     "evaluate": {"recipe": "input", "model": "folder", "source": "input", "reference": "input", "data": "folder"},
     "bench": {"out": "output"},

@@ -10,6 +10,7 @@ import pytest
 import oracle
 from additive_of_arrays import additive
 from overt import native
+from overt.errors import InputError
 
 DENSE = 1
 FAR = 2**31 + 2**20  # elements from one row to the next
@@ -147,9 +148,10 @@ def test_a_range_may_begin_and_end_at_any_integer(level):
     assert np.array_equal(result, additive(query, key, value, weight, allowed=allowed))
 
 
-def test_a_sink_that_is_nan_is_not_hidden(level):
+def test_a_sink_that_is_nan_is_refused(level):
     query, key, value, weight, _ = one_case()
-    assert np.isnan(additive(query, key, value, weight, sink=np.nan)).all()
+    with pytest.raises(InputError, match="the sink of overt.Softmax to be a finite number"):
+        additive(query, key, value, weight, sink=np.nan)
 
 
 def test_one_weight_among_a_thousand_zeros_counts_alone(level):

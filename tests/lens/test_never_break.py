@@ -23,7 +23,7 @@ from overt.lens import ablate, captured, record
 from overt.lens.capture import adapters, hugging_face, recorder, watching
 from overt.lens.capture import options as keep_options
 from overt.lens.capture.adapters import Catcher
-from overt.lens.capture.barrier import beside, sentence
+from overt.lens.capture.barrier import beside, out_of_sight, sentence
 from overt.lens.capture.hugging_face import RegistryEntry
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import COMPILED
@@ -132,7 +132,7 @@ def work_of(monkeypatch, change):
 
 def name_of(work, args):
     """What a piece of work is called; the catcher's own comes as the argument of what hides it."""
-    inner = args[0] if work is adapters._unseen else work
+    inner = args[0] if work is out_of_sight else work
     return getattr(inner, "__qualname__", None) or inner.func.__qualname__
 
 

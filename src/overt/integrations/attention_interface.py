@@ -68,8 +68,8 @@ def attention(
     for each in (selected, _packed_sequences(cu_seq_lens_q, cu_seq_lens_k, query, key)):
         mask = each if mask is None else mask if each is None else mask & each
     if position_bias is not None:
-        position_bias = aligned_right(position_bias, key.ndim)
-        bias = position_bias if bias is None else position_bias + bias
+        positions: Tensor = aligned_right(position_bias, key.ndim)
+        bias = positions if bias is None else positions + bias
     call: dict[str, Any] = {
         "query": query,
         "key": key,

@@ -190,7 +190,8 @@ def _withheld(prepared: Prepared, curve: Floats, degrees_of_freedom: float, bank
     estimate = prepared.estimate
     if not estimate.white or bank is None or prepared.options.noise is not None:
         return "" if estimate.white else estimate.reason
-    return objection(prepared.values[~prepared.missing], curve, degrees_of_freedom, estimate.level)
+    known = ~prepared.missing
+    return objection(prepared.values[known], curve[known], degrees_of_freedom, estimate.level)
 
 
 def arranged(

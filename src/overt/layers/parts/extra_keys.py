@@ -4,7 +4,7 @@ They come after the other keys, and every query may attend to them: they take th
 Masks, biases and their alignment, K − Q, do not count them, so both are bound to the sizes of the call without them.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -47,6 +47,8 @@ class MaskWithExtra(Mask):
     count: int
     keys: int = 0  # K, known once bound
 
+    of_same_lengths: ClassVar[bool] = False  # the inner one has fewer keys
+
     def bind(self, leading: int, queries: int, keys: int) -> "MaskWithExtra":
         """The inner one bound to K keys."""
         keys = keys - self.count
@@ -75,6 +77,8 @@ class BiasWithExtra(Bias):
     inner: Bias
     count: int
     keys: int = 0  # K, known once bound
+
+    of_same_lengths: ClassVar[bool] = False  # the inner one has fewer keys
 
     def bind(self, leading: int, queries: int, keys: int) -> "BiasWithExtra":
         """The inner one bound to K keys."""
