@@ -10,7 +10,7 @@ import torch
 from live_page import opened_at, shown
 from test_bpe import with_bytes
 from test_live_page import HOSTILE
-from translator_models import TEXTS, saved
+from translator_models import TEXTS, model_alone, saved
 from typer.testing import CliRunner
 
 import browser
@@ -64,7 +64,7 @@ def page_weights(page):
 
 @pytest.mark.few_cases(1)
 def test_it_translates_and_attends_as_python_and_asks_for_nothing(bundled_page, opened):
-    live, translator = opened(bundled_page).ready(), Translator.bundled()
+    live, translator = opened(bundled_page).ready(), model_alone(Translator.bundled())
     for text in SENTENCES:
         live.type(text)
         [translation] = translator.translate([text], beam=1)
@@ -79,7 +79,7 @@ def test_it_translates_and_attends_as_python_and_asks_for_nothing(bundled_page, 
 
 @pytest.mark.slow
 def test_a_beam_finds_what_pythons_finds(bundled_page, opened):
-    live, translator = opened(bundled_page).ready(), Translator.bundled()
+    live, translator = opened(bundled_page).ready(), model_alone(Translator.bundled())
     live.page.ask("void viewer.store.set({ search: 'beam' })")
     for text in ("Where did you buy these shoes?", SENTENCES[0]):
         live.type(text)
@@ -104,7 +104,7 @@ SHAPES = [
 def test_any_shape_of_the_transformer_is_computed(tmp_path, opened, shape):
     tokenizer = with_bytes(Tokenizer.learn(TEXTS, merges=60), range(256)) if shape["heads"] == 4 else None
     folder = saved(tmp_path / "model", "Transformer", feed_forward=40, tokenizer=tokenizer, **shape)
-    translator = Translator.load(folder)
+    translator = model_alone(Translator.load(folder))
     live = opened(written(folder, tmp_path / "page.html", "the cat")).ready()
     for text in ("the old man, là 漢", "où as-tu acheté le chat noir"):
         live.type(text)
@@ -139,7 +139,7 @@ def test_the_bottlenecks_models_write_what_python_writes(tmp_path, opened, pair)
         live.type(text)
         shown(live)
         for name, path in lesson.items():
-            expected = Translator.load(path).translate([text], beam=1)[0].text
+            expected = model_alone(Translator.load(path)).translate([text], beam=1)[0].text
             assert live.page.ask(f"document.querySelector('[data-model={name}]').textContent") == expected
     assert live.page.complaints == []
 
@@ -207,7 +207,7 @@ def without_heads(translator, text, off):
 
 @pytest.mark.slow
 def test_switching_heads_off_moves_the_translation_as_in_python(bundled_page, opened):
-    live, translator = opened_at(opened, bundled_page, "switched"), Translator.bundled()
+    live, translator = opened_at(opened, bundled_page, "switched"), model_alone(Translator.bundled())
     after = "document.querySelector('[data-translation=after]').textContent.trim()"
     for text, off in ((SENTENCES[0], [("d", 0, 2)]), (SENTENCES[2], [("e", 1, 0), ("c", 0, 1), ("c", 2, 3)])):
         live.type(text)

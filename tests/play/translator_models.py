@@ -4,6 +4,7 @@ import torch
 
 from overt.learn.data.tokenizer import Tokenizer
 from overt.learn.run.model_folder import save_model
+from overt.learn.translator import Translator
 from overt.models import from_config
 from overt.play.weights import restored
 
@@ -27,3 +28,8 @@ def saved(folder, kind, *, small=False, seed=0, tokenizer=None, **options):
             parameter.data = torch.from_numpy(restored(parameter.detach().numpy(), small))
     save_model(model.eval(), folder, tokenizer)
     return folder
+
+
+def model_alone(translator):
+    """The same translator without what keeps text that is not prose out of the model: the page has only the model."""
+    return Translator(translator.model, translator.tokenizer, processing=False)
