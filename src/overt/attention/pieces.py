@@ -122,7 +122,7 @@ def select_heads(piece: Any, select: SelectHeads) -> Any:
 def number(name: str, value: Any, above: float = -math.inf, fix: str = "", minus_infinity: bool = False) -> None:
     """Refuse what is neither a finite number larger than `above` nor a floating-point tensor of such; −∞ passes if it may.
 
-    The numbers of a tensor are read where `readable` says so.
+    The numbers of a tensor are read if `readable` returns True.
     """
     kind = "a finite number" if above == -math.inf else f"a number above {above:g}"
     rule = f"{name} to be {kind}" if above == -math.inf else f"{name} to be above {above:g}"

@@ -1,4 +1,4 @@
-"""Places of tokens through functions that lay a tensor out anew, combine or reduce it."""
+"""Places of tokens through functions that reshape, combine or reduce a tensor."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ class Carried(NamedTuple):
 
 
 def laid_out(step: FunctionCall, tensor: Tensor, origins: Origins) -> Sequence[Tensor | None] | None:
-    """The tokens of each output of a function that lays out one tensor anew or takes a part of it; None if it is no such function."""
+    """The tokens of each output of a function that reshapes one tensor or takes a part of it; None if it is no such function."""
     tokens, name, outputs = origins.tokens, step.name, step.outputs
     if name in RESHAPES:
         return [reshaped_tokens(tokens, tensor.shape, output.shape) for output in outputs]
