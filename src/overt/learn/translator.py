@@ -56,8 +56,8 @@ class Translator:
     numbers and emoji come out to the letter, and capitals and repeated signs as they were. `processing=False` gives the model's own words.
     `languages` are those of its two sides: English gets its apostrophes back ("dont").
 
-    >>> translator.translate(["SEE https://example.com/a?b=1 TOMORROW!!!"])[0].text
-    'VOIR https://example.com/a?b=1 DEMAIN !!!'
+    >>> translator.translate(["Read https://example.com/a?b=1 before you start."])[0].text
+    'Lis https://example.com/a?b=1 avant de commencer.'
     """
 
     def __init__(
