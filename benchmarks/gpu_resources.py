@@ -31,6 +31,7 @@ from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import additive as flat_additive
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import summary as flat_summary
+from overt.attention.kernels.flat.normalizer import NormalizerForm
 from overt.attention.kernels.triton import run_additive, run_summary
 from overt.attention.scores import AdditiveForm
 
@@ -113,7 +114,9 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
     call = Call.of(x, x, x, overt.Additive(torch.ones(FEATURES, dtype=dtype), activation), **options)
     seed = torch.zeros((), dtype=torch.int64) if call.dropout else None
     scores = (x, x, x, call.score.weight.to(call.dtype), activation)
-    additive_inputs = flat_additive.AdditiveInputs(*scores, *flat_call.mask_and_softmax(call), call.dropout, seed)
+    additive_inputs = flat_additive.AdditiveInputs(
+        *scores, *flat_call.mask_and_softmax(call), *NormalizerForm(), call.dropout, seed
+    )
     output, lse = run_additive.additive(x, additive_inputs)
     run_additive.additive_gradients(output, additive_inputs, output, lse, call.bias is not None)
 

@@ -53,6 +53,17 @@ struct Score {
     double softcap = 0;
 };
 
+// From a row's total scores s to its weights. Masked keys have the weight 0.
+//   sigmoid  1 / (1 + e^-s)
+//   sum      s / sum s
+//   entmax   max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the tau for which they sum to 1; sparsemax where alpha is 2
+enum class Normalizer : int { softmax, sigmoid, sum, entmax };
+
+struct Normalization {
+    Normalizer kind = Normalizer::softmax;
+    const double* alpha = nullptr;  // one for each entry, above 1 and at most 2
+};
+
 // How a long call ends before its time, as Ctrl-C asks. The thread that started the call asks from time to time; all threads look at
 // `stopped` (by __atomic functions), and then leave the results unfinished.
 struct Interruption {
@@ -88,13 +99,20 @@ struct SavedDotForward {
     const void* upstream;  // (batch, Q, E)
 };
 
+// And for the other normalizers. `sums` are (batch, 2, Q) under a sigmoid or a sum: 0, and what weights were divided by, infinite in a row
+// without keys. Under entmax they are (batch, Q, SPARSE_SUMS), or (batch, Q, SPARSE_SUMS + 2 E) of an additive score: in units of
+// (alpha - 1) times the score, the row's largest and its tau - largest; sum_j u_j, for u = weight^(2 - alpha); sum_j h_j, for
+// h = -weight log weight; and sum_j u_j v_j and sum_j h_j v_j after dropout.
+constexpr int SPARSE_SUMS = 4;
+
 // What the backward pass writes: all elements, contiguous, in the kernel's number type.
 struct Gradients {
     void* query;   // (batch, Q, D)
     void* key;     // (batch, K, D)
     void* value;   // (batch, K, E)
     void* weight;  // (batch, D); not of a dot product
-    // (batch, Q): sum_j weight_ij * d_weight_ij, from which a sink's gradient is computed. May be nullptr for a dot product: not wanted.
+    // (batch, Q): sum_j weight_ij * d_weight_ij, from which a sink's gradient is computed; under entmax the gradient of the row's alpha. May
+    // be nullptr for a dot product: not wanted.
     void* delta;
     // The gradient of the bias has the layout of the bias. It holds zeros before, and is added to. nullptr: not wanted.
     void* bias;
@@ -136,6 +154,9 @@ struct Kernels {
     void (*dot)(const Inputs&, const Score&, void* output, void* sums);  // sums may be nullptr: not wanted
     void (*dot_gradients)(const Inputs&, const Score&, const SavedDotForward&, const Gradients&);
     void (*summary)(const Inputs&, const Score&, const Summary&);
+    // Under the other normalizers, any score. sums may be nullptr: not wanted.
+    void (*normalized)(const Inputs&, const Score&, const Normalization&, void* output, void* sums);
+    void (*normalized_gradients)(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
 };
 
 // Loops that use registers only, and return how many float32 numbers they computed: the upper bound of any kernel's speed.

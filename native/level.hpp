@@ -20,6 +20,22 @@ template <class T>
 void dot_gradients(const Inputs&, const Score&, const SavedDotForward&, const Gradients&);
 template <class T>
 void summary(const Inputs&, const Score&, const Summary&);
+template <class T>
+void normalized(const Inputs&, const Score&, const Normalization&, void* output, void* sums);
+template <class T>
+void normalized_gradients(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
+
+// The parts of both: any score under a sigmoid or a sum, and under entmax; their gradients for dot products; gradients for additive scores.
+template <class T>
+void elementwise(const Inputs&, const Score&, Normalizer, void* output, void* sums);
+template <class T>
+void sparse(const Inputs&, const Score&, const double* alpha, void* output, void* sums);
+template <class T>
+void sparse_dot_gradients(const Inputs&, const Score&, const double* alpha, const SavedDotForward&, const Gradients&);
+template <class T>
+void elementwise_dot_gradients(const Inputs&, const Score&, Normalizer, const SavedDotForward&, const Gradients&);
+template <class T>
+void normalized_additive_gradients(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
 
 Index multiply_adds(Index rounds);
 Index divisions(Index rounds);

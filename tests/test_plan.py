@@ -84,7 +84,7 @@ def test_the_native_core_takes_dot_products_of_every_kind(options):
     ("options", "why"),
     [
         ({"score": lambda q, k: q @ k.mT}, "the score is neither additive nor a dot product"),
-        ({"normalizer": overt.Sparsemax()}, "the normalizer is not a softmax"),
+        ({"normalizer": overt.Entmax(2.5)}, "the alpha is above 2"),
         ({"score": overt.Dot(scale=torch.ones(9, 1))}, "the scale differs between queries or keys"),
         ({"score": overt.Dot(softcap=torch.tensor(3.0))}, "the softcap is a tensor"),
         ({"score": overt.Gaussian(torch.ones(9, 1))}, "the bandwidth differs between queries or keys, or heads are grouped"),

@@ -11,7 +11,21 @@ namespace overt::OVERT_LEVEL {
 // With more queries, transposed tiles are faster.
 constexpr Index DECODE_QUERIES = 8;
 
+// Scores of a tile to weights before their division, and the end of a row, as the state of a normalizer has them.
 template <class T>
+static inline void weigh(T* scores, int rows, int keys, SoftmaxState<T>& running) {
+    online_softmax(scores, rows, keys, running);
+}
+template <class T>
+static inline void finish_row(SoftmaxState<T>& all, int r, const Inputs& inputs, Index entry, Index row, T* output, T* sums) {
+    if (inputs.sink) all.add_sink(r, static_cast<T>(inputs.sink[entry]));
+    T row_sum = all.row_sum[r], inverse_sum = row_sum == 0 ? T(0) : 1 / row_sum;
+    save_sums(sums, inputs, entry, row, static_cast<T>(all.row_max[r] * LOG2E), row_sum);
+    put_row(all.accumulator + r * all.padded_dim, inverse_sum, inputs.value_dim,
+            output + (entry * inputs.queries + row) * inputs.value_dim);
+}
+
+template <class T, class State = SoftmaxState<T>>
 class DotDecode {
     const Inputs& inputs;
     const Score& score;
@@ -25,7 +39,7 @@ class DotDecode {
     DotDecode(const Inputs& inputs, const Score& score, T* output, T* saved_sums)
         : inputs(inputs), score(score), output(output), saved_sums(saved_sums), together(heads_together()),
           groups(together ? inputs.batch / together : 0), padded_dim(padded<T>(inputs.head_dim)), spans(spans_of()),
-          sums_size(SoftmaxState<T>::size(inputs.value_dim)), workspace_size(size_of_workspace()),
+          sums_size(State::size(inputs.value_dim)), workspace_size(size_of_workspace()),
           rows(static_cast<int>(together * inputs.queries)), threads(Team(inputs, true).threads),
           workspaces(threads * workspace_size), partial(spans > 1 ? groups * spans * sums_size : 0) {}
 
@@ -70,7 +84,7 @@ class DotDecode {
         T *queries = workspace, *scores = queries + ROWS * padded_dim, *spare = scores + ROWS * KEYS;
         T* sums = spare + KEYS * (padded_dim + padded<T>(inputs.value_dim));
         std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(workspace + workspace_size) - masks_size();
-        SoftmaxState<T> running(spans > 1 ? partial.data + item * sums_size : sums, inputs.value_dim);
+        State running(spans > 1 ? partial.data + item * sums_size : sums, inputs.value_dim);
         running.clear(rows);
         KeyRange range = range_of(group);
         for (Index head = 0; head < together; head++) pack(group * together + head, queries + head * inputs.queries * padded_dim);
@@ -88,7 +102,7 @@ class DotDecode {
                 finish_scores(inputs, head_tile, coverage, allowed + head * inputs.queries * KEYS,
                               scores + head * inputs.queries * KEYS);
             }
-            online_softmax(scores, rows, at.keys, running);
+            weigh(scores, rows, at.keys, running);
             for (int r = 0; r < rows && inputs.dropout > 0; r++)
                 apply_dropout(inputs, at.entry + r / inputs.queries, r % inputs.queries, at.key, at.keys, scores + r * KEYS);
             accumulate_values(scores, at, coverage, allowed, Values<T>(inputs, at, spare + KEYS * padded_dim), running.padded_dim,
@@ -137,23 +151,17 @@ class DotDecode {
 
     // Combines the states of all spans, in their order.
     void join(Index group) {
-        SoftmaxState<T> all(partial.data + group * spans * sums_size, inputs.value_dim);
+        State all(partial.data + group * spans * sums_size, inputs.value_dim);
         for (Index span = 1; span < spans; span++) {
-            SoftmaxState<T> next(partial.data + (group * spans + span) * sums_size, inputs.value_dim);
+            State next(partial.data + (group * spans + span) * sums_size, inputs.value_dim);
             for (int r = 0; r < rows; r++) all.join(r, next);
         }
         finish(group, all);
     }
 
-    void finish(Index group, SoftmaxState<T>& all) {
-        for (int r = 0; r < rows; r++) {
-            Index entry = group * together + r / inputs.queries, row = r % inputs.queries;
-            if (inputs.sink) all.add_sink(r, static_cast<T>(inputs.sink[entry]));
-            T row_sum = all.row_sum[r], inverse_sum = row_sum == 0 ? T(0) : 1 / row_sum;
-            save_sums(saved_sums, inputs, entry, row, static_cast<T>(all.row_max[r] * LOG2E), row_sum);
-            put_row(all.accumulator + r * all.padded_dim, inverse_sum, inputs.value_dim,
-                    output + (entry * inputs.queries + row) * inputs.value_dim);
-        }
+    void finish(Index group, State& all) {
+        for (int r = 0; r < rows; r++)
+            finish_row(all, r, inputs, group * together + r / inputs.queries, r % inputs.queries, output, saved_sums);
     }
 };
 

@@ -27,12 +27,15 @@ struct Units {
     T cap;    // 0: none; of the capped scores
     T unit;   // of the bias
 
-    Units(const Inputs& inputs, const Score& score, Index entry) {
-        double inverse_temperature = (inputs.inverse_temperature ? inputs.inverse_temperature[entry] : 1) * LOG2E;
+    Units(const Inputs& inputs, const Score& score, Index entry)
+        : Units(score, entry, (inputs.inverse_temperature ? inputs.inverse_temperature[entry] : 1) * LOG2E) {}
+
+    // Of total scores times `factor`.
+    Units(const Score& score, Index entry, double factor) {
         bool capped = score.softcap > 0;
-        scale = static_cast<T>(score.scale[entry] * (capped ? 1 / score.softcap : inverse_temperature));
-        cap = static_cast<T>(capped ? score.softcap * inverse_temperature : 0);
-        unit = static_cast<T>(inverse_temperature);
+        scale = static_cast<T>(score.scale[entry] * (capped ? 1 / score.softcap : factor));
+        cap = static_cast<T>(capped ? score.softcap * factor : 0);
+        unit = static_cast<T>(factor);
     }
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "check/reference_attention.hpp"
+#include "check/reference_normalizers.hpp"
 #include "check/reference_smoothing.hpp"
 #include "levels.hpp"
 
@@ -125,6 +126,40 @@ void check_dot(const Kernels& kernels, const Problem& p, const std::string& name
     compare(name + " delta", delta, reference.delta, close);
 }
 
+// A problem under one of the normalizers that are not a softmax. Biases are so large that no row's sum is near 0.
+template <class T>
+void check_normalized(const Kernels& kernels, Problem p, const std::string& name, Normalizer kind, double alpha, double exact,
+                      double close) {
+    for (double& bias : p.bias) bias += kind == Normalizer::sum ? 64 : 0;
+    Arguments<T> arguments(p);
+    arguments.inputs.sink = arguments.inputs.inverse_temperature = nullptr;
+    Reference scores(p);
+    NormalizedReference reference(p, scores.scores, kind, alpha);
+    scores.score_gradients(p, reference.d_scores);
+    std::vector<double> alphas(static_cast<std::size_t>(p.batch), alpha);
+    Normalization by{kind, alphas.data()};
+    std::vector<T> output = nan_filled<T>(p.rows() * p.value_dim), sums = nan_filled<T>(p.rows() * (SPARSE_SUMS + 2 * p.value_dim));
+    kernels.normalized(arguments.inputs, arguments.score, by, output.data(), sums.data());
+    compare(name + " output", output, reference.output, exact);
+    std::vector<T> query = nan_filled<T>(p.query.size()), key = nan_filled<T>(p.key.size()), value = nan_filled<T>(p.value.size());
+    std::vector<T> weight = nan_filled<T>(p.weight.size()), delta = nan_filled<T>(p.rows()), bias(p.bias.size(), 0);
+    Gradients to{query.data(), key.data(), value.data(), weight.data(), delta.data(), bias.data(), static_cast<Index>(bias.size())};
+    kernels.normalized_gradients(arguments.inputs, arguments.score, by, {output.data(), sums.data(), arguments.upstream.data()}, to);
+    compare(name + " query's gradient", query, scores.d_query, close);
+    compare(name + " key's gradient", key, scores.d_key, close);
+    compare(name + " value's gradient", value, reference.d_value, close);
+    if (p.form == Form::additive) compare(name + " weight's gradient", weight, scores.d_weight, close);
+    compare(name + " bias's gradient", bias, reference.d_scores, close);
+}
+
+template <class T>
+void check_normalizers(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
+    check_normalized<T>(kernels, p, name + " sigmoid", Normalizer::sigmoid, 0, exact, close);
+    check_normalized<T>(kernels, p, name + " sum", Normalizer::sum, 0, exact, close);
+    for (double alpha : {1.25, 1.3, 1.5, 1.75, 2.0})
+        check_normalized<T>(kernels, p, name + " entmax " + std::to_string(alpha), Normalizer::entmax, alpha, exact, close);
+}
+
 template <class T>
 void check_scores(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
     Arguments<T> arguments(p);
@@ -207,6 +242,7 @@ void check_kernels(const Kernels& kernels, const Problem& problem, const std::st
     } else {
         check_dot<T>(kernels, problem, name, exact, close);
     }
+    check_normalizers<T>(kernels, problem, name, exact, close);
     check_summary<T>(kernels, problem, name, exact);
 }
 

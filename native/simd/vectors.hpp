@@ -109,6 +109,19 @@ static inline Vector<double> square_root(Vector<double> v) {
 #endif
 }
 
+static inline Vector<float> square_root(Vector<float> v) {
+#if defined(__x86_64__) && OVERT_BYTES == 64 && defined(__AVX512F__)
+    return _mm512_sqrt_ps(v);
+#elif defined(__x86_64__) && OVERT_BYTES == 32 && defined(__AVX2__)
+    return _mm256_sqrt_ps(v);
+#elif defined(__x86_64__) && OVERT_BYTES == 16
+    return _mm_sqrt_ps(v);
+#else
+    for (int i = 0; i < WIDTH<float>; i++) v[i] = __builtin_sqrtf(v[i]);
+    return v;
+#endif
+}
+
 template <class T>
 static inline T sum(Vector<T> v) {
     T total = 0;
@@ -231,14 +244,19 @@ OVERT_INLINE Vector<double> small_power(Vector<double> r) {
     return multiply_add(multiply_add(odd, r, even), r, broadcast(1.0));
 }
 
-// 2^x, at two thirds of the cost of e^x. 0 where it is below the smallest normal number; x must be below 127; NaN stays NaN.
+// 2^x where it is a normal number; undefined elsewhere, but NaN stays NaN.
 template <class T>
-OVERT_INLINE Vector<T> power_of_two(Vector<T> x) {
+OVERT_INLINE Vector<T> power_within(Vector<T> x) {
     using E = Exponential<T>;
     Vector<T> shifted = x + E::ROUND;  // the integer part, in the low bits of the mantissa
     Bits<T> power = ((Bits<T>)shifted << E::SHIFT) + (Bits<T>)broadcast(T(1));
-    Vector<T> exponentiated = small_power(x - (shifted - E::ROUND)) * (Vector<T>)power;
-    return x < T(1 - E::BIAS) ? Vector<T>{} : exponentiated;
+    return small_power(x - (shifted - E::ROUND)) * (Vector<T>)power;
+}
+
+// 2^x, at two thirds of the cost of e^x. 0 where it is below the smallest normal number; x must be below 127; NaN stays NaN.
+template <class T>
+OVERT_INLINE Vector<T> power_of_two(Vector<T> x) {
+    return x < T(1 - Exponential<T>::BIAS) ? Vector<T>{} : power_within<T>(x);
 }
 
 // Working memory that is released at the end of the scope.

@@ -17,7 +17,19 @@ x = torch.zeros(2, LONG, FEATURES)
 weight = torch.ones(2, FEATURES)
 upstream, sums = x.clone(), torch.ones(2, 2, LONG)
 lse = sums[:, 0].clone()
-LAST = ([], [], None, False, None, None, 0.0, None)  # of both operators' inputs: no mask, no bias, a plain softmax
+LAST = (
+    [],
+    [],
+    None,
+    False,
+    None,
+    None,
+    0,
+    0.0,
+    None,
+    0.0,
+    None,
+)  # of both operators' inputs: no mask, no bias, a plain softmax
 RUNS = {
     "dot": lambda: overt.attend(x, x, x),
     "additive": lambda: overt.attend(x, x, x, score=overt.Additive(weight)),

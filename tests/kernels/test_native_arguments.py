@@ -10,7 +10,7 @@ from overt import native
 
 def dot(query, output):
     """Plain dot-product attention of a tensor or array to itself, by the compiled function."""
-    native.module().dot(query, query, query, 0.5, 0.0, [], [], None, False, None, None, 0.0, 0, 1, output, None)
+    native.module().dot(query, query, query, 0.5, 0.0, [], [], None, False, None, None, 0, 0.0, None, 0.0, 0, 1, output, None)
     return output
 
 

@@ -14,6 +14,7 @@ from overt.errors import InputError
 
 DENSE = 1
 FAR = 2**31 + 2**20  # elements from one row to the next
+SOFTMAX = (0, 0.0, None)  # the kind of normalizer, its alpha, and those of the heads
 
 
 def drawn(*shape, dtype="float32"):
@@ -33,7 +34,7 @@ def both_passes(
     shapes = {"output": (Q, E), "lse": (Q,), "query": (Q, D), "key": (K, D), "value": (K, E), "weight": (D,), "delta": (Q,)}
     result = {name: poisoned(*batch, *shape, dtype=dtype) for name, shape in shapes.items()}
     inputs = query, key, value, weight, native.ACTIVATIONS.index(activation), *mask, bias, False
-    inputs = *inputs, None if sink is None else np.array(sink), None, dropout, 7, threads
+    inputs = *inputs, None if sink is None else np.array(sink), None, *SOFTMAX, dropout, 7, threads
     native.module().additive(*inputs, result["output"], result["lse"])
     if bias is not None:
         result["bias"] = np.zeros_like(bias)
@@ -180,7 +181,9 @@ def dropped_by(dropout, seed=0, keys=512, queries=512, batch=()):
     query, key, weight = np.zeros((*batch, queries, 1), np.float32), np.zeros((keys, 1), np.float32), np.ones(1, np.float32)
     output, lse = poisoned(*batch, queries, keys), poisoned(*batch, queries)
     values = np.eye(keys, dtype=np.float32)
-    native.module().additive(query, key, values, weight, 0, [], [], None, False, None, None, dropout, seed, 2, output, lse)
+    native.module().additive(
+        query, key, values, weight, 0, [], [], None, False, None, None, *SOFTMAX, dropout, seed, 2, output, lse
+    )
     return output * keys
 
 
@@ -222,7 +225,7 @@ def test_both_passes_drop_the_same(level):
 def test_results_that_share_memory_are_refused():
     query, key, value, weight, _ = one_case()
     memory = poisoned(40 * 9 + 20)
-    inputs = query, key, value, weight, 0, [], [], None, False, None, None, 0.0, 0, 1
+    inputs = query, key, value, weight, 0, [], [], None, False, None, None, *SOFTMAX, 0.0, 0, 1
     with pytest.raises(ValueError, match="Expected log_sum_exp not to overlap other results"):
         native.module().additive(*inputs, memory[:360].reshape(40, 9), memory[340:])
 
@@ -234,7 +237,9 @@ def test_a_result_whose_rows_are_one_is_refused(name):
     whole = results[name]
     results[name] = np.lib.stride_tricks.as_strided(whole, whole.shape, (0, *whole.strides[1:]))
     with pytest.raises(ValueError, match=f"{'log_sum_exp' if name == 'lse' else name} to be contiguous"):
-        native.module().additive(query, key, value, weight, 0, [], [], None, False, None, None, 0.0, 0, 1, *results.values())
+        native.module().additive(
+            query, key, value, weight, 0, [], [], None, False, None, None, *SOFTMAX, 0.0, 0, 1, *results.values()
+        )
 
 
 @pytest.mark.parametrize("top_keys", [np.zeros((3, 5), np.int32), np.zeros((5, 6), np.int32)[:, ::2]], ids=["shape", "strides"])
@@ -248,6 +253,6 @@ def test_top_keys_of_another_shape_or_stride_are_refused(top_keys):
 def test_an_expanded_array_larger_than_any_memory_is_refused():
     query, _, _, weight, _ = one_case(33)
     endless = np.lib.stride_tricks.as_strided(drawn(1, 20), (2**46, 20), (0, 4))
-    inputs = query, endless, endless, weight, 0, [], [], None, False, None, None, 0.0, 0, 1
+    inputs = query, endless, endless, weight, 0, [], [], None, False, None, None, *SOFTMAX, 0.0, 0, 1
     with pytest.raises(ValueError, match="key with fewer than 2\\^31 columns and 2\\^50 numbers"):
         native.module().additive(*inputs, poisoned(33, 20), poisoned(33))

@@ -34,7 +34,7 @@ class Case:
 
     def inputs(self):
         mask = [1], [self.allowed]
-        softmax = self.bias, False, None, None
+        softmax = self.bias, False, None, None, 0, 0.0, None
         return self.query, self.key, self.value, self.weight, ACTIVATIONS.index(self.activation), *mask, *softmax, 0.0, 0, 2
 
     def forward(self):

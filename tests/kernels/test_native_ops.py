@@ -63,6 +63,7 @@ def flat(batch=(2, 3), masked=True, by_distance=False, dtype=torch.float64):
         by_distance,
         sink,
         inverse_temperature,
+        *(0, 0.0, None),  # a softmax
         0.0,
         None,
     )
@@ -435,7 +436,7 @@ X, W = normal(2, 3, 9, 4), normal(4)
 OTHERS = {
     "the score is neither additive nor a dot product": {"score": lambda query, key: query @ key.mT},
     "the score's weight has other leading dimensions than the call": {"score": overt.Additive(normal(5, 1, 1, 4))},
-    "the normalizer is not a softmax": {"normalizer": overt.Sparsemax()},
+    "the alpha is above 2": {"normalizer": overt.Entmax(2.5)},
     "the temperature differs between queries or keys": {"normalizer": overt.Softmax(torch.ones(9, 1))},
     "the temperature is learned, and multiplies a bias of Q × K numbers": {
         "normalizer": overt.Softmax(torch.ones((), requires_grad=True)),

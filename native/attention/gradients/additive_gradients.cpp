@@ -4,6 +4,7 @@
 #include <new>
 
 #include "attention/gradients/gradient_workspace.hpp"
+#include "attention/gradients/row_normalizer.hpp"
 #include "attention/scores/relu_gradients.hpp"
 #include "attention/scores/tanh_gradients.hpp"
 #include "level.hpp"
@@ -18,6 +19,7 @@ class Backward {
     const SavedForward* saved;  // of attention; nullptr where the scores' gradients are the input
     const T* score_upstream;    // (batch, Q, K)
     const Gradients& to;
+    RowNormalizer<T> normalizer;
     bool overlapping;        // whether several keys share an element of the bias
     Team team;
     Index at_once;  // entries that are in memory at once
@@ -28,8 +30,9 @@ class Backward {
     Scratch<ScoreGradients> table;
 
    public:
-    Backward(const Inputs& inputs, const Score& score, const SavedForward* saved, const T* score_upstream, const Gradients& to)
-        : inputs(inputs), score(score), saved(saved), score_upstream(score_upstream), to(to),
+    Backward(const Inputs& inputs, const Score& score, const Normalization& by, const SavedForward* saved, const T* score_upstream,
+             const Gradients& to)
+        : inputs(inputs), score(score), saved(saved), score_upstream(score_upstream), to(to), normalizer(inputs, by),
           overlapping(to.bias && (inputs.bias.column == 0 || inputs.bias.row == -inputs.bias.column)), team(inputs, to.bias),
           at_once(entries_at_once(team, to.bias)), tile_keys(keys_of_tile<T>(inputs, team, at_once)),
           padded_dim(padded<T>(inputs.head_dim)), padded_value_dim(padded<T>(inputs.value_dim)), tiles(count(inputs.keys, tile_keys)),
@@ -71,7 +74,7 @@ class Backward {
                 Chunk<T> now = chunk_of(slot + own, first, rows);
                 const ScoreGradients& score_gradients = table.data[slot + own];
                 prepare(score_gradients, entry + own, now, block);
-                if (saved && any_large(entry + own, now, block))
+                if (saved && normalizer.any_large(entry + own, now.first + block * ROWS, now.first + now.rows, *saved))
                     recompute_sums(score_gradients, entry + own, now, block, workspace_of(thread));
             });
             team.each(entry_count * spans, [&](Index item, int thread) {
@@ -116,21 +119,13 @@ class Backward {
             score_gradients.pack_query(now.first + r, now.queries + r * query_size);
             if (!saved) continue;
             Index row = entry * inputs.queries + now.first + r;
-            const T *up = static_cast<const T*>(saved->upstream) + row * inputs.value_dim,
-                    *out = static_cast<const T*>(saved->output) + row * inputs.value_dim;
-            T delta = 0, *padded_up = now.upstream + r * padded_value_dim;
+            const T* up = static_cast<const T*>(saved->upstream) + row * inputs.value_dim;
+            T* padded_up = now.upstream + r * padded_value_dim;
             for (Index e = 0; e < padded_value_dim; e++) padded_up[e] = e < inputs.value_dim ? up[e] : T(0);
-            for (Index e = 0; e < inputs.value_dim; e++) delta += up[e] * out[e];
-            static_cast<T*>(to.delta)[row] = delta;
-            now.bases[r] = static_cast<const T*>(saved->log_sum_exp)[row], now.inverse_sums[r] = 1;
+            SavedRow<T> of_row = normalizer.row(entry, now.first + r, *saved);
+            static_cast<T*>(to.delta)[row] = of_row.delta;
+            now.bases[r] = of_row.first, now.inverse_sums[r] = of_row.second;
         }
-    }
-
-    bool any_large(Index entry, const Chunk<T>& now, Index block) const {
-        const T* log_sum_exp = static_cast<const T*>(saved->log_sum_exp) + entry * inputs.queries + now.first;
-        for (Index r = block * ROWS; r < min_of(now.rows, (block + 1) * ROWS); r++)
-            if (is_large(log_sum_exp[r])) return true;
-        return false;
     }
 
     // Rows whose log-sum-exp is large: recomputes their base, sum and delta from the numbers that the weights' gradients are made of.
@@ -187,7 +182,7 @@ class Backward {
                 sums_of_span[padded_dim] +=
                     block(score_gradients, at, coverage, now, first, d_queries + first * padded_dim, span, workspace);
                 for (Index d = 0; d < padded_dim; d++) sums_of_span[d] += workspace.d_weights[d];
-                if (saved) add_values(at, now.upstream + first * padded_value_dim, workspace);
+                if (saved) add_values(at, now.upstream + first * padded_value_dim, padded_value_dim, workspace);
             }
             put(score_gradients, at, now.first == 0, packed, workspace);
         }
@@ -257,7 +252,7 @@ class Backward {
     int choose(const Tile& at, int r, Coverage coverage, int first, int count, int* which,
                const GradientWorkspace<T>& workspace) const {
         Index row = at.entry * inputs.queries + at.row + r;
-        if (saved && static_cast<const T*>(saved->log_sum_exp)[row] == -__builtin_inf()) return 0;
+        if (saved && normalizer.is_softmax() && static_cast<const T*>(saved->log_sum_exp)[row] == -__builtin_inf()) return 0;
         int count_allowed = 0;
         if (coverage == Coverage::full && !score_upstream && !inputs.bias.data)
             for (; count_allowed < count; count_allowed++) which[count_allowed] = first + count_allowed;
@@ -280,10 +275,10 @@ class Backward {
             score_gradients.template terms<HALF>(query, workspace.keys, which + n, workspace.saved_terms + n * padded_dim,
                                                  result.of + n);
         if (score_upstream) return result;
-        T inverse_temperature = inputs.inverse_temperature ? static_cast<T>(inputs.inverse_temperature[at.entry]) : T(1);
+        T unit = normalizer.unit(at.entry);
         // Adding 0 keeps a compiler from contracting this product with the later subtraction: a total score is rounded equally everywhere.
         for (int n = 0; n < N; n++)
-            result.of[n] = multiply_add(inverse_temperature, result.of[n] + workspace.biases[r * KEYS + which[n]], T(0));
+            result.of[n] = multiply_add(unit, result.of[n] + workspace.biases[r * KEYS + which[n]], T(0));
         return result;
     }
 
@@ -297,8 +292,8 @@ class Backward {
         if (score_upstream)
             for (int n = 0; n < N; n++) gradients[n] = score_upstream[row * inputs.keys + at.key + which[n]];
         else
-            back_through_softmax<N>(at, r, which, now.bases[chunk_row], now.inverse_sums[chunk_row], scores.of, gradients,
-                                    workspace);
+            back_through_normalizer<N>(at, r, which, now.bases[chunk_row], now.inverse_sums[chunk_row], scores.of, gradients,
+                                       workspace);
         score_gradients.template accumulate_gradients<N>(gradients, which, workspace.saved_terms, d_query, workspace.d_keys,
                                                          workspace.d_weights);
         for (int n = 0; n < N; n++) total += gradients[n];
@@ -306,18 +301,16 @@ class Backward {
         return total;
     }
 
-    // Backward through the softmax: d_score = inverse_temperature * weight * (d_weight - delta).
+    // Backward through the normalizer, a softmax: d_score = inverse_temperature * weight * (d_weight - delta).
     template <int N>
-    void back_through_softmax(const Tile& at, int r, const int* which, T base, T inverse_sum, T* scores, T* gradients,
-                              const GradientWorkspace<T>& workspace) const {
-        T inverse_temperature = inputs.inverse_temperature ? static_cast<T>(inputs.inverse_temperature[at.entry]) : T(1);
+    void back_through_normalizer(const Tile& at, int r, const int* which, T first, T second, T* scores, T* gradients,
+                                 const GradientWorkspace<T>& workspace) const {
+        T unit = normalizer.gradient_unit(at.entry), slopes[N + WIDTH<T>];
         T delta = static_cast<const T*>(to.delta)[at.entry * inputs.queries + at.row + r];
-        for (int n = 0; n < N; n++) scores[n] -= base;
-        for (int n = 0; n < N; n += WIDTH<T>) store(scores + n, exponential<T>(load(scores + n)) * inverse_sum);
+        normalizer.template weigh<N>(at.entry, first, second, scores, slopes);
         for (int n = 0; n < N; n++) {
             int at_tile = r * KEYS + which[n];
-            gradients[n] =
-                inverse_temperature * scores[n] * (workspace.dropout_factors[at_tile] * workspace.scores[at_tile] - delta);
+            gradients[n] = unit * slopes[n] * (workspace.dropout_factors[at_tile] * workspace.scores[at_tile] - delta);
             workspace.weights[at_tile] = workspace.dropout_factors[at_tile] * scores[n];
         }
     }
@@ -327,16 +320,6 @@ class Backward {
         T* into = overlapping ? biases.data + span * to.bias_size : static_cast<T*>(to.bias);
         into += bias.offsets[at.entry] + (at.row + r) * bias.row + at.key * bias.column;
         for (int n = 0; n < count; n++) into[which[n] * bias.column] += gradients[n];
-    }
-
-    // d_values += weights^T upstream; pair by pair where a row's upstream is not finite, since 0 * NaN is NaN.
-    void add_values(const Tile& at, const T* upstream, const GradientWorkspace<T>& workspace) const {
-        if (all_finite(upstream, padded_value_dim, at.rows, padded_value_dim)) {
-            multiply(workspace.weights, Index{1}, Index{KEYS}, upstream, padded_value_dim, workspace.d_values, padded_value_dim,
-                     at.keys, at.rows, static_cast<int>(padded_value_dim), true);
-            return;
-        }
-        add_weighted_rows(workspace.weights, upstream, at.rows, at.keys, padded_value_dim, workspace.d_values);
     }
 
     // Adds a tile's sums to the gradients of its keys and values; the first chunk sets them.
@@ -365,33 +348,47 @@ class Backward {
             for (Index span = 1; span < spans; span++)
                 add(now.d_queries + (span * chunk + r) * padded_dim, padded_dim, total);
             score_gradients.input_gradients(total, false, d_query);
+            if (saved && normalizer.is_entmax())
+                static_cast<T*>(to.delta)[entry * inputs.queries + now.first + r] = normalizer.row(entry, now.first + r, *saved).alpha_gradient;
         }
     }
 };
 
 template <class T>
-void gradients_of(const Inputs& inputs, const Score& score, const SavedForward* saved, const void* upstream, const Gradients& to) {
+void gradients_of(const Inputs& inputs, const Score& score, const Normalization& by, const SavedForward* saved, const void* upstream,
+                  const Gradients& to) {
     const T* scores = static_cast<const T*>(upstream);
     if (score.activation <= Activation::sigmoid)
-        Backward<T, TanhGradients<T>>(inputs, score, saved, scores, to).run();
+        Backward<T, TanhGradients<T>>(inputs, score, by, saved, scores, to).run();
     else
-        Backward<T, ReluGradients<T>>(inputs, score, saved, scores, to).run();
+        Backward<T, ReluGradients<T>>(inputs, score, by, saved, scores, to).run();
 }
 
 }  // namespace
 
 template <class T>
 void additive_gradients(const Inputs& inputs, const Score& score, const SavedForward& saved, const Gradients& to) {
-    gradients_of<T>(inputs, score, &saved, nullptr, to);
+    gradients_of<T>(inputs, score, {}, &saved, nullptr, to);
+}
+
+template <class T>
+void normalized_additive_gradients(const Inputs& inputs, const Score& score, const Normalization& by, const SavedDotForward& saved,
+                                   const Gradients& to) {
+    SavedForward rows{saved.output, saved.sums, saved.upstream};
+    gradients_of<T>(inputs, score, by, &rows, nullptr, to);
 }
 
 template <class T>
 void additive_scores_gradients(const Inputs& inputs, const Score& score, const void* upstream, const Gradients& to) {
-    gradients_of<T>(inputs, score, nullptr, upstream, to);
+    gradients_of<T>(inputs, score, {}, nullptr, upstream, to);
 }
 
 template void additive_gradients<float>(const Inputs&, const Score&, const SavedForward&, const Gradients&);
 template void additive_gradients<double>(const Inputs&, const Score&, const SavedForward&, const Gradients&);
+template void normalized_additive_gradients<float>(const Inputs&, const Score&, const Normalization&, const SavedDotForward&,
+                                                   const Gradients&);
+template void normalized_additive_gradients<double>(const Inputs&, const Score&, const Normalization&, const SavedDotForward&,
+                                                    const Gradients&);
 template void additive_scores_gradients<float>(const Inputs&, const Score&, const void*, const Gradients&);
 template void additive_scores_gradients<double>(const Inputs&, const Score&, const void*, const Gradients&);
 

@@ -3,7 +3,7 @@
 #include <new>
 
 #include "attention/gradients/gradient_workspace.hpp"
-#include "attention/transposed_tile.hpp"
+#include "attention/normalizers/elementwise.hpp"
 #include "level.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -41,7 +41,30 @@ struct DotBlock {
     T bases[QUERIES], inverse_sums[QUERIES], deltas[QUERIES];
 };
 
-template <class T>
+// The weights of total scores, and the gradients of natural scores from those of weights. As the rules of `elementwise.hpp`.
+struct SoftmaxGradient {
+    static constexpr double UNIT = LOG2E;
+    static constexpr bool EMPTY_AT_ZERO = true;  // a row without keys has this sum
+    template <class T>
+    OVERT_INLINE Vector<T> weight(Vector<T> t, Vector<T> base, Vector<T> inverse_sum) {
+        return power_of_two<T>(t - base) * inverse_sum;
+    }
+    template <class T>
+    OVERT_INLINE Vector<T> gradient(Vector<T> weight, Vector<T> d_weight, Vector<T> delta, Vector<T>) {
+        return weight * (d_weight - delta);
+    }
+};
+
+template <class Rule>
+struct ElementwiseGradient : Rule {
+    static constexpr bool EMPTY_AT_ZERO = false;
+    template <class T>
+    OVERT_INLINE Vector<T> weight(Vector<T> t, Vector<T>, Vector<T> inverse_sum) {
+        return Rule::SUMMED ? Rule::template share<T>(t) * inverse_sum : Rule::template share<T>(t);
+    }
+};
+
+template <class T, class Rule>
 class DotBackward {
     const Inputs& inputs;
     const Score& score;
@@ -79,6 +102,10 @@ class DotBackward {
     }
 
    private:
+    Units<T> units_of(Index entry) const {
+        return Units<T>(score, entry, (inputs.inverse_temperature ? inputs.inverse_temperature[entry] : 1) * Rule::UNIT);
+    }
+
     // An entry in memory has a slot there.
     DotBlock<T>& block_of(Index slot, Index block) const { return table.data[slot * blocks + block % blocks]; }
     T* sums_of(Index slot, Index span, Index block) const {
@@ -121,7 +148,7 @@ class DotBackward {
                                                                                     {}};
         Tile at{entry, query_block.mask.row, query_block.mask.row, query_block.mask.rows, query_block.mask.rows};
         T* spare = query_block.upstream + QUERIES * padded_value_dim;
-        transpose_rows(inputs.query, at, inputs.head_dim, Units<T>(inputs, score, entry).scale, query_block.queries, spare);
+        transpose_rows(inputs.query, at, inputs.head_dim, units_of(entry).scale, query_block.queries, spare);
         WholeRows<T> queries(inputs.query, inputs.head_dim, at, spare);
         query_block.padded_queries = queries.data, query_block.query_row = queries.row;
         const Index zero = 0, start = entry * inputs.queries + query_block.mask.row;
@@ -139,8 +166,9 @@ class DotBackward {
             const T* out = static_cast<const T*>(saved.output) + (start + r) * inputs.value_dim;
             T total = there ? sums[inputs.queries + r] : T(0), delta = 0;
             for (Index e = 0; there && e < inputs.value_dim; e++) delta += out[e] * upstream.data[r * upstream.row + e];
-            query_block.bases[r] = total == 0 ? T(0) : sums[r];
-            query_block.inverse_sums[r] = total == 0 ? T(0) : 1 / total;
+            bool dead = !there || (Rule::EMPTY_AT_ZERO && total == 0);
+            query_block.bases[r] = dead ? T(0) : sums[r];
+            query_block.inverse_sums[r] = dead ? T(0) : 1 / total;
             query_block.deltas[r] = delta;
             if (there && to.delta) static_cast<T*>(to.delta)[start + r] = delta;
         }
@@ -197,11 +225,11 @@ class DotBackward {
                  at.keys, static_cast<int>(inputs.head_dim), at.rows, false);
         multiply(part.values.data, part.values.row, Index{1}, query_block.upstream + part.skipped, tile, workspace.gradients, tile,
                  at.keys, static_cast<int>(inputs.value_dim), at.rows, false);
-        Units<T> units(inputs, score, at.entry);
+        Units<T> units = units_of(at.entry);
         if (units.cap > 0) save_slopes(at, workspace);
         finish_transposed_scores(inputs, units, at, part.coverage, query_block.mask, workspace.allowed, workspace.weights,
                                  workspace.spare);
-        back_through_softmax(part, query_block, workspace);
+        back_through_normalizer(part, query_block, workspace);
         bool plain = (part.coverage == Coverage::full && !inputs.bias.data) ||
                      (query_block.finite && all_finite(part.padded_keys, part.key_row, at.keys, padded_dim));
         T *d_values = workspace.d_values + part.offset * padded_value_dim, *d_keys = workspace.d_keys + part.offset * padded_dim;
@@ -243,9 +271,9 @@ class DotBackward {
         });
     }
 
-    // Total scores to weights, and the weights' gradients to those of total scores: weight * (gradient - delta). Both are 0 for pairs that
+    // Total scores to weights, and the weights' gradients to those of scores, under a softmax weight * (gradient - delta). Both are 0 for pairs that
     // are masked, by a mask or by a bias of -inf; their `unmasked` is 0.
-    void back_through_softmax(const Part& part, const DotBlock<T>& query_block, const DotWorkspace<T>& workspace) const {
+    void back_through_normalizer(const Part& part, const DotBlock<T>& query_block, const DotWorkspace<T>& workspace) const {
         constexpr T NEVER = -__builtin_inf();
         const Tile& at = part.at;
         bool careful = part.coverage == Coverage::partial || inputs.bias.data, dropping = inputs.dropout > 0;
@@ -260,10 +288,10 @@ class DotBackward {
             for (int c = 0; c < at.keys; c++) {
                 int i = c * QUERIES + r;
                 Vector<T> score = load(workspace.weights + i), gradient = load(workspace.gradients + i);
-                Vector<T> weight = power_of_two<T>(score - base) * inverse_sum;
+                Vector<T> weight = Rule::template weight<T>(score, base, inverse_sum);
                 store(workspace.weights + i, weight);
                 if (dropping) continue;
-                gradient = weight * (gradient - delta);
+                gradient = Rule::template gradient<T>(weight, gradient, delta, inverse_sum);
                 store(workspace.gradients + i, careful ? (score == NEVER ? Vector<T>{} : gradient) : gradient);
             }
         }
@@ -280,8 +308,9 @@ class DotBackward {
             for (int r = 0; r < at.rows; r += WIDTH<T>) {
                 int i = c * QUERIES + r;
                 Vector<T> weight = load(workspace.weights + i), factor = load(dropout_factors + i);
-                Vector<T> gradient =
-                    weight * (factor * load(workspace.gradients + i) - load(query_block.deltas + part.skipped + r));
+                Vector<T> gradient = Rule::template gradient<T>(weight, factor * load(workspace.gradients + i),
+                                                                load(query_block.deltas + part.skipped + r),
+                                                                load(query_block.inverse_sums + part.skipped + r));
                 store(workspace.weights + i, weight * factor);
                 store(workspace.gradients + i,
                       careful ? (load(workspace.unmasked + i) == T(0) ? Vector<T>{} : gradient) : gradient);
@@ -336,10 +365,21 @@ class DotBackward {
 
 template <class T>
 void dot_gradients(const Inputs& inputs, const Score& score, const SavedDotForward& saved, const Gradients& to) {
-    DotBackward<T>(inputs, score, saved, to).run();
+    DotBackward<T, SoftmaxGradient>(inputs, score, saved, to).run();
+}
+
+template <class T>
+void elementwise_dot_gradients(const Inputs& inputs, const Score& score, Normalizer normalizer, const SavedDotForward& saved,
+                               const Gradients& to) {
+    if (normalizer == Normalizer::sigmoid)
+        DotBackward<T, ElementwiseGradient<SigmoidRule>>(inputs, score, saved, to).run();
+    else
+        DotBackward<T, ElementwiseGradient<SumRule>>(inputs, score, saved, to).run();
 }
 
 template void dot_gradients<float>(const Inputs&, const Score&, const SavedDotForward&, const Gradients&);
 template void dot_gradients<double>(const Inputs&, const Score&, const SavedDotForward&, const Gradients&);
+template void elementwise_dot_gradients<float>(const Inputs&, const Score&, Normalizer, const SavedDotForward&, const Gradients&);
+template void elementwise_dot_gradients<double>(const Inputs&, const Score&, Normalizer, const SavedDotForward&, const Gradients&);
 
 }  // namespace overt::OVERT_LEVEL

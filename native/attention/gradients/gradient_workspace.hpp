@@ -94,6 +94,17 @@ static inline void add_weighted_rows(const T* weights, const T* rows, int row_co
         }
 }
 
+// d_values += weights^T upstream; pair by pair where a row's upstream is not finite, since 0 * NaN is NaN.
+template <class T>
+static void add_values(const Tile& at, const T* upstream, Index padded_value_dim, const GradientWorkspace<T>& workspace) {
+    if (all_finite(upstream, padded_value_dim, at.rows, padded_value_dim)) {
+        multiply(workspace.weights, Index{1}, Index{KEYS}, upstream, padded_value_dim, workspace.d_values, padded_value_dim, at.keys,
+                 at.rows, static_cast<int>(padded_value_dim), true);
+        return;
+    }
+    add_weighted_rows(workspace.weights, upstream, at.rows, at.keys, padded_value_dim, workspace.d_values);
+}
+
 // What is computed for a chunk of rows before its keys are read: packed queries, upstream gradients in whole vectors, sums, and the
 // factors of weight = e^(t - base) * inverse_sum.
 template <class T>

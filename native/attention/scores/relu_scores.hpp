@@ -40,6 +40,7 @@ class ReluScores {
     }
 
     Index query_size() const { return ROWS * padded_dim; }
+    Index query_row() const { return padded_dim; }
     void pack_queries(Index first, int rows, T* to) const { pack(inputs.query, first, rows, to); }
 
     Index key_size() const { return KEYS * padded_dim; }

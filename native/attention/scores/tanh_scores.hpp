@@ -42,6 +42,7 @@ class TanhScores {
 
     // Exponentials over weights, then plain exponents, for groups of keys that need those.
     Index query_size() const { return 2 * ROWS * padded_dim; }
+    Index query_row() const { return padded_dim; }
     void pack_queries(Index first, int rows, T* to) const {
         T* plain = to + ROWS * padded_dim;
         for (int r = 0; r < rows; r++, to += padded_dim, plain += padded_dim) {

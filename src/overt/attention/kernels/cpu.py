@@ -76,7 +76,7 @@ def dense(tensor: Tensor) -> Tensor | None:
 
 def _additive_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
     scores = (*(dense(tensor) for tensor in inputs[:4]), _ACTIVATIONS.index(inputs.activation))
-    return *scores, *_mask_arguments(inputs, bias), *_run_arguments(inputs)
+    return *scores, *_mask_arguments(inputs, bias), *_normalizer_arguments(inputs), *_run_arguments(inputs)
 
 
 def _score_arguments(query: Tensor, key: Tensor, weight: Tensor, activation: str) -> tuple[Any, ...]:
@@ -85,13 +85,18 @@ def _score_arguments(query: Tensor, key: Tensor, weight: Tensor, activation: str
 
 def _dot_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
     scores = dense(inputs.query), dense(inputs.key), dense(inputs.value), inputs.scale, inputs.softcap
-    return *scores, *_mask_arguments(inputs, bias), *_run_arguments(inputs)
+    return *scores, *_mask_arguments(inputs, bias), *_normalizer_arguments(inputs), *_run_arguments(inputs)
 
 
 def _mask_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
     """The mask, the bias and the softmax."""
     arrays = [array(tensor) for tensor in inputs.arrays]
     return list(inputs.program), arrays, array(bias), inputs.by_distance, array(inputs.sink), array(inputs.inverse_temperature)
+
+
+def _normalizer_arguments(inputs: Any) -> tuple[int, float, Tensor | None]:
+    """The kind of normalizer and its alpha."""
+    return inputs.normalizer, inputs.alpha, array(inputs.alphas)
 
 
 def _run_arguments(inputs: Any) -> tuple[float, int, int]:

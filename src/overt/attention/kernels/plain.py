@@ -17,6 +17,7 @@ from overt.attention.kernels import plan
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import mask_program
 from overt.attention.kernels.flat.dot import DotInputs, dot
+from overt.attention.kernels.flat.normalizer import NormalizerForm
 from overt.attention.kernels.flat.operator import INTERPRETED, needs_dispatcher, needs_formula
 from overt.attention.masks.base import NAMED, Mask
 from overt.attention.normalizers import Softmax
@@ -45,7 +46,7 @@ def plain(
     standard = bias is None and dropout == 0 and _is_standard(normalizer)
     if not standard or factors is None or steps is None or key.shape[:-1] != value.shape[:-1]:
         return None
-    numbers = (*factors, *steps, None, False, None, None, 0.0, 0, native.threads())
+    numbers = (*factors, *steps, None, False, None, None, 0, 0.0, None, 0.0, 0, native.threads())
     try:
         if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
             output: Any = _Differentiable.apply(query, key, value, numbers)
@@ -74,7 +75,8 @@ class _Differentiable(torch.autograd.Function):
         if needs_dispatcher(upstream, query) or needs_formula(upstream) or key.shape[:-2] != query.shape[:-2]:
             scale, softcap, program, arrays, *_ = ctx.numbers
             batch = list(query.shape[:-2])
-            inputs = DotInputs(query, key, value, scale, softcap, batch, program, arrays, None, False, None, None, 0.0, None)
+            others = (None, False, None, None, *NormalizerForm(), 0.0, None)
+            inputs = DotInputs(query, key, value, scale, softcap, batch, program, arrays, *others)
             indices = [index for index in range(3) if ctx.needs_input_grad[index]]
             by_index = dot.gradients(inputs, (output, sums), indices, upstream)
             return by_index.get(0), by_index.get(1), by_index.get(2), None

@@ -12,6 +12,7 @@ from overt import native
 from overt.attention.kernels import half_precision, torch_sdpa
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
+from overt.attention.kernels.flat.normalizer import name_of
 from overt.attention.scores import AdditiveForm
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
 from overt.errors import InputError
@@ -50,8 +51,8 @@ class Plan:
 
     >>> import torch, overt
     >>> x = torch.randn(1, 4, 16, 8)
-    >>> overt.plan(x, x, x, normalizer=overt.Sparsemax()).refused["native"]
-    'the normalizer is not a softmax'
+    >>> overt.plan(x, x, x, normalizer=overt.Entmax(2.5)).refused["native"]
+    'the alpha is above 2'
     """
 
     path: str
@@ -83,9 +84,11 @@ def plan(
     >>> x = torch.randn(1, 4, 16, 8)
     >>> overt.plan(x, x, x).path
     'native'
-    >>> print(overt.plan(x, x, x, bias=torch.zeros(16, 16), normalizer=overt.Sparsemax()))
+    >>> print(overt.plan(x, x, x, normalizer=overt.Sparsemax()))
+    native: a dot product under sparsemax, fused with it in the native core, in linear memory
+    >>> print(overt.plan(x, x, x, bias=torch.zeros(16, 16), normalizer=overt.Entmax(2.5)))
     blocked: any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass
-    not native: the normalizer is not a softmax
+    not native: the alpha is above 2
     not torch: the normalizer is not a softmax of fixed temperature without a sink
     not triton: the tensors are on no GPU
     """
@@ -160,7 +163,7 @@ def _reason(name: str, call: Call) -> str:
         return "a dot product under a softmax, which torch's fused kernels compute in linear memory" + torch_sdpa.caveat(call)
     if name == "native":
         kind = "additive attention" if isinstance(call.form, AdditiveForm) else "a dot product"
-        return f"{kind} under a softmax, fused with it in the native core, in linear memory"
+        return f"{kind} under {name_of(call.normalizer)}, fused with it in the native core, in linear memory"
     if name == "triton":
         return "additive attention under a softmax, fused with it in Triton's kernels, in linear memory"
     text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"

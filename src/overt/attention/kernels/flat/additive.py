@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.kernels import cpu
-from overt.attention.kernels.flat import reference
+from overt.attention.kernels.flat import normalizer, reference
 from overt.attention.kernels.flat.operator import (
     INTERPRETED,
     MASK_SCHEMA,
@@ -38,14 +38,22 @@ class AdditiveInputs(NamedTuple):
     by_distance: bool
     sink: Tensor | None  # (...), a logit
     inverse_temperature: Tensor | None  # (...), float64: what score + bias are multiplied with
+    normalizer: int  # as `NormalizerForm` has it
+    alpha: float
+    alphas: Tensor | None  # (...), float64
     dropout: float
     seed: Tensor | None
 
 
 def _empty_outputs(inputs: AdditiveInputs) -> tuple[Tensor, Tensor]:
-    """For the output and log-sum-exp."""
-    rows = (*inputs.batch, inputs.query.shape[-2])
-    return empty(inputs.query, *rows, inputs.value.shape[-1]), empty(inputs.query, *rows)
+    """For the output and log-sum-exp, or what native/kernels.hpp has in its place under other normalizers than a softmax."""
+    rows, width = (*inputs.batch, inputs.query.shape[-2]), inputs.value.shape[-1]
+    sums = rows
+    if inputs.normalizer == normalizer.ENTMAX:
+        sums = (*rows, normalizer.SPARSE_SUMS + 2 * width)
+    elif inputs.normalizer != normalizer.SOFTMAX:
+        sums = (*inputs.batch, 2, rows[-1])
+    return empty(inputs.query, *rows, width), empty(inputs.query, *sums)
 
 
 def _empty_gradients(inputs: AdditiveInputs, with_bias: bool) -> tuple[Tensor | None, ...]:
@@ -96,7 +104,8 @@ additive: Attention = Attention(
     _empty_gradients,
 )
 additive.register(
-    f"Tensor query, Tensor key, Tensor value, Tensor weight, str activation, {MASK_SCHEMA}, float dropout, Tensor? seed",
+    "Tensor query, Tensor key, Tensor value, Tensor weight, str activation, "
+    f"{MASK_SCHEMA}, {normalizer.SCHEMA}, float dropout, Tensor? seed",
     saved="lse",
 )
 

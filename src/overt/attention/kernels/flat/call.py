@@ -18,8 +18,9 @@ from overt import native
 from overt.attention.biases import Bias
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import additive, dot, mask_program
+from overt.attention.kernels.flat import normalizer as flat_normalizer
 from overt.attention.kernels.flat.operator import INTERPRETED, Attention
-from overt.attention.normalizers import Softmax
+from overt.attention.normalizers import Entmax, Softmax
 from overt.attention.scores import AdditiveForm, DistanceForm, DotForm, KernelForm
 
 MISSING = native.why_not()
@@ -33,8 +34,8 @@ def refusal(call: Call) -> str | None:
     """Why the native kernels cannot serve this call; None where they can."""
     form = call.form
     if isinstance(form, AdditiveForm):
-        return _unsupported_additive(call, form) or unsupported_cpu(call, form)
-    if reason := unsupported_cpu(call, form) or unsupported_softmax(call) or _unsupported_mode(call, form):
+        return _unsupported_additive(call, form) or _unsupported_normalizer(call) or unsupported_cpu(call, form)
+    if reason := unsupported_cpu(call, form) or _unsupported_normalizer(call) or _unsupported_mode(call, form):
         return reason
     learned = isinstance(form, DotForm) and form.softcap is not None and _learned_temperature(call) is not None
     return "the temperature is learned, and divides scores under a soft cap" if learned else unsupported_dot(call, form)
@@ -45,7 +46,9 @@ def gpu_refusal(call: Call) -> str | None:
     form = call.form
     if reason := unsupported_gpu(call, form):
         return reason
-    return _unsupported_additive(call, form) if isinstance(form, AdditiveForm) else "the score is not overt.Additive"
+    if not isinstance(form, AdditiveForm):
+        return "the score is not overt.Additive"
+    return unsupported_softmax(call) or _unsupported_additive(call, form)
 
 
 def scores_refusal(call: Call) -> str | None:
@@ -74,7 +77,8 @@ def flattened(call: Call) -> tuple[Attention, Any]:
     else:
         operator, score = dot.dot, as_dot_product(call, form, temperature)
     seed = torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None
-    return operator, operator.inputs(*score, *mask_and_softmax(call), call.dropout, seed)
+    normalizer = flat_normalizer.form_of(call.normalizer)
+    return operator, operator.inputs(*score, *mask_and_softmax(call), *normalizer, call.dropout, seed)
 
 
 MaskAndSoftmax = tuple[list[int], list[int], list[Tensor], Tensor | None, bool, Tensor | None, Tensor | None]
@@ -89,14 +93,15 @@ def mask_and_softmax(call: Call) -> MaskAndSoftmax:
     if call.bias is not None:
         bias = call.bias.added_pairs()  # (..., Q or 1, K or 1)
         bias, by_distance = (_by_distance(call, call.bias), True) if bias is None else (bias, False)
-    temperature, inverse = call.normalizer.temperature, None
+    temperature, sink, inverse = 1, None, None
+    if isinstance(call.normalizer, Softmax):
+        temperature, sink = call.normalizer.temperature, call.normalizer.sink
     if (learned := _learned_temperature(call)) is not None:
         bias = None if bias is None else bias / learned.squeeze(-1)  # a bias by distance, (..., Q + K - 1)
     elif isinstance(temperature, Tensor):
         inverse = (1 / temperature.double()).reshape(temperature.shape[:-2]).to(call.query.device)
     elif temperature != 1:
         inverse = torch.full((), 1 / temperature, dtype=torch.float64, device=call.query.device)
-    sink = call.normalizer.sink
     sink = None if sink is None else sink.to(call.query.device, call.dtype)
     program, arrays = [], []
     if call.mask is not None:
@@ -114,16 +119,28 @@ def _by_distance(call: Call, bias: Bias) -> Tensor:
 
 def _learned_temperature(call: Call) -> Tensor | None:
     """The temperature (..., 1, 1), where a gradient may be computed for it."""
-    temperature = call.normalizer.temperature
+    temperature = getattr(call.normalizer, "temperature", None)
     if not isinstance(temperature, Tensor) or not (temperature.requires_grad and torch.is_grad_enabled()):
         return None
     return temperature if temperature.ndim else temperature[None, None]
 
 
 def unsupported_softmax(call: Call) -> str | None:
-    """What the kernels' softmax lacks for this call: its normalizer, its bias or its mask."""
-    if type(call.normalizer) is not Softmax:
-        return "the normalizer is not a softmax"
+    """What kernels lack that know no normalizer but a softmax."""
+    return _unsupported_normalizer(call) if type(call.normalizer) is Softmax else "the normalizer is not a softmax"
+
+
+def _unsupported_normalizer(call: Call) -> str | None:
+    """What the native kernels lack for this call's normalizer, its bias or its mask."""
+    if reason := _unsupported_temperature(call) if type(call.normalizer) is Softmax else flat_normalizer.refusal(call):
+        return reason
+    if call.bias is not None and not call.bias.by_distance and call.bias.added_pairs() is None:
+        return f"native kernels do not know the bias {type(call.bias).__name__}"
+    return None if call.mask is None else mask_program.refusal(call.mask)
+
+
+def _unsupported_temperature(call: Call) -> str | None:
+    """What the kernels' softmax lacks for this call's temperature or sink."""
     temperature, sink = call.normalizer.temperature, call.normalizer.sink
     if isinstance(temperature, Tensor):
         if not fits(temperature.shape, (*call.batch, 1, 1)):
@@ -132,16 +149,14 @@ def unsupported_softmax(call: Call) -> str | None:
             return "the temperature is learned, and multiplies a bias of Q × K numbers"
     if sink is not None and not fits(sink.shape, call.batch):
         return "the sink has another number of heads than the call"
-    if call.bias is not None and not call.bias.by_distance and call.bias.added_pairs() is None:
-        return f"native kernels do not know the bias {type(call.bias).__name__}"
-    return None if call.mask is None else mask_program.refusal(call.mask)
+    return None
 
 
 def _unsupported_additive(call: Call, form: AdditiveForm) -> str | None:
     """What the kernels of additive attention lack for this call."""
     if not fits(form.weight.shape[:-1], call.batch):
         return "the score's weight has other leading dimensions than the call"
-    return unsupported_softmax(call) or _unsupported_mode(call, form)
+    return _unsupported_mode(call, form)
 
 
 def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
@@ -317,4 +332,6 @@ def _differentiable_tensors(call: Call, form: KernelForm | None) -> list[Tensor]
             tensors.append(call.normalizer.temperature)
         if call.normalizer.sink is not None:
             tensors.append(call.normalizer.sink)
+    if type(call.normalizer) is Entmax and isinstance(call.normalizer.alpha, Tensor):
+        tensors.append(call.normalizer.alpha)
     return tensors

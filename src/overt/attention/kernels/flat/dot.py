@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.kernels import cpu
-from overt.attention.kernels.flat import reference
+from overt.attention.kernels.flat import normalizer, reference
 from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, empty, empty_bias_gradient
 
 
@@ -26,25 +26,32 @@ class DotInputs(NamedTuple):
     by_distance: bool
     sink: Tensor | None  # (...), a logit
     inverse_temperature: Tensor | None  # (...), float64: what score + bias are multiplied with
+    normalizer: int  # as `NormalizerForm` has it
+    alpha: float
+    alphas: Tensor | None  # (...), float64
     dropout: float
     seed: Tensor | None
 
 
 def _empty_outputs(inputs: DotInputs, save: bool = True) -> tuple[Tensor, ...]:
-    """For the output, and of each row a base and a total: a weight is 2^(t - base) / total, of a total score t in powers of two."""
+    """For the output, and of each row a base and a total: a weight is 2^(t - base) / total, of a total score t in powers of two.
+
+    Under other normalizers than a softmax they are as native/kernels.hpp has them.
+    """
     queries = inputs.query.shape[-2]
     output = empty(inputs.query, *inputs.batch, queries, inputs.value.shape[-1])
-    return (output, empty(inputs.query, *inputs.batch, 2, queries)) if save else (output,)
+    sums = (queries, normalizer.SPARSE_SUMS) if inputs.normalizer == normalizer.ENTMAX else (2, queries)
+    return (output, empty(inputs.query, *inputs.batch, *sums)) if save else (output,)
 
 
 def _empty_gradients(inputs: DotInputs, with_bias: bool) -> tuple[Tensor | None, ...]:
-    """For those of query, key and value, an entry each; for delta, where a sink needs it, and for that of the bias."""
+    """For those of query, key and value, an entry each; for delta, where a sink or alpha needs it, and for that of the bias."""
     query, batch = inputs.query, inputs.batch
     return (
         empty(query, *batch, *query.shape[-2:]),
         empty(query, *batch, *inputs.key.shape[-2:]),
         empty(query, *batch, *inputs.value.shape[-2:]),
-        None if inputs.sink is None else empty(query, *batch, query.shape[-2]),
+        None if inputs.sink is None and inputs.alphas is None else empty(query, *batch, query.shape[-2]),
         empty_bias_gradient(inputs, with_bias),
     )
 
@@ -83,6 +90,6 @@ dot: Attention = Attention(
     _empty_gradients,
 )
 dot.register(
-    f"Tensor query, Tensor key, Tensor value, float scale, float softcap, {MASK_SCHEMA}, float dropout, Tensor? seed",
+    f"Tensor query, Tensor key, Tensor value, float scale, float softcap, {MASK_SCHEMA}, {normalizer.SCHEMA}, float dropout, Tensor? seed",
     saved="sums",
 )

@@ -31,9 +31,9 @@ class Attention:
     """An operator of attention: its kernels, and the formula that is differentiated where a second derivative is computed.
 
     `inputs` is the NamedTuple of the operator's inputs. `forward` computes the output and, if the backward pass follows, what that
-    needs besides (`saved`); `backward` computes the gradients of `direct`, an entry of the batch each, then delta, from which a
-    sink's is made, and the bias's, both None where there are none. The last two functions make tensors for the results of both: torch
-    needs only these while it traces.
+    needs besides (`saved`); `backward` computes the gradients of `direct`, an entry of the batch each, then delta, from which the
+    gradient of a sink or of alpha is made, and the bias's, both None where there are none. The last two functions make tensors for the
+    results of both: torch needs only these while it traces.
     """
 
     name: str
@@ -52,7 +52,9 @@ class Attention:
 
     def __post_init__(self) -> None:
         names = self.inputs._fields
-        object.__setattr__(self, "differentiable", tuple(names.index(name) for name in (*self.direct, "bias", "sink")))
+        object.__setattr__(
+            self, "differentiable", tuple(names.index(name) for name in (*self.direct, "bias", "sink", "alphas"))
+        )
         object.__setattr__(self, "tensors", (*self.differentiable, names.index("inverse_temperature"), names.index("seed")))
         object.__setattr__(self, "arrays", names.index("arrays"))
 
@@ -136,7 +138,8 @@ class Attention:
             lse = self.lse(sums)
             weight = torch.where(lse == -torch.inf, 0, torch.exp(inputs.sink[..., None] - lse))
             d_sink = sum_shared(-(weight * delta).sum(-1), inputs.sink)
-        summed += [None if inputs.bias is None or d_bias is None else d_bias.to(inputs.bias.dtype), d_sink]
+        d_alphas = None if inputs.alphas is None else sum_shared(delta.sum(-1), inputs.alphas)
+        summed += [None if inputs.bias is None or d_bias is None else d_bias.to(inputs.bias.dtype), d_sink, d_alphas]
         return dict(zip(self.differentiable, summed, strict=True))
 
     def _save_of_operator(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:

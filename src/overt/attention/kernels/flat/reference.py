@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from overt.attention.kernels.flat.mask_program import BOTH, DENSE, EITHER, INVERSE, RANGES
-from overt.attention.normalizers import Softmax
+from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
 from overt.attention.scores import ACTIVATIONS
 
 BLOCK = 2**21  # numbers that a block of rows may hold for its pairs' features
@@ -32,6 +32,9 @@ def additive(
     by_distance: bool,
     sink: Tensor | None,
     inverse_temperature: Tensor | None,
+    normalizer: int,
+    alpha: float,
+    alphas: Tensor | None,
     dropout: float,
     seed: Tensor | None,
 ) -> Tensor:
@@ -42,7 +45,8 @@ def additive(
         features = torch.where(allowed_pairs[..., None], query[..., :, None, :] + key[..., None, :, :], 0)  # (..., rows, K, D)
         return (ACTIVATIONS[activation](features) * weight[..., None, None, :]).sum(-1)  # (..., rows, K)
 
-    masked = (batch, program, arrays, bias, by_distance, sink, inverse_temperature, dropout, seed)
+    form = NormalizerForm(normalizer, alpha, alphas)
+    masked = (batch, program, arrays, bias, by_distance, sink, inverse_temperature, form, dropout, seed)
     return _attention(pair_scores, query, key, value, *masked)
 
 
@@ -59,6 +63,9 @@ def dot(
     by_distance: bool,
     sink: Tensor | None,
     inverse_temperature: Tensor | None,
+    normalizer: int,
+    alpha: float,
+    alphas: Tensor | None,
     dropout: float,
     seed: Tensor | None,
 ) -> Tensor:
@@ -71,17 +78,18 @@ def dot(
         scores = (pairwise() if program else query @ key.mT) * scale  # (..., rows, K)
         return torch.tanh(scores / softcap) * softcap if softcap > 0 else scores
 
-    masked = (batch, program, arrays, bias, by_distance, sink, inverse_temperature, dropout, seed)
+    form = NormalizerForm(normalizer, alpha, alphas)
+    masked = (batch, program, arrays, bias, by_distance, sink, inverse_temperature, form, dropout, seed)
     return _attention(pair_scores, query, key, value, *masked)
 
 
 def _attention(
-    pair_scores, query, key, value, batch, program, arrays, bias, by_distance, sink, inverse_temperature, dropout, seed
+    pair_scores, query, key, value, batch, program, arrays, bias, by_distance, sink, inverse_temperature, form, dropout, seed
 ) -> Tensor:
     """The output, from the scores of allowed pairs of rows and keys."""
     number = torch.promote_types(query.dtype, torch.float32)
     query, key, value = (_expanded(tensor, batch).to(number) for tensor in (query, key, value))
-    queries, keys = query.shape[-2], key.shape[-2]
+    queries, keys, normalizer = query.shape[-2], key.shape[-2], of_form(form, sink, number)
 
     def run(rows: Tensor, query: Tensor) -> Tensor:
         allowed_pairs = allowed(program, arrays, rows, keys)
@@ -90,7 +98,7 @@ def _attention(
         scores = scores if inverse_temperature is None else scores * inverse_temperature[..., None, None].to(number)
         masked = torch.where(allowed_pairs, scores, -torch.inf)
         excluded = masked == -torch.inf
-        weights = Softmax(sink=sink)(torch.where(excluded.all(-1, keepdim=True), 0, masked), ~excluded)
+        weights = normalizer(torch.where(excluded.all(-1, keepdim=True), 0, masked), ~excluded)
         weights = torch.where(excluded, 0, weights)  # (..., rows, K)
         if dropout > 0:
             retained = _dropout_mask(seed, dropout, batch, rows, queries, keys)

@@ -60,7 +60,9 @@ def summary_of_share(call: Call, summarize: Callable[[Call], Any], map_size: Any
         torch.distributed.all_reduce(received, group=group)
         torch.distributed.all_reduce(alive, group=group)
     received = received / alive.clamp(min=1)
-    parts = {name: getattr(summary, name) for name in ("lse", "entropy", "sink", "top_weights", "top_keys", "output")}
+    parts = {
+        name: getattr(summary, name) for name in ("lse", "entropy", "sink", "top_weights", "top_keys", "output", "support")
+    }
     joined = {
         name: None if part is None else assembled(part, layout, (*rows, *part.shape[len(rows) :]), part.ndim - len(rows))
         for name, part in parts.items()

@@ -1,0 +1,127 @@
+// Normalizers whose weights depend on their own score, and at most on a sum: no maximum of the row is needed.
+#pragma once
+
+#include "attention/transposed_tile.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+// 1 / v for v from 1 to 2^126, to about one unit in the last place.
+template <class T>
+OVERT_INLINE Vector<T> reciprocal(Vector<T> v) {
+    return 1 / v;
+}
+#if defined(__AVX512F__) && OVERT_BYTES == 64
+// An estimate of 14 bits and one Newton step: a division takes four times as long.
+template <>
+inline __attribute__((always_inline)) Vector<float> reciprocal<float>(Vector<float> v) {
+    Vector<float> estimate = _mm512_rcp14_ps(v);
+    return multiply_add(estimate, 1 - v * estimate, estimate);
+}
+#endif
+
+// A rule says what total scores t are in units of (UNIT), what a score's share is before it is divided by the sum of the row's shares
+// (SUMMED) or by nothing, also of scores that no mask makes -inf, and the gradient of t / UNIT from those of weights, of which delta is the mean.
+struct SigmoidRule {
+    static constexpr double UNIT = LOG2E;
+    static constexpr bool SUMMED = false;
+
+    template <class T>
+    OVERT_INLINE Vector<T> share(Vector<T> t) {
+        return t == T(-__builtin_inf()) ? Vector<T>{} : unmasked<T>(t);
+    }
+    template <class T>
+    OVERT_INLINE Vector<T> unmasked(Vector<T> t) {
+        constexpr T LARGEST = Exponential<T>::BIAS - 2;
+        return reciprocal<T>(1 + power_within<T>(lane_min(broadcast(LARGEST), lane_max(broadcast(-LARGEST), -t))));
+    }
+    template <class T>
+    OVERT_INLINE Vector<T> gradient(Vector<T> weight, Vector<T> d_weight, Vector<T>, Vector<T>) {
+        return weight * (1 - weight) * d_weight;
+    }
+};
+
+struct SumRule {
+    static constexpr double UNIT = 1;
+    static constexpr bool SUMMED = true;
+
+    template <class T>
+    OVERT_INLINE Vector<T> share(Vector<T> t) {
+        return t == T(-__builtin_inf()) ? Vector<T>{} : t;
+    }
+    template <class T>
+    OVERT_INLINE Vector<T> unmasked(Vector<T> t) {
+        return t;
+    }
+    template <class T>
+    OVERT_INLINE Vector<T> gradient(Vector<T>, Vector<T> d_weight, Vector<T> delta, Vector<T> inverse_sum) {
+        return (d_weight - delta) * inverse_sum;
+    }
+};
+
+// The state of some rows: sum_j share_j, whether there is any key, and sum_j share_j v_j.
+template <class T, class Rule>
+struct ElementwiseState {
+    T *row_sum, *seen, *accumulator;
+    Index padded_dim;  // the columns of the accumulator, padded
+    static Index size(Index value_dim) { return QUERIES * (2 + padded<T>(value_dim)); }
+    ElementwiseState(T* memory, Index value_dim)
+        : row_sum(memory), seen(row_sum + QUERIES), accumulator(seen + QUERIES), padded_dim(padded<T>(value_dim)) {}
+
+    void clear(int rows) {
+        for (int r = 0; r < QUERIES; r += WIDTH<T>) store(row_sum + r, Vector<T>{}), store(seen + r, Vector<T>{});
+        for (Index e = 0; e < rows * padded_dim; e += WIDTH<T>) store(accumulator + e, Vector<T>{});
+    }
+
+    // Adds the sums of the same row over other keys.
+    void join(int row, const ElementwiseState& other) {
+        row_sum[row] += other.row_sum[row], seen[row] = max_of(seen[row], other.seen[row]);
+        add(other.accumulator + row * padded_dim, padded_dim, accumulator + row * padded_dim);
+    }
+
+    // What the row's shares are divided by: infinite in a row without keys.
+    T total(int row) const {
+        if (!Rule::SUMMED) return 1;
+        return seen[row] == 0 ? static_cast<T>(__builtin_inf()) : row_sum[row];
+    }
+};
+
+// Total scores of a transposed tile to shares, in place, and updates the state. Where none is masked, no score is -inf.
+template <class T, class Rule>
+static void elementwise_transposed(T* scores, const Tile& at, bool masked, ElementwiseState<T, Rule>& state, int skipped) {
+    for (int r = 0; r < at.rows; r += WIDTH<T>) {
+        Vector<T> row_sum = load(state.row_sum + skipped + r), seen = masked ? load(state.seen + skipped + r) : broadcast(T(1));
+        for (int c = 0; c < at.keys && !masked; c++) {
+            Vector<T> share = Rule::template unmasked<T>(load(scores + c * QUERIES + r));
+            if (Rule::SUMMED) row_sum += share;
+            store(scores + c * QUERIES + r, share);
+        }
+        for (int c = 0; c < at.keys && masked; c++) {
+            Vector<T> score = load(scores + c * QUERIES + r), share = Rule::template share<T>(score);
+            if (Rule::SUMMED) row_sum += share, seen = score == T(-__builtin_inf()) ? seen : broadcast(T(1));
+            store(scores + c * QUERIES + r, share);
+        }
+        store(state.row_sum + skipped + r, row_sum), store(state.seen + skipped + r, seen);
+    }
+}
+
+// The same of rows of KEYS scores, which are in natural units, and the end of a row, as DotDecode calls them.
+template <class T, class Rule>
+static void weigh(T* scores, int rows, int keys, ElementwiseState<T, Rule>& state) {
+    for (int r = 0; r < rows; r++, scores += KEYS) {
+        Vector<T> row_sum{}, seen{};
+        for (int c = 0; c < keys; c += WIDTH<T>) {
+            Vector<T> score = load(scores + c) * T(Rule::UNIT), share = Rule::template share<T>(score);
+            row_sum += share, seen = score == T(-__builtin_inf()) ? seen : broadcast(T(1));
+            store(scores + c, share);
+        }
+        state.row_sum[r] += sum<T>(row_sum), state.seen[r] = max_of(state.seen[r], horizontal_max<T>(seen));
+    }
+}
+template <class T, class Rule>
+static void finish_row(const ElementwiseState<T, Rule>& state, int r, const Inputs& inputs, Index entry, Index row, T* output, T* sums) {
+    save_sums(sums, inputs, entry, row, T(0), state.total(r));
+    put_row(state.accumulator + r * state.padded_dim, 1 / state.total(r), inputs.value_dim,
+            output + (entry * inputs.queries + row) * inputs.value_dim);
+}
+
+}  // namespace overt::OVERT_LEVEL

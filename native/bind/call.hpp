@@ -1,0 +1,199 @@
+// A call of attention: its arrays checked, as the kernels take them, and run without the GIL.
+#pragma once
+
+#include "attention/masks/row_ranges.hpp"
+#include "bind/arrays.hpp"
+#include "levels.hpp"
+
+namespace overt {
+
+using Arrays = std::vector<Array>;
+using Maybe = std::optional<Array>;
+
+// The inputs that calls share.
+struct Call : Shapes {
+    Inputs inputs;
+    Score score;
+    Normalization by;
+    std::vector<MaskStep> steps;
+    Kind number = Kind::float32;
+
+    // The batch is that of `like`, without its last `trailing` dimensions.
+    template <class Any>
+    Call(const Array& query, const Array& key, const Any& like, size_t trailing, int threads) {
+        if (like.ndim() < trailing || query.ndim() < 2 || key.ndim() < 2)
+            refuse("query and key with two dimensions or more", shape_of(query));
+        for (size_t i = 0; i + trailing < like.ndim(); i++) batch.push_back(like.shape(i)), entries *= like.shape(i);
+        inputs.batch = entries;
+        inputs.queries = query.shape(query.ndim() - 2);
+        inputs.keys = key.shape(key.ndim() - 2);
+        inputs.head_dim = query.shape(query.ndim() - 1);
+        inputs.threads = threads > 0 ? threads : 1;
+        inputs.query = matrix(query, "query", inputs.queries, inputs.head_dim);
+        inputs.key = matrix(key, "key", inputs.keys, inputs.head_dim, false, true);
+        if (!floating(inputs.query.kind) || inputs.query.kind != inputs.key.kind)
+            refuse("query and key of one floating dtype", shape_of(query) + " and " + shape_of(key) + " of other dtypes");
+        number = inputs.query.kind == Kind::float64 ? Kind::float64 : Kind::float32;
+    }
+
+    void values(const Array& value) {
+        if (value.ndim() < 2) refuse("value with two dimensions or more", shape_of(value));
+        inputs.value_dim = value.shape(value.ndim() - 1);
+        inputs.value = matrix(value, "value", inputs.keys, inputs.value_dim, false, true);
+        if (inputs.value.kind != inputs.query.kind) refuse("value of the dtype of query and key", "another dtype");
+    }
+
+    void additive(const Array& weight, int activation) {
+        if (activation < 0 || activation > 3) refuse("an activation from 0 to 3", std::to_string(activation));
+        score.form = Form::additive;
+        score.activation = static_cast<Activation>(activation);
+        if (weight.ndim() < 1 || static_cast<Index>(weight.shape(weight.ndim() - 1)) != inputs.head_dim)
+            refuse("weight of shape (..., D) with D = " + std::to_string(inputs.head_dim), shape_of(weight));
+        if (kind_of(weight, "weight") != number) refuse("weight of the computation's dtype", "another dtype");
+        if (inputs.head_dim > 1 && weight.stride(weight.ndim() - 1) != 1) refuse("weight to be contiguous", "another stride");
+        score.weight = {weight.data(), number, offsets_of(weight, 1, "weight"), 0, 1};
+    }
+
+    void dot(const double* scale, double softcap) {
+        score.form = Form::dot;
+        score.scale = scale;
+        score.softcap = softcap;
+    }
+
+    void mask(const std::vector<int>& program, const Arrays& arrays) {
+        size_t next = 0;
+        int pending = 0;
+        auto next_array = [&]() -> const Array& {
+            if (next == arrays.size())
+                refuse("one array for each leaf of a mask's program", std::to_string(arrays.size()) + " arrays");
+            return arrays[next++];
+        };
+        for (int code : program) {
+            MaskStep step{static_cast<Step>(code), {}, {}};
+            if (step.step == Step::ranges) {
+                step.first = column(next_array(), "the first keys", inputs.queries, Kind::integer);
+                step.second = column(next_array(), "the keys' stops", inputs.queries, Kind::integer);
+            } else if (step.step == Step::dense) {
+                step.first = matrix(next_array(), "the mask", inputs.queries, inputs.keys, true);
+                if (step.first.kind != Kind::boolean) refuse("a dense mask of dtype bool", "another dtype");
+            } else if (step.step == Step::documents) {
+                step.first = column(next_array(), "the queries' documents", inputs.queries, Kind::integer);
+                step.second = column(next_array(), "the keys' documents", inputs.keys, Kind::integer);
+            } else if (code < 0 || code > static_cast<int>(Step::inverse)) {
+                refuse("steps from 0 to 5 in a mask's program", std::to_string(code));
+            }
+            int needs = step.step == Step::both || step.step == Step::either ? 2 : step.step == Step::inverse ? 1 : 0;
+            if (pending < needs) refuse("each step of a mask's program after the results that it combines", "too few results");
+            pending += 1 - needs;
+            if (pending > MASK_DEPTH - 1)
+                refuse("a mask's program with at most " + std::to_string(MASK_DEPTH - 1) + " pending results", "more");
+            steps.push_back(step);
+        }
+        if (pending != (program.empty() ? 0 : 1) || next != arrays.size())
+            refuse("a mask's program that ends with one result and uses all arrays", std::to_string(pending) + " results");
+        inputs.mask = {steps.data(), static_cast<int>(steps.size())};
+    }
+
+    // A bias by distance holds the bias of j - i at index j - i + Q - 1: a matrix whose rows begin one number earlier each.
+    void bias(const Maybe& array, bool by_distance) {
+        if (!array) return;
+        if (!by_distance) {
+            inputs.bias = matrix(*array, "bias", inputs.queries, inputs.keys, true);
+        } else {
+            size_t last = array->ndim() - 1;
+            Index length = max_of(inputs.queries + inputs.keys - 1, Index{0});
+            if (array->ndim() < 1 || static_cast<Index>(array->shape(last)) != length)
+                refuse("a bias by distance of shape (..., Q + K - 1) = (..., " + std::to_string(length) + ")", shape_of(*array));
+            Index step = array->stride(last);
+            const Index* starts = offsets_of(*array, 1, "bias");
+            for (Index& offset : offsets.back()) offset += (inputs.queries - 1) * step;
+            inputs.bias = {array->data(), kind_of(*array, "bias"), starts, -step, step};
+        }
+        if (!floating(inputs.bias.kind)) refuse("a bias of floating dtype", "another dtype");
+    }
+
+    void bias_gradient(const Maybe& bias, const std::optional<Out>& d_bias, Gradients& to) {
+        if (!d_bias) return;
+        if (!bias || bias->ndim() != d_bias->ndim() || shape_of(*bias) != shape_of(*d_bias))
+            refuse("d_bias of the shape of the bias", shape_of(*d_bias));
+        Index step = 1;
+        for (size_t i = d_bias->ndim(); i-- > 0; step *= d_bias->shape(i))
+            if (d_bias->shape(i) != 1 && (d_bias->stride(i) != step || bias->stride(i) != step) && d_bias->size())
+                refuse("bias and d_bias to be contiguous where the gradient is wanted", "other strides");
+        if (kind_of(*d_bias, "d_bias") != number) refuse("d_bias of the computation's dtype", "another dtype");
+        to.bias = distinct_memory(*d_bias, "d_bias"), to.bias_size = d_bias->size();
+    }
+
+    void softmax(const Maybe& sink, const Maybe& inverse_temperature) {
+        inputs.sink = per_entry(sink, "sink");
+        inputs.inverse_temperature = per_entry(inverse_temperature, "inverse_temperature");
+    }
+
+    // An alpha for each entry, else one for all.
+    void normalizer(int kind, double alpha, const Maybe& alphas) {
+        if (kind < 0 || kind > static_cast<int>(Normalizer::entmax)) refuse("a normalizer from 0 to 3", std::to_string(kind));
+        by.kind = static_cast<Normalizer>(kind);
+        if (by.kind != Normalizer::softmax && (inputs.sink || inputs.inverse_temperature))
+            refuse("a sink and a temperature under a softmax only", "another normalizer");
+        if (by.kind != Normalizer::entmax) return;
+        by.alpha = alphas ? per_entry(alphas, "alphas") : same_for_entries(alpha);
+        for (Index b = 0; b < entries; b++)
+            if (!(by.alpha[b] > 1 && by.alpha[b] <= 2)) refuse("an alpha above 1 and at most 2", std::to_string(by.alpha[b]));
+    }
+
+    // What the backward pass needs of each row.
+    std::vector<Index> saved_shape() const {
+        if (by.kind != Normalizer::entmax) {
+            if (by.kind == Normalizer::softmax && score.form == Form::additive) return {inputs.queries};
+            return {2, inputs.queries};
+        }
+        return {inputs.queries, SPARSE_SUMS + (score.form == Form::additive ? 2 * inputs.value_dim : 0)};
+    }
+
+    void dropout(double probability, std::uint64_t seed) {
+        if (!(probability >= 0 && probability <= 1)) refuse("a probability for dropout", std::to_string(probability));
+        inputs.dropout = probability;
+        inputs.seed = seed;
+    }
+
+    // The arguments that additive attention and dot products have in common.
+    void attend(const Array& value, const std::vector<int>& program, const Arrays& arrays, const Maybe& added, bool by_distance,
+                const Maybe& sink, const Maybe& inverse_temperature, int kind, double alpha,
+                const Maybe& alphas, double probability, std::uint64_t seed) {
+        values(value);
+        mask(program, arrays);
+        bias(added, by_distance);
+        softmax(sink, inverse_temperature);
+        normalizer(kind, alpha, alphas);
+        dropout(probability, seed);
+    }
+
+    // Runs a kernel, without the GIL. Python runs the handlers of signals in its main thread alone, so only there a signal ends it.
+    template <class Work>
+    void run(Work work) {
+        Interruption interruption{signal_raised};
+        if (in_main_thread()) inputs.interruption = &interruption;
+        {
+            nb::gil_scoped_release released;
+            RowRanges read(inputs.mask, inputs.batch, inputs.queries, inputs.keys);
+            inputs.mask = read.mask();
+            work(number == Kind::float64 ? current_level().float64 : current_level().float32);
+        }
+        if (interruption.stopped) throw nb::python_error();
+    }
+
+    // Runs the handlers of signals that have come; whether one raised an exception, which is KeyboardInterrupt for Ctrl-C.
+    static bool signal_raised() {
+        nb::gil_scoped_acquire acquired;
+        return PyErr_CheckSignals() != 0;
+    }
+
+    static bool in_main_thread() {
+        static const auto main = nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
+        return PyThread_get_thread_ident() == main;
+    }
+
+    static Index max_of(Index a, Index b) { return a > b ? a : b; }
+};
+
+}  // namespace overt

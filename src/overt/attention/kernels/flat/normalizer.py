@@ -1,0 +1,68 @@
+"""A call's normalizer as the native kernels take it: a number for its kind, entmax's alpha; and why they do not take the others."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.call import Call
+from overt.attention.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
+from overt.attention.typing import NormalizerFunction
+
+SCHEMA = "int normalizer, float alpha, Tensor? alphas"
+SOFTMAX, SIGMOID, SUM, ENTMAX = range(4)  # as `enum class Normalizer` of native/kernels.hpp
+SPARSE_SUMS = 4  # as there
+_KINDS = {Softmax: SOFTMAX, Sigmoid: SIGMOID, Sum: SUM, Sparsemax: ENTMAX, Entmax: ENTMAX}
+_NAMES = {Softmax: "a softmax", Sigmoid: "a sigmoid", Sum: "a sum", Sparsemax: "sparsemax"}
+
+
+class NormalizerForm(NamedTuple):
+    """The kind, and entmax's alpha: a number, or a tensor (...) that may be learned."""
+
+    normalizer: int = SOFTMAX
+    alpha: float = 0.0
+    alphas: Tensor | None = None
+
+
+def form_of(normalizer: NormalizerFunction) -> NormalizerForm:
+    """The form of a normalizer that is not refused."""
+    kind = _KINDS[type(normalizer)]
+    if kind != ENTMAX:
+        return NormalizerForm(kind)
+    alpha = normalizer.alpha if isinstance(normalizer, Entmax) else 2.0
+    if not isinstance(alpha, Tensor):
+        return NormalizerForm(kind, float(alpha))
+    return NormalizerForm(kind, 0.0, alpha.reshape(alpha.shape[:-2]).double())
+
+
+def of_form(form: NormalizerForm, sink: Tensor | None, dtype: torch.dtype) -> NormalizerFunction:
+    """The normalizer that a form is of, for scores of a dtype that have been divided by the temperature."""
+    if form.normalizer == ENTMAX:
+        return Entmax(form.alpha if form.alphas is None else form.alphas[..., None, None].to(dtype))
+    return [Softmax(sink=sink), Sigmoid(), Sum()][form.normalizer]
+
+
+def refusal(call: Call) -> str | None:
+    """Why the native kernels do not take the call's normalizer; None where they do."""
+    normalizer = call.normalizer
+    if type(normalizer) not in _KINDS:
+        return f"native kernels do not know the normalizer {type(normalizer).__name__}"
+    if not isinstance(normalizer, Entmax):
+        return None
+    if not isinstance(normalizer.alpha, Tensor):
+        return "the alpha is above 2" if normalizer.alpha > 2 else None
+    shape, batch = normalizer.alpha.shape, (*call.batch, 1, 1)
+    sizes = zip(reversed(shape), reversed(batch), strict=False)
+    if len(shape) > len(batch) or any(length not in (1, size) for length, size in sizes):
+        return "the alpha differs between queries or keys"
+    if not call.inspectable:
+        return "the alpha is a tensor, whose values are not inspected here"
+    alpha = normalizer.alpha.detach()
+    return None if bool(((alpha > 1) & (alpha <= 2)).all()) else "the alpha is not above 1 and at most 2"
+
+
+def name_of(normalizer: NormalizerFunction) -> str:
+    """A normalizer that is not refused, in a sentence: "under a softmax"."""
+    if isinstance(normalizer, Entmax):
+        return "entmax" if isinstance(normalizer.alpha, torch.Tensor) else f"entmax {normalizer.alpha:g}"
+    return _NAMES[type(normalizer)]
