@@ -47,6 +47,7 @@ class Summary(Generic[Array]):
         and key_edges (C + 1); None without `map_size`.
     sink (..., Q): the weight of the sink; None without one.
     output (..., Q, E): the attention output; None without `value`.
+    support (..., Q): the number of keys whose weight is not 0 (int32); None under a softmax, where each key has a weight.
 
     >>> import torch, overt
     >>> x = torch.randn(1, 2, 9, 4)
@@ -66,6 +67,7 @@ class Summary(Generic[Array]):
     key_edges: Array | None = None
     sink: Array | None = None
     output: Array | None = None
+    support: Array | None = None
 
 
 @torch.no_grad()
@@ -125,14 +127,14 @@ def gathered(
             alive = (masked != -torch.inf).any(-1, keepdim=True)  # (..., rows, 1)
             received, count = received + weights.sum(-2), count + alive.sum(-2)
             cells_of_map.add(rows.first, weights)
-            parts.append((*_row_statistics(call.normalizer, masked, weights, top), output))
+            parts.append((*_row_statistics(call.normalizer, masked, weights, top), output, _support(call.normalizer, weights)))
             if show_block is not None:
                 show_block(rows.first, block, stages)
-    columns = zip(zip(*parts, strict=True), (-1, -1, -1, -2, -2, -2), strict=True)
+    columns = zip(zip(*parts, strict=True), (-1, -1, -1, -2, -2, -2, -1), strict=True)
     joined: Any = [None if column[0] is None else torch.cat(column, dim=dim) for column, dim in columns]
-    lse, entropy, sink, top_weights, top_keys, output = joined
+    lse, entropy, sink, top_weights, top_keys, output, support = joined
     received = received / count.clamp(min=1)
-    return Summary(lse, entropy, received, top_weights, top_keys, *cells_of_map.maps(), sink, output.to(dtype))
+    return Summary(lse, entropy, received, top_weights, top_keys, *cells_of_map.maps(), sink, output.to(dtype), support)
 
 
 @torch.no_grad()
@@ -204,6 +206,11 @@ def _row_statistics(normalizer: Any, masked: Tensor, weights: Tensor, top: int) 
     largest, keys = torch.where(excluded, -torch.inf, weights).topk(min(top, weights.shape[-1]), dim=-1)
     none = largest == -torch.inf
     return lse, entropy, sink, largest.masked_fill(none, 0), keys.masked_fill(none, -1).int()
+
+
+def _support(normalizer: Any, weights: Tensor) -> Tensor | None:
+    """How many keys of each query have a weight; None under a softmax."""
+    return None if isinstance(normalizer, Softmax) else (weights != 0).sum(-1).int()
 
 
 def _edges(

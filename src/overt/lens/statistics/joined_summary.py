@@ -52,6 +52,7 @@ def joined_summary(facts: dict[str, Any], read: tuple[RowsRead, ...], parts: Seq
             top_weights=_some(_by_query(parts, "top_weights", 3)),
             top_keys=_tokens(_some(_by_query(parts, "top_keys", 3)), facts["keys"]),
             sink=_by_query(parts, "sink", 2),
+            support=_by_query(parts, "support", 2),
         ),
         comparison=_worst([part.captured.comparison for part in parts]),
         shares=(),

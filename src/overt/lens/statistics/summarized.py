@@ -151,7 +151,8 @@ def _by_kernel(captured: CapturedCall, call: Call, tokens: Tokens, options: Summ
 def _by_head(summary: Summary, captured: CapturedCall) -> Summary:
     """The statistics of the recorded heads, each (B, H, …), without the output, which has been compared."""
     wanted, heads = [captured.copies.index(head) for head in captured.heads], head_count(captured.call)
-    lasts = {"lse": 1, "entropy": 1, "received": 1, "sink": 1, "top_weights": 2, "top_keys": 2, "map_mean": 2, "map_max": 2}
+    lasts = {"lse": 1, "entropy": 1, "received": 1, "sink": 1, "support": 1}
+    lasts |= {"top_weights": 2, "top_keys": 2, "map_mean": 2, "map_max": 2}
     chosen = {}
     for name, last in lasts.items():
         if (tensor := getattr(summary, name)) is not None:
@@ -197,6 +198,11 @@ class SummaryHead(Head):
     def entropy(self) -> Tensor:
         """How spread out each query's weights were, −Σ w log w in nats: (B, Q)."""
         return self._of(self.captured.summary.entropy)
+
+    def support(self) -> Tensor | None:
+        """How many keys had a weight: (B, Q), of each query; None under a softmax, where each key has one."""
+        support = self.captured.summary.support
+        return None if support is None else self._of(support)
 
     def received(self) -> Tensor:
         """The mean weight that each key got: (B, K)."""

@@ -27,7 +27,7 @@ from overt.lens.storage.joined_mixers import alike
 MAX_DEPTH = 64  # levels of masks or biases inside each other
 _MAX_HEADS = 2**16
 _INTEGERS = (torch.int32, torch.int64)
-_OPTIONAL = {"lse", "map_max", "sink"}
+_OPTIONAL = {"lse", "map_max", "sink", "support"}
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -172,11 +172,11 @@ def _check_summary(call: CapturedSummary) -> None:
         "top_keys": (call.queries, top),
         "map_mean": cells,
     }
-    shapes |= {"lse": (call.queries,), "map_max": cells, "sink": (call.queries,)}
+    shapes |= {"lse": (call.queries,), "map_max": cells, "sink": (call.queries,), "support": (call.queries,)}
     for name, shape in shapes.items():
         value = getattr(summary, name)
         if value is not None or name not in _OPTIONAL:
-            dtypes = _INTEGERS if name == "top_keys" else _FLOATS
+            dtypes = _INTEGERS if name in ("top_keys", "support") else _FLOATS
             _require(isinstance(value, Tensor) and _shaped(value, (*lead, *shape)) and value.dtype in dtypes, name)
     _require(summary.output is None and stored_whole(*_tensors(summary)), "the sizes of its summary")
     _require(
