@@ -63,6 +63,8 @@ def operations(case: Case) -> Count:
         kind = DOTS[case.work]
         width *= kind.value_ratio
         unmasked = pairs * _unmasked_share(case)
+        if kind.normalizer:  # scores and no more: how many keys have a weight depends on the numbers
+            return Count(case.features * (2 if kind.backward else 1)) * pairs
         forward = Count(case.features + width) + POWER
         return (forward + Count(3 * case.features + 2 * width + 2, 1) + POWER if kind.backward else forward) * unmasked
     if case.work == "summary":  # each score once: its exponential can wait until the row's sum is known

@@ -1,12 +1,13 @@
 """The cases of `overt bench`: a kind of work, its shape, and its inputs."""
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from math import prod
 
 import torch
 from torch import Tensor
 
+from overt.attention.normalizers import Entmax, Sigmoid, Sparsemax, Sum
 from overt.errors import InputError
 
 
@@ -23,6 +24,31 @@ class DotKind:
     group: int = 1  # heads that share keys and values
     documents: int = 0  # packed one after another; each attends within itself
     tensor: str = ""  # a mask that is a bool tensor: "padding", "causal" or "scattered"
+    normalizer: str = ""  # of `NORMALIZERS`; "" for a softmax
+    spread: float = 1.0  # what queries are multiplied by
+
+
+NORMALIZERS = {
+    "sigmoid": Sigmoid(),
+    "sum": Sum(),
+    "sparsemax": Sparsemax(),
+    "entmax1.5": Entmax(1.5),
+    "entmax1.3": Entmax(1.3),
+}
+_SPREADS = {"": 1.0, "peaked": 6.0, "equal": 1e-3}
+
+
+def _normalizer_kinds() -> dict[str, DotKind]:
+    """Each normalizer forward and with its backward pass; those that are sparse also under peaked and near-equal scores."""
+    kinds = {}
+    for name, (scores, spread), backward in product(NORMALIZERS, _SPREADS.items(), (False, True)):
+        if scores and name in ("sigmoid", "sum"):
+            continue
+        work = "".join(("normalizers.", name, f".{scores}" if scores else "", ".gradients" if backward else ""))
+        passes = "forward and backward" if backward else "forward"
+        description = f"dot products under {name}, {scores + ' scores, ' if scores else ''}{passes}"
+        kinds[work] = DotKind(description, backward=backward, normalizer=name, spread=spread)
+    return kinds
 
 
 DOTS = {
@@ -47,6 +73,7 @@ DOTS = {
     "trilgradients": DotKind("a causal mask as a bool tensor, forward and backward", tensor="causal", backward=True),
     "scattered": DotKind("a bool tensor that allows 7 of 10 pairs, here and there, forward", tensor="scattered"),
     "scatteredgradients": DotKind("the same, forward and backward", tensor="scattered", backward=True),
+    **_normalizer_kinds(),
 }
 
 WORKS = {
@@ -146,6 +173,7 @@ CASES = [
     ),
     *(Case(work, (1, 8), 8254, 8254, 64) for work in ("packed", "packedgradients")),
     *(Case(work, (4, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].tensor),
+    *(Case(work, (1, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].normalizer),
 ]
 GPU_CASES = [
     *(
