@@ -119,6 +119,20 @@ struct Gradients {
     Index bias_size;  // its elements
 };
 
+// The directions in which a dot product's inputs move, each of its input's shape. data == nullptr, or no sink: it does not move.
+struct Directions {
+    Matrix query, key, value, bias;
+    const double* sink = nullptr;  // one for each entry
+};
+
+// What the forward pass writes that carries tangents: contiguous, in the kernel's number type.
+struct Tangents {
+    void* output;   // (batch, Q, E)
+    void* sums;     // (batch, 2, Q): as SavedDotForward has them
+    void* tangent;  // (batch, Q, E): of the output
+    void* mean;     // (batch, Q): that of a row's scores, sum_j weight_ij * tangent_ij. nullptr: not wanted
+};
+
 // Some keys of each query: key j is one of query i's where low_i <= j < high_i and, where there are ids, both have the same one.
 // Ids are from 0 to 2^31 - 1; any other number is no id, and equals none.
 struct KeySet {
@@ -153,6 +167,10 @@ struct Kernels {
     void (*additive_scores_gradients)(const Inputs&, const Score&, const void* upstream, const Gradients&);
     void (*dot)(const Inputs&, const Score&, void* output, void* sums);  // sums may be nullptr: not wanted
     void (*dot_gradients)(const Inputs&, const Score&, const SavedDotForward&, const Gradients&);
+    void (*dot_tangent)(const Inputs&, const Score&, const Directions&, const Tangents&);
+    // The gradients' tangents, each nullptr where it is not wanted, with the output's and each row's mean, as Tangents has them.
+    void (*dot_second)(const Inputs&, const Score&, const SavedDotForward&, const Directions&, const Gradients&, void* tangent,
+                       void* mean);
     void (*summary)(const Inputs&, const Score&, const Summary&);
     // Under the other normalizers, any score. sums may be nullptr: not wanted.
     void (*normalized)(const Inputs&, const Score&, const Normalization&, void* output, void* sums);

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import overt
 from overt.attention.kernels import blocked, heap
-from overt.attention.kernels.flat import reference as flat_reference
+from overt.attention.kernels.flat import formula
 
 N, D, HEADS = 512, 16, 2
 
@@ -116,7 +116,7 @@ def test_nor_does_the_plain_formula_of_what_has_a_native_kernel(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_the_native_kernel_and_its_second_derivative_make_no_n_by_n(create_graph, monkeypatch):
-    monkeypatch.setattr(flat_reference, "BLOCK", HEADS * N * D * 4)
+    monkeypatch.setattr(formula, "BLOCK", HEADS * N * D * 4)
     x, options = torch.randn(HEADS, N, D, requires_grad=True), CALLS["additive, masked"]
     with overt.use_path("native"), Largest() as largest:
         output = overt.attend(x, x, x, **options)

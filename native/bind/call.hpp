@@ -1,5 +1,9 @@
-// A call of attention: its arrays checked, as the kernels take them, and run without the GIL.
+// A call of an attention kernel: what its functions of the Python module share.
 #pragma once
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "attention/masks/row_ranges.hpp"
 #include "bind/arrays.hpp"
@@ -9,6 +13,11 @@ namespace overt {
 
 using Arrays = std::vector<Array>;
 using Maybe = std::optional<Array>;
+
+// The directions in which a call's query, key, value, bias and sink move; None where one does not.
+struct Moving {
+    Maybe query, key, value, bias, sink;
+};
 
 // The inputs that calls share.
 struct Call : Shapes {
@@ -96,20 +105,40 @@ struct Call : Shapes {
 
     // A bias by distance holds the bias of j - i at index j - i + Q - 1: a matrix whose rows begin one number earlier each.
     void bias(const Maybe& array, bool by_distance) {
-        if (!array) return;
+        if (array) inputs.bias = bias_of(*array, by_distance);
+    }
+
+    Matrix bias_of(const Array& array, bool by_distance) {
+        Matrix bias;
         if (!by_distance) {
-            inputs.bias = matrix(*array, "bias", inputs.queries, inputs.keys, true);
+            bias = matrix(array, "bias", inputs.queries, inputs.keys, true);
         } else {
-            size_t last = array->ndim() - 1;
+            size_t last = array.ndim() - 1;
             Index length = max_of(inputs.queries + inputs.keys - 1, Index{0});
-            if (array->ndim() < 1 || static_cast<Index>(array->shape(last)) != length)
-                refuse("a bias by distance of shape (..., Q + K - 1) = (..., " + std::to_string(length) + ")", shape_of(*array));
-            Index step = array->stride(last);
-            const Index* starts = offsets_of(*array, 1, "bias");
+            if (array.ndim() < 1 || static_cast<Index>(array.shape(last)) != length)
+                refuse("a bias by distance of shape (..., Q + K - 1) = (..., " + std::to_string(length) + ")", shape_of(array));
+            Index step = array.stride(last);
+            const Index* starts = offsets_of(array, 1, "bias");
             for (Index& offset : offsets.back()) offset += (inputs.queries - 1) * step;
-            inputs.bias = {array->data(), kind_of(*array, "bias"), starts, -step, step};
+            bias = {array.data(), kind_of(array, "bias"), starts, -step, step};
         }
-        if (!floating(inputs.bias.kind)) refuse("a bias of floating dtype", "another dtype");
+        if (!floating(bias.kind)) refuse("a bias of floating dtype", "another dtype");
+        return bias;
+    }
+
+    // The directions in which the inputs move, each of its input's shape; None where one does not move.
+    Directions directions(const Maybe& query, const Maybe& key, const Maybe& value, const Maybe& bias, bool by_distance,
+                          const Maybe& sink) {
+        Directions to;
+        if (query) to.query = matrix(*query, "the query's direction", inputs.queries, inputs.head_dim);
+        if (key) to.key = matrix(*key, "the key's direction", inputs.keys, inputs.head_dim, false, true);
+        if (value) to.value = matrix(*value, "the value's direction", inputs.keys, inputs.value_dim, false, true);
+        if (bias) to.bias = bias_of(*bias, by_distance);
+        if ((bias && !inputs.bias.data) || (sink && !inputs.sink)) refuse("directions of inputs that there are", "another direction");
+        for (Kind kind : {to.query.kind, to.key.kind, to.value.kind})
+            if (!floating(kind)) refuse("directions of floating dtype", "another dtype");
+        to.sink = per_entry(sink, "the sink's direction");
+        return to;
     }
 
     void bias_gradient(const Maybe& bias, const std::optional<Out>& d_bias, Gradients& to) {

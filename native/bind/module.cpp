@@ -1,12 +1,8 @@
 // The Python module overt._native: checks arrays, releases the GIL and runs a kernel of the current level.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include "bind/call.hpp"
 #include "bind/ceilings.hpp"
+#include "bind/derivatives.hpp"
 #include "bind/smoothing.hpp"
-#include "levels.hpp"
 
 namespace overt {
 namespace {
@@ -205,6 +201,7 @@ NB_MODULE(_native, module) {
     using namespace nanobind::literals;
     module.doc() = "Attention kernels for the CPU; overt.native checks their arguments.";
     bind_ceilings(module);
+    bind_derivatives(module);
     bind_smoothing(module);
     module.def("levels", names_of_levels);
     module.def("level", [] { return std::string(current_level().name); });

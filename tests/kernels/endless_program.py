@@ -10,6 +10,7 @@ import torch
 import overt
 from overt.attention.kernels.flat.additive import AdditiveInputs, additive
 from overt.attention.kernels.flat.dot import DotInputs, dot
+from overt.attention.kernels.flat.normalizer import NormalizerForm
 
 LONG, FEATURES = 2**18, 16
 torch.set_num_threads(2)
@@ -17,19 +18,7 @@ x = torch.zeros(2, LONG, FEATURES)
 weight = torch.ones(2, FEATURES)
 upstream, sums = x.clone(), torch.ones(2, 2, LONG)
 lse = sums[:, 0].clone()
-LAST = (
-    [],
-    [],
-    None,
-    False,
-    None,
-    None,
-    0,
-    0.0,
-    None,
-    0.0,
-    None,
-)  # of both operators' inputs: no mask, no bias, a plain softmax
+LAST = ([], [], None, False, None, None, *NormalizerForm(), 0.0, None)  # of both operators' inputs: no mask, a plain softmax
 RUNS = {
     "dot": lambda: overt.attend(x, x, x),
     "additive": lambda: overt.attend(x, x, x, score=overt.Additive(weight)),

@@ -113,7 +113,10 @@ def leaves(batch, heads, queries, keys):
 
     offset = strategies.integers(-3, keys + 3)
     return strategies.one_of(
-        seeds.map(pairs), seeds.map(documents), offset.map(lambda n: overt.Causal(offset=n)), offset.map(overt.Lengths)
+        seeds.map(pairs),
+        seeds.map(documents),
+        offset.map(lambda n: overt.Causal(offset=n)),
+        offset.map(lambda n: overt.Lengths(max(n, 0))),
     )
 
 

@@ -95,6 +95,27 @@ def dot_others() -> str:
     return table(rows, ["(1, 8, 1024, 64), forward + backward", "× torch"], "lr")
 
 
+def derivatives() -> str:
+    """Derivatives of second order, with their first passes: times, and how many times as fast as torch's."""
+    message = {
+        "derivativestangent": "output and tangent, forward mode",
+        "derivativesquery": "the query's gradient, differentiated again",
+        "derivatives": "all gradients, differentiated again",
+    }
+    actual = {case["work"]: case for case in cases("derivatives").values()}
+    single = {"derivativestangent": "dot", "derivativesquery": "dotgradients", "derivatives": "dotgradients"}
+    rows = [
+        (
+            text,
+            seconds(actual[work]["contenders"][OURS]["median"]),
+            f"{actual[work]['contenders'][OURS]['median'] / actual[single[work]]['contenders'][OURS]['median']:.1f}",
+            *(f"{speed(actual[work], other):.1f}" for other in ("torch MATH", "PyTorch eager")),
+        )
+        for work, text in message.items()
+    ]
+    return table(rows, ["", "overt", "× first order", "× torch MATH", "× eager"], "lrrrr")
+
+
 def half_precision() -> str:
     """Times as fast as torch in half precision, by shape and number type."""
     works = {

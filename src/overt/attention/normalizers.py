@@ -141,8 +141,9 @@ class Entmax(Normalizer):
             half = _shifted(scores) / 2
             support = _support(half, _entmax15_threshold)
             return torch.where(support, half - _entmax15_threshold(half, support), 0).square()
-        # Masked scores are far below every threshold; as −inf they would make alpha's gradient NaN.
-        return _entmax(torch.where(allowed, _shifted(scores), torch.finfo(scores.dtype).min / 4), self.alpha)
+        # Masked scores are far below every threshold; as −inf they would make alpha's gradient NaN, and so would a row without others.
+        finite = allowed | ~allowed.any(-1, keepdim=True)
+        return _entmax(torch.where(finite, _shifted(scores), torch.finfo(scores.dtype).min / 4), self.alpha)
 
 
 @piece

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from overt.bench.cases import DOTS, Case, document_lengths, padded_lengths
+from overt.bench.cases import DERIVATIVES, DOTS, Case, document_lengths, padded_lengths
 from overt.bench.ceilings import Ceilings
 
 
@@ -29,6 +29,9 @@ POWER = Count(multiplies=8, sums=7)
 TERM = Count(multiplies=9 / 4, sums=3 / 4, divisions=1 / 4)
 # A term of the backward pass: its reciprocal, two of which share a division, the score again, and the slope.
 TERM_BACKWARD = Count(multiplies=14 / 4 + 2, sums=3, divisions=2 / 4)
+
+# Products of a pair's features in the first passes and in those of the derivative, where every input moves or the query alone.
+PRODUCTS = {"derivatives": 7 + 15, "derivativesquery": 7 + 10, "derivativestangent": 6}
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ def operations(case: Case) -> Count:
             return Count(case.features * (2 if kind.backward else 1)) * pairs
         forward = Count(case.features + width) + POWER
         return (forward + Count(3 * case.features + 2 * width + 2, 1) + POWER if kind.backward else forward) * unmasked
+    if case.work in DERIVATIVES:
+        return (Count(PRODUCTS[case.work] * width) + POWER) * pairs
     if case.work == "summary":  # each score once: its exponential can wait until the row's sum is known
         return (Count(width, 2) + EXPONENTIAL + Count(3, 3)) * pairs
     packing = EXPONENTIAL * (prod(case.batch) * (case.queries + case.keys) * case.features)

@@ -76,12 +76,19 @@ DOTS = {
     **_normalizer_kinds(),
 }
 
+DERIVATIVES = {
+    "derivatives": "dot products, all gradients and their derivatives",
+    "derivativesquery": "dot products, the query's gradient and its derivatives",
+    "derivativestangent": "dot products, the output and its tangent in forward mode",
+}
+
 WORKS = {
     "additive": "additive attention, forward",
     "gradients": "additive attention, forward and backward",
     "memory": "memory of additive gradients, above the inputs",
     "summary": "top 8, entropy, received, 512 × 512 map; dot",
     **{work: kind.description for work, kind in DOTS.items()},
+    **DERIVATIVES,
 }
 
 
@@ -128,7 +135,8 @@ class Case:
     @property
     def backward(self) -> bool:
         """Whether gradients are computed too."""
-        return DOTS[self.work].backward if self.work in DOTS else self.work in ("gradients", "memory")
+        backward = ("gradients", "memory", "derivatives", "derivativesquery")
+        return DOTS[self.work].backward if self.work in DOTS else self.work in backward
 
 
 _SHAPES = [
@@ -174,6 +182,7 @@ CASES = [
     *(Case(work, (1, 8), 8254, 8254, 64) for work in ("packed", "packedgradients")),
     *(Case(work, (4, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].tensor),
     *(Case(work, (1, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].normalizer),
+    *(Case(work, (1, 8), 1024, 1024, 64) for work in DERIVATIVES),
 ]
 GPU_CASES = [
     *(

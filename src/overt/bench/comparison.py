@@ -7,7 +7,7 @@ import torch
 
 from overt.bench import cases
 from overt.bench.cases import Case, Inputs
-from overt.bench.contenders import additive, dot_libraries, dots, libraries, summaries
+from overt.bench.contenders import additive, derivatives, dot_libraries, dots, libraries, summaries
 from overt.bench.contenders.contender import Contender, Run, Unable
 from overt.bench.gpu import device as gpu
 from overt.bench.memory import in_fresh_process
@@ -28,6 +28,7 @@ CONTENDERS: dict[str, list[Contender]] = {
     "memory": [additive.overt_path("native")],
     "summary": [summaries.overt_path("native"), summaries.overt_path("blocked"), summaries.forward_pass()],
     **{work: [*dots.contenders(work), *dot_libraries.contenders(work)] for work in cases.DOTS},
+    **{work: derivatives.contenders(work) for work in cases.DERIVATIVES},
 }
 
 _GPU_ADDITIVE = [additive.overt_path("triton"), additive.eager(), additive.compiled()]
@@ -113,12 +114,16 @@ def random_inputs(case: Case, options: Options) -> Inputs:
     """The inputs of a case."""
     if case.work in cases.DOTS:
         return dots.random_inputs(case, options.dtype_of(case))
+    if case.work in cases.DERIVATIVES:
+        return derivatives.random_inputs(case, options.dtype_of(case))
     return cases.random_inputs(case, options.dtype_of(case), options.device)
 
 
 def _reference(case: Case, inputs: Inputs) -> Reference:
     if case.work in cases.DOTS:
         return dots.reference(case, inputs)
+    if case.work in cases.DERIVATIVES:
+        return derivatives.reference(case, inputs)
     return summaries.reference(inputs) if case.work == "summary" else additive_reference(case, inputs)
 
 

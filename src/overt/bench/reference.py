@@ -21,7 +21,7 @@ TOLERANCES = {
 
 _MAX_TERMS = 1 << 28  # computed for the comparison; further query rows are not compared
 _BLOCK_TERMS = 1 << 23
-_BY_QUERY = ("output", "query gradient", "bias gradient")
+_BY_QUERY = ("output", "tangent", "query gradient", "bias gradient", "upstream gradient")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from overt import native
@@ -245,7 +246,8 @@ def _checkpointed(call: Call, formula: Formula, rows: Rows, every_key: bool, car
         # Mask and bias are computed in here: stored by the forward pass for every block, they would be n × n.
         return formula(block_of(call, rows._replace(query=query), every_key, careful))
 
-    if call.transformed or torch.compiler.is_exporting() or not torch.is_grad_enabled():
+    # A checkpoint computes again without the tangents of forward mode, so gradients of these would be wrong.
+    if call.transformed or torch.compiler.is_exporting() or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return run(rows.query)
     return checkpoint(run, rows.query, use_reentrant=False, preserve_rng_state=call.dropout > 0)
 

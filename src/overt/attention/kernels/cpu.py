@@ -1,5 +1,6 @@
 """Launches of the native core: PyTorch's tensors, and the tensors for the results, as its functions take them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -48,6 +49,29 @@ def dot_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, grad
     native.module().dot_gradients(*_dot_arguments(inputs, bias), *outputs, *map(array, gradients))
 
 
+def dot_tangent(inputs: Any, directions: Sequence[Tensor | None], results: tuple[Tensor, ...]) -> None:
+    """Output, each row's base and total, and the output's tangent in these directions of query, key, value, bias and sink."""
+    native.module().dot_tangent(*_softmax_dot_arguments(inputs, inputs.bias), *_directions(directions), *results)
+
+
+def dot_second(
+    inputs: Any,
+    saved: tuple[Tensor, ...],
+    upstream: Tensor,
+    directions: Sequence[Tensor | None],
+    results: tuple[Tensor | None, ...],
+) -> None:
+    """How the gradients of query, key, value and bias move in these directions; the output's tangent, each row's mean of its scores'."""
+    bias = _bias_for_gradients(inputs, results[3])
+    outputs = (array(tensor.contiguous()) for tensor in (*saved, upstream))
+    native.module().dot_second(*_softmax_dot_arguments(inputs, bias), *_directions(directions), *outputs, *results)
+
+
+def _directions(directions: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    *matrices, bias, sink = directions
+    return *(None if tensor is None else dense(tensor) for tensor in matrices), array(bias), array(sink)
+
+
 def summary(inputs: Any, outputs: Any) -> None:
     """The statistics of `flat.summary.SummaryOutputs`."""
     weight = None if inputs.weight is None else dense(inputs.weight)
@@ -84,8 +108,16 @@ def _score_arguments(query: Tensor, key: Tensor, weight: Tensor, activation: str
 
 
 def _dot_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
+    return *_products(inputs, bias), *_normalizer_arguments(inputs), *_run_arguments(inputs)
+
+
+def _softmax_dot_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
+    return *_products(inputs, bias), *_run_arguments(inputs)
+
+
+def _products(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
     scores = dense(inputs.query), dense(inputs.key), dense(inputs.value), inputs.scale, inputs.softcap
-    return *scores, *_mask_arguments(inputs, bias), *_normalizer_arguments(inputs), *_run_arguments(inputs)
+    return *scores, *_mask_arguments(inputs, bias)
 
 
 def _mask_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:

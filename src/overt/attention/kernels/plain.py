@@ -10,15 +10,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 
 from overt import native
 from overt.attention.kernels import plan
 from overt.attention.kernels.flat import call as flat_call
-from overt.attention.kernels.flat import mask_program
+from overt.attention.kernels.flat import derivatives, mask_program
+from overt.attention.kernels.flat.derivatives import Flat, Positions
 from overt.attention.kernels.flat.dot import DotInputs, dot
 from overt.attention.kernels.flat.normalizer import NormalizerForm
-from overt.attention.kernels.flat.operator import INTERPRETED, needs_dispatcher, needs_formula
+from overt.attention.kernels.flat.operator import INTERPRETED, needs_dispatcher
 from overt.attention.masks.base import NAMED, Mask
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
@@ -72,14 +74,15 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx, upstream):  # type: ignore[override]
         query, key, value, output, sums = ctx.saved_tensors
-        if needs_dispatcher(upstream, query) or needs_formula(upstream) or key.shape[:-2] != query.shape[:-2]:
+        twice = torch.is_grad_enabled() or is_legacy_batchedtensor(upstream)
+        if twice or needs_dispatcher(upstream, query) or key.shape[:-2] != query.shape[:-2]:
             scale, softcap, program, arrays, *_ = ctx.numbers
             batch = list(query.shape[:-2])
             others = (None, False, None, None, *NormalizerForm(), 0.0, None)
             inputs = DotInputs(query, key, value, scale, softcap, batch, program, arrays, *others)
-            indices = [index for index in range(3) if ctx.needs_input_grad[index]]
-            by_index = dot.gradients(inputs, (output, sums), indices, upstream)
-            return by_index.get(0), by_index.get(1), by_index.get(2), None
+            call, tensors = Flat.of(dot, inputs)
+            which = Positions(index for index in range(3) if ctx.needs_input_grad[index])
+            return *derivatives.gradients(call, which, (output, sums), upstream, tensors)[:3], None
         gradients = _like(query), _like(key), _like(value)
         if upstream.is_neg() or not upstream.is_contiguous():
             upstream = upstream.contiguous().resolve_neg()

@@ -1,12 +1,15 @@
 """Additive attention by the native kernel or the GPU's, and additive scores alone, as torch operators."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 from overt.attention.kernels import cpu
-from overt.attention.kernels.flat import normalizer, reference
+from overt.attention.kernels.flat import formula, normalizer
+from overt.attention.kernels.flat.derivatives import by_autograd
 from overt.attention.kernels.flat.operator import (
     INTERPRETED,
     MASK_SCHEMA,
@@ -14,11 +17,10 @@ from overt.attention.kernels.flat.operator import (
     empty,
     empty_bias_gradient,
     needs_dispatcher,
-    needs_formula,
-    recompute_gradients,
     register,
     sum_shared,
 )
+from overt.attention.kernels.flat.recomputed import pullback
 
 _SCORES_SCHEMA = "Tensor query, Tensor key, Tensor weight, str activation, SymInt[] batch"
 
@@ -97,7 +99,7 @@ additive: Attention = Attention(
     ("query", "key", "value", "weight"),
     _forward,
     _backward,
-    reference.additive,
+    formula.additive,
     lambda lse: lse,
     lambda lse: lse,
     _empty_outputs,
@@ -157,9 +159,14 @@ def _save_scores(ctx: Any, inputs: Any, output: Any) -> None:
 def _scores_backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
     saved = ctx.saved_tensors
     indices = [index for index in range(3) if ctx.needs_input_grad[index]]
-    if needs_formula(upstream):
-        recomputed = recompute_gradients(reference.additive_scores, (*saved, ctx.activation), indices, upstream)
-        return *(recomputed.get(index) for index in range(3)), None, None
+    if torch.is_grad_enabled() or is_legacy_batchedtensor(upstream):
+        scores = partial(formula.additive_scores, ctx.activation)
+        if is_legacy_batchedtensor(upstream):
+            recomputed = by_autograd(partial(scores, run=formula.at_once), indices, saved, [upstream])
+        else:
+            recomputed = pullback(scores, indices, 3)(*saved, upstream)
+        by_index = dict(zip(indices, recomputed, strict=True))
+        return *(by_index.get(index) for index in range(3)), None, None
     inputs = (*saved, ctx.activation, ctx.batch, upstream)
     dispatched = needs_dispatcher(saved[0], upstream)
     gradients = torch.ops.overt.additive_scores_gradients(*inputs) if dispatched else _scores_gradients(*inputs)

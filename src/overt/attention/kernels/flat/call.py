@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType
+from torch._C._functorch import TransformType, get_unwrapped, is_functorch_wrapped_tensor, is_gradtrackingtensor
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
@@ -19,7 +19,7 @@ from overt.attention.biases import Bias
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import additive, dot, mask_program
 from overt.attention.kernels.flat import normalizer as flat_normalizer
-from overt.attention.kernels.flat.operator import INTERPRETED, Attention
+from overt.attention.kernels.flat.operator import INTERPRETED, Attention, is_dual
 from overt.attention.normalizers import Entmax, Softmax
 from overt.attention.scores import AdditiveForm, DistanceForm, DotForm, KernelForm
 
@@ -35,7 +35,7 @@ def refusal(call: Call) -> str | None:
     form = call.form
     if isinstance(form, AdditiveForm):
         return _unsupported_additive(call, form) or _unsupported_normalizer(call) or unsupported_cpu(call, form)
-    if reason := unsupported_cpu(call, form) or _unsupported_normalizer(call) or _unsupported_mode(call, form):
+    if reason := unsupported_cpu(call, form) or _unsupported_normalizer(call) or _unsupported_mode(call):
         return reason
     learned = isinstance(form, DotForm) and form.softcap is not None and _learned_temperature(call) is not None
     return "the temperature is learned, and divides scores under a soft cap" if learned else unsupported_dot(call, form)
@@ -58,7 +58,9 @@ def scores_refusal(call: Call) -> str | None:
         return "the score is not overt.Additive"
     if call.transformed:
         return "under torch.func's transforms the plain formula runs"
-    return _unsupported_mode(call, form) or unsupported_cpu(call, form)
+    if forward_ad._current_level >= 0 and any(map(is_dual, (call.query, call.key, form.weight))):
+        return "native scores have no forward-mode derivative"
+    return _unsupported_mode(call) or unsupported_cpu(call, form)
 
 
 def served(call: Call) -> Tensor:
@@ -120,7 +122,7 @@ def _by_distance(call: Call, bias: Bias) -> Tensor:
 def _learned_temperature(call: Call) -> Tensor | None:
     """The temperature (..., 1, 1), where a gradient may be computed for it."""
     temperature = getattr(call.normalizer, "temperature", None)
-    if not isinstance(temperature, Tensor) or not (temperature.requires_grad and torch.is_grad_enabled()):
+    if not isinstance(temperature, Tensor) or not _followed(temperature):
         return None
     return temperature if temperature.ndim else temperature[None, None]
 
@@ -156,7 +158,7 @@ def _unsupported_additive(call: Call, form: AdditiveForm) -> str | None:
     """What the kernels of additive attention lack for this call."""
     if not fits(form.weight.shape[:-1], call.batch):
         return "the score's weight has other leading dimensions than the call"
-    return _unsupported_mode(call, form)
+    return _unsupported_mode(call)
 
 
 def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
@@ -300,18 +302,34 @@ def _unsupported_dtype(call: Call) -> str | None:
     return None
 
 
-def _unsupported_mode(call: Call, form: KernelForm | None) -> str | None:
+def _unsupported_mode(call: Call) -> str | None:
     """Why no kernel runs under the transforms that are active here."""
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        if not all(layer.key() == TransformType.Vmap for layer in retrieve_all_functorch_interpreters()):
-            return "of torch.func's transforms, only vmap passes through native kernels"
-        if call.dropout > 0:
-            return "one call of a native kernel has one seed of dropout, also under vmap"
-    if forward_ad._current_level >= 0 and any(
-        forward_ad.unpack_dual(tensor).tangent is not None for tensor in _differentiable_tensors(call, form)
-    ):
-        return "native kernels have no forward-mode derivative"
+    if torch.compiler.is_compiling():
+        formula = isinstance(call.form, AdditiveForm) or type(call.normalizer) is not Softmax
+        moving = formula and forward_ad._current_level >= 0
+        return (
+            "compiled, only dot products under a softmax have a forward-mode derivative in the native core" if moving else None
+        )
+    if not torch._C._are_functorch_transforms_active():
+        return None
+    kinds = {layer.key() for layer in retrieve_all_functorch_interpreters()}
+    if kinds - {TransformType.Vmap, TransformType.Grad, TransformType.Jvp}:
+        return "of torch.func's transforms, only vmap, those of gradients and jvp pass through native kernels"
+    if call.dropout > 0 and TransformType.Vmap in kinds:
+        return "one call of a native kernel has one seed of dropout, also under vmap"
     return None
+
+
+def _followed(tensor: Tensor) -> bool:
+    """Whether a derivative may be computed in the tensor."""
+    if forward_ad._current_level >= 0 and (torch.compiler.is_compiling() or is_dual(tensor)):
+        return True
+    if not torch.compiler.is_compiling():
+        while is_functorch_wrapped_tensor(tensor):
+            if is_gradtrackingtensor(tensor):
+                return True
+            tensor = get_unwrapped(tensor)
+    return tensor.requires_grad and torch.is_grad_enabled()
 
 
 def _differentiable_tensors(call: Call, form: KernelForm | None) -> list[Tensor]:

@@ -1,14 +1,15 @@
 """Dot-product attention by the native kernel, as a torch operator."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from overt.attention.kernels import cpu
-from overt.attention.kernels.flat import normalizer, reference
-from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, empty, empty_bias_gradient
+from overt.attention.kernels.flat import formula, normalizer
+from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, SecondOrder, empty, empty_bias_gradient
 
 
 class DotInputs(NamedTuple):
@@ -68,6 +69,38 @@ def _backward(inputs: DotInputs, saved: tuple[Tensor, ...], upstream: Tensor, wi
     return gradients
 
 
+def _tangent(inputs: DotInputs, directions: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    results = _empty_tangents(inputs)
+    cpu.dot_tangent(inputs, directions, results)
+    return results
+
+
+def _empty_tangents(inputs: DotInputs) -> tuple[Tensor, ...]:
+    """For the output, each row's base and total, and the output's tangent."""
+    output, sums = _empty_outputs(inputs)
+    return output, sums, torch.empty_like(output)
+
+
+def _second(
+    inputs: DotInputs,
+    saved: tuple[Tensor, ...],
+    upstream: Tensor,
+    directions: Sequence[Tensor | None],
+    wanted: Sequence[int],
+) -> tuple[Tensor | None, ...]:
+    results = _empty_seconds(inputs, wanted)
+    cpu.dot_second(inputs, saved, upstream, directions, results)
+    return results
+
+
+def _empty_seconds(inputs: DotInputs, wanted: Sequence[int]) -> tuple[Tensor | None, ...]:
+    """For the gradients of query, key, value and bias that are wanted, for the output's tangent, and each row's mean of its scores'."""
+    *direct, _, d_bias = _empty_gradients(inputs, 3 in wanted)
+    (output,), rows = _empty_outputs(inputs, save=False), (*inputs.batch, inputs.query.shape[-2])
+    wanted_ones = (tensor if index in wanted else None for index, tensor in enumerate(direct))
+    return *wanted_ones, d_bias, output, empty(inputs.query, *rows)
+
+
 def _lse(sums: Tensor) -> Tensor:
     bases, totals = sums.unbind(-2)
     return (bases + torch.log2(totals)) * math.log(2)
@@ -83,11 +116,12 @@ dot: Attention = Attention(
     ("query", "key", "value"),
     _forward,
     _backward,
-    reference.dot,
+    formula.dot,
     _lse,
     _sums,
     _empty_outputs,
     _empty_gradients,
+    SecondOrder(_tangent, _second, _empty_tangents, _empty_seconds),
 )
 dot.register(
     f"Tensor query, Tensor key, Tensor value, float scale, float softcap, {MASK_SCHEMA}, {normalizer.SCHEMA}, float dropout, Tensor? seed",

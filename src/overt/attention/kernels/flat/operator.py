@@ -5,17 +5,21 @@ torch's dispatcher, which takes longer than a decoder's step; both ways run the 
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, library
-from torch._C._functorch import is_legacy_batchedtensor
+from torch._C._functorch import TransformType, peek_interpreter_stack
+from torch.autograd import forward_ad
 
+from overt.attention.kernels.flat import derivatives
+from overt.attention.kernels.flat.derivatives import Dual, Eager, Flat, Output, Positions
+from overt.attention.kernels.flat.normalizer import SOFTMAX
 from overt.attention.kernels.flat.vmap import batched
 
-# Triton's interpreter runs the kernels for GPUs on the CPU, in place of the native core, so that they can be tested anywhere.
+# Triton's interpreter runs the kernels for GPUs on the CPU, in position of the native core, so that they can be tested anywhere.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 _LIBRARY = library.Library("overt", "DEF")
@@ -28,12 +32,13 @@ MASK_SCHEMA = (
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """An operator of attention: its kernels, and the formula that is differentiated where a second derivative is computed.
+    """An operator of attention: its kernels, and the formula that is differentiated where there is no kernel.
 
     `inputs` is the NamedTuple of the operator's inputs. `forward` computes the output and, if the backward pass follows, what that
     needs besides (`saved`); `backward` computes the gradients of `direct`, an entry of the batch each, then delta, from which the
-    gradient of a sink or of alpha is made, and the bias's, both None where there are none. The last two functions make tensors for the
-    results of both: torch needs only these while it traces.
+    gradient of a sink or of alpha is made, and the bias's, both None where there are none. `empty_outputs` and `empty_gradients` make
+    tensors for the results of both: torch needs only these while it traces. `kernels` are those of forward mode and of the derivative of
+    the backward pass, under a softmax.
     """
 
     name: str
@@ -41,139 +46,274 @@ class Attention:
     direct: tuple[str, ...]
     forward: Callable[..., tuple[Tensor, ...]]  # (inputs, save)
     backward: Callable[..., tuple[Tensor | None, ...]]  # (inputs, saved, upstream, with_bias)
-    formula: Callable[..., Tensor]
+    formula: Callable[..., Tensor]  # (inputs, run), see `formula`
     lse: Callable[[Tensor], Tensor]  # each row's log-sum-exp, of what the kernel computes besides the output,
     sums: Callable[[Tensor], Tensor]  # and that of a log-sum-exp
     empty_outputs: Callable[..., tuple[Tensor, ...]]  # (inputs)
     empty_gradients: Callable[..., tuple[Tensor | None, ...]]  # (inputs, with_bias)
+    kernels: "SecondOrder | None" = None
     differentiable: tuple[int, ...] = field(init=False)  # indices in `inputs`: of what the output can be differentiated in,
     tensors: tuple[int, ...] = field(init=False)  # of all tensors,
     arrays: int = field(init=False)  # and of the mask's
 
     def __post_init__(self) -> None:
         names = self.inputs._fields
-        object.__setattr__(
-            self, "differentiable", tuple(names.index(name) for name in (*self.direct, "bias", "sink", "alphas"))
-        )
+        leaves = (*self.direct, "bias", "sink", "alphas")
+        object.__setattr__(self, "differentiable", tuple(names.index(name) for name in leaves))
         object.__setattr__(self, "tensors", (*self.differentiable, names.index("inverse_temperature"), names.index("seed")))
         object.__setattr__(self, "arrays", names.index("arrays"))
 
     def resumed(self, inputs: Any, output: Tensor, lse: Tensor) -> Tensor:
         """An output that is known, with each row's log-sum-exp, those of more keys than these: its gradients are of these keys alone."""
-        leaves = [inputs[index] for index in self.differentiable]
-        result: Any = _Eager.apply(self, inputs, (output, self.sums(lse)), *leaves)
+        call, tensors = Flat.of(self, inputs)
+        result: Any = _Resumed.apply(call, (output, self.sums(lse)), *tensors)
         return result
 
     def __call__(self, inputs: Any) -> Tensor:
         """The output (..., Q, E), in float32 or float64."""
         leaves = [inputs[index] for index in self.differentiable]
-        if needs_dispatcher(*leaves):
+        transformed = torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
+        recorded = torch.is_grad_enabled() and any(leaf is not None and leaf.requires_grad for leaf in leaves)
+        # Where gradients are recorded too, dual numbers must be: they are the tangents of the gradients.
+        if forward_ad._current_level >= 0 and (transformed or not recorded) and any(map(is_dual, leaves)):
+            return self._dual(inputs)
+        if not transformed and needs_dispatcher(*leaves):
             return getattr(torch.ops.overt, self.name)(*inputs)[0]
-        if torch.is_grad_enabled():
-            for leaf in leaves:
-                if leaf is not None and leaf.requires_grad:
-                    output: Any = _Eager.apply(self, inputs, None, *leaves)
-                    return output
+        if transformed or recorded:
+            call, tensors = Flat.of(self, inputs)
+            output: Any = Output.apply(call, *tensors)[0] if transformed else Eager.apply(call, *tensors)  # pyright: ignore[reportOptionalSubscript]
+            return output
         return self.forward(inputs, False)[0]
+
+    def _dual(self, inputs: Any) -> Tensor:
+        """The output of dual numbers, one of them itself."""
+        call, tensors = Flat.of(self, inputs)
+        leaves = tensors[: len(self.differentiable)]
+        pairs = [(None, None) if tensor is None else forward_ad.unpack_dual(tensor) for tensor in leaves]
+        which = Positions(index for index, (_, tangent) in enumerate(pairs) if tangent is not None)
+        primals = (*(primal for primal, _ in pairs), *tensors[len(pairs) :])
+        if torch.compiler.is_compiling():  # which traces operators, and no functions of autograd
+            operator = getattr(torch.ops.overt, f"{self.name}_tangent")
+            output, _, tangent = operator(*call.inputs(primals), *(tangent for _, tangent in pairs[: self.moves]))
+        else:
+            output, _, tangent = Dual.apply(call, which, *primals, *(pairs[index][1] for index in which))  # pyright: ignore[reportGeneralTypeIssues]
+        return forward_ad.make_dual(output, tangent)
+
+    def outputs(self, inputs: Any) -> tuple[Tensor, ...]:
+        """The output, and each row's sums."""
+        if needs_dispatcher(inputs.query, inputs.key, inputs.value):
+            return getattr(torch.ops.overt, self.name)(*inputs)
+        return self.forward(inputs, True)
+
+    def gradients(self, inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, which: Positions) -> dict[int, Any]:
+        """The kernel's gradients, by the tensors' positions; those that are not `which` may be missing."""
+        with_bias = len(self.direct) in which
+        result: Any
+        if needs_dispatcher(inputs.query, upstream):
+            result = getattr(torch.ops.overt, f"{self.name}_gradients")(*inputs, *saved, upstream, with_bias)
+        else:
+            result = self.backward(inputs, saved, upstream, with_bias)
+        *direct, delta, d_bias = result
+        d_sink = None
+        if inputs.sink is not None:
+            # The sink's weight goes to no key: all that it does is take from others.
+            d_sink = sum_shared(-(self._sink_weight(inputs, saved) * delta).sum(-1), inputs.sink)
+        d_alphas = None if inputs.alphas is None else sum_shared(delta.sum(-1), inputs.alphas)
+        return dict(enumerate((*self._summed(inputs, direct, d_bias), d_sink, d_alphas)))
+
+    def duals(self, call: Flat, which: Positions, tensors: Sequence[Any], directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The output, each row's sums, and the output's tangent."""
+        inputs = call.inputs(tensors)
+        if (kernels := self._kernels(inputs)) is None:
+            output, sums = self.outputs(inputs)
+            return output, sums, call.second(Positions(), which)(*tensors, torch.zeros_like(output), *directions)[0]
+        moving = self._moving(which, directions)
+        if needs_dispatcher(inputs.query, *directions):
+            return getattr(torch.ops.overt, f"{self.name}_tangent")(*inputs, *moving)
+        return kernels.tangent(inputs, moving)
+
+    def seconds(
+        self,
+        call: Flat,
+        wanted: Positions,
+        which: Positions,
+        saved: tuple[Tensor, ...],
+        upstream: Tensor,
+        tensors: Sequence[Any],
+        directions: Sequence[Tensor],
+    ) -> Sequence[Any]:
+        """Of upstream · tangent, the gradients of the tensors `wanted`, and that of upstream, which is the tangent."""
+        inputs = call.inputs(tensors)
+        if (kernels := self._kernels(inputs)) is None:
+            return call.second(wanted, which)(*tensors, upstream, *directions)
+        moving = self._moving(which, directions)
+        results: Any
+        if needs_dispatcher(inputs.query, upstream, *directions):
+            operator = getattr(torch.ops.overt, f"{self.name}_second")
+            results = operator(*inputs, *saved, upstream, *moving, len(self.direct) in wanted)
+        else:
+            results = kernels.second(inputs, saved, upstream, moving, wanted)
+        *direct, d_bias, tangent, mean = results
+        by_index = list(self._summed(inputs, direct, d_bias))
+        if inputs.sink is not None:
+            delta, moved = (upstream * saved[0]).sum(-1), (upstream * tangent).sum(-1)
+            of_sink = moving[-1]
+            mean = -mean if of_sink is None else of_sink[..., None] - mean
+            by_index.append(sum_shared(-(self._sink_weight(inputs, saved) * (mean * delta + moved)).sum(-1), inputs.sink))
+        return *(by_index[index] for index in wanted), tangent
+
+    @property
+    def moves(self) -> int:
+        """How many of the tensors the kernels of second order take directions for: all but alpha."""
+        return len(self.direct) + 2
+
+    def _kernels(self, inputs: Any) -> "SecondOrder | None":
+        """The kernels of second order, None where the formula is differentiated."""
+        return self.kernels if inputs.normalizer == SOFTMAX else None
+
+    def _moving(self, which: Positions, directions: Sequence[Tensor]) -> list[Tensor | None]:
+        """A direction, or None, for each tensor that the kernels of second order take one for."""
+        by_index = dict(zip(which, directions, strict=True))
+        return [by_index.get(index) for index in range(self.moves)]
+
+    def _summed(self, inputs: Any, direct: Sequence[Any], d_bias: Any) -> Iterator[Tensor | None]:
+        """The kernel's gradients summed over the entries of the batch that share a tensor."""
+        for gradient, name in zip(direct, self.direct, strict=True):
+            yield None if gradient is None or not gradient.ndim else sum_shared(gradient, getattr(inputs, name))
+        yield None if inputs.bias is None or d_bias is None else d_bias.to(inputs.bias.dtype)
+
+    def _sink_weight(self, inputs: Any, saved: tuple[Tensor, ...]) -> Tensor:
+        """Each row's weight of the sink, e^(sink - lse); none are there where lse is -inf."""
+        lse = self.lse(saved[1])
+        return torch.where(lse == -torch.inf, 0, torch.exp(inputs.sink[..., None] - lse))
 
     def register(self, schema: str, saved: str) -> None:
         """Make it `torch.ops.overt.<name>`: a schema of its inputs, and the name of what the kernel computes besides the output."""
-        kind, outputs = self.inputs, ", ".join(["Tensor"] * (len(self.direct) + 2))
-
-        def all_tensors(gradients: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-            """An operator returns tensors alone: the scalar 0 in the place of None."""
-            return tuple(empty(gradients[0]).zero_() if tensor is None else tensor for tensor in gradients)  # pyright: ignore[reportArgumentType]
-
+        kind, count = self.inputs, len(self.direct)
         register(
             self.name,
             f"({schema}) -> (Tensor, Tensor)",
             lambda *inputs: self.forward(kind(*inputs), True),
             lambda *inputs: self.empty_outputs(kind(*inputs)),
+            (self._backward_of_operator, self._save_of_operator),
         )
         register(
             f"{self.name}_gradients",
-            f"({schema}, Tensor output, Tensor {saved}, Tensor upstream, bool with_bias) -> ({outputs})",
+            f"({schema}, Tensor output, Tensor {saved}, Tensor upstream, bool with_bias) -> ({_tensors(count + 2)})",
             lambda *inputs: all_tensors(self.backward(kind(*inputs[:-4]), inputs[-4:-2], *inputs[-2:])),
             lambda *inputs: all_tensors(self.empty_gradients(kind(*inputs[:-4]), inputs[-1])),
         )
-        library.register_autograd(
-            f"overt::{self.name}", self._backward_of_operator, setup_context=self._save_of_operator, lib=_LIBRARY
+        if self.kernels is not None:
+            self._register_second_order(schema, saved, self.kernels)
+
+    def _register_second_order(self, schema: str, saved: str, kernels: "SecondOrder") -> None:
+        kind, moves = self.inputs, self.moves
+        names = (*self.direct, "bias", "sink")
+        directions, results = ", ".join(f"Tensor? {name}_direction" for name in names), _tensors(len(self.direct) + 3)
+        register(
+            f"{self.name}_tangent",
+            f"({schema}, {directions}) -> ({_tensors(3)})",
+            lambda *inputs: kernels.tangent(kind(*inputs[:-moves]), inputs[-moves:]),
+            lambda *inputs: kernels.empty_tangents(kind(*inputs[:-moves])),
+            (self._backward_of_tangent, self._save_of_tangent),
         )
 
-    def save(self, ctx: Any, inputs: Any, outputs: tuple[Tensor, ...]) -> None:
-        """Save what the backward pass needs."""
-        ctx.others, arrays = list(inputs), inputs[self.arrays]
-        for index in (*self.tensors, self.arrays):
-            ctx.others[index] = None
-        ctx.array_count = len(arrays)
-        ctx.save_for_backward(*(inputs[index] for index in self.tensors), *arrays, *outputs)
+        def parts(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            """The inputs, what was saved, upstream, directions, and the tensors whose gradients are wanted."""
+            *others, output, sums, upstream = inputs[: -moves - 1]
+            wanted = Positions(range(moves if inputs[-1] else len(self.direct)))
+            return kind(*others), (output, sums), upstream, inputs[-moves - 1 : -1], wanted
 
-    def saved(self, ctx: Any) -> tuple[Any, tuple[Tensor, ...]]:
-        """The inputs and outputs that were saved."""
-        values, saved, count = list(ctx.others), ctx.saved_tensors, len(self.tensors)
-        for index, tensor in zip(self.tensors, saved, strict=False):
-            values[index] = tensor
-        values[self.arrays] = list(saved[count : count + ctx.array_count])
-        return self.inputs(*values), saved[count + ctx.array_count :]
-
-    def gradients(self, inputs: Any, outputs: tuple[Tensor, ...], indices: list[int], upstream: Tensor) -> dict[int, Tensor]:
-        """The gradients of the inputs with these indices."""
-        if needs_formula(upstream):
-            return recompute_gradients(self.formula, inputs, indices, upstream)
-        with_bias = inputs._fields.index("bias") in indices
-        if needs_dispatcher(inputs.query, upstream):
-            gradients = getattr(torch.ops.overt, f"{self.name}_gradients")(*inputs, *outputs, upstream, with_bias)
-        else:
-            gradients = self.backward(inputs, outputs, upstream, with_bias)
-        summed = self._summed(inputs, gradients, outputs[1])
-        return {index: summed[index] for index in indices}
-
-    def _summed(self, inputs: Any, gradients: tuple[Any, ...], sums: Tensor) -> dict[int, Tensor]:
-        """The kernel's gradients summed over the entries of the batch that share a tensor, by the tensors' indices."""
-        *direct, delta, d_bias = gradients
-        summed = [sum_shared(gradient, getattr(inputs, name)) for name, gradient in zip(self.direct, direct, strict=True)]
-        d_sink = None
-        if inputs.sink is not None:
-            # The sink's weight e^(sink - lse) goes to no key: all that it does is take from others; none are there where lse is -inf.
-            lse = self.lse(sums)
-            weight = torch.where(lse == -torch.inf, 0, torch.exp(inputs.sink[..., None] - lse))
-            d_sink = sum_shared(-(weight * delta).sum(-1), inputs.sink)
-        d_alphas = None if inputs.alphas is None else sum_shared(delta.sum(-1), inputs.alphas)
-        summed += [None if inputs.bias is None or d_bias is None else d_bias.to(inputs.bias.dtype), d_sink, d_alphas]
-        return dict(zip(self.differentiable, summed, strict=True))
+        register(
+            f"{self.name}_second",
+            f"({schema}, Tensor output, Tensor {saved}, Tensor upstream, {directions}, bool with_bias) -> ({results})",
+            lambda *inputs: all_tensors(kernels.second(*parts(inputs))),
+            lambda *inputs: all_tensors(kernels.empty_seconds(parts(inputs)[0], parts(inputs)[-1])),
+        )
 
     def _save_of_operator(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        self.save(ctx, inputs, output)
+        ctx.call, tensors = Flat.of(self, inputs)
+        ctx.save_for_backward(*tensors, *output)
 
     def _backward_of_operator(self, ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
-        """For an operator with lists of tensors: torch counts each empty list as one, which has a list of gradients."""
-        indices = [index for index in self.differentiable if ctx.needs_input_grad[index]]
-        by_index = self.gradients(*self.saved(ctx), indices, upstream)
-        gradients: list[Any] = [by_index.get(index) for index in range(len(ctx.others))]
+        *tensors, output, sums = ctx.saved_tensors
+        result = derivatives.gradients(ctx.call, self._needed(ctx), (output, sums), upstream, tensors)
+        return self._in_order(ctx.call, result)
+
+    def _save_of_tangent(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.call, tensors = Flat.of(self, inputs[: -self.moves])
+        ctx.save_for_backward(*tensors, *inputs[-self.moves :], *output[:2])
+
+    def _backward_of_tangent(self, ctx: Any, upstream: Tensor, _: Any, of_tangent: Tensor) -> tuple[Any, ...]:
+        *arguments, output, sums = ctx.saved_tensors
+        call, tensors, directions = ctx.call, arguments[: ctx.call.count], arguments[ctx.call.count :]
+        which, wanted, saved = derivatives.present(directions), self._needed(ctx), (output, sums)
+        moving = [directions[index] for index in which]
+        result, linear = derivatives.dual_gradients(call, wanted, which, saved, (upstream, of_tangent), tensors, moving)
+        return *self._in_order(call, result), *linear[: self.moves]
+
+    def _needed(self, ctx: Any) -> Positions:
+        """The tensors of the operator whose gradients are needed."""
+        return Positions(index for index, position in enumerate(self.differentiable) if ctx.needs_input_grad[position])
+
+    def _in_order(self, call: Flat, by_index: Sequence[Any]) -> tuple[Any, ...]:
+        """Gradients as an operator's inputs: torch counts each empty list as one, which has a list of gradients."""
+        gradients: list[Any] = [None] * len(call.others)
+        for index, position in enumerate(self.differentiable):
+            gradients[position] = by_index[index]
         for name in ("batch", "program"):
-            index = self.inputs._fields.index(name)
-            gradients[index] = None if ctx.others[index] else []
-        gradients[self.arrays] = [None] * ctx.array_count
+            position = self.inputs._fields.index(name)
+            gradients[position] = None if call.others[position] else []
+        gradients[self.arrays] = [None] * (call.count - len(self.tensors))
         return tuple(gradients)
 
 
-class _Eager(torch.autograd.Function):
-    """An operator of attention, past torch's dispatcher: the inputs, and beside them what the output may be differentiated in."""
+@dataclass(frozen=True, eq=False)
+class SecondOrder:
+    """The kernels of an operator's forward mode and of its backward pass' derivative, and what makes tensors for their results."""
+
+    tangent: Callable[..., tuple[Tensor, ...]]  # (inputs, directions): output, sums, tangent
+    # (inputs, saved, upstream, directions, wanted): the gradients, the tangent, and each row's mean of its scores' tangents
+    second: Callable[..., tuple[Tensor | None, ...]]
+    empty_tangents: Callable[..., tuple[Tensor, ...]]  # (inputs)
+    empty_seconds: Callable[..., tuple[Tensor | None, ...]]  # (inputs, wanted)
+
+
+class _Resumed(torch.autograd.Function):
+    """(call, (output, sums), *tensors) → the output, which is known."""
 
     @staticmethod
-    def forward(ctx, attention, inputs, known, *leaves):  # type: ignore[override]
-        outputs = attention.forward(inputs, True) if known is None else known
-        attention.save(ctx, inputs, outputs)
-        ctx.attention = attention
-        return outputs[0]
+    def forward(ctx, call, known, *tensors):  # type: ignore[override]
+        ctx.call = call
+        ctx.save_for_backward(*tensors, *known)
+        return known[0]
 
     @staticmethod
     def backward(ctx, upstream):  # type: ignore[override]
-        attention, needs = ctx.attention, ctx.needs_input_grad[3:]
-        indices = [index for index, need in zip(attention.differentiable, needs, strict=True) if need]
-        gradients = attention.gradients(*attention.saved(ctx), indices, upstream)
-        return None, None, None, *(gradients.get(index) for index in attention.differentiable)
+        *tensors, output, sums = ctx.saved_tensors
+        which = Positions(index for index, need in enumerate(ctx.needs_input_grad[2:]) if need)
+        return None, None, *derivatives.gradients(ctx.call, which, (output, sums), upstream, tensors)
+
+
+def _tensors(count: int) -> str:
+    """So many tensors, as a schema's results."""
+    return ", ".join(["Tensor"] * count)
+
+
+def all_tensors(results: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
+    """An operator returns tensors alone: the scalar 0 in the place of None."""
+    like = next(tensor for tensor in results if tensor is not None)
+    return tuple(empty(like).zero_() if tensor is None else tensor for tensor in results)
+
+
+def is_dual(tensor: Tensor | None) -> bool:
+    """Whether it is a dual number of forward mode, of torch.func's innermost transform if there are any."""
+    if not torch.compiler.is_compiling() and (innermost := peek_interpreter_stack()) and innermost.key() != TransformType.Jvp:
+        return False
+    return tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def needs_dispatcher(*tensors: Tensor | None) -> bool:
@@ -203,22 +343,6 @@ def sum_shared(gradient: Tensor, tensor: Tensor) -> Tensor:
     if tensor.ndim >= 4 and 1 != tensor.shape[-3] != gradient.shape[-3]:
         gradient = gradient.unflatten(-3, (tensor.shape[-3], -1)).sum(-3)
     return gradient.sum_to_size(tensor.shape).to(tensor.dtype)
-
-
-def needs_formula(upstream: Tensor) -> bool:
-    """Whether the gradients need derivatives themselves, or are mapped over by autograd's own vmap, which no operator can join."""
-    return torch.is_grad_enabled() or is_legacy_batchedtensor(upstream)
-
-
-def recompute_gradients(formula: Any, inputs: Any, indices: list[int], upstream: Tensor) -> dict[int, Tensor]:
-    """Gradients of the plain formula, which have a derivative: of the inputs with these indices."""
-    twice = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # An alias each: a tensor that is query and key at once has one gradient as query and another as key.
-        leaves = {index: inputs[index].view_as(inputs[index]) for index in indices}
-        output = formula(*(leaves.get(index, value) for index, value in enumerate(inputs)))
-    gradients = torch.autograd.grad(output, list(leaves.values()), upstream, create_graph=twice, allow_unused=True)
-    return dict(zip(indices, gradients, strict=True))
 
 
 def register(name: str, schema: str, kernel: Any, fake: Any, autograd: tuple[Any, Any] | None = None) -> None:

@@ -1,8 +1,7 @@
 """What the native kernels compute, in plain torch: the same names, the same arguments, differentiable any number of times.
 
-A kernel's backward pass has no derivative; where a second one is computed, this is what is differentiated. It takes blocks of query
-rows, recomputed in its backward pass, so that it is linear in memory too. It is not `mechanism.formula`, which multiplies matrices:
-here each masked pair is left out of the sums, so that NaN in a masked key reaches no gradient, and dropout is the kernel's hash.
+The judge of the kernels and their derivatives, in tests only. It is not `mechanism.formula`, which multiplies matrices: here each
+masked pair is left out of the sums, so that NaN in a masked key reaches no gradient, and dropout is the kernel's hash.
 """
 
 import math
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from overt.attention.kernels.flat.mask_program import BOTH, DENSE, EITHER, INVERSE, RANGES
+from overt.attention.kernels.flat.formula import allowed, dropout_mask
 from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
 from overt.attention.scores import ACTIVATIONS
 
@@ -101,7 +100,7 @@ def _attention(
         weights = normalizer(torch.where(excluded.all(-1, keepdim=True), 0, masked), ~excluded)
         weights = torch.where(excluded, 0, weights)  # (..., rows, K)
         if dropout > 0:
-            retained = _dropout_mask(seed, dropout, batch, rows, queries, keys)
+            retained = dropout_mask(seed, dropout, batch, rows, queries, keys)
             weights = weights * retained * (1 / (1 - dropout) if dropout < 1 else 0.0)
         return (weights[..., None] * torch.where(allowed_pairs[..., None], value[..., None, :, :], 0)).sum(-2)  # (..., rows, E)
 
@@ -131,55 +130,8 @@ def _expanded(tensor: Tensor, batch: Sequence[int]) -> Tensor:
     return tensor.expand(*batch, *tensor.shape[-2:])
 
 
-def allowed(program: list[int], arrays: list[Tensor], rows: Tensor, keys: int) -> Tensor:
-    """Which keys these rows may attend to, by the program: bool, broadcastable to (..., rows, K)."""
-    results, remaining, positions = [], iter(arrays), torch.arange(keys, device=rows.device)
-    for step in program:
-        if step == INVERSE:
-            results.append(~results.pop())
-        elif step in (BOTH, EITHER):
-            last, before = results.pop(), results.pop()
-            results.append(before & last if step == BOTH else before | last)
-        elif step == DENSE:
-            pairs = next(remaining)
-            results.append(pairs if pairs.shape[-2] == 1 else pairs[..., rows, :])
-        else:
-            first, second = next(remaining)[..., rows, None], next(remaining)
-            if step == RANGES:
-                results.append((first <= positions) & (positions < second[..., rows, None]))
-            else:
-                results.append((first == second[..., None, :]) & (first >= 0))
-    return results[0] if results else torch.ones(len(rows), keys, dtype=torch.bool, device=rows.device)
-
-
 def _bias(bias: Tensor, by_distance: bool, rows: Tensor, queries: int, keys: int) -> Tensor:
     """The bias of these rows, broadcastable to (..., rows, K)."""
     if by_distance:
         return bias[..., torch.arange(keys, device=bias.device) - rows[:, None] + queries - 1]
     return bias if bias.shape[-2] == 1 else bias[..., rows, :]
-
-
-def _dropout_mask(seed: Tensor, dropout: float, batch: Sequence[int], rows: Tensor, queries: int, keys: int) -> Tensor:
-    """Which weights of these rows the kernel keeps, by its own hash (native/attention/dropout.hpp): (..., rows, K)."""
-    entries = torch.arange(math.prod(batch), device=rows.device).reshape(*batch, 1)
-    key_of_row = _mixed(_mixed(seed + (0x9E3779B97F4A7C15 - 2**64)) + entries * queries + rows)[..., None]  # (..., rows, 1)
-    first, second = key_of_row & _LOW, _shifted(key_of_row, 32)
-    x = (torch.arange(keys, device=rows.device) * 0x9E3779B1 + first) & _LOW  # (..., rows, K)
-    x = ((x ^ (x >> 16)) * 0x7FEB352D) & _LOW
-    x = (((x ^ (x >> 15)) + second) * 0x846CA68B) & _LOW
-    x = x ^ (x >> 16)
-    return x >= min(int(dropout * 2**32), _LOW)
-
-
-_LOW = 2**32 - 1
-
-
-def _mixed(x: Tensor) -> Tensor:
-    x = (x ^ _shifted(x, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
-    x = (x ^ _shifted(x, 27)) * (0x94D049BB133111EB - 2**64)
-    return x ^ _shifted(x, 31)
-
-
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Shifted right as 64 bits without a sign."""
-    return (x >> bits) & (2 ** (64 - bits) - 1)

@@ -11,7 +11,7 @@ from overt.errors import InputError
 
 # How many dimensions of each tensor come after those of the batch.
 _TRAILING_DIMS = {"query": 2, "key": 2, "value": 2, "weight": 1, "sink": 0, "inverse_temperature": 0, "alphas": 0, "scale": 0}
-_TRAILING_DIMS |= {"output": 2, "upstream": 2, "lse": 1, "sums": 2}
+_RESULTS = {"output": 2, "upstream": 2, "lse": 1, "sums": 2}  # of the forward pass: one for each entry
 
 
 def batched(operator: str) -> Callable[..., Any]:
@@ -26,9 +26,12 @@ def batched(operator: str) -> Callable[..., Any]:
                 "one seed of dropout for a call of vmap", got="a seed for each", fix='pass randomness="same" to vmap'
             )
         batch, bias = arguments["batch"], arguments.get("bias")
-        if operator.endswith("_gradients") and bias is not None and mapped["bias"] is None:
-            # Each entry has a gradient of its own, where they share the bias too.
-            arguments["bias"], mapped["bias"] = bias.expand(info.batch_size, *bias.shape), 0
+        shared = [name for name in _RESULTS if arguments.get(name) is not None]
+        if operator.endswith(("_gradients", "_second")) and bias is not None:
+            shared.append("bias")  # each entry has a gradient of its own, where they share the bias too
+        for name in shared:
+            if mapped[name] is None:
+                arguments[name], mapped[name] = arguments[name].expand(info.batch_size, *arguments[name].shape), 0
         for name, trailing in _trailing_dims(arguments):
             if name == "arrays":
                 dims = mapped["arrays"] or [None] * len(trailing)
@@ -46,10 +49,12 @@ def batched(operator: str) -> Callable[..., Any]:
 
 
 def _trailing_dims(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    known = _TRAILING_DIMS | _RESULTS
     for name in arguments:
-        if name in _TRAILING_DIMS:
-            yield name, _TRAILING_DIMS[name]
-        elif name == "bias":
+        of = name.removesuffix("_direction")  # a direction has its input's dimensions
+        if of in known:
+            yield name, known[of]
+        elif of == "bias":
             yield name, 1 if arguments["by_distance"] else 2
         elif name == "arrays":
             yield name, [dims for step in arguments["program"] for dims in mask_program.TRAILING_DIMS.get(step, [])]

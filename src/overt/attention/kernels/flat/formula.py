@@ -1,0 +1,165 @@
+"""What the native kernels compute, in blocks of query rows, for the derivatives that have no kernel: any order, in linear memory.
+
+The same names and arguments as the kernels. `reference` computes it pair by pair, and judges both in the tests.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.flat.mask_program import BOTH, DENSE, EITHER, INVERSE, RANGES
+from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
+from overt.attention.kernels.flat.recomputed import Blocks, recomputed
+from overt.attention.scores import ACTIVATIONS
+
+BLOCK = 2**19  # numbers of a block's pairs, and their features: a second derivative holds some twenty times as many
+
+
+Run = Callable[..., Any]  # (function, *arguments): `recomputed`, or what calls it as it is
+
+
+def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function's result, with all that autograd stores for it."""
+    return function(*arguments)
+
+
+def dot(inputs: Any, run: Run = recomputed) -> Tensor:
+    """The output (..., Q, E) of dot-product attention, softcap · tanh(scale · (q · k) / softcap)."""
+
+    def pair_scores(query: Tensor, key: Tensor, _: Any) -> Tensor:
+        scores = query @ key.mT * inputs.scale  # (..., rows, K)
+        return torch.tanh(scores / inputs.softcap) * inputs.softcap if inputs.softcap > 0 else scores
+
+    return _attention(pair_scores, inputs, None, 1, run)
+
+
+def additive(inputs: Any, run: Run = recomputed) -> Tensor:
+    """The output (..., Q, E) of additive attention."""
+    return _attention(_additive_scores(inputs.activation), inputs, inputs.weight, inputs.query.shape[-1], run)
+
+
+def additive_scores(activation: str, query: Tensor, key: Tensor, weight: Tensor, run: Run = recomputed) -> Tensor:
+    """Additive scores (..., Q, K)."""
+    size = max(BLOCK // max(math.prod(query.shape[:-2]) * key.shape[-2] * query.shape[-1], 1), 1)
+    blocks = Blocks(lambda _: _additive_scores(activation), size, (True, False, False), (True,))
+    return run(blocks, query, key, weight)
+
+
+def _additive_scores(activation: str) -> Callable[..., Tensor]:
+    def pair_scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+        features = ACTIVATIONS[activation](query[..., :, None, :] + key[..., None, :, :])  # (..., rows, K, D)
+        return (features * weight[..., None, None, :]).sum(-1)  # (..., rows, K)
+
+    return pair_scores
+
+
+def _attention(pair_scores: Callable[..., Tensor], inputs: Any, weight: Tensor | None, width: int, run: Run) -> Tensor:
+    """The output, a block of rows at a time; `width` numbers for each pair."""
+    number = torch.promote_types(inputs.query.dtype, torch.float32)
+    query, key, value = (_expanded(tensor, inputs.batch).to(number) for tensor in (inputs.query, inputs.key, inputs.value))
+    careful, bias, queries = _careful(inputs.program, query, key, value), inputs.bias, query.shape[-2]
+    size = max(BLOCK // max(math.prod(inputs.batch) * key.shape[-2] * width, 1), 1) if careful < 2 else 1
+    others = (inputs.sink, inputs.alphas, inputs.inverse_temperature, inputs.seed, *inputs.arrays)
+    biased_rows = bias is not None and not inputs.by_distance and bias.shape[-2] != 1
+    with_rows = (True, False, False, False, biased_rows, *(False for _ in others))
+    blocks = Blocks(lambda first: _block(pair_scores, inputs, first, queries, careful > 0), size, with_rows, (True,))
+    return run(blocks, query, key, value, weight, bias, *others)
+
+
+def _careful(program: list[int], *tensors: Tensor) -> int:
+    """How far masked keys may be felt: 0, not at all; 1, values cannot be inspected; 2, some are not finite."""
+    if not program:
+        return 0
+    if torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
+        return 1
+    return 0 if all(bool(tensor.isfinite().all()) for tensor in tensors) else 2
+
+
+def _block(pair_scores: Callable[..., Tensor], inputs: Any, first: int, queries: int, careful: bool) -> Callable[..., Tensor]:
+    """The output of the rows from `first` on, as a function of their queries and all other tensors."""
+    batch, program, by_distance, dropout = list(inputs.batch), inputs.program, inputs.by_distance, inputs.dropout
+
+    def output(query: Tensor, key: Any, value: Any, weight: Any, bias: Any, sink: Any, alphas: Any, *others: Any):
+        inverse, seed, *arrays = others
+        rows, keys = torch.arange(first, first + query.shape[-2], device=query.device), key.shape[-2]
+        pairs = allowed(program, arrays, rows, keys)
+        if careful:  # 0 · NaN is NaN: keys that none of these rows may see, and rows without keys, become zeros
+            visible = pairs.any(-2)[..., None]
+            key, value = torch.where(visible, key, 0), torch.where(visible, value, 0)
+            query = torch.where(pairs.any(-1)[..., None], query, 0)
+        scores = pair_scores(query, key, weight)
+        scores = scores if bias is None else scores + _of_rows(bias, by_distance, rows, queries, keys)
+        scores = scores if inverse is None else scores * inverse[..., None, None].to(query.dtype)
+        masked = torch.where(pairs, scores, -torch.inf)
+        excluded = masked == -torch.inf
+        normalizer = of_form(NormalizerForm(inputs.normalizer, inputs.alpha, alphas), sink, query.dtype)
+        weights = normalizer(torch.where(excluded.all(-1, keepdim=True), 0, masked), ~excluded)
+        weights = torch.where(excluded, 0, weights)  # (..., rows, K)
+        if dropout > 0:
+            retained = dropout_mask(seed, dropout, batch, rows, queries, keys)
+            weights = weights * retained * (1 / (1 - dropout) if dropout < 1 else 0.0)
+        return weights @ value  # (..., rows, E)
+
+    return output
+
+
+def _expanded(tensor: Tensor, batch: Sequence[int]) -> Tensor:
+    """One entry for each of the batch, grouped heads repeated."""
+    if tensor.ndim >= 4 and 1 != tensor.shape[-3] != batch[-1]:
+        tensor = tensor.repeat_interleave(batch[-1] // tensor.shape[-3], dim=-3)
+    return tensor.expand(*batch, *tensor.shape[-2:])
+
+
+def allowed(program: list[int], arrays: list[Tensor], rows: Tensor, keys: int) -> Tensor:
+    """Which keys these rows may attend to, by the program: bool, broadcastable to (..., rows, K)."""
+    results, remaining, positions = [], iter(arrays), torch.arange(keys, device=rows.device)
+    for step in program:
+        if step == INVERSE:
+            results.append(~results.pop())
+        elif step in (BOTH, EITHER):
+            last, before = results.pop(), results.pop()
+            results.append(before & last if step == BOTH else before | last)
+        elif step == DENSE:
+            pairs = next(remaining)
+            results.append(pairs if pairs.shape[-2] == 1 else pairs[..., rows, :])
+        else:
+            first, second = next(remaining)[..., rows, None], next(remaining)
+            if step == RANGES:
+                results.append((first <= positions) & (positions < second[..., rows, None]))
+            else:
+                results.append((first == second[..., None, :]) & (first >= 0))
+    return results[0] if results else torch.ones(len(rows), keys, dtype=torch.bool, device=rows.device)
+
+
+def _of_rows(bias: Tensor, by_distance: bool, rows: Tensor, queries: int, keys: int) -> Tensor:
+    """The bias of these rows, broadcastable to (..., rows, K); one that has rows is of these rows alone."""
+    return bias[..., torch.arange(keys, device=bias.device) - rows[:, None] + queries - 1] if by_distance else bias
+
+
+def dropout_mask(seed: Tensor, dropout: float, batch: Sequence[int], rows: Tensor, queries: int, keys: int) -> Tensor:
+    """Which weights of these rows the kernel keeps, by its own hash (native/attention/dropout.hpp): (..., rows, K)."""
+    entries = torch.arange(math.prod(batch), device=rows.device).reshape(*batch, 1)
+    key_of_row = _mixed(_mixed(seed + (0x9E3779B97F4A7C15 - 2**64)) + entries * queries + rows)[..., None]  # (..., rows, 1)
+    first, second = key_of_row & _LOW, _shifted(key_of_row, 32)
+    x = (torch.arange(keys, device=rows.device) * 0x9E3779B1 + first) & _LOW  # (..., rows, K)
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & _LOW
+    x = (((x ^ (x >> 15)) + second) * 0x846CA68B) & _LOW
+    x = x ^ (x >> 16)
+    return x >= min(int(dropout * 2**32), _LOW)
+
+
+_LOW = 2**32 - 1
+
+
+def _mixed(x: Tensor) -> Tensor:
+    x = (x ^ _shifted(x, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
+    x = (x ^ _shifted(x, 27)) * (0x94D049BB133111EB - 2**64)
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Shifted right as 64 bits without a sign."""
+    return (x >> bits) & (2 ** (64 - bits) - 1)

@@ -1,0 +1,132 @@
+"""A function that stores its arguments only: each derivative, of any order, computes it again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.heap import give_back
+
+Function = Callable[..., Any]
+
+
+def recomputed(function: Function, *arguments: Tensor | None) -> Any:
+    """`function(*arguments)`, a tensor or a tuple of tensors.
+
+    A checkpoint stores what it computed again as soon as its gradients are differentiated themselves. Here the gradients are such a
+    function too, so a block of rows is all that is in memory, whatever the order. The function takes every tensor as an argument.
+    """
+    return _Recomputed.apply(function, *arguments)
+
+
+def pullback(function: Function, which: Sequence[int], count: int) -> Function:
+    """The gradients of the arguments with the indices `which`, of the `count` arguments and the upstream gradients after them."""
+
+    def gradients(*arguments: Any) -> tuple[Tensor, ...]:
+        values, upstream = list(arguments[:count]), arguments[count:]
+
+        def of(*differentiated: Tensor) -> Any:
+            for index, tensor in zip(which, differentiated, strict=True):
+                values[index] = tensor
+            return function(*values)
+
+        output, back, *_ = torch.func.vjp(of, *(values[index] for index in which))
+        return back(upstream if isinstance(output, tuple) else upstream[0])
+
+    return gradients
+
+
+def pushforward(function: Function, which: Sequence[int], count: int) -> Function:
+    """The results' tangents, of the `count` arguments and the tangents of those `which`: the gradients' transpose, as they are linear."""
+
+    def tangents(*arguments: Any) -> Any:
+        values, gradients = arguments[:count], pullback(function, which, count)
+        output = function(*values)
+        outputs = output if isinstance(output, tuple) else (output,)
+        _, transpose, *_ = torch.func.vjp(lambda *upstream: gradients(*values, *upstream), *map(torch.zeros_like, outputs))
+        result = transpose(tuple(arguments[count:]))
+        return result if isinstance(output, tuple) else result[0]
+
+    return tangents
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A function of tensors, a block of rows at a time: some of its arguments and results have rows, dimension −2, others are shared.
+
+    Results with rows are concatenated, and others added up. So the gradients are such a function too, and only sums are in memory.
+    """
+
+    block: Callable[[int], Function]  # the function of a block, by its first row
+    size: int  # rows of a block
+    arguments: tuple[bool, ...]  # which have rows
+    results: tuple[bool, ...]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The results; one alone is no tuple."""
+        parts = [
+            tensor.split(self.size, dim=-2) if rows else tensor for tensor, rows in zip(arguments, self.arguments, strict=True)
+        ]
+        count = len(parts[self.arguments.index(True)])
+        results: list[Any] = [[] if rows else None for rows in self.results]
+        for number in range(count):
+            if count > 1 and arguments[self.arguments.index(True)].device.type == "cpu":
+                give_back()
+            part = self.block(number * self.size)(
+                *(p[number] if rows else p for p, rows in zip(parts, self.arguments, strict=True))
+            )
+            for index, tensor in enumerate(part if isinstance(part, tuple) else (part,)):
+                if self.results[index]:
+                    results[index].append(tensor)
+                else:
+                    results[index] = tensor if results[index] is None else results[index] + tensor
+        results = [torch.cat(tensor, dim=-2) if rows else tensor for tensor, rows in zip(results, self.results, strict=True)]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def pullback(self, which: Sequence[int], count: int) -> "Blocks":
+        """Its gradients, as `pullback` has them."""
+        results = tuple(self.arguments[index] for index in which)
+        return Blocks(
+            lambda first: pullback(self.block(first), which, count), self.size, (*self.arguments, *self.results), results
+        )
+
+    def pushforward(self, which: Sequence[int], count: int) -> "Blocks":
+        """Its results' tangents, as `pushforward` has them."""
+        arguments = (*self.arguments, *(self.arguments[index] for index in which))
+        return Blocks(lambda first: pushforward(self.block(first), which, count), self.size, arguments, self.results)
+
+
+class _Recomputed(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(function, *arguments):  # type: ignore[override]
+        with torch.no_grad():
+            return function(*arguments)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.function, *arguments = inputs
+        ctx.save_for_backward(*arguments)
+        ctx.save_for_forward(*arguments)
+
+    @staticmethod
+    def backward(ctx, *upstream):  # type: ignore[override]
+        arguments, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        which = [index for index, need in enumerate(needs) if need]
+        function = ctx.function.pullback if isinstance(ctx.function, Blocks) else partial(pullback, ctx.function)
+        gradients = recomputed(function(which, len(arguments)), *arguments, *upstream)
+        by_index = dict(zip(which, gradients if isinstance(gradients, tuple) else (gradients,), strict=True))
+        return None, *(by_index.get(index) for index in range(len(arguments)))
+
+    @staticmethod
+    def jvp(ctx, _, *tangents):  # type: ignore[override]
+        arguments = ctx.saved_tensors
+        which = [index for index, tangent in enumerate(tangents) if tangent is not None]
+        if not which:
+            return None
+        function = ctx.function.pushforward if isinstance(ctx.function, Blocks) else partial(pushforward, ctx.function)
+        return function(which, len(arguments))(*arguments, *(tangents[index] for index in which))

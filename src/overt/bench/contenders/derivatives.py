@@ -1,0 +1,96 @@
+"""Derivatives of dot products beyond the first: forward mode, and gradients that are differentiated again."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import overt
+from overt.bench.cases import Case, Inputs
+from overt.bench.contenders import dots
+from overt.bench.contenders.contender import GRADIENTS, Attention, Contender, Results, Run, Unable
+from overt.bench.reference import Reference, reference_on_rows
+from overt.errors import OvertError
+
+_MAX_PAIRS = 1 << 23  # of queries and keys, computed for the comparison: a second derivative holds many numbers for each
+
+
+def random_inputs(case: Case, dtype: torch.dtype) -> Inputs:
+    """Normally distributed inputs of a case, the same at every call."""
+    return dots.random_inputs(replace(case, work="dotgradients" if case.backward else "dot"), dtype)
+
+
+def contenders(work: str) -> list[Contender]:
+    """overt; torch's fused kernel has no second derivative, so its MATH backend, and the formula as most models write it."""
+    return [
+        Contender("overt native", lambda inputs: _overt(inputs, work), ours=True),
+        Contender("torch MATH", lambda inputs: (_run(_mathematics, inputs, work), "")),
+        Contender("PyTorch eager", lambda inputs: (_run(_formula, inputs, work), "")),
+    ]
+
+
+def reference(case: Case, inputs: Inputs) -> Reference:
+    """All results in float64, of evenly spread query rows: all of them where there are few enough."""
+
+    def compute(rows: Tensor, upstream: Tensor | None) -> Results:
+        query, key, value = (tensor.double() for tensor in inputs.tensors[:3])
+        exact = Inputs(query[..., rows, :], key, value, inputs.weight, None)
+        return _run(_formula, exact, case.work)(upstream)
+
+    pairs = max(case.terms // case.features, 1)
+    return reference_on_rows(case, inputs, _MAX_PAIRS * case.queries // pairs, compute)
+
+
+def _overt(inputs: Inputs, work: str) -> tuple[Run, str]:
+    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        with overt.use_path("native"):
+            return overt.attend(query, key, value)
+
+    try:
+        with overt.use_path("native"):
+            overt.plan(inputs.query, inputs.key, inputs.value)
+    except OvertError as error:
+        raise Unable(str(error)) from error
+    return _run(attention, inputs, work), ""
+
+
+def _mathematics(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    with sdpa_kernel(SDPBackend.MATH):
+        return functional.scaled_dot_product_attention(query, key, value)
+
+
+def _formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return (query @ key.mT / query.shape[-1] ** 0.5).softmax(-1) @ value
+
+
+def _run(attention: Attention, inputs: Inputs, work: str) -> Run:
+    """Inputs move in the direction of themselves with their features shifted by one, which is the same for some rows as for all."""
+    tensors = tuple(tensor.detach() for tensor in inputs.tensors[:3])
+    directions = tuple(tensor.roll(1, -1) for tensor in tensors)
+    if work != "derivativestangent":
+        return _differentiated_twice(attention, tensors, directions, 1 if work == "derivativesquery" else 3)
+
+    def run(_: Tensor | None) -> Results:
+        output, tangent, *_others = torch.func.jvp(attention, tensors, directions)
+        return {"output": output, "tangent": tangent}
+
+    return run
+
+
+def _differentiated_twice(
+    attention: Attention, tensors: tuple[Tensor, ...], directions: tuple[Tensor, ...], count: int
+) -> Callable[..., Results]:
+    """The gradients of the first inputs, and how all inputs' gradients move in these inputs' directions."""
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+
+    def run(upstream: Tensor | None) -> Results:
+        assert upstream is not None
+        towards = upstream.clone().requires_grad_()
+        first = torch.autograd.grad(attention(*leaves), leaves[:count], towards, create_graph=True)
+        moves = torch.autograd.grad(first, [*leaves, towards], directions[:count])
+        return dict(zip((*GRADIENTS[:3], "upstream gradient"), moves, strict=True))
+
+    return run
