@@ -42,7 +42,9 @@ struct Mask {
 };
 
 enum class Activation : int { tanh, sigmoid, relu, leaky_relu };
-enum class Form : int { dot, additive };
+enum class Form : int { dot, additive, program };
+
+struct Program;  // attention/programs/program.hpp
 
 // f(query_i, key_j). Additive: sum_d weight_d * activation(q_d + k_d). Dot: scale * (q . k), with a soft cap where softcap > 0.
 struct Score {
@@ -51,6 +53,7 @@ struct Score {
     Matrix weight;                  // (1, D) for each entry, in the kernel's number type
     const double* scale = nullptr;  // one for each entry
     double softcap = 0;
+    const Program* program = nullptr;  // of a program's scores
 };
 
 // From a row's total scores s to its weights. Masked keys have the weight 0.
@@ -100,7 +103,7 @@ struct SavedDotForward {
 };
 
 // And for the other normalizers. `sums` are (batch, 2, Q) under a sigmoid or a sum: 0, and what weights were divided by, infinite in a row
-// without keys. Under entmax they are (batch, Q, SPARSE_SUMS), or (batch, Q, SPARSE_SUMS + 2 E) of an additive score: in units of
+// without keys. Under entmax they are (batch, Q, SPARSE_SUMS), or (batch, Q, SPARSE_SUMS + 2 E) of other scores than dot products: in units of
 // (alpha - 1) times the score, the row's largest and its tau - largest; sum_j u_j, for u = weight^(2 - alpha); sum_j h_j, for
 // h = -weight log weight; and sum_j u_j v_j and sum_j h_j v_j after dropout.
 constexpr int SPARSE_SUMS = 4;
@@ -110,7 +113,7 @@ struct Gradients {
     void* query;   // (batch, Q, D)
     void* key;     // (batch, K, D)
     void* value;   // (batch, K, E)
-    void* weight;  // (batch, D); not of a dot product
+    void* weight;  // (batch, D), or (batch, constants); not of a dot product
     // (batch, Q): sum_j weight_ij * d_weight_ij, from which a sink's gradient is computed; under entmax the gradient of the row's alpha. May
     // be nullptr for a dot product: not wanted.
     void* delta;
@@ -172,9 +175,12 @@ struct Kernels {
     void (*dot_second)(const Inputs&, const Score&, const SavedDotForward&, const Directions&, const Gradients&, void* tangent,
                        void* mean);
     void (*summary)(const Inputs&, const Score&, const Summary&);
-    // Under the other normalizers, any score. sums may be nullptr: not wanted.
+    // Under the other normalizers, any score; gradients of all but programs. sums may be nullptr: not wanted.
     void (*normalized)(const Inputs&, const Score&, const Normalization&, void* output, void* sums);
     void (*normalized_gradients)(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
+    // Scores of a program: columns of queries and keys are its inputs, and the gradient of its constants is that of the weight.
+    void (*traced)(const Inputs&, const Score&, void* output, void* sums);  // under a softmax
+    void (*traced_gradients)(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
 };
 
 // Loops that use registers only, and return how many float32 numbers they computed: the upper bound of any kernel's speed.

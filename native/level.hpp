@@ -40,6 +40,10 @@ template <class T>
 void elementwise_dot_gradients(const Inputs&, const Score&, Normalizer, const SavedDotForward&, const Gradients&);
 template <class T>
 void normalized_additive_gradients(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
+template <class T>
+void traced(const Inputs&, const Score&, void* output, void* sums);
+template <class T>
+void traced_gradients(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
 
 Index multiply_adds(Index rounds);
 Index divisions(Index rounds);

@@ -31,7 +31,7 @@ FLOORS = [
     {"attention.pieces"},
     {"attention.scores", "attention.masks", "attention.biases", "attention.normalizers", "attention.keywords"},
     {"attention.typing"},
-    {"attention.arrays"},
+    {"attention.arrays", "attention.expressions"},
     {"attention.kernels"},
     {"attention.mechanism"},
     {"attention.trace", "attention.summary"},

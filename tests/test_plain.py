@@ -84,7 +84,7 @@ def test_second_derivatives_are_those_of_the_formula():
         (lambda x: x, {"mask": overt.Causal(offset=torch.tensor([1, 2]))}),
         (lambda x: x, {"normalizer": overt.Softmax(2.0)}),
         (lambda x: x, {"normalizer": overt.Softmax(sink=torch.tensor(0.0))}),
-        (lambda x: x, {"normalizer": overt.Sparsemax()}),
+        (lambda x: x, {"normalizer": overt.Entmax(torch.tensor(1.5))}),
         (lambda x: x, {"bias": torch.zeros(8, 8)}),
         (lambda x: x, {"dropout": 0.5}),
     ],

@@ -1,123 +1,28 @@
-// Dot-product attention, forward: transposed tiles of scores, the online softmax, values. Nothing of size Q x K is stored.
+// Dot-product attention, forward.
 #include "attention/dot_decode.hpp"
-#include "attention/transposed_tile.hpp"
+#include "attention/softmax_forward.hpp"
 #include "level.hpp"
 
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// Distributes the blocks of queries of all entries, and spans of keys where there are fewer blocks than threads.
+// Products of queries and keys.
 template <class T>
-class DotForward {
+class DotProducts {
     const Inputs& inputs;
-    const Score& score;
-    T *output, *saved_sums;
-    Team team;
-    Index blocks, tiles, spans, sums_size, workspace_size;
-    Scratch<T> workspaces, partial;
+    T *queries, *keys;
 
    public:
-    DotForward(const Inputs& inputs, const Score& score, T* output, T* saved_sums)
-        : inputs(inputs), score(score), output(output), saved_sums(saved_sums), team(inputs, true),
-          blocks(count(inputs.queries, QUERIES)), tiles(count(inputs.keys, KEYS)), spans(spans_of()),
-          sums_size(TransposedSoftmax<T>::size(inputs.value_dim)), workspace_size(size_of_workspace()),
-          workspaces(team.threads * workspace_size), partial(spans > 1 ? team.entries * blocks * spans * sums_size : 0) {}
+    static Index size(const Inputs& inputs, const Score&) { return (QUERIES + KEYS) * inputs.head_dim; }
+    DotProducts(const Inputs& inputs, const Score&, T* memory)
+        : inputs(inputs), queries(memory), keys(memory + QUERIES * inputs.head_dim) {}
 
-    void run() {
-        // Several items at a time where there are many: each may be short.
-        Index items = team.entries * blocks * spans, chunk = max_of<Index>(1, min_of(blocks, items / (32 * team.threads)));
-        // The last blocks first: under a causal mask they are the longest.
-        auto rows_of = [&](Index item, int thread) { rows(items - 1 - item, workspaces.data + thread * workspace_size); };
-        team.each(items, rows_of, chunk);
-        if (spans > 1) team.each(team.entries * blocks, [&](Index item, int) { join(item); });
-    }
+    void begin(const Tile& block, const Units<T>& units) { transpose_rows(inputs.query, block, inputs.head_dim, units.scale, queries, keys); }
 
-   private:
-    // One thread's working memory: transposed queries, a tile of scores, one of values or biases, one of keys, the state, a tile's mask.
-    Index size_of_workspace() const {
-        Index spare = max_of<Index>(KEYS * padded<T>(inputs.value_dim), inputs.bias.data ? 2 * TRANSPOSED_TILE : 0);
-        return padded<T>(QUERIES * inputs.head_dim + TRANSPOSED_TILE + spare + KEYS * inputs.head_dim + sums_size +
-                         MASK_SIZE / static_cast<Index>(sizeof(T))) + 64;
-    }
-
-    Index spans_of() const {
-        Index items = max_of<Index>(team.entries * blocks, 1);
-        if (items < team.threads) return max_of<Index>(1, min_of(count(team.threads, items), tiles / 2));
-        // Of a few more blocks than threads most threads would wait for the last ones.
-        return items % team.threads && items < 2 * team.threads && tiles > 1 ? 2 : 1;
-    }
-
-    // One block of queries against one span of keys.
-    void rows(Index item, T* workspace) {
-        Index entry = item / (blocks * spans), block = item / spans % blocks, span = item % spans;
-        T *queries = workspace, *scores = queries + QUERIES * inputs.head_dim, *keys = scores + TRANSPOSED_TILE;
-        T *sums_memory = keys + KEYS * inputs.head_dim, *spare = sums_memory + sums_size;
-        std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(workspace + workspace_size) - MASK_SIZE;
-        TransposedMask<T> mask(inputs, entry, block);
-        TransposedSoftmax<T> sums(spans > 1 ? partial.data + item * sums_size : sums_memory, inputs.value_dim);
-        sums.clear(mask.rows);
-        Tile at{entry, mask.row, max_of(mask.low, span * tiles / spans * KEYS), mask.rows, 0};
-        Index end = min_of(mask.high, (span + 1) * tiles / spans * KEYS);
-        Units<T> units(inputs, score, entry);
-        if (at.key < end) transpose_rows(inputs.query, at, inputs.head_dim, units.scale, queries, keys);
-        for (; at.key < end && !interrupted(inputs); at.key += at.keys) {
-            Coverage coverage = mask.next(at, end, allowed);
-            if (coverage == Coverage::none) continue;
-            int skipped = static_cast<int>(at.row - mask.row);
-            Left<T> left = rows_at(inputs.key, at, inputs.head_dim, keys);
-            multiply(left.data, left.row, left.column, queries + skipped, Index{QUERIES}, scores, Index{QUERIES}, at.keys,
-                     static_cast<int>(inputs.head_dim), at.rows, false);
-            finish_transposed_scores(inputs, units, at, coverage, mask, allowed, scores, spare);
-            online_softmax_transposed(scores, at, sums, skipped);
-            if (inputs.dropout > 0) apply_dropout_transposed(inputs, at, scores);
-            accumulate_values_transposed(scores, at, coverage, mask, allowed, Values<T>(inputs, at, spare), sums.padded_dim,
-                                         sums.accumulator + skipped * sums.padded_dim);
-        }
-        if (spans == 1) finish(entry, block, sums);
-    }
-
-    // Combines the states of all spans of a block, in their order.
-    void join(Index item) {
-        Index entry = item / blocks, block = item % blocks;
-        int rows = size_of(block, QUERIES, inputs.queries);
-        T* states = partial.data + item * spans * sums_size;
-        TransposedSoftmax<T> all(states, inputs.value_dim);
-        for (Index span = 1; span < spans; span++) {
-            TransposedSoftmax<T> next(states + span * sums_size, inputs.value_dim);
-            for (int r = 0; r < rows; r += WIDTH<T>) {
-                Vector<T> now = lane_max(load(all.base + r), load(next.base + r));
-                all.rebase(r, now), next.rebase(r, now);
-                store(all.row_sum + r, load(all.row_sum + r) + load(next.row_sum + r));
-            }
-            for (int r = 0; r < rows; r++) {
-                all.rescale_accumulator(r), next.rescale_accumulator(r);
-                for (Index e = 0; e < all.padded_dim; e++)
-                    all.accumulator[r * all.padded_dim + e] += next.accumulator[r * all.padded_dim + e];
-            }
-        }
-        finish(entry, block, all);
-    }
-
-    void finish(Index entry, Index block, TransposedSoftmax<T>& sums) {
-        int rows = size_of(block, QUERIES, inputs.queries);
-        if (inputs.sink) add_sink(static_cast<T>(inputs.sink[entry] * LOG2E), rows, sums);
-        for (int r = 0; r < rows; r++) {
-            Index row = block * QUERIES + r;
-            T row_sum = sums.row_sum[r], inverse_sum = row_sum == 0 ? T(0) : 1 / row_sum;
-            save_sums(saved_sums, inputs, entry, row, sums.base[r], row_sum);
-            put_row(sums.accumulator + r * sums.padded_dim, inverse_sum, inputs.value_dim,
-                    output + (entry * inputs.queries + row) * inputs.value_dim);
-        }
-    }
-
-    // A sink's weight is part of the row's sum and has no value.
-    static void add_sink(T sink, int rows, TransposedSoftmax<T>& sums) {
-        if (sink == -__builtin_inf()) return;
-        for (int r = 0; r < rows; r += WIDTH<T>) {
-            sums.rebase(r, lane_max(broadcast(sink), load(sums.base + r)));
-            store(sums.row_sum + r, load(sums.row_sum + r) + power_of_two<T>(sink - load(sums.base + r)));
-        }
-        for (int r = 0; r < rows; r++) sums.rescale_accumulator(r);
+    void tile(const Tile& at, int skipped, const Units<T>&, T* scores) {
+        Left<T> left = rows_at(inputs.key, at, inputs.head_dim, keys);
+        multiply(left.data, left.row, left.column, queries + skipped, Index{QUERIES}, scores, Index{QUERIES}, at.keys,
+                 static_cast<int>(inputs.head_dim), at.rows, false);
     }
 };
 
@@ -129,7 +34,7 @@ void dot(const Inputs& inputs, const Score& score, void* output, void* sums) {
     if (inputs.queries <= DECODE_QUERIES)
         DotDecode<T>(inputs, score, to, saved_sums).run();
     else
-        DotForward<T>(inputs, score, to, saved_sums).run();
+        SoftmaxForward<T, DotProducts<T>>(inputs, score, to, saved_sums).run();
 }
 
 template void dot<float>(const Inputs&, const Score&, void*, void*);

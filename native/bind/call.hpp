@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "attention/masks/row_ranges.hpp"
+#include "attention/programs/program.hpp"
 #include "bind/arrays.hpp"
 #include "levels.hpp"
 
@@ -14,22 +15,18 @@ namespace overt {
 using Arrays = std::vector<Array>;
 using Maybe = std::optional<Array>;
 
-// The directions in which a call's query, key, value, bias and sink move; None where one does not.
-struct Moving {
-    Maybe query, key, value, bias, sink;
-};
-
 // The inputs that calls share.
 struct Call : Shapes {
     Inputs inputs;
     Score score;
     Normalization by;
     std::vector<MaskStep> steps;
+    Program program;
     Kind number = Kind::float32;
 
     // The batch is that of `like`, without its last `trailing` dimensions.
     template <class Any>
-    Call(const Array& query, const Array& key, const Any& like, size_t trailing, int threads) {
+    Call(const Array& query, const Array& key, const Any& like, size_t trailing, int threads, bool same_columns = true) {
         if (like.ndim() < trailing || query.ndim() < 2 || key.ndim() < 2)
             refuse("query and key with two dimensions or more", shape_of(query));
         for (size_t i = 0; i + trailing < like.ndim(); i++) batch.push_back(like.shape(i)), entries *= like.shape(i);
@@ -39,7 +36,7 @@ struct Call : Shapes {
         inputs.head_dim = query.shape(query.ndim() - 1);
         inputs.threads = threads > 0 ? threads : 1;
         inputs.query = matrix(query, "query", inputs.queries, inputs.head_dim);
-        inputs.key = matrix(key, "key", inputs.keys, inputs.head_dim, false, true);
+        inputs.key = matrix(key, "key", inputs.keys, same_columns ? inputs.head_dim : -1, false, true);
         if (!floating(inputs.query.kind) || inputs.query.kind != inputs.key.kind)
             refuse("query and key of one floating dtype", shape_of(query) + " and " + shape_of(key) + " of other dtypes");
         number = inputs.query.kind == Kind::float64 ? Kind::float64 : Kind::float32;
@@ -67,6 +64,20 @@ struct Call : Shapes {
         score.form = Form::dot;
         score.scale = scale;
         score.softcap = softcap;
+    }
+
+    void traced(const Array& key, const Array& constants, const std::vector<int>& code, const std::vector<double>& call_numbers) {
+        program.key_columns = static_cast<Index>(key.shape(key.ndim() - 1));
+        if (constants.ndim() < 1) refuse("constants of one dimension or more", shape_of(constants));
+        program.constant_count = static_cast<Index>(constants.shape(constants.ndim() - 1));
+        if (kind_of(constants, "constants") != number || inputs.query.kind != number) refuse("a program's inputs of one dtype", "another dtype");
+        if (program.constant_count > 1 && constants.stride(constants.ndim() - 1) != 1) refuse("constants to be contiguous", "another stride");
+        program.constants = {constants.data(), number, offsets_of(constants, 1, "constants"), 0, 1};
+        program.numbers = call_numbers;
+        std::string wrong = read_program(code, inputs.head_dim, program);
+        if (!wrong.empty()) refuse(wrong, "another program");
+        score.scale = same_for_entries(1);
+        score.form = Form::program, score.program = &program;
     }
 
     void mask(const std::vector<int>& program, const Arrays& arrays) {
@@ -176,7 +187,7 @@ struct Call : Shapes {
             if (by.kind == Normalizer::softmax && score.form == Form::additive) return {inputs.queries};
             return {2, inputs.queries};
         }
-        return {inputs.queries, SPARSE_SUMS + (score.form == Form::additive ? 2 * inputs.value_dim : 0)};
+        return {inputs.queries, SPARSE_SUMS + (score.form == Form::dot ? 0 : 2 * inputs.value_dim)};
     }
 
     void dropout(double probability, std::uint64_t seed) {

@@ -3,6 +3,7 @@
 #include "bind/ceilings.hpp"
 #include "bind/derivatives.hpp"
 #include "bind/smoothing.hpp"
+#include "bind/traced.hpp"
 
 namespace overt {
 namespace {
@@ -203,6 +204,7 @@ NB_MODULE(_native, module) {
     bind_ceilings(module);
     bind_derivatives(module);
     bind_smoothing(module);
+    bind_traced(module);
     module.def("levels", names_of_levels);
     module.def("level", [] { return std::string(current_level().name); });
     module.def("use", use, "level"_a);

@@ -13,6 +13,7 @@
 
 // For functions whose vectors and constants would otherwise go through memory in a call.
 #define OVERT_INLINE static inline __attribute__((always_inline))
+#define OVERT_INLINE_MEMBER inline __attribute__((always_inline))
 
 namespace overt::OVERT_LEVEL {
 

@@ -11,7 +11,6 @@ namespace overt::OVERT_LEVEL {
 constexpr Index BLOCK = 256;
 constexpr int LANES = WIDTH<double>;
 
-#define OVERT_INLINE_MEMBER inline __attribute__((always_inline))
 
 // exp(-rate * distance) for distances of 0 or more; at least 2^-1000.
 struct Similarity {

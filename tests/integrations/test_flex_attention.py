@@ -10,9 +10,9 @@ import torch
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, and_masks, create_block_mask, noop_mask, or_masks
 
 import overt
+from overt.attention.expressions.expression import traced
 from overt.errors import InputError, KindError
 from overt.integrations import flex_attention, flex_attention_plan, replacing_flex_attention
-from overt.integrations.flex.expression import traced
 
 B, H, Q, K, D = 2, 4, 37, 41, 8
 
@@ -202,8 +202,8 @@ def score_mods():
         "temperature of each head": (lambda s, b, h, q, k: s * temperature[h].exp(), (temperature,), None),
         "times what is learned": (lambda s, b, h, q, k: s * row[q], (row,), None),
         "of both positions": (lambda s, b, h, q, k: s + torch.sin(q * k * slopes[h]), (slopes,), ["blocked"]),
-        "no line of the score": (lambda s, b, h, q, k: s * s.abs() + slopes[h] * k, (slopes,), ["blocked"]),
-        "the score in a condition": (lambda s, b, h, q, k: torch.where(s > 0, s, s * 0.1), (), ["blocked"]),
+        "no line of the score": (lambda s, b, h, q, k: s * s.abs() + slopes[h] * k, (slopes,), ["native"]),
+        "the score in a condition": (lambda s, b, h, q, k: torch.where(s > 0, s, s * 0.1), (), ["native"]),
         "a product of vectors": (
             lambda s, b, h, q, k: s + 0.7 * torch.dot(rope[b, h, q], rope_key[b, h // H, k]),
             (rope, rope_key),

@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import strategies
 
+import flat_reference
 import overt
 from compare import KERNELS, check
 from everyday import everyday_where_interpreted
 from many_masks import MASKS, K, Q
 from overt.attention.kernels.flat import mask_program
-from overt.attention.kernels.flat import reference as flat_reference
 
 
 def blockwise(mask):

@@ -12,6 +12,7 @@ from torch._dynamo.backends.debugging import aot_eager
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import flat_reference
 import overt
 from compare import close
 from everyday import everyday
@@ -19,7 +20,7 @@ from overt import native
 from overt.attention.kernels.blocked import ready
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
-from overt.attention.kernels.flat import reference as flat_reference
+from overt.attention.kernels.flat.normalizer import NormalizerForm
 from overt.errors import InputError
 
 OPERATORS = torch.ops.overt
@@ -63,7 +64,7 @@ def flat(batch=(2, 3), masked=True, by_distance=False, dtype=torch.float64):
         by_distance,
         sink,
         inverse_temperature,
-        *(0, 0.0, None),  # a softmax
+        *NormalizerForm(),
         0.0,
         None,
     )
@@ -105,7 +106,7 @@ def test_torchs_own_check_of_operators_passes_for_scores_and_summaries(batch):
 
 @pytest.mark.parametrize("batch", [(2, 3), ()])
 def test_maps_that_are_not_asked_for_hold_nothing(batch):
-    query, key, value, weight, _, batch, *masked, _, _ = flat(batch)
+    query, key, value, weight, _, batch, *masked = flat(batch)[:-5]
     arguments = (
         *(part.detach() for part in (query, key, value, weight)),
         "tanh",
@@ -259,6 +260,7 @@ def test_the_plain_formula_keeps_the_weights_that_the_kernel_keeps(dropout):
         False,
         None,
         None,
+        *NormalizerForm(),
         dropout,
         torch.tensor(2**61 + 12345),
     )
@@ -434,7 +436,7 @@ def test_tensors_that_are_only_traced_get_the_shape_of_the_answer():
 
 X, W = normal(2, 3, 9, 4), normal(4)
 OTHERS = {
-    "the score is neither additive nor a dot product": {"score": lambda query, key: query @ key.mT},
+    "the score cannot be traced: amax over queries or keys": {"score": lambda query, key: (query @ key.mT).softmax(-1)},
     "the score's weight has other leading dimensions than the call": {"score": overt.Additive(normal(5, 1, 1, 4))},
     "the alpha is above 2": {"normalizer": overt.Entmax(2.5)},
     "the temperature differs between queries or keys": {"normalizer": overt.Softmax(torch.ones(9, 1))},
@@ -525,9 +527,7 @@ def test_without_the_native_core_that_is_said_once(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(
-    "normalizer", [overt.Sparsemax(), overt.normalizers.Sigmoid(), lambda scores, allowed: torch.relu(scores)]
-)
+@pytest.mark.parametrize("normalizer", [overt.Entmax(2.5), lambda scores, allowed: torch.relu(scores)])
 def test_other_normalizers_get_their_scores_from_the_kernel(normalizer):
     inputs = leaves()
     score = overt.Additive(inputs[3])

@@ -1,5 +1,5 @@
-// How a row's total scores become weights again in the backward pass of additive attention, under each normalizer, and how the weights'
-// gradients become those of scores: d_score = slope * (d_weight - delta).
+// How a row's total scores become weights again in the backward pass, under each normalizer, and how the weights' gradients become those of
+// scores: d_score = slope * (d_weight - delta). For additive scores and for programs'.
 #pragma once
 
 #include "attention/gradients/gradient_workspace.hpp"
@@ -56,22 +56,28 @@ class RowNormalizer {
     template <int N>
     void weigh(Index entry, T first, T second, T* scores, T* slopes) const {
         for (int n = 0; n < N; n += WIDTH<T>) {
-            Vector<T> t = load(scores + n), weight, slope;
-            if (is_softmax()) {
-                weight = slope = exponential<T>(t - first) * second;
-            } else if (by.kind == Normalizer::sigmoid) {
-                weight = SigmoidRule::share<T>(t * T(LOG2E)), slope = weight * (1 - weight);
-            } else if (by.kind == Normalizer::sum) {
-                weight = SumRule::share<T>(t) * second, slope = broadcast(second);
-            } else {
-                double power = 1 / (by.alpha[entry] - 1);
-                Vector<T> above = lane_max(Vector<T>{}, t - first - second);
-                with_power(power, [&](auto by_power) {
-                    slope = decltype(by_power)::template lower<T>(above, static_cast<T>(power - 1));
-                });
-                weight = above * slope;
-            }
+            Vector<T> weight = load(scores + n), slope;
+            weigh(entry, broadcast(first), broadcast(second), weight, slope);
             store(scores + n, weight), store(slopes + n, slope);
+        }
+    }
+
+    // A vector of total scores to weights, and the slopes.
+    OVERT_INLINE_MEMBER void weigh(Index entry, Vector<T> first, Vector<T> second, Vector<T>& weight, Vector<T>& slope) const {
+        Vector<T> t = weight;
+        if (is_softmax()) {
+            weight = slope = exponential<T>(t - first) * second;
+        } else if (by.kind == Normalizer::sigmoid) {
+            weight = SigmoidRule::share<T>(t * T(LOG2E)), slope = weight * (1 - weight);
+        } else if (by.kind == Normalizer::sum) {
+            weight = SumRule::share<T>(t) * second, slope = second;
+        } else {
+            double power = 1 / (by.alpha[entry] - 1);
+            Vector<T> above = lane_max(Vector<T>{}, t - first - second);
+            with_power(power, [&](auto by_power) {
+                slope = decltype(by_power)::template lower<T>(above, static_cast<T>(power - 1));
+            });
+            weight = above * slope;
         }
     }
 

@@ -13,19 +13,19 @@ static inline Index entries_for_blocks(const Team& team, Index blocks) {
 
 // One thread's memory for total scores: what its reader needs, a tile of scores, one of biases before and after their transposition or
 // rows of values, a tile's mask.
-template <class T, class Tiles>
+template <class T>
 struct TileWorkspace {
-    using Reader = typename Tiles::Reader;
-    Reader reader;
+    ReaderPlace place;
+    TileReader<T>& reader;
     T *scores, *spare;
     std::uint8_t* allowed;
 
-    static Index size(const Inputs& inputs, const Tiles& source) {
+    static Index size(const Inputs& inputs, const TileSource<T>& source) {
         Index spare = max_of<Index>(KEYS * padded<T>(inputs.value_dim), inputs.bias.data ? 2 * TRANSPOSED_TILE : 0);
-        return padded<T>(Reader::size(source)) + TRANSPOSED_TILE + padded<T>(spare) + MASK_SIZE / static_cast<Index>(sizeof(T)) + 64;
+        return padded<T>(source.reader_size()) + TRANSPOSED_TILE + padded<T>(spare) + MASK_SIZE / static_cast<Index>(sizeof(T)) + 64;
     }
-    TileWorkspace(const Inputs& inputs, const Tiles& source, T* memory)
-        : reader(source, memory), scores(memory + padded<T>(Reader::size(source))), spare(scores + TRANSPOSED_TILE),
+    TileWorkspace(const Inputs& inputs, const TileSource<T>& source, T* memory)
+        : reader(source.reader(place, memory)), scores(memory + padded<T>(source.reader_size())), spare(scores + TRANSPOSED_TILE),
           allowed(reinterpret_cast<std::uint8_t*>(memory + size(inputs, source)) - MASK_SIZE) {}
 
     // work(at, coverage, skipped) for each tile of a block's queries against keys from `first` on, before `stop`: its total scores, times

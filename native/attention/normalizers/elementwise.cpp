@@ -1,8 +1,6 @@
 // Attention under a sigmoid or a sum, forward: transposed tiles of scores, their shares, values. Nothing of size Q x K is stored.
 #include "attention/normalizers/elementwise.hpp"
 
-#include <type_traits>
-
 #include "attention/dot_decode.hpp"
 #include "attention/normalizers/blocks.hpp"
 #include "level.hpp"
@@ -11,21 +9,21 @@ namespace overt::OVERT_LEVEL {
 namespace {
 
 // Distributes the blocks of queries of some entries, and spans of keys where there are fewer blocks than threads.
-template <class T, class Rule, class Tiles>
+template <class T, class Rule>
 class ElementwiseForward {
     using State = ElementwiseState<T, Rule>;
     const Inputs& inputs;
     T *output, *sums;
     Team team;
     Index blocks, tiles, at_once, spans, state_size, workspace_size;
-    Tiles& source;
+    TileSource<T>& source;
     Scratch<T> workspaces, partial;
 
    public:
-    ElementwiseForward(const Inputs& inputs, const Team& team, Index at_once, Tiles& source, T* output, T* sums)
+    ElementwiseForward(const Inputs& inputs, const Team& team, Index at_once, TileSource<T>& source, T* output, T* sums)
         : inputs(inputs), output(output), sums(sums), team(team), blocks(count(inputs.queries, QUERIES)),
           tiles(count(inputs.keys, KEYS)), at_once(at_once), spans(spans_of()), state_size(State::size(inputs.value_dim)),
-          workspace_size(TileWorkspace<T, Tiles>::size(inputs, source) + state_size), source(source),
+          workspace_size(TileWorkspace<T>::size(inputs, source) + state_size), source(source),
           workspaces(team.threads * workspace_size), partial(spans > 1 ? at_once * blocks * spans * state_size : 0) {}
 
     void run() {
@@ -51,7 +49,7 @@ class ElementwiseForward {
 
     void rows(Index entry, Index item, T* memory) {
         Index slot = item / (blocks * spans), block = item / spans % blocks, span = item % spans;
-        TileWorkspace<T, Tiles> workspace(inputs, source, memory + state_size);
+        TileWorkspace<T> workspace(inputs, source, memory + state_size);
         State state(spans > 1 ? partial.data + item * state_size : memory, inputs.value_dim);
         TransposedMask<T> mask(inputs, entry + slot, block);
         state.clear(mask.rows);
@@ -88,9 +86,8 @@ void elementwise_under(const Inputs& inputs, const Score& score, T* output, T* s
         return DotDecode<T, ElementwiseState<T, Rule>>(inputs, score, output, sums).run();
     Team team(inputs, true);
     Index at_once = entries_for_blocks(team, count(inputs.queries, QUERIES));
-    with_score_tiles<T>(inputs, score, at_once, [&](auto& source) {
-        using Tiles = std::remove_reference_t<decltype(source)>;
-        ElementwiseForward<T, Rule, Tiles>(inputs, team, at_once, source, output, sums).run();
+    with_score_tiles<T>(inputs, score, at_once, [&](TileSource<T>& source) {
+        ElementwiseForward<T, Rule>(inputs, team, at_once, source, output, sums).run();
     });
 }
 

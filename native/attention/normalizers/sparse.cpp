@@ -1,7 +1,5 @@
 // Attention under entmax and sparsemax, forward: transposed tiles of scores, of which lists keep what may have a weight; then thresholds,
 // weights and values over the lists.
-#include <type_traits>
-
 #include "attention/normalizers/blocks.hpp"
 #include "attention/normalizers/support_lists.hpp"
 #include "level.hpp"
@@ -9,27 +7,27 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-template <class T, class Tiles>
+template <class T>
 class SparseForward {
     static constexpr int W = WIDTH<T>;
     const Inputs& inputs;
     const double* alpha;
     T *output, *sums;
-    bool moments;  // whether sums of u_j v_j and h_j v_j are saved, as for an additive score
+    bool moments;  // whether sums of u_j v_j and h_j v_j are saved, as for scores that are no dot products
     Team team;
     Index blocks, at_once, padded_dim, values_size, moments_size, workspace_size;
-    Tiles& source;
+    TileSource<T>& source;
     Scratch<T> workspaces, values;
     Scratch<int> finite;  // of an entry's values
 
    public:
-    SparseForward(const Inputs& inputs, const Score& score, const double* alpha, const Team& team, Index at_once, Tiles& source,
+    SparseForward(const Inputs& inputs, const Score& score, const double* alpha, const Team& team, Index at_once, TileSource<T>& source,
                   T* output, T* sums)
-        : inputs(inputs), alpha(alpha), output(output), sums(sums), moments(sums && score.form == Form::additive), team(team),
+        : inputs(inputs), alpha(alpha), output(output), sums(sums), moments(sums && score.form != Form::dot), team(team),
           blocks(count(inputs.queries, QUERIES)), at_once(at_once), padded_dim(padded<T>(inputs.value_dim)),
           values_size(GatheredRows<T>::size(inputs.value, inputs.value_dim, inputs.keys)),
           moments_size(moments ? 2 * SupportLists<T>::capacity(inputs.keys) * W : 0),
-          workspace_size(TileWorkspace<T, Tiles>::size(inputs, source) + padded<T>(SupportLists<T>::size(inputs.keys)) + W * padded_dim +
+          workspace_size(TileWorkspace<T>::size(inputs, source) + padded<T>(SupportLists<T>::size(inputs.keys)) + W * padded_dim +
                          moments_size),
           source(source), workspaces(team.threads * workspace_size), values(at_once * values_size), finite(at_once) {}
 
@@ -69,7 +67,7 @@ class SparseForward {
     // One block of queries against all keys. Where a value is not finite, all keys stay in the lists: 0 * NaN is NaN.
     template <class Power>
     void block(Index entry, Index slot, Index block, T* memory) {
-        TileWorkspace<T, Tiles> workspace(inputs, source, memory + workspace_size - TileWorkspace<T, Tiles>::size(inputs, source));
+        TileWorkspace<T> workspace(inputs, source, memory + workspace_size - TileWorkspace<T>::size(inputs, source));
         T* accumulator = memory + padded<T>(SupportLists<T>::size(inputs.keys));
         SupportLists<T> lists(memory, inputs.keys);
         TransposedMask<T> mask(inputs, entry, block);
@@ -156,9 +154,8 @@ template <class T>
 void sparse(const Inputs& inputs, const Score& score, const double* alpha, void* output, void* sums) {
     Team team(inputs, true);
     Index at_once = entries_for_blocks(team, count(inputs.queries, QUERIES));
-    with_score_tiles<T>(inputs, score, at_once, [&](auto& source) {
-        using Tiles = std::remove_reference_t<decltype(source)>;
-        SparseForward<T, Tiles>(inputs, score, alpha, team, at_once, source, static_cast<T*>(output), static_cast<T*>(sums)).run();
+    with_score_tiles<T>(inputs, score, at_once, [&](TileSource<T>& source) {
+        SparseForward<T>(inputs, score, alpha, team, at_once, source, static_cast<T*>(output), static_cast<T*>(sums)).run();
     });
 }
 

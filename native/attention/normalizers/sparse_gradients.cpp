@@ -29,7 +29,6 @@ struct SparseWorkspace {
 template <class T>
 class SparseBackward {
     static constexpr int W = WIDTH<T>;
-    using Tiles = DotTiles<T>;
     const Inputs& inputs;
     const Score& score;
     const double* alpha;
@@ -38,7 +37,7 @@ class SparseBackward {
     bool overlapping;  // whether several queries share an element of the bias
     Team team;
     Index blocks, at_once, spans, padded_dim, padded_value_dim, keys_size, values_size, sums_size, workspace_size;
-    Tiles source;
+    DotTiles<T> source;
     Scratch<T> workspaces, keys, values, sums, biases;
     Scratch<int> finite;  // of an entry's keys
 
@@ -52,7 +51,7 @@ class SparseBackward {
           keys_size(GatheredRows<T>::size(inputs.key, inputs.head_dim, inputs.keys)),
           values_size(GatheredRows<T>::size(inputs.value, inputs.value_dim, inputs.keys)),
           sums_size(inputs.keys * (padded_dim + padded_value_dim)), workspace_size(0), source(inputs, score, at_once),
-          workspaces(team.threads * (workspace_size = TileWorkspace<T, Tiles>::size(inputs, source) +
+          workspaces(team.threads * (workspace_size = TileWorkspace<T>::size(inputs, source) +
                                                       SparseWorkspace<T>::size(inputs.keys, padded_dim, padded_value_dim))),
           keys(at_once * keys_size), values(at_once * values_size), sums(at_once * spans * sums_size),
           biases(overlapping ? spans * to.bias_size : 0), finite(at_once) {}
@@ -107,7 +106,7 @@ class SparseBackward {
     template <class Power>
     void span(Index entry, Index slot, Index span, T* memory) {
         SparseWorkspace<T> workspace(memory, inputs.keys, padded_dim, padded_value_dim);
-        TileWorkspace<T, Tiles> tiles(inputs, source, memory + workspace_size - TileWorkspace<T, Tiles>::size(inputs, source));
+        TileWorkspace<T> tiles(inputs, source, memory + workspace_size - TileWorkspace<T>::size(inputs, source));
         T* d_keys = sums.data + (slot * spans + span) * sums_size;
         clear(d_keys, sums_size);
         for (Index block = span; block < blocks && !interrupted(inputs); block += spans) {

@@ -350,3 +350,15 @@ NAMED: dict[str, Score] = {"dot": Dot(), "cosine": Cosine()}
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def takes_half(score: Any) -> bool:
+    """Whether a score says that it computes in half precision: by an attribute `takes_half`, or by parameters in half precision.
+
+    >>> takes_half(torch.cdist), takes_half(torch.nn.Bilinear(2, 2, 1).half())
+    (False, True)
+    """
+    says = getattr(score, "takes_half", None)
+    if says is None and isinstance(score, torch.nn.Module):
+        return any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in score.parameters())
+    return bool(says)

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from overt.attention import check
 from overt.attention.kernels.blocked import Block, block_of, ready, row_blocks
-from overt.attention.kernels.call import Call
+from overt.attention.kernels.call import Call, unrounded
 from overt.attention.kernels.flat import summary as flat_summary
-from overt.attention.kernels.flat.call import unrounded
 from overt.attention.kernels.plan import Table, first_able, permits
 from overt.attention.kernels.sharded.attend import summary_of_share
 from overt.attention.mechanism import formula

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from overt.bench.cases import DERIVATIVES, DOTS, Case, document_lengths, padded_lengths
+from overt.bench.cases import DERIVATIVES, DOTS, SCORES, Case, document_lengths, padded_lengths
 from overt.bench.ceilings import Ceilings
 
 
@@ -32,6 +32,14 @@ TERM_BACKWARD = Count(multiplies=14 / 4 + 2, sums=3, divisions=2 / 4)
 
 # Products of a pair's features in the first passes and in those of the derivative, where every input moves or the query alone.
 PRODUCTS = {"derivatives": 7 + 15, "derivativesquery": 7 + 10, "derivativestangent": 6}
+
+
+# Of each feature of a pair in a score of a caller's own: forward, and again in the backward pass, with its slope and two sums.
+SCORE_TERMS = {
+    "manhattan": (Count(0, 3), Count(0, 7)),
+    "rectified": (Count(1, 2), Count(3, 7)),
+    "polynomial": (Count(1), Count(3)),
+}
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,10 @@ def operations(case: Case) -> Count:
         return (forward + Count(3 * case.features + 2 * width + 2, 1) + POWER if kind.backward else forward) * unmasked
     if case.work in DERIVATIVES:
         return (Count(PRODUCTS[case.work] * width) + POWER) * pairs
+    if case.work in SCORES:
+        forward_term, backward_term = SCORE_TERMS[case.work.removeprefix("scores").removesuffix("gradients")]
+        count = forward_term * case.terms + (Count(width) + POWER) * pairs
+        return count + backward_term * case.terms + (Count(2 * width + 2, 1) + POWER) * pairs if case.backward else count
     if case.work == "summary":  # each score once: its exponential can wait until the row's sum is known
         return (Count(width, 2) + EXPONENTIAL + Count(3, 3)) * pairs
     packing = EXPONENTIAL * (prod(case.batch) * (case.queries + case.keys) * case.features)

@@ -82,6 +82,14 @@ DERIVATIVES = {
     "derivativestangent": "dot products, the output and its tangent in forward mode",
 }
 
+# Scores of a caller's own, as `contenders.scores` writes them.
+SCORES = {
+    "scoresmanhattan": "a score of one's own, −Σ|q − k|, forward",
+    "scoresrectified": "a score of one's own, Σ w relu(q + k), forward",
+    "scorespolynomial": "a score of one's own, (1 + q · k / 8)², forward",
+}
+SCORES |= {f"{work}gradients": f"{text} and backward" for work, text in SCORES.items()}
+
 WORKS = {
     "additive": "additive attention, forward",
     "gradients": "additive attention, forward and backward",
@@ -89,6 +97,7 @@ WORKS = {
     "summary": "top 8, entropy, received, 512 × 512 map; dot",
     **{work: kind.description for work, kind in DOTS.items()},
     **DERIVATIVES,
+    **SCORES,
 }
 
 
@@ -135,8 +144,8 @@ class Case:
     @property
     def backward(self) -> bool:
         """Whether gradients are computed too."""
-        backward = ("gradients", "memory", "derivatives", "derivativesquery")
-        return DOTS[self.work].backward if self.work in DOTS else self.work in backward
+        backward = self.work in ("memory", "derivatives", "derivativesquery") or self.work.endswith("gradients")
+        return DOTS[self.work].backward if self.work in DOTS else backward
 
 
 _SHAPES = [
@@ -183,6 +192,7 @@ CASES = [
     *(Case(work, (4, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].tensor),
     *(Case(work, (1, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].normalizer),
     *(Case(work, (1, 8), 1024, 1024, 64) for work in DERIVATIVES),
+    *(Case(work, (1, 4), length, length, 64) for work in SCORES for length in (256, 1024, 4096)),
 ]
 GPU_CASES = [
     *(

@@ -7,7 +7,7 @@ import torch
 
 from overt.bench import cases
 from overt.bench.cases import Case, Inputs
-from overt.bench.contenders import additive, derivatives, dot_libraries, dots, libraries, summaries
+from overt.bench.contenders import additive, derivatives, dot_libraries, dots, libraries, scores, summaries
 from overt.bench.contenders.contender import Contender, Run, Unable
 from overt.bench.gpu import device as gpu
 from overt.bench.memory import in_fresh_process
@@ -29,6 +29,7 @@ CONTENDERS: dict[str, list[Contender]] = {
     "summary": [summaries.overt_path("native"), summaries.overt_path("blocked"), summaries.forward_pass()],
     **{work: [*dots.contenders(work), *dot_libraries.contenders(work)] for work in cases.DOTS},
     **{work: derivatives.contenders(work) for work in cases.DERIVATIVES},
+    **{work: scores.contenders(work) for work in cases.SCORES},
 }
 
 _GPU_ADDITIVE = [additive.overt_path("triton"), additive.eager(), additive.compiled()]
@@ -124,6 +125,8 @@ def _reference(case: Case, inputs: Inputs) -> Reference:
         return dots.reference(case, inputs)
     if case.work in cases.DERIVATIVES:
         return derivatives.reference(case, inputs)
+    if case.work in cases.SCORES:
+        return scores.reference(case, inputs)
     return summaries.reference(inputs) if case.work == "summary" else additive_reference(case, inputs)
 
 

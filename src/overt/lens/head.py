@@ -12,8 +12,7 @@ from torch import Tensor
 
 from overt.attention.biases import Bias
 from overt.attention.kernels.blocked import block_of, rows_of, widened
-from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat.call import unrounded
+from overt.attention.kernels.call import Call, unrounded
 from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
 from overt.attention.summary import Summary, gathered

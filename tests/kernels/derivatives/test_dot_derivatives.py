@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+import flat_reference as reference
 from compare import GRADIENT, OUTPUT, close
-from overt.attention.kernels.flat import reference
 from overt.attention.kernels.flat.derivatives import Dual, Flat, Positions, Second
 from overt.attention.kernels.flat.dot import DotInputs, dot
 from overt.attention.kernels.flat.mask_program import BOTH, DENSE, INVERSE, RANGES

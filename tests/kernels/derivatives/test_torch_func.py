@@ -148,14 +148,18 @@ def consistency_step(attention):
     return loss, list(layer.parameters())
 
 
-@pytest.mark.parametrize("score", [None, overt.Additive(torch.ones(4))], ids=["dot", "additive"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"score": overt.Additive(torch.ones(4))}, {"normalizer": overt.Sparsemax()}],
+    ids=["dot", "additive", "sparsemax"],
+)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_consistency_models_step_is_compiled_and_exact(backend, score):
+def test_a_consistency_models_step_is_compiled_and_exact(backend, options):
     torch._dynamo.reset()
     x, velocity, time = normal(2, 9, 4).float(), normal(2, 9, 4, seed=1).float(), torch.tensor(0.7)
 
     def attention(query, key, value):
-        return overt.attend(query, key, value, score=score, mask="causal")
+        return overt.attend(query, key, value, mask="causal", **options)
 
     loss, parameters = consistency_step(attention)
     exact, exact_parameters = consistency_step(lambda *inputs: in_blocks(attention, *inputs))

@@ -16,13 +16,13 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from overt import native
-from overt.attention.kernels.call import Call
+from overt.attention.kernels.call import Call, unrounded
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat.additive import additive_scores
 from overt.attention.kernels.heap import give_back
 from overt.attention.kernels.plan import permits
 from overt.attention.masks import Mask
-from overt.attention.scores import AdditiveForm, Score
+from overt.attention.scores import AdditiveForm, Score, takes_half
 from overt.errors import InputError, KindError
 
 # Numbers that a block's scores may hold: 8 MB in float32, so that a block and its temporaries stay near the caches.
@@ -57,7 +57,7 @@ Formula = Callable[[Block], tuple[Tensor, ...]]
 def blocked(call: Call, formula: Formula, every_key: bool = False) -> tuple[Tensor, ...]:
     """Apply the formula to all queries, a block of rows at a time, and join its results along the rows."""
     call = ready(call)
-    with flat_call.unrounded(call.query):
+    with unrounded(call.query):
         parts = [_checkpointed(call, formula, rows, every_key, careful) for rows, careful in row_blocks(call)]
     if len(parts) == 1:
         return parts[0]
@@ -98,18 +98,6 @@ def widened(call: Call) -> Call:
     if not takes_half(call.score):
         query, key = query.to(call.dtype), key.to(call.dtype)
     return replace(call, query=query, key=key, value=value.to(call.dtype))
-
-
-def takes_half(score: Any) -> bool:
-    """Whether a score says that it computes in half precision: by an attribute `takes_half`, or by parameters in half precision.
-
-    >>> takes_half(torch.cdist), takes_half(torch.nn.Bilinear(2, 2, 1).half())
-    (False, True)
-    """
-    says = getattr(score, "takes_half", None)
-    if says is None and isinstance(score, torch.nn.Module):
-        return any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in score.parameters())
-    return bool(says)
 
 
 def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:
@@ -249,7 +237,8 @@ def _checkpointed(call: Call, formula: Formula, rows: Rows, every_key: bool, car
     # A checkpoint computes again without the tangents of forward mode, so gradients of these would be wrong.
     if call.transformed or torch.compiler.is_exporting() or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return run(rows.query)
-    return checkpoint(run, rows.query, use_reentrant=False, preserve_rng_state=call.dropout > 0)
+    random = call.dropout > 0 or not isinstance(call.score, Score)  # a score of the caller's own may draw numbers too
+    return checkpoint(run, rows.query, use_reentrant=False, preserve_rng_state=random)
 
 
 def _same_for_all(block: Block) -> bool:

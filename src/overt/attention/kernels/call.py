@@ -1,6 +1,7 @@
 """One call of attention, checked and made explicit: every default filled in, every shape known."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -205,3 +206,9 @@ def _by_name_or_callable(kind: str, argument: Any, named: dict[str, Any], signat
         )
     check.not_a_class(f"the {kind}", argument)
     return argument
+
+
+def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
+    """Autocast off, so that scores, softmax and sums keep their dtype; there is no autocast on the meta device."""
+    autocast = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
+    return torch.autocast(tensor.device.type, enabled=False) if autocast else nullcontext()  # type: ignore[return-value]

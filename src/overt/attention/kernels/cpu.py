@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from overt import native
+from overt.attention.expressions.instructions import program_of
 from overt.attention.scores import ACTIVATIONS
 
 _ACTIVATIONS = list(ACTIVATIONS)  # a kernel knows an activation by its number
@@ -72,6 +73,19 @@ def _directions(directions: Sequence[Tensor | None]) -> tuple[Tensor | None, ...
     return *(None if tensor is None else dense(tensor) for tensor in matrices), array(bias), array(sink)
 
 
+def traced(inputs: Any, outputs: tuple[Tensor, ...]) -> None:
+    """Output (..., Q, E) of attention with a program's scores and, where there is a tensor for them, each row's base and total."""
+    nothing = [None] * (2 - len(outputs))
+    native.module().traced(*_traced_arguments(inputs, inputs.bias), *outputs, *nothing)
+
+
+def traced_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, gradients: tuple[Tensor | None, ...]) -> None:
+    """Of query, key, value and constants, delta and the bias's gradient."""
+    bias = _bias_for_gradients(inputs, gradients[-1])
+    outputs = (array(tensor.contiguous()) for tensor in (*saved, upstream))
+    native.module().traced_gradients(*_traced_arguments(inputs, bias), *outputs, *map(array, gradients))
+
+
 def summary(inputs: Any, outputs: Any) -> None:
     """The statistics of `flat.summary.SummaryOutputs`."""
     weight = None if inputs.weight is None else dense(inputs.weight)
@@ -118,6 +132,14 @@ def _softmax_dot_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
 def _products(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
     scores = dense(inputs.query), dense(inputs.key), dense(inputs.value), inputs.scale, inputs.softcap
     return *scores, *_mask_arguments(inputs, bias)
+
+
+def _traced_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
+    program = program_of(inputs.terms, inputs.numbers)
+    tensors = (dense(tensor) for tensor in inputs[:4])
+    numbers = [*inputs.numbers, *program.numbers]
+    masked = _mask_arguments(inputs, bias)
+    return *tensors, program.code, numbers, *masked, *_normalizer_arguments(inputs), *_run_arguments(inputs)
 
 
 def _mask_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:

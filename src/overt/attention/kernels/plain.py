@@ -19,10 +19,10 @@ from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import derivatives, mask_program
 from overt.attention.kernels.flat.derivatives import Flat, Positions
 from overt.attention.kernels.flat.dot import DotInputs, dot
-from overt.attention.kernels.flat.normalizer import NormalizerForm
+from overt.attention.kernels.flat.normalizer import KINDS, NormalizerForm, form_of, sums_shape
 from overt.attention.kernels.flat.operator import INTERPRETED, needs_dispatcher
 from overt.attention.masks.base import NAMED, Mask
-from overt.attention.normalizers import Softmax
+from overt.attention.normalizers import Entmax, Softmax
 from overt.attention.scores import Dot
 
 _DTYPES = (torch.float32, torch.float64)  # in half precision the plan depends on the lengths
@@ -44,11 +44,12 @@ def plain(
         return None
     if needs_dispatcher(query, key, value) or query is None or key is None or value is None or not _eager(query, key, value):
         return None
-    factors, steps = _factors(score, query), _steps(mask, query, key)
-    standard = bias is None and dropout == 0 and _is_standard(normalizer)
-    if not standard or factors is None or steps is None or key.shape[:-1] != value.shape[:-1]:
+    if bias is not None or dropout != 0 or key.shape[:-1] != value.shape[:-1]:
         return None
-    numbers = (*factors, *steps, None, False, None, None, 0, 0.0, None, 0.0, 0, native.threads())
+    factors, steps, form = _factors(score, query), _steps(mask, query, key), _form(normalizer)
+    if factors is None or steps is None or form is None:
+        return None
+    numbers = (*factors, *steps, None, False, None, None, *form, 0.0, 0, native.threads())
     try:
         if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
             output: Any = _Differentiable.apply(query, key, value, numbers)
@@ -65,7 +66,8 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, numbers):  # type: ignore[override]
-        output, sums = _output(query, value), query.new_empty((*query.shape[:-2], 2, query.shape[-2]))
+        output = _output(query, value)
+        sums = query.new_empty((*query.shape[:-2], *sums_shape(numbers[8], query.shape[-2])))
         native.module().dot(query, key, value, *numbers, output, sums)
         ctx.save_for_backward(query, key, value, output, sums)
         ctx.numbers = numbers
@@ -76,10 +78,8 @@ class _Differentiable(torch.autograd.Function):
         query, key, value, output, sums = ctx.saved_tensors
         twice = torch.is_grad_enabled() or is_legacy_batchedtensor(upstream)
         if twice or needs_dispatcher(upstream, query) or key.shape[:-2] != query.shape[:-2]:
-            scale, softcap, program, arrays, *_ = ctx.numbers
-            batch = list(query.shape[:-2])
-            others = (None, False, None, None, *NormalizerForm(), 0.0, None)
-            inputs = DotInputs(query, key, value, scale, softcap, batch, program, arrays, *others)
+            scale, softcap, *others, _, _ = ctx.numbers
+            inputs = DotInputs(query, key, value, scale, softcap, list(query.shape[:-2]), *others, None)
             call, tensors = Flat.of(dot, inputs)
             which = Positions(index for index in range(3) if ctx.needs_input_grad[index])
             return *derivatives.gradients(call, which, (output, sums), upstream, tensors)[:3], None
@@ -142,8 +142,13 @@ def _steps(mask: Any, query: Tensor, key: Tensor) -> tuple[list[int], list[Tenso
     return [mask_program.RANGES], mask_program.ranges_of_numbers(type(mask), mask.numbers, queries, keys)
 
 
-def _is_standard(normalizer: Any) -> bool:
-    """Whether it is a softmax and nothing more."""
+def _form(normalizer: Any) -> NormalizerForm | None:
+    """The form of a normalizer without tensors; None of the others."""
     if normalizer is None:
-        return True
-    return type(normalizer) is Softmax and normalizer.sink is None and normalizer.temperature is Softmax.temperature
+        return NormalizerForm()
+    kind = type(normalizer)
+    if kind is Softmax:
+        plain = normalizer.sink is None and normalizer.temperature is Softmax.temperature
+    else:
+        plain = kind in KINDS and (kind is not Entmax or (type(normalizer.alpha) is float and 1 < normalizer.alpha <= 2))
+    return form_of(normalizer) if plain else None

@@ -10,12 +10,13 @@ from jaxtyping import Float
 from torch.autograd import forward_ad
 
 from overt import native
+from overt.attention.expressions.tracing import TracedScore
 from overt.attention.kernels import half_precision, torch_sdpa
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat.normalizer import name_of
 from overt.attention.normalizers import Softmax
-from overt.attention.scores import AdditiveForm
+from overt.attention.scores import AdditiveForm, DistanceForm, DotForm
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
 from overt.errors import InputError
 
@@ -160,15 +161,21 @@ def use_path(*names: str) -> Iterator[None]:
         _permitted_compiled = _permitted.get()
 
 
+def _score_of(call: Call) -> str:
+    if isinstance(call.form, AdditiveForm):
+        return "additive attention"
+    traced = flat_call.traced_score(call) if call.form is None else None
+    return traced.description if isinstance(traced, TracedScore) else "a dot product"
+
+
 def _reason(name: str, call: Call) -> str:
     if name == "torch":
         return "a dot product under a softmax, which torch's fused kernels compute in linear memory" + torch_sdpa.caveat(call)
     if name in FLAT:
-        additive, core = isinstance(call.form, AdditiveForm), "the native core" if name == "native" else "Triton's kernels"
-        kind = "additive attention" if additive else "a dot product"
-        text = f"{kind} under {name_of(call.normalizer)}, fused with it in {core}, in linear memory"
-        formula = additive or type(call.normalizer) is not Softmax
-        moving = formula and (call.transformed or forward_ad._current_level >= 0)
+        core = "the native core" if name == "native" else "Triton's kernels"
+        text = f"{_score_of(call)} under {name_of(call.normalizer)}, fused with it in {core}, in linear memory"
+        dot_product = isinstance(call.form, DotForm | DistanceForm) and type(call.normalizer) is Softmax
+        moving = not dot_product and (call.transformed or forward_ad._current_level >= 0)
         return text + "; forward mode and second derivatives in blocks of query rows" * moving
     text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"
     if permits("native") and flat_call.scores_refusal(call) is None:

@@ -6,10 +6,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from overt.attention.expressions.expression import Expression, traced
 from overt.attention.masks import Mask, Ranges
 from overt.errors import InputError, KindError
-from overt.integrations.flex.expression import BATCH, HEAD, KEY, QUERY, Expression, traced
 from overt.integrations.flex.masks import ExpressionMask, ModMask, mask_of
+from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY
 from overt.integrations.flex.sizes import Sizes
 
 # Pairs of a mask that are looked at together: a few megabytes of bools and indices.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from overt.attention.expressions.expression import Expression, traced
 from overt.attention.kernels.blocked import Block, blocked
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.plan import Plan, plan
@@ -15,9 +16,9 @@ from overt.attention.mechanism import attend, formula
 from overt.attention.scores import Dot
 from overt.errors import InputError, KindError
 from overt.integrations.flex.block_mask import mask_of_block_mask
-from overt.integrations.flex.expression import BATCH, HEAD, KEY, QUERY, SCORE, Expression, traced
 from overt.integrations.flex.masks import mask_of
 from overt.integrations.flex.pairs import Pairs
+from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY, SCORE
 from overt.integrations.flex.scores import bias_of, dot_of, mod_score, score_form, with_indices
 from overt.integrations.flex.sizes import Sizes, within_tables
 
@@ -58,8 +59,9 @@ def flex_attention(
     well, to query, key, value and every tensor that the mods capture, and gradients are the same in every run.
 
     The mods are traced once. Comparisons of positions become causal masks, windows, lengths and documents, what is added becomes a
-    bias, and a scale or a soft cap is the score's: then the call runs in the native core. Every other mod runs in blocks, in memory
-    linear in the length. `flex_attention_plan` says which. A mask whose rows are one range of keys each is taken as these ranges.
+    bias, and a scale or a soft cap is the score's: then the call runs in the native core. Other functions of the score run there as
+    traced programs over pairs. Every other mod runs in blocks, in memory linear in the length. `flex_attention_plan` says which. A mask
+    whose rows are one range of keys each is taken as these ranges.
 
     Shapes: query (B, Hq, Q, D), key (B, Hkv, K, D), value (B, Hkv, K, E) → (B, Hq, Q, E), and with `return_lse` the log-sum-exp of the
     scores, (B, Hq, Q), float32 at least; `return_aux` is torch's AuxRequest. `enable_gqa` allows fewer heads of key and value.

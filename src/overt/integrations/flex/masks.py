@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt.attention.expressions.expression import Expression
 from overt.attention.masks import Causal, Dense, Documents, Keys, Lengths, Mask, Window
 from overt.errors import KindError
-from overt.integrations.flex.expression import BATCH, HEAD, KEY, QUERY, Expression, linear_in_positions
+from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY, linear_in_positions
 from overt.integrations.flex.sizes import Sizes, within_tables
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt.attention.expressions.expression import Expression
 from overt.attention.masks import Mask
-from overt.integrations.flex.expression import BATCH, HEAD, KEY, QUERY, SCORE, Expression
+from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY, SCORE
 from overt.integrations.flex.sizes import Sizes, within_tables
 
 NAMES = (BATCH, HEAD, QUERY, KEY)

@@ -8,21 +8,12 @@ import torch
 from torch import Tensor
 
 from overt.attention.biases import Bias, RelativePositionBias, sum_of
+from overt.attention.expressions.expression import Expression, applied
 from overt.attention.scores import Dot
 from overt.errors import KindError
-from overt.integrations.flex.expression import (
-    BATCH,
-    HEAD,
-    KEY,
-    QUERY,
-    SCORE,
-    Expression,
-    applied,
-    is_minus_infinity,
-    linear_in_positions,
-)
 from overt.integrations.flex.masks import mapped, table_of
 from overt.integrations.flex.pairs import Pairs
+from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY, SCORE, is_minus_infinity, linear_in_positions
 from overt.integrations.flex.sizes import within_tables
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.integrations.flex.expression import BATCH, HEAD, KEY, QUERY
+from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY
 
 # Each symbol has one of the dimensions (B, H, Q, K).
 _SHAPES = {BATCH: (-1, 1, 1, 1), HEAD: (1, -1, 1, 1), QUERY: (1, 1, -1, 1), KEY: (1, 1, 1, -1)}

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.kernels.blocked import block_of, ready, rows_of
-from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat.call import unrounded
+from overt.attention.kernels.call import Call, unrounded
 from overt.attention.mechanism import formula
 from overt.errors import InputError
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count

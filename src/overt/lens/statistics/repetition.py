@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.kernels.blocked import BLOCK, block_of, ready, rows_of
-from overt.attention.kernels.flat.call import unrounded
+from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.captured import MASKED_GAP, CapturedCall, fresh, head_count

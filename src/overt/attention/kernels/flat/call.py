@@ -4,9 +4,7 @@ Beside what makes each part of a call flat, its score, its softmax, its bias, st
 """
 
 import importlib.util
-import math
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,18 +14,20 @@ from torch.autograd import forward_ad
 
 from overt import native
 from overt.attention.biases import Bias
-from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat import additive, dot, mask_program
+from overt.attention.expressions.tracing import TracedScore
+from overt.attention.expressions.tracing import traced as trace_score
+from overt.attention.kernels.call import Call, unrounded
+from overt.attention.kernels.flat import additive, dot, mask_program, traced
 from overt.attention.kernels.flat import normalizer as flat_normalizer
 from overt.attention.kernels.flat.operator import INTERPRETED, Attention, is_dual
+from overt.attention.kernels.flat.products import as_dot_product, fits, unsupported_dot
 from overt.attention.normalizers import Entmax, Softmax
-from overt.attention.scores import AdditiveForm, DistanceForm, DotForm, KernelForm
+from overt.attention.scores import AdditiveForm, DistanceForm, DotForm, KernelForm, takes_half
+from overt.errors import InputError
 
 MISSING = native.why_not()
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _MIN_CAPABILITY = (8, 0)  # compute capability: that of the tensor cores that multiply float32 in three parts
-# The largest squared norm of queries and keys around their middle, in bandwidths: a product then loses as many times its rounding.
-_MAX_SQUARED_NORM = {torch.float32: 32.0, torch.float64: 1024.0}
 
 
 def refusal(call: Call) -> str | None:
@@ -35,6 +35,10 @@ def refusal(call: Call) -> str | None:
     form = call.form
     if isinstance(form, AdditiveForm):
         return _unsupported_additive(call, form) or _unsupported_normalizer(call) or unsupported_cpu(call, form)
+    if form is None:
+        return (
+            unsupported_cpu(call, form) or _unsupported_normalizer(call) or _unsupported_mode(call) or _unsupported_score(call)
+        )
     if reason := unsupported_cpu(call, form) or _unsupported_normalizer(call) or _unsupported_mode(call):
         return reason
     learned = isinstance(form, DotForm) and form.softcap is not None and _learned_temperature(call) is not None
@@ -76,6 +80,8 @@ def flattened(call: Call) -> tuple[Attention, Any]:
         weight = form.weight.to(call.dtype)
         weight = weight if temperature is None else weight / temperature.squeeze(-1)  # (..., D)
         operator, score = additive.additive, (call.query, call.key, call.value, weight, form.activation)
+    elif form is None:
+        operator, score = traced.traced, _as_program(call)
     else:
         operator, score = dot.dot, as_dot_product(call, form, temperature)
     seed = torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None
@@ -109,6 +115,47 @@ def mask_and_softmax(call: Call) -> MaskAndSoftmax:
     if call.mask is not None:
         program, arrays = mask_program.lowered(call.mask, call.query.shape[-2], call.key.shape[-2], call.query.device)
     return list(call.batch), program, arrays, bias, by_distance, sink, inverse
+
+
+def _unsupported_score(call: Call) -> str | None:
+    """Why a score of the caller's own is no program over pairs; None where it is."""
+    modes = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()
+    if modes or not call.inspectable or forward_ad._current_level >= 0:
+        return "a score of one's own is traced while torch neither traces, intercepts nor transforms the call"
+    if takes_half(call.score) and call.query.dtype != call.dtype:
+        return "the score takes half precision, and programs compute float32"
+    if not (call.query.numel() and call.key.numel()):
+        return "there are no pairs of queries and keys to trace the score with"
+    if (call.mask is not None or call.bias is not None) and not call.finite:
+        return "a masked key that is not finite would change gradients of the score's parameters"
+    result = traced_score(call)
+    if isinstance(result, str):
+        return f"the score cannot be traced: {result}"
+    shapes = result.query.shape[:-2], result.key.shape[:-2], result.constants.shape[:-1]
+    return None if all(fits(shape, call.batch) for shape in shapes) else "the score has other leading dimensions than the call"
+
+
+def traced_score(call: Call) -> TracedScore | str:
+    """The score of a call, divided by a learned temperature, as a program over pairs; or why it is none."""
+    if "traced" not in call.__dict__:
+        query, key = call.query.to(call.dtype), call.key.to(call.dtype)
+        if call.batch and key.ndim >= 4 and 1 != key.shape[-3] != call.batch[-1]:
+            key = key.repeat_interleave(call.batch[-1] // key.shape[-3], dim=-3)
+        temperature = _learned_temperature(call)
+        score = call.score if temperature is None else lambda q, k: call.score(q, k) / temperature.to(q.dtype)
+        with unrounded(query):
+            call.__dict__["traced"] = trace_score(score, query, key)
+    return call.__dict__["traced"]
+
+
+def _as_program(call: Call) -> tuple[Any, ...]:
+    """The program of a call's score, and the tensors that it reads."""
+    result = traced_score(call)
+    if isinstance(result, str):
+        raise InputError(
+            "a score that can be traced", got=f"one that cannot: {result}", fix="call overt.attend, which takes blocks"
+        )
+    return result.query, result.key, call.value.to(call.dtype), result.constants, result.terms, result.numbers
 
 
 def _by_distance(call: Call, bias: Bias) -> Tensor:
@@ -159,99 +206,6 @@ def _unsupported_additive(call: Call, form: AdditiveForm) -> str | None:
     if not fits(form.weight.shape[:-1], call.batch):
         return "the score's weight has other leading dimensions than the call"
     return _unsupported_mode(call)
-
-
-def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
-    """Autocast off, so that scores, softmax and sums keep their dtype; there is no autocast on the meta device."""
-    autocast = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
-    return torch.autocast(tensor.device.type, enabled=False) if autocast else nullcontext()  # type: ignore[return-value]
-
-
-class DotProduct(NamedTuple):
-    """softcap · tanh(scale · (q · k) / softcap), without the cap where that is 0. A scale that is a tensor has gone into the queries."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    scale: float
-    softcap: float
-
-
-def as_dot_product(call: Call, form: KernelForm | None, temperature: Tensor | None = None) -> DotProduct:
-    """The call's score as a dot product, divided by a temperature (..., 1, 1) if there is one; differentiable in all its tensors."""
-    query, key, value = call.query, call.key, call.value
-    scale, softcap = (form.scale, form.softcap) if isinstance(form, DotForm) else (1.0, None)
-    if scale is None:
-        scale = 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
-    as_they_are = isinstance(form, DotForm) and form.project is None and not isinstance(scale, Tensor)
-    if not as_they_are or temperature is not None:
-        query, key, value = (tensor.to(call.dtype) for tensor in (query, key, value))
-        if isinstance(form, DistanceForm):
-            query, key = _distance_as_dot_product(query, key, form.bandwidth)
-        elif isinstance(form, DotForm) and form.project is not None:
-            with unrounded(query):
-                query, key = form.project(query, key)
-        if isinstance(scale, Tensor):
-            query, scale = query * scale.to(query.dtype), 1.0
-        query = query if temperature is None else query / temperature
-    return DotProduct(query, key, value, float(scale), float(softcap or 0))
-
-
-def unsupported_dot(call: Call, form: KernelForm | None) -> str | None:
-    """Why the call's score is no dot product to the kernels; None where it is."""
-    if isinstance(form, DistanceForm):
-        return _unsupported_distance(call, form.bandwidth)
-    if not isinstance(form, DotForm):
-        return "the score is neither additive nor a dot product"
-    for parameter in form.parameters:
-        if not fits(parameter.shape[:-2], call.batch):
-            return "the score's weight has other dimensions"
-    if not form.linear and call.mask is not None and not (call.inspectable and call.finite):
-        return "a masked key that is not finite would change the gradient of its length"
-    if isinstance(form.scale, Tensor) and not fits(form.scale.shape, (*call.batch, 1, 1)):
-        return "the scale differs between queries or keys"
-    return "the softcap is a tensor" if isinstance(form.softcap, Tensor) else None
-
-
-def fits(shape: torch.Size | tuple[int, ...], batch: tuple[int, ...]) -> bool:
-    """Whether a shape broadcasts to the batch, aligned right."""
-    return len(shape) <= len(batch) and all(
-        length in (1, size) for length, size in zip(shape, batch[len(batch) - len(shape) :], strict=True)
-    )
-
-
-def _unsupported_distance(call: Call, bandwidth: float | Tensor) -> str | None:
-    """A Gaussian score is a dot product where differences, which it is made of, lose no digits against what they are differences of."""
-    grouped = call.key.shape[:-2] != call.query.shape[:-2]
-    if isinstance(bandwidth, Tensor) and bandwidth.ndim and (grouped or not fits(bandwidth.shape, (*call.batch, 1, 1))):
-        return "the bandwidth differs between queries or keys, or heads are grouped"
-    if not call.inspectable:
-        return "a Gaussian score is a dot product where queries and keys are near each other, and values are not inspected here"
-    if not (call.query.numel() and call.key.numel()):
-        return "without queries, keys or features there are no distances to measure"
-    if not call.finite:
-        return "a Gaussian score of numbers that are not finite is no dot product"
-    with torch.no_grad():
-        centered = _centered(call.query.to(call.dtype), call.key.to(call.dtype), bandwidth)
-        largest = max(float(tensor.square().sum(-1).max()) for tensor in centered)
-    if largest <= _MAX_SQUARED_NORM[call.dtype]:
-        return None
-    return "queries and keys lie many bandwidths apart, where a dot product loses digits"
-
-
-def _centered(query: Tensor, key: Tensor, bandwidth: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys in bandwidths from the middle of all keys, which cancels in differences."""
-    middle = key.detach().reshape(-1, key.shape[-1]).mean(0)
-    bandwidth = bandwidth.to(query.dtype) if isinstance(bandwidth, Tensor) else bandwidth
-    return (query - middle) / bandwidth, (key - middle) / bandwidth
-
-
-def _distance_as_dot_product(query: Tensor, key: Tensor, bandwidth: float | Tensor) -> tuple[Tensor, Tensor]:
-    """−|q − k|²/2 = (q, 1, −|q|²/2) · (k, −|k|²/2, 1)."""
-    query, key = _centered(query, key, bandwidth)
-    of_query, of_key = (-tensor.square().sum(-1, keepdim=True) / 2 for tensor in (query, key))  # (..., Q, 1), (..., K, 1)
-    query = torch.cat([query, torch.ones_like(of_query), of_query], dim=-1)  # (..., Q, D + 2)
-    return query, torch.cat([key, of_key, torch.ones_like(of_key)], dim=-1)  # (..., K, D + 2)
 
 
 def unsupported_cpu(call: Call, form: KernelForm | None) -> str | None:

@@ -41,7 +41,7 @@ def _empty_outputs(inputs: DotInputs, save: bool = True) -> tuple[Tensor, ...]:
     """
     queries = inputs.query.shape[-2]
     output = empty(inputs.query, *inputs.batch, queries, inputs.value.shape[-1])
-    sums = (queries, normalizer.SPARSE_SUMS) if inputs.normalizer == normalizer.ENTMAX else (2, queries)
+    sums = normalizer.sums_shape(inputs.normalizer, queries)
     return (output, empty(inputs.query, *inputs.batch, *sums)) if save else (output,)
 
 
@@ -101,12 +101,14 @@ def _empty_seconds(inputs: DotInputs, wanted: Sequence[int]) -> tuple[Tensor | N
     return *wanted_ones, d_bias, output, empty(inputs.query, *rows)
 
 
-def _lse(sums: Tensor) -> Tensor:
+def lse_of(sums: Tensor) -> Tensor:
+    """Each row's log-sum-exp, of its base and its total."""
     bases, totals = sums.unbind(-2)
     return (bases + torch.log2(totals)) * math.log(2)
 
 
-def _sums(lse: Tensor) -> Tensor:
+def sums_of(lse: Tensor) -> Tensor:
+    """Bases and totals of rows whose log-sum-exp is known."""
     return torch.stack([torch.where(lse == -torch.inf, 0, lse) / math.log(2), (lse != -torch.inf).to(lse.dtype)], dim=-2)
 
 
@@ -117,8 +119,8 @@ dot: Attention = Attention(
     _forward,
     _backward,
     formula.dot,
-    _lse,
-    _sums,
+    lse_of,
+    sums_of,
     _empty_outputs,
     _empty_gradients,
     SecondOrder(_tangent, _second, _empty_tangents, _empty_seconds),

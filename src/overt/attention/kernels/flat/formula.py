@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from overt.attention.expressions.terms import value_of
 from overt.attention.kernels.flat.mask_program import BOTH, DENSE, EITHER, INVERSE, RANGES
 from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
 from overt.attention.kernels.flat.recomputed import Blocks, recomputed
@@ -39,6 +40,15 @@ def dot(inputs: Any, run: Run = recomputed) -> Tensor:
 def additive(inputs: Any, run: Run = recomputed) -> Tensor:
     """The output (..., Q, E) of additive attention."""
     return _attention(_additive_scores(inputs.activation), inputs, inputs.weight, inputs.query.shape[-1], run)
+
+
+def traced(inputs: Any, run: Run = recomputed) -> Tensor:
+    """The output (..., Q, E) of attention with the scores of a program."""
+
+    def pair_scores(query: Tensor, key: Tensor, constants: Tensor) -> Tensor:
+        return value_of(inputs.terms, inputs.numbers, query, key, constants)
+
+    return _attention(pair_scores, inputs, inputs.constants, inputs.query.shape[-1], run)
 
 
 def additive_scores(activation: str, query: Tensor, key: Tensor, weight: Tensor, run: Run = recomputed) -> Tensor:

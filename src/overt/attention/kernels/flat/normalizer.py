@@ -12,7 +12,7 @@ from overt.attention.typing import NormalizerFunction
 SCHEMA = "int normalizer, float alpha, Tensor? alphas"
 SOFTMAX, SIGMOID, SUM, ENTMAX = range(4)  # as `enum class Normalizer` of native/kernels.hpp
 SPARSE_SUMS = 4  # as there
-_KINDS = {Softmax: SOFTMAX, Sigmoid: SIGMOID, Sum: SUM, Sparsemax: ENTMAX, Entmax: ENTMAX}
+KINDS = {Softmax: SOFTMAX, Sigmoid: SIGMOID, Sum: SUM, Sparsemax: ENTMAX, Entmax: ENTMAX}
 _NAMES = {Softmax: "a softmax", Sigmoid: "a sigmoid", Sum: "a sum", Sparsemax: "sparsemax"}
 
 
@@ -26,13 +26,18 @@ class NormalizerForm(NamedTuple):
 
 def form_of(normalizer: NormalizerFunction) -> NormalizerForm:
     """The form of a normalizer that is not refused."""
-    kind = _KINDS[type(normalizer)]
+    kind = KINDS[type(normalizer)]
     if kind != ENTMAX:
         return NormalizerForm(kind)
     alpha = normalizer.alpha if isinstance(normalizer, Entmax) else 2.0
     if not isinstance(alpha, Tensor):
         return NormalizerForm(kind, float(alpha))
     return NormalizerForm(kind, 0.0, alpha.reshape(alpha.shape[:-2]).double())
+
+
+def sums_shape(kind: int, queries: int) -> tuple[int, int]:
+    """Of what the kernels of dot products save of an entry's rows."""
+    return (queries, SPARSE_SUMS) if kind == ENTMAX else (2, queries)
 
 
 def of_form(form: NormalizerForm, sink: Tensor | None, dtype: torch.dtype) -> NormalizerFunction:
@@ -45,7 +50,7 @@ def of_form(form: NormalizerForm, sink: Tensor | None, dtype: torch.dtype) -> No
 def refusal(call: Call) -> str | None:
     """Why the native kernels do not take the call's normalizer; None where they do."""
     normalizer = call.normalizer
-    if type(normalizer) not in _KINDS:
+    if type(normalizer) not in KINDS:
         return f"native kernels do not know the normalizer {type(normalizer).__name__}"
     if not isinstance(normalizer, Entmax):
         return None

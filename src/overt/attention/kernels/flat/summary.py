@@ -12,6 +12,7 @@ from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import mask_program
 from overt.attention.kernels.flat.operator import INTERPRETED, MASK_SCHEMA, empty, register
+from overt.attention.kernels.flat.products import as_dot_product, fits, unsupported_dot
 from overt.attention.scores import AdditiveForm, KernelForm
 
 
@@ -82,8 +83,8 @@ def _unsupported(call: Call, form: KernelForm | None) -> str | None:
     if call.dropout > 0 or call.transformed:
         return "a summary is of weights before dropout, outside of torch.func's transforms"
     if not isinstance(form, AdditiveForm):
-        return flat_call.unsupported_dot(call, form) or flat_call.unsupported_softmax(call)
-    if not flat_call.fits(form.weight.shape[:-1], call.batch):
+        return unsupported_dot(call, form) or flat_call.unsupported_softmax(call)
+    if not fits(form.weight.shape[:-1], call.batch):
         return "the score's weight has other dimensions"
     return flat_call.unsupported_softmax(call)
 
@@ -94,7 +95,7 @@ def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: 
     if isinstance(form, AdditiveForm):
         score = call.query, call.key, call.value, form.weight.to(call.dtype), form.activation, None, 0.0
     else:
-        query, key, value, scale, softcap = flat_call.as_dot_product(call, form)
+        query, key, value, scale, softcap = as_dot_product(call, form)
         score = query, key, value, None, "tanh", torch.full((), scale, dtype=torch.float64, device=query.device), softcap
     inputs = SummaryInputs(
         *score,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.kernels.blocked import block_of, rows_of
-from overt.attention.kernels.flat.call import unrounded
+from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
 from overt.lens.analysis.by_block import WeightsByBlock
 from overt.lens.analysis.contributions.traced import Point

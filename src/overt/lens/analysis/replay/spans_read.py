@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention import mechanism
-from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat.call import unrounded
+from overt.attention.kernels.call import Call, unrounded
 from overt.attention.kernels.plan import path_of
 from overt.attention.kernels.sharded.ring import of_block
 from overt.attention.masks import Window

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention.kernels.blocked import block_of, rows_of, widened
-from overt.attention.kernels.call import Call
-from overt.attention.kernels.flat.call import unrounded
+from overt.attention.kernels.call import Call, unrounded
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Normalizer
 from overt.attention.pieces import piece

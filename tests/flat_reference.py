@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from overt.attention.expressions.terms import value_of
 from overt.attention.kernels.flat.formula import allowed, dropout_mask
 from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
 from overt.attention.scores import ACTIVATIONS
@@ -76,6 +77,36 @@ def dot(
 
         scores = (pairwise() if program else query @ key.mT) * scale  # (..., rows, K)
         return torch.tanh(scores / softcap) * softcap if softcap > 0 else scores
+
+    form = NormalizerForm(normalizer, alpha, alphas)
+    masked = (batch, program, arrays, bias, by_distance, sink, inverse_temperature, form, dropout, seed)
+    return _attention(pair_scores, query, key, value, *masked)
+
+
+def traced(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    constants: Tensor,
+    terms: list[int],
+    numbers: list[float],
+    batch: Sequence[int],
+    program: list[int],
+    arrays: list[Tensor],
+    bias: Tensor | None,
+    by_distance: bool,
+    sink: Tensor | None,
+    inverse_temperature: Tensor | None,
+    normalizer: int,
+    alpha: float,
+    alphas: Tensor | None,
+    dropout: float,
+    seed: Tensor | None,
+) -> Tensor:
+    """The output (..., Q, E) of attention with the scores of a program, under the same."""
+
+    def pair_scores(query: Tensor, key: Tensor, allowed_pairs: Tensor) -> Tensor:
+        return value_of(terms, numbers, query, key, constants)
 
     form = NormalizerForm(normalizer, alpha, alphas)
     masked = (batch, program, arrays, bias, by_distance, sink, inverse_temperature, form, dropout, seed)

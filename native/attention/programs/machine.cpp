@@ -1,0 +1,245 @@
+// The instructions of a program over pairs; machine.hpp says what they work on.
+#include "attention/programs/machine.hpp"
+
+#include "attention/programs/functions.hpp"
+#include "attention/programs/simple_gradients.hpp"
+#include "attention/programs/simple_sums.hpp"
+
+namespace overt::OVERT_LEVEL {
+namespace {
+
+template <class T>
+class StripRun {
+    using V = Vector<T>;
+    static constexpr int W = WIDTH<T>;
+
+    struct Strip {
+        const Sources<T>& from;
+        int first, keys, lanes;
+    };
+    const Program& program;
+    T *value, *temporaries;
+    Strip strip;
+
+   public:
+    StripRun(const Program& program, T* value, T* temporaries, const Sources<T>& from, int first, int keys, int lanes)
+        : program(program), value(value), temporaries(temporaries), strip{from, first, keys, lanes} {}
+
+    void run(const Pass& pass) {
+        for (const Stage& stage : pass.stages) {
+            if (stage.count > 0 && run_simple(stage)) continue;
+            for (int feature = 0; feature < (stage.count > 0 ? stage.count : 1); feature++)
+                for (const Instruction& instruction : stage.instructions) execute(instruction, feature);
+        }
+    }
+
+   private:
+
+    // An operand's vectors: of_key(c) gives a function of the lane.
+    struct Rows {  // the same for all keys
+        const T* data;
+        auto of_key(int) const {
+            return [row = data](int lane) { return load(row + lane); };
+        }
+    };
+    struct OneForKey {
+        const T* data;
+        Index row;
+        auto of_key(int c) const {
+            return [number = broadcast(data[c * row])](int) { return number; };
+        }
+    };
+    struct Pairs {
+        const T* data;
+        auto of_key(int c) const {
+            return [row = data + c * QUERIES](int lane) { return load(row + lane); };
+        }
+    };
+
+    template <class Work>
+    void with(const Operand& operand, int feature, Work work) const {
+        Index at = operand.base + static_cast<Index>(operand.step) * feature;
+        const Sources<T>& from = strip.from;
+        switch (operand.place) {
+            case Place::query: return work(Rows{from.queries + at * QUERIES});
+            case Place::key: return work(OneForKey{from.keys + strip.first * from.key_row + at, from.key_row});
+            case Place::constant: return work(OneForKey{from.constants + at, 0});
+            case Place::number: return work(OneForKey{from.numbers + at, 0});
+            case Place::temporary: return work(Pairs{temporaries + at * STRIP * QUERIES});
+            case Place::product: return work(Pairs{from.products + at * KEYS * QUERIES + strip.first * QUERIES});
+            default: return work(Pairs{from.gradient + strip.first * QUERIES});
+        }
+    }
+
+    // value = function(value, operand), vector by vector.
+    template <class Of, class Function>
+    void apply(const Of& operand, Function function) {
+        for (int c = 0; c < strip.keys; c++) {
+            auto other = operand.of_key(c);
+            T* to = value + c * QUERIES;
+            for (int lane = 0; lane < strip.lanes; lane += W) store(to + lane, function(load(to + lane), other(lane)));
+        }
+    }
+
+    template <class Function>
+    void apply(Function function) {
+        for (int c = 0; c < strip.keys; c++) {
+            T* to = value + c * QUERIES;
+            for (int lane = 0; lane < strip.lanes; lane += W) store(to + lane, function(load(to + lane)));
+        }
+    }
+
+    // temporary = function(temporary, value)
+    template <class Function>
+    void update(const Operand& operand, Function function) {
+        T* memory = temporaries + operand.base * STRIP * QUERIES;
+        for (int c = 0; c < strip.keys; c++)
+            for (int lane = 0; lane < strip.lanes; lane += W) {
+                T* to = memory + c * QUERIES + lane;
+                store(to, function(load(to), load(value + c * QUERIES + lane)));
+            }
+    }
+
+    static V truth(Whole<T> condition) { return condition ? broadcast(T(1)) : V{}; }
+
+    void execute(const Instruction& instruction, int feature) {
+        Operation operation = instruction.operation;
+        if (operation >= Operation::negate && operation <= Operation::square) return unary(operation);
+        switch (operation) {
+            case Operation::store: return update(instruction.first, [](V, V now) { return now; });
+            case Operation::add_to_sum: return update(instruction.first, [](V sum, V now) { return sum + now; });
+            case Operation::raise_maximum: return update(instruction.first, [](V x, V now) { return maximum_of<T>(x, now); });
+            case Operation::lower_minimum: return update(instruction.first, [](V x, V now) { return minimum_of<T>(x, now); });
+            case Operation::select: return select(instruction, feature);
+            case Operation::add_to: return add_gradient(instruction.first, feature, T(1));
+            case Operation::subtract_from: return add_gradient(instruction.first, feature, T(-1));
+            default: with(instruction.first, feature, [&](const auto& operand) { binary(operation, operand); });
+        }
+    }
+
+    void unary(Operation operation) {
+        switch (operation) {
+            case Operation::negate: return apply([](V x) { return -x; });
+            case Operation::absolute: return apply([](V x) { return absolute_value<T>(x); });
+            case Operation::sign: return apply([](V x) { return sign_of<T>(x); });
+            case Operation::exponential: return apply([](V x) { return exponential_of_any<T>(x); });
+            case Operation::logarithm: return apply([](V x) { return natural_logarithm<T>(x); });
+            case Operation::logarithm_of_one_more: return apply([](V x) { return overt::OVERT_LEVEL::logarithm_of_one_more<T>(x); });
+            case Operation::exponential_less_one: return apply([](V x) { return overt::OVERT_LEVEL::exponential_less_one<T>(x); });
+            case Operation::root: return apply([](V x) { return square_root(x); });
+            case Operation::tangent: return apply([](V x) { return hyperbolic_tangent<T>(x); });
+            case Operation::sigmoid: return apply([](V x) { return logistic<T>(x); });
+            case Operation::sine: return apply([](V x) { return lane_by_lane<T>(x, [](T y) { return sine_of(y); }); });
+            case Operation::cosine: return apply([](V x) { return lane_by_lane<T>(x, [](T y) { return cosine_of(y); }); });
+            case Operation::error_function:
+                return apply([](V x) { return lane_by_lane<T>(x, [](T y) { return error_function_of(y); }); });
+            case Operation::arctangent: return apply([](V x) { return lane_by_lane<T>(x, [](T y) { return arctangent_of(y); }); });
+            default: return apply([](V x) { return x * x; });
+        }
+    }
+
+    template <class Of>
+    void binary(Operation operation, const Of& y) {
+        switch (operation) {
+            case Operation::load: return apply(y, [](V, V b) { return b; });
+            case Operation::add: return apply(y, [](V a, V b) { return a + b; });
+            case Operation::subtract: return apply(y, [](V a, V b) { return a - b; });
+            case Operation::multiply: return apply(y, [](V a, V b) { return a * b; });
+            case Operation::divide: return apply(y, [](V a, V b) { return a / b; });
+            case Operation::maximum: return apply(y, [](V a, V b) { return maximum_of<T>(a, b); });
+            case Operation::minimum: return apply(y, [](V a, V b) { return minimum_of<T>(a, b); });
+            case Operation::above: return apply(y, [](V a, V b) { return truth(a > b); });
+            case Operation::at_least: return apply(y, [](V a, V b) { return truth(a >= b); });
+            case Operation::equal: return apply(y, [](V a, V b) { return truth(a == b); });
+            case Operation::power: return apply(y, [](V a, V b) { return power_of<T>(a, b); });
+            case Operation::subtract_from_operand: return apply(y, [](V a, V b) { return b - a; });
+            case Operation::divide_operand: return apply(y, [](V a, V b) { return b / a; });
+            case Operation::below: return apply(y, [](V a, V b) { return truth(a < b); });
+            case Operation::at_most: return apply(y, [](V a, V b) { return truth(a <= b); });
+            default: return apply(y, [](V a, V b) { return power_of<T>(b, a); });
+        }
+    }
+
+    // value = value is not 0 ? first : second
+    void select(const Instruction& instruction, int feature) {
+        with(instruction.first, feature, [&](const auto& first) {
+            with(instruction.second, feature, [&](const auto& second) {
+                for (int c = 0; c < strip.keys; c++) {
+                    auto chosen = first.of_key(c);
+                    auto other = second.of_key(c);
+                    T* to = value + c * QUERIES;
+                    for (int lane = 0; lane < strip.lanes; lane += W)
+                        store(to + lane, load(to + lane) != T(0) ? chosen(lane) : other(lane));
+                }
+            });
+        });
+    }
+
+    // The value of a pair, 0 where it adds nothing: 0 * NaN is NaN.
+    V addend(int c, int lane) const {
+        V now = load(value + c * QUERIES + lane);
+        if (!strip.from.unmasked) return now;
+        return load(strip.from.unmasked + (strip.first + c) * QUERIES + lane) == T(0) ? V{} : now;
+    }
+
+    void add_gradient(const Operand& input, int feature, T sign) {
+        Index at = input.base + static_cast<Index>(input.step) * feature;
+        const Sources<T>& from = strip.from;
+        if (input.place == Place::query) {
+            for (int lane = 0; lane < strip.lanes; lane += W) {
+                V sum = addend(0, lane);
+                for (int c = 1; c < strip.keys; c++) sum += addend(c, lane);
+                T* to = from.d_queries + at * QUERIES + lane;
+                store(to, multiply_add(sum, broadcast(sign), load(to)));
+            }
+        } else if (input.place == Place::product) {
+            for (int c = 0; c < strip.keys; c++)
+                for (int lane = 0; lane < strip.lanes; lane += W)
+                    store(from.d_products + at * KEYS * QUERIES + (strip.first + c) * QUERIES + lane, addend(c, lane) * sign);
+        } else {
+            bool of_key = input.place == Place::key;
+            for (int c = 0; c < strip.keys; c++) {
+                V sum = addend(c, 0);
+                for (int lane = W; lane < strip.lanes; lane += W) sum += addend(c, lane);
+                T* to = of_key ? from.d_keys + (c * program.key_columns + at) * W : from.d_constants + at * W;
+                store(to, multiply_add(sum, broadcast(sign), load(to)));
+            }
+        }
+    }
+
+    // Stages that are one of the loops of simple_sums.hpp; false: this stage is not.
+    bool run_simple(const Stage& stage) {
+        SimpleSum simple(stage);
+        if (!simple.is_one || (strip.keys < STRIP && !simple.backward)) return false;
+        const Sources<T>& from = strip.from;
+        const T *queries = from.queries + simple.query * QUERIES, *keys = from.keys + strip.first * from.key_row + simple.key;
+        T bound = simple.bound >= 0 ? from.numbers[simple.bound] : T(0);
+        T* temporary = temporaries + simple.temporary * STRIP * QUERIES;
+        if (!simple.backward) {
+            simple_sum(simple, SumOperands<T>{queries, keys, from.key_row, from.constants + simple.weight, bound, temporary, stage.count,
+                                              strip.lanes});
+            return true;
+        }
+        bool of_score = stage.instructions.back().first.place == Place::gradient;
+        simple_gradient(simple, GradientOperands<T>{queries, keys, from.constants + simple.weight,
+                                                    of_score ? from.gradient + strip.first * QUERIES : temporary,
+                                                    from.unmasked ? from.unmasked + strip.first * QUERIES : nullptr, from.key_row, bound,
+                                                    from.d_queries + simple.query * QUERIES, from.d_keys + simple.key * W,
+                                                    from.d_constants + simple.weight * W, program.key_columns * W, stage.count,
+                                                    strip.keys, strip.lanes});
+        return true;
+    }
+};
+
+}  // namespace
+
+template <class T>
+const T* Machine<T>::run(const Pass& pass, const Sources<T>& from, int first, int keys, int lanes) {
+    StripRun<T>(program, value, temporaries, from, first, keys, lanes).run(pass);
+    return value;
+}
+
+template class Machine<float>;
+template class Machine<double>;
+
+}  // namespace overt::OVERT_LEVEL

@@ -1,0 +1,38 @@
+// Runs a program for strips of pairs: 64 queries, which are lanes, against a few keys. Each instruction takes a whole strip, which stays in
+// the nearest cache; stages that only add up one simple function of each feature run as loops whose sums stay in registers.
+#pragma once
+
+#include "attention/programs/program.hpp"
+#include "simd/vectors.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+constexpr int STRIP = 4;  // keys of a strip
+
+// What the programs of one call read and add to. `queries` are a block's, transposed; strides of keys are in numbers.
+template <class T>
+struct Sources {
+    const T *queries, *keys, *constants, *numbers;
+    Index key_row;
+    const T *products, *gradient;       // tiles, keys by QUERIES, those of the products after each other
+    T *d_queries, *d_constants;         // (columns, QUERIES); (constants, a vector): summed over lanes at the end
+    T *d_keys, *d_products;             // (STRIP, columns, a vector); tiles
+    const T* unmasked;                  // a tile, 0 where a pair adds nothing; nullptr: all add
+};
+
+template <class T>
+class Machine {
+    const Program& program;
+    T *value, *temporaries;
+
+   public:
+    static Index size(const Program& program) {
+        return (1 + max_of(program.forward.temporaries, program.backward.temporaries)) * STRIP * QUERIES;
+    }
+    Machine(const Program& program, T* memory) : program(program), value(memory), temporaries(memory + STRIP * QUERIES) {}
+
+    // Runs a pass for keys `first` to `first + keys` of a tile and lanes 0 to `lanes`, whole vectors; gives the value, (keys, QUERIES).
+    const T* run(const Pass& pass, const Sources<T>& from, int first, int keys, int lanes);
+};
+
+}  // namespace overt::OVERT_LEVEL

@@ -1,0 +1,68 @@
+// A score as a program over pairs of a query and a key, as overt.attention.expressions writes it.
+//
+// A machine has one value, temporaries, and its inputs: columns of the query and of the key, constants and numbers. A pass is stages; each
+// runs its instructions for the features 0 to count - 1, or once where the count is 0. The forward pass ends with the score as the value.
+// The backward pass begins with the score's gradient as an input, and adds gradients to inputs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels.hpp"
+
+namespace overt {
+
+// In the order of OPERATIONS in overt/attention/expressions/instructions.py.
+enum class Operation : int {
+    load, store,
+    negate, absolute, sign, exponential, logarithm, logarithm_of_one_more, exponential_less_one, root, tangent, sigmoid, sine, cosine,
+    error_function, arctangent, square,
+    add, subtract, multiply, divide, maximum, minimum, above, at_least, equal, power,
+    subtract_from_operand, divide_operand, below, at_most, power_of_operand,
+    select,
+    add_to_sum, raise_maximum, lower_minimum,
+    add_to, subtract_from,
+    distribute,  // the operand is the gradient of the sum that this stage's instructions before it compute: to the inputs of that sum
+    last = distribute
+};
+
+// What an operand is: for feature f, number base + f * step of its kind.
+enum class Place : int { none, query, key, constant, number, temporary, product, gradient, last = gradient };
+
+struct Operand {
+    Place place;
+    int base, step;
+};
+
+struct Instruction {
+    Operation operation;
+    Operand first, second;
+};
+
+struct Stage {
+    int count = 0;
+    std::vector<Instruction> instructions;
+};
+
+struct Pass {
+    int temporaries = 0;
+    std::vector<Stage> stages;
+};
+
+// sum_d query_(first + d) key_(second + d), which is computed for a tile at once.
+struct ProductOfColumns {
+    int first, second, size;
+};
+
+struct Program {
+    std::vector<ProductOfColumns> products;
+    Pass forward, backward;
+    std::vector<double> numbers;
+    Index key_columns = 0, constant_count = 0;
+    Matrix constants;  // (1, constant_count) for each entry, in the kernel's number type
+};
+
+// Reads a program and checks that it stays within its inputs; returns what is wrong with it, empty if nothing is.
+std::string read_program(const std::vector<int>& code, Index query_columns, Program& to);
+
+}  // namespace overt

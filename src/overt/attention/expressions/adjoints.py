@@ -1,0 +1,162 @@
+"""Reverse-mode differentiation of terms: from the gradient of a score to that of each input of its program, as more terms."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from overt.attention.expressions.terms import REDUCTIONS, Term, Terms, decoded, is_simple, ordered, values_of
+
+
+class Sink(NamedTuple):
+    """A gradient (`term`) of an input, a number for a pair or for each of its features, that is added up over pairs.
+
+    Or of a simple sum over features, whose gradients at its inputs are computed by one loop.
+    """
+
+    input: Term
+    term: Term
+
+
+def adjoints(terms: Terms, root: Term, simple: bool = False) -> list[Sink]:
+    """The gradients of all inputs but numbers, in the order of their first use; that of the score itself is the input "gradient".
+
+    With `simple`, those of simple sums in the place of the gradients of what they are computed from.
+    """
+    gradients: dict[int, Term] = {id(root): terms.make("gradient", numbers=(0, 0))}
+    sinks = []
+    for term in reversed(ordered([root])):
+        gradient = gradients.get(id(term))
+        if gradient is None or term.name == "number":
+            continue
+        if not term.arguments or (simple and is_simple(term)):
+            sinks.append(Sink(term, gradient))
+            continue
+        parts = _of_reduction(terms, term, gradient) if term.name in REDUCTIONS else RULES[term.name](terms, term, gradient)
+        for argument, part in zip(term.arguments, parts, strict=True):
+            if part is None:
+                continue
+            if argument.size == 0 and part.size:
+                part = terms.sum(part, part.size)
+            before = gradients.get(id(argument))
+            gradients[id(argument)] = part if before is None else terms.add(before, part)
+    return sinks[::-1]
+
+
+def _of_reduction(t: Terms, term: Term, g: Term) -> tuple[Term | None, ...]:
+    if term.name == "sum":
+        return (g,)
+    # As torch does, features that share the extremum share its gradient.
+    is_it = t.make("eq", term.arguments[0], term)
+    return (t.mul(t.div(g, t.sum(is_it, term.numbers[0])), is_it),)
+
+
+Parts = tuple[Term | None, ...]
+
+
+def _times(slope: Callable[[Terms, Term, Term], Term]) -> Callable[[Terms, Term, Term], Parts]:
+    """The rule of a function of one number: the gradient times its slope at x, where it is y."""
+    return lambda t, term, g: (t.mul(g, slope(t, term.arguments[0], term)),)
+
+
+def _one_less_square(t: Terms, y: Term) -> Term:
+    return t.sub(t.literal(1.0), t.mul(y, y))
+
+
+def _div(t: Terms, term: Term, g: Term) -> Parts:
+    share = t.div(g, term.arguments[1])
+    return share, t.neg(t.mul(share, term))
+
+
+def _root(t: Terms, term: Term, g: Term) -> Parts:
+    slope = t.div(t.mul(g, t.literal(0.5)), term)
+    return (t.make("select", term, slope, t.literal(0.0)),)
+
+
+def _pow(t: Terms, term: Term, g: Term) -> Parts:
+    x, y = term.arguments
+    of_x = t.mul(g, t.mul(y, t.make("pow", x, t.sub(y, t.literal(1.0)))))
+    logarithm = t.make("select", x, t.make("log", x), t.literal(0.0))
+    return of_x, None if t.literal_of(y) is not None else t.mul(g, t.mul(term, logarithm))
+
+
+def _extremum(sign: int) -> Callable[[Terms, Term, Term], Parts]:
+    def rule(t: Terms, term: Term, g: Term) -> Parts:
+        larger, smaller = term.arguments if sign > 0 else term.arguments[::-1]
+        # As torch does, each gets half of the gradient where both are equal.
+        share = t.mul(t.add(t.make("gt", larger, smaller), t.make("ge", larger, smaller)), t.literal(0.5))
+        of_first = t.mul(g, share)
+        return of_first, t.sub(g, of_first)
+
+    return rule
+
+
+def _maximum(t: Terms, term: Term, g: Term) -> Parts:
+    x, y = term.arguments
+    bound = t.literal_of(y)
+    if bound is not None:  # a relu, whose gradient at 0 is 0
+        return t.mul(g, t.make("gt", x, y)), None
+    return _extremum(1)(t, term, g)
+
+
+def _select(t: Terms, term: Term, g: Term) -> Parts:
+    condition, *_ = term.arguments
+    zero = t.literal(0.0)
+    return None, t.make("select", condition, g, zero), t.make("select", condition, zero, g)
+
+
+RULES: dict[str, Callable[[Terms, Term, Term], Parts]] = {
+    "neg": lambda t, term, g: (t.neg(g),),
+    "abs": _times(lambda t, x, y: t.make("sign", x)),
+    "sign": lambda t, term, g: (None,),
+    "exp": _times(lambda t, x, y: y),
+    "log": lambda t, term, g: (t.div(g, term.arguments[0]),),
+    "log1p": lambda t, term, g: (t.div(g, t.add(t.literal(1.0), term.arguments[0])),),
+    "expm1": _times(lambda t, x, y: t.add(y, t.literal(1.0))),
+    "root": _root,
+    "tanh": _times(lambda t, x, y: _one_less_square(t, y)),
+    "sigmoid": _times(lambda t, x, y: t.mul(y, t.sub(t.literal(1.0), y))),
+    "sin": _times(lambda t, x, y: t.make("cos", x)),
+    "cos": _times(lambda t, x, y: t.neg(t.make("sin", x))),
+    "erf": _times(lambda t, x, y: t.mul(t.make("exp", t.neg(t.mul(x, x))), t.literal(2 / math.sqrt(math.pi)))),
+    "atan": lambda t, term, g: (t.div(g, t.add(t.literal(1.0), t.mul(term.arguments[0], term.arguments[0]))),),
+    "square": _times(lambda t, x, y: t.mul(x, t.literal(2.0))),
+    "add": lambda t, term, g: (g, g),
+    "sub": lambda t, term, g: (g, t.neg(g)),
+    "mul": lambda t, term, g: (t.mul(g, term.arguments[1]), t.mul(g, term.arguments[0])),
+    "div": _div,
+    "maximum": _maximum,
+    "minimum": _extremum(-1),
+    "gt": lambda t, term, g: (None, None),
+    "ge": lambda t, term, g: (None, None),
+    "eq": lambda t, term, g: (None, None),
+    "pow": _pow,
+    "select": _select,
+}
+
+
+def gradients_of(
+    code: Sequence[int], numbers: Sequence[float], query: Tensor, key: Tensor, constants: Tensor, upstream: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and constants, an entry of the batch each, as programs compute them, in plain torch."""
+    terms, root = decoded(code, numbers)
+    sinks = adjoints(terms, root)
+    batch, pairs = upstream.shape[:-2], upstream.shape
+    result = {
+        "query": query.new_zeros((*batch, *query.shape[-2:])),
+        "key": query.new_zeros((*batch, *key.shape[-2:])),
+        "constant": query.new_zeros((*batch, constants.shape[-1])),
+    }
+    summed = {"query": -2, "key": -3, "constant": (-2, -3)}
+    values = values_of(terms, [sink.term for sink in sinks], numbers, query, key, constants, upstream)
+    for (target, term), value in zip(sinks, values, strict=True):
+        if target.name == "product":
+            first, second, size = target.numbers
+            result["query"][..., first : first + size] += value.expand(pairs) @ key[..., second : second + size]
+            result["key"][..., second : second + size] += value.expand(pairs).mT @ query[..., first : first + size]
+            continue
+        slot, size = target.numbers
+        value = (value if term.size else value.unsqueeze(-1) if value.ndim else value).expand(*pairs, max(size, 1))
+        result[target.name][..., slot : slot + max(size, 1)] += value.sum(summed[target.name])
+    return result["query"], result["key"], result["constant"]

@@ -1,0 +1,319 @@
+"""From terms to instructions of a machine with one value, temporary values and inputs, as native/attention/programs/ runs them.
+
+A program is stages, each run for the features 0 to count − 1. An instruction is seven numbers: its operation and two operands, each of
+which is a kind, a base and what is added to the base for each feature.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from overt.attention.expressions.adjoints import Sink, adjoints
+from overt.attention.expressions.terms import BINARY, INPUTS, REDUCTIONS, UNARY, Term, decoded, literals_of, ordered
+
+# By the numbers that the kernels know (native/attention/programs/program.hpp).
+KINDS = {"none": 0, "query": 1, "key": 2, "constant": 3, "number": 4, "temporary": 5, "product": 6, "gradient": 7}
+_REVERSED = {"add": "add", "mul": "mul", "maximum": "maximum", "minimum": "minimum", "eq": "eq", "sub": "rsub", "div": "rdiv"}
+_REVERSED |= {"gt": "lt", "ge": "le", "pow": "rpow"}
+OPERATIONS = [
+    "load",
+    "store",
+    *UNARY,
+    *BINARY,
+    "rsub",
+    "rdiv",
+    "lt",
+    "le",
+    "rpow",
+    "select",
+    *REDUCTIONS,
+    "add_to",
+    "subtract_from",
+    "distribute",
+]
+_CODES = {name: code for code, name in enumerate(OPERATIONS)}
+_STARTS = {"sum": 0.0, "amax": float("-inf"), "amin": float("inf")}
+
+Operand = tuple[int, int, int]
+NOTHING: Operand = (0, 0, 0)
+
+
+class Program(NamedTuple):
+    """What the native core takes: whole numbers, numbers beside those of the call, and how many operations a pair and a feature cost."""
+
+    code: list[int]
+    numbers: list[float]
+    of_pair: int
+    of_feature: int
+
+
+class _Machine:
+    """Writes the stages of one pass."""
+
+    def __init__(self, count: int, literals: list[float], products: list[Any], numbers: list[float] | None = None):
+        self.first_number = count  # after those of the call
+        self.literals = literals
+        self.numbers: list[float] = [] if numbers is None else numbers
+        self.products = products
+        self.stages: list[tuple[int, list[tuple[int, ...]]]] = []
+        self.temporaries = 0
+        self._free: list[int] = []
+        self._stored: dict[int, int] = {}
+        self._uses: Counter[int] = Counter()
+        self._local: list[Term] | None = None
+
+    def operand(self, term: Term) -> Operand | None:
+        """Where an instruction can read a term: an input, or a temporary that holds it."""
+        if id(term) in self._stored:
+            return KINDS["temporary"], self._stored[id(term)], 0
+        if term.name in ("query", "key", "constant"):
+            return KINDS[term.name], term.numbers[0], 1 if term.size else 0
+        if term.name == "number":
+            return KINDS["number"], term.numbers[1] if term.numbers[0] == "call" else self._literal(term), 0
+        if term.name == "product":
+            return KINDS["product"], self.products.index(term.numbers), 0
+        return (KINDS["gradient"], 0, 0) if term.name == "gradient" else None
+
+    def _literal(self, term: Term) -> int:
+        return self.number(self.literals[term.numbers[1]])
+
+    def number(self, value: float) -> int:
+        """The index of a number."""
+        if value not in self.numbers:
+            self.numbers.append(value)
+        return self.first_number + self.numbers.index(value)
+
+    def encoded(self) -> list[int]:
+        """The pass as the native core reads it."""
+        stages = [(size, instructions) for size, instructions in self.stages if instructions]
+        result = [self.temporaries, len(stages)]
+        for size, instructions in stages:
+            result += [size, len(instructions), *(number for instruction in instructions for number in instruction)]
+        return result
+
+    def emit(self, name: str, first: Operand = NOTHING, second: Operand = NOTHING) -> None:
+        """One instruction in the stage that is open."""
+        self.stages[-1][1].append((_CODES[name], *first, *second))
+
+    def temporary(self) -> int:
+        """A temporary that is free."""
+        if self._free:
+            return self._free.pop()
+        self.temporaries += 1
+        return self.temporaries - 1
+
+    def straight(self) -> None:
+        """Open a stage that runs once, if none is open."""
+        if not self.stages or self.stages[-1][0] != 0:
+            self.stages.append((0, []))
+
+    def need(self, roots: Sequence[Term]) -> None:
+        """Count how often each term is used for these."""
+        self._uses = Counter()
+        todo, visited = list(roots), set()
+        while todo:
+            term = todo.pop()
+            if id(term) in visited or self.operand(term) is not None:
+                continue
+            visited.add(id(term))
+            for argument in term.arguments:
+                self._uses[id(argument)] += 1
+                todo.append(argument)
+
+    def store(self, term: Term) -> int:
+        """Put the value, which is this term's, into a temporary."""
+        index = self.temporary()
+        self._stored[id(term)] = index
+        if self._local is not None:
+            self._local.append(term)
+        self.emit("store", (KINDS["temporary"], index, 0))
+        return index
+
+    def value(self, term: Term) -> None:
+        """Make a term the value."""
+        where = self.operand(term)
+        if where is not None:
+            return self.emit("load", where)
+        if term.name in UNARY:
+            self.value(term.arguments[0])
+            self.emit(term.name)
+        elif term.name == "select":
+            self._select(term)
+        else:
+            self._binary(term)
+        if self._uses[id(term)] > 1:
+            self.store(term)
+        return None
+
+    def _binary(self, term: Term) -> None:
+        first, second = term.arguments
+        if self.operand(second) is None:
+            if self.operand(first) is None:
+                self.value(second if second is not first else first)
+                if self.operand(second) is None:
+                    self.store(second)
+            elif term.name in _REVERSED:
+                self.value(second)
+                operand = self.operand(first)
+                assert operand is not None
+                return self.emit(_REVERSED[term.name], operand)
+        self.value(first)
+        operand = self.operand(second)
+        assert operand is not None
+        self.emit(term.name, operand)
+        return None
+
+    def _select(self, term: Term) -> None:
+        condition, first, second = term.arguments
+        for part in (first, second):
+            if self.operand(part) is None:
+                self.value(part)
+                if self.operand(part) is None:
+                    self.store(part)
+        self.value(condition)
+        chosen, other = self.operand(first), self.operand(second)
+        assert chosen is not None
+        assert other is not None
+        self.emit("select", chosen, other)
+
+    def per_pair(self, terms: Sequence[Term]) -> None:
+        """Compute terms of a pair into temporaries, in a stage that runs once."""
+        missing = [term for term in terms if self.operand(term) is None]
+        if not missing:
+            return
+        self.straight()
+        self.need(missing)
+        for term in missing:
+            if self.operand(term) is None:
+                self.value(term)
+                if self.operand(term) is None:
+                    self.store(term)
+
+    def loop(self, size: int, bodies: list[tuple[Term, list[tuple[str, Operand]]]]) -> None:
+        """A stage over features: for each body its term becomes the value, and instructions add it up."""
+        self.stages.append((size, []))
+        self._local = []
+        self.need([body for body, _ in bodies])
+        self._uses.update(id(body) for body, _ in bodies)
+        for body, actions in bodies:
+            self.value(body)
+            for name, operand in actions:
+                self.emit(name, operand)
+        for term in self._local:
+            self._free.append(self._stored.pop(id(term)))
+        self._local = None
+
+    def distribute(self, total: Term, gradient: Term) -> None:
+        """A stage that adds the gradients of a simple sum to its inputs."""
+        operand = self.operand(gradient)
+        if operand is None or operand[0] not in (KINDS["temporary"], KINDS["gradient"]):
+            self.straight()
+            self.need([gradient])
+            self.value(gradient)
+            operand = KINDS["temporary"], self.store(gradient), 0
+        self.stages.append((total.numbers[0], []))
+        self.need([total.arguments[0]])
+        self.value(total.arguments[0])
+        self.emit("distribute", operand)
+
+    def reductions(self, terms: list[Term]) -> None:
+        """Sums and extrema over features that need no others first."""
+        self.per_pair([one for term in terms for one in _of_pair_inside(term.arguments[0])])
+        by_size: dict[int, list[Term]] = {}
+        for term in terms:
+            by_size.setdefault(term.numbers[0], []).append(term)
+        for size, group in by_size.items():
+            self.straight()
+            bodies = []
+            for term in group:
+                self.emit("load", (KINDS["number"], self.number(_STARTS[term.name]), 0))
+                index = self.store(term)
+                bodies.append((term.arguments[0], [(term.name, (KINDS["temporary"], index, 0))]))
+            self.loop(size, bodies)
+
+
+def _of_pair_inside(body: Term) -> list[Term]:
+    """The terms of a pair that a term of a pair and feature is computed from, as far as they are no inputs."""
+    result: list[Term] = []
+    todo, visited = [body], set()
+    while todo:
+        term = todo.pop()
+        if id(term) in visited:
+            continue
+        visited.add(id(term))
+        if term.size:
+            todo += term.arguments
+        elif term.name not in INPUTS:
+            result.append(term)
+    return result
+
+
+def _levels(roots: Sequence[Term]) -> list[list[Term]]:
+    """The reductions by how many others they need one after another."""
+    level: dict[int, int] = {}
+    result: list[list[Term]] = []
+    for term in ordered(roots):
+        deepest = max((level[id(argument)] for argument in term.arguments), default=0)
+        level[id(term)] = deepest + (term.name in REDUCTIONS)
+        if term.name in REDUCTIONS:
+            result += [[] for _ in range(deepest + 1 - len(result))]
+            result[deepest].append(term)
+    return result
+
+
+def program_of(code: Sequence[int], numbers: Sequence[float]) -> Program:
+    """The instructions of a program in rows (`terms.encoded`) and of its numbers, forward and backward."""
+    return _program_of(tuple(code), tuple(numbers[: literals_of(code)]), len(numbers))
+
+
+@lru_cache(maxsize=256)
+def _program_of(code: tuple[int, ...], literals: tuple[float, ...], count: int) -> Program:
+    terms, root = decoded(code, literals)
+    sinks = adjoints(terms, root, simple=True)
+    everything = ordered([root, *(sink.term for sink in sinks)])
+    products = [term.numbers for term in everything if term.name == "product"]
+    forward = _Machine(count, terms.literals, products)
+    for level in _levels([root]):
+        forward.reductions(level)
+    forward.straight()
+    forward.need([root])
+    forward.value(root)
+    backward = _Machine(count, terms.literals, products, forward.numbers)
+    for level in _levels([sink.term for sink in sinks]):
+        backward.reductions(level)
+    _sinks(backward, sinks)
+    numbers = [len(products), *(number for product in products for number in product), *forward.encoded(), *backward.encoded()]
+    of_pair, of_feature = (sum(len(one) for size, one in forward.stages if (size > 0) == loop) for loop in (False, True))
+    return Program(numbers, forward.numbers, of_pair, of_feature)
+
+
+def _sinks(machine: _Machine, sinks: list[Sink]) -> None:
+    """Add gradients up: of inputs with a number for each feature in loops, of the others in a stage that runs once."""
+    by_size: dict[int, dict[int, tuple[Term, list[tuple[str, Operand]]]]] = {}
+    for target, gradient in sinks:
+        if target.name == "sum":
+            machine.distribute(target, gradient)
+            continue
+        name, term = ("subtract_from", gradient.arguments[0]) if gradient.name == "neg" else ("add_to", gradient)
+        operand = machine.operand(target)
+        assert operand is not None
+        group = by_size.setdefault(target.size, {})
+        group.setdefault(id(term), (term, []))[1].append((name, operand))
+    for size, group in by_size.items():
+        if size:
+            bodies = list(group.values())
+            machine.per_pair([one for term, _ in bodies for one in (_of_pair_inside(term) if term.size else [term])])
+            machine.loop(size, bodies)
+    machine.straight()
+    with_gradient = {target.numbers for target, _ in sinks if target.name == "product"}
+    for index, product in enumerate(machine.products):
+        if product not in with_gradient:  # each product has a gradient, if only 0
+            machine.emit("load", (KINDS["number"], machine.number(0.0), 0))
+            machine.emit("add_to", (KINDS["product"], index, 0))
+    bodies = list(by_size.get(0, {}).values())
+    machine.need([term for term, _ in bodies])
+    for term, actions in bodies:
+        machine.value(term)
+        for name, operand in actions:
+            machine.emit(name, operand)

@@ -1,0 +1,243 @@
+"""A score of a caller's own as a program over pairs, and the tensors that it reads; or why it is none.
+
+A score runs on stand-ins at every call, which takes fractions of a millisecond: so whatever it captured is as it is at this call, and
+gradients reach it through torch's own graph. What it did is looked up; a program that is not known yet is lowered, and compared with the
+score itself, with its gradients, on a few random vectors.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.expressions.adjoints import gradients_of
+from overt.attention.expressions.handlers import HANDLERS
+from overt.attention.expressions.instructions import program_of
+from overt.attention.expressions.lowering import Columns, Lowering
+from overt.attention.expressions.stand_ins import Leaf, StandIn, Trace, Untraceable, WritesInput, common_shape
+from overt.attention.expressions.terms import encoded, value_of
+from overt.errors import InputError
+
+MAX_KNOWN = 256
+_PROBES = (5, 7, 11, 13, 17, 19, 23, 29, 31)  # lengths of the probe, none of which is a size of anything else
+_FEW = 2**20  # numbers of the probe's pairs up to which it has all entries of the batch
+_TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-8}
+
+ScoreFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class TracedScore:
+    """A program (`terms`, `numbers`) and what it reads: columns of queries (..., Q, C), of keys (..., K, C'), constants (..., C'')."""
+
+    query: Tensor
+    key: Tensor
+    constants: Tensor
+    terms: list[int]
+    numbers: list[float]
+
+    @property
+    def description(self) -> str:
+        """How much the program computes."""
+        program = program_of(self.terms, self.numbers)
+        return f"traced score, {program.of_pair} operations a pair and {program.of_feature} a pair and feature"
+
+
+@dataclass(frozen=True, eq=False)
+class _Lowered:
+    terms: list[int]
+    literals: list[float]
+    columns: dict[str, list[Columns]]
+
+
+known: OrderedDict[Any, _Lowered | str] = OrderedDict()
+
+
+def traced(score: ScoreFunction, query: Tensor, key: Tensor) -> TracedScore | str:
+    """The score of query (..., Q, D) and key (..., K, D'), as a program; a reason if it cannot be traced.
+
+    Raises InputError if the score writes to query or key.
+
+    >>> query, key = torch.zeros(2, 4), torch.zeros(3, 4)
+    >>> traced(lambda q, k: -(q[..., :, None, :] - k[..., None, :, :]).abs().sum(-1), query, key).description
+    'traced score, 4 operations a pair and 4 a pair and feature'
+    >>> traced(lambda q, k: (q @ k.mT).softmax(-1), query, key)
+    'amax over queries or keys'
+    """
+    try:
+        trace, result = _run(score, query, key)
+    except Untraceable as error:
+        return str(error)
+    structure = (tuple(trace.log), result.number, trace.grad, _sizes(query), _sizes(key), query.dtype)
+    lowered = known.get(structure)
+    if lowered is None:
+        lowered = _lowered(score, query, key, trace)
+        known[structure] = lowered
+        while len(known) > MAX_KNOWN:
+            known.popitem(last=False)
+    return lowered if isinstance(lowered, str) else _packed(lowered, trace, query, key)
+
+
+def _sizes(tensor: Tensor) -> tuple[int, ...]:
+    """What of a shape is part of a score's structure: ranks, entries of 1, features."""
+    return (*(min(size, 2) for size in tensor.shape[:-1]), tensor.shape[-1])
+
+
+def _run(score: ScoreFunction, query: Tensor, key: Tensor) -> tuple[Trace, StandIn]:
+    trace = Trace(query, key, HANDLERS)
+    try:
+        result = score(*trace.inputs)
+    except Untraceable:
+        raise
+    except WritesInput as error:
+        raise InputError(
+            "a score that leaves its query and key as they are",
+            got=f"one that writes into them by {error}",
+            fix="compute a new tensor, as in query = query * 2, or copy first: query.clone()",
+        ) from None
+    except Exception as error:
+        message = str(error).strip().split("\n")[0][:120]
+        raise Untraceable(f"it does not run on stand-ins for query and key ({type(error).__name__}: {message})") from error
+    if not isinstance(result, StandIn) or result.run is not trace or result.vectors is not None:
+        raise Untraceable("its result is not computed from pairs of query and key")
+    if result.meta.dtype != query.dtype or tuple(result.shape[-2:]) != (query.shape[-2], key.shape[-2]):
+        raise Untraceable(f"it returns {result.meta.dtype} of shape {tuple(result.shape)}")
+    return trace, result
+
+
+def _lowered(score: ScoreFunction, query: Tensor, key: Tensor, call: Trace) -> _Lowered | str:
+    """The program of a score, checked against the score."""
+    reason = ""
+    for probe in _probes(query, key):
+        try:
+            return _checked(score, *probe, call)
+        except Untraceable as error:
+            reason = str(error)
+        except Exception as error:  # whatever the score's own code raises of the probe's batch
+            reason = f"it does not run on a few vectors ({type(error).__name__}: {str(error).strip()[:120]})"
+    return reason
+
+
+def _probes(query: Tensor, key: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Random queries and keys to compare with, in two sizes: of the first entry of the batch if that is large, then of all."""
+    sizes = {*query.shape, *key.shape}
+    lengths = [size for size in _PROBES if size not in sizes]
+    batches: list[Any] = [(query.shape[:-2], key.shape[:-2])]
+    if query.shape[:-2].numel() * lengths[0] * lengths[1] * query.shape[-1] > _FEW and query.ndim > 2:
+        batches.insert(0, ((1, *query.shape[1:-2]), (1, *key.shape[1:-2])))
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for (of_query, of_key), rows, columns in [(batch, *two) for batch in batches for two in (lengths[:2], lengths[2:4])]:
+        shapes = (*of_query, rows, query.shape[-1]), (*of_key, columns, key.shape[-1])
+        first, second = (torch.randn(shape, generator=generator, dtype=query.dtype) for shape in shapes)
+        grad = torch.is_grad_enabled()
+        made.append((first.requires_grad_(grad), second.requires_grad_(grad)))
+    return made
+
+
+def _checked(score: ScoreFunction, query: Tensor, key: Tensor, call: Trace) -> _Lowered:
+    state = torch.get_rng_state()
+    trace, result = _run(score, query, key)
+    lengths = [(one.inputs[0].shape[-2], one.inputs[1].shape[-2]) for one in (call, trace)]
+    if not _alike(call.log, trace.log, lengths):
+        raise Untraceable("it does something else for other numbers of queries or keys")
+    lowering = Lowering(trace.leaves, trace.numbers, (query.shape[-2], key.shape[-2]))
+    labels = (*range(result.ndim - 3, -1, -1), "Q", "K")
+    root = lowering.lower(result.expression, labels)
+    literals = lowering.terms.literals
+    lowered = _Lowered(encoded(root, len(literals)), literals, lowering.columns)
+    scores = score(query, key)
+    if not torch.equal(state, torch.get_rng_state()):
+        raise Untraceable("it draws random numbers")
+    program = _packed(lowered, trace, query, key)
+    _compare(scores, program, query, key, trace)
+    return lowered
+
+
+def _alike(first: Any, second: Any, lengths: list[tuple[int, int]]) -> bool:
+    """Whether two logs are the same but for whole numbers that are multiples of their calls' lengths."""
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(_alike(*pair, lengths) for pair in zip(first, second, strict=True))
+    if type(first) is int and type(second) is int and first != second:
+        return any(first % one == 0 and first // one * other == second for one, other in zip(*lengths, strict=True))
+    return type(first) is type(second) and first == second
+
+
+def _compare(scores: Tensor, program: TracedScore, query: Tensor, key: Tensor, trace: Trace) -> None:
+    """Refuse a program whose numbers or gradients are not the score's."""
+    inputs = program.query, program.key, program.constants
+    result = value_of(program.terms, program.numbers, *inputs)
+    if not isinstance(scores, Tensor) or not _near(scores, result):
+        raise Untraceable("the program's numbers are not the score's")
+    if not (trace.grad and scores.requires_grad):
+        return
+    upstream = torch.randn(result.shape, generator=torch.Generator().manual_seed(1), dtype=result.dtype)
+    with torch.no_grad():
+        gradients = gradients_of(program.terms, program.numbers, *inputs, upstream)
+    # A sum whose gradients at the program's inputs are those: so its gradients at query, key and captured tensors follow.
+    parts = [(one.expand(part.shape) * part).sum() for one, part in zip(inputs, gradients, strict=True)]
+    linear = parts[0] + parts[1] + parts[2]
+    captured = [
+        leaf.tensor for leaf in trace.leaves if leaf.side == "constant" and leaf.tensor.requires_grad and leaf.tensor.is_leaf
+    ]
+    leaves = [query, key, *captured]
+    wanted = torch.autograd.grad((scores * upstream).sum(), leaves, allow_unused=True)
+    actual = torch.autograd.grad(linear, leaves, allow_unused=True) if linear.requires_grad else [None] * len(leaves)
+    zero = torch.zeros((), dtype=result.dtype)
+    for first, second in zip(wanted, actual, strict=True):
+        if not _near(zero if first is None else first, zero if second is None else second):
+            raise Untraceable("the program's gradients are not the score's")
+
+
+def _near(first: Tensor, second: Tensor) -> bool:
+    first, second = first.detach(), second.detach()
+    finite = torch.isfinite(first)
+    size = first[finite].abs().amax().item() if finite.any() else 0.0
+    tolerance = _TOLERANCE[first.dtype] * max(size, 1e-3)
+    return torch.allclose(first, second.to(first.dtype), rtol=0, atol=tolerance, equal_nan=True)
+
+
+def _packed(lowered: _Lowered, trace: Trace, query: Tensor, key: Tensor) -> TracedScore:
+    """The tensors that a program reads."""
+    columns = lowered.columns
+    of_query = [_placed(one, trace.leaves, "Q", query) for one in columns["query"]]
+    of_key = [_placed(one, trace.leaves, "K", key) for one in columns["key"]]
+    constants = [_placed(one, trace.leaves, None, query) for one in columns["constant"]]
+    return TracedScore(
+        _joined(of_query, query.shape[-2:-1], query),
+        _joined(of_key, key.shape[-2:-1], key),
+        _joined(constants, (), query),
+        lowered.terms,
+        [*lowered.literals, *(number.value for number in trace.numbers)],
+    )
+
+
+def _placed(columns: Columns, leaves: list[Leaf], side: str | None, like: Tensor) -> Tensor:
+    """A leaf's numbers as (..., Q or K, columns), or (..., columns) of a captured tensor."""
+    tensor, labels = leaves[columns.leaf].tensor, columns.labels
+    batch = max((label for label in labels if isinstance(label, int)), default=-1) + 1
+    order = [*range(batch - 1, -1, -1), *([side] if side else []), "F"]
+    if labels != tuple(order):
+        index = {label: dim for dim, label in enumerate(labels) if label in order}
+        others = [dim for dim in range(tensor.ndim) if dim not in index.values()]  # of size 1
+        tensor = tensor.permute((*(index[label] for label in order if label in index), *others))
+        tensor = tensor[(..., *(0,) * len(others))] if others else tensor
+        for position, label in enumerate(order):
+            tensor = tensor if label in index else tensor.unsqueeze(position)
+    tensor = tensor.to(like.device, like.dtype)
+    if side and tensor.shape[-2] != like.shape[-2]:
+        tensor = tensor.expand(*tensor.shape[:-2], like.shape[-2], tensor.shape[-1])
+    return tensor
+
+
+def _joined(parts: list[Tensor], rows: Any, like: Tensor) -> Tensor:
+    if not parts:
+        return like.new_zeros((*rows, 0 if not rows else 1))
+    if len(parts) == 1:
+        return parts[0]
+    trailing = 2 if rows else 1
+    batch = common_shape(*(part.shape[:-trailing] for part in parts))
+    return torch.cat([part.expand(*batch, *part.shape[-trailing:]) for part in parts], dim=-1)

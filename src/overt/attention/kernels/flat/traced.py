@@ -1,0 +1,85 @@
+"""Attention with a traced score, a program over pairs, by the native kernel, as a torch operator."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from overt.attention.kernels import cpu
+from overt.attention.kernels.flat import formula, normalizer
+from overt.attention.kernels.flat.dot import lse_of, sums_of
+from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, empty, empty_bias_gradient
+
+
+class TracedInputs(NamedTuple):
+    """The inputs of attention with a program's scores. Query, key, value, constants and a sink are of the computation's dtype already."""
+
+    query: Tensor  # (..., Q, C), the columns that the program reads
+    key: Tensor  # (..., K, C')
+    value: Tensor
+    constants: Tensor  # (..., C'')
+    terms: list[int]  # the program, `expressions.terms.encoded`
+    numbers: list[float]
+    batch: list[int]  # the call's leading dimensions
+    program: list[int]  # the mask's
+    arrays: list[Tensor]
+    bias: Tensor | None  # (..., Q or 1, K or 1), or (..., Q + K - 1) by distance j - i + Q - 1
+    by_distance: bool
+    sink: Tensor | None  # (...), a logit
+    inverse_temperature: Tensor | None  # (...), float64: what score + bias are multiplied with
+    normalizer: int  # as `NormalizerForm` has it
+    alpha: float
+    alphas: Tensor | None  # (...), float64
+    dropout: float
+    seed: Tensor | None
+
+
+def _empty_outputs(inputs: TracedInputs, save: bool = True) -> tuple[Tensor, ...]:
+    """For the output, and of each row a base and a total, or what native/kernels.hpp has in their place under other normalizers."""
+    queries, width = inputs.query.shape[-2], inputs.value.shape[-1]
+    output = empty(inputs.query, *inputs.batch, queries, width)
+    sums = (queries, normalizer.SPARSE_SUMS + 2 * width) if inputs.normalizer == normalizer.ENTMAX else (2, queries)
+    return (output, empty(inputs.query, *inputs.batch, *sums)) if save else (output,)
+
+
+def _empty_gradients(inputs: TracedInputs, with_bias: bool) -> tuple[Tensor | None, ...]:
+    """For those of query, key, value and constants, an entry each; for delta, where a sink or alpha needs it, and for that of the bias."""
+    query, batch = inputs.query, inputs.batch
+    return (
+        empty(query, *batch, *query.shape[-2:]),
+        empty(query, *batch, *inputs.key.shape[-2:]),
+        empty(query, *batch, *inputs.value.shape[-2:]),
+        empty(query, *batch, inputs.constants.shape[-1]),
+        None if inputs.sink is None and inputs.alphas is None else empty(query, *batch, query.shape[-2]),
+        empty_bias_gradient(inputs, with_bias),
+    )
+
+
+def _forward(inputs: TracedInputs, save: bool) -> tuple[Tensor, ...]:
+    outputs = _empty_outputs(inputs, save)
+    cpu.traced(inputs, outputs)
+    return outputs
+
+
+def _backward(inputs: TracedInputs, saved: tuple[Tensor, ...], upstream: Tensor, with_bias: bool) -> tuple[Tensor | None, ...]:
+    gradients = _empty_gradients(inputs, with_bias)
+    cpu.traced_gradients(inputs, saved, upstream, gradients)
+    return gradients
+
+
+traced: Attention = Attention(
+    "traced",
+    TracedInputs,
+    ("query", "key", "value", "constants"),
+    _forward,
+    _backward,
+    formula.traced,
+    lse_of,
+    sums_of,
+    _empty_outputs,
+    _empty_gradients,
+)
+traced.register(
+    "Tensor query, Tensor key, Tensor value, Tensor constants, int[] terms, float[] numbers, "
+    f"{MASK_SCHEMA}, {normalizer.SCHEMA}, float dropout, Tensor? seed",
+    saved="sums",
+)

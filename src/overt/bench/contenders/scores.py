@@ -1,0 +1,117 @@
+"""Attention with scores of a caller's own: overt's traced programs and blocks, and PyTorch, eager and compiled."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import overt
+from overt.bench.cases import Case, Inputs
+from overt.bench.contenders.contender import Contender, Results, Run, Unable, differentiated, memory_shortage
+from overt.bench.reference import Reference, reference_on_rows
+from overt.errors import OvertError
+
+_TENSORS, _TENSORS_BACKWARD = 3, 6  # tensors of B · Q · K · D numbers that the eager code has in memory
+_MAX_TERMS = 1 << 26
+
+
+def manhattan(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    """−Σ_d |q_d − k_d|."""
+    return -(query[..., :, None, :] - key[..., None, :, :]).abs().sum(-1)
+
+
+def rectified(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    """Σ_d w_d relu(q_d + k_d)."""
+    return (torch.relu(query[..., :, None, :] + key[..., None, :, :]) * weight).sum(-1)
+
+
+def polynomial(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    """(1 + q · k / 8)²."""
+    return (1 + query @ key.mT / 8) ** 2
+
+
+@dataclass(frozen=True)
+class ScoreKind:
+    """The score of a case, and whether it has a number for each feature of a pair."""
+
+    score: Callable[[Tensor, Tensor, Tensor], Tensor]
+    features: bool = True
+
+
+KINDS = {
+    "manhattan": ScoreKind(manhattan),
+    "rectified": ScoreKind(rectified),
+    "polynomial": ScoreKind(polynomial, features=False),
+}
+
+
+def kind_of(work: str) -> ScoreKind:
+    """The kind of a case's work, "scores" and a name, with "gradients" after it."""
+    return KINDS[work.removeprefix("scores").removesuffix("gradients")]
+
+
+def contenders(work: str) -> list[Contender]:
+    """All that run a case of this work."""
+    kind = kind_of(work)
+    return [
+        Contender("overt native", lambda inputs: _overt(inputs, kind, "native"), ours=True),
+        Contender("overt blocked", lambda inputs: _overt(inputs, kind, "blocked"), ours=True),
+        Contender("PyTorch eager", lambda inputs: _eager(inputs, kind)),
+        Contender("torch.compile", lambda inputs: _compiled(inputs, kind)),
+    ]
+
+
+def _formula(kind: ScoreKind) -> Callable[..., Tensor]:
+    def attention(query: Tensor, key: Tensor, value: Tensor, weight: Tensor) -> Tensor:
+        return kind.score(query, key, weight).softmax(-1) @ value
+
+    return attention
+
+
+def _run(attention: Callable[..., Tensor], inputs: Inputs, kind: ScoreKind) -> Run:
+    """Of the tensors that the score depends on."""
+    if kind.score is rectified:
+        return differentiated(attention, inputs.tensors)
+    return differentiated(lambda *three: attention(*three, inputs.weight), inputs.tensors[:3])
+
+
+def _overt(inputs: Inputs, kind: ScoreKind, path: str) -> tuple[Run, str]:
+    def attention(query: Tensor, key: Tensor, value: Tensor, weight: Tensor) -> Tensor:
+        with overt.use_path(path):
+            return overt.attend(query, key, value, score=lambda query, key: kind.score(query, key, weight))
+
+    try:
+        with overt.use_path(path):
+            plan = overt.plan(*inputs.tensors[:3], score=lambda query, key: kind.score(query, key, inputs.weight))
+    except OvertError as error:
+        raise Unable(str(error)) from error
+    return _run(attention, inputs, kind), plan.reason.partition(" under")[0] if path == "native" else ""
+
+
+def _eager(inputs: Inputs, kind: ScoreKind) -> tuple[Run, str]:
+    shortage = memory_shortage(inputs, _TENSORS if inputs.upstream is None else _TENSORS_BACKWARD) if kind.features else None
+    if shortage:
+        raise Unable(shortage)
+    return _run(_formula(kind), inputs, kind), ""
+
+
+def _compiled(inputs: Inputs, kind: ScoreKind) -> tuple[Run, str]:
+    torch.compiler.reset()
+    run = _run(torch.compile(_formula(kind), dynamic=False, fullgraph=True), inputs, kind)
+    before = time.perf_counter()
+    run(inputs.upstream)
+    return run, f"first call: {time.perf_counter() - before:.1f} s"
+
+
+def reference(case: Case, inputs: Inputs) -> Reference:
+    """In float64, of evenly spread query rows: all of them where there are few enough."""
+    kind = kind_of(case.work)
+
+    def compute(rows: Tensor, upstream: Tensor | None) -> Results:
+        query, key, value, weight = (tensor.double() for tensor in inputs.tensors)
+        exact = Inputs(query[..., rows, :], key, value, weight, upstream)
+        return _run(_formula(kind), exact, kind)(upstream)
+
+    return reference_on_rows(case, inputs, _MAX_TERMS * case.queries // max(case.terms, 1), compute)
