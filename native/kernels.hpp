@@ -59,8 +59,9 @@ struct Score {
 // From a row's total scores s to its weights. Masked keys have the weight 0.
 //   sigmoid  1 / (1 + e^-s)
 //   sum      s / sum s
+//   identity s, of a program's scores, which are weights already
 //   entmax   max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the tau for which they sum to 1; sparsemax where alpha is 2
-enum class Normalizer : int { softmax, sigmoid, sum, entmax };
+enum class Normalizer : int { softmax, sigmoid, sum, entmax, identity };
 
 struct Normalization {
     Normalizer kind = Normalizer::softmax;
@@ -102,7 +103,7 @@ struct SavedDotForward {
     const void* upstream;  // (batch, Q, E)
 };
 
-// And for the other normalizers. `sums` are (batch, 2, Q) under a sigmoid or a sum: 0, and what weights were divided by, infinite in a row
+// And for the other normalizers. `sums` are (batch, 2, Q) under all but entmax: 0, and what weights were divided by, infinite in a row
 // without keys. Under entmax they are (batch, Q, SPARSE_SUMS), or (batch, Q, SPARSE_SUMS + 2 E) of other scores than dot products: in units of
 // (alpha - 1) times the score, the row's largest and its tau - largest; sum_j u_j, for u = weight^(2 - alpha); sum_j h_j, for
 // h = -weight log weight; and sum_j u_j v_j and sum_j h_j v_j after dropout.

@@ -171,7 +171,8 @@ struct Call : Shapes {
 
     // An alpha for each entry, else one for all.
     void normalizer(int kind, double alpha, const Maybe& alphas) {
-        if (kind < 0 || kind > static_cast<int>(Normalizer::entmax)) refuse("a normalizer from 0 to 3", std::to_string(kind));
+        int last = static_cast<int>(score.form == Form::program ? Normalizer::identity : Normalizer::entmax);
+        if (kind < 0 || kind > last) refuse("a normalizer from 0 to " + std::to_string(last), std::to_string(kind));
         by.kind = static_cast<Normalizer>(kind);
         if (by.kind != Normalizer::softmax && (inputs.sink || inputs.inverse_temperature))
             refuse("a sink and a temperature under a softmax only", "another normalizer");

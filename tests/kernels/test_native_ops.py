@@ -527,7 +527,7 @@ def test_without_the_native_core_that_is_said_once(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("normalizer", [overt.Entmax(2.5), lambda scores, allowed: torch.relu(scores)])
+@pytest.mark.parametrize("normalizer", [overt.Entmax(2.5), lambda scores, allowed: torch.softmax(scores, -1)])
 def test_other_normalizers_get_their_scores_from_the_kernel(normalizer):
     inputs = leaves()
     score = overt.Additive(inputs[3])

@@ -71,6 +71,8 @@ class RowNormalizer {
             weight = SigmoidRule::share<T>(t * T(LOG2E)), slope = weight * (1 - weight);
         } else if (by.kind == Normalizer::sum) {
             weight = SumRule::share<T>(t) * second, slope = second;
+        } else if (by.kind == Normalizer::identity) {
+            weight = SumRule::share<T>(t), slope = broadcast(T(1));
         } else {
             double power = 1 / (by.alpha[entry] - 1);
             Vector<T> above = lane_max(Vector<T>{}, t - first - second);

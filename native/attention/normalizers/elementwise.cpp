@@ -98,8 +98,10 @@ void elementwise(const Inputs& inputs, const Score& score, Normalizer normalizer
     T *to = static_cast<T*>(output), *saved_sums = static_cast<T*>(sums);
     if (normalizer == Normalizer::sigmoid)
         elementwise_under<T, SigmoidRule>(inputs, score, to, saved_sums);
-    else
+    else if (normalizer == Normalizer::sum)
         elementwise_under<T, SumRule>(inputs, score, to, saved_sums);
+    else
+        elementwise_under<T, IdentityRule>(inputs, score, to, saved_sums);
 }
 
 template void elementwise<float>(const Inputs&, const Score&, Normalizer, void*, void*);

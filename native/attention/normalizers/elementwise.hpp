@@ -58,6 +58,20 @@ struct SumRule {
     }
 };
 
+struct IdentityRule {
+    static constexpr double UNIT = 1;
+    static constexpr bool SUMMED = false;
+
+    template <class T>
+    OVERT_INLINE Vector<T> share(Vector<T> t) {
+        return SumRule::share<T>(t);
+    }
+    template <class T>
+    OVERT_INLINE Vector<T> unmasked(Vector<T> t) {
+        return t;
+    }
+};
+
 // The state of some rows: sum_j share_j, whether there is any key, and sum_j share_j v_j.
 template <class T, class Rule>
 struct ElementwiseState {

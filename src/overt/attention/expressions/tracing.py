@@ -1,8 +1,11 @@
-"""A score of a caller's own as a program over pairs, and the tensors that it reads; or why it is none.
+"""A score of a caller's own as a program over pairs, and the tensors that it reads; or why it is none. A normalizer of one's own, too.
 
 A score runs on stand-ins at every call, which takes fractions of a millisecond: so whatever it captured is as it is at this call, and
 gradients reach it through torch's own graph. What it did is looked up; a program that is not known yet is lowered, and compared with the
 score itself, with its gradients, on a few random vectors.
+
+A normalizer of the caller's own that treats each score by itself is part of the program: its weights are then the program's numbers.
+They may be divided by a function of their row's sum (`division`).
 """
 
 from collections import OrderedDict
@@ -14,9 +17,11 @@ import torch
 from torch import Tensor
 
 from overt.attention.expressions.adjoints import gradients_of
+from overt.attention.expressions.division import Division, Function
 from overt.attention.expressions.handlers import HANDLERS
 from overt.attention.expressions.instructions import program_of
 from overt.attention.expressions.lowering import Columns, Lowering
+from overt.attention.expressions.pair_functions import numberless
 from overt.attention.expressions.stand_ins import Leaf, StandIn, Trace, Untraceable, WritesInput, common_shape
 from overt.attention.expressions.terms import encoded, value_of
 from overt.errors import InputError
@@ -25,8 +30,6 @@ MAX_KNOWN = 256
 _PROBES = (5, 7, 11, 13, 17, 19, 23, 29, 31)  # lengths of the probe, none of which is a size of anything else
 _FEW = 2**20  # numbers of the probe's pairs up to which it has all entries of the batch
 _TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-8}
-
-ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,9 @@ class TracedScore:
     constants: Tensor
     terms: list[int]
     numbers: list[float]
+    divisor: Callable[[Tensor], Tensor] | None = None
+    """Of the sum of a row's numbers: what a normalizer of the caller's own divides them by."""
+    divided_by_sum: bool = False  # whether the divisor is the sum itself
 
     @property
     def description(self) -> str:
@@ -56,8 +62,10 @@ class _Lowered:
 known: OrderedDict[Any, _Lowered | str] = OrderedDict()
 
 
-def traced(score: ScoreFunction, query: Tensor, key: Tensor) -> TracedScore | str:
+def traced(score: Function, query: Tensor, key: Tensor, normalizer: Function | None = None) -> TracedScore | str:
     """The score of query (..., Q, D) and key (..., K, D'), as a program; a reason if it cannot be traced.
+
+    `normalizer` is one of the caller's own, whose weights are then the program's.
 
     Raises InputError if the score writes to query or key.
 
@@ -68,17 +76,18 @@ def traced(score: ScoreFunction, query: Tensor, key: Tensor) -> TracedScore | st
     'amax over queries or keys'
     """
     try:
-        trace, result = _run(score, query, key)
+        trace, result = _run(score, query, key, normalizer)
     except Untraceable as error:
         return str(error)
-    structure = (tuple(trace.log), result.number, trace.grad, _sizes(query), _sizes(key), query.dtype)
+    sizes = _sizes(query), _sizes(key)
+    structure = (tuple(trace.log), result.number, trace.grad, *sizes, query.dtype, normalizer is None)
     lowered = known.get(structure)
     if lowered is None:
-        lowered = _lowered(score, query, key, trace)
+        lowered = _lowered(score, query, key, trace, normalizer)
         known[structure] = lowered
         while len(known) > MAX_KNOWN:
             known.popitem(last=False)
-    return lowered if isinstance(lowered, str) else _packed(lowered, trace, query, key)
+    return lowered if isinstance(lowered, str) else _packed(lowered, trace, query, key, Division.of(result, normalizer))
 
 
 def _sizes(tensor: Tensor) -> tuple[int, ...]:
@@ -86,10 +95,13 @@ def _sizes(tensor: Tensor) -> tuple[int, ...]:
     return (*(min(size, 2) for size in tensor.shape[:-1]), tensor.shape[-1])
 
 
-def _run(score: ScoreFunction, query: Tensor, key: Tensor) -> tuple[Trace, StandIn]:
+def _run(score: Function, query: Tensor, key: Tensor, normalizer: Function | None) -> tuple[Trace, StandIn]:
     trace = Trace(query, key, HANDLERS)
     try:
         result = score(*trace.inputs)
+        if normalizer is not None and isinstance(result, StandIn):  # pairs that are masked have no part in a program's sums
+            allowed = trace.of_pairs(numberless(result.shape, torch.bool), trace.operand(1.0))
+            result = normalizer(result, allowed)
     except Untraceable:
         raise
     except WritesInput as error:
@@ -108,12 +120,12 @@ def _run(score: ScoreFunction, query: Tensor, key: Tensor) -> tuple[Trace, Stand
     return trace, result
 
 
-def _lowered(score: ScoreFunction, query: Tensor, key: Tensor, call: Trace) -> _Lowered | str:
+def _lowered(score: Function, query: Tensor, key: Tensor, call: Trace, normalizer: Function | None) -> _Lowered | str:
     """The program of a score, checked against the score."""
     reason = ""
     for probe in _probes(query, key):
         try:
-            return _checked(score, *probe, call)
+            return _checked(score, *probe, call, normalizer)
         except Untraceable as error:
             reason = str(error)
         except Exception as error:  # whatever the score's own code raises of the probe's batch
@@ -138,23 +150,37 @@ def _probes(query: Tensor, key: Tensor) -> list[tuple[Tensor, Tensor]]:
     return made
 
 
-def _checked(score: ScoreFunction, query: Tensor, key: Tensor, call: Trace) -> _Lowered:
+def _checked(score: Function, query: Tensor, key: Tensor, call: Trace, normalizer: Function | None) -> _Lowered:
     state = torch.get_rng_state()
-    trace, result = _run(score, query, key)
+    trace, result = _run(score, query, key, normalizer)
     lengths = [(one.inputs[0].shape[-2], one.inputs[1].shape[-2]) for one in (call, trace)]
     if not _alike(call.log, trace.log, lengths):
         raise Untraceable("it does something else for other numbers of queries or keys")
     lowering = Lowering(trace.leaves, trace.numbers, (query.shape[-2], key.shape[-2]))
     labels = (*range(result.ndim - 3, -1, -1), "Q", "K")
-    root = lowering.lower(result.expression, labels)
+    division = Division.of(result, normalizer)
+    root = lowering.lower(division.numbers, labels)
+    if any(lowering.lower(total.arguments[0], labels) is not root for total in division.sums):
+        raise Untraceable("its weights are divided by the sum of something else")
     literals = lowering.terms.literals
     lowered = _Lowered(encoded(root, len(literals)), literals, lowering.columns)
     scores = score(query, key)
     if not torch.equal(state, torch.get_rng_state()):
         raise Untraceable("it draws random numbers")
-    program = _packed(lowered, trace, query, key)
-    _compare(scores, program, query, key, trace)
+    program = _packed(lowered, trace, query, key, division)
+    if normalizer is None:
+        _compare(scores, program, query, key, trace)
+    else:
+        for allowed in (torch.ones_like(scores, dtype=torch.bool), _scattered(scores)):
+            weights = normalizer(torch.where(allowed, scores, -torch.inf), allowed)
+            _compare(weights, program, query, key, trace, allowed)
     return lowered
+
+
+def _scattered(scores: Tensor) -> Tensor:
+    """Three of four pairs, and one of each row."""
+    allowed = torch.rand(scores.shape, generator=torch.Generator().manual_seed(2)) < 0.75
+    return allowed | (torch.arange(scores.shape[-1]) == 0)
 
 
 def _alike(first: Any, second: Any, lengths: list[tuple[int, int]]) -> bool:
@@ -166,17 +192,25 @@ def _alike(first: Any, second: Any, lengths: list[tuple[int, int]]) -> bool:
     return type(first) is type(second) and first == second
 
 
-def _compare(scores: Tensor, program: TracedScore, query: Tensor, key: Tensor, trace: Trace) -> None:
-    """Refuse a program whose numbers or gradients are not the score's."""
+def _compare(
+    scores: Tensor, program: TracedScore, query: Tensor, key: Tensor, trace: Trace, allowed: Tensor | None = None
+) -> None:
+    """Refuse a program whose numbers or gradients are not the score's; or, of `allowed` pairs, the weights of a normalizer."""
     inputs = program.query, program.key, program.constants
     result = value_of(program.terms, program.numbers, *inputs)
+    if allowed is not None:
+        scores, result = (torch.where(allowed, tensor, 0) for tensor in (scores, result))
+    numbers = result.detach().requires_grad_()
+    result = numbers if program.divisor is None else numbers / program.divisor(numbers.sum(-1, keepdim=True))
     if not isinstance(scores, Tensor) or not _near(scores, result):
         raise Untraceable("the program's numbers are not the score's")
     if not (trace.grad and scores.requires_grad):
         return
     upstream = torch.randn(result.shape, generator=torch.Generator().manual_seed(1), dtype=result.dtype)
+    (of_program,) = torch.autograd.grad(result, numbers, upstream)
+    of_program = of_program if allowed is None else torch.where(allowed, of_program, 0)
     with torch.no_grad():
-        gradients = gradients_of(program.terms, program.numbers, *inputs, upstream)
+        gradients = gradients_of(program.terms, program.numbers, *inputs, of_program)
     # A sum whose gradients at the program's inputs are those: so its gradients at query, key and captured tensors follow.
     parts = [(one.expand(part.shape) * part).sum() for one, part in zip(inputs, gradients, strict=True)]
     linear = parts[0] + parts[1] + parts[2]
@@ -184,8 +218,12 @@ def _compare(scores: Tensor, program: TracedScore, query: Tensor, key: Tensor, t
         leaf.tensor for leaf in trace.leaves if leaf.side == "constant" and leaf.tensor.requires_grad and leaf.tensor.is_leaf
     ]
     leaves = [query, key, *captured]
-    wanted = torch.autograd.grad((scores * upstream).sum(), leaves, allow_unused=True)
-    actual = torch.autograd.grad(linear, leaves, allow_unused=True) if linear.requires_grad else [None] * len(leaves)
+    wanted = torch.autograd.grad((scores * upstream).sum(), leaves, allow_unused=True, retain_graph=True)
+    actual = (
+        torch.autograd.grad(linear, leaves, allow_unused=True, retain_graph=True)
+        if linear.requires_grad
+        else [None] * len(leaves)
+    )
     zero = torch.zeros((), dtype=result.dtype)
     for first, second in zip(wanted, actual, strict=True):
         if not _near(zero if first is None else first, zero if second is None else second):
@@ -200,7 +238,7 @@ def _near(first: Tensor, second: Tensor) -> bool:
     return torch.allclose(first, second.to(first.dtype), rtol=0, atol=tolerance, equal_nan=True)
 
 
-def _packed(lowered: _Lowered, trace: Trace, query: Tensor, key: Tensor) -> TracedScore:
+def _packed(lowered: _Lowered, trace: Trace, query: Tensor, key: Tensor, division: Division) -> TracedScore:
     """The tensors that a program reads."""
     columns = lowered.columns
     of_query = [_placed(one, trace.leaves, "Q", query) for one in columns["query"]]
@@ -212,6 +250,8 @@ def _packed(lowered: _Lowered, trace: Trace, query: Tensor, key: Tensor) -> Trac
         _joined(constants, (), query),
         lowered.terms,
         [*lowered.literals, *(number.value for number in trace.numbers)],
+        division.divisor if division.sums else None,
+        any(total is division.by for total in division.sums),
     )
 
 

@@ -162,9 +162,9 @@ def use_path(*names: str) -> Iterator[None]:
 
 
 def _score_of(call: Call) -> str:
-    if isinstance(call.form, AdditiveForm):
+    traced = flat_call.traced_score(call) if flat_call.is_program(call) else None
+    if isinstance(call.form, AdditiveForm) and traced is None:
         return "additive attention"
-    traced = flat_call.traced_score(call) if call.form is None else None
     return traced.description if isinstance(traced, TracedScore) else "a dot product"
 
 

@@ -4,6 +4,7 @@ Beside what makes each part of a call flat, its score, its softmax, its bias, st
 """
 
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from overt.attention.expressions.tracing import traced as trace_score
 from overt.attention.kernels.call import Call, unrounded
 from overt.attention.kernels.flat import additive, dot, mask_program, traced
 from overt.attention.kernels.flat import normalizer as flat_normalizer
+from overt.attention.kernels.flat.normalizer import IDENTITY, SUM, NormalizerForm
 from overt.attention.kernels.flat.operator import INTERPRETED, Attention, is_dual
 from overt.attention.kernels.flat.products import as_dot_product, fits, unsupported_dot
 from overt.attention.normalizers import Entmax, Softmax
@@ -33,14 +35,12 @@ _MIN_CAPABILITY = (8, 0)  # compute capability: that of the tensor cores that mu
 def refusal(call: Call) -> str | None:
     """Why the native kernels cannot serve this call; None where they can."""
     form = call.form
-    if isinstance(form, AdditiveForm):
+    if isinstance(form, AdditiveForm) and not is_program(call):
         return _unsupported_additive(call, form) or _unsupported_normalizer(call) or unsupported_cpu(call, form)
-    if form is None:
-        return (
-            unsupported_cpu(call, form) or _unsupported_normalizer(call) or _unsupported_mode(call) or _unsupported_score(call)
-        )
     if reason := unsupported_cpu(call, form) or _unsupported_normalizer(call) or _unsupported_mode(call):
         return reason
+    if is_program(call):
+        return _unsupported_program(call)
     learned = isinstance(form, DotForm) and form.softcap is not None and _learned_temperature(call) is not None
     return "the temperature is learned, and divides scores under a soft cap" if learned else unsupported_dot(call, form)
 
@@ -70,22 +70,35 @@ def scores_refusal(call: Call) -> str | None:
 def served(call: Call) -> Tensor:
     """The output, by the kernels."""
     operator, inputs = flattened(call)
-    return operator(inputs).to(call.query.dtype)
+    output = operator(inputs)
+    if is_program(call) and (divisor := _divisor(call)) is not None:
+        output, total = output[..., :-1], output[..., -1:]
+        divided_by = divisor(total)
+        output = output / torch.where((total == 0) & (divided_by == 0), 1, divided_by)  # a row without keys stays 0
+    return output.to(call.query.dtype)
+
+
+def _divisor(call: Call) -> Callable[[Tensor], Tensor] | None:
+    """What divides a program's numbers, of their row's sum; None where the kernel divides by that, or nothing does."""
+    result = traced_score(call)
+    return None if isinstance(result, str) or result.divided_by_sum else result.divisor
 
 
 def flattened(call: Call) -> tuple[Attention, Any]:
     """The operator that computes a call, and its inputs."""
     form, temperature = call.form, _learned_temperature(call)
-    if isinstance(form, AdditiveForm):
+    normalizer = None if flat_normalizer.is_custom(call.normalizer) else flat_normalizer.form_of(call.normalizer)
+    if is_program(call):
+        score, divided_by_sum = _as_program(call)
+        operator = traced.traced
+        normalizer = normalizer or NormalizerForm(SUM if divided_by_sum else IDENTITY)
+    elif isinstance(form, AdditiveForm):
         weight = form.weight.to(call.dtype)
         weight = weight if temperature is None else weight / temperature.squeeze(-1)  # (..., D)
         operator, score = additive.additive, (call.query, call.key, call.value, weight, form.activation)
-    elif form is None:
-        operator, score = traced.traced, _as_program(call)
     else:
         operator, score = dot.dot, as_dot_product(call, form, temperature)
     seed = torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None
-    normalizer = flat_normalizer.form_of(call.normalizer)
     return operator, operator.inputs(*score, *mask_and_softmax(call), *normalizer, call.dropout, seed)
 
 
@@ -102,7 +115,7 @@ def mask_and_softmax(call: Call) -> MaskAndSoftmax:
         bias = call.bias.added_pairs()  # (..., Q or 1, K or 1)
         bias, by_distance = (_by_distance(call, call.bias), True) if bias is None else (bias, False)
     temperature, sink, inverse = 1, None, None
-    if isinstance(call.normalizer, Softmax):
+    if type(call.normalizer) is Softmax:
         temperature, sink = call.normalizer.temperature, call.normalizer.sink
     if (learned := _learned_temperature(call)) is not None:
         bias = None if bias is None else bias / learned.squeeze(-1)  # a bias by distance, (..., Q + K - 1)
@@ -117,11 +130,16 @@ def mask_and_softmax(call: Call) -> MaskAndSoftmax:
     return list(call.batch), program, arrays, bias, by_distance, sink, inverse
 
 
-def _unsupported_score(call: Call) -> str | None:
-    """Why a score of the caller's own is no program over pairs; None where it is."""
+def is_program(call: Call) -> bool:
+    """Whether the score or the normalizer is one of the caller's own: a program over pairs, if it can be traced."""
+    return call.form is None or flat_normalizer.is_custom(call.normalizer)
+
+
+def _unsupported_program(call: Call) -> str | None:
+    """Why a score or a normalizer of the caller's own is no program over pairs; None where it is."""
     modes = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()
     if modes or not call.inspectable or forward_ad._current_level >= 0:
-        return "a score of one's own is traced while torch neither traces, intercepts nor transforms the call"
+        return "functions of one's own are traced while torch neither traces, intercepts nor transforms the call"
     if takes_half(call.score) and call.query.dtype != call.dtype:
         return "the score takes half precision, and programs compute float32"
     if not (call.query.numel() and call.key.numel()):
@@ -130,32 +148,42 @@ def _unsupported_score(call: Call) -> str | None:
         return "a masked key that is not finite would change gradients of the score's parameters"
     result = traced_score(call)
     if isinstance(result, str):
-        return f"the score cannot be traced: {result}"
+        what = "the normalizer" if flat_normalizer.is_custom(call.normalizer) else "the score"
+        return f"{what} cannot be traced: {result}"
+    if call.dropout > 0 and _divisor(call) is not None:
+        return "under dropout, a normalizer of one's own divides by nothing or by the row's sum"
     shapes = result.query.shape[:-2], result.key.shape[:-2], result.constants.shape[:-1]
     return None if all(fits(shape, call.batch) for shape in shapes) else "the score has other leading dimensions than the call"
 
 
 def traced_score(call: Call) -> TracedScore | str:
-    """The score of a call, divided by a learned temperature, as a program over pairs; or why it is none."""
+    """The score of a call, divided by a learned temperature, with a normalizer of the caller's own, as a program; or why it is none."""
     if "traced" not in call.__dict__:
         query, key = call.query.to(call.dtype), call.key.to(call.dtype)
         if call.batch and key.ndim >= 4 and 1 != key.shape[-3] != call.batch[-1]:
             key = key.repeat_interleave(call.batch[-1] // key.shape[-3], dim=-3)
         temperature = _learned_temperature(call)
         score = call.score if temperature is None else lambda q, k: call.score(q, k) / temperature.to(q.dtype)
+        normalizer = call.normalizer if flat_normalizer.is_custom(call.normalizer) else None
         with unrounded(query):
-            call.__dict__["traced"] = trace_score(score, query, key)
+            call.__dict__["traced"] = trace_score(score, query, key, normalizer)
     return call.__dict__["traced"]
 
 
-def _as_program(call: Call) -> tuple[Any, ...]:
-    """The program of a call's score, and the tensors that it reads."""
+def _as_program(call: Call) -> tuple[tuple[Any, ...], bool]:
+    """The program of a call's score, with the tensors that it reads, and whether its numbers are divided by their row's sum.
+
+    Where they are divided by a function of the sum, the values have one more column, of ones.
+    """
     result = traced_score(call)
     if isinstance(result, str):
         raise InputError(
             "a score that can be traced", got=f"one that cannot: {result}", fix="call overt.attend, which takes blocks"
         )
-    return result.query, result.key, call.value.to(call.dtype), result.constants, result.terms, result.numbers
+    value = call.value.to(call.dtype)
+    if _divisor(call) is not None:
+        value = torch.cat([value, value.new_ones(*value.shape[:-1], 1)], dim=-1)
+    return (result.query, result.key, value, result.constants, result.terms, result.numbers), result.divided_by_sum
 
 
 def _by_distance(call: Call, bias: Bias) -> Tensor:
@@ -168,7 +196,7 @@ def _by_distance(call: Call, bias: Bias) -> Tensor:
 
 def _learned_temperature(call: Call) -> Tensor | None:
     """The temperature (..., 1, 1), where a gradient may be computed for it."""
-    temperature = getattr(call.normalizer, "temperature", None)
+    temperature = call.normalizer.temperature if type(call.normalizer) is Softmax else None
     if not isinstance(temperature, Tensor) or not _followed(temperature):
         return None
     return temperature if temperature.ndim else temperature[None, None]
@@ -181,6 +209,8 @@ def unsupported_softmax(call: Call) -> str | None:
 
 def _unsupported_normalizer(call: Call) -> str | None:
     """What the native kernels lack for this call's normalizer, its bias or its mask."""
+    if flat_normalizer.is_custom(call.normalizer) and call.bias is not None:
+        return "the normalizer is one's own, which takes the scores with their bias"
     if reason := _unsupported_temperature(call) if type(call.normalizer) is Softmax else flat_normalizer.refusal(call):
         return reason
     if call.bias is not None and not call.bias.by_distance and call.bias.added_pairs() is None:

@@ -10,7 +10,7 @@ from overt.attention.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
 from overt.attention.typing import NormalizerFunction
 
 SCHEMA = "int normalizer, float alpha, Tensor? alphas"
-SOFTMAX, SIGMOID, SUM, ENTMAX = range(4)  # as `enum class Normalizer` of native/kernels.hpp
+SOFTMAX, SIGMOID, SUM, ENTMAX, IDENTITY = range(5)  # as `enum class Normalizer` of native/kernels.hpp
 SPARSE_SUMS = 4  # as there
 KINDS = {Softmax: SOFTMAX, Sigmoid: SIGMOID, Sum: SUM, Sparsemax: ENTMAX, Entmax: ENTMAX}
 _NAMES = {Softmax: "a softmax", Sigmoid: "a sigmoid", Sum: "a sum", Sparsemax: "sparsemax"}
@@ -44,15 +44,20 @@ def of_form(form: NormalizerForm, sink: Tensor | None, dtype: torch.dtype) -> No
     """The normalizer that a form is of, for scores of a dtype that have been divided by the temperature."""
     if form.normalizer == ENTMAX:
         return Entmax(form.alpha if form.alphas is None else form.alphas[..., None, None].to(dtype))
+    if form.normalizer == IDENTITY:
+        return lambda scores, allowed: scores
     return [Softmax(sink=sink), Sigmoid(), Sum()][form.normalizer]
 
 
+def is_custom(normalizer: NormalizerFunction) -> bool:
+    """Whether it is one of the caller's own, which may be traced with the score."""
+    return type(normalizer) not in KINDS
+
+
 def refusal(call: Call) -> str | None:
-    """Why the native kernels do not take the call's normalizer; None where they do."""
+    """Why the native kernels do not take the call's normalizer; None where they do, and of one of the caller's own."""
     normalizer = call.normalizer
-    if type(normalizer) not in KINDS:
-        return f"native kernels do not know the normalizer {type(normalizer).__name__}"
-    if not isinstance(normalizer, Entmax):
+    if is_custom(normalizer) or not isinstance(normalizer, Entmax):
         return None
     if not isinstance(normalizer.alpha, Tensor):
         return "the alpha is above 2" if normalizer.alpha > 2 else None
@@ -68,6 +73,8 @@ def refusal(call: Call) -> str | None:
 
 def name_of(normalizer: NormalizerFunction) -> str:
     """A normalizer that is not refused, in a sentence: "under a softmax"."""
+    if is_custom(normalizer):
+        return "a normalizer of one's own"
     if isinstance(normalizer, Entmax):
         return "entmax" if isinstance(normalizer.alpha, torch.Tensor) else f"entmax {normalizer.alpha:g}"
     return _NAMES[type(normalizer)]
