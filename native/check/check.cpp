@@ -2,8 +2,10 @@
 // Exits with 1 where a number differs.
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <string>
 
+#include "attention/programs/program.hpp"
 #include "check/reference_attention.hpp"
 #include "check/reference_normalizers.hpp"
 #include "check/reference_smoothing.hpp"
@@ -35,14 +37,50 @@ void compare(const std::string& what, const std::vector<T>& computed, const std:
     std::printf("%s: off by %.2e, allowed %.0e\n", what.c_str(), worst / size, tolerance);
 }
 
+// -sum_d |q_d - k_d| and its gradients, as overt.attention.expressions writes them.
+std::vector<int> distance_program(int dim) {
+    int load = static_cast<int>(Operation::load), store = static_cast<int>(Operation::store),
+        subtract = static_cast<int>(Operation::subtract), absolute = static_cast<int>(Operation::absolute),
+        add_to_sum = static_cast<int>(Operation::add_to_sum), negate = static_cast<int>(Operation::negate),
+        distribute = static_cast<int>(Operation::distribute);
+    int query = static_cast<int>(Place::query), key = static_cast<int>(Place::key), number = static_cast<int>(Place::number),
+        temporary = static_cast<int>(Place::temporary), gradient = static_cast<int>(Place::gradient);
+    return {
+        0,                                                                                     // no products
+        1, 3,                                                                                  // one temporary, three stages
+        0, 2, load, number, 0, 0, 0, 0, 0, store, temporary, 0, 0, 0, 0, 0,                    // sum = 0
+        dim, 4, load, query, 0, 1, 0, 0, 0, subtract, key, 0, 1, 0, 0, 0,                      // q - k
+        absolute, 0, 0, 0, 0, 0, 0, add_to_sum, temporary, 0, 0, 0, 0, 0,                      // sum += |.|
+        0, 2, load, temporary, 0, 0, 0, 0, 0, negate, 0, 0, 0, 0, 0, 0,                        // -sum
+        1, 2,                                                                                  // backward: one temporary, two stages
+        0, 3, load, gradient, 0, 0, 0, 0, 0, negate, 0, 0, 0, 0, 0, 0, store, temporary, 0, 0, 0, 0, 0,
+        dim, 4, load, query, 0, 1, 0, 0, 0, subtract, key, 0, 1, 0, 0, 0,
+        absolute, 0, 0, 0, 0, 0, 0, distribute, temporary, 0, 0, 0, 0, 0,
+    };
+}
+
+// What is computed once for all levels and number types.
+template <class Make>
+const auto& remembered(const std::string& name, Make make) {
+    static std::map<std::string, decltype(make())> known;
+    auto found = known.find(name);
+    return found != known.end() ? found->second : known.emplace(name, make()).first->second;
+}
+
+const Reference& reference_of(const Problem& p) {
+    return remembered(p.name, [&] { return Reference(p); });
+}
+
 // A problem's numbers as the kernels take them: of type T, with the offset of each entry.
 template <class T>
 struct Arguments {
     std::vector<T> query, key, value, weight, bias, upstream;
     std::vector<Index> queries, keys, values, weights, pairs, rows;
+    std::vector<double> ones;
     std::vector<MaskStep> steps;
     Inputs inputs;
     Score score;
+    Program program;
 
     static constexpr Kind KIND = sizeof(T) == 4 ? Kind::float32 : Kind::float64;
 
@@ -58,13 +96,18 @@ struct Arguments {
         inputs.bias = matrix(bias, pairs, p.queries * p.keys, p.keys);
         inputs.sink = p.has_sink ? p.sink.data() : nullptr, inputs.inverse_temperature = p.inverse_temperature.data(),
         inputs.threads = 2;
-        for (Index b = 0; b < p.batch; b++) rows.push_back(b * p.queries);
+        for (Index b = 0; b < p.batch; b++) rows.push_back(b * p.queries), ones.push_back(1);
         steps.push_back(
             {Step::ranges, {p.first.data(), Kind::integer, rows.data(), 1, 0}, {p.stop.data(), Kind::integer, rows.data(), 1, 0}});
         inputs.mask = {steps.data(), 1};
         score.form = p.form, score.activation = p.activation, score.scale = p.scale.data(), score.softcap = p.softcap;
         score.weight = matrix(weight, weights, p.head_dim, 0);
+        if (p.form != Form::program) return;
+        program.key_columns = p.head_dim, program.numbers = {0}, program.constants = {weight.data(), KIND, weights.data(), 0, 1};
+        if (!read_program(distance_program(static_cast<int>(p.head_dim)), p.head_dim, program).empty()) failures++;
+        score.scale = ones.data(), score.softcap = 0, score.program = &program;
     }
+    Arguments(const Arguments&) = delete;
 
     Matrix matrix(const std::vector<T>& data, std::vector<Index>& offsets, Index size, Index row) const {
         for (Index b = 0; b < inputs.batch; b++) offsets.push_back(b * size);
@@ -80,7 +123,7 @@ std::vector<T> nan_filled(Index count) {
 template <class T>
 void check_additive(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
     Arguments<T> arguments(p);
-    Reference reference(p);
+    const Reference& reference = reference_of(p);
     std::vector<T> output = nan_filled<T>(p.rows() * p.value_dim), log_sum_exp = nan_filled<T>(p.rows());
     kernels.additive(arguments.inputs, arguments.score, output.data(), log_sum_exp.data());
     compare(name + " output", output, reference.output, exact);
@@ -107,7 +150,7 @@ T lse_of(const T* sums, Index stride) {
 template <class T>
 void check_dot(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
     Arguments<T> arguments(p);
-    Reference reference(p);
+    const Reference& reference = reference_of(p);
     std::vector<T> output = nan_filled<T>(p.rows() * p.value_dim), sums = nan_filled<T>(2 * p.rows()),
                    log_sum_exp = nan_filled<T>(p.rows());
     kernels.dot(arguments.inputs, arguments.score, output.data(), sums.data());
@@ -126,16 +169,82 @@ void check_dot(const Kernels& kernels, const Problem& p, const std::string& name
     compare(name + " delta", delta, reference.delta, close);
 }
 
-// A problem under one of the normalizers that are not a softmax. Biases are so large that no row's sum is near 0.
+template <class T>
+void check_traced(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
+    Arguments<T> arguments(p);
+    const Reference& reference = reference_of(p);
+    std::vector<T> output = nan_filled<T>(p.rows() * p.value_dim), sums = nan_filled<T>(2 * p.rows());
+    kernels.traced(arguments.inputs, arguments.score, output.data(), sums.data());
+    compare(name + " output", output, reference.output, exact);
+    std::vector<T> query = nan_filled<T>(p.query.size()), key = nan_filled<T>(p.key.size()), value = nan_filled<T>(p.value.size());
+    std::vector<T> delta = nan_filled<T>(p.rows()), bias(p.bias.size(), 0);
+    Gradients to{query.data(), key.data(), value.data(), nullptr, delta.data(), bias.data(), static_cast<Index>(bias.size())};
+    kernels.traced_gradients(arguments.inputs, arguments.score, {}, {output.data(), sums.data(), arguments.upstream.data()}, to);
+    compare(name + " query's gradient", query, reference.d_query, close);
+    compare(name + " key's gradient", key, reference.d_key, close);
+    compare(name + " value's gradient", value, reference.d_value, close);
+    compare(name + " bias's gradient", bias, reference.d_bias, close);
+}
+
+// Forward mode and the derivative of the backward pass, against central differences of the reference.
+template <class T>
+void check_derivatives(const Kernels& kernels, const Problem& p, const std::string& name, double close) {
+    constexpr double STEP = 1e-4;
+    Problem moved = p;  // by other numbers of the same kind, which are the directions
+    std::rotate(moved.query.begin(), moved.query.begin() + 1, moved.query.end());
+    std::reverse(moved.key.begin(), moved.key.end()), std::reverse(moved.value.begin(), moved.value.end());
+    std::reverse(moved.bias.begin(), moved.bias.end()), std::reverse(moved.sink.begin(), moved.sink.end());
+    auto at = [&](double step) {
+        Problem there = p;
+        auto move = [step](Numbers& to, const Numbers& direction) {
+            for (std::size_t i = 0; i < to.size(); i++) to[i] += step * direction[i];
+        };
+        move(there.query, moved.query), move(there.key, moved.key), move(there.value, moved.value);
+        move(there.bias, moved.bias), move(there.sink, moved.sink);
+        return Reference(there);
+    };
+    const auto& [ahead, behind] = remembered(p.name, [&] { return std::pair(at(STEP), at(-STEP)); });
+    auto derivative = [](const Numbers& one, const Numbers& other) {
+        Numbers result;
+        for (std::size_t i = 0; i < one.size(); i++) result.push_back((one[i] - other[i]) / (2 * STEP));
+        return result;
+    };
+    Arguments<T> arguments(p), to_arguments(moved);
+    const Inputs &in = arguments.inputs, &to = to_arguments.inputs;
+    Directions directions{to.query, to.key, to.value, to.bias, to.sink};
+    std::vector<T> output = nan_filled<T>(p.rows() * p.value_dim), sums = nan_filled<T>(2 * p.rows()),
+                   tangent = nan_filled<T>(p.rows() * p.value_dim), mean = nan_filled<T>(p.rows());
+    kernels.dot_tangent(in, arguments.score, directions, {output.data(), sums.data(), tangent.data(), nullptr});
+    compare(name + " tangent", tangent, derivative(ahead.output, behind.output), close);
+    std::vector<T> query = nan_filled<T>(p.query.size()), key = nan_filled<T>(p.key.size()), value = nan_filled<T>(p.value.size());
+    std::vector<T> bias(p.bias.size(), 0), of_output = nan_filled<T>(p.rows() * p.value_dim);
+    Gradients gradients{query.data(), key.data(), value.data(), nullptr, nullptr, bias.data(), static_cast<Index>(bias.size())};
+    kernels.dot_second(in, arguments.score, {output.data(), sums.data(), arguments.upstream.data()}, directions, gradients,
+                       of_output.data(), mean.data());
+    compare(name + " tangent of the second", of_output, derivative(ahead.output, behind.output), close);
+    compare(name + " query's second", query, derivative(ahead.d_query, behind.d_query), close);
+    compare(name + " key's second", key, derivative(ahead.d_key, behind.d_key), close);
+    compare(name + " value's second", value, derivative(ahead.d_value, behind.d_value), close);
+    compare(name + " bias's second", bias, derivative(ahead.d_bias, behind.d_bias), close);
+}
+
+// A problem under one of the normalizers that are not a softmax. Biases are so large that no row's sum is near 0, and scores so small that
+// float32 resolves how far they are above a threshold.
 template <class T>
 void check_normalized(const Kernels& kernels, Problem p, const std::string& name, Normalizer kind, double alpha, double exact,
                       double close) {
     for (double& bias : p.bias) bias += kind == Normalizer::sum ? 64 : 0;
+    for (Numbers* numbers : {&p.weight, &p.query})
+        for (double& number : *numbers) number *= p.form == Form::additive && numbers == &p.query ? 1 : 0.25;
+    for (double& number : p.key) number *= p.form == Form::program ? 0.25 : 1;
     Arguments<T> arguments(p);
     arguments.inputs.sink = arguments.inputs.inverse_temperature = nullptr;
-    Reference scores(p);
-    NormalizedReference reference(p, scores.scores, kind, alpha);
-    scores.score_gradients(p, reference.d_scores);
+    const auto& [scores, reference] = remembered(p.name + std::to_string(static_cast<int>(kind)) + std::to_string(alpha), [&] {
+        Reference scores(p);
+        NormalizedReference reference(p, scores.scores, kind, alpha);
+        scores.score_gradients(p, reference.d_scores);
+        return std::pair(scores, reference);
+    });
     std::vector<double> alphas(static_cast<std::size_t>(p.batch), alpha);
     Normalization by{kind, alphas.data()};
     std::vector<T> output = nan_filled<T>(p.rows() * p.value_dim), sums = nan_filled<T>(p.rows() * (SPARSE_SUMS + 2 * p.value_dim));
@@ -144,7 +253,11 @@ void check_normalized(const Kernels& kernels, Problem p, const std::string& name
     std::vector<T> query = nan_filled<T>(p.query.size()), key = nan_filled<T>(p.key.size()), value = nan_filled<T>(p.value.size());
     std::vector<T> weight = nan_filled<T>(p.weight.size()), delta = nan_filled<T>(p.rows()), bias(p.bias.size(), 0);
     Gradients to{query.data(), key.data(), value.data(), weight.data(), delta.data(), bias.data(), static_cast<Index>(bias.size())};
-    kernels.normalized_gradients(arguments.inputs, arguments.score, by, {output.data(), sums.data(), arguments.upstream.data()}, to);
+    SavedDotForward saved{output.data(), sums.data(), arguments.upstream.data()};
+    if (p.form == Form::program)
+        kernels.traced_gradients(arguments.inputs, arguments.score, by, saved, to);
+    else
+        kernels.normalized_gradients(arguments.inputs, arguments.score, by, saved, to);
     compare(name + " query's gradient", query, scores.d_query, close);
     compare(name + " key's gradient", key, scores.d_key, close);
     compare(name + " value's gradient", value, reference.d_value, close);
@@ -163,7 +276,7 @@ void check_normalizers(const Kernels& kernels, const Problem& p, const std::stri
 template <class T>
 void check_scores(const Kernels& kernels, const Problem& p, const std::string& name, double exact, double close) {
     Arguments<T> arguments(p);
-    Reference reference(p);
+    Reference reference = reference_of(p);
     arguments.inputs.mask = {};
     std::vector<T> scores = nan_filled<T>(p.pairs());
     kernels.additive_scores(arguments.inputs, arguments.score, scores.data());
@@ -208,7 +321,7 @@ template <class T>
 void check_summary(const Kernels& kernels, const Problem& p, const std::string& name, double exact) {
     constexpr Index TOP = 5, CELLS = 3;
     Arguments<T> arguments(p);
-    Reference reference(p);
+    const Reference& reference = reference_of(p);
     std::vector<Index> row_edges, key_edges;
     for (Index c = 0; c <= CELLS; c++) row_edges.push_back(p.queries * c / CELLS), key_edges.push_back(p.keys * c / CELLS);
     Statistics expected(p, reference, TOP, row_edges, key_edges);
@@ -239,11 +352,14 @@ void check_kernels(const Kernels& kernels, const Problem& problem, const std::st
     if (problem.form == Form::additive) {
         check_additive<T>(kernels, problem, name, exact, close);
         check_scores<T>(kernels, problem, name, exact, close);
+    } else if (problem.form == Form::program) {
+        check_traced<T>(kernels, problem, name, exact, close);
     } else {
         check_dot<T>(kernels, problem, name, exact, close);
+        check_derivatives<T>(kernels, problem, name, std::fmax(close, 1e-6));
     }
     check_normalizers<T>(kernels, problem, name, exact, close);
-    check_summary<T>(kernels, problem, name, exact);
+    if (problem.form != Form::program) check_summary<T>(kernels, problem, name, exact);
 }
 
 void check_level(const Level& level) {
@@ -253,12 +369,13 @@ void check_level(const Level& level) {
     const char* activations[] = {"tanh", "sigmoid", "relu", "leaky relu"};
     for (const Index(&shape)[5] : shapes) {
         std::string size = std::to_string(shape[1]) + " x " + std::to_string(shape[2]) + " x " + std::to_string(shape[3]);
-        for (int form = 0; form < 6; form++) {
+        for (int form = 0; form < FORMS; form++) {
             Problem problem(shape, form);
             std::string name = std::string(level.name) + ", " +
                                (form < 4    ? activations[form]
                                 : form == 4 ? "dot"
-                                            : "capped dot") +
+                                : form == 5 ? "capped dot"
+                                            : "distance program") +
                                ", " + size;
             check_kernels<float>(level.float32, problem, name + ", float:");
             check_kernels<double>(level.float64, problem, name + ", double:");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels.hpp"
@@ -11,6 +12,9 @@
 namespace overt {
 
 using Numbers = std::vector<double>;
+
+// Forms of scores: those of Activation, a dot product, one with a soft cap, and a program, -sum_d |q_d - k_d|.
+constexpr int FORMS = 7, PROGRAM = 6;
 
 // One set of inputs that uses nearly everything at once: a range of keys for each query, a bias, a temperature, in every other problem a
 // sink. All numbers are floats, so that both types start from the same.
@@ -20,13 +24,15 @@ struct Problem {
     Activation activation;
     double softcap;
     bool has_sink;
+    std::string name;  // of the shape and the form
     Numbers query, key, value, weight, bias, upstream, sink, inverse_temperature, scale;
     std::vector<Index> first, stop;
 
     Problem(const Index (&shape)[5], int which)
         : batch(shape[0]), queries(shape[1]), keys(shape[2]), head_dim(shape[3]), value_dim(shape[4]),
-          form(which < 4 ? Form::additive : Form::dot), activation(static_cast<Activation>(which % 4)), softcap(which == 5 ? 3 : 0),
-          has_sink(which % 2 == 0) {
+          form(which < 4 ? Form::additive : which == PROGRAM ? Form::program : Form::dot), activation(static_cast<Activation>(which % 4)), softcap(which == 5 ? 3 : 0),
+          has_sink(which % 2 == 0),
+          name(std::to_string(which) + ", " + std::to_string(queries) + " x " + std::to_string(keys) + " x " + std::to_string(head_dim)) {
         std::mt19937 random(7);
         auto draw = [&random](Index count) {
             Numbers drawn(static_cast<std::size_t>(count));
@@ -72,7 +78,9 @@ inline double score_of(const Problem& p, Index row, Index j) {
     const double* k = &p.key[(row / p.queries * p.keys + j) * p.head_dim];
     double total = 0;
     for (Index d = 0; d < p.head_dim; d++)
-        total += p.form == Form::dot ? q[d] * k[d] * p.scale[0] : w[d] * activated(p.activation, q[d] + k[d]);
+        total += p.form == Form::dot       ? q[d] * k[d] * p.scale[0]
+                 : p.form == Form::program ? -std::fabs(q[d] - k[d])
+                                           : w[d] * activated(p.activation, q[d] + k[d]);
     return p.softcap > 0 ? p.softcap * std::tanh(total / p.softcap) : total;
 }
 
@@ -142,6 +150,11 @@ struct Reference {
                         double capped = p.softcap > 0 ? score_of(p, row, j) / p.softcap : 0;
                         d_query[q] += flow * p.scale[0] * (1 - capped * capped) * p.key[k];
                         d_key[k] += flow * p.scale[0] * (1 - capped * capped) * p.query[q];
+                        continue;
+                    }
+                    if (p.form == Form::program) {
+                        double sign = (p.query[q] > p.key[k]) - (p.query[q] < p.key[k]);
+                        d_query[q] -= flow * sign, d_key[k] += flow * sign;
                         continue;
                     }
                     d_weight[w] += flow * activated(p.activation, x);

@@ -51,7 +51,7 @@ struct NormalizedReference {
             return result;
         }
         double highest = (alpha - 1) * *std::max_element(totals.begin(), totals.end()), low = highest - 1, high = highest;
-        for (int i = 0; i < 100; i++) {
+        for (int i = 0; i < 60; i++) {
             double middle = (low + high) / 2, sum = 0;
             for (double t : totals) sum += std::pow(std::fmax((alpha - 1) * t - middle, 0), 1 / (alpha - 1));
             (sum >= 1 ? low : high) = middle;

@@ -64,6 +64,7 @@ def parameters(score):
 SCORES = ["dot", "capped", "cosine", "gaussian", "additive tanh", "additive sigmoid", "additive relu", "additive leaky_relu"]
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("name", FEW)
@@ -86,6 +87,7 @@ def test_lengths_round_the_edges_of_tiles_give_the_oracles_numbers(level, name, 
         against_oracle(inputs((queries, 3), (keys, 3), (keys, 17)), name, dtype=dtype)
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("name", FEW)
 @pytest.mark.parametrize(("features", "width"), [(1, 1), (7, 16), (16, 40), (33, 8), (130, 15), (64, 64)])
 def test_widths_round_those_of_vectors_give_the_oracles_numbers(level, name, features, width):
@@ -103,6 +105,7 @@ def test_attention_under_each_mask_gives_the_oracles_numbers(level, name, mask):
     against_oracle(inputs((2, 3, Q, 4), (2, 3, K, 4), (2, 3, K, 3)), name, mask=mask, allowed=allowed)
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("name", FEW)
 @pytest.mark.parametrize("sizes", [(130, 130), (200, 140), (70, 300), (4, 300)])
 def test_ranges_across_many_tiles_give_the_oracles_numbers(level, name, sizes):
@@ -129,6 +132,7 @@ def test_learned_slopes_get_their_gradients(name, queries):
     equal_on_both_paths(leaves, [slopes], bias=overt.ALiBi(slopes), normalizer=NORMALIZERS[name], mask=overt.Causal())
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("queries", [1, 3, 40])
 @pytest.mark.parametrize("heads", [(6, 2), (6, 1)])
 @pytest.mark.parametrize("name", FEW)
@@ -229,6 +233,7 @@ def test_dropout_gives_the_formulas_gradients(name):
         close(one, other.detach(), 1e-10, "gradient")
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("name", NORMALIZERS)
 @pytest.mark.parametrize("queries", [3, 70])
 @pytest.mark.parametrize("score", ["dot", "additive"])
@@ -283,6 +288,7 @@ def test_huge_scores_keep_the_largest_and_their_gradients(level, name, size):
     torch.testing.assert_close(gradient.sum(), torch.tensor(210.0))
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("name", ["sparsemax", "entmax 1.05", "entmax 1.3", "entmax 1.5", "entmax 1.75"])
 @pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-3, 1.0, 30.0])
 @pytest.mark.parametrize("keys", [257, 3000])

@@ -77,6 +77,7 @@ def attended(path, inputs, parameters=(), **options):
     return output.detach(), torch.autograd.grad(output, [*inputs, *parameters], upstream)
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("mask", [None, "causal", overt.Lengths(torch.tensor([17, 1]))], ids=["all", "causal", "lengths"])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("name", TRACED)

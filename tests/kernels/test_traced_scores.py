@@ -65,6 +65,7 @@ def compared(name, shapes, dtype=torch.float32, allowed=None, options=None, **de
         close(first, second, GRADIENT[dtype], f"{name}: gradient {index}")
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_every_score_gives_the_numbers_and_gradients_of_float64(level, name, dtype):
@@ -159,6 +160,7 @@ NORMALIZERS = {
 }
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("sizes", [(40, 70), (1, 70), (65, 9)], ids=str)
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 @pytest.mark.parametrize("name", ["manhattan", "polynomial", "mixture"])
@@ -476,6 +478,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_every_function_of_pairs_and_features_gives_the_same(level, name, dtype):
@@ -490,6 +493,7 @@ def test_every_function_of_pairs_and_features_gives_the_same(level, name, dtype)
             close(*pair, GRADIENT[dtype], f"{name}: gradient {index}")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("keys", [1, 3, 66])
 @pytest.mark.parametrize("shape", ["plain", "abs", "square", "relu"])
 @pytest.mark.parametrize("weighted", [False, True])

@@ -29,7 +29,7 @@ def test_attention_in_threads_is_attention_alone():
 
     def attended(tensors):
         output, sums = np.full((90, 5), np.nan), np.full(90, np.nan)
-        none = ([], [], None, False, None, None, 0.0, 0)
+        none = ([], [], None, False, None, None, 0, 0.0, None, 0.0, 0)
         native.module().additive(*tensors, np.ones(5), 0, *none, 2, output, sums)
         return output
 

@@ -116,6 +116,51 @@ def derivatives() -> str:
     return table(rows, ["", "overt", "× first order", "× torch MATH", "× eager"], "lrrrr")
 
 
+NORMALIZERS = ("sigmoid", "sum", "sparsemax", "entmax1.5", "entmax1.3")
+SPREADS = {"normal": "", "queries × 6": ".peaked", "near-equal": ".equal"}
+
+
+def normalizers() -> str:
+    """Times as shares of a softmax's on the same call, forward · forward and backward; and how many times as fast as eager PyTorch."""
+    measured = {case["work"]: case for case in cases("normalizers").values()}
+
+    def pair(ratio: Any, work: str) -> str:
+        both = [measured.get(work), measured.get(f"{work}.gradients")]
+        return " · ".join(f"{ratio(case):.2f}" if case["contenders"] else "–" for case in both if case)
+
+    def share(case: dict[str, Any]) -> float:
+        return case["contenders"][OURS]["median"] / case["contenders"]["overt native, a softmax"]["median"]
+
+    rows = [
+        (
+            name,
+            *(pair(share, f"normalizers.{name}{ending}") for ending in SPREADS.values()),
+            pair(lambda case: speed(case, "PyTorch eager"), f"normalizers.{name}"),
+        )
+        for name in NORMALIZERS
+    ]
+    return table(rows, ["", *SPREADS, "× eager, normal"], "lrrrr")
+
+
+SCORES = {"manhattan": "−Σ\\|q − k\\|", "rectified": "Σ w relu(q + k)", "polynomial": "(1 + q · k / 8)²"}
+
+
+def scores() -> str:
+    """Scores of one's own: times, and how many times as fast as warm torch.compile, forward · forward and backward."""
+    measured = {case["work"]: case for case in cases("scores").values()}
+    rows = []
+    for name, formula in SCORES.items():
+        both = [measured[f"scores{name}{ending}"] for ending in ("", "gradients")]
+        rows.append(
+            (
+                formula,
+                " · ".join(seconds(case["contenders"][OURS]["median"]) for case in both),
+                " · ".join(f"{speed(case, 'torch.compile'):.1f}" for case in both),
+            )
+        )
+    return table(rows, ["score", "overt", "× torch.compile"], "lrr")
+
+
 def half_precision() -> str:
     """Times as fast as torch in half precision, by shape and number type."""
     works = {

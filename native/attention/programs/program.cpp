@@ -56,6 +56,7 @@ class Reader {
             for (int left = count("instructions"); left > 0 && wrong.empty(); left--) {
                 Instruction instruction{static_cast<Operation>(number()), operand(into, stage), operand(into, stage)};
                 valid(instruction, backward);
+                to.adds_to_keys |= backward && (instruction.first.place == Place::key || instruction.operation == Operation::distribute);
                 stage.instructions.push_back(instruction);
             }
             for (const Instruction& instruction : stage.instructions)

@@ -59,6 +59,7 @@ struct Program {
     Pass forward, backward;
     std::vector<double> numbers;
     Index key_columns = 0, constant_count = 0;
+    bool adds_to_keys = false;  // whether its backward pass adds to gradients of keys other than through products
     Matrix constants;  // (1, constant_count) for each entry, in the kernel's number type
 };
 

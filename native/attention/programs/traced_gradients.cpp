@@ -216,9 +216,10 @@ class TracedBackward {
         if (to.bias) add_bias_gradients(at, span, workspace);
         add_values(part, careful, query_block, workspace);
         each_strip(at, [&](int first, int count, int lanes) {
-            clear(workspace.d_key_lanes, count * sizes.key * WIDTH<T>);
+            if (program.adds_to_keys) clear(workspace.d_key_lanes, count * sizes.key * WIDTH<T>);
             machine.run(program.backward, from, first, count, lanes);
-            add_lanes(workspace.d_key_lanes, count * sizes.key, workspace.d_keys + (part.offset + first) * sizes.key);
+            if (program.adds_to_keys)
+                add_lanes(workspace.d_key_lanes, count * sizes.key, workspace.d_keys + (part.offset + first) * sizes.key);
         });
         add_products(part, query_block, keys, d_query, workspace);
     }

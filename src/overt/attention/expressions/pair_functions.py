@@ -156,9 +156,10 @@ def clamp(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], op
 
 def filled(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """One number for all pairs."""
+    like, *others = arguments
     value = {"zeros_like": 0.0, "ones_like": 1.0}.get(name)
-    value = (arguments[1] if len(arguments) > 1 else options["fill_value"]) if value is None else value
-    meta = meta_of(arguments[0])
+    value = (others[0] if others else options["fill_value"]) if value is None else value
+    meta = meta_of(like)
     return (
         trace.of_pairs(meta, trace.operand(value))
         if isinstance(value, int | float)

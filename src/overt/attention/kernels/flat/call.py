@@ -86,12 +86,9 @@ def _divisor(call: Call) -> Callable[[Tensor], Tensor] | None:
 
 def flattened(call: Call) -> tuple[Attention, Any]:
     """The operator that computes a call, and its inputs."""
-    form, temperature = call.form, _learned_temperature(call)
-    normalizer = None if flat_normalizer.is_custom(call.normalizer) else flat_normalizer.form_of(call.normalizer)
+    form, temperature, divided_by_sum = call.form, _learned_temperature(call), False
     if is_program(call):
-        score, divided_by_sum = _as_program(call)
-        operator = traced.traced
-        normalizer = normalizer or NormalizerForm(SUM if divided_by_sum else IDENTITY)
+        operator, (score, divided_by_sum) = traced.traced, _as_program(call)
     elif isinstance(form, AdditiveForm):
         weight = form.weight.to(call.dtype)
         weight = weight if temperature is None else weight / temperature.squeeze(-1)  # (..., D)
@@ -99,6 +96,8 @@ def flattened(call: Call) -> tuple[Attention, Any]:
     else:
         operator, score = dot.dot, as_dot_product(call, form, temperature)
     seed = torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None
+    custom = flat_normalizer.is_custom(call.normalizer)
+    normalizer = NormalizerForm(SUM if divided_by_sum else IDENTITY) if custom else flat_normalizer.form_of(call.normalizer)
     return operator, operator.inputs(*score, *mask_and_softmax(call), *normalizer, call.dropout, seed)
 
 
