@@ -53,45 +53,68 @@ def test_what_is_written_is_one_map_over_all_tokens(name, way, prompt):
     assert torch.equal(recording.token_ids(), text[:, :-1])
 
 
-STATIC = {
+CACHES = {
+    "dynamic": {},
+    "static": {"cache_implementation": "static"},
+    "a longer one": {"slots": 31},
+    "a longer one for the second time": {"slots": 31, "twice": True},
+}
+SEARCHES = {
     "greedy": {},
-    "a longer cache": {"cache": 31},
-    "a cache for the second time": {"cache": 31, "twice": True},
+    "beams": {"num_beams": 3},
+    "chunks": {"prefill_chunk_size": 3},
+    "beams, chunks": {"num_beams": 3, "prefill_chunk_size": 3},
+}
+PADDING = {
+    "none": ((1, 1, 1, 1, 1, 1, 1), (1, 1, 1, 1, 1, 1, 1)),
+    "left of one": ((1, 1, 1, 1, 1, 1, 1), (0, 0, 1, 1, 1, 1, 1)),
+    "left": ((0, 1, 1, 1, 1, 1, 1), (0, 0, 0, 1, 1, 1, 1)),
+    "right of one": ((1, 1, 1, 1, 1, 1, 1), (1, 1, 1, 1, 1, 0, 0)),
+    "right": ((1, 1, 0, 0, 0, 0, 0), (1, 1, 1, 1, 1, 1, 0)),
+    "both": ((0, 1, 1, 1, 1, 0, 0), (0, 1, 1, 1, 1, 1, 0)),
+    "inside": ((1, 1, 0, 1, 1, 1, 1), (1, 1, 1, 1, 0, 1, 1)),
 }
 
 
-@pytest.mark.parametrize("padding", [(0, 2), (1, 3)])
-@pytest.mark.parametrize("way", STATIC)
+@pytest.mark.parametrize("padding", PADDING)
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("path", ["eager", "sdpa", "overt"])
-@pytest.mark.parametrize("name", ["Llama"])
-@pytest.mark.few_cases(9)
-def test_a_padded_batch_in_a_static_cache_is_one_map_a_layer(name, path, way, padding):
-    model = NAMED[name].build(overt.integrations.huggingface() if path == "overt" else path)
-    ids = torch.randint(3, 60, (2, 7), generator=torch.Generator().manual_seed(3))
-    real = torch.arange(7) >= torch.tensor(padding)[:, None]
-    options, slots = {**STATIC[way]}, STATIC[way].get("cache")
-    twice = options.pop("twice", False)
-    if slots is None:
-        options["cache_implementation"] = "static"
-    else:
-        options["past_key_values"] = StaticCache(model.config, max_cache_len=options.pop("cache"))
-    for _ in range(2 if twice else 1):
+@pytest.mark.parametrize("name", ["Llama", "Mistral", "GPT2", "Gemma2"])
+@pytest.mark.few_cases(16)
+def test_a_padded_batch_is_one_map_a_layer_in_any_cache(name, path, search, cache, padding):
+    family = NAMED[name]
+    path = "eager" if path == "sdpa" and path not in family.paths else path
+    model = family.build(overt.integrations.huggingface() if path == "overt" else path)
+    ids, real = torch.randint(3, 60, (2, 7), generator=torch.Generator().manual_seed(3)), torch.tensor(PADDING[padding])
+    options = {"attention_mask": real, "return_dict_in_generate": True, **SEARCHES[search], **CACHES[cache], **EXACT}
+    slots, passes = options.pop("slots", None), 1 + options.pop("twice", False)
+    if slots is not None:
+        options["past_key_values"] = StaticCache(model.config, max_cache_len=slots)
+    for _ in range(passes):
         if slots is not None:
             options["past_key_values"].reset()
         with record(model) as recording:
-            text = model.generate(ids, attention_mask=real.long(), **EXACT, **options)
+            written = model.generate(ids, **options)
     layers = len({call.layer for call in recording.calls})
     assert (len(recording.calls), recording.missing) == (layers, [])
     assert recording.verify().holds
-    real = torch.cat([real, torch.ones(2, 5, dtype=torch.bool)], dim=1)
-    positions = (real.long().cumsum(-1) - 1).clamp(min=0)
-    whole = in_one_pass(model, text[:, :-1], attention_mask=real.long(), position_ids=positions)
+    last = written.beam_indices[:, 5] if "num_beams" in options else slice(None)
+    real = torch.cat([real.bool(), torch.ones(2, 5, dtype=torch.bool)], dim=1)
+    whole = in_one_pass(
+        model, written.sequences[:, :-1], attention_mask=real.long(), position_ids=positions_in_generation(real, 7)
+    )
     for call, full in zip(recording.calls, whole.calls, strict=True):
         assert (call.queries, call.keys) == (12, 12)
         for head in call.heads:
-            weights = recording.head_of(call.opened(), head).weights()
-            assert not slots or weights[~real].abs().max() == 0
-            torch.testing.assert_close(weights[real], whole.head_of(full, head).weights()[real], rtol=0, atol=1e-5)
+            weights, expected = recording.head_of(call.opened(), head).weights()[last], whole.head_of(full, head).weights()
+            torch.testing.assert_close(weights[real], expected[real], rtol=0, atol=1e-5)
+
+
+def positions_in_generation(real, prompt):
+    """The positions that `generate` gives to tokens: padding has the position 0, and what is written goes on from the prompt's last one."""
+    positions = (real[:, :prompt].long().cumsum(-1) - 1).masked_fill(~real[:, :prompt], 0)
+    return torch.cat([positions, positions[:, -1:] + torch.arange(1, real.shape[1] - prompt + 1)], dim=1)
 
 
 def test_statistics_of_padding_name_no_slot_that_holds_no_token():

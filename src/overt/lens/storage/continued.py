@@ -10,8 +10,9 @@ Keys are compared by 64-bit fingerprints, one for each position of each sequence
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -58,6 +59,7 @@ class Node:
     written: int
     prints: Tensor | None  # (B, written); None in a call that is continued, where they are put together from its `added`
     added: Tensor  # (B, written − retained)
+    after: Tensor  # (B, 1): of the first slot after them; (B, 0) without one
     beside: "Node | None" = None  # the call with growing keys before this one in its pass
     before: "Node | None" = None
     rows: tuple[int, ...] | None = None
@@ -102,65 +104,95 @@ class Continued:
             self._pass_index, self._calls, self._growing = pass_index, Counter(), None
         nodes = self._nodes[layer, self._calls[layer]]
         self._calls[layer] += 1
-        written = self._written(call)
-        prints = fingerprints(call, written)
-        node = Node(_kind(call), call.queries, call.keys, written, prints, prints, self._growing)
-        if not self._has_the_same_keys(node, nodes):
-            _grows(node, nodes)
+        prints = cache(partial(fingerprints, call))
+        attended = self._attended(call)
+        node = Node(_kind(call), call.queries, call.keys, attended, None, prints(attended), prints(attended), self._growing)
+        if not self._has_the_same_keys(node, nodes, prints):
+            _grows(node, nodes, prints)
             self._growing = node
-        node.added = prints[:, node.retained :].clone() if node.retained else prints
+        node.prints, node.after = prints(node.written), _after(node, node.written, prints)
+        node.added = node.prints[:, node.retained :].clone() if node.retained else node.prints
         if node.before is not None and node.before.before is not None:
             node.before.prints = None
         nodes.append(node)
         return node
 
-    def _written(self, call: Call) -> int:
-        """How many keys are in use: no query that has a mask's leave reaches the slots of a cache after them."""
+    def _attended(self, call: Call) -> int:
+        """How many keys there are up to the last one that a query may attend to: a cache may have unused slots after them."""
         if call.keys <= call.queries or (call.mask is None and call.bias is None):
             return call.keys
         attended = attended_keys(call, self._masks).any(0).nonzero()
         return int(attended.max()) + 1 if len(attended) else call.keys
 
-    def _has_the_same_keys(self, node: Node, nodes: list[Node]) -> bool:
+    def _has_the_same_keys(self, node: Node, nodes: list[Node], prints: Callable[[int], Tensor]) -> bool:
         """Connect a call of the same keys, as of attention to an encoder: with the call beside what the call beside it continues."""
         beside = node.beside
         if beside is None or beside.before is None or node.queries != beside.queries:
             return False
         for each in reversed(nodes):
-            if each.beside is beside.before and (each.keys, each.written, each.call) == (node.keys, node.written, node.call):
-                assert node.prints is not None
-                equal = _equal(each.all_prints(), node.prints)
+            if (
+                each.beside is beside.before
+                and (each.keys, each.call) == (node.keys, node.call)
+                and each.written >= node.written
+            ):
+                equal = _equal(each.all_prints(), prints(each.written)) & _equal(each.after, _after(node, each.written, prints))
                 # Sequences with the same tokens so far may have different sources, and only some of them this one's.
                 rows = _chosen(equal if beside.equal is None or beside.equal.shape != equal.shape else equal & beside.equal)
                 if rows is not None:
-                    node.before, node.retained, node.dropped = each, node.written, beside.dropped
+                    node.before, node.dropped = each, beside.dropped
+                    node.written = node.retained = each.written
                     node.rows = _unless_all(rows, equal)
                     return True
         return False
 
 
-def _grows(node: Node, nodes: list[Node]) -> None:
-    """Connect a call with the latest one whose keys come first in it, and of whose last keys, those of its queries, it has at least one."""
-    retained = node.written - node.queries
-    assert node.prints is not None
-    if retained < 1:
-        return
-    for each in reversed(nodes):
-        if each.call != node.call:
-            continue
+def _after(node: Node, count: int, prints: Callable[[int], Tensor]) -> Tensor:
+    """The fingerprint of the slot after so many keys, (B, 1), or (B, 0): a cache is written there next."""
+    return prints(min(count + 1, node.keys))[:, count:]
+
+
+def _grows(node: Node, nodes: list[Node], prints: Callable[[int], Tensor]) -> None:
+    """Connect a call with the latest one whose keys come first in it, and of whose last keys, those of its queries, it has at least one.
+
+    A call writes a key for each of its queries. Those of its last queries may be padding that nothing attends to.
+    """
+    alike = [each for each in nodes if each.call == node.call]
+    for retained in _possibly_retained(node, alike, prints):
+        if _continues(node, alike, prints(retained)):
+            node.written = retained + node.queries
+            return
+    node.written = max(node.written, min(node.queries, node.keys))
+
+
+def _possibly_retained(node: Node, alike: list[Node], prints: Callable[[int], Tensor]) -> list[int]:
+    """How many keys a call may have from calls before it, the most first: in a cache without unused slots, with them, without padding."""
+    least, most = node.written - node.queries, node.keys - node.queries
+    counts = []
+    if alike and least < most:
+        full = {most} if most <= max(each.written for each in alike) else set()
+        possible = sorted(full | {alike[-1].written}, reverse=True)
+        counts = [count for count in possible if least < count <= most and bool(prints(count + node.queries)[:, -1].any())]
+    return [each for each in (*counts, least) if each > 0]
+
+
+def _continues(node: Node, alike: list[Node], retained: Tensor) -> bool:
+    """Connect a call with the latest one that has these fingerprints (B, retained) up to one of its queries' keys."""
+    count = retained.shape[1]
+    for each in reversed(alike):
         prints, before = each.all_prints(), max(0, each.written - each.queries)
         # Where the retained keys may end, among the keys of that call's queries: where any row has what row 0 ends with.
-        ends = (prints[:, before:] == node.prints[:1, retained - 1 : retained]).any(0).nonzero()[:, 0]
+        ends = (prints[:, before:] == retained[:1, -1:]).any(0).nonzero()[:, 0]
         for stop in reversed((ends + before + 1).tolist()):
-            first = stop - retained
+            first = stop - count
             if first < 0:
                 continue
-            equal = _equal(prints[:, first:stop], node.prints[:, :retained])
+            equal = _equal(prints[:, first:stop], retained)
             rows = _chosen(equal)
             if rows is not None:
-                node.before, node.first, node.retained, node.dropped = each, first, retained, each.written - stop
+                node.before, node.first, node.retained, node.dropped = each, first, count, each.written - stop
                 node.rows, node.equal = _unless_all(rows, equal), equal
-                return
+                return True
+    return False
 
 
 def _equal(old: Tensor, new: Tensor) -> Tensor:

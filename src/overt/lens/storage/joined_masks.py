@@ -40,7 +40,9 @@ class RowsOfPass(NamedTuple):
         some = some if padding is None else some & ~padding
         low, high = (
             of_entries(edge.expand(*edge.shape[:-1], captured.queries), self.rows, self.after - 1)[..., : self.queries]
-            for edge in (torch.where(some, edge + self.start, 0).int() for edge in (ranges.low, ranges.high))
+            for edge in (
+                torch.where(some, edge + self.start, 0).clamp(max=self.stop).int() for edge in (ranges.low, ranges.high)
+            )
         )
         return low, high
 
@@ -50,7 +52,7 @@ class RowsOfPass(NamedTuple):
         call = self.captured.call
         if call.bias is None or self.captured.keys <= self.stop - self.start:
             return None
-        rows, keys = (torch.arange(size, device=call.query.device) for size in (call.queries, call.keys))
+        rows, keys = (torch.arange(size, device=call.query.device) for size in (call.queries, self.captured.keys))
         return uniform_rows(call.bias.block(rows, keys).detach().float().amax(-1))
 
     def query(self) -> Tensor:
