@@ -150,3 +150,47 @@ def test_a_weight_for_each_channel_and_a_value_for_each_edge_are_named_with_the_
     assert "attention over edges that has a weight for each channel" in of_channels
     [(_, of_values)] = recorded(Layer(values)).missing
     assert "attention over edges that have values of their own" in of_values
+
+
+def drops_by_roll(state, new):
+    rolled = state.roll(-1, dims=1)
+    rolled[:, torch.tensor([-1])] = new
+    state.copy_(rolled)
+
+
+def drops_by_index(state, new):
+    state.copy_(state[:, torch.tensor([1, 2, 3, 4, 0])].index_copy(1, torch.tensor([4]), new))
+
+
+@pytest.mark.parametrize("between", [lambda state: state, lambda state: state.index_select(0, torch.tensor([1, 1]))])
+@pytest.mark.parametrize("drop", [drops_by_roll, drops_by_index])
+def test_a_cache_that_drops_its_oldest_token_puts_none_of_a_pass_into_another_order(drop, between):
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project, self.states = nn.Linear(WIDTH, 3 * WIDTH), {}
+
+        def forward(self, x):
+            query, *new = self.project(x).chunk(3, dim=-1)
+            for name, tensor in zip(("key", "value"), new, strict=True):
+                if x.shape[1] > 1:
+                    self.states[name] = tensor.clone()
+                else:
+                    drop(self.states[name], tensor)
+            return nn.functional.scaled_dot_product_attention(query, self.states["key"], self.states["value"])
+
+    model = Cached()
+    with torch.no_grad(), record(model) as recording:
+        model(torch.randn(2, 5, WIDTH))
+        for _ in range(3):
+            model.states = {name: between(state) for name, state in model.states.items()}
+            model(torch.randn(2, 1, WIDTH))
+    assert recording.missing == []
+
+
+def test_an_input_of_every_pass_is_no_cache():
+    model, x = Net(Shuffled()).eval(), torch.randn(2, 7, WIDTH)
+    with torch.no_grad(), record(model) as recording:
+        for _ in range(2):
+            model(x)
+    assert [name for name, _ in recording.missing] == ["odd"]

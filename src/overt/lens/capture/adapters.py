@@ -182,18 +182,19 @@ class Catcher(Watching):
 
     def _watch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Watch | None:
         """How to observe a function, if it can be a part of attention."""
-        if self.mixers.running is not None or not any(sink.inside for sink in self.sinks):
+        if self.mixers.running is not None:
             return None
+        if not any(sink.inside for sink in self.sinks):
+            return Watch(func, partial(self.tokens.moved.earlier.between_passes, args))
         if func is functional.multi_head_attention_forward:
             return self._multi_head(args, kwargs)
         if caller(frame).startswith(_KERNELS):  # a call of overt's own kernels is observed as a whole
             return None
         if func is functional.scaled_dot_product_attention:
             return Watch(partial(self._in_one_pass, func), partial(self._fused_and_labelled, func, args, kwargs))
-        name = getattr(func, "__name__", "")
         if func in self.fast.functions:
             return Watch(func, partial(self._fast, func, args, kwargs))
-        if name == "flex_attention":
+        if (name := getattr(func, "__name__", "")) == "flex_attention":
             return Watch(func, lambda output: self.miss(FLEX))
         if func is functional.embedding:
             self._looks_up(*arguments(name, args, kwargs)[:2])
@@ -255,19 +256,18 @@ class Catcher(Watching):
         return None if module is None else self.tokens.observe(name, func, *call, output, module)
 
     def _written(self, mixed: WeightedSum | EdgeSum) -> None:
-        entry = self._entry
+        entry, notes = self._entry, mixed.notes
         call = None if entry is None or isinstance(mixed, EdgeSum) else entry.written(mixed, self.masks)
-        notes: tuple[str, ...] = ()
         if call is None:
             if (call_and_whole := mixed.call(self.masks)) is None:
                 return self.miss("a function after the softmax makes weights negative")
             call, whole = call_and_whole
-            notes = mixed.notes if whole else (WEIGHTS_RECORDED, *mixed.notes)
+            notes = notes if whole else (WEIGHTS_RECORDED, *notes)
         elif entry is not None:
             notes = entry.notes(call, self.masks)
         source = EDGES if isinstance(mixed, EdgeSum) else WRITTEN if entry is None else entry.source
-        call, notes = replace(call, dropout=mixed.dropout), (*notes, *mixed.parts)
-        return self._keep(call, mixed.output, source, mixed.value.dtype, notes, mixed.owner)
+        notes, dtype = (*notes, *mixed.parts), mixed.value.dtype
+        return self._keep(replace(call, dropout=mixed.dropout), mixed.output, source, dtype, notes, mixed.owner)
 
     @property
     def _entry(self) -> RegistryEntry | None:

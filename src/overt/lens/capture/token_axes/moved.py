@@ -20,8 +20,17 @@ from overt.lens.capture.token_axes.carried import (
     reduced,
     same_tokens,
 )
+from overt.lens.capture.token_axes.earlier import EarlierTensors
 from overt.lens.capture.token_axes.factors import Axes, Axis, Factor, marks_of, part
-from overt.lens.capture.token_axes.labels import NEIGHBOURS, ORDER, FunctionCall, Mixing, TensorLabel, TensorLabels, is_numbers
+from overt.lens.capture.token_axes.labels import (
+    NEIGHBOURS,
+    ORDER,
+    FunctionCall,
+    Mixing,
+    TensorLabel,
+    TensorLabels,
+    is_numbers,
+)
 from overt.lens.capture.token_axes.layout import JOINS, NEW, NORMS, REDUCTIONS
 from overt.lens.capture.token_axes.mixing import PRODUCTS
 from overt.lens.capture.token_axes.origins import (
@@ -44,10 +53,12 @@ class MovedTokens:
         self.moves: list[Move] = []
         self.mixings: Mixings = []
         self.module: nn.Module | None = None
+        self.earlier: EarlierTensors = EarlierTensors(labels)
 
-    def begin(self) -> None:
-        """A model begins."""
+    def begin(self, inputs: frozenset[int]) -> None:
+        """A model begins, with these tensors."""
         self.moves, self.mixings = [], []
+        self.earlier.begin(inputs)
 
     def in_another_order(self, sequences: set[str]) -> Mixings:
         """The modules that left all tokens in another order, where the marks `sequences` count tokens if a batch is not the first."""
@@ -92,7 +103,8 @@ class MovedTokens:
     def _take(self, step: FunctionCall, tensor: Tensor, label: TensorLabel, module: nn.Module, take: Taking) -> None:
         output = step.outputs[0]
         axes: list[Axis] = [(Factor(size),) for size in output.shape]
-        move = Move(module, complete=output.shape == tensor.shape and step.name != "pad" and not _of_pairs(label.axes))
+        whole = output.shape == tensor.shape and step.name != "pad" and not _of_pairs(label.axes)
+        move = Move(module, complete=whole and tensor not in self.earlier)
         placed, fresh = [], False
         taken = {
             dim: Origins(axis, take(counted(tensor.shape[dim], dim, tensor.ndim, tensor.device), tensor.shape))

@@ -39,7 +39,7 @@ class TokenAxes(TensorLabels):
     def begin(self, args: tuple[Any, ...]) -> None:
         """The model begins, with these arguments."""
         self.inputs = frozenset(id(leaf) for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
-        self.moved.begin()
+        self.moved.begin(self.inputs)
         self.sequences = set()
 
     def in_another_order(self) -> list[tuple[Mixing, nn.Module]]:
