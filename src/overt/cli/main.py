@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -53,11 +54,16 @@ class Commands(TyperGroup):
         except OvertError as error:
             _print_error(error)
             raise typer.Exit(2) from error
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the program; an error of the system, in the text of `--help` too, is a sentence and 2."""
+        try:
+            return super().main(*args, **options)
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader of standard output has ended, as `head` does
                 raise
             _print_error(unwritable(error.filename or "the output", error))
-            raise typer.Exit(2) from error
+            sys.exit(2)
 
 
 class CheckedCommand(TyperCommand):
