@@ -194,3 +194,34 @@ def test_an_input_of_every_pass_is_no_cache():
         for _ in range(2):
             model(x)
     assert [name for name, _ in recording.missing] == ["odd"]
+
+
+class Experts(nn.Module):
+    """Each token goes to `choices` experts: as transformers' parallel experts, grouped by expert, split, joined and added back."""
+
+    def __init__(self, experts):
+        super().__init__()
+        self.experts, self.weight = torch.tensor(experts), nn.Parameter(torch.randn(4, WIDTH, WIDTH) / WIDTH)
+
+    def forward(self, x):
+        flat, choices = x.reshape(-1, WIDTH), len(self.experts) // (x.shape[0] * x.shape[1])
+        order, sizes = self.experts.argsort(stable=True), torch.bincount(self.experts, minlength=4).tolist()
+        groups = flat[order.div(choices, rounding_mode="trunc")].split(sizes)
+        joined = torch.cat([nn.functional.linear(group, self.weight[number]) for number, group in enumerate(groups)])
+        return torch.zeros_like(flat).index_add(0, order.div(choices, rounding_mode="trunc"), joined).view_as(x)
+
+
+@pytest.mark.parametrize(
+    "experts",
+    [
+        [0, 1, 2, 3, 0, 1, 2, 3, 0, 1],
+        [3, 0, 0, 1, 1, 1, 0, 0, 1, 1],
+        [2, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+        [3, 2, 1, 0, 0, 0, 0, 0, 0, 0],
+        [1, 0, 1, 0, 1, 0, 1, 0, 1, 0],
+        *torch.randint(4, (8, 10), generator=torch.Generator().manual_seed(1)).tolist(),
+        *torch.rand(6, 10, 4, generator=torch.Generator().manual_seed(2)).topk(2).indices.flatten(1).tolist(),
+    ],
+)
+def test_experts_of_any_number_of_tokens_put_none_elsewhere(experts):
+    assert recorded(Experts(experts), torch.randn(2, 5, WIDTH)).missing == []

@@ -69,13 +69,19 @@ def _parts(step: FunctionCall, tensor: Tensor, tokens: Tensor) -> list[Tensor | 
 
 def joined(step: FunctionCall, before: dict[int, TensorLabel]) -> list[Origins]:
     """The places of tensors that are put one after the other, of those that all come from one dimension."""
-    tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
+    tensors, [output] = [each for each in tensors_in(step.args[:1] or step.kwargs.values()) if each.numel()], step.outputs
     dim = step.argument(1, "dim", 0) % output.ndim
     result = []
     for first in [origins for tensor in tensors for origins in before[id(tensor)].origins][:2]:
         if any(first.home == origins.home for origins in result):
             continue
         parts = [_tokens_of(tensor, before[id(tensor)], first) for tensor in tensors]
+        if step.name != "stack":  # of a part with a single token it is not known which one it is
+            unknown = first.tokens.new_full([1] * output.ndim, NONE)
+            parts = [
+                unknown if part is None and tensor.shape[dim] == 1 else part
+                for part, tensor in zip(parts, tensors, strict=True)
+            ]
         moves = tuple(
             dict.fromkeys(move for tensor in tensors for origins in before[id(tensor)].origins for move in origins.moves)
         )
@@ -89,6 +95,13 @@ def joined(step: FunctionCall, before: dict[int, TensorLabel]) -> list[Origins]:
         wide = [part.expand(*common[:dim], length, *common[dim + 1 :]) for part, length in zip(known, lengths, strict=True)]
         result.append(Origins(first.home, torch.cat(wide, dim), moves))
     return result
+
+
+def along_tokens(step: FunctionCall, before: dict[int, TensorLabel]) -> bool:
+    """Whether tensors are put one after the other along tokens, so that none of these comes to others."""
+    carried = [origins for label in before.values() for origins in label.origins]
+    dim = step.argument(1, "dim", 0) % step.outputs[0].ndim
+    return step.name != "stack" and any(dim in origins.varying for origins in carried)
 
 
 def _tokens_of(tensor: Tensor, label: TensorLabel, like: Origins) -> Tensor | None:

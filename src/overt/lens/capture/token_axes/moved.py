@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from overt.lens.capture.token_axes.arrived import aligned, arrived_tokens, matching, sent_twice
 from overt.lens.capture.token_axes.carried import (
+    along_tokens,
     dims_reduced,
     joined,
     laid_out,
@@ -242,7 +243,8 @@ class MovedTokens:
         """Bring the places of a function's operands to its results."""
         label = before.get(id(tensor))
         if step.name in JOINS:
-            self._meet(step, before, mixing)
+            if not along_tokens(step, before):
+                self._meet(step, before, mixing)
             for origins in joined(step, before):
                 self._give(step.outputs[0], origins)
         elif step.name in PRODUCTS and (products := multiplied(step, before)) is not None:
