@@ -3,7 +3,6 @@
 import re
 import warnings
 import zipfile
-from contextlib import suppress
 
 import pytest
 from typer.testing import CliRunner
@@ -55,15 +54,16 @@ def readers():
 
 @pytest.mark.parametrize("kind", ["vectors.csv", "log.jsonl", "corpus.jsonl", "toml"])
 def test_a_damaged_text_is_refused_in_a_sentence_or_read(kind, tmp_path):
-    read, refused = readers()[kind], 0
+    read, messages = readers()[kind], {}
     for name, content in damaged(kind, FEW):
         path = tmp_path / f"{name}.{kind}"
         path.write_bytes(content)
-        with suppress(OvertError):
+        try:
             read(path)
-            continue
-        refused += 1
-    assert refused
+        except OvertError as error:
+            messages[name] = str(error)
+    assert messages
+    assert all(re.match(r"(?s)Expected .*\. Fix: ", message) for message in messages.values()), messages
 
 
 def test_the_sound_files_are_read(tmp_path):

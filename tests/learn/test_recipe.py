@@ -150,7 +150,8 @@ def test_a_recipe_that_is_not_there_is_named(tmp_path):
 
 def test_a_recipe_that_is_not_utf8_names_byte_and_line(tmp_path):
     (tmp_path / "recipe.toml").write_bytes(b"# good\n# caf\xe9\n")
-    assert error_of(tmp_path / "recipe.toml") == "Expected a recipe in UTF-8, got the byte 0xe9 (recipe.toml, line 2)."
+    expected = "Expected a recipe in UTF-8, got the byte 0xe9 (recipe.toml, line 2). Fix: save it in UTF-8."
+    assert error_of(tmp_path / "recipe.toml") == expected
 
 
 def test_added_files_that_do_not_exist_are_named(write, tmp_path):

@@ -69,7 +69,8 @@ class _Reader:
             self.text = path.read_bytes().decode()
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
-            raise self._error(line, "a recipe in UTF-8", f"the byte 0x{error.object[error.start]:02x}") from error
+            got = f"the byte 0x{error.object[error.start]:02x}"
+            raise self._error(line, "a recipe in UTF-8", got, "save it in UTF-8") from error
         except (OSError, ValueError) as error:
             raise InputError(f"{path} to be a recipe", got=reason(error), fix="check its name") from error
         try:
@@ -188,7 +189,7 @@ class _Reader:
         location = (table, min(named)[1] if named else "")
         if isinstance(error, InputError | KindError):
             return self._at(location, error.expected, error.got, error.fix)
-        return self._at(location, "a model that can be built", str(error).rstrip("."))
+        return self._at(location, "a model that can be built", str(error).rstrip("."), f"change a key of [{table}]")
 
     def _at(self, location: tuple[str, str], expected: str, got: str = "", fix: str = "") -> InputError:
         """An error with the line of a key, or of its table where the key is not in the file."""
