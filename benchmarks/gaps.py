@@ -24,7 +24,7 @@ import results
 
 from overt.bench.smoothing.peers import OURS
 from overt.bench.smoothing.real_series import LINE, errors_at, gaps, single_points
-from overt.smoothing.data.read_table import read_table
+from overt.cli.shared.tables.read_table import read_table
 
 HALVES = ("development", "test")
 PEERS = ["spline", "Whittaker", "Matérn", "LOWESS"]

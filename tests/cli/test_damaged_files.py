@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from damaged_files import SOUND, bomb, damaged, workbook
 from overt.cli.main import app
+from overt.cli.shared.tables.read_table import read_table
 from overt.errors import OvertError
-from overt.smoothing.data.read_table import read_table
 
 FEW = range(12)
 

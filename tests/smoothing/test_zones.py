@@ -137,7 +137,7 @@ def test_pictures_of_dates_that_were_read_in_utc_say_so(tmp_path):
     ],
 )
 def test_a_column_of_a_file_has_a_zone_where_its_first_date_has(tmp_path, cell, form, zoned):
-    from overt.smoothing.data.read_table import read_table
+    from overt.cli.shared.tables.read_table import read_table
 
     (tmp_path / "a.csv").write_text(f"when,x\n{cell},1\n")
     assert read_table(tmp_path / "a.csv", Notation(date_format=form)).has_zone("when") is zoned

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from overt.cli.shared.console import report_console
+from overt.cli.shared.tables.read_table import read_table
+from overt.cli.shared.tables.table import Table, is_numeral
 from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece, sparkline
 from overt.errors import InputError
 from overt.files import is_stream, make_folder, separate, whole
@@ -20,9 +22,7 @@ from overt.smoothing.batch import Task, Workers, processors, smooth_many, start_
 from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.options import Bandwidth
 from overt.smoothing.data.periods import Periods, length_in_words
-from overt.smoothing.data.read_table import read_table
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.data.table import Table, is_numeral
 from overt.smoothing.reporting.curve import Curve, in_short
 from overt.smoothing.reporting.interactive import check_page, write_page
 from overt.smoothing.reporting.plot import Panel, check_picture, draw

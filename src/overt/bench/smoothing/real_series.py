@@ -1,5 +1,6 @@
 """What smoothing makes of real series: whether points left out are found again, and what it says of itself."""
 
+import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +9,8 @@ import numpy as np
 
 from overt.bench.smoothing.peers import smoother
 from overt.errors import InputError
+from overt.reading import reading
 from overt.smoothing import analyze
-from overt.smoothing.data.read_table import read_table
 from overt.smoothing.data.series import Floats, Indices
 
 # Numenta's anomaly benchmark (github numenta/NAB) and electricity transformers (github zhouhaoyi/ETDataset).
@@ -57,11 +58,17 @@ def measure(folder: Path, name: str, names: list[str], notify: Callable[[str], N
     Rows count as equal steps. The hidden points contain noise, so that no error can reach 0.
     """
     file, column = SERIES[name]
-    x = read_table(folder / file).numbers(column)
+    x = _numbers(folder / file, column)
     hidden, unable = single_points(x), {}
     errors, gap_errors = (errors_at(x, left_out, names, unable, notify) for left_out in (hidden, gaps(x)))
     unable = {each: f"failed on {name}: {what}" for each, what in unable.items()}
     return SeriesResult(name, x.size, hidden.size, errors, gap_errors, unable, analyze(x).sentence)
+
+
+def _numbers(path: Path, column: str) -> Floats:
+    """A column of a file of comma-separated values with a header; empty cells are NaN."""
+    with reading(path, "a readable file to smooth", "check its name"), path.open(newline="") as file:
+        return np.array([float(row[column] or "nan") for row in csv.DictReader(file)])
 
 
 def single_points(x: Floats, seed: int = 0) -> Indices:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from overt.cli.shared.tables.table import Table
 from overt.errors import InputError
 from overt.files import whole
 from overt.reading import gunzip, reading, reason
 from overt.smoothing.data.notation import Notation, find_decimal, mark_of, parse_number, parse_numbers
 from overt.smoothing.data.series import Floats
-from overt.smoothing.data.table import Table
 
 _LARGEST_CELL = 2**31 - 1  # as large as `csv` takes everywhere
 _limit = threading.Lock()

@@ -3,12 +3,12 @@
 import io
 from pathlib import Path
 
+from overt.cli.shared.tables.comma_separated import read_comma_separated
+from overt.cli.shared.tables.parquet import read_parquet
+from overt.cli.shared.tables.spreadsheet import read_spreadsheet
+from overt.cli.shared.tables.table import Table, kind_of
 from overt.reading import reading
-from overt.smoothing.data.comma_separated import read_comma_separated
 from overt.smoothing.data.notation import Notation
-from overt.smoothing.data.parquet import read_parquet
-from overt.smoothing.data.spreadsheet import read_spreadsheet
-from overt.smoothing.data.table import Table, kind_of
 
 
 def read_table(path: Path, notation: Notation | None = None) -> Table:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from overt.cli.shared.tables.read_table import read_table
 from overt.errors import InputError, MissingExtra, install_command
-from overt.smoothing.data.read_table import read_table
 
 DATES = ["2024-01-01", "2024-01-02", "2024-01-05"]
 FRAME = {"day": DATES, "x": [1.5, None, 3.0], "city": ["Ulm", "Bonn", "Ulm"]}

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overt.cli.shared.tables.table import Table
 from overt.errors import InputError, MissingExtra
 from overt.files import whole
 from overt.reading import reading
 from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.series import Floats
-from overt.smoothing.data.table import Table
 
 
 @dataclass(frozen=True)

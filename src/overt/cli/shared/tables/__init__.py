@@ -1,0 +1,1 @@
+"""Tables of series that commands read: separated values, Excel workbooks, Parquet."""
