@@ -18,7 +18,7 @@ import results
 from smoothing.development import POINTS, RATIOS, SIGNALS, development_series
 
 from overt.smoothing import analyze
-from overt.smoothing.selection.bank import candidates, mixture, segments, stages, wiener
+from overt.smoothing.selection.bank import candidates, mixture, noisy_series, segments, stages, wiener
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs
 
 NOISES = ("white", "5% outliers", "bursts", "autoregression, −0.4")
@@ -35,10 +35,10 @@ def without(family: str) -> list[Any]:
         index = others(part.names)
 
         def write(outputs: HeadOutputs) -> None:
-            every = HeadOutputs(*(np.empty((len(part.names), column.shape[1])) for column in outputs))
+            every = HeadOutputs(*(np.empty((len(column), len(part.names), column.shape[2])) for column in outputs))
             part.write(every)
             for column, source in zip(outputs, every, strict=True):
-                column[...] = source[index]
+                column[...] = source[:, index]
 
         return candidates.NamedHeads([part.names[i] for i in index], write, [part.rows[i] for i in index])
 
@@ -88,7 +88,7 @@ VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "patches at every other bandwidth": lambda: patches(*((half, scales[::2]) for half, scales in PATCHES)),
     "patches within 30 points": lambda: [*patches(*PATCHES), patch.object(candidates, "PATCH_WINDOW", 30)],
     "patches within 120 points": lambda: [*patches(*PATCHES), patch.object(candidates, "PATCH_WINDOW", 120)],
-    "segments under tails as under normal noise": lambda: [patch.object(candidates, "FAR_OUT", np.inf)],
+    "segments under tails as under normal noise": lambda: [patch.object(noisy_series, "FAR_OUT", np.inf)],
     "without guided heads": lambda: [patch.object(stages, "GUIDED", ((), ()))],
     "guided heads once": lambda: [patch.object(stages, "GUIDED", stages.GUIDED[-1:])],
     "guided heads without 256 steps": lambda: [patch.object(stages, "GUIDED", (stages.GUIDED[0], stages.GUIDED[1][:2]))],

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from overt.errors import InputError, MissingExtra, install_command
-from overt.smoothing import analysis, batch
+from overt.smoothing import batch
 from overt.smoothing.batch import Task, smooth_many
 from overt.smoothing.reporting.curve import load_curves, save_curves
-from overt.smoothing.selection.bank import together
+from overt.smoothing.selection.bank.noisy_series import NoisySeries
+from overt.smoothing.selection.bank.stages import TOGETHER
 
 OPTIONS = {"keys": "time", "bandwidth": 2.0}
 NAN = float("nan")
@@ -84,12 +85,12 @@ def test_short_series_that_go_through_the_bank_at_once_are_smoothed_as_if_alone(
 
 
 def test_most_short_series_go_through_the_bank_at_once(monkeypatch):
-    sizes, attend = [], analysis.attend_banks
-    monkeypatch.setattr(analysis, "attend_banks", lambda several: sizes.append(len(several)) or attend(several))
+    sizes, joined = [], NoisySeries.joined
+    monkeypatch.setattr(NoisySeries, "joined", lambda several: sizes.append(len(several)) or joined(several))
     hours = [Task(str(day), np.sin(np.arange(24.0) + day), np.arange(24.0) * 3600, {}) for day in range(40)]
     for task, curve in zip(hours, curves(hours), strict=True):
         np.testing.assert_allclose(curve.values, batch.smooth_task(task).values, rtol=0, atol=1e-12)
-    assert sizes == [together.TOGETHER, 40 - together.TOGETHER]
+    assert sizes == [TOGETHER, 40 - TOGETHER]
 
 
 def test_an_error_names_the_series_among_those_that_are_smoothed_at_once():

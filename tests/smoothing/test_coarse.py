@@ -7,8 +7,8 @@ from overt import native
 from overt.smoothing.heads.local.direct_sums import WeightedPoints, attend_directly, find_targets
 from overt.smoothing.selection.bank import candidates
 from overt.smoothing.selection.bank import stages as bank
-from overt.smoothing.selection.bank.candidates import NoisySeries
 from overt.smoothing.selection.bank.coarse import coarse_heads
+from overt.smoothing.selection.bank.noisy_series import NoisySeries
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="without the native core all points are computed")
 N = 2000
@@ -59,13 +59,13 @@ def test_they_are_computed_at_every_point_where_a_line_could_take_the_place_of_a
 @pytest.mark.parametrize("kind", ["all", "missing", "weights"])
 def test_a_bank_does_not_depend_on_the_way(monkeypatch, kind):
     draw, levels = np.random.default_rng(0), np.linspace(0.5, 1.0, N)
-    series = NoisySeries(TIMES, np.sin(TIMES / 200) + levels * draw.normal(size=N), weights_of(kind), levels)
+    series = NoisySeries.of(TIMES, np.sin(TIMES / 200) + levels * draw.normal(size=N), weights_of(kind), levels)
     for name, points in (("BLOCK", 100), ("STRETCH", 600), ("MARGIN", 500)):
         monkeypatch.setattr(bank, name, points)
     taken, written = [], candidates._write_coarse
     monkeypatch.setattr(candidates, "_write_coarse", lambda *inputs: (taken.append(inputs), written(*inputs))[1])
-    interpolated = bank.attend_bank(series, 1.0)
+    interpolated = bank.attend_bank(series)
     assert len(taken) == 4
     monkeypatch.setattr(candidates, "coarse_heads", lambda *_: None)
-    for column, same in zip(interpolated[:3], bank.attend_bank(series, 1.0)[:3], strict=True):
+    for column, same in zip(interpolated[:3], bank.attend_bank(series)[:3], strict=True):
         np.testing.assert_allclose(column, same, rtol=1e-7, atol=1e-8)

@@ -129,10 +129,11 @@ def test_many_heads_on_a_short_grid_give_what_least_squares_give_head_by_head(po
     steps, ones = np.arange(float(points)), np.ones(points)
     for seed in range(2):  # the second series uses the rows of the first
         values = 1e3 + np.cumsum(np.random.default_rng(seed).normal(size=points))
-        result = attend_short_grid(values, heads)
+        result = attend_short_grid(values[None], heads)
         for index, (bandwidth, degree, side) in enumerate(heads):
             rows = plain_rows(steps, ones, bandwidth, degree, steps, side=side)
-            expect(Local(*(column[index] for column in result)), rows, values, ones, np.arange(points))
+            fitted = Local(result.values[0, index], result.leverages[index], result.unit_variances[index])
+            expect(fitted, rows, values, ones, np.arange(points))
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2])
@@ -193,10 +194,10 @@ def test_extrapolated_parabolas_follow_a_polynomial_of_degree_four_where_parabol
     t = (np.arange(128.0) - 64) / 32
     quartic = 1 - t + 2 * t**2 - t**3 + 3 * t**4
     heads = ((4.0, 2, "both"), (4.0 * 2**0.5, 2, "both"), (4.0, EXTRAPOLATED, "both"))
-    fits = attend_short_grid(quartic, heads)
-    away = np.abs(fits.values - quartic)[:, 54:74].max(axis=1)
+    fits = attend_short_grid(quartic[None], heads)
+    away = np.abs(fits.values[0] - quartic)[:, 54:74].max(axis=1)
     assert away[2] < 1e-10 < 1e-3 < away[0]
-    impulse = attend_short_grid(np.eye(1, 128, 64)[0], heads)
-    np.testing.assert_allclose(fits.leverages[2, 64], impulse.values[2, 64], rtol=1e-12)
-    rows = np.stack([attend_short_grid(row, heads).values[2, 64] for row in np.eye(128)])
+    impulse = attend_short_grid(np.eye(1, 128, 64), heads)
+    np.testing.assert_allclose(fits.leverages[2, 64], impulse.values[0, 2, 64], rtol=1e-12)
+    rows = attend_short_grid(np.eye(128), heads).values[:, 2, 64]
     np.testing.assert_allclose(fits.unit_variances[2, 64], np.sum(rows**2), rtol=1e-3)

@@ -1,18 +1,18 @@
 """Several short series at once give what each gives alone: in the bank, and in its kernels where single rows are computed apart."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from overt import native
-from overt.smoothing.data.series import overall_level
-from overt.smoothing.heads.guided import GuidedInputs, attend_pairs, attend_rows
-from overt.smoothing.heads.guided import attend_several as attend_guides
+from overt.smoothing.heads.guided import GuidedInputs, attend_rows
+from overt.smoothing.heads.guided import attend_inputs as attend_guides
 from overt.smoothing.heads.local.short_grid import LONGEST
-from overt.smoothing.heads.patches import PatchInputs, attend_by_lag, attend_inputs, reflected
-from overt.smoothing.heads.patches import attend_several as attend_patches
-from overt.smoothing.selection.bank.candidates import NoisySeries
+from overt.smoothing.heads.patches import PatchInputs, attend_by_lag, reflected
+from overt.smoothing.heads.patches import attend_inputs as attend_patches
+from overt.smoothing.selection.bank.noisy_series import NoisySeries
 from overt.smoothing.selection.bank.stages import attend_bank
-from overt.smoothing.selection.bank.together import attend_banks
 
 
 def series_of(count):
@@ -24,15 +24,22 @@ def series_of(count):
     return values + levels * draw.normal(size=values.shape) * np.array([0, 1, 1, 1, 1])[:, None], levels
 
 
+def noisy_series(count):
+    """The same as the bank takes them, one by one."""
+    rows = zip(*series_of(count), strict=True)
+    return [NoisySeries.of(np.arange(float(count)), values, np.ones(count), levels) for values, levels in rows]
+
+
 @pytest.mark.parametrize("count", [2, 3, 7, 40, LONGEST])
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("threads", [0, 1, 3])
 def test_the_bank_of_several_is_that_of_each(monkeypatch, count, threads):
     monkeypatch.setattr(native, "threads", lambda: threads)
-    several = [
-        NoisySeries(np.arange(float(count)), *row, np.ones(count), level) for *row, level in zip(*series_of(count), strict=True)
-    ]
-    for one, outputs in zip(several, attend_banks(several), strict=True):
-        alone = attend_bank(one, overall_level(one.levels))
+    if not threads:  # the form in NumPy
+        monkeypatch.setattr(native, "available", lambda: False)
+    each = noisy_series(count)
+    several = attend_bank(NoisySeries.joined(each))
+    for index, one in enumerate(each):
+        outputs, alone = several.one(index), attend_bank(one).one(0)
         assert outputs.names == alone.names
         for name in ("values", "leverages", "variances", "mixture"):
             result, expected = getattr(outputs, name), getattr(alone, name)
@@ -46,14 +53,13 @@ def test_patches_of_several_have_rows_whose_weights_underflow(past):
     source = reflected(60, 2, past)
     profile = np.array([1.0, 1.0, 1.0, 0.0, 0.0]) if past else np.ones(5)
     rates = 0.5 / np.multiply.outer([1.0, 2.0, 0.5, 1.0, 1.0], [0.5, 1.0]) ** 2
-    several = attend_patches(PatchInputs(values, weights, values[:, source], source, profile, rates, 20, past))
-    faint = 0
-    for index, (row, of_row) in enumerate(zip(values, rates, strict=True)):
-        inputs = PatchInputs(row, weights, row[source], source, profile, of_row, 20, past)
-        faint += np.isnan(attend_by_lag(inputs).values).sum()
-        for column, expected in zip(several, attend_inputs(inputs), strict=True):
+    inputs = PatchInputs(values, weights, values[:, source], source, profile, rates, 20, past)
+    several, faint = attend_patches(inputs), 0
+    for index in range(len(values)):
+        faint += np.isnan(attend_by_lag(inputs.part(index)).values).sum()
+        for column, expected in zip(several, attend_patches(inputs.part(slice(index, index + 1))), strict=True):
             assert not np.isnan(expected).any()
-            np.testing.assert_array_equal(column[index], expected)
+            np.testing.assert_array_equal(column[index], expected[0])
     assert faint  # or the test shows nothing
 
 
@@ -63,8 +69,9 @@ def test_guides_of_several_have_rows_whose_weights_underflow():
     bandwidths = np.multiply.outer([1.0, 2.0, 0.5, 1.0, 1.0], [2.0, 1.0, 0.5])
     inputs = GuidedInputs(np.arange(60.0), values, values, weights, bandwidths, 16.0, 48.0, "both", even=True)
     several = attend_guides(inputs)
-    for index, (row, of_row) in enumerate(zip(values, bandwidths, strict=True)):
-        one = GuidedInputs(inputs.times, row, row, weights, of_row, 16.0, 48.0, "both", even=True)
-        for column, expected, by_rows in zip(several, attend_pairs(one), attend_rows(one, np.arange(60)), strict=True):
-            np.testing.assert_array_equal(column[index], expected)
-            np.testing.assert_allclose(expected, by_rows, rtol=1e-7, atol=1e-7)
+    for index in range(len(values)):
+        alone = replace(inputs, guide=values[[index]], values=values[[index]], bandwidths=bandwidths[[index]])
+        by_rows = attend_rows(inputs.one(index), np.arange(60))
+        for column, expected, by_row in zip(several, attend_guides(alone), by_rows, strict=True):
+            np.testing.assert_array_equal(column[index], expected[0])
+            np.testing.assert_allclose(expected[0], by_row, rtol=1e-7, atol=1e-7)

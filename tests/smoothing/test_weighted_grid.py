@@ -7,7 +7,7 @@ from overt import native
 from overt.smoothing.heads.local.direct_sums import WeightedPoints, attend_directly, find_targets
 from overt.smoothing.heads.local.weighted_grid import attend_grid_with_gaps, attend_weighted_grid
 from overt.smoothing.selection.bank import candidates
-from overt.smoothing.selection.bank.candidates import NoisySeries
+from overt.smoothing.selection.bank.noisy_series import NoisySeries
 from overt.smoothing.selection.bank.stages import attend_bank
 
 N = 700
@@ -74,16 +74,16 @@ def test_a_bank_with_missing_values_does_not_depend_on_the_way(monkeypatch, caus
     if not native.available():
         pytest.skip("the other way is native")
     values, weights = np.random.default_rng(0).normal(size=N), weights_of("a tenth missing")
-    series = NoisySeries(np.arange(float(N)) * 0.1, values, weights, np.ones(N))
+    series = NoisySeries.of(np.arange(float(N)) * 0.1, values, weights, np.ones(N))
     taken = []
 
     def never(keys, degree, side):
         taken.append(keys)
         return False
 
-    fast = attend_bank(series, 1.0, causal=causal)
+    fast = attend_bank(series, causal=causal)
     monkeypatch.setattr(candidates, "favors_convolutions", never)
-    slow = attend_bank(series, 1.0, causal=causal)
+    slow = attend_bank(series, causal=causal)
     assert max(taken) > 16
     for column, same in zip(fast[:3], slow[:3], strict=True):
         np.testing.assert_allclose(column, same, rtol=1e-9, atol=1e-9)

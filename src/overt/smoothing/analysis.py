@@ -11,7 +11,7 @@ from overt.errors import InputError
 from overt.smoothing.data.events import event_levels
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, find_repeats
-from overt.smoothing.data.series import NOISELESS, SHORT, Floats, Indices, Series, arrange, key_noise, overall_level
+from overt.smoothing.data.series import NOISELESS, SHORT, Floats, Indices, Series, arrange, key_noise
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
@@ -24,9 +24,8 @@ from overt.smoothing.noise.recognized import SMOOTHED, hypothesis
 from overt.smoothing.result import Smoothing
 from overt.smoothing.seasons.rest import without_seasons
 from overt.smoothing.seasons.season import Seasons
-from overt.smoothing.selection.bank.candidates import NoisySeries
-from overt.smoothing.selection.bank.stages import BankOutputs, attend_bank, bank_series
-from overt.smoothing.selection.bank.together import TOGETHER, Grid, attend_banks, grid_of
+from overt.smoothing.selection.bank.noisy_series import NoisySeries, bank_series
+from overt.smoothing.selection.bank.stages import TOGETHER, BankOutputs, attend_bank
 from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimate_noise, estimate_noises, noise_levels
 from overt.smoothing.selection.outliers import downweight_outliers
 from overt.smoothing.selection.risk import combined_risk, head_of, leave_one_out, pointwise_risk, risk_error
@@ -88,7 +87,7 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
 
 def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) -> list[Smoothing]:
     """Smooth several series as `analyze_series` does; short ones of one length, on a grid, go through the bank at once."""
-    joined: dict[Grid, list[tuple[int, Prepared]]] = {}
+    joined: dict[tuple[int, float], list[tuple[int, Prepared]]] = {}
     finished: dict[int, Smoothing] = {}
     rests: dict[int, Rest] = {}
     for index, (values, times) in enumerate(several):
@@ -100,7 +99,7 @@ def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) 
     estimates = _noise_estimates([*rests.values()])
     for (index, rest), estimate in zip(rests.items(), estimates, strict=True):
         prepared = _prepared(rest, estimate)
-        grid = grid_of(_noisy(prepared))
+        grid = _noisy(prepared).grid
         if grid is None:
             finished[index] = finish(*_refined(prepared, _bank(prepared)))
         else:
@@ -108,8 +107,8 @@ def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) 
     for members in joined.values():
         for start in range(0, len(members), TOGETHER):
             part = members[start : start + TOGETHER]
-            banks = attend_banks([_noisy(prepared) for _, prepared in part])
-            finished |= {index: finish(*_refined(prepared, bank)) for (index, prepared), bank in zip(part, banks, strict=True)}
+            banks = attend_bank(NoisySeries.joined([_noisy(prepared) for _, prepared in part]))
+            finished |= {index: finish(*_refined(prepared, banks.one(row))) for row, (index, prepared) in enumerate(part)}
     return [finished[index] for index in range(len(several))]
 
 
@@ -313,7 +312,7 @@ def _filling(
         values[deleted] = np.nan
         part = series.with_values(values).part(near)
         noisy = bank_series(part, levels[near], False, heavy=estimate.heavy, drawn=options.from_curve)
-        curve = attend_bank(noisy, overall_level(levels[near]), correlation=estimate.correlation).values
+        [curve] = attend_bank(noisy, correlation=estimate.correlation).values
         return curve[deleted - near.start] + season[deleted]
 
     return fill_gaps(
@@ -358,9 +357,7 @@ def _noisy(prepared: Prepared) -> NoisySeries:
 
 def _bank(prepared: Prepared) -> BankOutputs:
     series, causal = prepared.series, prepared.options.causal
-    outputs = attend_bank(
-        _noisy(prepared), overall_level(prepared.levels), causal=causal, correlation=prepared.estimate.correlation
-    )
+    outputs = attend_bank(_noisy(prepared), causal=causal, correlation=prepared.estimate.correlation).one(0)
     if causal:
         outputs.values[: series.present[0]] = np.nan  # before the first value there is nothing to attend to
     return outputs

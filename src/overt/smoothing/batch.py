@@ -26,7 +26,7 @@ from overt.smoothing.data.series import Floats, read_values
 from overt.smoothing.data.times import read_times
 from overt.smoothing.heads.local.short_grid import LONGEST
 from overt.smoothing.reporting.curve import Curve, curve_of, empty_curve, load_curves, save_curves
-from overt.smoothing.selection.bank.together import TOGETHER
+from overt.smoothing.selection.bank.stages import TOGETHER
 
 # A series of more bytes is sent to a cluster separately: Dask warns of large arguments within a task.
 _LARGE = 2**20

@@ -13,7 +13,7 @@ from overt.smoothing.data.events import NOT_NORMAL
 from overt.smoothing.data.frames import frame_of
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, last_known
-from overt.smoothing.data.series import Floats, Series, overall_level
+from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.data.times import Times, read_moments
 from overt.smoothing.heads.head import Head
 from overt.smoothing.heads.local.autoregression import equal_steps
@@ -27,7 +27,8 @@ from overt.smoothing.other_times import CurveAt, curve_at, deviation_at
 from overt.smoothing.reporting.sentences import describe
 from overt.smoothing.seasons.season import Seasons, season_row
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
-from overt.smoothing.selection.bank.stages import bank_row, bank_series
+from overt.smoothing.selection.bank.noisy_series import bank_series
+from overt.smoothing.selection.bank.stages import bank_row
 from overt.smoothing.selection.noise import NoiseEstimate
 from overt.smoothing.selection.risk import STANDARD_ERRORS, combined_risk, risk_error
 
@@ -303,10 +304,9 @@ class Smoothing:
             ends = (int(series.present[keys[0]]), int(series.present[keys[1]]))
         causal, estimate = self.options.causal, self.noise_estimate
         noisy = bank_series(series, self.levels, causal, heavy=estimate.heavy, drawn=self.kind)
-        level = overall_level(self.levels)
         options = {"causal": causal, "correlation": estimate.correlation}
-        weights = bank_row(noisy, level, ends[0], **options)
-        return (1 - share) * weights + share * bank_row(noisy, level, ends[1], **options) if share else weights
+        weights = bank_row(noisy, ends[0], **options)
+        return (1 - share) * weights + share * bank_row(noisy, ends[1], **options) if share else weights
 
     @overload
     def at(self, times: ArrayLike, *, band: Literal[False] = False) -> Floats: ...

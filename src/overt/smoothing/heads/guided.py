@@ -26,7 +26,7 @@ SQUARINGS = 4
 
 
 class GuidedOutputs(NamedTuple):
-    """Bandwidth by bandwidth, all (k, n): y_i, W_ii, and Σ_j W_ij (g_j − g_i)(x_j − y_i)."""
+    """Bandwidth by bandwidth, all (…, k, n): y_i, W_ii, and Σ_j W_ij (g_j − g_i)(x_j − y_i)."""
 
     values: Floats
     self_weights: Floats
@@ -38,10 +38,10 @@ class GuidedInputs:
     """The inputs, normalized: times in steps where they are evenly spaced, bandwidths in descending order."""
 
     times: Floats  # (n,) ascending
-    guide: Floats  # (n,)
-    values: Floats  # (n,)
+    guide: Floats  # (s, n)
+    values: Floats  # (s, n)
     weights: Floats | None  # (n,) 0 or more, the largest 1; None: all 1
-    bandwidths: Floats  # (k,)
+    bandwidths: Floats  # (s, k), of the same ratios for all series
     bandwidth_time: float
     window: float
     side: str
@@ -51,6 +51,10 @@ class GuidedInputs:
     def rate_time(self) -> float:
         """1 / 2h_t²."""
         return 0.5 / self.bandwidth_time**2
+
+    def one(self, row: int) -> "GuidedInputs":
+        """One of the series (n,), without the first axis."""
+        return replace(self, guide=self.guide[row], values=self.values[row], bandwidths=self.bandwidths[row])
 
 
 def attend_guided(
@@ -78,28 +82,28 @@ def attend_guided(
 
     times (n,) ascending, guide and values (n,), weights (n,) 0 or more (None for 1), bandwidths (k,) h, in the guide's unit. Outputs
     are (k, n), also for points of weight 0, whose self weight is 0; a row without a key within range is NaN. Time O(n·window), fastest
-    for bandwidths that are powers of two apart; memory O(n·k).
+    for bandwidths that are powers of two apart; memory O(n·k). Several series at once have one axis more, the first, in guide and values
+    (s, n), bandwidths (s, k), whose ratios are the same for all, and outputs (s, k, n).
 
     >>> guide, noisy = np.array([0.0, 0.0, 0.0, 8.0, 8.0]), np.array([0.0, 0.2, 0.1, 8.0, 8.2])
     >>> attend_guided(np.arange(5.0), guide, noisy, None, [0.5], bandwidth_time=np.inf, window=4.0).values
     array([[0.1, 0.1, 0.1, 8.1, 8.1]])
     """
     requested = np.asarray(bandwidths, np.float64)
-    if requested.ndim != 1 or requested.size == 0 or not (requested > 0).all():
+    if requested.ndim != guide.ndim or requested.size == 0 or not (requested > 0).all():
         raise InputError("one or more bandwidths above 0", got=np.array2string(requested), fix="pass a list of them")
     if side not in SIDES:
         raise InputError('side "both", "past" or "future"', got=repr(side), fix="choose one of them")
     largest = 1.0 if weights is None else weights.max(initial=0.0)
     if weights is not None:
         weights = None if (weights == 1).all() else weights / (largest or 1.0)
-    descending = np.argsort(-requested, kind="stable")
-    inputs = in_steps(
-        GuidedInputs(times, guide, values, weights, requested[descending], bandwidth_time, window, side, even=False)
-    )
-    outputs = attend_pairs(inputs) if native.available() else attend_rows(inputs, np.arange(times.size))
-    if (descending[1:] > descending[:-1]).all():
-        return outputs
-    return GuidedOutputs(*(column[np.argsort(descending)] for column in outputs))
+    guides, several, requested = (np.atleast_2d(column) for column in (guide, values, requested))
+    descending = np.argsort(-requested[0], kind="stable")
+    inputs = GuidedInputs(times, guides, several, weights, requested[:, descending], bandwidth_time, window, side, even=False)
+    outputs = attend_inputs(in_steps(inputs))
+    if (descending[1:] < descending[:-1]).any():
+        outputs = GuidedOutputs(*(column[:, np.argsort(descending)] for column in outputs))
+    return outputs if guide.ndim > 1 else GuidedOutputs(*(column[0] for column in outputs))
 
 
 def in_steps(inputs: GuidedInputs) -> GuidedInputs:
@@ -112,17 +116,11 @@ def in_steps(inputs: GuidedInputs) -> GuidedInputs:
     return replace(inputs, times=index, bandwidth_time=inputs.bandwidth_time / step, window=inputs.window / step, even=True)
 
 
-def attend_pairs(inputs: GuidedInputs) -> GuidedOutputs:
+def attend_inputs(inputs: GuidedInputs) -> GuidedOutputs:
     """In C++, where one exponential serves both directions of a pair; rows whose weights underflow there are computed in NumPy."""
-    several = replace(inputs, guide=inputs.guide[None], values=inputs.values[None], bandwidths=inputs.bandwidths[None])
-    return GuidedOutputs(*(column[0] for column in attend_several(several)))
-
-
-def attend_several(inputs: GuidedInputs) -> GuidedOutputs:
-    """The same of several series at the same times: guide and values (s, n) and bandwidths (s, k) have one axis more.
-
-    So have the outputs (s, k, n). The bandwidths of all series have the same ratios.
-    """
+    if not native.available():
+        each = [attend_rows(inputs.one(row), np.arange(inputs.times.size)) for row in range(len(inputs.values))]
+        return GuidedOutputs(*map(np.stack, zip(*each, strict=True)))
     outputs = GuidedOutputs(*(np.empty((*inputs.bandwidths.shape, inputs.times.size)) for _ in GuidedOutputs._fields))
     if inputs.times.size == 0:
         return outputs
@@ -139,8 +137,7 @@ def attend_several(inputs: GuidedInputs) -> GuidedOutputs:
     faint = np.asarray(np.isnan(outputs.values).any(axis=1))  # (s, n)
     for index in np.flatnonzero(faint.any(axis=1)):
         rows = np.flatnonzero(faint[index])
-        one = replace(inputs, guide=inputs.guide[index], values=inputs.values[index], bandwidths=inputs.bandwidths[index])
-        for column, exact in zip(outputs, attend_rows(one, rows), strict=True):
+        for column, exact in zip(outputs, attend_rows(inputs.one(int(index)), rows), strict=True):
             column[index][:, rows] = exact
     return outputs
 
@@ -162,7 +159,7 @@ def squarings(bandwidths: Floats) -> Indices:
 
 
 def attend_rows(inputs: GuidedInputs, rows: Indices) -> GuidedOutputs:
-    """Some rows, in NumPy, in blocks; weights are relative to the largest of the row."""
+    """Some rows of one series, in NumPy, in blocks; weights are relative to the largest of the row."""
     outputs = GuidedOutputs(*(np.full((inputs.bandwidths.size, rows.size), np.nan) for _ in GuidedOutputs._fields))
     times, window = inputs.times[rows], inputs.window * (1 + 1e-9)
     start = np.searchsorted(inputs.times, times if inputs.side == "future" else times - window, side="left")

@@ -23,7 +23,7 @@ CELLS = 2**18
 
 
 class PatchOutputs(NamedTuple):
-    """Bandwidth by bandwidth, all (k, n): y_i, the leverage ∂y_i/∂x_i (NaN where x_i is missing), and W_ii."""
+    """Bandwidth by bandwidth, all (…, k, n): y_i, the leverage ∂y_i/∂x_i (NaN where x_i is missing), and W_ii."""
 
     values: Floats
     leverages: Floats
@@ -34,14 +34,18 @@ class PatchOutputs(NamedTuple):
 class PatchInputs:
     """The inputs, padded: x_i is padded[i + profile.size // 2], and padded[i] is the value of point source[i]."""
 
-    values: Floats  # (n,)
+    values: Floats  # (s, n)
     key_weights: Floats  # (n,) w_j, 0 where a value is missing
-    padded: Floats  # (n + 2p,)
+    padded: Floats  # (s, n + 2p)
     source: Indices  # (n + 2p,)
     profile: Floats  # (2p + 1,)
-    rates: Floats  # (k,) 1 / 2h²
+    rates: Floats  # (s, k) 1 / 2h²
     window: int
     past: bool
+
+    def part(self, rows: int | slice) -> "PatchInputs":
+        """Some of the series, or one (n,), without the first axis."""
+        return replace(self, values=self.values[rows], padded=self.padded[rows], rates=self.rates[rows])
 
     @property
     def half(self) -> int:
@@ -83,7 +87,8 @@ def attend_patch(
     weight, and the derivative treats them as constants. weights (n,) are w_j, 0 or more; None for 1. profile (2p + 1,) is
     g_{−p} … g_p, 0 or more; bandwidths (k,) are h, in the unit of the values times √Σg. Ascending bandwidths by factors of √2 or 2
     are fastest: then the exponentials of each are those of the next, squared. Returns values, leverages and self weights (k, n);
-    rows that reach no key are NaN. Time O(n·window·(p + k)), memory O(n·k).
+    rows that reach no key are NaN. Time O(n·window·(p + k)), memory O(n·k). Several series at once have one axis more, the first, in
+    values (s, n), bandwidths (s, k) and outputs (s, k, n).
 
     InputError for a profile that covers later points with side="past".
 
@@ -94,43 +99,26 @@ def attend_patch(
     profile, bandwidths = np.asarray(profile, np.float64), np.asarray(bandwidths, np.float64)
     _check(profile, bandwidths, side)
     half, past = profile.size // 2, side == "past"
-    source = reflected(values.size, half, past)
+    several = np.atleast_2d(values)
+    source = reflected(several.shape[1], half, past)
     key_weights = np.where(present, 1.0 if weights is None else weights, 0.0)
-    window = min(window, values.size - 1)
-    outputs = attend_inputs(
-        PatchInputs(values, key_weights, values[source], source, profile, 0.5 / bandwidths**2, window, past)
-    )
+    rates, window = 0.5 / np.atleast_2d(bandwidths) ** 2, min(window, several.shape[1] - 1)
+    outputs = attend_inputs(PatchInputs(several, key_weights, several[:, source], source, profile, rates, window, past))
     if not np.all(present):
-        outputs.leverages[:, ~np.asarray(present)] = np.nan
-    return outputs
+        outputs.leverages[..., ~np.asarray(present)] = np.nan
+    return outputs if values.ndim > 1 else PatchOutputs(*(column[0] for column in outputs))
 
 
 def attend_inputs(inputs: PatchInputs) -> PatchOutputs:
     """`attend_patch` of inputs that are padded."""
-    if native.available():
-        several = replace(inputs, values=inputs.values[None], padded=inputs.padded[None], rates=inputs.rates[None])
-        return PatchOutputs(*(column[0] for column in attend_several(several)))
-    outputs = attend_by_lag(inputs)
-    rows = np.flatnonzero(np.isnan(outputs.values).any(axis=0) | _near_reflected_ends(inputs))
-    for column, exact in zip(outputs, attend_rows(inputs, rows), strict=True):
-        column[:, rows] = exact
-    return outputs
-
-
-def attend_several(inputs: PatchInputs) -> PatchOutputs:
-    """`attend_patch` of several series at once, in C++: values (s, n), padded (s, n + 2p) and rates (s, k) have one axis more.
-
-    So have the outputs (s, k, n). The series share the rest.
-    """
-    outputs, ends = _attend_compiled(inputs), _near_reflected_ends(inputs)
+    outputs, ends = _attend(inputs), _near_reflected_ends(inputs)
     rows = np.flatnonzero(ends)
-    for column, exact in zip(outputs, _attend_compiled(inputs, rows), strict=True):
+    for column, exact in zip(outputs, _attend(inputs, rows), strict=True):
         column[..., rows] = exact
     faint = np.isnan(outputs.values).any(axis=1) & ~ends  # (s, n)
     for index in np.flatnonzero(faint.any(axis=1)):
-        rows, one = np.flatnonzero(faint[index]), slice(index, index + 1)
-        part = replace(inputs, values=inputs.values[one], padded=inputs.padded[one], rates=inputs.rates[one])
-        for column, exact in zip(outputs, _attend_compiled(part, rows), strict=True):
+        rows = np.flatnonzero(faint[index])
+        for column, exact in zip(outputs, _attend(inputs.part(slice(index, index + 1)), rows), strict=True):
             column[index][:, rows] = exact[0]
     return outputs
 
@@ -153,7 +141,7 @@ def _check(profile: Floats, bandwidths: Floats, side: str) -> None:
     if profile.ndim != 1 or profile.size % 2 == 0 or not (np.isfinite(profile) & (profile >= 0)).all():
         fix = "pass g_{−p} … g_p"
         raise InputError("a profile of an odd number of finite weights, 0 or more", got=np.array2string(profile), fix=fix)
-    if bandwidths.ndim != 1 or not (bandwidths > 0).all():
+    if bandwidths.ndim not in (1, 2) or not (bandwidths > 0).all():
         raise InputError("bandwidths above 0", got=np.array2string(bandwidths), fix="pass a list of them")
     if side not in ("both", "past"):
         raise InputError('side "both" or "past"', got=repr(side), fix="choose one of them")
@@ -162,8 +150,12 @@ def _check(profile: Floats, bandwidths: Floats, side: str) -> None:
         raise InputError('with side="past", a profile of 0 for later points', got=np.array2string(profile), fix=fix)
 
 
-def _attend_compiled(inputs: PatchInputs, rows: Indices | None = None) -> PatchOutputs:
-    """`attend_by_lag` of several series in C++; with `rows`, `attend_rows` of these."""
+def _attend(inputs: PatchInputs, rows: Indices | None = None) -> PatchOutputs:
+    """`attend_by_lag` of each series, in C++ where it is there; with `rows`, `attend_rows` of these."""
+    if not native.available():
+        each = [inputs.part(row) for row in range(len(inputs.values))]
+        outputs = [attend_by_lag(one) if rows is None else attend_rows(one, rows) for one in each]
+        return PatchOutputs(*map(np.stack, zip(*outputs, strict=True)))
     key_weights = None if (inputs.key_weights == 1).all() else inputs.key_weights
     count = inputs.values.shape[-1] if rows is None else rows.size
     outputs = PatchOutputs(*(np.empty((*inputs.rates.shape, count)) for _ in PatchOutputs._fields))
@@ -176,7 +168,7 @@ def _attend_compiled(inputs: PatchInputs, rows: Indices | None = None) -> PatchO
 
 
 def attend_by_lag(inputs: PatchInputs) -> PatchOutputs:
-    """The rows whose patches stay within the series; NaN where a row's weights underflow."""
+    """The rows of one series whose patches stay within it; NaN where a row's weights underflow."""
     sums = PatchSums(*(np.zeros((inputs.rates.size, inputs.values.size)) for _ in PatchSums._fields))
     sums.total[:] = inputs.key_weights  # a point's own distance is 0
     for lag in range(1, inputs.window + 1):

@@ -41,34 +41,28 @@ def extrapolate(narrow: Floats, wide: Floats) -> Floats:
 
 
 def attend_short_grid(values: Floats, heads: tuple[TimeHead, ...]) -> Local:
-    """The fits of all heads at all points of an even grid, (heads, n) each; bandwidths are in steps.
+    """The fits of all heads at all points of an even grid; bandwidths are in steps.
 
-    Of several series (series, n) the values are (series, heads, n), and leverages and variances the same for all.
+    Of several series (s, n) the values are (s, heads, n), and leverages and variances the same for all (heads, n).
 
-    >>> attend_short_grid(np.array([1.0, 3.0, 5.0, 7.0]), ((1.0, 1, "both"), (2.0, 0, "past"))).values.round(2)
-    array([[1.  , 3.  , 5.  , 7.  ],
-           [1.  , 2.06, 3.32, 4.82]])
+    >>> attend_short_grid(np.array([[1.0, 3.0, 5.0, 7.0]]), ((1.0, 1, "both"), (2.0, 0, "past"))).values.round(2)
+    array([[[1.  , 3.  , 5.  , 7.  ],
+            [1.  , 2.06, 3.32, 4.82]]])
     """
-    rows, leverages, unit_variances = _rows(values.shape[-1], heads)
-    if values.ndim == 2:
-        centers = values.mean(axis=1, keepdims=True)
-        outputs = np.empty((values.shape[0], *leverages.shape))
-        by_head = rows.reshape(*leverages.shape, -1).swapaxes(1, 2)  # (heads, keys, points)
-        together = max(1, ONE_THREAD // values.shape[1] ** 2)
-        for start in range(0, values.shape[0], together):
-            part = slice(start, start + together)
-            np.matmul(values[part] - centers[part], by_head, out=outputs[part].swapaxes(0, 1))
-        return Local(outputs + centers[:, None], leverages, unit_variances)
-    # Around their own mean, values keep the digits that a large offset would take. Not `@`, whose threads wait for each other in every one
-    # of several processes.
-    center = values.mean()
-    outputs = np.einsum("ij,j->i", rows, values - center).reshape(leverages.shape) + center
-    return Local(outputs, leverages, unit_variances)
+    rows, leverages, unit_variances = _rows(values.shape[1], heads)
+    # Around their own mean, values keep the digits that a large offset would take.
+    centers = values.mean(axis=1, keepdims=True)
+    outputs = np.empty((values.shape[0], *leverages.shape))
+    together = max(1, ONE_THREAD // values.shape[1] ** 2)
+    for start in range(0, values.shape[0], together):
+        part = slice(start, start + together)
+        np.matmul(values[part] - centers[part], rows.swapaxes(1, 2), out=outputs[part].swapaxes(0, 1))
+    return Local(outputs + centers[:, None], leverages, unit_variances)
 
 
 @functools.lru_cache(maxsize=LENGTHS)
 def _rows(points: int, heads: tuple[TimeHead, ...]) -> tuple[Floats, Floats, Floats]:
-    """The rows of all heads, one after the other (heads · n, n), their leverages and unit variances (heads, n)."""
+    """The rows of all heads (heads, n, n), their leverages and unit variances (heads, n)."""
     rows = np.empty((len(heads), points, points))
     leverages, unit_variances = np.empty((2, len(heads), points))
     offsets = np.arange(1.0 - points, points)  # j − i
@@ -89,7 +83,7 @@ def _rows(points: int, heads: tuple[TimeHead, ...]) -> tuple[Floats, Floats, Flo
             narrow, wide = parabolas_of(heads, head)
             rows[index], leverages[index] = (extrapolate(each[narrow], each[wide]) for each in (rows, leverages))
             unit_variances[index] = EXTRAPOLATED_VARIANCE * unit_variances[narrow]
-    return rows.reshape(-1, points), leverages, unit_variances
+    return rows, leverages, unit_variances
 
 
 def _power_sums(points: int, scales: Floats, degree: int, side: Side) -> PowerSums:

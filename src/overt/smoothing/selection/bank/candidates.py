@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.heads.guided import attend_guided
+from overt.smoothing.heads.guided import GuidedOutputs, attend_guided
 from overt.smoothing.heads.local.polynomial import Local, Side
 from overt.smoothing.heads.local.regression import attend_time, on_grid
 from overt.smoothing.heads.local.short_grid import (
@@ -22,13 +22,20 @@ from overt.smoothing.heads.local.short_grid import (
     parabolas_of,
 )
 from overt.smoothing.heads.local.weighted_grid import attend_grid_with_gaps, attend_weighted_grid, favors_convolutions
-from overt.smoothing.heads.patches import attend_patch
+from overt.smoothing.heads.patches import PatchOutputs, attend_patch
 from overt.smoothing.heads.single_row import guided_row, patch_row, time_row
 from overt.smoothing.selection.bank.coarse import CoarseHead, coarse_heads
 from overt.smoothing.selection.bank.mixture import Pilot
-from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
+from overt.smoothing.selection.bank.noisy_series import (
+    NamedHeads,
+    NoisySeries,
+    RowWeights,
+    squares_far_out,
+    units_of,
+    write_value_heads,
+)
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs
 from overt.smoothing.selection.bank.threads import map_in_threads
-from overt.smoothing.selection.medians import medians
 
 # Narrow bandwidths of time, in steps, by factors of √2. These heads are parabolas: lines beside them raise the error by 1%, as heads do
 # that are never clearly the best, and means and lines of one side change it by less than 0.1%, since guided heads serve jumps (here and
@@ -42,10 +49,6 @@ WHOLE = (0.5, 1.0, 8.0)
 # nothing from 256 points on, and lower the error of 64 to 100 points by 0.7%; every other bandwidth alone costs 2 to 3% there.
 PATCHES = ((2, 2.0 ** np.arange(0, 2, 0.5)), (10, 2.0 ** np.arange(1, 3, 0.5)))
 PATCH_WINDOW = 60
-# A value is far out if it differs by more standard deviations than that from the medians of so many values before it and after it.
-FAR_OUT, MEDIAN_OF = 2.5, 5
-# Values further out than this are outliers, which were left out before, or a signal's.
-FURTHEST_OUT = 6.0
 # Guided heads: bandwidths of the pilot in units of the noise, and the window in bandwidths of time. Beside segments one bandwidth costs up
 # to 1% and 17% where it costs most, two up to 2% and 59%, four bring nothing for a third more time. Windows of 1.5 to 3 bandwidths give the
 # same errors to three thousandths, and take time in proportion.
@@ -54,49 +57,6 @@ PILOT_BANDWIDTHS = (1.2, 0.6, 0.3)
 # error of white noise by 1.4%, and raises it by 4% at most; under bursts it lowers it by 5%. Guided heads took a fifth of the time.
 LONG, LONG_PILOT_BANDWIDTHS = 97_920, (0.6,)
 GUIDED_WINDOW = 2.0
-
-
-class NoisySeries(NamedTuple):
-    """A series as the heads see it, sorted by time; all arrays (n,)."""
-
-    times: Floats  # in steps, ascending
-    values: Floats  # missing ones filled
-    weights: Floats  # w_i, 0 where the value is missing
-    levels: Floats  # the noise's standard deviation at weight 1
-    heavy: bool = False  # whether the noise has heavy tails
-    risk_levels: Floats | None = None  # those in whose units risks are, where they are others
-    by_time: bool = False  # only heads by time: Stein's estimate of those that compare values needs noise that is nearly normal
-
-    def part(self, rows: slice | Indices) -> "NoisySeries":
-        """Some of the points."""
-        times, values, weights, levels, _, risk_levels, _ = self
-        part = self._replace(times=times[rows], values=values[rows], weights=weights[rows], levels=levels[rows])
-        return part if risk_levels is None else part._replace(risk_levels=risk_levels[rows])
-
-    @property
-    def noise(self) -> Floats:
-        """σ_i of each value, infinite where it is missing."""
-        with np.errstate(divide="ignore"):
-            return self.levels / np.sqrt(self.weights)
-
-    @property
-    def observed(self) -> Observations:
-        """The data of the heads' risks."""
-        if self.risk_levels is None:
-            return Observations(self.values, self.noise)
-        factors = (self.levels / self.risk_levels) ** 2
-        return Observations(self.values, self.noise / np.sqrt(factors), factors)
-
-
-RowWeights = Callable[[int], Floats]  # the weights of one point over all points of the head's series (n,)
-
-
-class NamedHeads(NamedTuple):
-    """Heads with their names, family first ("line, 8 steps"), what writes their outputs, and functions that compute a row of weights."""
-
-    names: list[str]
-    write: Callable[[HeadOutputs], None]  # into arrays (heads, n)
-    rows: list[RowWeights]
 
 
 class WideHeads(NamedTuple):
@@ -111,12 +71,12 @@ class WideHeads(NamedTuple):
         return NamedHeads(self.names, partial(self.write_part, stretch), self.rows)
 
 
-def pilot_heads(series: NoisySeries, level: float, causal: bool, patches: bool) -> Iterator[NamedHeads]:
+def pilot_heads(series: NoisySeries, causal: bool, patches: bool) -> Iterator[NamedHeads]:
     """The heads that compare the noisy series itself: the points unchanged, narrow bandwidths of time, and perhaps patches."""
     yield _identity(series)
     yield _by_time(series, tuple(time_heads(causal)))
     if patches:
-        yield from (_by_patches(series, half, scales, level, causal) for half, scales in PATCHES)
+        yield from (_by_patches(series, half, scales, causal) for half, scales in PATCHES)
 
 
 def pilot_count(causal: bool, patches: bool) -> int:
@@ -132,28 +92,27 @@ def wide_heads(series: NoisySeries, causal: bool, *, long: bool = False) -> Wide
     """
     wide = wide_time_heads(float(series.times[-1] - series.times[0]), causal)
     heads = _by_time(series, wide)
-    if long and (coarse := coarse_heads(series.times, series.values, series.weights, wide)):
+    if long and (coarse := coarse_heads(series.times, series.values[0], series.weights, wide)):
         return WideHeads(heads.names, partial(_write_coarse, series, coarse), heads.rows)
     of_risks: Any = np.float32 if long else np.float64
-    outputs = HeadOutputs(
-        *(np.empty((len(heads.names), series.values.size), each) for each in (np.float64, of_risks, of_risks))
-    )
+    shape = series.values.shape[0], len(heads.names), series.times.size
+    outputs = HeadOutputs(*(np.empty(shape, each) for each in (np.float64, of_risks, of_risks)))
     heads.write(outputs)
     return WideHeads(heads.names, partial(_copy_part, outputs), heads.rows)
 
 
 def _copy_part(whole: HeadOutputs, stretch: slice, outputs: HeadOutputs) -> None:
     for column, source in zip(outputs, whole, strict=True):
-        column[...] = source[:, stretch]
+        column[...] = source[..., stretch]
 
 
 def _write_coarse(series: NoisySeries, coarse: list[CoarseHead], stretch: slice, outputs: HeadOutputs) -> None:
-    weights, squares = series.weights[stretch], series.levels[stretch] ** 2
+    weights, squares = series.weights[stretch], series.levels[:, stretch] ** 2
     for index, head in enumerate(coarse):
-        head.write(stretch, [column[index] for column in outputs])
+        head.write(stretch, [column[0, index] for column in outputs])
     if not (weights == 1).all():
         outputs.leverages[...] *= weights
-    outputs.variances[...] *= squares
+    outputs.variances[...] *= squares[:, None]
 
 
 def wide_time_heads(span: float, causal: bool) -> tuple[TimeHead, ...]:
@@ -170,7 +129,7 @@ def wide_time_heads(span: float, causal: bool) -> tuple[TimeHead, ...]:
 
 
 def guided_heads(
-    series: NoisySeries, pilot: Pilot, bandwidth: float, pilot_bandwidths: tuple[float, ...], level: float, causal: bool
+    series: NoisySeries, pilot: Pilot, bandwidth: float, pilot_bandwidths: tuple[float, ...], causal: bool
 ) -> NamedHeads:
     """Means over points near in time and similar in the pilot p, with the leverage W_ii + ∂p_i/∂x_i Cov_W(p, x)/h².
 
@@ -178,20 +137,20 @@ def guided_heads(
     """
     scales = np.array(pilot_bandwidths)
     options = {"bandwidth_time": bandwidth, "window": GUIDED_WINDOW * bandwidth, "side": "past" if causal else "both"}
-    units = units_of(series, level)
+    units = units_of(series)
+
+    def attend(rows: Indices, unit: Floats) -> GuidedOutputs:
+        columns = series.times, pilot.values[rows], series.values[rows], series.weights
+        return attend_guided(*columns, scales * unit[:, None], **options)
 
     def write(outputs: HeadOutputs) -> None:
-        guided = _by_unit(
-            units,
-            lambda unit: attend_guided(series.times, pilot.values, series.values, series.weights, scales * unit, **options),
-        )
-        leverages = guided.self_weights + pilot.leverages * guided.covariance / (scales[:, None] * units) ** 2
+        guided = _by_unit(units, attend)
+        squares = (scales[:, None] * units[:, None]) ** 2
+        leverages = guided.self_weights + pilot.leverages[:, None] * guided.covariance / squares
         write_value_heads(outputs, series, guided.values, leverages)
 
-    rows: list[RowWeights] = [
-        partial(_row_of_unit, guided_row, (series.times, pilot.values, series.weights), scale * units, options)
-        for scale in scales
-    ]
+    columns = series.times, pilot.values[0], series.weights
+    rows: list[RowWeights] = [partial(_row_of_unit, guided_row, columns, scale * units[0], options) for scale in scales]
     return NamedHeads([guided_name(bandwidth, scale) for scale in scales], write, rows)
 
 
@@ -205,21 +164,17 @@ def patches_name(points: int, scale: float) -> str:
     return f"patches of {points}, {scale:.3g} σ"
 
 
-def units_of(series: NoisySeries, level: float) -> Floats:
-    """The noise by which each point compares values (n,): its own level, as the overall one times the nearest power of √2."""
-    levels = series.levels[:1] if (series.levels == series.levels[0]).all() else series.levels
-    units = level * 2.0 ** (np.clip(np.round(2 * np.log2(levels / level)), -8, 8) / 2)
-    return np.broadcast_to(units, series.levels.shape)
+def _by_unit(units: Floats, attend: Callable[[Indices, Floats], Any]) -> Any:
+    """The outputs of heads whose bandwidth depends on the point: for each unit (s, n), those at its points.
 
-
-def _by_unit(units: Floats, attend: Callable[[float], Any]) -> Any:
-    """The outputs of heads whose bandwidth depends on the point: for each unit, those at its points."""
-    outputs = attend(float(units[0]))
-    others = units[units != units[0]]
-    for unit in np.unique(others) if others.size else ():
-        chosen = units == unit
-        for column, values in zip(outputs, attend(float(unit)), strict=True):
-            column[..., chosen] = values[..., chosen]
+    `attend` computes some of the series (r,), each with one unit (r,).
+    """
+    outputs = attend(np.arange(len(units)), units[:, 0])
+    for row in np.flatnonzero((units != units[:, :1]).any(axis=1)):
+        for unit in np.unique(units[row][units[row] != units[row, 0]]):
+            chosen = units[row] == unit
+            for column, values in zip(outputs, attend(np.array([row]), np.array([unit])), strict=True):
+                column[row][:, chosen] = values[0][:, chosen]
     return outputs
 
 
@@ -255,10 +210,10 @@ def time_heads(causal: bool) -> Iterator[TimeHead]:
 
 def _identity(series: NoisySeries) -> NamedHeads:
     def write(outputs: HeadOutputs) -> None:
-        outputs.values[...], outputs.leverages[...] = series.values, 1.0
-        outputs.variances[...] = series.levels**2 / np.where(series.weights > 0, series.weights, 1.0)
+        outputs.values[:, 0], outputs.leverages[:, 0] = series.values, 1.0
+        outputs.variances[:, 0] = series.levels**2 / np.where(series.weights > 0, series.weights, 1.0)
 
-    return NamedHeads(["itself"], write, [lambda row: np.eye(1, series.values.size, row)[0] * (series.weights > 0)])
+    return NamedHeads(["itself"], write, [lambda row: np.eye(1, series.times.size, row)[0] * (series.weights > 0)])
 
 
 def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...]) -> NamedHeads:
@@ -270,23 +225,25 @@ def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...]) -> NamedHeads:
 def _write_by_time(series: NoisySeries, heads: tuple[TimeHead, ...], outputs: HeadOutputs) -> None:
     alike = bool((series.weights == 1).all())
     step = float(series.times[-1] - series.times[0]) / (series.times.size - 1) if on_grid(series.times) else None
-    squares = series.levels**2
-    if step and alike and series.values.size <= LONGEST:
+    squares = series.levels[:, None] ** 2
+    if step and alike and series.times.size <= LONGEST:
         in_steps: tuple[TimeHead, ...] = tuple((h / step, degree, side) for h, degree, side in heads)
         _write_local(outputs, attend_short_grid(series.values, in_steps), squares)
         return
 
-    def write(index: int) -> None:
-        local = _attend_time(series, *heads[index], alike=alike, step=step)
-        _write_local(HeadOutputs(*(column[index] for column in outputs)), local, squares)
+    def write(position: tuple[int, int]) -> None:
+        row, index = position
+        local = _attend_time(series, row, *heads[index], alike=alike, step=step)
+        _write_local(HeadOutputs(*(column[position] for column in outputs)), local, squares[row, 0])
 
-    deque(map_in_threads(write, [index for index, head in enumerate(heads) if head[1] != EXTRAPOLATED]), maxlen=0)
+    fitted = [index for index, head in enumerate(heads) if head[1] != EXTRAPOLATED]
+    deque(map_in_threads(write, [*product(range(len(series.values)), fitted)]), maxlen=0)
     for index, head in enumerate(heads):
         if head[1] == EXTRAPOLATED:
             narrow, wide = parabolas_of(heads, head)
             for column in outputs[:2]:
-                column[index] = extrapolate(column[narrow], column[wide])
-            outputs.variances[index] = EXTRAPOLATED_VARIANCE * outputs.variances[narrow]
+                column[:, index] = extrapolate(column[:, narrow], column[:, wide])
+            outputs.variances[:, index] = EXTRAPOLATED_VARIANCE * outputs.variances[:, narrow]
 
 
 def family_by_time(degree: int, side: Side) -> str:
@@ -297,36 +254,38 @@ def family_by_time(degree: int, side: Side) -> str:
 
 
 def _write_local(outputs: HeadOutputs, local: Local, squares: Floats) -> None:
-    """The outputs of heads by time; `squares` are the noise's σ_i² (n,)."""
+    """The outputs of heads by time; `squares` are the noise's σ_i²."""
     outputs.values[...], outputs.leverages[...] = local.values, local.leverages
     np.multiply(local.unit_variances, squares, out=outputs.variances, casting="same_kind")
 
 
-def _attend_time(series: NoisySeries, bandwidth: float, degree: int, side: Side, *, alike: bool, step: float | None) -> Local:
-    """One head by time; `alike`: all weights are 1; `step`: of a grid, None where times are no grid."""
+def _attend_time(
+    series: NoisySeries, row: int, bandwidth: float, degree: int, side: Side, *, alike: bool, step: float | None
+) -> Local:
+    """One head by time of one series; `alike`: all weights are 1; `step`: of a grid, None where times are no grid."""
     if alike:
-        return attend_time(series.times, series.values, None, bandwidth, degree=degree, side=side)
-    values, leverages, variances = _attend_weighted(series, bandwidth, degree, side, step)
+        return attend_time(series.times, series.values[row], None, bandwidth, degree=degree, side=side)
+    values, leverages, variances = _attend_weighted(series, row, bandwidth, degree, side, step)
     # Without a key on this side, the output is the point itself.
     isolated = np.isnan(values)
-    values, variances = np.where(isolated, series.values, values), np.where(isolated, 1.0, variances)
+    values, variances = np.where(isolated, series.values[row], values), np.where(isolated, 1.0, variances)
     return Local(values, np.where(np.isnan(leverages), 0.0, leverages), variances)
 
 
-def _attend_weighted(series: NoisySeries, bandwidth: float, degree: int, side: Side, step: float | None) -> Local:
+def _attend_weighted(series: NoisySeries, row: int, bandwidth: float, degree: int, side: Side, step: float | None) -> Local:
     """The same where values are missing or have weights; NaN without a key on the side."""
-    is_key = series.weights > 0
+    is_key, values = series.weights > 0, series.values[row]
     columns = None
     if step:
         scale = bandwidth / step
         if (series.weights[is_key] == 1).all():
-            columns = attend_grid_with_gaps(series.values, is_key, scale, degree, side)
+            columns = attend_grid_with_gaps(values, is_key, scale, degree, side)
         if columns is None and favors_convolutions(is_key.mean() * scale, degree, side):
-            columns = attend_weighted_grid(series.values, series.weights, scale, degree, side)
+            columns = attend_weighted_grid(values, series.weights, scale, degree, side)
     if columns is not None:
         return Local(columns[0], columns[1] * series.weights, columns[2])
     self_index = np.where(is_key, np.cumsum(is_key) - 1, -1)
-    keys = series.times[is_key], series.values[is_key], series.weights[is_key]
+    keys = series.times[is_key], values[is_key], series.weights[is_key]
     return attend_time(*keys, bandwidth, degree=degree, side=side, targets=series.times, self_index=self_index)
 
 
@@ -341,55 +300,26 @@ def _row_by_time(series: NoisySeries, bandwidth: float, degree: int, side: Side,
     return weights
 
 
-def _by_patches(series: NoisySeries, half: int, scales: Floats, level: float, causal: bool) -> NamedHeads:
+def _by_patches(series: NoisySeries, half: int, scales: Floats, causal: bool) -> NamedHeads:
     profile = np.ones(2 * half + 1)
     if causal:
         profile[half + 1 :] = 0.0
-    window, side = min(PATCH_WINDOW, series.values.size - 1), ("past" if causal else "both")
+    window, side = min(PATCH_WINDOW, series.times.size - 1), ("past" if causal else "both")
     options = {"profile": profile, "window": window, "side": side}
     present = series.weights > 0
     weights = None if (series.weights[present] == 1).all() else series.weights
-    units = units_of(series, level)
+    units = units_of(series)
+
+    def attend(rows: Indices, unit: Floats) -> PatchOutputs:
+        return attend_patch(series.values[rows], present, weights, bandwidths=scales * unit[:, None], **options)
 
     def write(outputs: HeadOutputs) -> None:
-        patches = _by_unit(
-            units, lambda unit: attend_patch(series.values, present, weights, bandwidths=scales * unit, **options)
-        )
-        heavy = series.heavy and not causal
-        leverages = patches.leverages * squares_far_out(series.values, series.noise) if heavy else patches.leverages
+        patches = _by_unit(units, attend)
+        leverages = patches.leverages if causal else patches.leverages * squares_far_out(series)[:, None]
         write_value_heads(outputs, series, patches.values, leverages)
 
     names = [patches_name(int(profile.sum()), scale) for scale in scales]
     rows: list[RowWeights] = [
-        partial(_row_of_unit, patch_row, (series.values, series.weights), scale * units, options) for scale in scales
+        partial(_row_of_unit, patch_row, (series.values[0], series.weights), scale * units[0], options) for scale in scales
     ]
     return NamedHeads(names, write, rows)
-
-
-def squares_far_out(values: Floats, noise: Floats) -> Floats:
-    """ε_i²/σ_i² of values that are far out, else 1 (n,): what a self weight costs beyond Stein's 2σ_i²W_ii under heavy tails.
-
-    The covariance of noise with a weighted mean is W_ii ε_i², and σ_i²W_ii on average if the weights do not depend on the noise. Those of
-    patches do: nothing is similar to a value far out, which keeps itself, so that such heads would follow the tails at a cost that
-    Stein's estimate, of normal noise, does not see. At a jump a value is near those on one side.
-
-    >>> values = np.array([0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 5, 5, 5, 5, 5.0])
-    >>> squares_far_out(values, np.ones(16))
-    array([ 1.,  1.,  1.,  1.,  1., 16.,  1.,  1.,  1.,  1.,  1.,  1.,  1.,
-            1.,  1.,  1.])
-    """
-    padded, windows = np.pad(values, MEDIAN_OF, mode="edge"), values.size + MEDIAN_OF + 1
-    near = medians([padded[k : k + windows] for k in range(MEDIAN_OF)])  # of MEDIAN_OF values, before each point and after
-    distance = np.minimum(np.abs(values - near[: values.size]), np.abs(values - near[-values.size :])) / noise
-    return np.where(distance > FAR_OUT, np.minimum(distance, FURTHEST_OUT) ** 2, 1.0)
-
-
-def write_value_heads(outputs: HeadOutputs, series: NoisySeries, values: Floats, leverages: Floats) -> None:
-    """Outputs of heads that compare values. Their variance is approximated: Σ_j W_ij² is at most W_ii for most smoothers."""
-    known = series.weights > 0
-    if not known.all():
-        index = np.arange(known.size)
-        leverages = np.stack([np.interp(index, index[known], row[known]) for row in leverages])
-        values = np.where(np.isnan(values), series.values, values)
-    np.multiply(np.maximum(leverages, 0.0), series.levels**2 / np.where(known, series.weights, 1.0), out=outputs.variances)
-    outputs.values[...], outputs.leverages[...] = values, np.where(known, leverages, 0.0)

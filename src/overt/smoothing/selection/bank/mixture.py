@@ -78,9 +78,9 @@ class CausalWeights(NamedTuple):
 
     def at(self, points: Indices) -> tuple[Floats, Floats]:
         """Weights (heads, points) and sensitivity (points,)."""
-        sums = self.before[:, points // BLOCK] + self.within[:, points]
+        sums = self.before[..., points // BLOCK] + self.within[..., points]
         inverse_temperature = self.inverse_temperature(points)
-        return softmax(-(sums * inverse_temperature).T).T, 2 * inverse_temperature
+        return _over_heads(-sums * inverse_temperature), 2 * inverse_temperature
 
     def inverse_temperature(self, points: Indices) -> Floats:
         """κ/T of a point itself (points,)."""
@@ -191,16 +191,17 @@ def blend(
     """The columns of heads, which are values, leverages and perhaps variances, mixed by each of several sets of weights (sets, n)."""
     if not native.available():
         each = (_blend(heads, observed, weights) for weights in head_weights)
-        return tuple(map(np.stack, zip(*each, strict=True)))
+        return tuple(np.stack(columns, axis=-2) for columns in zip(*each, strict=True))
     *several, points = observed.values.shape
     mixed = tuple(np.empty((*several, len(head_weights), points)) for _ in heads)
     sharpness = np.ascontiguousarray(np.sqrt(observed.factors) / observed.noise)
     past = [weights for weights in head_weights if isinstance(weights, CausalWeights)]
     if past:
         inverse_temperatures = [weights.inverse_temperature(np.arange(points)) for weights in past]
-        options = [weights.before for weights in past], past[0].within, inverse_temperatures, BLOCK
-        columns = _three([np.ascontiguousarray(column) for column in heads])
-        native.module().blend_past(*columns, sharpness, *options, native.threads(), *_three(mixed))
+        before, within = [_of_one(weights.before) for weights in past], _of_one(past[0].within)
+        columns, results = (_three([_of_one(column) for column in columns]) for columns in (heads, mixed))
+        options = before, within, inverse_temperatures, BLOCK, native.threads()
+        native.module().blend_past(*columns, sharpness.reshape(-1), *options, *results)
         return mixed
     around = [weights for weights in head_weights if isinstance(weights, BlockWeights)]
     columns, results = (_three([of_several(column, 3) for column in columns]) for columns in (heads, mixed))
@@ -213,24 +214,34 @@ def blend(
     return mixed
 
 
+def _of_one(column: Floats) -> Floats:
+    """The rows of a causal bank, which is of one series."""
+    return np.ascontiguousarray(column).reshape(-1, column.shape[-1])
+
+
+def _over_heads(scores: Floats) -> Floats:
+    """The softmax over heads of scores (…, heads, positions)."""
+    return np.swapaxes(softmax(np.swapaxes(scores, -1, -2)), -1, -2)
+
+
 def _three(columns: Sequence[Floats]) -> tuple[Floats | None, ...]:
     """Values, leverages, and variances or None, as the kernels take them."""
     return (*columns, None)[:3]
 
 
 def _blend(heads: tuple[Floats, ...], observed: Observations, weights_at: BlockWeights | CausalWeights) -> Floats:
-    points = observed.values.size
-    mixed = np.empty((len(heads), points))
+    *_, points = observed.values.shape
+    mixed = np.empty((len(heads), *observed.values.shape))
     for start in range(0, points, CHUNK):
         part = slice(start, min(start + CHUNK, points))
         weights, sensitivity = weights_at.at(np.arange(part.start, part.stop))
-        values, leverages, *variances = (column[:, part] for column in heads)
-        noise = (observed.noise / np.sqrt(observed.factors))[part]
-        mixed[0, part] = (weights * values).sum(axis=0)
-        squares = (values - mixed[0, part]) ** 2  # (heads, points)
-        mixed[1, part] = (weights * leverages).sum(axis=0) + sensitivity * (weights * squares).sum(axis=0) / noise**2
+        values, leverages, *variances = (column[..., part] for column in heads)
+        noise = (observed.noise / np.sqrt(observed.factors))[..., part]
+        mixed[0, ..., part] = (weights * values).sum(axis=-2)
+        squares = (values - mixed[0, ..., None, part]) ** 2  # (…, heads, points)
+        mixed[1, ..., part] = (weights * leverages).sum(axis=-2) + sensitivity * (weights * squares).sum(axis=-2) / noise**2
         for variance in variances:
-            mixed[2, part] = (weights * np.sqrt(variance + squares)).sum(axis=0) ** 2
+            mixed[2, ..., part] = (weights * np.sqrt(variance + squares)).sum(axis=-2) ** 2
     return mixed
 
 
@@ -282,16 +293,16 @@ def _averages(counts: bytes, finest: int, widths: tuple[int, ...], temperature: 
 
 
 def _few_weights(sums: Floats, averages: _Averages) -> tuple[BlockWeights, ...]:
-    weights = np.swapaxes(softmax(np.swapaxes(sums @ averages.matrix, -1, -2)), -1, -2)  # (…, heads, blocks of all widths)
+    weights = _over_heads(sums @ averages.matrix)  # (…, heads, blocks of all widths)
     return tuple(
         BlockWeights(np.ascontiguousarray(weights[..., part]), sensitivity, step) for part, sensitivity, step in averages.parts
     )
 
 
 def _gaussian_weights(sums: Floats, counts: Floats, finest: int, width: int, temperature: float) -> BlockWeights:
-    """Weights from risks averaged with a Gaussian of this width; the sums are over blocks of `finest` points."""
+    """Weights from risks averaged with a Gaussian of this width; the sums (…, heads, blocks) are over blocks of `finest` points."""
     scores, sensitivity, step = _gaussian_scores(sums, counts, finest, width, temperature)
-    return BlockWeights(np.ascontiguousarray(softmax(scores.T).T), sensitivity, step)
+    return BlockWeights(np.ascontiguousarray(_over_heads(scores)), sensitivity, step)
 
 
 def _gaussian_scores(sums: Floats, counts: Floats, finest: int, width: int, temperature: float) -> tuple[Floats, Floats, int]:
@@ -310,7 +321,7 @@ def _gaussian_scores(sums: Floats, counts: Floats, finest: int, width: int, temp
 def _causal_weights(within: Floats, known: Floats, width: int, temperature: float) -> CausalWeights:
     """The same over the point and its past, where the weight of a risk decreases by blocks, not by points."""
     ends = np.minimum(np.arange(BLOCK - 1, known.shape[1] + BLOCK - 1, BLOCK), known.shape[1] - 1)
-    sums, counts = within[:, ends], known[:, ends]
+    sums, counts = within[..., ends], known[:, ends]
     reach = min(CUT * width // BLOCK, counts.shape[1] - 1)
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) * (BLOCK / width)) ** 2)
     kernel[reach:] = 0.0
@@ -319,16 +330,16 @@ def _causal_weights(within: Floats, known: Floats, width: int, temperature: floa
 
 
 def _convolve(rows: Floats, kernel: Floats) -> Floats:
-    """Σ_d kernel_d · row_{b+d}, with zeros beyond the ends (rows, blocks)."""
-    reach, length = kernel.size // 2, rows.shape[1]
+    """Σ_d kernel_d · row_{b+d}, with zeros beyond the ends (…, blocks)."""
+    reach, length = kernel.size // 2, rows.shape[-1]
     if native.available():
-        padded = np.zeros((rows.shape[0], length + reach))  # zeros between the concatenated rows
-        padded[:, :length] = rows
+        padded = np.zeros((*rows.shape[:-1], length + reach))  # zeros between the concatenated rows
+        padded[..., :length] = rows
         sums = np.empty(padded.shape)
         native.module().filter(padded.reshape(-1), kernel, reach, native.threads(), sums.reshape(-1))
-        return sums[:, :length]
+        return sums[..., :length]
     sums = np.zeros_like(rows)
     for weight, shift in zip(kernel, range(-reach, reach + 1), strict=True):
         if weight:
-            sums[:, max(0, -shift) : length - max(0, shift)] += weight * rows[:, max(0, shift) : length + min(0, shift)]
+            sums[..., max(0, -shift) : length - max(0, shift)] += weight * rows[..., max(0, shift) : length + min(0, shift)]
     return sums

@@ -9,9 +9,9 @@ from overt.smoothing.data.series import Floats
 
 
 class HeadOutputs(NamedTuple):
-    """The outputs y_i of heads, their leverages ∂y_i/∂x_i, and the variances of y_i for fixed weights; all (heads, n).
+    """The outputs y_i of heads, their leverages ∂y_i/∂x_i, and the variances of y_i for fixed weights; all (…, heads, n).
 
-    Of several series of one length the arrays of this module have one axis more, the first: (series, heads, n).
+    The first axis of the arrays of the bank is that of the series: (series, heads, n). One may be left out in this module.
     """
 
     values: Floats
@@ -64,24 +64,24 @@ def of_several(array: Floats, dimensions: int) -> Floats:
 
 
 def _risks(heads: tuple[Floats, ...], observed: Observations, premium: float) -> Floats:
-    """Risks in units of σ², with their premium, 0 for missing points (heads, n)."""
+    """Risks in units of σ², with their premium, 0 for missing points (…, heads, n)."""
     values, leverages = heads[:2]
-    risks = values - observed.values
-    risks /= observed.noise
+    risks = values - observed.values[..., None, :]
+    risks /= observed.noise[..., None, :]
     np.square(risks, out=risks)
     risks += 2 * leverages - 1
     risks += 2 * premium * np.maximum(leverages, 0.0) * np.maximum(1 - 2 * leverages, 0.0)
-    risks[:, np.isinf(observed.noise)] = 0.0
-    return risks
+    return np.where(np.isinf(observed.noise)[..., None, :], 0.0, risks)
 
 
 def running_sums(rows: Floats, step: int) -> Floats:
-    """Sums from the beginning of each point's block to the point (rows, n)."""
-    length = rows.shape[1]
-    padded = np.pad(rows, ((0, 0), (0, -length % step))).reshape(rows.shape[0], -1, step)  # (rows, blocks, step)
-    return padded.cumsum(axis=2).reshape(rows.shape[0], -1)[:, :length]  # (rows, n)
+    """Sums from the beginning of each point's block to the point (…, n)."""
+    *others, length = rows.shape
+    padded = np.zeros((*others, length + -length % step))
+    padded[..., :length] = rows
+    return padded.reshape(*others, -1, step).cumsum(axis=-1).reshape(padded.shape)[..., :length]
 
 
 def block_sums(rows: Floats, step: int) -> Floats:
-    """Sums over blocks of `step` points (rows, blocks), of which the last may be shorter."""
-    return rows if step == 1 else np.add.reduceat(rows, np.arange(0, rows.shape[1], step), axis=1)
+    """Sums over blocks of `step` points (…, blocks), of which the last may be shorter."""
+    return rows if step == 1 else np.add.reduceat(rows, np.arange(0, rows.shape[-1], step), axis=-1)

@@ -16,7 +16,7 @@ import numpy as np
 
 from overt import native
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.selection.bank.candidates import NamedHeads, NoisySeries, RowWeights, squares_far_out, write_value_heads
+from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries, RowWeights, squares_far_out, write_value_heads
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, of_several
 from overt.smoothing.selection.bank.wiener import in_gaps
 
@@ -53,31 +53,29 @@ def prior_of(values: Floats, precisions: Floats) -> Prior:
 class Segments(NamedTuple):
     """The head on a whole series, of which each stretch takes its part."""
 
-    values: Floats  # (n,)
-    leverages: Floats  # (n,)
+    values: Floats  # (s, n)
+    leverages: Floats  # (s, n)
     row: RowWeights  # of a point of the whole series
 
     def part(self, stretch: slice) -> "Segments":
         """The head on a stretch."""
-        return Segments(self.values[stretch], self.leverages[stretch], self.row)
+        return Segments(self.values[:, stretch], self.leverages[:, stretch], self.row)
 
     def heads(self, series: NoisySeries, pilot: Floats) -> NamedHeads:
-        """The same as the bank takes it; in a gap it is the pilot (n,)."""
+        """The same as the bank takes it; in a gap it is the pilot (s, n)."""
 
         def write(outputs: HeadOutputs) -> None:
             values = np.where(in_gaps(series.weights), pilot, self.values)
-            write_value_heads(outputs, series, values[None], self.leverages[None])
+            write_value_heads(outputs, series, values[:, None], self.leverages[:, None])
 
         return NamedHeads([NAME], write, [self.row])
 
 
 def segments_of(series: NoisySeries) -> Segments:
-    """The head on a series with white noise."""
-    columns = series.times, series.values, series.weights / series.levels**2
+    """The head on series with white noise."""
+    columns = np.broadcast_to(series.times, series.values.shape), series.values, series.weights / series.levels**2
     values, leverages = attend_segments(*columns)
-    if series.heavy:
-        leverages = leverages * squares_far_out(series.values, series.noise)
-    return Segments(values, leverages, partial(segment_row, *columns))
+    return Segments(values, leverages * squares_far_out(series), partial(segment_row, *(column[0] for column in columns)))
 
 
 def attend_segments(times: Floats, values: Floats, precisions: Floats) -> tuple[Floats, Floats]:

@@ -6,22 +6,19 @@ series; all heads are mixed again. The third stage repeats this with the better 
 signal (`wiener`), and one more head attends within segments (`segments`).
 """
 
+import math
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from overt.smoothing.data.series import NOISELESS, Floats, Indices, Series, filled_values
+from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.heads.single_row import filling_row
-from overt.smoothing.noise.counts import risk_levels_of_counts
 from overt.smoothing.selection.bank.candidates import (
     LONG,
     LONG_PILOT_BANDWIDTHS,
     PILOT_BANDWIDTHS,
-    NamedHeads,
-    NoisySeries,
-    RowWeights,
     WideHeads,
     guided_heads,
     pilot_count,
@@ -30,6 +27,7 @@ from overt.smoothing.selection.bank.candidates import (
     write_heads,
 )
 from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix_pilot
+from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries, RowWeights
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.bank.segments import NAME, Segments, segments_of
 from overt.smoothing.selection.bank.wiener import Windows, in_gaps, wiener_heads, wiener_lengths
@@ -60,6 +58,8 @@ PATCHED = 512
 # of the blocks of risks (`mixture`), so that these blocks do not depend on the division.
 BLOCK = 1920
 STRETCH, MARGIN = 51 * BLOCK, 3 * BLOCK
+# Short series at a time: the outputs of all heads of series of 100 points then take 7 MB.
+TOGETHER = 32
 # What is interpolated where all known points are on a coarser grid.
 BETWEEN = ("values", "leverages", "variances")
 
@@ -70,15 +70,16 @@ class Workspace:
     def __init__(self) -> None:
         self._memory = np.empty((len(HeadOutputs._fields), 0))
 
-    def outputs(self, heads: int, points: int) -> HeadOutputs:
-        """Uninitialized outputs of heads (heads, points)."""
-        if self._memory.shape[1] < heads * points:
-            self._memory = np.empty((len(HeadOutputs._fields), heads * points))
-        return HeadOutputs(*(column[: heads * points].reshape(heads, points) for column in self._memory))
+    def outputs(self, *shape: int) -> HeadOutputs:
+        """Uninitialized outputs of heads (series, heads, points)."""
+        size = math.prod(shape)
+        if self._memory.shape[1] < size:
+            self._memory = np.empty((len(HeadOutputs._fields), size))
+        return HeadOutputs(*(column[:size].reshape(shape) for column in self._memory))
 
 
 class BankOutputs(NamedTuple):
-    """The bank's outputs (n,), and the weight of each head, averaged over equal runs of points (heads, cells)."""
+    """The bank's outputs (…, n), and the weight of each head, averaged over equal runs of points (…, heads, cells)."""
 
     values: Floats
     leverages: Floats
@@ -86,45 +87,39 @@ class BankOutputs(NamedTuple):
     names: list[str]
     mixture: Floats
 
-
-def bank_series(series: Series, levels: Floats, causal: bool, *, heavy: bool = False, drawn: str = "") -> NoisySeries:
-    """The series as the bank takes it, with missing values filled; `heavy`: its noise has heavy tails; `drawn`: "counts" or "outcomes"."""
-    known = ~np.isnan(series.values)
-    weights = known.astype(np.float64) if series.weights is None else np.where(known, series.weights, 0.0)
-    # Without noise, a risk is the squared residual.
-    levels = np.maximum(levels, NOISELESS)
-    risk_levels = risk_levels_of_counts(levels, series.noise_unit) if drawn == "counts" else None
-    values = filled_values(series, causal=causal)
-    return NoisySeries(series.times, values, weights, levels, heavy, risk_levels, drawn == "outcomes")
+    def one(self, row: int) -> "BankOutputs":
+        """Those of one of several series."""
+        values, leverages, variances = (column[row] for column in self[:3])
+        return BankOutputs(values, leverages, variances, self.names, self.mixture[row])
 
 
-def attend_bank(
-    series: NoisySeries, level: float, *, causal: bool = False, correlation: float = 0.0, cells: int = 400
-) -> BankOutputs:
-    """Smooth a series by the bank, in stretches where it is long; `level` is its overall noise level.
+def attend_bank(series: NoisySeries, *, causal: bool = False, correlation: float = 0.0, cells: int = 400) -> BankOutputs:
+    """Smooth one series by the bank, in stretches where it is long, or several short ones of a grid at once.
 
-    With `causal` all heads and all averages of risks use the past only; `level` still depends on the whole series. `correlation` is the
-    ρ of noise that is an autoregression: positive, it changes the risks; negative, the noise is whitened first.
+    With `causal` all heads and all averages of risks use the past only; the overall level still depends on the whole series.
+    `correlation` is the ρ of noise that is an autoregression: positive, it changes the risks; negative, the noise is whitened first.
+
+    One short series spends most of its time in calls, not in their arithmetic: a call that serves several saves it, of NumPy and of the
+    compiled kernels, which share them among threads.
 
     >>> steps = np.repeat([0.0, 5.0], 100)
     >>> noisy = steps + np.random.default_rng(0).normal(size=200)
-    >>> outputs = attend_bank(NoisySeries(np.arange(200.0), noisy, np.ones(200), np.ones(200)), 1.0)
-    >>> bool(np.abs(outputs.values - steps).mean() < 0.25)
+    >>> outputs = attend_bank(NoisySeries.of(np.arange(200.0), noisy, np.ones(200), np.ones(200)))
+    >>> bool(np.abs(outputs.values[0] - steps).mean() < 0.25)
     True
     """
     rows = None if causal else coarser_grid(series)
     if rows is not None:
-        outputs = attend_bank(_in_steps(series.part(rows)), level, correlation=correlation, cells=cells)
-        return outputs._replace(
-            **{name: np.interp(series.times, series.times[rows], getattr(outputs, name)) for name in BETWEEN}
-        )
+        outputs = attend_bank(_in_steps(series.part(rows)), correlation=correlation, cells=cells)
+        times = series.times, series.times[rows]
+        return outputs._replace(**{name: np.interp(*times, getattr(outputs, name)[0])[None] for name in BETWEEN})
     if correlation < 0:
         # Heads that compare values would win by following noise that alternates: they see it whitened.
         rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
-        outputs = attend_bank(_whitened(series, rho), level * white_level(rho), cells=cells)
+        outputs = attend_bank(_whitened(series, rho), cells=cells)
         leverages = outputs.leverages * covariance_factors(outputs.leverages, rho)  # in units of the noise's own variance
-        return outputs._replace(values=colored(outputs.values, rho), leverages=leverages)
-    count = series.values.size
+        return outputs._replace(values=colored(outputs.values[0], rho)[None], leverages=leverages)
+    count = series.times.size
     wide, windows, segments = _wide(series, causal), _windows(count, causal), _segments(series, causal, correlation)
     cells, workspace = min(cells, count), Workspace()
     sampled = np.unique(np.linspace(0, count - 1, min(count, 4 * cells)).astype(np.intp))
@@ -134,18 +129,18 @@ def attend_bank(
         outer = _with_margin(inner, count)
         mixed, _, names, _ = attend_stretch(
             *(series.part(outer), wide.part(outer), windows, segments and segments.part(outer)),
-            *(level, causal, correlation, workspace),
+            *(causal, correlation, workspace),
         )
-        columns = np.stack([column[inner.start - outer.start :][: inner.stop - inner.start] for column in mixed[:3]])
+        columns = np.stack([column[:, inner.start - outer.start :][:, : inner.stop - inner.start] for column in mixed[:3]])
         inside = (sampled >= inner.start) & (sampled < inner.stop)
         return inner, columns, names, cell[inside], mixed.weights(sampled[inside] - outer.start)
 
-    outputs, mixture, names = np.empty((3, count)), np.zeros((0, cells)), []
+    outputs, mixture, names = np.empty((3, *series.values.shape)), np.zeros(0), []
     for inner, columns, names, index, weights in map(attend, _stretches(count)):
-        outputs[:, inner] = columns
-        mixture = mixture if mixture.size else np.zeros((len(names), cells))
+        outputs[..., inner] = columns
+        mixture = mixture if mixture.size else np.zeros((len(series.values), len(names), cells))
         starts = np.flatnonzero(np.diff(index, prepend=-1))
-        mixture[:, index[starts]] += np.add.reduceat(weights, starts, axis=1)
+        mixture[..., index[starts]] += np.add.reduceat(weights, starts, axis=-1)
     return BankOutputs(outputs[0], outputs[1], outputs[2], names, mixture / np.bincount(cell, minlength=cells))
 
 
@@ -153,7 +148,7 @@ def coarser_grid(series: NoisySeries) -> Indices | None:
     """The rows of the coarsest grid that has all known points, where that is coarser than the grid of all points, as that of daily
     values among hours; None where it is not.
 
-    >>> coarser_grid(NoisySeries(np.arange(8.0), np.zeros(8), np.array([0, 1, 0, 1, 0, 0, 0, 1.0]), np.ones(8)))
+    >>> coarser_grid(NoisySeries.of(np.arange(8.0), np.zeros(8), np.array([0, 1, 0, 1, 0, 0, 0, 1.0]), np.ones(8)))
     array([1, 3, 5, 7])
     """
     if series.weights.all():
@@ -164,26 +159,26 @@ def coarser_grid(series: NoisySeries) -> Indices | None:
 
 
 def _in_steps(series: NoisySeries) -> NoisySeries:
-    return series._replace(times=np.arange(float(series.values.size)))
+    return series._replace(times=np.arange(float(series.times.size)))
 
 
-def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = False, correlation: float = 0.0) -> Floats:
-    """The weights with which one point attends to all (n,): those of each head, times the weight of the head."""
+def bank_row(series: NoisySeries, row: int, *, causal: bool = False, correlation: float = 0.0) -> Floats:
+    """The weights with which one point of one series attends to all (n,): those of each head, times the weight of the head."""
     coarse = None if causal else coarser_grid(series)
     if coarse is not None:
-        weights = np.zeros(series.values.size)
+        weights = np.zeros(series.times.size)
         between = float(np.interp(series.times[row], series.times[coarse], np.arange(coarse.size)))
         for at, share in ((int(between), 1 - between % 1), (int(np.ceil(between)), between % 1)):
             if share > 0:
-                weights[coarse] += share * bank_row(_in_steps(series.part(coarse)), level, at, correlation=correlation)
+                weights[coarse] += share * bank_row(_in_steps(series.part(coarse)), at, correlation=correlation)
         return weights
     if correlation >= 0:
-        weights = _sum_of_rows(series, level, np.array([row]), np.ones(1), causal, correlation)
+        weights = _sum_of_rows(series, np.array([row]), np.ones(1), causal, correlation)
     else:
         rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
         taps = coloring(rho)
         rows = np.maximum(row - np.arange(taps.size), 0)
-        weights = _sum_of_rows(_whitened(series, rho), level * white_level(rho), rows, taps, False, 0.0)
+        weights = _sum_of_rows(_whitened(series, rho), rows, taps, False, 0.0)
         before = np.append(
             weights[1:], 0.0
         )  # each value enters its own whitened one, and the next; the first two enter the first
@@ -195,9 +190,9 @@ def bank_row(series: NoisySeries, level: float, row: int, *, causal: bool = Fals
     return weights
 
 
-def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floats, causal: bool, correlation: float) -> Floats:
+def _sum_of_rows(series: NoisySeries, rows: Indices, factors: Floats, causal: bool, correlation: float) -> Floats:
     """Σ_r factor_r W_r over all points (n,), where a head that reaches no key is the point itself."""
-    count, total = series.values.size, np.zeros(series.values.size)
+    count, total = series.times.size, np.zeros(series.times.size)
     wide, windows, gaps = _wide(series, causal), _windows(count, causal), in_gaps(series.weights)
     segments, of_whole = _segments(series, causal, correlation), {*wide.names, NAME}
     for inner in _stretches(count):
@@ -207,12 +202,12 @@ def _sum_of_rows(series: NoisySeries, level: float, rows: Indices, factors: Floa
         outer = _with_margin(inner, count)
         mixed, pilot, names, rows_of = attend_stretch(
             *(series.part(outer), wide.part(outer), windows, segments and segments.part(outer)),
-            *(level, causal, correlation, Workspace()),
+            *(causal, correlation, Workspace()),
         )
         for row, factor in zip(rows[inside].tolist(), factors[inside], strict=True):
-            head_weights = mixed.weights(np.array([row - outer.start]))[:, 0]
+            head_weights = mixed.weights(np.array([row - outer.start]))[0, :, 0]
             if gaps[row] and pilot:  # there the heads of the fourth stage are the pilot
-                of_pilot = pilot.weights(np.array([row - outer.start]))[:, 0]
+                of_pilot = pilot.weights(np.array([row - outer.start]))[0, :, 0]
                 late = head_weights[of_pilot.size :]
                 head_weights = np.concatenate([head_weights[: of_pilot.size] + late.sum() * of_pilot, 0 * late])
             for head_weight, name, weights_of in zip(head_weights, names, rows_of, strict=True):
@@ -229,16 +224,15 @@ def attend_stretch(
     wide: NamedHeads,
     windows: Windows,
     segments: Segments | None,
-    level: float,
     causal: bool,
     correlation: float,
     workspace: Workspace,
 ) -> tuple[Mixture, Mixture | None, list[str], list[RowWeights]]:
     """All four stages on one stretch: the mixture, that of the last pilot where there are gaps, and the heads' names and rows."""
-    observed, patches = series.observed, not series.by_time and (segments is None or series.values.size <= PATCHED)
+    observed, patches = series.observed, not series.by_time and (segments is None or series.times.size <= PATCHED)
     scales = LONG_PILOT_BANDWIDTHS if segments and windows.points > LONG else PILOT_BANDWIDTHS
     most = pilot_count(causal, patches) + len(wide.names) + len(GUIDED[-1]) * len(scales) + len(windows.lengths) + 1
-    outputs = workspace.outputs(most, series.values.size)
+    outputs = workspace.outputs(len(series.values), most, series.times.size)
     averages: dict[str, Any] = {"causal": causal, "premium": 0.0 if causal else PREMIUM}
     options: dict[str, Any] = {**averages, "risk_variance": risk_variance_factor(correlation)}
 
@@ -248,15 +242,15 @@ def attend_stretch(
         _covariances(part, observed, correlation)
         return bank_risks(part, observed, **averages)
 
-    names, rows = write_heads(outputs, chain(pilot_heads(series, level, causal, patches), [wide]), 0)
+    names, rows = write_heads(outputs, chain(pilot_heads(series, causal, patches), [wide]), 0)
     count = stop = len(names)
     risks = of_first = risks_of(0, count, correlation)
     guided: tuple[list[str], list[RowWeights]] = [], []
     for bandwidths in () if series.by_time else GUIDED:
         pilot = mix_pilot(outputs.part(0, stop), observed, risks=risks, **options)
-        guided = write_heads(outputs, (guided_heads(series, pilot, each, scales, level, causal) for each in bandwidths), count)
+        guided = write_heads(outputs, (guided_heads(series, pilot, width, scales, causal) for width in bandwidths), count)
         stop = count + len(guided[0])
-        risks = np.concatenate([of_first, risks_of(count, stop, correlation)])
+        risks = np.concatenate([of_first, risks_of(count, stop, correlation)], axis=1)
     names, rows = names + guided[0], rows + guided[1]
     last = None
     if windows.lengths and not series.by_time:
@@ -267,7 +261,7 @@ def attend_stretch(
         late += [segments.heads(series, pilot.values)] if segments else []
         added = write_heads(outputs, late, stop)
         names, rows = names + added[0], rows + added[1]
-        risks = np.concatenate([risks, risks_of(stop, len(names), 0.0)])  # waves bring covariances
+        risks = np.concatenate([risks, risks_of(stop, len(names), 0.0)], axis=1)  # waves bring covariances
         stop = len(names)
     mixed = mix(outputs.part(0, stop), observed, risks=risks, **options)
     return mixed, last, names, rows
@@ -275,7 +269,7 @@ def attend_stretch(
 
 def _wide(series: NoisySeries, causal: bool) -> WideHeads:
     """The heads that see the whole series."""
-    return wide_heads(series, causal, long=series.values.size > STRETCH)
+    return wide_heads(series, causal, long=series.times.size > STRETCH)
 
 
 def _windows(count: int, causal: bool) -> Windows:
@@ -286,7 +280,7 @@ def _windows(count: int, causal: bool) -> Windows:
 
 def _segments(series: NoisySeries, causal: bool, correlation: float) -> Segments | None:
     """The head that attends within segments, which see the future and would follow correlated noise; none beside no waves."""
-    return segments_of(series) if not causal and correlation == 0 and wiener_lengths(series.values.size) else None
+    return segments_of(series) if not causal and correlation == 0 and wiener_lengths(series.times.size) else None
 
 
 def _covariances(outputs: HeadOutputs, observed: Observations, correlation: float) -> None:
@@ -296,13 +290,14 @@ def _covariances(outputs: HeadOutputs, observed: Observations, correlation: floa
         np.multiply(outputs.leverages, factors, out=outputs.leverages)
         np.multiply(outputs.variances, factors, out=outputs.variances)
     if np.ndim(observed.factors):
-        np.multiply(outputs.leverages, observed.factors, out=outputs.leverages)
+        np.multiply(outputs.leverages, np.asarray(observed.factors)[:, None], out=outputs.leverages)
 
 
 def _whitened(series: NoisySeries, rho: float) -> NoisySeries:
     """The series with white noise, of negative ρ; a value is missing where it or the one before it is."""
     weights = np.minimum(series.weights, np.concatenate([series.weights[:1], series.weights[:-1]]))
-    return series._replace(values=whitened(series.values, rho), weights=weights, levels=series.levels * white_level(rho))
+    levels, level = (column * white_level(rho) for column in (series.levels, series.level))
+    return series._replace(values=whitened(series.values[0], rho)[None], weights=weights, levels=levels, level=level)
 
 
 def _stretches(count: int) -> list[slice]:

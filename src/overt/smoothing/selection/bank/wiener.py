@@ -7,7 +7,6 @@ these gains, and there is no softmax: weights may be negative, and sum to 1.
 """
 
 import functools
-from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from overt import native
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.selection.bank.candidates import NamedHeads, NoisySeries, RowWeights, write_value_heads
+from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries, RowWeights, write_value_heads
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, of_several
 
 # Points of the windows. Without those of 512 and 1,024 the error of 1,024 points is 3% larger, with 32, 128 and 512 alone 2%; series of
@@ -44,20 +43,22 @@ class Windows(NamedTuple):
 
 
 def wiener_heads(series: NoisySeries, pilot: Floats, windows: Windows, correlation: float) -> NamedHeads:
-    """The filters of a stretch, whose noise is an autoregression with ρ = `correlation`, by the values of a pilot (n,).
+    """The filters of a stretch, whose noise is an autoregression with ρ = `correlation`, by the values of a pilot (s, n).
 
     In a gap they are the pilot.
     """
     lengths, squares, options = windows.lengths, series.levels**2, (correlation, windows.points)
 
     def write(outputs: HeadOutputs) -> None:
-        for *results, length in zip(outputs.values, outputs.leverages, lengths, strict=True):
-            attend_wiener(series.values, squares, pilot, length, *options, out=results)
+        for index, length in enumerate(lengths):
+            filtered = attend_wiener(series.values, squares, pilot, length, *options)
+            outputs.values[:, index], outputs.leverages[:, index] = filtered
         gaps = in_gaps(series.weights)
-        outputs.values[:, gaps] = pilot[gaps]
+        outputs.values[..., gaps] = pilot[:, None, gaps]
         write_value_heads(outputs, series, outputs.values, outputs.leverages)
 
-    rows: list[RowWeights] = [partial(wiener_row, series.values, squares, pilot, length, *options) for length in lengths]
+    columns = series.values[0], squares[0], pilot[0]
+    rows: list[RowWeights] = [partial(wiener_row, *columns, length, *options) for length in lengths]
     return NamedHeads([wiener_name(length) for length in lengths], write, rows)
 
 
@@ -79,14 +80,8 @@ def wiener_name(length: int) -> str:
 
 
 def attend_wiener(
-    values: Floats,
-    squares: Floats,
-    pilot: Floats,
-    length: int,
-    rho: float = 0.0,
-    whole: int | None = None,
-    out: Sequence[Floats] | None = None,
-) -> Sequence[Floats]:
+    values: Floats, squares: Floats, pilot: Floats, length: int, rho: float = 0.0, whole: int | None = None
+) -> tuple[Floats, Floats]:
     """Values and leverages of the filter in windows of `length` points, of one series or of several; all (…, n).
 
     In each window a value is Σ_k c_ki g_k X_k plus the window's mean, with X_k the cosine transform of the series, P_k that of the pilot,
@@ -97,7 +92,7 @@ def attend_wiener(
     The leverage has the derivative of the gains, with ∂P_k/∂x_i = √g_k c_ki: the pilot follows what it shows.
 
     `squares` are σ_i². The noise is an autoregression with this ρ, whose spectrum N_k has; leverages are then Σ_j W_ij ρ^|i − j|.
-    `whole` are the points of the series of which this one is a stretch. `out` are two arrays for the results.
+    `whole` are the points of the series of which this one is a stretch.
 
     >>> wave = np.cos(np.arange(256))
     >>> noisy = wave + 0.5 * np.random.default_rng(0).normal(size=256)
@@ -106,11 +101,9 @@ def attend_wiener(
     (0.13, 0.17)
     """
     starts = window_starts(values.shape[-1], length, whole)
-    results: Sequence[Floats] = (np.empty(values.shape), np.empty(values.shape)) if out is None else out
     if not native.available():
-        for result, column in zip(results, _attend(values, squares, pilot, length, rho, starts), strict=True):
-            result[...] = column
-        return results
+        return _attend(values, squares, pilot, length, rho, starts)
+    results = np.empty(values.shape), np.empty(values.shape)
     options = _taper(length), _spectrum(length, rho), _leverages_of_the_mean(length, rho), _transform_factors(length)
     columns = (np.ascontiguousarray(of_several(column, 2)) for column in (values, squares, pilot))
     native.module().wiener(*columns, starts, *options, native.threads(), *(of_several(result, 2) for result in results))
