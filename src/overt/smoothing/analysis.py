@@ -1,8 +1,7 @@
 """One series from its values to the finished smoothing: before the heads, by them, and after them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +38,8 @@ BESIDE = 512
 LEVEL_PASSES, LEVEL_MOVED = 2, 1.25
 
 
-class Rest(NamedTuple):
+@dataclass(frozen=True)
+class Rest:
     """One series in its own units, without seasons and isolated wild values."""
 
     series: Series
@@ -51,16 +51,10 @@ class Rest(NamedTuple):
     outliers: NDArray[np.bool_]  # in the caller's order (n,)
 
 
-class Prepared(NamedTuple):
-    """One series before the heads: a `Rest`, with its noise."""
+@dataclass(frozen=True)
+class Prepared(Rest):
+    """One series before the heads, with its noise."""
 
-    series: Series
-    values: Floats
-    times: Times
-    options: Options
-    missing: NDArray[np.bool_]
-    seasons: Seasons | None
-    outliers: NDArray[np.bool_]
     estimate: NoiseEstimate
     levels: Floats  # σ of each point at weight 1, for the heads (n,)
     risk_levels: Floats  # the same from differences alone: those from a curve's residuals would judge that curve by itself (n,)
@@ -122,7 +116,8 @@ def _rest(values: Floats, times: Times, weights: Floats | None, options: Options
 
 def _prepared(rest: Rest, estimate: NoiseEstimate | None = None) -> Prepared:
     """A rest with its noise, which is estimated where it was not together with that of others."""
-    return Prepared(*rest, *_noise(rest, estimate))
+    estimated, levels, of_risks = _noise(rest, estimate)
+    return Prepared(**vars(rest), estimate=estimated, levels=levels, risk_levels=of_risks)
 
 
 def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate | None]:
@@ -291,7 +286,7 @@ def _refined_once(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, Bank
     estimate = replace(estimate, levels=levels, level=float(np.sqrt(np.mean(levels**2))))
     if options.cleans and not estimate.correlation:
         estimate = estimate.scaled(tail_factor(series.key_times, estimate.rest(series.key_values), levels))
-    prepared = prepared._replace(estimate=estimate, levels=noise_levels(series, options, estimate))
+    prepared = replace(prepared, estimate=estimate, levels=noise_levels(series, options, estimate))
     return prepared, _bank(prepared)
 
 

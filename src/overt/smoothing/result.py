@@ -17,8 +17,8 @@ from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.data.times import Times, read_moments
 from overt.smoothing.heads.head import Head
 from overt.smoothing.heads.local.autoregression import equal_steps
-from overt.smoothing.heads.local.gaps import Filling, Keys, bend_across, gap_row, joined_row
-from overt.smoothing.heads.single_row import weight_row
+from overt.smoothing.heads.local.gaps import Filling, Keys, bend_across, gap_row
+from overt.smoothing.heads.single_row import filling_row, weight_row
 from overt.smoothing.noise.counts import SQUARE_ROOTS
 from overt.smoothing.noise.logarithms import logarithmic
 from overt.smoothing.noise.outcomes import variances_of_outcomes
@@ -297,16 +297,14 @@ class Smoothing:
 
     def _bank_row(self, row: int) -> Floats:
         """The bank's weights (n,) of a point; in a gap that is joined those of both its ends."""
-        series, ends, share = self.series, (row, row), 0.0
+        series, at = self.series, np.eye(1, self.points, row)[0]
         missing = np.isnan(series.values)
         if self.filling is not None and missing[row] and self.filling.joined[missing[:row].sum()]:
-            keys, share = joined_row(series.key_times, float(series.times[row]))
-            ends = (int(series.present[keys[0]]), int(series.present[keys[1]]))
+            at = filling_row(series.times, ~missing, row, causal=False)
         causal, estimate = self.options.causal, self.noise_estimate
         noisy = bank_series(series, self.levels, causal, heavy=estimate.heavy, drawn=self.kind)
         options = {"causal": causal, "correlation": estimate.correlation}
-        weights = bank_row(noisy, ends[0], **options)
-        return (1 - share) * weights + share * bank_row(noisy, ends[1], **options) if share else weights
+        return sum((at[end] * bank_row(noisy, end, **options) for end in np.flatnonzero(at).tolist()), np.zeros(self.points))
 
     @overload
     def at(self, times: ArrayLike, *, band: Literal[False] = False) -> Floats: ...

@@ -30,7 +30,6 @@ def attend_both(
     *,
     window: float = np.inf,
     side: str = "both",
-    targets: Points | None = None,
 ) -> RowMoments:
     """Attend to points near in time and in value: W_ij ∝ w_j exp(−(t_i − t_j)²/2h_t² − (x_i − x_j)²/2h_x²), y_i = Σ_j W_ij x_j.
 
@@ -39,9 +38,7 @@ def attend_both(
     Keys are the points with |t_i − t_j| <= window; of side="past" those of t_j <= t_i, of "future" of t_j >= t_i. Keys more than
     nine h_t beyond the nearest one are negligible. h_t may be infinite: then time enters through the window only.
 
-    times (n,) ascending, values (n,), weights (n,) 0 or more (None for 1); `targets` other points, in any order, (m,) times and
-    values; None for the points themselves. Returns (m,) each: self weights are 0 for a point of weight 0 and NaN for
-    targets, and a row without a key within range is NaN. Time O(n·window), memory O(n).
+    times (n,) ascending, values (n,), weights (n,) above 0 (None for 1). Returns (n,) each. Time O(n·window), memory O(n).
 
     >>> step = np.array([0.0, 0.2, 0.1, 8.0, 8.1])
     >>> attend_both(np.arange(5.0), step, None, 2.0, 0.5).values.round(2)
@@ -49,79 +46,23 @@ def attend_both(
     """
     if side not in ("both", "past", "future"):
         raise InputError('side "both", "past" or "future"', got=repr(side), fix="choose one of them")
-    key, is_key = _key_points(times, values, weights)
-    keys = BothKeys(TimeKeys(bandwidth_time), ValueKeys(bandwidth_value))
-    if targets is not None:
-        outputs = _attend_rows(keys, key, targets, window, side, np.full(targets.times.size, -1))
-        return outputs._replace(self_weights=np.full(targets.times.size, np.nan))
-    points, self_index = Points(times, values), np.where(is_key, np.cumsum(is_key) - 1, -1)
-    if side != "both" or not native.available():
-        return _attend_rows(keys, key, points, window, side, self_index)
-    mutual = _attend_mutually(keys, key, min(window * (1 + 1e-9), keys.radius))
-    if is_key.all():
-        return mutual
-    others = _attend_rows(keys, key, Points(times[~is_key], values[~is_key]), window, side, self_index[~is_key])
-    outputs = RowMoments(*(np.empty(times.size) for _ in RowMoments._fields))
-    for column, at_keys, elsewhere in zip(outputs, mutual, others, strict=True):
-        column[is_key], column[~is_key] = at_keys, elsewhere
-    return outputs
-
-
-def _key_points(times: Floats, values: Floats, weights: Floats | None) -> tuple[KeyPoints, np.ndarray]:
-    """The points that serve as keys, with the largest weight scaled to 1, and which points these are."""
-    if weights is None or (weights == 1).all():
-        return KeyPoints(times, values, None), np.ones(times.size, bool)
-    is_key = weights > 0
-    return KeyPoints(times[is_key], values[is_key], weights[is_key] / weights.max(initial=0.0)), is_key
-
-
-def _key_range(key_times: Floats, times: Floats, radius: float, window: float, side: str) -> KeyRange:
-    if key_times.size == 0:
-        return KeyRange(np.zeros(times.size, np.intp), np.zeros(times.size, np.intp))
-    after = np.minimum(np.searchsorted(key_times, times, side="left"), key_times.size - 1)
-    before = np.maximum(np.searchsorted(key_times, times, side="right") - 1, 0)
-    ahead, behind = np.abs(key_times[after] - times), np.abs(times - key_times[before])
-    nearest = {"both": np.minimum(ahead, behind), "past": behind, "future": ahead}[side]
-    reach = np.minimum(window * (1 + 1e-9), np.hypot(nearest, radius))
-    start = np.searchsorted(key_times, times if side == "future" else times - reach, side="left")
-    stop = np.searchsorted(key_times, times if side == "past" else times + reach, side="right")
-    return KeyRange(start, np.maximum(start, stop))
-
-
-def _attend_mutually(keys: BothKeys, key: KeyPoints, reach: float) -> RowMoments:
-    """Keys that attend to each other, in C++."""
-    outputs = RowMoments(*(np.empty(key.times.size) for _ in RowMoments._fields))
-    native.module().bilateral(*map(_contiguous, key), *_rates(keys), reach, native.threads(), *outputs)
-    return outputs
-
-
-def _attend_rows(keys: BothKeys, key: KeyPoints, query: Points, window: float, side: str, self_index: Indices) -> RowMoments:
-    """Row by row; `self_index` is the index of the point itself among the keys, −1 where it is none."""
-    key_range = _key_range(key.times, query.times, keys.radius, window, side)
-    if not native.available():
-        return attend_blocks(keys, key, query, key_range, self_index)
-    outputs = RowMoments(*(np.empty(self_index.size) for _ in RowMoments._fields))
-    rows = *map(_contiguous, query), *key_range, self_index
-    native.module().bilateral_rows(*map(_contiguous, key), *_rates(keys), *rows, native.threads(), *outputs)
-    return outputs
-
-
-def _contiguous(numbers: Floats | None) -> Floats | None:
-    return None if numbers is None else np.ascontiguousarray(numbers)
-
-
-def _rates(keys: BothKeys) -> tuple[float, float]:
-    return 0.5 / keys.time.bandwidth**2, 0.5 / keys.value.bandwidth**2
-
-
-def attend_blocks(keys: BothKeys, key: KeyPoints, query: Points, key_range: KeyRange, self_index: Indices) -> RowMoments:
-    """The same in NumPy, in blocks of rows."""
-    outputs = RowMoments(*(np.full(self_index.size, np.nan) for _ in RowMoments._fields))
-    for rows in reached_blocks(key_range):
-        block = Points(query.times[rows], query.values[rows])
-        block_outputs = _attend_block(keys, key, block, key_range.part(rows), self_index[rows])
-        for column, part in zip(outputs, block_outputs, strict=True):
-            column[rows] = part
+    keys, reach = BothKeys(TimeKeys(bandwidth_time), ValueKeys(bandwidth_value)), window * (1 + 1e-9)
+    weights = None if weights is None or (weights == 1).all() else weights / weights.max()
+    points = KeyPoints(np.ascontiguousarray(times), np.ascontiguousarray(values), weights)
+    rates, reach = (0.5 / bandwidth_time**2, 0.5 / bandwidth_value**2), min(reach, keys.radius)
+    outputs = RowMoments(*(np.full(times.size, np.nan) for _ in RowMoments._fields))
+    if native.available() and side == "both":
+        native.module().bilateral(*points, *rates, reach, native.threads(), *outputs)
+        return outputs
+    start = np.searchsorted(times, times if side == "future" else times - reach, side="left")
+    stop = np.searchsorted(times, times if side == "past" else times + reach, side="right")
+    key_range, rows = KeyRange(start, stop), np.arange(times.size)
+    if native.available():
+        native.module().bilateral_rows(*points, *rates, *points[:2], *key_range, rows, native.threads(), *outputs)
+        return outputs
+    for block in reached_blocks(key_range):
+        for column, part in zip(outputs, _attend_block(keys, points, block, key_range.part(block)), strict=True):
+            column[block] = part
     return outputs
 
 
@@ -132,15 +73,17 @@ def reached_blocks(key_range: KeyRange) -> Iterator[Indices]:
     return (rows[block] for block in row_blocks(key_range.part(rows)))
 
 
-def _attend_block(keys: BothKeys, key: KeyPoints, query: Points, key_range: KeyRange, self_index: Indices) -> RowMoments:
+def _attend_block(keys: BothKeys, key: KeyPoints, rows: Indices, key_range: KeyRange) -> RowMoments:
+    """Some rows in NumPy."""
     span, first = key_range.span, key_range.span.start
+    query = Points(key.times[rows], key.values[rows])
     scores = keys.scores(query, Points(key.times[span], key.values[span]))
     if key.weights is not None:
         scores += np.log(key.weights[span])
     column = np.arange(first, span.stop)
     scores[(column < key_range.start[:, None]) | (column >= key_range.stop[:, None])] = -np.inf
     weights = softmax(scores)  # (rows, keys)
-    self_weights = np.where(self_index >= 0, weights[np.arange(self_index.size), np.maximum(self_index - first, 0)], 0.0)
+    self_weights = weights[np.arange(rows.size), rows - first]
     step = key.values[span] - query.values[:, None]
     shift = (weights * step).sum(axis=1)  # y_i − x_i
     return RowMoments(query.values + shift, self_weights, (weights * (step - shift[:, None]) ** 2).sum(axis=1))

@@ -66,7 +66,7 @@ def _row_moments(series: Series, head: Head) -> RowMoments | None:
     if isinstance(keys, DotKeys):
         return attend_dot(values, keys.scale) if unmasked and not keys.plain_sum else None
     if isinstance(keys, ValueKeys) and unmasked:
-        return attend_scalar(values, values, series.key_weights, keys.bandwidth)
+        return attend_scalar(values, series.key_weights, keys.bandwidth)
     if isinstance(keys, ValueKeys) and head.causal and np.isinf(head.window) and values.size >= SHORTEST:
         return attend_past(series.key_times, values, series.key_weights, keys.bandwidth)
     time, value = (keys.time.bandwidth, keys.value.bandwidth) if isinstance(keys, BothKeys) else (np.inf, keys.bandwidth)

@@ -7,7 +7,6 @@ from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.chebyshev import interpolate_difference, interpolate_kernel, polynomials
 from overt.smoothing.heads.keys import NEGLIGIBLE, RowMoments
 from overt.smoothing.heads.local.compiled import TERMS, attend_compiled, box_grid
-from overt.smoothing.heads.local.regression import attend_time
 
 # Boxes of targets in one block.
 TOGETHER = 2048
@@ -35,32 +34,22 @@ def gaussian_sums(sources: Floats, charges: Floats, targets: Floats, bandwidth: 
     return _by_boxes(sources, charges, targets, bandwidth, moments)
 
 
-def attend_scalar(
-    keys: Floats, values: Floats, weights: Floats | None, bandwidth: float, targets: Floats | None = None
-) -> RowMoments:
-    """Attention with one number as key: W_ij ∝ w_j exp(−(k_i − k_j)²/2h²), in O(n); keys (n,) in any order.
+def attend_scalar(values: Floats, weights: Floats | None, bandwidth: float) -> RowMoments:
+    """Attention of values (n,) in any order to each other: W_ij ∝ w_j exp(−(x_i − x_j)²/2h²), in O(n).
 
-    Without targets (m,), the keys attend to each other. Errors are below 1e-13 of max|x|; where the values are the keys
-    themselves, those of the variance are relative to h², else to max|x|².
+    Errors are below 1e-13 of max|x|, those of the variance relative to h².
 
-    >>> keys = np.array([0.0, 9.0, 1.0])
-    >>> attend_scalar(keys, keys, None, 1.0).values.round(4)
+    >>> attend_scalar(np.array([0.0, 9.0, 1.0]), None, 1.0).values.round(4)
     array([0.3775, 9.    , 0.6225])
     """
-    order = np.argsort(keys)
-    ordered, weight = keys[order], None if weights is None else weights[order]
-    if targets is None and np.array_equal(keys, values):
-        charge = np.ones(keys.size) if weight is None else weight
-        total, first, second = gaussian_sums(ordered, charge[None], ordered, bandwidth, 2)[:, 0]  # (keys,) each
-        first /= total
-        second /= total
-        variance = np.maximum(second - first * first, 0.0)
-        columns = [first * bandwidth + ordered, charge / total, variance * bandwidth**2]
-    else:
-        columns = [*_attend(ordered, values[order], weight, bandwidth, targets)]
-    if targets is not None:
-        return RowMoments(*columns)
-    return RowMoments(*(_unsorted(column, order) for column in columns))
+    order = np.argsort(values)
+    ordered, charge = values[order], np.ones(values.size) if weights is None else weights[order]
+    total, first, second = gaussian_sums(ordered, charge[None], ordered, bandwidth, 2)[:, 0]  # (n,) each
+    first, second = first / total, second / total
+    columns = np.empty((3, values.size))
+    variances = np.maximum(second - first * first, 0.0) * bandwidth**2
+    columns[:, order] = first * bandwidth + ordered, charge / total, variances
+    return RowMoments(*columns)
 
 
 def attend_past(times: Floats, values: Floats, weights: Floats | None, bandwidth: float) -> RowMoments:
@@ -168,27 +157,6 @@ def _octaves(numbers: Floats, lowest: float) -> list[tuple[tuple[float, float], 
 def _to_unit_interval(points: Floats, ends: tuple[float, float]) -> Floats:
     """Points of an interval, mapped to [−1, 1]."""
     return (2 * points - ends[0] - ends[1]) / (ends[1] - ends[0])
-
-
-def _attend(keys: Floats, values: Floats, weights: Floats | None, bandwidth: float, targets: Floats | None) -> Floats:
-    """Values, self weights and variances (3, m); keys ascending."""
-    center = values.mean()
-    centered = values - center
-    rank = None if targets is None else np.argsort(targets)
-    ascending = None if targets is None or rank is None else targets[rank]
-    first = attend_time(keys, centered, weights, bandwidth, degree=0, targets=ascending)
-    second = attend_time(keys, centered**2, weights, bandwidth, degree=0, targets=ascending)
-    columns = np.stack([first.values + center, first.leverages, np.maximum(second.values - first.values**2, 0)])
-    if rank is None:
-        return columns
-    return np.stack([_unsorted(column, rank) for column in columns])
-
-
-def _unsorted(column: Floats, order: Indices) -> Floats:
-    """The column in the order before sorting."""
-    unsorted = np.empty_like(column)
-    unsorted[order] = column
-    return unsorted
 
 
 def _by_boxes(sources: Floats, charges: Floats, targets: Floats, bandwidth: float, moments: int) -> Floats:

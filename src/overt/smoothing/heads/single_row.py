@@ -104,17 +104,27 @@ def guided_row(
 
 def filling_row(times: Floats, known: np.ndarray, row: int, *, causal: bool) -> Floats:
     """The weights of the values that fill a missing one (n,), as in `series.filled_values`."""
-    keys = np.flatnonzero(known)
-    next_key = np.searchsorted(keys, row) if causal else np.searchsorted(times[keys], times[row], side="right")
-    before, after = keys[max(0, next_key - 1)], keys[min(next_key, keys.size - 1)]
-    row_weights = np.zeros(times.size)
+    row_weights, keys = np.zeros(times.size), np.flatnonzero(known)
     if causal:
-        row_weights[before] = float(before < row)
-        return row_weights
-    share = np.interp(times[row], times[[before, after]], [0.0, 1.0]) if before != after else 0.0
-    row_weights[before] += 1 - share
-    row_weights[after] += share
+        row_weights[keys[keys < row][-1:]] = 1.0
+    else:
+        row_weights[keys] = line_row(times[keys], float(times[row]))
     return row_weights
+
+
+def line_row(times: Floats, target: float) -> Floats:
+    """The weights (n,) of the straight line between the two of ascending times that are beside a target, which is flat beyond the ends.
+
+    >>> line_row(np.array([0.0, 1.0, 3.0]), 1.5)
+    array([0.  , 0.75, 0.25])
+    """
+    after = int(np.searchsorted(times, target, side="right"))
+    left, right = max(after - 1, 0), min(after, times.size - 1)
+    share = float(np.interp(target, times[[left, right]], [0.0, 1.0])) if times[right] > times[left] else 0.0
+    row = np.zeros(times.size)
+    row[left] += 1 - share
+    row[right] += share
+    return row
 
 
 def _patch_row(series: Series, head: Head, keys: PatchKeys, row: int) -> Floats:

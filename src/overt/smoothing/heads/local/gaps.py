@@ -12,7 +12,7 @@ from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.local.autoregression import ORDERS, Gappy, Steps
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import softmax
-from overt.smoothing.heads.single_row import time_row
+from overt.smoothing.heads.single_row import line_row, time_row
 
 # Bandwidths in steps and degrees; 0 is the straight line between the two neighbours. Polynomials of degree 3 and 4 bend across a gap as
 # the curve bends on both of its sides; of wide ones lines and parabolas are enough.
@@ -236,14 +236,6 @@ def _errors(residuals: Floats, edges: Indices) -> Floats:
     return errors[np.clip(edges, 0, middle)] * np.maximum((edges + 1) / (middle + 1), 1.0) ** 2
 
 
-def joined_row(times: Floats, target: float) -> tuple[tuple[int, int], float]:
-    """The keys before and after a target, and the share of the later one in the straight line between them."""
-    after = int(np.searchsorted(times, target, side="right"))
-    left, right = max(after - 1, 0), min(after, times.size - 1)
-    share = float(np.interp(target, times[[left, right]], [0.0, 1.0])) if times[right] > times[left] else 0.0
-    return (left, right), share
-
-
 def _shares(residuals: Floats, allowed: NDArray[np.bool_]) -> Floats:
     """The shares of the curve and the heads (1 + 2 · heads,), from residuals at deleted gaps (1 + 2 · heads, gaps, length).
 
@@ -287,7 +279,7 @@ def _fit_row(keys: Keys, target: float, head: tuple[float, int]) -> Floats:
     """The weights (n,) of the keys in a local fit."""
     bandwidth, degree = head
     if not bandwidth:
-        return _line(keys.times, target)
+        return line_row(keys.times, target)
     if degree < 3:
         return time_row(keys.times, keys.weights, target, bandwidth, degree=degree)
     [near], [weights] = polynomial_rows(keys.times, keys.weights, np.array([target]), bandwidth, degree)
@@ -321,15 +313,6 @@ def polynomial_rows(
     outside = (targets < times[0]) | (targets > times[-1])
     rows[outside] = np.eye(NEAREST)[np.abs(np.where(there, away, np.inf)).argmin(axis=1)][outside]
     return near, rows
-
-
-def _line(times: Floats, target: float) -> Floats:
-    """The weights (n,) of the straight line between two neighbours."""
-    (left, right), share = joined_row(times, target)
-    row = np.zeros(times.size)
-    row[left] += 1 - share
-    row[right] += share
-    return row
 
 
 def _kinds(times: Floats, targets: Floats) -> tuple[Indices, Indices, Floats]:

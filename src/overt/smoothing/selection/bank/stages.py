@@ -14,7 +14,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.local.regression import on_grid
-from overt.smoothing.heads.single_row import filling_row
+from overt.smoothing.heads.single_row import filling_row, line_row
 from overt.smoothing.selection.bank.candidates import (
     LONG,
     LONG_PILOT_BANDWIDTHS,
@@ -167,10 +167,9 @@ def bank_row(series: NoisySeries, row: int, *, causal: bool = False, correlation
     coarse = None if causal else coarser_grid(series)
     if coarse is not None:
         weights = np.zeros(series.times.size)
-        between = float(np.interp(series.times[row], series.times[coarse], np.arange(coarse.size)))
-        for at, share in ((int(between), 1 - between % 1), (int(np.ceil(between)), between % 1)):
-            if share > 0:
-                weights[coarse] += share * bank_row(_in_steps(series.part(coarse)), at, correlation=correlation)
+        between = line_row(series.times[coarse], float(series.times[row]))
+        for at in np.flatnonzero(between).tolist():
+            weights[coarse] += between[at] * bank_row(_in_steps(series.part(coarse)), at, correlation=correlation)
         return weights
     if correlation >= 0:
         weights = _sum_of_rows(series, np.array([row]), np.ones(1), causal, correlation)
