@@ -179,7 +179,7 @@ struct Kernels {
     // Under the other normalizers, any score; gradients of all but programs. sums may be nullptr: not wanted.
     void (*normalized)(const Inputs&, const Score&, const Normalization&, void* output, void* sums);
     void (*normalized_gradients)(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
-    // Scores of a program: columns of queries and keys are its inputs, and the gradient of its constants is that of the weight.
+    // Scores of a program: columns of queries and keys are its inputs, and Gradients::weight is the gradient of its constants.
     void (*traced)(const Inputs&, const Score&, void* output, void* sums);  // under a softmax
     void (*traced_gradients)(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
 };

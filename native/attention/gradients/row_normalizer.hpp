@@ -26,7 +26,7 @@ class RowNormalizer {
     bool is_softmax() const { return by.kind == Normalizer::softmax; }
     bool is_entmax() const { return by.kind == Normalizer::entmax; }
 
-    // The factor of score + bias in a total score, and of a total score's gradient in that of the score.
+    // The factor of score + bias in a total score, and of a total score's gradient in the score's gradient.
     T unit(Index entry) const {
         if (is_entmax()) return static_cast<T>(by.alpha[entry] - 1);
         return inputs.inverse_temperature ? static_cast<T>(inputs.inverse_temperature[entry]) : T(1);

@@ -75,27 +75,27 @@ struct IdentityRule {
 // The state of some rows: sum_j share_j, whether there is any key, and sum_j share_j v_j.
 template <class T, class Rule>
 struct ElementwiseState {
-    T *row_sum, *seen, *accumulator;
+    T *row_sum, *any_key, *accumulator;
     Index padded_dim;  // the columns of the accumulator, padded
     static Index size(Index value_dim) { return QUERIES * (2 + padded<T>(value_dim)); }
     ElementwiseState(T* memory, Index value_dim)
-        : row_sum(memory), seen(row_sum + QUERIES), accumulator(seen + QUERIES), padded_dim(padded<T>(value_dim)) {}
+        : row_sum(memory), any_key(row_sum + QUERIES), accumulator(any_key + QUERIES), padded_dim(padded<T>(value_dim)) {}
 
     void clear(int rows) {
-        for (int r = 0; r < QUERIES; r += WIDTH<T>) store(row_sum + r, Vector<T>{}), store(seen + r, Vector<T>{});
+        for (int r = 0; r < QUERIES; r += WIDTH<T>) store(row_sum + r, Vector<T>{}), store(any_key + r, Vector<T>{});
         for (Index e = 0; e < rows * padded_dim; e += WIDTH<T>) store(accumulator + e, Vector<T>{});
     }
 
     // Adds the sums of the same row over other keys.
     void join(int row, const ElementwiseState& other) {
-        row_sum[row] += other.row_sum[row], seen[row] = max_of(seen[row], other.seen[row]);
+        row_sum[row] += other.row_sum[row], any_key[row] = max_of(any_key[row], other.any_key[row]);
         add(other.accumulator + row * padded_dim, padded_dim, accumulator + row * padded_dim);
     }
 
     // What the row's shares are divided by: infinite in a row without keys.
     T total(int row) const {
         if (!Rule::SUMMED) return 1;
-        return seen[row] == 0 ? static_cast<T>(__builtin_inf()) : row_sum[row];
+        return any_key[row] == 0 ? static_cast<T>(__builtin_inf()) : row_sum[row];
     }
 };
 
@@ -103,7 +103,7 @@ struct ElementwiseState {
 template <class T, class Rule>
 static void elementwise_transposed(T* scores, const Tile& at, bool masked, ElementwiseState<T, Rule>& state, int skipped) {
     for (int r = 0; r < at.rows; r += WIDTH<T>) {
-        Vector<T> row_sum = load(state.row_sum + skipped + r), seen = masked ? load(state.seen + skipped + r) : broadcast(T(1));
+        Vector<T> row_sum = load(state.row_sum + skipped + r), any_key = masked ? load(state.any_key + skipped + r) : broadcast(T(1));
         for (int c = 0; c < at.keys && !masked; c++) {
             Vector<T> share = Rule::template unmasked<T>(load(scores + c * QUERIES + r));
             if (Rule::SUMMED) row_sum += share;
@@ -111,10 +111,10 @@ static void elementwise_transposed(T* scores, const Tile& at, bool masked, Eleme
         }
         for (int c = 0; c < at.keys && masked; c++) {
             Vector<T> score = load(scores + c * QUERIES + r), share = Rule::template share<T>(score);
-            if (Rule::SUMMED) row_sum += share, seen = score == T(-__builtin_inf()) ? seen : broadcast(T(1));
+            if (Rule::SUMMED) row_sum += share, any_key = score == T(-__builtin_inf()) ? any_key : broadcast(T(1));
             store(scores + c * QUERIES + r, share);
         }
-        store(state.row_sum + skipped + r, row_sum), store(state.seen + skipped + r, seen);
+        store(state.row_sum + skipped + r, row_sum), store(state.any_key + skipped + r, any_key);
     }
 }
 
@@ -122,13 +122,13 @@ static void elementwise_transposed(T* scores, const Tile& at, bool masked, Eleme
 template <class T, class Rule>
 static void weigh(T* scores, int rows, int keys, ElementwiseState<T, Rule>& state) {
     for (int r = 0; r < rows; r++, scores += KEYS) {
-        Vector<T> row_sum{}, seen{};
+        Vector<T> row_sum{}, any_key{};
         for (int c = 0; c < keys; c += WIDTH<T>) {
             Vector<T> score = load(scores + c) * T(Rule::UNIT), share = Rule::template share<T>(score);
-            row_sum += share, seen = score == T(-__builtin_inf()) ? seen : broadcast(T(1));
+            row_sum += share, any_key = score == T(-__builtin_inf()) ? any_key : broadcast(T(1));
             store(scores + c, share);
         }
-        state.row_sum[r] += sum<T>(row_sum), state.seen[r] = max_of(state.seen[r], horizontal_max<T>(seen));
+        state.row_sum[r] += sum<T>(row_sum), state.any_key[r] = max_of(state.any_key[r], horizontal_max<T>(any_key));
     }
 }
 template <class T, class Rule>

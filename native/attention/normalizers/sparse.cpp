@@ -74,12 +74,12 @@ class SparseForward {
         bool every = !finite.data[slot];
         T power = static_cast<T>(1 / (alpha[entry] - 1));
         lists.clear(mask.rows);
-        Index seen = 0, next = 2 * KEYS;
+        Index keys_read = 0, next = 2 * KEYS;
         auto add = [&](const Tile& at, Coverage, int skipped) {
             lists.append(workspace.scores, at, skipped, every);
-            seen += at.keys;
-            if (every || seen < next) return;
-            next = 2 * seen;
+            keys_read += at.keys;
+            if (every || keys_read < next) return;
+            next = 2 * keys_read;
             for (int lane = 0; lane < mask.rows; lane += W) lists.template approach<Power>(lane, power);
         };
         workspace.each_tile(inputs, slot, mask, 0, inputs.keys, alpha[entry] - 1, add);

@@ -46,7 +46,7 @@ def _empty_outputs(inputs: DotInputs, save: bool = True) -> tuple[Tensor, ...]:
 
 
 def _empty_gradients(inputs: DotInputs, with_bias: bool) -> tuple[Tensor | None, ...]:
-    """For those of query, key and value, an entry each; for delta, where a sink or alpha needs it, and for that of the bias."""
+    """For those of query, key and value, an entry each; for delta, where a sink or alpha needs it, and for the bias's."""
     query, batch = inputs.query, inputs.batch
     return (
         empty(query, *batch, *query.shape[-2:]),

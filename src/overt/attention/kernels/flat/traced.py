@@ -42,7 +42,7 @@ def _empty_outputs(inputs: TracedInputs, save: bool = True) -> tuple[Tensor, ...
 
 
 def _empty_gradients(inputs: TracedInputs, with_bias: bool) -> tuple[Tensor | None, ...]:
-    """For those of query, key, value and constants, an entry each; for delta, where a sink or alpha needs it, and for that of the bias."""
+    """For those of query, key, value and constants, an entry each; for delta, where a sink or alpha needs it, and for the bias's."""
     query, batch = inputs.query, inputs.batch
     return (
         empty(query, *batch, *query.shape[-2:]),

@@ -11,7 +11,7 @@ from overt.smoothing.data.series import Floats
 class HeadOutputs(NamedTuple):
     """The outputs y_i of heads, their leverages ∂y_i/∂x_i, and the variances of y_i for fixed weights; all (…, heads, n).
 
-    The first axis of the arrays of the bank is that of the series: (series, heads, n). One may be left out in this module.
+    The arrays of the bank have the series on their first axis: (series, heads, n). One may be left out in this module.
     """
 
     values: Floats
