@@ -10,7 +10,9 @@ from transformers import StaticCache
 
 import overt
 from families import FAMILIES, written
+from overt.attention.kernels.call import Call
 from overt.lens import record
+from overt.lens.storage.continued import Continued
 
 NAMED = {family.name: family for family in FAMILIES}
 EXACT = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
@@ -56,23 +58,24 @@ def test_what_is_written_is_one_map_over_all_tokens(name, way, prompt):
 CACHES = {
     "dynamic": {},
     "static": {"cache_implementation": "static"},
-    "a longer one": {"slots": 31},
-    "a longer one for the second time": {"slots": 31, "twice": True},
+    "a longer one for the second time": {"slots": 31},
 }
 SEARCHES = {
     "greedy": {},
     "beams": {"num_beams": 3},
-    "chunks": {"prefill_chunk_size": 3},
     "beams, chunks": {"num_beams": 3, "prefill_chunk_size": 3},
 }
 PADDING = {
-    "none": ((1, 1, 1, 1, 1, 1, 1), (1, 1, 1, 1, 1, 1, 1)),
-    "left of one": ((1, 1, 1, 1, 1, 1, 1), (0, 0, 1, 1, 1, 1, 1)),
-    "left": ((0, 1, 1, 1, 1, 1, 1), (0, 0, 0, 1, 1, 1, 1)),
-    "right of one": ((1, 1, 1, 1, 1, 1, 1), (1, 1, 1, 1, 1, 0, 0)),
+    "left": ((1, 1, 1, 1, 1, 1, 1), (0, 0, 1, 1, 1, 1, 1), (0, 1, 1, 1, 1, 1, 1), (0, 0, 0, 1, 1, 1, 1)),
     "right": ((1, 1, 0, 0, 0, 0, 0), (1, 1, 1, 1, 1, 1, 0)),
-    "both": ((0, 1, 1, 1, 1, 0, 0), (0, 1, 1, 1, 1, 1, 0)),
-    "inside": ((1, 1, 0, 1, 1, 1, 1), (1, 1, 1, 1, 0, 1, 1)),
+    "any": (
+        (1, 1, 1, 1, 1, 1, 1),
+        (1, 1, 1, 1, 1, 0, 0),
+        (0, 1, 1, 1, 1, 0, 0),
+        (0, 1, 1, 1, 1, 1, 0),
+        (1, 1, 0, 1, 1, 1, 1),
+        (1, 1, 1, 1, 0, 1, 1),
+    ),
 }
 
 
@@ -86,12 +89,13 @@ def test_a_padded_batch_is_one_map_a_layer_in_any_cache(name, path, search, cach
     family = NAMED[name]
     path = "eager" if path == "sdpa" and path not in family.paths else path
     model = family.build(overt.integrations.huggingface() if path == "overt" else path)
-    ids, real = torch.randint(3, 60, (2, 7), generator=torch.Generator().manual_seed(3)), torch.tensor(PADDING[padding])
+    real = torch.tensor(PADDING[padding])
+    ids = torch.randint(3, 60, real.shape, generator=torch.Generator().manual_seed(3))
     options = {"attention_mask": real, "return_dict_in_generate": True, **SEARCHES[search], **CACHES[cache], **EXACT}
-    slots, passes = options.pop("slots", None), 1 + options.pop("twice", False)
+    slots = options.pop("slots", None)
     if slots is not None:
         options["past_key_values"] = StaticCache(model.config, max_cache_len=slots)
-    for _ in range(passes):
+    for _ in range(1 if slots is None else 2):
         if slots is not None:
             options["past_key_values"].reset()
         with record(model) as recording:
@@ -100,7 +104,7 @@ def test_a_padded_batch_is_one_map_a_layer_in_any_cache(name, path, search, cach
     assert (len(recording.calls), recording.missing) == (layers, [])
     assert recording.verify().holds
     last = written.beam_indices[:, 5] if "num_beams" in options else slice(None)
-    real = torch.cat([real.bool(), torch.ones(2, 5, dtype=torch.bool)], dim=1)
+    real = torch.cat([real.bool(), torch.ones(len(real), 5, dtype=torch.bool)], dim=1)
     whole = in_one_pass(
         model, written.sequences[:, :-1], attention_mask=real.long(), position_ids=positions_in_generation(real, 7)
     )
@@ -256,3 +260,20 @@ def test_a_pipeline_is_recorded_by_the_same_call(prompt):
     assert recording[1, 3].queries == 6
     assert recording.verify().holds
     assert [str(token) for token in recording[0, 0].query_tokens[0][:3]] == ["w5", "w6", "w7"]
+
+
+def test_a_window_that_dropped_what_tells_beams_apart_takes_their_order_from_other_layers():
+    one, other, same, new = torch.randn(4, 1, 1, 8)
+    continued = Continued()
+
+    def called(layer, passes, *sequences):
+        keys = torch.stack([torch.cat(sequence, dim=-2) for sequence in sequences])  # (B, H, K, D)
+        return continued.add(layer, Call.of(keys[..., -1:, :], keys, keys), passes)
+
+    called("windowed", 0, (one, same), (other, same))
+    called("whole", 0, (one, same), (other, same))
+    windowed = called("windowed", 1, (same, new), (same, new))
+    assert windowed.rows is None
+    whole = called("whole", 1, (other, same, new), (one, same, new))
+    assert (windowed.rows, whole.rows) == ((1, 0), (1, 0))
+    assert continued.in_order == [windowed, whole]

@@ -153,12 +153,13 @@ class Recorder:
         with torch._C.DisableTorchFunction():
             node = self.continued.add(layer, call, self.pass_count - 1)
         if not self._wanted(layer, call_index):
+            self._put_in_order()
             return
         total = head_count(call)
         heads = checked_heads(self.options.heads, total, layer)
         copies = heads if sliceable(call) else tuple(range(total))
         lengths = call.queries, call.keys
-        continuation = self._with_text(node.continuation)
+        continuation = node.continuation
         if continuation is not None and self.options.copies:
             call = of_added_keys(call, continuation)
         elif continuation is not None and continuation.dropped:
@@ -175,6 +176,7 @@ class Recorder:
             which = (number, call_index, self.pass_count - 1, layer, source, heads, total, batch, *lengths)
             captured = CapturedCall(*which, score_dtype, notes, call, output, copies, before)
             node.index = self.calls.append(self.options.store(captured), continuation)
+        self._put_in_order()
         self.recorded_bytes += needed
 
     def keep_mixer(
@@ -338,12 +340,19 @@ class Recorder:
         rows = None if link.order == tuple(range(past.batch)) else link.order
         return self._with_text(Continuation(before, rows, 0, past.keys, recurrence.keys, 0))
 
+    def _put_in_order(self) -> None:
+        """Let the recorded calls of this pass, and its text, follow the order of sequences that all layers show."""
+        for node in self.continued.in_order:
+            if node.index is not None:
+                self.calls.put_in_order(node.index, node.rows)
+                self._with_text(self.calls.continuations[node.index])
+
     def _with_text(self, continuation: Continuation | None) -> Continuation | None:
         number = self.pass_count - 1
         if continuation is None or continuation.rows is None:
             return continuation
         if self.calls.stored[continuation.before].pass_index == number - 1:
-            self.text.texts.reordered.setdefault(number, continuation.rows)
+            self.text.texts.reordered[number] = continuation.rows
         return continuation
 
     def _wanted(self, layer: str, call_index: int) -> bool:

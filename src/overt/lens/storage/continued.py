@@ -59,6 +59,7 @@ class Node:
     written: int
     prints: Tensor | None  # (B, written); None in a call that is continued, where they are put together from its `added`
     added: Tensor  # (B, written − retained)
+    pass_index: int
     after: Tensor  # (B, 1): of the first slot after them; (B, 0) without one
     beside: "Node | None" = None  # the call with growing keys before this one in its pass
     before: "Node | None" = None
@@ -96,17 +97,22 @@ class Continued:
     def __init__(self):
         self._nodes: dict[tuple[str, int], list[Node]] = defaultdict(list)
         self._masks = MaskReader()
-        self._pass_index, self._calls, self._growing = -1, Counter(), None
+        self._begin_pass(-1)
+
+    def _begin_pass(self, pass_index: int) -> None:
+        self._pass_index, self._calls, self._growing = pass_index, Counter[str](), None
+        self.in_order: list[Node] = []  # the calls of the pass that continue others, all in one order of sequences
 
     def add(self, layer: str, call: Call, pass_index: int) -> Node:
         """A call of a layer, connected with the call that it continues."""
         if pass_index != self._pass_index:
-            self._pass_index, self._calls, self._growing = pass_index, Counter(), None
+            self._begin_pass(pass_index)
         nodes = self._nodes[layer, self._calls[layer]]
         self._calls[layer] += 1
         prints = cache(partial(fingerprints, call))
         attended = self._attended(call)
-        node = Node(_kind(call), call.queries, call.keys, attended, None, prints(attended), prints(attended), self._growing)
+        lengths = call.queries, call.keys, attended
+        node = Node(_kind(call), *lengths, None, prints(attended), pass_index, prints(attended), self._growing)
         if not self._has_the_same_keys(node, nodes, prints):
             _grows(node, nodes, prints)
             self._growing = node
@@ -115,7 +121,29 @@ class Continued:
         if node.before is not None and node.before.before is not None:
             node.before.prints = None
         nodes.append(node)
+        self._put_in_order(node)
         return node
+
+    def _put_in_order(self, node: Node) -> None:
+        """Let the calls of a pass continue the same sequences, if their keys allow it.
+
+        A cache is reordered in all layers alike. The keys of one layer may not show how: sequences with different first tokens have equal
+        keys in a window that has dropped these tokens, and sequences with the same tokens so far may have different sources.
+        """
+        if node.before is None or node.equal is None:
+            return
+        last = self.in_order[-1] if self.in_order else None
+        if last is not None and last.before is not None and last.equal is not None:
+            if last.equal.shape != node.equal.shape or last.before.pass_index != node.before.pass_index:
+                return
+            equal = last.equal & node.equal
+            if not bool(equal.any(1).all()):
+                return
+            node.equal = equal
+        self.in_order.append(node)
+        rows = _unless_all(_chosen(node.equal) or (), node.equal)
+        for continued in self.in_order:
+            continued.rows = rows
 
     def _attended(self, call: Call) -> int:
         """How many keys there are up to the last one that a query may attend to: a cache may have unused slots after them."""
@@ -136,12 +164,11 @@ class Continued:
                 and each.written >= node.written
             ):
                 equal = _equal(each.all_prints(), prints(each.written)) & _equal(each.after, _after(node, each.written, prints))
-                # Sequences with the same tokens so far may have different sources, and only some of them this one's.
-                rows = _chosen(equal if beside.equal is None or beside.equal.shape != equal.shape else equal & beside.equal)
+                rows = _chosen(equal)
                 if rows is not None:
                     node.before, node.dropped = each, beside.dropped
                     node.written = node.retained = each.written
-                    node.rows = _unless_all(rows, equal)
+                    node.rows, node.equal = _unless_all(rows, equal), equal
                     return True
         return False
 
@@ -201,10 +228,7 @@ def _equal(old: Tensor, new: Tensor) -> Tensor:
 
 
 def _chosen(equal: Tensor) -> tuple[int, ...] | None:
-    """One of the equal rows for each new row, the same one where that is equal; None where a row has none.
-
-    Rows of equal keys hold the same tokens, so that it does not matter which of them is chosen.
-    """
+    """One of the equal rows for each new row, the same one if that is equal; None if a row has none."""
     if not bool(equal.any(1).all()):
         return None
     rows = equal.int().argmax(1)

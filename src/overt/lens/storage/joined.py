@@ -52,6 +52,12 @@ class RecordedPasses(Sequence[Captured]):
         self.continuations.append(continuation)
         return len(self.stored) - 1
 
+    def put_in_order(self, index: int, rows: tuple[int, ...] | None) -> None:
+        """Let the sequences of call `index` continue these ones of the call before it."""
+        continuation = self.continuations[index]
+        if continuation is not None and continuation.rows != rows:
+            self.continuations[index], self._count = continuation._replace(rows=rows), -1
+
     @overload
     def __getitem__(self, index: int) -> Captured: ...
 
