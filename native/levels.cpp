@@ -8,22 +8,26 @@ namespace overt {
 namespace baseline {
 extern const Level LEVEL;
 }
-#if defined(__x86_64__)
+// __builtin_cpu_supports also checks that the operating system saves the wide registers.
+#ifdef OVERT_HAS_avx2
 namespace avx2 {
 extern const Level LEVEL;
 }
+
+static bool runs_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+#endif
+
+#ifdef OVERT_HAS_avx512
 namespace avx512 {
 extern const Level LEVEL;
 }
 
-// __builtin_cpu_supports also checks that the operating system saves the wide registers.
-static bool runs_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-}
-
 static bool runs_avx512() {
-    return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+           __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq");
 }
 #endif
 
@@ -32,9 +36,13 @@ struct AvailableLevels {
     int count = 0;
 
     AvailableLevels() {
-#if defined(__x86_64__)
+#ifdef __x86_64__
         __builtin_cpu_init();
+#endif
+#ifdef OVERT_HAS_avx512
         if (runs_avx512()) levels[count++] = &avx512::LEVEL;
+#endif
+#ifdef OVERT_HAS_avx2
         if (runs_avx2()) levels[count++] = &avx2::LEVEL;
 #endif
         levels[count++] = &baseline::LEVEL;

@@ -13,10 +13,12 @@
 
 namespace overt {
 
+#ifdef OVERT_HAS_wide
 // The widest vectors, in instructions that the machine at hand has.
 namespace wide {
 extern const Level LEVEL;
 }
+#endif
 
 namespace {
 
@@ -376,9 +378,11 @@ int main() {
     int count = 0;
     const overt::Level* const* levels = overt::available_levels(&count);
     for (int i = 0; i < count; i++) overt::check_level(*levels[i]);
-#if defined(__x86_64__)
+#ifdef OVERT_HAS_wide
+#ifdef __x86_64__
     if (count > 1)  // it is compiled for AVX2
 #endif
         overt::check_level(overt::wide::LEVEL);
+#endif
     return overt::failures > 0;
 }
