@@ -109,6 +109,16 @@ def in_time_first(self, x):
     return (y + self.linear(y[torch.tensor([1, 0, 3, 2, 5, 4, 6])])).transpose(0, 1)
 
 
+def copies_of_the_next(self, x):
+    twice = x.repeat_interleave(2, dim=1)
+    return x + self.linear(twice[:, torch.arange(14).roll(2)]).view(*x.shape[:2], 2, WIDTH).mean(2)
+
+
+def copies_that_meet(self, x):
+    twice = x.repeat_interleave(2, dim=1)
+    return (twice + self.linear(twice[:, torch.arange(14).flip(0)])).view(*x.shape[:2], 2, WIDTH).mean(2)
+
+
 def bag(self, x):
     return torch.stack(
         [functional.embedding_bag(torch.tensor([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [5, 6], [6, 0]]), each) for each in x]
@@ -133,6 +143,8 @@ MIXED = {
     "sparse operator": by_operator,
     "maximum of the nearest": nearest_maximum,
     "mean of the nearest, flat": nearest_flat,
+    "copies of the next": copies_of_the_next,
+    "copies that meet others": copies_that_meet,
     "time first": in_time_first,
     "embedding_bag": bag,
 }
@@ -155,6 +167,21 @@ def experts_sorted(self, x):
     back = torch.empty_like(sent)
     back[order] = sent
     return x + back.view(-1, 2, WIDTH).sum(1).view_as(x)
+
+
+def experts_before_and_after(self, x, sizes=None):
+    flat = x.reshape(-1, WIDTH)
+    chosen = self.linear(flat)[:, :3].topk(2).indices.flatten()
+    order = chosen.argsort(stable=True)
+    sizes = chosen.bincount(minlength=3).tolist() if sizes is None else sizes
+    sent = torch.cat([self.linear(each) for each in flat[order // 2].split(sizes)])
+    apart = torch.zeros_like(sent).index_add(0, order, sent).view(*x.shape[:2], 2, WIDTH)
+    back = torch.cat([self.linear(each) for each in apart.tanh().view(-1, WIDTH)[order].split(sizes)])
+    return x + torch.zeros_like(flat).index_add(0, order // 2, back).view_as(x)
+
+
+def experts_of_one(self, x):
+    return experts_before_and_after(self, x, [2 * x.shape[0] * x.shape[1] - 1, 1, 0])
 
 
 def experts_repeated(self, x):
@@ -240,6 +267,8 @@ UNMIXED = {
     "experts": experts,
     "experts in one order": experts_sorted,
     "experts of repeated tokens": experts_repeated,
+    "experts before and after": experts_before_and_after,
+    "experts before and after, one of one token": experts_of_one,
     "unpadded": unpadded,
     "unpadded by a mask": unpadded_by_mask,
     "sorted and back": sorted_and_back,

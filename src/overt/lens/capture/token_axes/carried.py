@@ -12,12 +12,13 @@ from overt.lens.capture.token_axes.origins import (
     NONE,
     Origins,
     are_several,
-    counted,
+    counted_along,
     highest,
     lowest,
     one_or_several,
     replayed,
     reshaped_tokens,
+    tokens_of,
 )
 from overt.lens.capture.token_axes.taken import by_entries
 from overt.lens.capture.written_out.products import arguments, operand_letters
@@ -110,8 +111,8 @@ def _tokens_of(tensor: Tensor, label: TensorLabel, like: Origins) -> Tensor | No
         if origins.home == like.home:
             return origins.tokens
     for dim, axis in enumerate(label.axes):
-        if axis == like.home:
-            return counted(like.length, dim, tensor.ndim, like.tokens.device)
+        if tokens_of(axis) == like.home:
+            return counted_along(axis, dim, tensor.ndim, like.tokens.device)
     return None
 
 

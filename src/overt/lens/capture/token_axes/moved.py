@@ -38,7 +38,8 @@ from overt.lens.capture.token_axes.origins import (
     Move,
     Origins,
     are_several,
-    counted,
+    counted_along,
+    tokens_of,
 )
 from overt.lens.capture.token_axes.put import Slots, put
 from overt.lens.capture.token_axes.taken import Taking, taking
@@ -108,7 +109,7 @@ class MovedTokens:
         move = Move(module, complete=whole and tensor not in self.earlier)
         placed, fresh = [], False
         taken = {
-            dim: Origins(axis, take(counted(tensor.shape[dim], dim, tensor.ndim, tensor.device), tensor.shape))
+            dim: Origins(tokens_of(axis), take(counted_along(axis, dim, tensor.ndim, tensor.device), tensor.shape))
             for dim, axis in enumerate(label.axes)
             if tensor.shape[dim] > 1
         }
@@ -117,7 +118,7 @@ class MovedTokens:
         where = {dim: at for dim, origins in taken.items() if (at := origins.identity()) is not None}
         touched, settled = taken.keys() - where.keys(), set(where.values())
         for dim, at in where.items():
-            axes[at] = label.axes[dim]
+            axes[at] = label.axes[dim] if output.shape[at] == tensor.shape[dim] else taken[dim].axis_at(at)
         for dim in touched:
             if marks_of(label.axes[dim]) and not any(dim in each.varying for each in label.origins):
                 fresh |= self._placed(axes, placed, taken[dim], move, label.axes, settled)
@@ -152,9 +153,8 @@ class MovedTokens:
         if not varying:
             return False
         if (where := origins.identity()) is not None:
-            axes[where] = home
-            for each in origins.moves:
-                each.restored = True
+            axes[where] = origins.axis_at(where)
+            origins.restore()
             return False
         first = int(origins.tokens.flatten()[0])
         size = origins.tokens.numel()
@@ -203,7 +203,7 @@ class MovedTokens:
         known = {dim for origins in source.origins for dim in origins.varying}
         for dim, axis in enumerate(source.axes if plain else ()):
             if dim in along and dim not in known and marks_of(axis):
-                result.append(Origins(axis, counted(value.shape[dim], dim, value.ndim, value.device)))
+                result.append(Origins(tokens_of(axis), counted_along(axis, dim, value.ndim, value.device)))
         return result
 
     def _arrived(
@@ -215,11 +215,13 @@ class MovedTokens:
         expected = slots.slots if target is None else target.tokens.flatten()[slots.slots] if len(target.varying) == 1 else None
         fits = size == origins.length or target is not None
         if fits and expected is not None and same_tokens(origins.tokens, expected):
-            for move in origins.moves:
-                move.restored = True
+            origins.restore()
             return home if target is None else (Factor(size, _mark(home), None, whole=False),)
         arrived = arrived_tokens(slots, origins.tokens, output) if single else None
         several = arrived is None or are_several(arrived)
+        if arrived is not None and not slots.added and (copied := Origins(home, arrived)).identity(several=True) == slots.dim:
+            origins.restore()
+            return copied.axis_at(slots.dim)
         if slots.added or (several and (fits or sent_twice(slots, origins.tokens))):
             self.mixings.append((NEIGHBOURS, self._mixed_by(origins.moves)))
             return home if size == origins.length else (Factor(size, _mark(home), None, whole=False),)
@@ -334,9 +336,8 @@ class MovedTokens:
         if any(size not in (1, length) for size, length in zip(origins.tokens.shape, output.shape, strict=True)):
             return
         if (where := origins.identity()) is not None:
-            for move in origins.moves:
-                move.restored = True
-            axes = tuple(origins.home if dim == where else axis for dim, axis in enumerate(label.axes))
+            origins.restore()
+            axes = tuple(origins.axis_at(dim) if dim == where else axis for dim, axis in enumerate(label.axes))
             self.labels.know(output, label._replace(axes=axes))
         elif not any(each.home == origins.home for each in label.origins):
             axes = tuple(
@@ -393,6 +394,6 @@ def _opposite(origins: Origins, tensor: Tensor, other: Tensor, label: TensorLabe
             return each.tokens, False
     varying = {dim - tensor.ndim for dim in origins.varying}
     for dim, axis in enumerate(label.axes):
-        if axis == origins.home and other.shape[dim] > 1:
-            return counted(other.shape[dim], dim, other.ndim, other.device), varying == {dim - other.ndim}
+        if tokens_of(axis) == origins.home and other.shape[dim] > 1:
+            return counted_along(axis, dim, other.ndim, other.device), varying == {dim - other.ndim}
     return None, False

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt.lens.capture.token_axes.factors import Axis
+from overt.lens.capture.token_axes.factors import Axis, Factor
 
 NONE, FAR = -1, 2**62  # no token; a number beyond all tokens. Numbers below NONE name several tokens together
 
@@ -55,14 +55,46 @@ class Origins:
         """The tokens in the shape of the tensor."""
         return self.tokens.expand(*shape)
 
-    def identity(self) -> int | None:
-        """The dimension along which each token is where it was, or none is; None if there is no such dimension."""
+    def identity(self, several: bool = False) -> int | None:
+        """The dimension along which each token is where it was, or none is; None if there is no such dimension.
+
+        Where `several`, each token may be there as often as any other, and a few may be unknown.
+        """
         for dim in self.varying if self.length > 1 else []:
-            if self.tokens.shape[dim] == self.length:
-                ordered = counted(self.length, dim, self.tokens.ndim, self.tokens.device)
-                if bool(((self.tokens == ordered) | (self.tokens == NONE)).all()):
+            copies, more = divmod(self.tokens.shape[dim], self.length)
+            if copies == 1 or (several and copies and not more):
+                ordered = counted(copies * self.length, dim, self.tokens.ndim, self.tokens.device) // copies
+                none = self.tokens == NONE
+                few = copies == 1 or 2 * int(none.sum()) < self.length
+                if not more and few and bool(((self.tokens == ordered) | none).all()):
                     return dim
         return None
+
+    def restore(self) -> None:
+        """Note that the tokens are all where they were before they were moved."""
+        for move in self.moves:
+            move.restored = True
+
+    def axis_at(self, dim: int) -> Axis:
+        """What the dimension `dim` counts along which each token is where it was."""
+        copies = self.tokens.shape[dim] // self.length
+        return self.home if copies == 1 else (*self.home, Factor(copies))
+
+
+def tokens_of(axis: Axis) -> Axis:
+    """The factors of a dimension up to the last one that counts tokens; those after it are several numbers of each token.
+
+    >>> [factor.size for factor in tokens_of((Factor(2, "0"), Factor(9, "1"), Factor(4)))]
+    [2, 9]
+    """
+    marked = [number for number, factor in enumerate(axis) if factor.mark]
+    return axis[: marked[-1] + 1] if marked else axis
+
+
+def counted_along(axis: Axis, dim: int, ndim: int, device: torch.device) -> Tensor:
+    """The number of the token of each place along a dimension that counts `axis`."""
+    size, tokens = (math.prod(factor.size for factor in factors) for factors in (axis, tokens_of(axis)))
+    return counted(size, dim, ndim, device) // (size // tokens)
 
 
 def counted(length: int, dim: int, ndim: int, device: torch.device) -> Tensor:
