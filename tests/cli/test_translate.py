@@ -104,6 +104,11 @@ def test_lines_keep_their_order_and_empty_ones_stay_empty(model):
     assert shown(model, inputs=inputs) == f"{FRENCH[1]}\n\n{FRENCH[0]}\n{FRENCH[2]}\n"
 
 
+def test_code_is_copied_and_the_cells_of_a_table_are_translated(model):
+    inputs = f"| {ENGLISH[0]} | {ENGLISH[1]} |\n|---|:-:|\n```\n{ENGLISH[0]}\n```\nx = f(y)\n".encode()
+    assert shown(model, inputs=inputs) == f"| {FRENCH[0]} | {FRENCH[1]} |\n|---|:-:|\n```\n{ENGLISH[0]}\n```\nx = f(y)\n"
+
+
 def test_nothing_in_is_nothing_out(model):
     assert shown(model, inputs=b"") == ""
 

@@ -52,14 +52,17 @@ def translate(
         lines = _lines(text, as_text)
     _check(lines, nbest, beam, attention or show_map)
     with busy("loading the translator …"):
+        from overt.learn.processing.lines import Part, parts_of_lines
         from overt.learn.translator import Translator
 
         translator = Translator.bundled() if model is None else Translator.load(model)
     with ExitStack() as files:
         # A file that cannot be written is refused before the work.
         outputs = {name: files.enter_context(whole(path)) for name, path in paths.items() if path is not None}
-        translations = _translate_lines(translator, lines, beam, nbest or 1)
-        warned = _warnings(translator, lines, translations, beam)
+        # The map and the page show one text as the model reads it.
+        parts = [[Part(line)] for line in lines] if attention or show_map else [*parts_of_lines(lines)]
+        translations = _translate_lines(translator, parts, beam, nbest or 1)
+        warned = _warnings(translator, parts, translations, beam)
         for each in warned:
             _warn(each.sentence.format(lines=_lines_in_words(list(each.lines), len(lines))))
         if warnings is not None:
@@ -97,14 +100,16 @@ def _check(lines: list[str], nbest: int | None, beam: int, show_attention: Any) 
         )
 
 
-def _translate_lines(translator: Any, lines: list[str], beam: int, best: int) -> list[list[Any]]:
-    """The best translations of each line, in the order of the lines."""
-    results: list[list[Any]] = [[] for _ in lines]
-    with show_progress(sum(bool(line.strip()) for line in lines)) as advance:
-        for index, translations in translator.stream(lines, beam=beam, best=best):
+def _translate_lines(translator: Any, lines: Sequence[Sequence[Any]], beam: int, best: int) -> list[list[Any]]:
+    """The best translations of each line, in the order of the lines; `lines` are their parts."""
+    texts = ["" if part.copied else part.text for line in lines for part in line]
+    results: list[list[Any]] = [[] for _ in texts]
+    with show_progress(sum(bool(text.strip()) for text in texts)) as advance:
+        for index, translations in translator.stream(texts, beam=beam, best=best):
             results[index] = translations
             advance()
-    return results
+    parts = iter(results)
+    return [translator.joined([(part.text, next(parts)) for part in line]) for line in lines]
 
 
 class Warned(NamedTuple):
@@ -115,7 +120,7 @@ class Warned(NamedTuple):
     lines: dict[int, str]
 
 
-def _warnings(translator: Any, lines: list[str], translations: list[list[Any]], beam: int) -> list[Warned]:
+def _warnings(translator: Any, lines: Sequence[Sequence[Any]], translations: list[list[Any]], beam: int) -> list[Warned]:
     """What is uncertain: characters that the model cannot read, texts unlike its training data, spans and numbers that it lost."""
     first = {number: candidates[0] for number, candidates in enumerate(translations, 1) if candidates}
     warned = [_unknown_characters(translator, lines), _unusual_lines(translator, first, beam)]
@@ -131,10 +136,11 @@ def _warnings(translator: Any, lines: list[str], translations: list[list[Any]], 
     return [each for each in warned if each.lines]
 
 
-def _unknown_characters(translator: Any, lines: list[str]) -> Warned:
+def _unknown_characters(translator: Any, lines: Sequence[Sequence[Any]]) -> Warned:
     """The lines with characters that the translator cannot read: it does not see what they mean."""
     tokenizer = translator.tokenizer
-    sources = {number: translator.prepare(line).source for number, line in enumerate(lines, 1) if line.strip()}
+    translated = {number: [part.text for part in line if not part.copied] for number, line in enumerate(lines, 1)}
+    sources = {number: "".join(translator.prepare(text).source for text in texts) for number, texts in translated.items()}
     unknown = {number: tokenizer.unknown_characters(source) for number, source in sources.items() if source}
     characters = list(dict.fromkeys(each for line in unknown.values() for each in line))
     shown = _literal(" ".join(characters[:10]) + (" …" if len(characters) > 10 else ""))

@@ -158,6 +158,27 @@ class Translator:
             for index, hypotheses in zip(batch, results, strict=True):
                 yield index, self._translations(prepared[index], encoded[index], hypotheses)[:best]
 
+    @staticmethod
+    def joined(parts: Sequence[tuple[str, list[Translation]]]) -> list[Translation]:
+        """The translations of a line of several parts, best first, from those of each part; a part without any is copied.
+
+        The score is the mean over the tokens of all parts.
+
+        >>> [best.text for best in Translator.joined([("| ", []), ("a dog", [Translation("un chien", [], -0.1, [], [])]), (" |", [])])]
+        ['| un chien |']
+        """
+        if len(parts) == 1 and (parts[0][1] or not parts[0][0].strip()):
+            return parts[0][1]
+        count = max([1, *(len(translations) for _, translations in parts)])
+        lines = [
+            [
+                translations[min(rank, len(translations) - 1)] if translations else _EMPTY._replace(text=text)
+                for text, translations in parts
+            ]
+            for rank in range(count)
+        ]
+        return [_on_one_line(line) for line in lines]
+
     def prepare(self, text: str) -> Prepared:
         """What the model reads of a text, and what its translation gets back.
 
@@ -244,6 +265,16 @@ class Translator:
     def _pieces(self, word: str) -> int:
         """How many pieces of the vocabulary a word takes."""
         return len(self.tokenizer.encode(word))
+
+
+def _on_one_line(parts: Sequence[Translation]) -> Translation:
+    """The translations of the parts of a line as one."""
+    tokens, sources, ids, notes = (
+        [*chain.from_iterable(each)] for each in zip(*((p.tokens, p.source_tokens, p.ids, p.notes) for p in parts), strict=True)
+    )
+    weights = [len(part.ids) + 1 if part.source_tokens else 0 for part in parts]
+    score = sum(part.score * weight for part, weight in zip(parts, weights, strict=True)) / max(1, sum(weights))
+    return Translation("".join(part.text for part in parts), tokens, score, sources, ids, tuple(notes))
 
 
 def bundled_folder() -> Path | None:

@@ -21,7 +21,7 @@ def spans_in(text):
         "anna.b+c@mail.example.co.uk", "/usr/local/bin", "~/.ssh/config", "./run.sh", "src/overt/cli.py", r"C:\Users\Anna\a.txt",
         "notes.txt", "archive.tar.gz", "*.py", ".gitignore", "`git push --force`", "``a `b` c``", "user_name", "maxLength", "__init__",
         "print()", "os.path", "std::vector", "--force", "--level=3", "{name}", "{{ user }}", "$HOME", "%s", "$x^2 + y_1$", "@john.doe", "#travel2024",
-        "#42", "$1,299.99", "€45.50", "£20", "1 €", "2.5 kg", "37.2°C", "3.75%", "1,234,567", "65536", "-3.5", "2024-03-15",
+        "#42", "$1,299.99", "€45.50", "£20", "1 €", "2.5 kg", "37.2°C", "3.75%", "20%", "pip install -U numpy", 'git commit -m "a b"', "git push", "1,234,567", "65536", "-3.5", "2024-03-15",
         "12/05/1998", "15.03.2024", "2024-03-15T14:30:00Z", "3.11.2", "v2.1", "12:34:56", "1/2", "+33 6 12 34 56 78", "555-0199", "B2024", "221B",
         "Ctrl+C", "😊", "👩‍👧", "🇫🇷", ":-)", ":smile:", "<br/>", "&nbsp;", "<!-- a note -->",
     ],
@@ -37,7 +37,7 @@ def test_a_span_is_found_whole_wherever_it_is(span):
         "I am happy to see you.", "He left at 10.30.", "The train leaves at 6:45 from platform 12.", "It costs $20 or 38 euros.",
         "I was born in 1987.", "Call me at 0471 556 203.", "She is a well-known half-sister.", "He or/and she: yes; no.", "It's Tom's.",
         "Mr. Smith and Dr. Brown met at 5 p.m.", "What? No! Well, yes.", "He's 1.", "The U.S. is big, i.e. large.", "a * b",
-        "I (really) know.", "the book(s)", "He said [yes].", "20% of us", "10 km away",
+        "I (really) know.", "the book(s)", "He said [yes].", "10 km away",
     ],
 )  # fmt: skip
 def test_plain_prose_has_no_spans_and_is_read_as_it_is(text):

@@ -27,6 +27,12 @@ _EMOJI = (
     rf"(?:[\U0001f1e6-\U0001f1ff]{{2}}|{_PICTURE}|[0-9#*]\ufe0f?\u20e3)(?:[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]|\u200d{_PICTURE})*"
     r"|(?<![\w:])(?:[:;=]['’]?-?[)(DPpOo|/*](?![\w/])|<3(?!\d)|\^_?\^|:[a-z][a-z0-9_]+:)"
 )
+# Commands in a sentence: those of installers go with the name after them.
+_INSTALLERS = (
+    "pip3? (?:un)?install|npm (?:install|run)|apt(?:-get)? install|brew install|conda install|cargo (?:install|add)|uv (?:pip install|add)|"
+    "docker (?:run|pull)|git (?:clone|checkout)"
+)
+_GIT = "commit|push|pull|add|status|init|merge|rebase|fetch|log|diff|stash|reset"
 # In order: where two patterns match from the same place, the first counts.
 _PATTERNS: list[tuple[str, str]] = [
     ("named", r"(?P<ticks>`{1,3})(?!`).{1,500}?(?<!`)(?P=ticks)(?!`)"),
@@ -43,6 +49,8 @@ _PATTERNS: list[tuple[str, str]] = [
     ("mark", r"&(?:#\d+|#x[\da-fA-F]+|[A-Za-z]+);"),
     ("named", r"\$\$.{1,500}?\$\$|\$(?=\S)(?=[^$]{0,200}[\\^_={}])[^$]{1,200}(?<=\S)\$(?!\d)"),
     ("named", r"\{\{?\s?[\w.:]*\s?\}?\}|\$\{\w+\}|\$[A-Z_]{2,}\b|%\(\w+\)[sd]|%[sd]\b"),
+    ("named", rf"\b(?:sudo )?(?:{_INSTALLERS})(?: --?[\w-]+)* [\w@/.-]*\w(?:(?:\[[\w,]+\])?[=<>~]=[\w.*]+)?"),
+    ("named", rf"\bgit (?:{_GIT})(?: --?[\w-]+(?: \"[^\"]*\")?)*"),
     ("named", r"(?<![\w-])--[a-z][\w-]*(?:=\S*\w)?"),
     ("named", r"(?<![\w&/])[@#][^\W\d_]\w*(?:\.\w+)*|(?<![\w&/])#\d+"),
     ("named", r"(?<![\w.:>])\w+(?:(?:\.|::|->)\w+)*\((?:\)|[^()\s]*[=\"'_.\d][^()\s]*\))|(?<![\w:>])\w+(?:(?:::|->)\w+)+"),
@@ -67,7 +75,7 @@ _SPAN = re.compile("|".join(f"(?P<{kind}{number}>{pattern})" for number, (kind, 
 _NAME = re.compile(r"</?([A-Za-z][\w:-]*)|\[/?(\w+)")
 # Whole numbers of dollars are translated well: "$20" is "20 dollars".
 _PLAIN_DOLLARS = re.compile(r"\$\d{1,4}")
-_PLAIN_NUMBER = re.compile(r"\d{1,4} [A-Za-z/]+|\d{1,2}%")
+_PLAIN_NUMBER = re.compile(r"\d{1,4} [A-Za-z/]+")
 _TIME = re.compile(r"\b(?:at|by|till|until|before|after|around|from|to) (\d\d?\.[0-5]\d)(?= |[.?!,]?$)")
 _VOID = ("br", "hr", "img", "input", "meta", "link", "wbr")
 
@@ -121,7 +129,8 @@ def _trimmed(content: str) -> str:
     while content and content[0] != "`":
         last = content[-1]
         unopened = last in ")]}" and content.count(last) > content.count("([{"[")]}".index(last)])
-        if not unopened and (last not in ".,;:!?'’\"*_~" or content.endswith("__")):
+        quoted = last == '"' and content.count(last) % 2 == 0
+        if quoted or (not unopened and (last not in ".,;:!?'’\"*_~" or content.endswith("__"))):
             break
         content = content[:-1]
     return content
