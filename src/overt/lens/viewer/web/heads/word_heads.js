@@ -68,7 +68,8 @@ const alike = (head, chosen) => head.queryCount === chosen.queryCount && head.ke
 
 function cellOf(self, head) {
   if (!head) return make("span");
-  const cell = button("", () => self.store.set({ head: head.index }), { "data-head": head.index });
+  // Named before its weights are computed, which may take seconds in a recording of many heads.
+  const cell = button("", () => self.store.set({ head: head.index }), { "data-head": head.index, "aria-label": `layer ${head.number} head ${head.head}` });
   cell.append(make("canvas"));
   self.cells.set(head.index, cell);
   return cell;
