@@ -144,10 +144,11 @@ struct KeySet {
     Matrix query_id, key_id;  // (Q) and (K), integer; data == nullptr: ids do not matter
 };
 
-// Statistics of the weights. Contiguous, in the kernel's number type; top_keys are int32, -1 where there are fewer keys.
+// Statistics of the weights, under a softmax or under `by`, of which `sums` are what the forward pass saved, as SavedDotForward has them for
+// dot products, whatever the score. Contiguous, in the kernel's number type; top_keys are int32, -1 where there are fewer keys.
 struct Summary {
-    void* log_sum_exp;  // (batch, Q)
-    void* entropy;      // (batch, Q)
+    void* log_sum_exp;  // (batch, Q); nullptr unless it is a softmax
+    void* entropy;      // (batch, Q): of the weights divided by their sum, NaN where one is negative
     void* received;     // (batch, K)
     void* top_weights;  // (batch, Q, top)
     std::int32_t* top_keys;
@@ -161,6 +162,9 @@ struct Summary {
     const KeySet* sets;
     Index set_count;
     void* masses;  // (batch, Q, set_count): the weight that each set of keys gets; nullptr: there are no sets
+    Normalization by;
+    const void* sums;
+    std::int32_t* support;  // (batch, Q): how many weights are not 0, -1 where weights are NaN or infinite; nullptr under a softmax, as sums
 };
 
 // The kernels of one SIMD level in one number type, float or double.

@@ -141,11 +141,11 @@ std::vector<KeySet> key_sets(Call& call, const std::vector<bool>& have_ids, cons
 
 void summary(const Array& query, const Array& key, const Maybe& value, const Maybe& weight, int activation, const Maybe& scale,
              double softcap, const std::vector<int>& program, const Arrays& arrays, const Maybe& bias, bool by_distance,
-             const Maybe& sink, const Maybe& inverse_temperature, int threads, Out log_sum_exp, Out entropy, Out received,
-             Out top_weights, Out top_keys, const Maybe& row_edges, const Maybe& key_edges, std::optional<Out> map_mean,
+             const Maybe& sink, const Maybe& inverse_temperature, int normalizer, double alpha, const Maybe& alphas, int threads,
+             std::optional<Out> log_sum_exp, Out entropy, Out received, Out top_weights, Out top_keys, const Maybe& row_edges, const Maybe& key_edges, std::optional<Out> map_mean,
              std::optional<Out> map_max, std::optional<Out> output, const std::vector<bool>& have_ids, const Arrays& sets,
-             std::optional<Out> masses) {
-    Call call(query, key, log_sum_exp, 1, threads);
+             std::optional<Out> masses, std::optional<Out> support) {
+    Call call(query, key, entropy, 1, threads);
     const Inputs& in = call.inputs;
     if (value) call.values(*value);
     if (weight) {
@@ -156,8 +156,9 @@ void summary(const Array& query, const Array& key, const Maybe& value, const May
     call.mask(program, arrays);
     call.bias(bias, by_distance);
     call.softmax(sink, inverse_temperature);
+    call.normalizer(normalizer, alpha, alphas);
     Summary to{};
-    to.log_sum_exp = call.out(log_sum_exp, "log_sum_exp", {in.queries}, call.number);
+    if (log_sum_exp) to.log_sum_exp = call.out(*log_sum_exp, "log_sum_exp", {in.queries}, call.number);
     to.entropy = call.out(entropy, "entropy", {in.queries}, call.number);
     to.received = call.out(received, "received", {in.keys}, call.number);
     to.top = top_keys.ndim() ? static_cast<Index>(top_keys.shape(top_keys.ndim() - 1)) : 0;
@@ -179,7 +180,20 @@ void summary(const Array& query, const Array& key, const Maybe& value, const May
     to.sets = of_calls.data(), to.set_count = static_cast<Index>(of_calls.size());
     if (of_calls.empty() != !masses) refuse("masses for sets of keys", "one without the other");
     if (masses) to.masses = call.out(*masses, "masses", {in.queries, to.set_count}, call.number);
-    call.run([&](const Kernels& kernels) { kernels.summary(in, call.score, to); });
+    to.by = call.by;
+    bool softmax = call.by.kind == Normalizer::softmax;
+    if (softmax == support.has_value() || softmax != log_sum_exp.has_value())
+        refuse("log_sum_exp under a softmax, and support under other normalizers", "other outputs");
+    if (support) to.support = static_cast<std::int32_t*>(call.contiguous_output(*support, "support", {in.queries}));
+    // Rows' sums by a pass over values of no features, for which any rows serve.
+    Inputs first = in;
+    first.value = in.key, first.value_dim = 0;
+    std::vector<double> sums(softmax ? 0 : static_cast<std::size_t>(in.batch * in.queries * SPARSE_SUMS));
+    to.sums = sums.data();
+    call.run([&](const Kernels& kernels) {
+        if (!softmax) kernels.normalized(first, call.score, call.by, nullptr, sums.data());
+        kernels.summary(in, call.score, to);
+    });
 }
 
 std::vector<std::string> names_of_levels() {
@@ -231,7 +245,8 @@ NB_MODULE(_native, module) {
                "upstream"_a, "d_query"_a, "d_key"_a, "d_weight"_a);
     module.def("summary", summary, "query"_a, "key"_a, "value"_a.none(), "weight"_a.none(), "activation"_a, "scale"_a.none(),
                "softcap"_a, "program"_a, "arrays"_a, "bias"_a.none(), "by_distance"_a, "sink"_a.none(),
-               "inverse_temperature"_a.none(), "threads"_a, "log_sum_exp"_a, "entropy"_a, "received"_a, "top_weights"_a,
+               "inverse_temperature"_a.none(), "normalizer"_a, "alpha"_a, "alphas"_a.none(), "threads"_a,
+               "log_sum_exp"_a.none(), "entropy"_a, "received"_a, "top_weights"_a,
                "top_keys"_a, "row_edges"_a.none(), "key_edges"_a.none(), "map_mean"_a.none(), "map_max"_a.none(),
-               "output"_a.none(), "have_ids"_a, "sets"_a, "masses"_a.none());
+               "output"_a.none(), "have_ids"_a, "sets"_a, "masses"_a.none(), "support"_a.none());
 }

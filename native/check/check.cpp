@@ -313,7 +313,7 @@ void check_summary(const Kernels& kernels, const Problem& p, const std::string& 
     KeyNeighbours sets(p);
     Summary to{log_sum_exp.data(), entropy.data(), received.data(), top.data(), top_keys.data(), TOP,
                row_edges.data(),   key_edges.data(), CELLS,          CELLS,      mean.data(),     maximum.data(),
-               output.data(),      sets.sets.data(), 2,              masses.data()};
+               output.data(),      sets.sets.data(), 2,              masses.data(), {}, nullptr, nullptr};
     kernels.summary(arguments.inputs, arguments.score, to);
     compare(name + " summary lse", log_sum_exp, reference.log_sum_exp, exact);
     compare(name + " summary entropy", entropy, expected.entropy, exact);

@@ -66,8 +66,8 @@ def dot_summary(query, key, threads):
     queries, keys = query.shape[0], key.shape[0]
     lse, entropy, received, top = poisoned(queries), poisoned(queries), poisoned(keys), poisoned(queries, 3)
     top_keys = np.zeros((queries, 3), np.int32)
-    settings = None, None, 0, np.array(0.05), 0.0, [], [], None, False, None, None, threads
-    native.module().summary(query, key, *settings, lse, entropy, received, top, top_keys, *[None] * 5, [], [], None)
+    settings = None, None, 0, np.array(0.05), 0.0, [], [], None, False, None, None, *SOFTMAX, threads
+    native.module().summary(query, key, *settings, lse, entropy, received, top, top_keys, *[None] * 5, [], [], None, None)
     return lse
 
 
@@ -245,9 +245,9 @@ def test_a_result_whose_rows_are_one_is_refused(name):
 @pytest.mark.parametrize("top_keys", [np.zeros((3, 5), np.int32), np.zeros((5, 6), np.int32)[:, ::2]], ids=["shape", "strides"])
 def test_top_keys_of_another_shape_or_stride_are_refused(top_keys):
     results = poisoned(5), poisoned(5), poisoned(7), poisoned(5, top_keys.shape[1])
-    settings = None, None, 0, np.array(1.0), 0.0, [], [], None, False, None, None, 1
+    settings = None, None, 0, np.array(1.0), 0.0, [], [], None, False, None, None, *SOFTMAX, 1
     with pytest.raises(ValueError, match="top_keys (of shape|to be contiguous)"):
-        native.module().summary(drawn(5, 4), drawn(7, 4), *settings, *results, top_keys, *[None] * 5, [], [], None)
+        native.module().summary(drawn(5, 4), drawn(7, 4), *settings, *results, top_keys, *[None] * 5, [], [], None, None)
 
 
 def test_an_expanded_array_larger_than_any_memory_is_refused():

@@ -95,9 +95,11 @@ def test_torchs_own_check_of_operators_passes_for_scores_and_summaries(batch):
     query, key, value, weight, bias, sink = (part.detach() for part in (query, key, value, weight, bias, sink))
     upstream = normal(*batch, 9, 70)
     library.opcheck(OPERATORS.additive_scores_gradients.default, (query, key, weight, "relu", batch, upstream))
-    softmax = (batch, program, arrays, bias, by_distance, sink, inverse_temperature)
+    masked = (batch, program, arrays, bias, by_distance)
+    softmax, entmax = (*masked, sink, inverse_temperature, 0, 0.0, None), (*masked, None, None, 3, 1.5, None)
     edges, no_sets = (torch.tensor([0, 4, 9]), torch.tensor([0, 30, 60, 70])), ([], [])
     library.opcheck(OPERATORS.summary.default, (query, key, value, weight, "tanh", None, 0.0, *softmax, 5, *edges, *no_sets))
+    library.opcheck(OPERATORS.summary.default, (query, key, value, weight, "tanh", None, 0.0, *entmax, 5, *edges, *no_sets))
     scale, ends = torch.tensor(0.5, dtype=torch.float64), [torch.arange(9), torch.arange(9) + 5]
     library.opcheck(
         OPERATORS.summary.default, (query, key, value, None, "tanh", scale, 2.0, *softmax, 5, None, None, [False], ends)
@@ -114,6 +116,9 @@ def test_maps_that_are_not_asked_for_hold_nothing(batch):
         0.0,
         batch,
         *masked,
+        0,
+        0.0,
+        None,
         5,
         None,
         None,

@@ -27,29 +27,33 @@ def drawn(*shape, dtype="float32"):
 
 
 def summarised(query, key, value=None, *, weight=None, activation="tanh", scale: Any = 1.0, softcap=0.0, program=(), arrays=(),
-               bias=None, by_distance=False, sink=None, inverse_temperature=None, top=3, edges=(None, None), sets=(), threads=1):  # fmt: skip
+               bias=None, by_distance=False, sink=None, inverse_temperature=None, normalizer=0, alpha=0.0, top=3, edges=(None, None),
+               sets=(), threads=1):  # fmt: skip
     """What the kernel writes over memory that holds NaN."""
     number = np.float64 if query.dtype == np.float64 else np.float32
     *batch, queries, _ = query.shape
     keys, cells = key.shape[-2], [0 if each is None else len(each) - 1 for each in edges]
-    shapes = {"lse": [queries], "entropy": [queries], "received": [keys], "top_weights": [queries, top]}
+    shapes = {} if normalizer else {"lse": [queries]}
+    shapes |= {"entropy": [queries], "received": [keys], "top_weights": [queries, top]}
     shapes |= {} if edges[0] is None else {"map_mean": cells, "map_max": cells}
     shapes |= {} if value is None else {"output": [queries, value.shape[-1]]}
     shapes |= {"masses": [queries, len(sets)]} if sets else {}
     result: dict[str, np.ndarray] = {name: np.full([*batch, *shape], np.nan, number) for name, shape in shapes.items()}
     result["top_keys"] = np.full([*batch, queries, top], -7, np.int32)
+    result |= {"support": np.full([*batch, queries], -7, np.int32)} if normalizer else {}
     numbers = [None if each is None else np.asarray(each, np.float64) for each in (scale, sink, inverse_temperature)]
     native.module().summary(
         query, key, value, weight, list(ACTIVATIONS).index(activation), numbers[0], softcap, list(program), list(arrays),
-        bias, by_distance, numbers[1], numbers[2], threads, result["lse"], result["entropy"], result["received"], result["top_weights"],
+        bias, by_distance, numbers[1], numbers[2], normalizer, alpha, None, threads, result.get("lse"), result["entropy"], result["received"], result["top_weights"],
         result["top_keys"], *edges, result.get("map_mean"), result.get("map_max"), result.get("output"),
         [len(each) == 4 for each in sets], [array for each in sets for array in each], result.get("masses"),
+        result.get("support"),
     )  # fmt: skip
     return SimpleNamespace(**result)
 
 
-def written_out(total, value=None, *, sink=None, top=3, edges=(None, None)):
-    """The same of one head's total scores (Q, K), −inf where barred, from weights that are held."""
+def written_out(total, value=None, *, sink=None, weigh=None, top=3, edges=(None, None)):
+    """The same of one head's total scores (Q, K), −inf where barred, from weights that are held: of a softmax, or what `weigh` says."""
     total = np.asarray(total, np.float64)
     columns = total if sink is None else np.column_stack([total, np.full(len(total), sink)])
     with np.errstate(divide="ignore"):
@@ -57,12 +61,19 @@ def written_out(total, value=None, *, sink=None, top=3, edges=(None, None)):
     weights = np.zeros_like(total)
     allowed = total > -np.inf
     weights[allowed] = np.exp(total - np.where(lse == -np.inf, 0, lse)[:, None])[allowed]
+    if weigh is not None:
+        weights = np.array([weigh(row, mask) for row, mask in zip(total, allowed, strict=True)]).reshape(total.shape)
     sums = weights.sum(1, keepdims=True)
     scaled = weights / np.where(sums == 0, 1, sums)
-    order = np.argsort(-np.where(allowed, weights, -1), axis=1, kind="stable")[:, :top]
+    order = np.argsort(-np.where(allowed, weights, -np.inf), axis=1, kind="stable")[:, :top]
     there = np.take_along_axis(allowed, order, 1)
-    answer = SimpleNamespace(lse=lse, weights=weights, received=weights.sum(0) / max(allowed.any(1).sum(), 1))
+    answer = SimpleNamespace(
+        **{"lse": lse} if weigh is None else {"support": (weights != 0).sum(1)},
+        weights=weights,
+        received=weights.sum(0) / max(allowed.any(1).sum(), 1),
+    )
     answer.entropy = -(scaled * np.log(np.where(scaled > 0, scaled, 1))).sum(1)
+    answer.entropy[(weights < 0).any(1)] = np.nan
     answer.top_weights = np.where(there, np.take_along_axis(weights, order, 1), 0)
     answer.top_keys = np.where(there, order, -1)
     if value is not None:
@@ -82,7 +93,7 @@ def assert_same(result, wanted):
         actual, other = getattr(result, name), getattr(wanted, name)
         assert actual.shape == other.shape, name
         finite = np.isfinite(other)
-        assert (actual[~finite] == other[~finite]).all(), name
+        assert np.array_equal(actual[~finite], other[~finite], equal_nan=True), name
         error = np.abs(actual[finite] - other[finite]).max(initial=0)
         assert error <= TOLERANCE[str(actual.dtype)] * max(1, np.abs(other[finite]).max(initial=0)), (name, error)
     assert ((result.top_keys < 0) == (wanted.top_keys < 0)).all()
@@ -90,6 +101,40 @@ def assert_same(result, wanted):
         entered = keys[keys >= 0]
         assert len(set(entered)) == len(entered)
         assert np.allclose(row[entered], weights[: len(entered)], rtol=0, atol=TOLERANCE[str(weights.dtype)])
+
+
+def of_entmax(alpha):
+    """The weights of a row under entmax, whose threshold is bisected."""
+
+    def weigh(row, allowed):
+        weights = np.zeros_like(row)
+        if allowed.any():
+            scaled = (alpha - 1) * row[allowed]
+            low, high = scaled.max() - 1, scaled.max()
+            for _ in range(100):
+                middle = (low + high) / 2
+                low, high = (
+                    (middle, high) if (np.maximum(scaled - middle, 0) ** (1 / (alpha - 1))).sum() >= 1 else (low, middle)
+                )
+            weights[allowed] = np.maximum(scaled - low, 0) ** (1 / (alpha - 1))
+        return weights
+
+    return weigh
+
+
+def of_sum(row, allowed):
+    return np.where(allowed, row, 0) / (np.where(allowed, row, 0).sum() if allowed.any() else 1)
+
+
+# Their numbers, alphas and weights.
+NORMALIZERS = {
+    "sigmoid": (1, 0.0, lambda row, allowed: np.where(allowed, 1 / (1 + np.exp(-row)), 0)),
+    "sum": (2, 0.0, of_sum),
+    "sparsemax": (3, 2.0, of_entmax(2.0)),
+    "entmax 1.5": (3, 1.5, of_entmax(1.5)),
+    "entmax 1.25": (3, 1.25, of_entmax(1.25)),
+    "entmax 1.3": (3, 1.3, of_entmax(1.3)),
+}
 
 
 def members(sets, keys):
@@ -459,6 +504,38 @@ def test_sets_of_keys_that_do_not_fit_are_refused(sets, have_ids, message):
     results = rows.copy(), rows.copy(), np.zeros(90, np.float32), np.zeros((40, 1), np.float32), np.zeros((40, 1), np.int32)
     with pytest.raises(ValueError, match=message):
         native.module().summary(
-            query, key, None, None, 0, np.ones(()), 0.0, [], [], None, False, None, None, 1, *results, None, None, None, None, None,
-            have_ids, sets, np.zeros((40, 1), np.float32),
+            query, key, None, None, 0, np.ones(()), 0.0, [], [], None, False, None, None, 0, 0.0, None, 1, *results, None, None, None, None, None,
+            have_ids, sets, np.zeros((40, 1), np.float32), None,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("queries", "keys"), SIZES)
+@pytest.mark.parametrize("name", NORMALIZERS)
+@pytest.mark.each_pair
+def test_other_normalizers_have_weights_of_their_own(name, queries, keys, dtype):
+    kind, alpha, weigh = NORMALIZERS[name]
+    query, key, value = drawn(queries, 5, dtype=dtype), drawn(keys, 5, dtype=dtype), drawn(keys, 3, dtype=dtype)
+    bias = drawn(queries, keys, dtype=dtype) + (0 if kind != 2 else 9)
+    allowed = np.random.random((queries, keys)) < 0.8
+    allowed[queries // 2] = False
+    edges = (edges_of(queries, min(queries, 5)), edges_of(keys, min(keys, 7)))
+    sets = key_sets(queries, keys)
+    options = {"bias": bias, "edges": edges, "top": min(keys, 3), "normalizer": kind, "alpha": alpha, "sets": sets}
+    result = summarised(query, key, value, program=[DENSE], arrays=[allowed], **options)
+    total = np.where(allowed, dots(query, key) + bias, -np.inf)
+    wanted = written_out(total, value, weigh=weigh, top=min(keys, 3), edges=edges)
+    assert_same(result, wanted)
+    masses = (members(sets, keys) * wanted.weights).sum(-1).T
+    assert np.allclose(result.masses, masses, rtol=10 * TOLERANCE[dtype], atol=10 * TOLERANCE[dtype])
+    if kind != 3:  # a weight that is 0 by its threshold may be one rounding above it
+        assert (result.support == wanted.support).all()
+    assert (np.abs(result.support - wanted.support) <= 2).all()
+
+
+def test_a_sum_of_zero_and_scores_that_are_nan_have_no_statistics():
+    query, key = np.ones((3, 2), np.float32), np.ones((4, 2), np.float32)
+    query[0], key[1] = 0, -1
+    assert (summarised(query, key, normalizer=2).support < 0).tolist() == [True, False, False]
+    query[2] = np.nan
+    assert (summarised(query, key, normalizer=3, alpha=1.5).support < 0).tolist() == [False, False, True]

@@ -15,6 +15,7 @@ class Summarizer {
     const Inputs& inputs;
     const Score& score;
     const Summary& to;
+    const RowWeights<T>* row_weights;
     Team team;
     Index blocks, tiles, parts, query_size, key_size, scores_size, workspace_size, partial_size;
     Scratch<T> workspaces, packed, memory, partial;
@@ -23,8 +24,8 @@ class Summarizer {
     Scratch<Part<T>> all_parts;
 
    public:
-    Summarizer(const Inputs& inputs, const Score& score, const Summary& to)
-        : inputs(inputs), score(score), to(to), team(inputs), blocks(count(inputs.queries, ROWS)), tiles(count(inputs.keys, KEYS)),
+    Summarizer(const Inputs& inputs, const Score& score, const Summary& to, const RowWeights<T>* row_weights)
+        : inputs(inputs), score(score), to(to), row_weights(row_weights), team(inputs), blocks(count(inputs.queries, ROWS)), tiles(count(inputs.keys, KEYS)),
           parts(team.size == 1 ? 1 : max_of<Index>(min_of<Index>(blocks, 4 * team.size), 1)),
           query_size(Scores(inputs, score, nullptr).query_size()), key_size(Scores(inputs, score, nullptr).key_size()),
           scores_size(padded<T>(Scores::size(inputs))), workspace_size(SummaryWorkspace<T>::size(inputs, to, query_size)),
@@ -62,7 +63,7 @@ class Summarizer {
             Part<T> part = entry_parts[which];
             for (Index row = part.first; row < part.stop && !interrupted(inputs); row += ROWS) {
                 Tile at{entry, row, 0, static_cast<int>(min_of<Index>(ROWS, part.stop - row)), 0};
-                Block<T, Scores>(inputs, to, scores, keys, key_ids, values, workspace, part, at).run();
+                Block<T, Scores>(inputs, to, scores, keys, key_ids, values, workspace, part, row_weights, at).run();
             }
             entry_parts[which].alive = part.alive;
         });
@@ -133,12 +134,14 @@ class Summarizer {
 
 template <class T>
 void summary(const Inputs& inputs, const Score& score, const Summary& to) {
-    if (score.form == Form::dot)
-        Summarizer<T, DotScores<T>>(inputs, score, to).run();
-    else if (score.activation <= Activation::sigmoid)
-        Summarizer<T, TanhScores<T>>(inputs, score, to).run();
-    else
-        Summarizer<T, ReluScores<T>>(inputs, score, to).run();
+    with_row_weights<T>(inputs, to.by, to.sums, [&](const RowWeights<T>* weights) {
+        if (score.form == Form::dot)
+            Summarizer<T, DotScores<T>>(inputs, score, to, weights).run();
+        else if (score.activation <= Activation::sigmoid)
+            Summarizer<T, TanhScores<T>>(inputs, score, to, weights).run();
+        else
+            Summarizer<T, ReluScores<T>>(inputs, score, to, weights).run();
+    });
 }
 
 template void summary<float>(const Inputs&, const Score&, const Summary&);

@@ -68,6 +68,7 @@ class Block {
     const NarrowValues<T>& narrow;
     SummaryWorkspace<T>& workspace;
     Part<T>& part;
+    const RowWeights<T>* row_weights;  // nullptr under a softmax
     Tile at;
     Index tile = 0, stop = 0;     // the next tile, and the one after the last
     Index saved = 0, resume = 0;  // slots saved between the passes, and the tile after theirs
@@ -79,9 +80,9 @@ class Block {
 
    public:
     Block(const Inputs& inputs, const Summary& to, const Scores& scores, const T* packed, const KeyIds<T>& ids,
-          const NarrowValues<T>& narrow, SummaryWorkspace<T>& workspace, Part<T>& part, const Tile& at)
+          const NarrowValues<T>& narrow, SummaryWorkspace<T>& workspace, Part<T>& part, const RowWeights<T>* row_weights, const Tile& at)
         : inputs(inputs), to(to), scores(scores), packed(packed), masses(to, ids, at, workspace.masses), narrow(narrow), workspace(workspace),
-          part(part), at(at) {}
+          part(part), row_weights(row_weights), at(at) {}
 
     void run() {
         Index low, high;
@@ -90,7 +91,7 @@ class Block {
         if (tile < stop) scores.pack_queries(at.row, at.rows, workspace.queries);
         for (int r = 0; r < at.rows; r++) begin(r);
         first_pass();
-        for (int r = 0; r < at.rows; r++) finish(r);
+        for (int r = 0; r < at.rows; r++) row_weights ? finish_weights(r) : finish(r);
         second_pass();
         if (to.output) write_output();
         masses.write(inputs, at);
@@ -103,7 +104,7 @@ class Block {
     std::int32_t* top_keys_of(int r) const { return to.top_keys + row_of_entry(r) * to.top; }
 
     void begin(int r) {
-        rows.row_max[r] = -__builtin_inf(), rows.row_sum[r] = 0, rows.slope[r] = 0;
+        rows.row_max[r] = -__builtin_inf(), rows.row_sum[r] = 0, rows.slope[r] = 0, rows.support[r] = 0, rows.any_key[r] = false;
         rows.best[r].begin(to.top, workspace.best + r * TopScores<T>::memory(to.top));
         clear(workspace.output + r * workspace.output_row, workspace.output_row);
     }
@@ -131,14 +132,31 @@ class Block {
             Index stripe_slot = min_of(stripe, workspace.stripes - 1), slot = stripe_slot * STRIPE;
             int gathered = tile < stop ? gather(slot) : 0;
             if (gathered == 0 || interrupted(inputs)) return;
-            for (int r = 0; r < at.rows; r++)
+            for (int r = 0; r < at.rows && row_weights; r++)
+                for (int n = 0; n < gathered; n++) weigh(r, workspace.tile(slot + n), workspace.keys()[slot + n]);
+            for (int r = 0; r < at.rows && !row_weights; r++)
                 workspace.bases[stripe_slot * ROWS + r] =
                     rows.exponentiate_tiles(r, workspace.tile(slot) + r * KEYS, gathered, workspace.keys() + slot);
             if (stripe < SAVED_STRIPES) saved += gathered, resume = tile;
         }
     }
 
-    // The statistics of one row.
+    void weigh(int r, T* tile_scores, Index key) {
+        rows.weigh(*row_weights, at.entry, at.row + r, r, tile_scores + r * KEYS, key);
+    }
+
+    // The statistics of one row under another normalizer than a softmax. Sparse weights are divided by their sum, which is nearly 1.
+    void finish_weights(int r) {
+        double total = rows.row_sum[r], entropy = total == 0 ? rows.slope[r] : __builtin_log(total) - rows.slope[r] / total;
+        static_cast<T*>(to.entropy)[row_of_entry(r)] = static_cast<T>(entropy < 0 ? 0 : entropy);
+        bool undefined = total != total || row_weights->undefined(at.entry, at.row + r);
+        to.support[row_of_entry(r)] = undefined ? -1 : rows.support[r];
+        inverse_sum[r] = total != 0 && to.by.kind == Normalizer::entmax ? static_cast<T>(1 / total) : T(1);
+        part.alive += rows.any_key[r];
+        rows.best[r].write_weights(inverse_sum[r], top_weights_of(r), top_keys_of(r));
+    }
+
+    // The statistics of one row under a softmax.
     void finish(int r) {
         double largest = rows.row_max[r], total = rows.row_sum[r], peak = largest, sum = total, share = 1;
         if (inputs.sink && inputs.sink[at.entry] != -__builtin_inf()) {
@@ -169,16 +187,25 @@ class Block {
         }
         for (tile = resume; tile < stop && !interrupted(inputs); tile++) {
             if (!total_scores(tile, workspace.recomputed)) continue;
-            for (int r = 0; r < at.rows; r++)
+            for (int r = 0; r < at.rows && row_weights; r++) reweigh(r, workspace.recomputed + r * KEYS);
+            for (int r = 0; r < at.rows && !row_weights; r++)
                 inverse_sum[r] == inverse_sum[r] ? to_weights(r, workspace.recomputed + r * KEYS)
                                                  : write_nan_row(r, workspace.recomputed + r * KEYS);
             add(workspace.recomputed);
         }
     }
 
+    void reweigh(int r, T* scores) const {
+        row_weights->weigh(at.entry, at.row + r, scores);
+        for (int c = 0; c < KEYS; c += WIDTH<T>) {
+            Vector<T> weight = load(scores + c);
+            store(scores + c, weight == T(-__builtin_inf()) ? Vector<T>{} : weight * inverse_sum[r]);
+        }
+    }
+
     void compute_factors(const T* bases) {
         for (int r = 0; r < at.rows; r++)
-            factors[r] = inverse_sum[r] == 0 ? T(0) : exponential_of(bases[r] - rows.row_max[r]) * inverse_sum[r];
+            factors[r] = row_weights ? inverse_sum[r] : inverse_sum[r] == 0 ? T(0) : exponential_of(bases[r] - rows.row_max[r]) * inverse_sum[r];
     }
 
     void to_weights(int r, T* weights) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/softmax.hpp"
+#include "attention/summary/row_weights.hpp"
 
 namespace overt::OVERT_LEVEL {
 
@@ -46,6 +47,14 @@ class TopScores {
         }
     }
 
+    // Weights as they are, times `over`.
+    void write_weights(T over, T* weights, std::int32_t* to_keys) const {
+        for (Index i = 0; i < capacity; i++) {
+            weights[i] = keys[i] < 0 ? T(0) : scores[i] * over;
+            to_keys[i] = static_cast<std::int32_t>(keys[i]);
+        }
+    }
+
     // As weights e^(score - largest) * over.
     void write(T largest, T inverse_sum, T* weights, std::int32_t* to_keys) const {
         for (Index i = 0; i < capacity; i++) {
@@ -55,11 +64,14 @@ class TopScores {
     }
 };
 
-// A block of rows: row_max, sum_j e^(t_j - row_max), and sum_j e^(t_j - row_max) (t_j - row_max).
+// A block of rows: row_max, sum_j e^(t_j - row_max), and sum_j e^(t_j - row_max) (t_j - row_max). Under other normalizers than a softmax:
+// sum_j w_j, sum_j w_j log w_j, and how many weights are not 0.
 template <class T>
 struct RowStatistics {
     T row_max[ROWS];
     double row_sum[ROWS], slope[ROWS];
+    std::int32_t support[ROWS];
+    bool any_key[ROWS];
     TopScores<T> best[ROWS];
 
     void rescale(int row, T now) {
@@ -103,6 +115,23 @@ struct RowStatistics {
         row_sum[row] += sum<T>(sums);
         slope[row] += sum<T>(slopes);
         return base;
+    }
+
+    // Total scores of a row of a tile to weights, in place: 0 where a pair is masked. Where one is negative, the sum of w log w is NaN.
+    void weigh(const RowWeights<T>& weights, Index entry, Index entry_row, int row, T* scores, Index key) {
+        weights.weigh(entry, entry_row, scores);
+        any_key[row] |= horizontal_max<T>(highest(row, scores, key)) != -__builtin_inf();
+        Vector<T> sums{}, slopes{}, counts{};
+        for (int c = 0; c < KEYS; c += WIDTH<T>) {
+            Vector<T> weight = load(scores + c), zeros{};
+            weight = weight == T(-__builtin_inf()) ? zeros : weight;
+            store(scores + c, weight);
+            sums += weight, counts += weight == T(0) ? zeros : broadcast(T(1));
+            Vector<T> positive = weight > T(0) ? weight : broadcast(T(1));  // of others there is no logarithm
+            slopes += positive * binary_logarithm<T>(positive) * T(1 / LOG2E);
+            slopes += weight < T(0) ? broadcast(T(__builtin_nan(""))) : zeros;
+        }
+        row_sum[row] += sum<T>(sums), slope[row] += sum<T>(slopes), support[row] += static_cast<std::int32_t>(sum<T>(counts));
     }
 };
 

@@ -11,11 +11,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from overt import native
 from overt.attention import check
 from overt.attention.pieces import number, piece
 from overt.errors import KindError
 
 __all__ = ["Entmax", "Sigmoid", "Softmax", "Sparsemax", "Sum"]
+
+_NATIVE_ENTMAX = 3  # as `enum class Normalizer` of native/kernels.hpp
 
 Scores = Float[Tensor, "... Q K"]
 Allowed = Bool[Tensor, "... Q K"]
@@ -110,7 +113,7 @@ class Sparsemax(Normalizer):
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """Weights of each row, summing to 1."""
         scores = _shifted(scores)
-        support = _support(scores, _sparsemax_threshold)
+        support = _support(scores, 2.0, _sparsemax_threshold)
         return torch.where(support, scores - _sparsemax_threshold(scores, support), 0)
 
 
@@ -139,7 +142,7 @@ class Entmax(Normalizer):
             return Sparsemax()(scores, allowed)
         if not isinstance(self.alpha, Tensor) and self.alpha == 1.5:
             half = _shifted(scores) / 2
-            support = _support(half, _entmax15_threshold)
+            support = _support(half, 1.5, _entmax15_threshold)
             return torch.where(support, half - _entmax15_threshold(half, support), 0).square()
         # Masked scores are far below every threshold; as −inf they would make alpha's gradient NaN, and so would a row without others.
         finite = allowed | ~allowed.any(-1, keepdim=True)
@@ -186,17 +189,47 @@ def _shifted(scores: Tensor) -> Tensor:
     return scores - scores.detach().amax(-1, keepdim=True) if scores.shape[-1] else scores
 
 
-def _support(scores: Tensor, threshold) -> Tensor:
-    """The keys with a weight above zero.
+def _support(scaled: Tensor, alpha: float, threshold) -> Tensor:
+    """The keys with a weight above zero; `scaled` are scores times α − 1.
 
     Of the sorted scores the first k form the support, for the largest k whose k-th score exceeds the threshold that the first k
     alone would have. Computed cumulatively this loses digits in long rows, so the support is then refined to a fixed point.
     """
     with torch.no_grad():
-        support = scores > _cumulative_threshold(scores, threshold is _entmax15_threshold)
+        by_kernel = _native_threshold(scaled, alpha)
+        support = scaled > (_cumulative_threshold(scaled, alpha == 1.5) if by_kernel is None else by_kernel)
         for _ in range(2):
-            support = scores > threshold(scores, support)
+            support = scaled > threshold(scaled, support)
     return support
+
+
+def _native_threshold(scaled: Tensor, alpha: float | Tensor) -> Tensor | None:
+    """τ (..., Q, 1) of scores times α − 1 by the native core, which sorts nothing; None where it does not serve the scores.
+
+    They are the bias of attention to keys of zeros, of which the core saves each row's largest score and its threshold. float64 is left
+    to the sort, with which the core is compared.
+    """
+    *batch, rows, keys = scaled.shape
+    alphas = torch.as_tensor(alpha, dtype=torch.float64).detach()
+    alphas = alphas if alphas.ndim == 0 or alphas.shape[-2:] == (1, 1) else None
+    plain = type(scaled) is Tensor and scaled.device.type == "cpu" and scaled.dtype == torch.float32 and scaled.numel() > 0
+    if not plain or alphas is None or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return None
+    if not native.available() or not bool((alphas <= 2).all()):
+        return None
+    alphas = alphas.expand(*batch, 1, 1).reshape(-1)
+    scores = scaled.detach().reshape(-1, rows, keys) / (alphas.float() - 1)[:, None, None]
+    zeros, output, sums = (
+        scores.new_zeros(1, 1, 1),
+        scores.new_empty(len(scores), rows, 1),
+        scores.new_empty(len(scores), rows, 4),
+    )
+    queries, values = zeros.expand(len(scores), rows, 1), zeros.expand(len(scores), keys, 1)
+    native.module().dot(
+        *(queries, values, values, 1.0, 0.0, [], [], scores, False, None, None),
+        *(_NATIVE_ENTMAX, 0.0, alphas, 0.0, 0, native.threads(), output, sums),
+    )
+    return sums[..., :2].sum(-1).view(*batch, rows, 1)
 
 
 def _cumulative_threshold(scores: Tensor, squared: bool) -> Tensor:
@@ -236,14 +269,15 @@ def _entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
         above = scaled > threshold
         return torch.where(above, torch.where(above, scaled - threshold, 1) ** power, 0)
 
+    by_kernel = _native_threshold(scaled, alpha)
     with torch.no_grad():
         high = scaled.amax(-1, keepdim=True) if scaled.shape[-1] else scaled.sum(-1, keepdim=True)
         low = high - 1  # there the largest weight alone is 1
-        for _ in range(26 if scores.dtype == torch.float32 else 56):
+        for _ in range(0 if by_kernel is not None else 26 if scores.dtype == torch.float32 else 56):
             middle = (low + high) / 2
             enough = weights(middle).sum(-1, keepdim=True) >= 1
             low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
-    threshold = low
+    threshold = low if by_kernel is None else by_kernel
     for _ in range(2):
         above = scaled > threshold
         gap = torch.where(above, torch.where(above, scaled - threshold, 1), 0)

@@ -26,7 +26,7 @@ ShowBlock = Callable[[int, Block, Stages], None]
 # As for `attend`: each path's reason to refuse a summary, in order of preference.
 TABLE: Table = {
     "torch": lambda call: "torch has no kernel that summarises",
-    "native": flat_summary.refusal,
+    "native": flat_summary.normalized_refusal,
     "triton": flat_summary.gpu_refusal,
     "blocked": lambda call: None,
 }
@@ -116,7 +116,9 @@ def gathered(
     """Summarise a checked call, output included; `show_block` is called with each block: its first row, itself, and its stages."""
     edges = _edges(map_size, call.queries, call.keys, call.query.device)
     if show_block is None and any(permits(name) and TABLE[name](call) is None for name in ("native", "triton")):
-        return _by_kernel(call, top, edges)[0]
+        summary = _by_kernel(call, top, edges)[0]
+        if summary.support is None or not bool((summary.support < 0).any()):
+            return summary
     dtype, call = call.query.dtype, ready(call)
     parts, received, count, cells_of_map = [], torch.zeros(()), torch.zeros(()), _MapCells(edges)
     with unrounded(call.query):
@@ -180,7 +182,8 @@ def _by_kernel(
     call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[flat_summary.KeySet] = ()
 ) -> tuple[Summary, Tensor]:
     statistics = flat_summary.summarized(call, top, edges, sets)
-    sink = call.normalizer.sink
+    softmax = isinstance(call.normalizer, Softmax)
+    sink = call.normalizer.sink if softmax else None
     sink = None if sink is None else torch.exp(sink.to(statistics.lse.dtype)[..., None] - statistics.lse)
     entropy = statistics.entropy
     if sink is not None and statistics.top_weights.shape[-1]:
@@ -188,7 +191,8 @@ def _by_kernel(
         entropy = torch.where(statistics.top_weights[..., 0] == 0, 0, entropy)
     maps = (None, None, None, None) if edges is None else (statistics.map_mean, statistics.map_max, *edges)
     output = statistics.output.to(call.query.dtype)
-    return Summary(statistics.lse, entropy, *statistics[2:5], *maps, sink, output), statistics.masses
+    lse, support = (statistics.lse, None) if softmax else (None, statistics.support)
+    return Summary(lse, entropy, *statistics[2:5], *maps, sink, output, support), statistics.masses
 
 
 def _row_statistics(normalizer: Any, masked: Tensor, weights: Tensor, top: int) -> tuple[Tensor | None, ...]:

@@ -94,10 +94,13 @@ def summary(inputs: Any, outputs: Any) -> None:
         *(dense(inputs.query), dense(inputs.key), dense(inputs.value), weight),
         *(_ACTIVATIONS.index(inputs.activation), array(inputs.scale), inputs.softcap),
         *_mask_arguments(inputs, inputs.bias),
+        *_normalizer_arguments(inputs),
         native.threads(),
-        *map(array, outputs[:5]),
+        None if inputs.normalizer else array(outputs.lse),
+        *map(array, outputs[1:5]),
         *(array(inputs.row_edges), array(inputs.key_edges), *maps, array(outputs.output)),
         *(inputs.have_ids, [array(each) for each in inputs.sets], array(outputs.masses) if inputs.have_ids else None),
+        array(outputs.support) if inputs.normalizer else None,
     )
 
 

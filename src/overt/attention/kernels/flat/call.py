@@ -36,8 +36,8 @@ def refusal(call: Call) -> str | None:
     """Why the native kernels cannot serve this call; None where they can."""
     form = call.form
     if isinstance(form, AdditiveForm) and not is_program(call):
-        return _unsupported_additive(call, form) or _unsupported_normalizer(call) or unsupported_cpu(call, form)
-    if reason := unsupported_cpu(call, form) or _unsupported_normalizer(call) or _unsupported_mode(call):
+        return _unsupported_additive(call, form) or unsupported_normalizer(call) or unsupported_cpu(call, form)
+    if reason := unsupported_cpu(call, form) or unsupported_normalizer(call) or _unsupported_mode(call):
         return reason
     if is_program(call):
         return _unsupported_program(call)
@@ -203,10 +203,10 @@ def _learned_temperature(call: Call) -> Tensor | None:
 
 def unsupported_softmax(call: Call) -> str | None:
     """What kernels lack that know no normalizer but a softmax."""
-    return _unsupported_normalizer(call) if type(call.normalizer) is Softmax else "the normalizer is not a softmax"
+    return unsupported_normalizer(call) if type(call.normalizer) is Softmax else "the normalizer is not a softmax"
 
 
-def _unsupported_normalizer(call: Call) -> str | None:
+def unsupported_normalizer(call: Call) -> str | None:
     """What the native kernels lack for this call's normalizer, its bias or its mask."""
     if flat_normalizer.is_custom(call.normalizer) and call.bias is not None:
         return "the normalizer is one's own, which takes the scores with their bias"

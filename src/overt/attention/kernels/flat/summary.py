@@ -11,6 +11,7 @@ from overt.attention.kernels import cpu
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import mask_program
+from overt.attention.kernels.flat import normalizer as flat_normalizer
 from overt.attention.kernels.flat.operator import INTERPRETED, MASK_SCHEMA, empty, register
 from overt.attention.kernels.flat.products import as_dot_product, fits, unsupported_dot
 from overt.attention.scores import AdditiveForm, KernelForm
@@ -45,6 +46,9 @@ class SummaryInputs(NamedTuple):
     by_distance: bool
     sink: Tensor | None  # (...), a logit
     inverse_temperature: Tensor | None  # (...), float64: what score + bias are multiplied with
+    normalizer: int  # as `NormalizerForm` has it
+    alpha: float
+    alphas: Tensor | None
     top: int
     row_edges: Tensor | None
     key_edges: Tensor | None
@@ -53,7 +57,10 @@ class SummaryInputs(NamedTuple):
 
 
 class SummaryOutputs(NamedTuple):
-    """The statistics, in float32 or float64: `overt.Summary` says what each is. Maps are empty without edges."""
+    """The statistics, in float32 or float64: `overt.Summary` says what each is. Maps are empty without edges.
+
+    lse is empty unless it is a softmax. `support` is −1 in rows whose weights are NaN or infinite, whose statistics are not made.
+    """
 
     lse: Tensor
     entropy: Tensor
@@ -64,18 +71,27 @@ class SummaryOutputs(NamedTuple):
     map_max: Tensor
     output: Tensor
     masses: Tensor  # (..., Q, sets)
+    support: Tensor  # (..., Q), int32; empty under a softmax
 
 
 def refusal(call: Call) -> str | None:
     """Why the native kernel cannot summarise this call; None where it can."""
     form = call.form
-    return _unsupported(call, form) or flat_call.unsupported_cpu(call, form)
+    return _unsupported(call, form) or flat_call.unsupported_softmax(call) or flat_call.unsupported_cpu(call, form)
+
+
+def normalized_refusal(call: Call) -> str | None:
+    """The same for any named normalizer, of which there are no roles."""
+    form = call.form
+    if flat_normalizer.is_custom(call.normalizer):
+        return "the normalizer is one's own"
+    return _unsupported(call, form) or flat_call.unsupported_normalizer(call) or flat_call.unsupported_cpu(call, form)
 
 
 def gpu_refusal(call: Call) -> str | None:
     """Why the kernels on a GPU cannot summarise this call; None where they can."""
     form = call.form
-    return flat_call.unsupported_gpu(call, form) or _unsupported(call, form)
+    return flat_call.unsupported_gpu(call, form) or _unsupported(call, form) or flat_call.unsupported_softmax(call)
 
 
 def _unsupported(call: Call, form: KernelForm | None) -> str | None:
@@ -83,10 +99,8 @@ def _unsupported(call: Call, form: KernelForm | None) -> str | None:
     if call.dropout > 0 or call.transformed:
         return "a summary is of weights before dropout, outside of torch.func's transforms"
     if not isinstance(form, AdditiveForm):
-        return unsupported_dot(call, form) or flat_call.unsupported_softmax(call)
-    if not fits(form.weight.shape[:-1], call.batch):
-        return "the score's weight has other dimensions"
-    return flat_call.unsupported_softmax(call)
+        return unsupported_dot(call, form)
+    return None if fits(form.weight.shape[:-1], call.batch) else "the score's weight has other dimensions"
 
 
 def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryOutputs:
@@ -100,6 +114,7 @@ def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: 
     inputs = SummaryInputs(
         *score,
         *flat_call.mask_and_softmax(call),
+        *flat_normalizer.form_of(call.normalizer),
         min(top, call.keys),
         *(edges or (None, None)),
         [each.key_ids is not None for each in sets],
@@ -110,7 +125,7 @@ def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: 
 
 def _summary(*inputs: Any) -> tuple[Tensor, ...]:
     arguments, outputs = SummaryInputs(*inputs), empty_outputs(SummaryInputs(*inputs))
-    if arguments.query.is_cuda or INTERPRETED:
+    if not arguments.normalizer and (arguments.query.is_cuda or INTERPRETED):
         from overt.attention.kernels.triton import run_summary  # triton is imported when it is needed
 
         run_summary.summary(outputs, *arguments[:-2])
@@ -144,7 +159,7 @@ def empty_outputs(inputs: SummaryInputs) -> SummaryOutputs:
     if inputs.row_edges is not None and inputs.key_edges is not None:
         cells = (*batch, inputs.row_edges.shape[0] - 1, inputs.key_edges.shape[0] - 1)
     return SummaryOutputs(
-        empty(query, *rows),
+        empty(query, *((0,) if inputs.normalizer else rows)),
         empty(query, *rows),
         empty(query, *batch, inputs.key.shape[-2]),
         empty(query, *rows, inputs.top),
@@ -153,14 +168,15 @@ def empty_outputs(inputs: SummaryInputs) -> SummaryOutputs:
         empty(query, *cells),
         empty(query, *rows, inputs.value.shape[-1]),
         empty(query, *rows, len(inputs.have_ids)),
+        query.new_empty(rows if inputs.normalizer else (0,), dtype=torch.int32),
     )
 
 
 register(
     "summary",
     "(Tensor query, Tensor key, Tensor value, Tensor? weight, str activation, Tensor? scale, float softcap, "
-    f"{MASK_SCHEMA}, SymInt top, Tensor? row_edges, Tensor? key_edges, bool[] have_ids, Tensor[] sets)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    f"{MASK_SCHEMA}, {flat_normalizer.SCHEMA}, SymInt top, Tensor? row_edges, Tensor? key_edges, bool[] have_ids, Tensor[] sets)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _summary,
     lambda *inputs: tuple(empty_outputs(SummaryInputs(*inputs))),
 )

@@ -24,7 +24,8 @@ LINE, WHOLE, WIDEST = 128, 256, 128
 def summary(outputs: Any, *inputs: Any) -> tuple[Tensor, ...]:
     """Fill `flat.summary.SummaryOutputs`."""
     query, key, value, weight, activation, scale, softcap, *rest = inputs
-    batch, program, arrays, bias, by_distance, sink, inverse_temperature, top, *edges = rest
+    batch, program, arrays, bias, by_distance, sink, inverse_temperature, *_, top, row_edges, key_edges = rest
+    edges = [row_edges, key_edges]
     number, entries, (queries, keys) = outputs.lse.dtype, math.prod(batch), (query.shape[-2], key.shape[-2])
     outputs.received.zero_()
     for cells in (outputs.map_mean, outputs.map_max):
