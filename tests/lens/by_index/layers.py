@@ -184,6 +184,12 @@ def experts_of_one(self, x):
     return experts_before_and_after(self, x, [2 * x.shape[0] * x.shape[1] - 1, 1, 0])
 
 
+def some_chosen(self, x):
+    order = self.linear(x)[..., 0].argsort(1)
+    chosen = x.gather(1, order[:, :4, None].repeat(1, 1, WIDTH))
+    return self.linear(torch.cat([self.linear.bias.expand(len(x), 1, -1), chosen], dim=1))
+
+
 def experts_repeated(self, x):
     flat = x.reshape(-1, WIDTH).repeat_interleave(2, dim=0)
     order = self.linear(flat)[:, 0].argsort()
@@ -267,6 +273,7 @@ UNMIXED = {
     "experts": experts,
     "experts in one order": experts_sorted,
     "experts of repeated tokens": experts_repeated,
+    "some chosen, by an index for each feature": some_chosen,
     "experts before and after": experts_before_and_after,
     "experts before and after, one of one token": experts_of_one,
     "unpadded": unpadded,

@@ -114,11 +114,11 @@ def compact(tokens: Tensor) -> Tensor:
     return tokens
 
 
-def shrunk(tokens: Tensor) -> Tensor:
-    """The same with size one in every dimension along which the tokens are the same, which is looked at."""
+def shrunk(tokens: Tensor, keep: int | None = None) -> Tensor:
+    """The same with size one in every dimension but `keep` along which the tokens are the same, which is looked at."""
     tokens = compact(tokens)
     for dim, size in enumerate(tokens.shape):
-        if size > 1 and bool((tokens == tokens.narrow(dim, 0, 1)).all()):
+        if size > 1 and dim != keep and bool((tokens == tokens.narrow(dim, 0, 1)).all()):
             tokens = tokens.narrow(dim, 0, 1)
     return tokens
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from overt.lens.capture.token_axes.labels import FunctionCall, is_numbers
-from overt.lens.capture.token_axes.origins import compact, counted
+from overt.lens.capture.token_axes.origins import compact, counted, shrunk
 from overt.lens.capture.token_axes.taken import by_entries
 
 _ADDED = {"index_add", "index_copy", "index_reduce"}
@@ -59,7 +59,7 @@ def _along(step: FunctionCall) -> list[Slots]:
     added = step.name not in ("index_copy", "scatter")
     if step.name in _ADDED:
         return [Slots(target, value, dim, index.reshape(*(1,) * dim, -1, *(1,) * (value.ndim - 1 - dim)), added=added)]
-    return [Slots(target, value, dim, compact(index), added=added)] if index.shape == value.shape else []
+    return [Slots(target, value, dim, shrunk(index, keep=dim), added=added)] if index.shape == value.shape else []
 
 
 def _entries(target: Tensor, index: Any, value: Any) -> list[Slots]:

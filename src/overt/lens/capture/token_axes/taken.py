@@ -36,7 +36,7 @@ def by_entries(tokens: Tensor, shape: torch.Size, index: Any) -> Tensor:
 
 def by_indices(tokens: Tensor, dim: int, index: Tensor) -> Tensor:
     """The tokens that `gather` takes along a dimension."""
-    index, sizes = compact(index), list(tokens.shape)
+    index, sizes = shrunk(index, keep=dim), list(tokens.shape)  # it may be repeated for each feature
     for each in range(tokens.ndim):
         if each != dim and sizes[each] > 1:
             tokens = tokens.narrow(each, 0, min(sizes[each], index.shape[each]) if index.shape[each] > 1 else sizes[each])
