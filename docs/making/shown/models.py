@@ -7,7 +7,7 @@ from pictures import result, table
 
 WAYS = {"recording eager": "recorded, eager", "recording sdpa": "recorded, sdpa", "backend": "on overt's kernels"}
 VERDICTS = ("exact", "whole", "missing", "refused", "wrong", "crashed")
-LIBRARIES = ("transformers", "torch", "timm", "x-transformers", "flash-linear-attention")
+LIBRARIES = ("transformers", "torch", "timm", "x-transformers", "torch-geometric", "flash-linear-attention")
 STYLE = """
 <style>
 .models-rows { overflow-x: auto; max-height: 44rem; overflow-y: auto; border: 1px solid var(--line); border-radius: 6px; }
