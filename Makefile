@@ -92,8 +92,8 @@ test-gpu: $(VENV)/.has-dev
 	$(BIN)/python -m pytest tests/kernels/test_gpu.py
 
 # The sanitizers come before all else that Python loads, and C++'s own library with them, whose exceptions they watch. What Python
-# keeps until it ends is no leak. Nothing is captured, so that a report is seen. The threads are the
-# system's, as on macOS and Windows.
+# keeps until it ends is no leak. Nothing is captured, so that a report is seen. The threads
+# are the system's, as on macOS and Windows.
 sanitize: $(VENV)/.has-dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/sanitize -G Ninja -DOVERT_SANITIZE=ON -DOVERT_CHECK=ON \
 	  -DOVERT_TWO_LEVELS=ON -DOVERT_OPENMP=OFF \

@@ -18,6 +18,9 @@ from typing import Any, NamedTuple
 from overt.errors import InputError, OvertError, compile_command
 
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "leaky_relu")
+# As `enum class Normalizer` of native/kernels.hpp, and how many numbers of a row it saves under entmax.
+SOFTMAX, SIGMOID, SUM, ENTMAX, IDENTITY = range(5)
+SPARSE_SUMS = 4
 
 _forked = False  # whether this process was forked from one that had loaded this module
 _thread = threading.local()

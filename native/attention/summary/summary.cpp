@@ -25,7 +25,8 @@ class Summarizer {
 
    public:
     Summarizer(const Inputs& inputs, const Score& score, const Summary& to, const RowWeights<T>* row_weights)
-        : inputs(inputs), score(score), to(to), row_weights(row_weights), team(inputs), blocks(count(inputs.queries, ROWS)), tiles(count(inputs.keys, KEYS)),
+        : inputs(inputs), score(score), to(to), row_weights(row_weights), team(inputs), blocks(count(inputs.queries, ROWS)),
+          tiles(count(inputs.keys, KEYS)),
           parts(team.size == 1 ? 1 : max_of<Index>(min_of<Index>(blocks, 4 * team.size), 1)),
           query_size(Scores(inputs, score, nullptr).query_size()), key_size(Scores(inputs, score, nullptr).key_size()),
           scores_size(padded<T>(Scores::size(inputs))), workspace_size(SummaryWorkspace<T>::size(inputs, to, query_size)),

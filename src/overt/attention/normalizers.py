@@ -5,6 +5,7 @@ which nothing is allowed may come out as anything finite, since the mechanism se
 `(scores, allowed) -> weights` is a normalizer too.
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -17,8 +18,6 @@ from overt.attention.pieces import number, piece
 from overt.errors import KindError
 
 __all__ = ["Entmax", "Sigmoid", "Softmax", "Sparsemax", "Sum"]
-
-_NATIVE_ENTMAX = 3  # as `enum class Normalizer` of native/kernels.hpp
 
 Scores = Float[Tensor, "... Q K"]
 Allowed = Bool[Tensor, "... Q K"]
@@ -192,12 +191,12 @@ def _shifted(scores: Tensor) -> Tensor:
 def _support(scaled: Tensor, alpha: float, threshold) -> Tensor:
     """The keys with a weight above zero; `scaled` are scores times α − 1.
 
-    Of the sorted scores the first k form the support, for the largest k whose k-th score exceeds the threshold that the first k
-    alone would have. Computed cumulatively this loses digits in long rows, so the support is then refined to a fixed point.
+    Without the native core: of the sorted scores the first k form the support, for the largest k whose k-th score exceeds the threshold
+    that the first k alone would have. Computed cumulatively this loses digits in long rows, so the support is refined to a fixed point.
     """
     with torch.no_grad():
-        by_kernel = _native_threshold(scaled, alpha)
-        support = scaled > (_cumulative_threshold(scaled, alpha == 1.5) if by_kernel is None else by_kernel)
+        first = _native_threshold(scaled, alpha)
+        support = scaled > (_cumulative_threshold(scaled, alpha == 1.5) if first is None else first)
         for _ in range(2):
             support = scaled > threshold(scaled, support)
     return support
@@ -222,12 +221,12 @@ def _native_threshold(scaled: Tensor, alpha: float | Tensor) -> Tensor | None:
     zeros, output, sums = (
         scores.new_zeros(1, 1, 1),
         scores.new_empty(len(scores), rows, 1),
-        scores.new_empty(len(scores), rows, 4),
+        scores.new_empty(len(scores), rows, native.SPARSE_SUMS),
     )
     queries, values = zeros.expand(len(scores), rows, 1), zeros.expand(len(scores), keys, 1)
     native.module().dot(
         *(queries, values, values, 1.0, 0.0, [], [], scores, False, None, None),
-        *(_NATIVE_ENTMAX, 0.0, alphas, 0.0, 0, native.threads(), output, sums),
+        *(native.ENTMAX, 0.0, alphas, 0.0, 0, native.threads(), output, sums),
     )
     return sums[..., :2].sum(-1).view(*batch, rows, 1)
 
@@ -269,21 +268,26 @@ def _entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
         above = scaled > threshold
         return torch.where(above, torch.where(above, scaled - threshold, 1) ** power, 0)
 
-    by_kernel = _native_threshold(scaled, alpha)
-    with torch.no_grad():
-        high = scaled.amax(-1, keepdim=True) if scaled.shape[-1] else scaled.sum(-1, keepdim=True)
-        low = high - 1  # there the largest weight alone is 1
-        for _ in range(0 if by_kernel is not None else 26 if scores.dtype == torch.float32 else 56):
-            middle = (low + high) / 2
-            enough = weights(middle).sum(-1, keepdim=True) >= 1
-            low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
-    threshold = low if by_kernel is None else by_kernel
+    threshold = _native_threshold(scaled, alpha)
+    threshold = _bisected(scaled, weights) if threshold is None else threshold
     for _ in range(2):
         above = scaled > threshold
         gap = torch.where(above, torch.where(above, scaled - threshold, 1), 0)
         slope = torch.where(above, torch.where(above, gap, 1) ** (power - 1), 0).sum(-1, keepdim=True) * power
         threshold = threshold + (weights(threshold).sum(-1, keepdim=True) - 1) / slope
     return weights(threshold)
+
+
+@torch.no_grad()
+def _bisected(scaled: Tensor, weights: Callable[[Tensor], Tensor]) -> Tensor:
+    """The threshold for which the weights of each row sum to 1, to the last digit."""
+    high = scaled.amax(-1, keepdim=True) if scaled.shape[-1] else scaled.sum(-1, keepdim=True)
+    low = high - 1  # there the largest weight alone is 1
+    for _ in range(26 if scaled.dtype == torch.float32 else 56):
+        middle = (low + high) / 2
+        enough = weights(middle).sum(-1, keepdim=True) >= 1
+        low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
+    return low
 
 
 # Those that need no argument, by the names that `normalizer=` takes.

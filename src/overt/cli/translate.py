@@ -109,7 +109,7 @@ def _translate_lines(translator: Any, lines: Sequence[Sequence[Any]], beam: int,
             results[index] = translations
             advance()
     parts = iter(results)
-    return [translator.joined([(part.text, next(parts)) for part in line]) for line in lines]
+    return [translator.joined([(part.text, next(parts)) for part in line], beam=beam) for line in lines]
 
 
 class Warned(NamedTuple):

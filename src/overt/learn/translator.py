@@ -159,10 +159,10 @@ class Translator:
                 yield index, self._translations(prepared[index], encoded[index], hypotheses)[:best]
 
     @staticmethod
-    def joined(parts: Sequence[tuple[str, list[Translation]]]) -> list[Translation]:
+    def joined(parts: Sequence[tuple[str, list[Translation]]], *, beam: int = 5) -> list[Translation]:
         """The translations of a line of several parts, best first, from those of each part; a part without any is copied.
 
-        The score is the mean over the tokens of all parts.
+        The score is that of one text of all tokens; `beam` is the one that made the translations.
 
         >>> [best.text for best in Translator.joined([("| ", []), ("a dog", [Translation("un chien", [], -0.1, [], [])]), (" |", [])])]
         ['| un chien |']
@@ -177,7 +177,7 @@ class Translator:
             ]
             for rank in range(count)
         ]
-        return [_on_one_line(line) for line in lines]
+        return [_as_one(line, beam) for line in lines]
 
     def prepare(self, text: str) -> Prepared:
         """What the model reads of a text, and what its translation gets back.
@@ -267,13 +267,15 @@ class Translator:
         return len(self.tokenizer.encode(word))
 
 
-def _on_one_line(parts: Sequence[Translation]) -> Translation:
+def _as_one(parts: Sequence[Translation], beam: int) -> Translation:
     """The translations of the parts of a line as one."""
     tokens, sources, ids, notes = (
         [*chain.from_iterable(each)] for each in zip(*((p.tokens, p.source_tokens, p.ids, p.notes) for p in parts), strict=True)
     )
-    weights = [len(part.ids) + 1 if part.source_tokens else 0 for part in parts]
-    score = sum(part.score * weight for part, weight in zip(parts, weights, strict=True)) / max(1, sum(weights))
+    # Greedy search leaves the sum of log probabilities undivided.
+    lengths = [len(part.ids) + 1 if part.source_tokens else 0 for part in parts]
+    totals = [part.score * (length if beam > 1 else 1) for part, length in zip(parts, lengths, strict=True)]
+    score = sum(totals) / (max(1, sum(lengths)) if beam > 1 else 1)
     return Translation("".join(part.text for part in parts), tokens, score, sources, ids, tuple(notes))
 
 

@@ -101,6 +101,7 @@ def test_a_line_is_joined_from_the_best_of_each_part():
     best, next_best = Translator.joined([("|", []), ("one", [first, second]), ("|", []), ("two", [other])])
     assert (best.text, best.score, best.ids, best.notes) == ("|un|deux", -2.0, [3, 5], ("a note",))
     assert next_best.text == "|une|deux"
+    assert Translator.joined([("one", [first]), ("two", [other])], beam=1)[0].score == -4.0
     assert Translator.joined([("one", [first, second])]) == [first, second]
     assert Translator.joined([("", [])]) == []
     assert [each.text for each in Translator.joined([("x = f(y)", [])])] == ["x = f(y)"]

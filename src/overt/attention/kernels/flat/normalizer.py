@@ -8,10 +8,9 @@ from torch import Tensor
 from overt.attention.kernels.call import Call
 from overt.attention.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
 from overt.attention.typing import NormalizerFunction
+from overt.native import ENTMAX, IDENTITY, SIGMOID, SOFTMAX, SPARSE_SUMS, SUM
 
 SCHEMA = "int normalizer, float alpha, Tensor? alphas"
-SOFTMAX, SIGMOID, SUM, ENTMAX, IDENTITY = range(5)  # as `enum class Normalizer` of native/kernels.hpp
-SPARSE_SUMS = 4  # as there
 KINDS = {Softmax: SOFTMAX, Sigmoid: SIGMOID, Sum: SUM, Sparsemax: ENTMAX, Entmax: ENTMAX}
 _NAMES = {Softmax: "a softmax", Sigmoid: "a sigmoid", Sum: "a sum", Sparsemax: "sparsemax"}
 

@@ -61,13 +61,14 @@ class Origins:
         Where `several`, each token may be there as often as any other, and a few may be unknown.
         """
         for dim in self.varying if self.length > 1 else []:
-            copies, more = divmod(self.tokens.shape[dim], self.length)
-            if copies == 1 or (several and copies and not more):
-                ordered = counted(copies * self.length, dim, self.tokens.ndim, self.tokens.device) // copies
-                none = self.tokens == NONE
-                few = copies == 1 or 2 * int(none.sum()) < self.length
-                if not more and few and bool(((self.tokens == ordered) | none).all()):
-                    return dim
+            copies, rest = divmod(self.tokens.shape[dim], self.length)
+            if rest or copies == 0 or (copies > 1 and not several):
+                continue
+            ordered = counted(copies * self.length, dim, self.tokens.ndim, self.tokens.device) // copies
+            none = self.tokens == NONE
+            few = copies == 1 or 2 * int(none.sum()) < self.length
+            if few and bool(((self.tokens == ordered) | none).all()):
+                return dim
         return None
 
     def restore(self) -> None:
