@@ -145,13 +145,13 @@ $(BIN)/python:
 # The stamps are older than pyproject.toml, constraints.txt or the native core after these change, and only then is anything
 # installed again. Without a compiler overt is installed without its native core; the demonstration runs so, the tests do not.
 $(VENV)/.has-all: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt with torch, text, plots and smoothing into $(VENV): 3 to 5 minutes, 460 MB to download, 1.8 GB on disk"
+	@echo "Installing overt with torch, text, plots and smoothing into $(VENV): 5 to 9 minutes, 460 MB to download, 1.8 GB on disk"
 	@echo "(more if pip's configured sources offer torch for CUDA only)"
 	$(call quietly,$(BIN)/python -m pip install --constraint constraints.txt --editable ".[all]")
 	@touch $@
 
 $(VENV)/.has-dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt and the tools for tests into $(VENV): 3 to 5 minutes, 500 MB to download, 1.9 GB on disk"
+	@echo "Installing overt and the tools for tests into $(VENV): 5 to 9 minutes, 500 MB to download, 1.9 GB on disk"
 	@echo "(more if pip's configured sources offer torch for CUDA only; less after make demo)"
 	$(call quietly,$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]")
 	@$(BIN)/python -c "import sys; from overt import native; sys.exit(native.why_not())"
