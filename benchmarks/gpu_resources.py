@@ -32,9 +32,7 @@ from overt.attention.kernels.flat import additive as flat_additive
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.flat.normalizer import NormalizerForm
-from overt.attention.kernels.flat.products import as_dot_product
 from overt.attention.kernels.triton import run_additive, run_summary
-from overt.attention.scores import AdditiveForm
 
 TOOLS = Path(nvidia.__file__).parent / "bin"
 REGISTERS, SHARED = 65536, 227 * 1024  # of a multiprocessor
@@ -126,14 +124,7 @@ def summaries(dtype: torch.dtype, score, **options) -> None:
     """Ask for the kernels of a summary."""
     x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
     call = Call.of(x, x, x if options else x[..., :0], score, **options)
-    edges = (torch.arange(0, LENGTH + 1, 32),) * 2
-    form = call.score.kernel_form()
-    if isinstance(form, AdditiveForm):
-        compared = x, x, call.value, form.weight.to(call.dtype), form.activation, None, 0.0
-    else:
-        query, key, value, scale, softcap = as_dot_product(call, form)
-        compared = query, key, value, None, "tanh", torch.full((), scale, dtype=torch.float64), softcap
-    inputs = flat_summary.SummaryInputs(*compared, *flat_call.mask_and_softmax(call), 8, *edges, [], [])
+    inputs = flat_summary.inputs_of(call, 8, (torch.arange(0, LENGTH + 1, 32),) * 2)
     run_summary.summary(flat_summary.empty_outputs(inputs), *inputs[:-2])
 
 

@@ -105,13 +105,18 @@ def _unsupported(call: Call, form: KernelForm | None) -> str | None:
 
 def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryOutputs:
     """The statistics of a call, with maps where there are edges of their cells, and the weight on each set of keys."""
+    return SummaryOutputs(*torch.ops.overt.summary(*inputs_of(call, top, edges, sets)))
+
+
+def inputs_of(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryInputs:
+    """What the operator takes for a call."""
     form = call.form
     if isinstance(form, AdditiveForm):
         score = call.query, call.key, call.value, form.weight.to(call.dtype), form.activation, None, 0.0
     else:
         query, key, value, scale, softcap = as_dot_product(call, form)
         score = query, key, value, None, "tanh", torch.full((), scale, dtype=torch.float64, device=query.device), softcap
-    inputs = SummaryInputs(
+    return SummaryInputs(
         *score,
         *flat_call.mask_and_softmax(call),
         *flat_normalizer.form_of(call.normalizer),
@@ -120,7 +125,6 @@ def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: 
         [each.key_ids is not None for each in sets],
         [array for each in sets for array in each if array is not None],
     )
-    return SummaryOutputs(*torch.ops.overt.summary(*inputs))
 
 
 def _summary(*inputs: Any) -> tuple[Tensor, ...]:
