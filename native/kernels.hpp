@@ -123,7 +123,8 @@ struct Gradients {
     Index bias_size;  // its elements
 };
 
-// The directions in which a dot product's inputs move, each of its input's shape. data == nullptr, or no sink: it does not move.
+// The directions in which inputs move, each of its input's shape. data == nullptr, or no sink: it does not move. A program's queries, keys
+// and constants hold their directions as further columns.
 struct Directions {
     Matrix query, key, value, bias;
     const double* sink = nullptr;  // one for each entry
@@ -175,10 +176,13 @@ struct Kernels {
     void (*additive_scores_gradients)(const Inputs&, const Score&, const void* upstream, const Gradients&);
     void (*dot)(const Inputs&, const Score&, void* output, void* sums);  // sums may be nullptr: not wanted
     void (*dot_gradients)(const Inputs&, const Score&, const SavedDotForward&, const Gradients&);
-    void (*dot_tangent)(const Inputs&, const Score&, const Directions&, const Tangents&);
-    // The gradients' tangents, each nullptr where it is not wanted, with the output's and each row's mean, as Tangents has them.
-    void (*dot_second)(const Inputs&, const Score&, const SavedDotForward&, const Directions&, const Gradients&, void* tangent,
-                       void* mean);
+    // Of dot products and of programs that move, under a softmax. Output and sums may be known from an earlier pass; then they are read.
+    void (*tangent)(const Inputs&, const Score&, const Directions&, const Tangents&, bool known);
+    // The gradients' tangents, each nullptr where it is not wanted of a dot product, with the output's and each row's mean, as Tangents
+    // has them. Those of a program's columns are followed by as many numbers for their directions, which mean nothing. Output and sums
+    // that are not known are computed here, into the memory that they are read from.
+    void (*second)(const Inputs&, const Score&, const SavedDotForward&, const Directions&, const Gradients&, void* of_output, void* mean,
+                   bool known);
     void (*summary)(const Inputs&, const Score&, const Summary&);
     // Under the other normalizers, any score; gradients of all but programs. sums may be nullptr: not wanted.
     void (*normalized)(const Inputs&, const Score&, const Normalization&, void* output, void* sums);

@@ -9,7 +9,7 @@ namespace overt::OVERT_LEVEL {
 template <class T>
 static constexpr Kernels KERNELS = {
     additive<T>, additive_gradients<T>, additive_scores<T>, additive_scores_gradients<T>, dot<T>, dot_gradients<T>,
-    dot_tangent<T>, dot_second<T>, summary<T>, normalized<T>, normalized_gradients<T>, traced<T>, traced_gradients<T>,
+    tangent<T>, second<T>, summary<T>, normalized<T>, normalized_gradients<T>, traced<T>, traced_gradients<T>,
 };
 
 static constexpr Smoothing SMOOTHING = {filter, slide, local, patch, patch_rows, bilateral, bilateral_rows, guided, risks, blend, wiener, segments};

@@ -19,9 +19,10 @@ void dot(const Inputs&, const Score&, void* output, void* sums);
 template <class T>
 void dot_gradients(const Inputs&, const Score&, const SavedDotForward&, const Gradients&);
 template <class T>
-void dot_tangent(const Inputs&, const Score&, const Directions&, const Tangents&);
+void tangent(const Inputs&, const Score&, const Directions&, const Tangents&, bool known);
 template <class T>
-void dot_second(const Inputs&, const Score&, const SavedDotForward&, const Directions&, const Gradients&, void* tangent, void* mean);
+void second(const Inputs&, const Score&, const SavedDotForward&, const Directions&, const Gradients&, void* of_output, void* mean,
+            bool known);
 template <class T>
 void summary(const Inputs&, const Score&, const Summary&);
 template <class T>

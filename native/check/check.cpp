@@ -194,13 +194,13 @@ void check_derivatives(const Kernels& kernels, const Problem& p, const std::stri
     Directions directions{to.query, to.key, to.value, to.bias, to.sink};
     std::vector<T> output = nan_filled<T>(p.rows() * p.value_dim), sums = nan_filled<T>(2 * p.rows()),
                    tangent = nan_filled<T>(p.rows() * p.value_dim), mean = nan_filled<T>(p.rows());
-    kernels.dot_tangent(in, arguments.score, directions, {output.data(), sums.data(), tangent.data(), nullptr});
+    kernels.tangent(in, arguments.score, directions, {output.data(), sums.data(), tangent.data(), nullptr}, false);
     compare(name + " tangent", tangent, derivative(ahead.output, behind.output), close);
     std::vector<T> query = nan_filled<T>(p.query.size()), key = nan_filled<T>(p.key.size()), value = nan_filled<T>(p.value.size());
     std::vector<T> bias(p.bias.size(), 0), of_output = nan_filled<T>(p.rows() * p.value_dim);
     Gradients gradients{query.data(), key.data(), value.data(), nullptr, nullptr, bias.data(), static_cast<Index>(bias.size())};
-    kernels.dot_second(in, arguments.score, {output.data(), sums.data(), arguments.upstream.data()}, directions, gradients,
-                       of_output.data(), mean.data());
+    kernels.second(in, arguments.score, {output.data(), sums.data(), arguments.upstream.data()}, directions, gradients,
+                   of_output.data(), mean.data(), true);
     compare(name + " tangent of the second", of_output, derivative(ahead.output, behind.output), close);
     compare(name + " query's second", query, derivative(ahead.d_query, behind.d_query), close);
     compare(name + " key's second", key, derivative(ahead.d_key, behind.d_key), close);

@@ -95,25 +95,26 @@ def dot_others() -> str:
     return table(rows, ["(1, 8, 1024, 64), forward + backward", "× torch"], "lr")
 
 
-def derivatives() -> str:
-    """Derivatives of second order, with their first passes: times, and how many times as fast as torch's."""
+def derivatives(
+    prefix: str = "",
+    singles: tuple[str, str] = ("dot", "dotgradients"),
+    others: tuple[str, ...] = ("torch MATH", "PyTorch eager"),
+) -> str:
+    """Derivatives of second order, with their first passes: times, and how many times as fast as others'."""
     message = {
-        "derivativestangent": "output and tangent, forward mode",
-        "derivativesquery": "the query's gradient, differentiated again",
-        "derivatives": "all gradients, differentiated again",
+        "derivativestangent": ("output and tangent, forward mode", singles[0]),
+        "derivativesquery": ("the query's gradient, differentiated again", singles[1]),
+        "derivatives": ("all gradients, differentiated again", singles[1]),
     }
     actual = {case["work"]: case for case in cases("derivatives").values()}
-    single = {"derivativestangent": "dot", "derivativesquery": "dotgradients", "derivatives": "dotgradients"}
-    rows = [
-        (
-            text,
-            seconds(actual[work]["contenders"][OURS]["median"]),
-            f"{actual[work]['contenders'][OURS]['median'] / actual[single[work]]['contenders'][OURS]['median']:.1f}",
-            *(f"{speed(actual[work], other):.1f}" for other in ("torch MATH", "PyTorch eager")),
+    rows = []
+    for work, (text, single) in message.items():
+        ours, first = actual[prefix + work]["contenders"][OURS]["median"], actual[single]["contenders"][OURS]["median"]
+        rows.append(
+            (text, seconds(ours), f"{ours / first:.1f}", *(f"{speed(actual[prefix + work], other):.1f}" for other in others))
         )
-        for work, text in message.items()
-    ]
-    return table(rows, ["", "overt", "× first order", "× torch MATH", "× eager"], "lrrrr")
+    names = (f"× {other.removeprefix('PyTorch ')}" for other in others)
+    return table(rows, ["", "overt", "× first order", *names], "lrr" + "r" * len(others))
 
 
 NORMALIZERS = ("sigmoid", "sum", "sparsemax", "entmax1.5", "entmax1.3")

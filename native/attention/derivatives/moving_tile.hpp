@@ -2,18 +2,18 @@
 // transposed_tile.hpp, and tangents of total scores are in powers of two, like these.
 #pragma once
 
-#include "attention/transposed_tile.hpp"
+#include "attention/programs/program_tiles.hpp"
 
 namespace overt::OVERT_LEVEL {
 
 constexpr double LN2 = 0.69314718055994530942;
 
-// What moves: pairs' scores by queries, keys or biases, and values.
+// What moves: pairs' scores by queries, keys or biases, and values. A program's queries and keys hold their directions.
 struct Moves {
     bool query, key, value, bias, scores;
-    explicit Moves(const Directions& directions)
+    Moves(const Score& score, const Directions& directions)
         : query(directions.query.data), key(directions.key.data), value(directions.value.data), bias(directions.bias.data),
-          scores(query || key || bias) {}
+          scores(query || key || bias || score.form == Form::program) {}
 };
 
 // tangents = keys . directions of queries + directions of keys . queries, of the scaled queries of a block.
@@ -51,5 +51,45 @@ static void finish_moving_scores(const Inputs& inputs, const Units<T>& units, co
             store(tangents + i, load(scores + i) == NEVER ? Vector<T>{} : load(tangents + i));
         });
 }
+
+// Of a dot product, one thread's.
+template <class T>
+class MovingDots {
+    const Inputs& inputs;
+    const Directions& directions;
+    Moves moves;
+    T *queries, *query_directions, *keys, *key_directions;
+
+   public:
+    static Index size(const Inputs& inputs, const Score&) { return (2 * QUERIES + 2 * KEYS) * inputs.head_dim; }
+    MovingDots(const Inputs& inputs, const Score& score, const Directions& directions, T* memory)
+        : inputs(inputs), directions(directions), moves(score, directions), queries(memory),
+          query_directions(queries + QUERIES * inputs.head_dim), keys(query_directions + QUERIES * inputs.head_dim),
+          key_directions(keys + KEYS * inputs.head_dim) {}
+
+    void begin(const Tile& block, const Units<T>& units) {
+        transpose_rows(inputs.query, block, inputs.head_dim, units.scale, queries, keys);
+        if (moves.query) transpose_rows(directions.query, block, inputs.head_dim, units.scale, query_directions, keys);
+    }
+
+    void tile(const Tile& at, int skipped, const Units<T>&, T* scores, T* tangents) {
+        Left<T> rows = rows_at(inputs.key, at, inputs.head_dim, keys), moving{};
+        if (moves.key) moving = rows_at(directions.key, at, inputs.head_dim, key_directions);
+        multiply(rows.data, rows.row, rows.column, queries + skipped, Index{QUERIES}, scores, Index{QUERIES}, at.keys,
+                 static_cast<int>(inputs.head_dim), at.rows, false);
+        if (moves.scores) multiply_tangents(inputs, moves, at, queries + skipped, query_directions + skipped, rows, moving, tangents);
+    }
+};
+
+// Of a program.
+template <class T>
+class MovingProgram : public ProgramScores<T> {
+   public:
+    MovingProgram(const Inputs& inputs, const Score& score, const Directions&, T* memory) : ProgramScores<T>(inputs, score, memory) {}
+    void tile(const Tile& at, int skipped, const Units<T>& units, T* scores, T* tangents) {
+        ProgramScores<T>::tile(at, skipped, units, tangents, scores);
+        each_vector<T>(at, [&](int i) { store(scores + i, load(scores + i) * units.unit); });
+    }
+};
 
 }  // namespace overt::OVERT_LEVEL

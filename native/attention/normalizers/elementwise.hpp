@@ -5,20 +5,6 @@
 
 namespace overt::OVERT_LEVEL {
 
-// 1 / v for v from 1 to 2^126, to about one unit in the last place.
-template <class T>
-OVERT_INLINE Vector<T> reciprocal(Vector<T> v) {
-    return 1 / v;
-}
-#if defined(__AVX512F__) && OVERT_BYTES == 64
-// An estimate of 14 bits and one Newton step: a division takes four times as long.
-template <>
-inline __attribute__((always_inline)) Vector<float> reciprocal<float>(Vector<float> v) {
-    Vector<float> estimate = _mm512_rcp14_ps(v);
-    return multiply_add(estimate, 1 - v * estimate, estimate);
-}
-#endif
-
 // A rule says what total scores t are in units of (UNIT), what a score's share is before it is divided by the sum of the row's shares
 // (SUMMED) or by nothing, also of scores that no mask makes -inf, and the gradient of t / UNIT from those of weights, of which delta is the mean.
 struct SigmoidRule {

@@ -8,7 +8,8 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-template <class T>
+// WHOLE: all keys and lanes of a strip are there, so that loops are unrolled.
+template <class T, bool WHOLE>
 class StripRun {
     using V = Vector<T>;
     static constexpr int W = WIDTH<T>;
@@ -28,12 +29,20 @@ class StripRun {
     void run(const Pass& pass) {
         for (const Stage& stage : pass.stages) {
             if (stage.count > 0 && run_simple(stage)) continue;
+            const Instruction *begin = stage.instructions.data(), *end = begin + stage.instructions.size();
             for (int feature = 0; feature < (stage.count > 0 ? stage.count : 1); feature++)
-                for (const Instruction& instruction : stage.instructions) execute(instruction, feature);
+                for (const Instruction* next = begin; next < end; next++)
+                    if (next + 1 < end && meet(next[0], next[1], feature)) next++;
+                    else execute(*next, feature);
         }
     }
 
    private:
+    int keys() const { return WHOLE ? STRIP : strip.keys; }
+    int lanes() const { return WHOLE ? QUERIES : strip.lanes; }
+
+    // Of the score, or of its tangent.
+    const T* gradient(Index which) const { return strip.from.gradients + (which * KEYS + strip.first) * QUERIES; }
 
     // An operand's vectors: of_key(c) gives a function of the lane.
     struct Rows {  // the same for all keys
@@ -56,48 +65,83 @@ class StripRun {
         }
     };
 
+    static Index at(const Operand& operand, int feature) { return operand.base + static_cast<Index>(operand.step) * feature; }
+
+    Rows rows(const Operand& query, int feature) const { return {strip.from.queries + at(query, feature) * QUERIES}; }
+
+    Pairs pairs(const Operand& operand, int feature) const {
+        if (operand.place == Place::temporary) return {temporaries + at(operand, feature) * STRIP * QUERIES};
+        if (operand.place == Place::gradient) return {gradient(operand.base)};
+        return {strip.from.products + (at(operand, feature) * KEYS + strip.first) * QUERIES};
+    }
+
     template <class Work>
     void with(const Operand& operand, int feature, Work work) const {
-        Index at = operand.base + static_cast<Index>(operand.step) * feature;
         const Sources<T>& from = strip.from;
+        Index at = this->at(operand, feature);
         switch (operand.place) {
-            case Place::query: return work(Rows{from.queries + at * QUERIES});
+            case Place::query: return work(rows(operand, feature));
             case Place::key: return work(OneForKey{from.keys + strip.first * from.key_row + at, from.key_row});
             case Place::constant: return work(OneForKey{from.constants + at, 0});
             case Place::number: return work(OneForKey{from.numbers + at, 0});
-            case Place::temporary: return work(Pairs{temporaries + at * STRIP * QUERIES});
-            case Place::product: return work(Pairs{from.products + at * KEYS * QUERIES + strip.first * QUERIES});
-            default: return work(Pairs{from.gradient + strip.first * QUERIES});
+            default: return work(pairs(operand, feature));
         }
     }
 
     // value = function(value, operand), vector by vector.
     template <class Of, class Function>
     void apply(const Of& operand, Function function) {
-        for (int c = 0; c < strip.keys; c++) {
+        for (int c = 0; c < keys(); c++) {
             auto other = operand.of_key(c);
             T* to = value + c * QUERIES;
-            for (int lane = 0; lane < strip.lanes; lane += W) store(to + lane, function(load(to + lane), other(lane)));
+            for (int lane = 0; lane < lanes(); lane += W) store(to + lane, function(load(to + lane), other(lane)));
         }
     }
 
     template <class Function>
     void apply(Function function) {
-        for (int c = 0; c < strip.keys; c++) {
+        for (int c = 0; c < keys(); c++) {
             T* to = value + c * QUERIES;
-            for (int lane = 0; lane < strip.lanes; lane += W) store(to + lane, function(load(to + lane)));
+            for (int lane = 0; lane < lanes(); lane += W) store(to + lane, function(load(to + lane)));
         }
     }
 
     // temporary = function(temporary, value)
     template <class Function>
     void update(const Operand& operand, Function function) {
-        T* memory = temporaries + operand.base * STRIP * QUERIES;
-        for (int c = 0; c < strip.keys; c++)
-            for (int lane = 0; lane < strip.lanes; lane += W) {
+        bool is_score = operand.place == Place::score;
+        T* memory = is_score ? strip.from.scores + strip.first * QUERIES : temporaries + operand.base * STRIP * QUERIES;
+        for (int c = 0; c < keys(); c++)
+            for (int lane = 0; lane < lanes(); lane += W) {
                 T* to = memory + c * QUERIES + lane;
                 store(to, function(load(to), load(value + c * QUERIES + lane)));
             }
+    }
+
+    // A load and the sum, difference or product after it as one step, where the first operand has a number for each query.
+    bool meet(const Instruction& load, const Instruction& meets, int feature) {
+        if (load.operation != Operation::load) return false;
+        if (meets.operation == Operation::add) return meet(load.first, meets.first, feature, [](V a, V b) { return a + b; });
+        if (meets.operation == Operation::subtract) return meet(load.first, meets.first, feature, [](V a, V b) { return a - b; });
+        return meets.operation == Operation::multiply && meet(load.first, meets.first, feature, [](V a, V b) { return a * b; });
+    }
+
+    template <class Function>
+    bool meet(const Operand& first, const Operand& second, int feature, Function function) {
+        bool of_key = first.place == Place::key || first.place == Place::constant || first.place == Place::number;
+        if (of_key) return false;
+        auto run = [&](const auto& a) {
+            with(second, feature, [&](const auto& b) {
+                for (int c = 0; c < keys(); c++) {
+                    auto one = a.of_key(c);
+                    auto other = b.of_key(c);
+                    for (int lane = 0; lane < lanes(); lane += W) store(value + c * QUERIES + lane, function(one(lane), other(lane)));
+                }
+            });
+        };
+        if (first.place == Place::query) run(rows(first, feature));
+        else run(pairs(first, feature));
+        return true;
     }
 
     static V truth(Whole<T> condition) { return condition ? broadcast(T(1)) : V{}; }
@@ -164,11 +208,11 @@ class StripRun {
     void select(const Instruction& instruction, int feature) {
         with(instruction.first, feature, [&](const auto& first) {
             with(instruction.second, feature, [&](const auto& second) {
-                for (int c = 0; c < strip.keys; c++) {
+                for (int c = 0; c < keys(); c++) {
                     auto chosen = first.of_key(c);
                     auto other = second.of_key(c);
                     T* to = value + c * QUERIES;
-                    for (int lane = 0; lane < strip.lanes; lane += W)
+                    for (int lane = 0; lane < lanes(); lane += W)
                         store(to + lane, load(to + lane) != T(0) ? chosen(lane) : other(lane));
                 }
             });
@@ -186,21 +230,21 @@ class StripRun {
         Index at = input.base + static_cast<Index>(input.step) * feature;
         const Sources<T>& from = strip.from;
         if (input.place == Place::query) {
-            for (int lane = 0; lane < strip.lanes; lane += W) {
+            for (int lane = 0; lane < lanes(); lane += W) {
                 V sum = addend(0, lane);
-                for (int c = 1; c < strip.keys; c++) sum += addend(c, lane);
+                for (int c = 1; c < keys(); c++) sum += addend(c, lane);
                 T* to = from.d_queries + at * QUERIES + lane;
                 store(to, multiply_add(sum, broadcast(sign), load(to)));
             }
         } else if (input.place == Place::product) {
-            for (int c = 0; c < strip.keys; c++)
-                for (int lane = 0; lane < strip.lanes; lane += W)
+            for (int c = 0; c < keys(); c++)
+                for (int lane = 0; lane < lanes(); lane += W)
                     store(from.d_products + at * KEYS * QUERIES + (strip.first + c) * QUERIES + lane, addend(c, lane) * sign);
         } else {
             bool of_key = input.place == Place::key;
-            for (int c = 0; c < strip.keys; c++) {
+            for (int c = 0; c < keys(); c++) {
                 V sum = addend(c, 0);
-                for (int lane = W; lane < strip.lanes; lane += W) sum += addend(c, lane);
+                for (int lane = W; lane < lanes(); lane += W) sum += addend(c, lane);
                 T* to = of_key ? from.d_keys + (c * program.key_columns + at) * W : from.d_constants + at * W;
                 store(to, multiply_add(sum, broadcast(sign), load(to)));
             }
@@ -220,9 +264,9 @@ class StripRun {
                                               strip.lanes});
             return true;
         }
-        bool of_score = stage.instructions.back().first.place == Place::gradient;
+        const Operand& upstream = stage.instructions.back().first;
         simple_gradient(simple, GradientOperands<T>{queries, keys, from.constants + simple.weight,
-                                                    of_score ? from.gradient + strip.first * QUERIES : temporary,
+                                                    upstream.place == Place::gradient ? gradient(upstream.base) : temporary,
                                                     from.unmasked ? from.unmasked + strip.first * QUERIES : nullptr, from.key_row, bound,
                                                     from.d_queries + simple.query * QUERIES, from.d_keys + simple.key * W,
                                                     from.d_constants + simple.weight * W, program.key_columns * W, stage.count,
@@ -235,7 +279,10 @@ class StripRun {
 
 template <class T>
 const T* Machine<T>::run(const Pass& pass, const Sources<T>& from, int first, int keys, int lanes) {
-    StripRun<T>(program, value, temporaries, from, first, keys, lanes).run(pass);
+    if (keys == STRIP && lanes == QUERIES)
+        StripRun<T, true>(program, value, temporaries, from, first, keys, lanes).run(pass);
+    else
+        StripRun<T, false>(program, value, temporaries, from, first, keys, lanes).run(pass);
     return value;
 }
 

@@ -14,10 +14,11 @@ template <class T>
 struct Sources {
     const T *queries, *keys, *constants, *numbers;
     Index key_row;
-    const T *products, *gradient;       // tiles, keys by QUERIES, those of the products after each other
+    const T *products, *gradients;      // tiles, keys by QUERIES, after each other
     T *d_queries, *d_constants;         // (columns, QUERIES); (constants, a vector): summed over lanes at the end
     T *d_keys, *d_products;             // (STRIP, columns, a vector); tiles
     const T* unmasked;                  // a tile, 0 where a pair adds nothing; nullptr: all add
+    T* scores = nullptr;                // a tile, of a program that moves
 };
 
 template <class T>

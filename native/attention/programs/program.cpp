@@ -10,6 +10,7 @@ class Reader {
     size_t next = 0;
     Index query_columns;
     Program& to;
+    bool of_tangent = false;
 
    public:
     std::string wrong;
@@ -24,6 +25,7 @@ class Reader {
             to.products.push_back(product);
         }
         pass(to.forward, false), pass(to.backward, true);
+        check(to.moving || !of_tangent, "a gradient of the tangent where there is one");
         check(next == code.size(), "a program that ends with its last stage");
     }
 
@@ -56,6 +58,7 @@ class Reader {
             for (int left = count("instructions"); left > 0 && wrong.empty(); left--) {
                 Instruction instruction{static_cast<Operation>(number()), operand(into, stage), operand(into, stage)};
                 valid(instruction, backward);
+                to.moving |= instruction.first.place == Place::score;
                 to.adds_to_keys |= backward && (instruction.first.place == Place::key || instruction.operation == Operation::distribute);
                 stage.instructions.push_back(instruction);
             }
@@ -76,7 +79,8 @@ class Reader {
             case Place::number: all = static_cast<Index>(to.numbers.size()); break;
             case Place::temporary: all = pass.temporaries; break;
             case Place::product: all = static_cast<Index>(to.products.size()); break;
-            case Place::gradient: all = 1; break;
+            case Place::gradient: all = 2, of_tangent |= result.base == 1; break;
+            case Place::score: all = 1; break;
             default: check(false, "operands of places that there are");
         }
         check((result.step == 0 || result.step == 1) && inside(result.base, result.step ? features : 1, all), "operands within the inputs");
@@ -90,7 +94,10 @@ class Reader {
         check((instruction.first.place == Place::none) == unary, "one operand for each operation that has one");
         check((instruction.second.place != Place::none) == (operation == Operation::select), "two operands for a selection");
         bool writes = operation == Operation::store || (operation >= Operation::add_to_sum && operation <= Operation::lower_minimum);
-        check(!writes || instruction.first.place == Place::temporary, "results in temporaries");
+        bool stores_score = instruction.first.place == Place::score && operation == Operation::store && !backward;
+        check(!writes || instruction.first.place == Place::temporary || stores_score, "results in temporaries");
+        check(stores_score || (instruction.first.place != Place::score && instruction.second.place != Place::score),
+              "a score that is stored in the forward pass");
         bool adds = operation == Operation::add_to || operation == Operation::subtract_from;
         check(operation != Operation::distribute || place_of_pairs(instruction.first.place), "gradients of sums that are pairs'");
         Place place = instruction.first.place;

@@ -3,6 +3,9 @@
 // A machine has one value, temporaries, and its inputs: columns of the query and of the key, constants and numbers. A pass is stages; each
 // runs its instructions for the features 0 to count - 1, or once where the count is 0. The forward pass ends with the score as the value.
 // The backward pass begins with the score's gradient as an input, and adds gradients to inputs.
+//
+// Where inputs move, their directions are further columns and constants. The forward pass then stores the score and ends with its tangent as
+// the value, and the backward pass begins with two gradients: that of the score, and that of its tangent.
 #pragma once
 
 #include <string>
@@ -27,7 +30,7 @@ enum class Operation : int {
 };
 
 // What an operand is: for feature f, number base + f * step of its kind.
-enum class Place : int { none, query, key, constant, number, temporary, product, gradient, last = gradient };
+enum class Place : int { none, query, key, constant, number, temporary, product, gradient, score, last = score };
 
 struct Operand {
     Place place;
@@ -57,6 +60,7 @@ struct ProductOfColumns {
 struct Program {
     std::vector<ProductOfColumns> products;
     Pass forward, backward;
+    bool moving = false;  // whether its inputs move
     std::vector<double> numbers;
     Index key_columns = 0, constant_count = 0;
     bool adds_to_keys = false;  // whether its backward pass adds to gradients of keys other than through products

@@ -29,6 +29,24 @@ static void multiply_products(const Program& program, const T* keys, Index key_r
     }
 }
 
+// work(first, count, lanes) for each strip of a tile's keys.
+template <class T, class Work>
+static void each_strip(const Tile& at, Work work) {
+    int lanes = whole_vectors(at.rows, WIDTH<T>);
+    for (int first = 0; first < at.keys; first += STRIP) work(first, min_of(STRIP, at.keys - first), lanes);
+}
+
+// A tile of a pass's values times `unit`.
+template <class T>
+static void run_tile(Machine<T>& machine, const Pass& pass, const Sources<T>& from, const Tile& at, T unit, T* out) {
+    each_strip<T>(at, [&](int first, int keys, int lanes) {
+        const T* value = machine.run(pass, from, first, keys, lanes);
+        for (int c = 0; c < keys; c++)
+            for (int lane = 0; lane < lanes; lane += WIDTH<T>)
+                store(out + (first + c) * QUERIES + lane, load(value + c * QUERIES + lane) * unit);
+    });
+}
+
 template <class T>
 class ProgramScores {
     const Inputs& inputs;
@@ -55,19 +73,13 @@ class ProgramScores {
         transpose_rows(inputs.query, block, inputs.head_dim, T(1), queries, queries + QUERIES * inputs.head_dim);
     }
 
-    void tile(const Tile& at, int skipped, const Units<T>& units, T* scores) {
+    // Of a program that moves, `values` are its tangents, and its scores are stored before they are multiplied by their unit.
+    void tile(const Tile& at, int skipped, const Units<T>& units, T* values, T* scores = nullptr) {
         const T* keys = static_cast<const T*>(inputs.key.data) + inputs.key.offsets[at.entry] + at.key * inputs.key.row;
         multiply_products(program, keys, inputs.key.row, queries + skipped, at, products);
         Sources<T> from{queries + skipped, keys,    constants_of<T>(program, at.entry), numbers, inputs.key.row, products, nullptr, nullptr,
-                        nullptr,           nullptr, nullptr,                            nullptr};
-        int lanes = whole_vectors(at.rows, WIDTH<T>);
-        for (int first = 0; first < at.keys; first += STRIP) {
-            int keys_here = min_of(STRIP, at.keys - first);
-            const T* value = machine.run(program.forward, from, first, keys_here, lanes);
-            for (int c = 0; c < keys_here; c++)
-                for (int lane = 0; lane < lanes; lane += WIDTH<T>)
-                    store(scores + (first + c) * QUERIES + lane, load(value + c * QUERIES + lane) * units.unit);
-        }
+                        nullptr,           nullptr, nullptr,                            nullptr, scores};
+        run_tile(machine, program.forward, from, at, units.unit, values);
     }
 };
 

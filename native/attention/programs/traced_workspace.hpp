@@ -19,20 +19,24 @@ struct Sizes {
 };
 
 // One thread's working memory: values' rows and sums for a tile of keys, those of products by themselves; for a transposed tile its weights
-// (scores before), gradients and which pairs are unmasked, the products and their gradients; sums over lanes; the machine's memory.
+// (scores before), gradients and which pairs are unmasked, the products and their gradients; sums over lanes; the machine's memory. Where
+// inputs move, values' directions, gradients of the score and of its tangent, and tangents.
 template <class T>
 struct Workspace {
-    T *values, *d_keys, *d_product_keys, *d_values, *weights, *gradients, *unmasked, *products, *d_products, *d_key_lanes, *spare, *numbers, *machine;
+    T *values, *value_directions, *d_keys, *d_product_keys, *d_values, *weights, *gradients, *tangents, *unmasked,
+         *products, *d_products, *d_key_lanes, *spare, *numbers, *machine;
     std::uint8_t* allowed;
 
     static Index size(const Sizes<T>& sizes, const Program& program) {
-        return KEYS * (padded<T>(sizes.key) + sizes.product_rows + 2 * sizes.value) + (5 + 2 * sizes.products) * TRANSPOSED_TILE +
+        return KEYS * (padded<T>(sizes.key) + sizes.product_rows + (2 + program.moving) * sizes.value) +
+               (5 + 2 * program.moving + 2 * sizes.products) * TRANSPOSED_TILE +
                STRIP * sizes.key * WIDTH<T> + sizes.numbers + Machine<T>::size(program) + MASK_SIZE / 4 + 64;
     }
     Workspace(T* memory, const Sizes<T>& sizes, const Program& program)
-        : values(memory), d_keys(values + KEYS * sizes.value), d_product_keys(d_keys + KEYS * padded<T>(sizes.key)),
+        : values(memory), value_directions(values + KEYS * sizes.value),
+          d_keys(value_directions + program.moving * KEYS * sizes.value), d_product_keys(d_keys + KEYS * padded<T>(sizes.key)),
           d_values(d_product_keys + KEYS * sizes.product_rows),
-          weights(d_values + KEYS * sizes.value), gradients(weights + TRANSPOSED_TILE), unmasked(gradients + TRANSPOSED_TILE),
+          weights(d_values + KEYS * sizes.value), gradients(weights + TRANSPOSED_TILE), tangents(gradients + (1 + program.moving) * TRANSPOSED_TILE), unmasked(tangents + program.moving * TRANSPOSED_TILE),
           products(unmasked + TRANSPOSED_TILE), d_products(products + sizes.products * TRANSPOSED_TILE),
           d_key_lanes(d_products + sizes.products * TRANSPOSED_TILE), spare(d_key_lanes + STRIP * sizes.key * WIDTH<T>),
           numbers(spare + 2 * TRANSPOSED_TILE), machine(numbers + sizes.numbers),
@@ -47,7 +51,7 @@ struct QueryBlock {
     const T* padded_upstream;
     Index upstream_row;
     bool finite;
-    T bases[QUERIES], inverse_sums[QUERIES], deltas[QUERIES];
+    T bases[QUERIES], inverse_sums[QUERIES], deltas[QUERIES], delta_tangents[QUERIES], means[QUERIES];  // the last two where inputs move
 };
 
 }  // namespace overt::OVERT_LEVEL

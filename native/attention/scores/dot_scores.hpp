@@ -6,15 +6,13 @@
 
 namespace overt::OVERT_LEVEL {
 
-// tanh x = (e^2x - 1) / (e^2x + 1). Near 0, where e^2x - 1 would cancel, the polynomial of e^x - 1 is used directly.
+// tanh x = (e^2x - 1) / (e^2x - 1 + 2), which is +-1 from FAR on.
 template <class T>
 static inline Vector<T> hyperbolic_tangent(Vector<T> x) {
-    constexpr T NEAR = 0.34;  // below ln2 / 2
-    Vector<T> twice = x + x;
-    Vector<T> near = Exponential<T>::exponential_minus_one(lane_max(broadcast(-NEAR), lane_min(broadcast(NEAR), twice)));
-    Vector<T> far = exponential<T>(twice) - 1;
-    Vector<T> exponentiated = (twice < NEAR) & (twice > -NEAR) ? near : far;
-    return exponentiated / (exponentiated + 2);
+    constexpr T FAR = 20;
+    Vector<T> bounded = lane_max(broadcast(-FAR), lane_min(broadcast(FAR), x));
+    Vector<T> less_one = exponential_less_one_within<T>(bounded + bounded);
+    return less_one * reciprocal<T>(less_one + 2);
 }
 
 // Applies the soft cap to a tile's scores, in place.

@@ -20,11 +20,12 @@ from overt.errors import InputError
 
 __all__ = ["ACTIVATIONS", "Additive", "Bilinear", "Cosine", "Dot", "Gaussian", "Score"]
 
+LEAK = 0.2  # the slope of leaky_relu below 0
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "relu": torch.relu,
-    "leaky_relu": lambda x: functional.leaky_relu(x, 0.2),
+    "leaky_relu": lambda x: functional.leaky_relu(x, LEAK),
 }
 
 

@@ -32,7 +32,11 @@ TERM_BACKWARD = Count(multiplies=14 / 4 + 2, sums=3, divisions=2 / 4)
 
 # Products of a pair's features in the first passes and in those of the derivative, where every input moves or the query alone.
 PRODUCTS = {"derivatives": 7 + 15, "derivativesquery": 7 + 10, "derivativestangent": 6}
-
+# A term of an additive score's tangent, the reciprocal and the slope times the direction; of its first pass and gradients; and of how these
+# move: the reciprocal, both slopes, and sums for query, key and weight.
+_TANGENT, _FIRST = TERM + Count(3, 1), TERM + TERM_BACKWARD
+_SECOND = _FIRST + _TANGENT + TERM_BACKWARD + Count(6, 3)
+MOVING_TERMS = {"derivatives": _SECOND, "derivativesquery": _SECOND, "derivativestangent": _TANGENT}
 
 # Of each feature of a pair in a score of a caller's own: forward, and again in the backward pass, with its slope and two sums.
 SCORE_TERMS = {
@@ -78,8 +82,10 @@ def operations(case: Case) -> Count:
             return Count(case.features * (2 if kind.backward else 1)) * pairs
         forward = Count(case.features + width) + POWER
         return (forward + Count(3 * case.features + 2 * width + 2, 1) + POWER if kind.backward else forward) * unmasked
-    if case.work in DERIVATIVES:
+    if case.work in PRODUCTS:
         return (Count(PRODUCTS[case.work] * width) + POWER) * pairs
+    if case.work in DERIVATIVES:
+        return MOVING_TERMS[case.work.removeprefix("additive")] * case.terms + (Count(3 * width) + POWER) * pairs
     if case.work in SCORES:
         forward_term, backward_term = SCORE_TERMS[case.work.removeprefix("scores").removesuffix("gradients")]
         count = forward_term * case.terms + (Count(width) + POWER) * pairs

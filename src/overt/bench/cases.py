@@ -81,6 +81,7 @@ DERIVATIVES = {
     "derivativesquery": "dot products, the query's gradient and its derivatives",
     "derivativestangent": "dot products, the output and its tangent in forward mode",
 }
+DERIVATIVES |= {f"additive{work}": text.replace("dot products", "additive scores") for work, text in DERIVATIVES.items()}
 
 # Scores of a caller's own, as `contenders.scores` writes them.
 SCORES = {
@@ -144,7 +145,9 @@ class Case:
     @property
     def backward(self) -> bool:
         """Whether gradients are computed too."""
-        backward = self.work in ("memory", "derivatives", "derivativesquery") or self.work.endswith("gradients")
+        if self.work in DERIVATIVES:
+            return not self.work.endswith("tangent")
+        backward = self.work == "memory" or self.work.endswith("gradients")
         return DOTS[self.work].backward if self.work in DOTS else backward
 
 
@@ -191,7 +194,7 @@ CASES = [
     *(Case(work, (1, 8), 8254, 8254, 64) for work in ("packed", "packedgradients")),
     *(Case(work, (4, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].tensor),
     *(Case(work, (1, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].normalizer),
-    *(Case(work, (1, 8), 1024, 1024, 64) for work in DERIVATIVES),
+    *(Case(work, *((8,), 256, 256) if work.startswith("additive") else ((1, 8), 1024, 1024), 64) for work in DERIVATIVES),
     *(Case(work, (1, 4), length, length, 64) for work in SCORES for length in (256, 1024, 4096)),
 ]
 GPU_CASES = [

@@ -19,14 +19,16 @@ class Sink(NamedTuple):
     term: Term
 
 
-def adjoints(terms: Terms, root: Term, simple: bool = False) -> list[Sink]:
-    """The gradients of all inputs but numbers, in the order of their first use; that of the score itself is the input "gradient".
+def adjoints(terms: Terms, roots: Sequence[Term], simple: bool = False) -> list[Sink]:
+    """The gradients of all inputs but numbers, in the order of their first use; those of the roots themselves are inputs, "gradient".
 
     With `simple`, those of simple sums in the place of the gradients of what they are computed from.
     """
-    gradients: dict[int, Term] = {id(root): terms.make("gradient", numbers=(0, 0))}
+    gradients: dict[int, Term] = {}
+    for index, root in enumerate(roots):
+        _add(terms, gradients, root, terms.make("gradient", numbers=(index, 0)))
     sinks = []
-    for term in reversed(ordered([root])):
+    for term in reversed(ordered(roots)):
         gradient = gradients.get(id(term))
         if gradient is None or term.name == "number":
             continue
@@ -37,11 +39,13 @@ def adjoints(terms: Terms, root: Term, simple: bool = False) -> list[Sink]:
         for argument, part in zip(term.arguments, parts, strict=True):
             if part is None:
                 continue
-            if argument.size == 0 and part.size:
-                part = terms.sum(part, part.size)
-            before = gradients.get(id(argument))
-            gradients[id(argument)] = part if before is None else terms.add(before, part)
+            _add(terms, gradients, argument, part if argument.size or not part.size else terms.sum(part, part.size))
     return sinks[::-1]
+
+
+def _add(terms: Terms, gradients: dict[int, Term], term: Term, part: Term) -> None:
+    before = gradients.get(id(term))
+    gradients[id(term)] = part if before is None else terms.add(before, part)
 
 
 def _of_reduction(t: Terms, term: Term, g: Term) -> tuple[Term | None, ...]:
@@ -141,7 +145,7 @@ def gradients_of(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and constants, an entry of the batch each, as programs compute them, in plain torch."""
     terms, root = decoded(code, numbers)
-    sinks = adjoints(terms, root)
+    sinks = adjoints(terms, [root])
     batch, pairs = upstream.shape[:-2], upstream.shape
     result = {
         "query": query.new_zeros((*batch, *query.shape[-2:])),

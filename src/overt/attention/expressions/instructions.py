@@ -4,16 +4,18 @@ A program is stages, each run for the features 0 to count − 1. An instruction 
 which is a kind, a base and what is added to the base for each feature.
 """
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from overt.attention.expressions.adjoints import Sink, adjoints
+from overt.attention.expressions.tangents import tangent
 from overt.attention.expressions.terms import BINARY, INPUTS, REDUCTIONS, UNARY, Term, decoded, literals_of, ordered
 
 # By the numbers that the kernels know (native/attention/programs/program.hpp).
-KINDS = {"none": 0, "query": 1, "key": 2, "constant": 3, "number": 4, "temporary": 5, "product": 6, "gradient": 7}
+KINDS = {"none": 0, "query": 1, "key": 2, "constant": 3, "number": 4, "temporary": 5, "product": 6, "gradient": 7, "score": 8}
 _REVERSED = {"add": "add", "mul": "mul", "maximum": "maximum", "minimum": "minimum", "eq": "eq", "sub": "rsub", "div": "rdiv"}
 _REVERSED |= {"gt": "lt", "ge": "le", "pow": "rpow"}
 OPERATIONS = [
@@ -73,7 +75,7 @@ class _Machine:
             return KINDS["number"], term.numbers[1] if term.numbers[0] == "call" else self._literal(term), 0
         if term.name == "product":
             return KINDS["product"], self.products.index(term.numbers), 0
-        return (KINDS["gradient"], 0, 0) if term.name == "gradient" else None
+        return (KINDS["gradient"], term.numbers[0], 0) if term.name == "gradient" else None
 
     def _literal(self, term: Term) -> int:
         return self.number(self.literals[term.numbers[1]])
@@ -264,21 +266,46 @@ def _levels(roots: Sequence[Term]) -> list[list[Term]]:
 
 def program_of(code: Sequence[int], numbers: Sequence[float]) -> Program:
     """The instructions of a program in rows (`terms.encoded`) and of its numbers, forward and backward."""
-    return _program_of(tuple(code), tuple(numbers[: literals_of(code)]), len(numbers))
+    return _program_of(tuple(code), tuple(numbers[: literals_of(code)]), len(numbers), None)
+
+
+def moving_program_of(code: Sequence[int], numbers: Sequence[float], columns: Mapping[str, int]) -> Program:
+    """The same where inputs move: forward to the score and its tangent, backward from the gradients of both.
+
+    `columns` says of "query", "key" and "constant", where they move, how many columns they have; their directions are as many after
+    these, and get no gradients. Raises Untraceable where it would be too long.
+    """
+    return _program_of(tuple(code), tuple(numbers[: literals_of(code)]), len(numbers), tuple(columns.items()))
 
 
 @lru_cache(maxsize=256)
-def _program_of(code: tuple[int, ...], literals: tuple[float, ...], count: int) -> Program:
+def _program_of(
+    code: tuple[int, ...], literals: tuple[float, ...], count: int, moving: tuple[tuple[str, int], ...] | None
+) -> Program:
     terms, root = decoded(code, literals)
-    sinks = adjoints(terms, root, simple=True)
-    everything = ordered([root, *(sink.term for sink in sinks)])
+    columns, roots = dict(moving or ()), [root]
+
+    def direction(term: Term) -> Term | None:
+        slot, size = term.numbers
+        return terms.make(term.name, numbers=(slot + columns[term.name], size), size=size) if term.name in columns else None
+
+    if moving is not None:
+        roots.append(tangent(terms, root, direction))
+    sinks = [
+        sink for sink in adjoints(terms, roots, simple=True) if sink.input.numbers[0] < columns.get(sink.input.name, math.inf)
+    ]
+    everything = ordered([*roots, *(sink.term for sink in sinks)])
     products = [term.numbers for term in everything if term.name == "product"]
     forward = _Machine(count, terms.literals, products)
-    for level in _levels([root]):
+    for level in _levels(roots):
         forward.reductions(level)
     forward.straight()
-    forward.need([root])
-    forward.value(root)
+    forward.need(roots)
+    forward._uses.update(map(id, roots))
+    for one in roots:
+        forward.value(one)
+        if one is not roots[-1]:
+            forward.emit("store", (KINDS["score"], 0, 0))
     backward = _Machine(count, terms.literals, products, forward.numbers)
     for level in _levels([sink.term for sink in sinks]):
         backward.reductions(level)

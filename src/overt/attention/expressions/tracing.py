@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.eager_transforms import enable_inplace_requires_grad
 
 from overt.attention.expressions.adjoints import gradients_of
 from overt.attention.expressions.division import Division, Function
@@ -80,7 +81,8 @@ def traced(score: Function, query: Tensor, key: Tensor, normalizer: Function | N
     except Untraceable as error:
         return str(error)
     sizes = _sizes(query), _sizes(key)
-    structure = (tuple(trace.log), result.number, trace.grad, *sizes, query.dtype, normalizer is None)
+    transformed = torch._C._are_functorch_transforms_active()  # under which what is captured may be mapped, and not compared
+    structure = (tuple(trace.log), result.number, trace.grad, transformed, *sizes, query.dtype, normalizer is None)
     lowered = known.get(structure)
     if lowered is None:
         lowered = _lowered(score, query, key, trace, normalizer)
@@ -125,7 +127,8 @@ def _lowered(score: Function, query: Tensor, key: Tensor, call: Trace, normalize
     reason = ""
     for probe in _probes(query, key):
         try:
-            return _checked(score, *probe, call, normalizer)
+            with enable_inplace_requires_grad(True):  # for the probe, which no transform of torch.func knows
+                return _checked(score, *probe, call, normalizer)
         except Untraceable as error:
             reason = str(error)
         except Exception as error:  # whatever the score's own code raises of the probe's batch
@@ -145,13 +148,13 @@ def _probes(query: Tensor, key: Tensor) -> list[tuple[Tensor, Tensor]]:
     for (of_query, of_key), rows, columns in [(batch, *two) for batch in batches for two in (lengths[:2], lengths[2:4])]:
         shapes = (*of_query, rows, query.shape[-1]), (*of_key, columns, key.shape[-1])
         first, second = (torch.randn(shape, generator=generator, dtype=query.dtype) for shape in shapes)
-        grad = torch.is_grad_enabled()
-        made.append((first.requires_grad_(grad), second.requires_grad_(grad)))
+        made.append((first, second))
     return made
 
 
 def _checked(score: Function, query: Tensor, key: Tensor, call: Trace, normalizer: Function | None) -> _Lowered:
-    state = torch.get_rng_state()
+    state, grad = torch.get_rng_state(), torch.is_grad_enabled()
+    query.requires_grad_(grad), key.requires_grad_(grad)
     trace, result = _run(score, query, key, normalizer)
     lengths = [(one.inputs[0].shape[-2], one.inputs[1].shape[-2]) for one in (call, trace)]
     if not _alike(call.log, trace.log, lengths):

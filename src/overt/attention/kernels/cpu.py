@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from overt import native
-from overt.attention.expressions.instructions import program_of
+from overt.attention.expressions.instructions import moving_program_of, program_of
 from overt.attention.scores import ACTIVATIONS
 
 _ACTIVATIONS = list(ACTIVATIONS)  # a kernel knows an activation by its number
@@ -68,11 +69,6 @@ def dot_second(
     native.module().dot_second(*_softmax_dot_arguments(inputs, bias), *_directions(directions), *outputs, *results)
 
 
-def _directions(directions: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    *matrices, bias, sink = directions
-    return *(None if tensor is None else dense(tensor) for tensor in matrices), array(bias), array(sink)
-
-
 def traced(inputs: Any, outputs: tuple[Tensor, ...]) -> None:
     """Output (..., Q, E) of attention with a program's scores and, where there is a tensor for them, each row's base and total."""
     nothing = [None] * (2 - len(outputs))
@@ -84,6 +80,39 @@ def traced_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, g
     bias = _bias_for_gradients(inputs, gradients[-1])
     outputs = (array(tensor.contiguous()) for tensor in (*saved, upstream))
     native.module().traced_gradients(*_traced_arguments(inputs, bias), *outputs, *map(array, gradients))
+
+
+def traced_tangent(inputs: Any, directions: Sequence[Tensor | None], results: tuple[Tensor, ...]) -> None:
+    """Output, each row's base and total, and the output's tangent in these directions of the direct tensors, bias and sink."""
+    arguments, _ = _moving_arguments(inputs, directions, inputs.bias)
+    native.module().traced_tangent(*arguments, *_directions(directions[2:3] + directions[4:]), *results)
+
+
+def traced_second(
+    inputs: Any,
+    saved: tuple[Tensor, ...],
+    upstream: Tensor,
+    directions: Sequence[Tensor | None],
+    results: tuple[Tensor | None, ...],
+    known: bool,
+) -> None:
+    """How the gradients of query, key, value, constants and bias move; the output's tangent, each row's mean of its scores'.
+
+    Output and sums that are not known are computed, too.
+    """
+    arguments, columns = _moving_arguments(inputs, directions, _bias_for_gradients(inputs, results[4]))
+    outputs = (array(tensor.contiguous()) for tensor in (*saved, upstream))
+    wider = [tensor.new_empty(*tensor.shape[:-1], width) for tensor, width in zip(results[:4], columns, strict=True)]
+    native.module().traced_second(
+        *arguments, *_directions(directions[2:3] + directions[4:]), *outputs, *wider, *results[4:], known
+    )
+    for tensor, computed in zip(results[:4], wider, strict=True):
+        tensor.copy_(computed[..., : tensor.shape[-1]])
+
+
+def _directions(directions: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    *matrices, bias, sink = directions
+    return *(None if tensor is None else dense(tensor) for tensor in matrices), array(bias), array(sink)
 
 
 def summary(inputs: Any, outputs: Any) -> None:
@@ -143,6 +172,24 @@ def _traced_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
     numbers = [*inputs.numbers, *program.numbers]
     masked = _mask_arguments(inputs, bias)
     return *tensors, program.code, numbers, *masked, *_normalizer_arguments(inputs), *_run_arguments(inputs)
+
+
+def _moving_arguments(
+    inputs: Any, directions: Sequence[Tensor | None], bias: Tensor | None
+) -> tuple[tuple[Any, ...], list[int]]:
+    """A program that moves, its columns with their directions after them; and how many columns each of its tensors then has."""
+    query, key, value, constants = inputs[:4]
+    to_query, to_key, _, to_constants = directions[:4]
+    moving = {"query": (query, to_query), "key": (key, to_key), "constant": (constants, to_constants)}
+    columns = {name: tensor.shape[-1] for name, (tensor, direction) in moving.items() if direction is not None}
+    query, key, constants = (
+        tensor if direction is None else torch.cat(torch.broadcast_tensors(tensor, direction), dim=-1)
+        for tensor, direction in moving.values()
+    )
+    program = moving_program_of(inputs.terms, inputs.numbers, columns)
+    tensors, numbers = [dense(tensor) for tensor in (query, key, value, constants)], [*inputs.numbers, *program.numbers]
+    arguments = (*tensors, program.code, numbers, *_mask_arguments(inputs, bias), *_run_arguments(inputs))
+    return arguments, [tensor.shape[-1] for tensor in tensors]
 
 
 def _mask_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:

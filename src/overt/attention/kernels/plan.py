@@ -15,8 +15,7 @@ from overt.attention.kernels import half_precision, torch_sdpa
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat.normalizer import name_of
-from overt.attention.normalizers import Softmax
-from overt.attention.scores import AdditiveForm, DistanceForm, DotForm
+from overt.attention.scores import AdditiveForm
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
 from overt.errors import InputError
 
@@ -174,9 +173,9 @@ def _reason(name: str, call: Call) -> str:
     if name in FLAT:
         core = "the native core" if name == "native" else "Triton's kernels"
         text = f"{_score_of(call)} under {name_of(call.normalizer)}, fused with it in {core}, in linear memory"
-        dot_product = isinstance(call.form, DotForm | DistanceForm) and type(call.normalizer) is Softmax
-        moving = not dot_product and (call.transformed or forward_ad._current_level >= 0)
-        return text + "; forward mode and second derivatives in blocks of query rows" * moving
+        transformed = call.transformed or forward_ad._current_level >= 0
+        in_blocks = transformed and not (name == "native" and flat_call.moves(call))
+        return text + "; forward mode and second derivatives in blocks of query rows" * in_blocks
     text = "any score, mask, bias and normalizer, in blocks of query rows, recomputed in the backward pass"
     if permits("native") and flat_call.scores_refusal(call) is None:
         text += "; the scores come from the native core"

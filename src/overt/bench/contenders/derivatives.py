@@ -1,4 +1,4 @@
-"""Derivatives of dot products beyond the first: forward mode, and gradients that are differentiated again."""
+"""Derivatives beyond the first, of dot products and of additive scores: forward mode, and gradients that are differentiated again."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,27 +9,44 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import overt
+from overt.bench import cases
 from overt.bench.cases import Case, Inputs
-from overt.bench.contenders import dots
-from overt.bench.contenders.contender import GRADIENTS, Attention, Contender, Results, Run, Unable
+from overt.bench.contenders import additive, dots
+from overt.bench.contenders.contender import GRADIENTS, Attention, Contender, Results, Run, Unable, memory_shortage
 from overt.bench.reference import Reference, reference_on_rows
 from overt.errors import OvertError
 
+_TENSORS = 20  # of B · Q · K · D numbers that the second derivative of the textbook's additive scores has in memory
 _MAX_PAIRS = 1 << 23  # of queries and keys, computed for the comparison: a second derivative holds many numbers for each
 
 
 def random_inputs(case: Case, dtype: torch.dtype) -> Inputs:
     """Normally distributed inputs of a case, the same at every call."""
+    if _is_additive(case.work):
+        return cases.random_inputs(replace(case, work="gradients" if case.backward else "additive"), dtype, "cpu")
     return dots.random_inputs(replace(case, work="dotgradients" if case.backward else "dot"), dtype)
 
 
 def contenders(work: str) -> list[Contender]:
     """overt; torch's fused kernel has no second derivative, so its MATH backend, and the formula as most models write it."""
+    ours = Contender("overt native", lambda inputs: _overt(inputs, work), ours=True)
+    if _is_additive(work):
+        return [ours, Contender("PyTorch eager", lambda inputs: (_textbook(inputs, work), ""))]
     return [
-        Contender("overt native", lambda inputs: _overt(inputs, work), ours=True),
+        ours,
         Contender("torch MATH", lambda inputs: (_run(_mathematics, inputs, work), "")),
         Contender("PyTorch eager", lambda inputs: (_run(_formula, inputs, work), "")),
     ]
+
+
+def _is_additive(work: str) -> bool:
+    return work.startswith("additive")
+
+
+def _textbook(inputs: Inputs, work: str) -> Run:
+    if shortage := memory_shortage(inputs, _TENSORS):
+        raise Unable(shortage)
+    return _run(additive.textbook, inputs, work)
 
 
 def reference(case: Case, inputs: Inputs) -> Reference:
@@ -37,21 +54,22 @@ def reference(case: Case, inputs: Inputs) -> Reference:
 
     def compute(rows: Tensor, upstream: Tensor | None) -> Results:
         query, key, value = (tensor.double() for tensor in inputs.tensors[:3])
-        exact = Inputs(query[..., rows, :], key, value, inputs.weight, None)
-        return _run(_formula, exact, case.work)(upstream)
+        weight = inputs.weight.double() if _is_additive(case.work) else inputs.weight
+        exact = Inputs(query[..., rows, :], key, value, weight, None)
+        return _run(additive.textbook if _is_additive(case.work) else _formula, exact, case.work)(upstream)
 
-    pairs = max(case.terms // case.features, 1)
+    pairs = max(case.terms if _is_additive(case.work) else case.terms // case.features, 1)
     return reference_on_rows(case, inputs, _MAX_PAIRS * case.queries // pairs, compute)
 
 
 def _overt(inputs: Inputs, work: str) -> tuple[Run, str]:
-    def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attention(query: Tensor, key: Tensor, value: Tensor, *weight: Tensor) -> Tensor:
         with overt.use_path("native"):
-            return overt.attend(query, key, value)
+            return overt.attend(query, key, value, score=overt.Additive(*weight) if weight else None)
 
     try:
         with overt.use_path("native"):
-            overt.plan(inputs.query, inputs.key, inputs.value)
+            overt.plan(*inputs.tensors[:3], score=overt.Additive(inputs.weight) if _is_additive(work) else None)
     except OvertError as error:
         raise Unable(str(error)) from error
     return _run(attention, inputs, work), ""
@@ -68,10 +86,10 @@ def _formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def _run(attention: Attention, inputs: Inputs, work: str) -> Run:
     """Inputs move in the direction of themselves with their features shifted by one, which is the same for some rows as for all."""
-    tensors = tuple(tensor.detach() for tensor in inputs.tensors[:3])
+    tensors = tuple(tensor.detach() for tensor in inputs.tensors[: 4 if _is_additive(work) else 3])
     directions = tuple(tensor.roll(1, -1) for tensor in tensors)
-    if work != "derivativestangent":
-        return _differentiated_twice(attention, tensors, directions, 1 if work == "derivativesquery" else 3)
+    if not work.endswith("tangent"):
+        return _differentiated_twice(attention, tensors, directions, 1 if work.endswith("query") else len(tensors))
 
     def run(_: Tensor | None) -> Results:
         output, tangent, *_others = torch.func.jvp(attention, tensors, directions)
@@ -91,6 +109,6 @@ def _differentiated_twice(
         towards = upstream.clone().requires_grad_()
         first = torch.autograd.grad(attention(*leaves), leaves[:count], towards, create_graph=True)
         moves = torch.autograd.grad(first, [*leaves, towards], directions[:count])
-        return dict(zip((*GRADIENTS[:3], "upstream gradient"), moves, strict=True))
+        return dict(zip((*GRADIENTS[: len(leaves)], "upstream gradient"), moves, strict=True))
 
     return run

@@ -1,19 +1,23 @@
 """Additive attention by the native kernel or the GPU's, and additive scores alone, as torch operators."""
 
-from functools import partial
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 
+from overt.attention.expressions.terms import Terms, encoded
 from overt.attention.kernels import cpu
 from overt.attention.kernels.flat import formula, normalizer
 from overt.attention.kernels.flat.derivatives import by_autograd
+from overt.attention.kernels.flat.dot import lse_of
 from overt.attention.kernels.flat.operator import (
     INTERPRETED,
     MASK_SCHEMA,
     Attention,
+    SecondOrder,
     empty,
     empty_bias_gradient,
     needs_dispatcher,
@@ -21,6 +25,8 @@ from overt.attention.kernels.flat.operator import (
     sum_shared,
 )
 from overt.attention.kernels.flat.recomputed import pullback
+from overt.attention.kernels.flat.traced import TracedInputs, second_order
+from overt.attention.scores import LEAK
 
 _SCORES_SCHEMA = "Tensor query, Tensor key, Tensor weight, str activation, SymInt[] batch"
 
@@ -93,6 +99,43 @@ def _backward(
     return gradients
 
 
+@lru_cache
+def _program(activation: str, features: int) -> tuple[list[int], list[float]]:
+    """Additive scores as a program over pairs: Σ_d weight_d · act(q_d + k_d)."""
+    terms = Terms()
+    query, key, weight = (terms.make(name, numbers=(0, features), size=features) for name in ("query", "key", "constant"))
+    x, zero = terms.add(query, key), terms.literal(0.0)
+    if activation in ("relu", "leaky_relu"):
+        slope = terms.literal(0.0 if activation == "relu" else LEAK)
+        y = terms.make("select", terms.make("gt", x, zero), x, terms.mul(x, slope))
+    else:
+        y = terms.make(activation, x)
+    root = terms.sum(terms.mul(y, weight), features)
+    return encoded(root, len(terms.literals)), terms.literals
+
+
+def _traced(inputs: AdditiveInputs) -> TracedInputs:
+    """The same call with its score as a program, which is differentiated twice."""
+    query, key, value = (tensor.to(inputs.weight.dtype) for tensor in inputs[:3])
+    return TracedInputs(query, key, value, inputs.weight, *_program(inputs.activation, query.shape[-1]), *inputs[5:])
+
+
+def _tangent(inputs: AdditiveInputs, directions: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    output, sums, tangent = second_order.tangent(_traced(inputs), directions)
+    return output, lse_of(sums), tangent
+
+
+def _empty_tangents(inputs: AdditiveInputs) -> tuple[Tensor, ...]:
+    """For the output, each row's log-sum-exp, and the output's tangent."""
+    output, lse = _empty_outputs(inputs)
+    return output, lse, torch.empty_like(output)
+
+
+def _second(inputs: AdditiveInputs, saved: tuple[Tensor, ...], *others: Any) -> tuple[Tensor | None, ...]:
+    program = _traced(inputs)  # whose scores are rounded otherwise, so that its weights come from sums of its own
+    return second_order.second(program, second_order.empty_tangents(program)[:2], *others, known=False)
+
+
 additive: Attention = Attention(
     "additive",
     AdditiveInputs,
@@ -104,6 +147,13 @@ additive: Attention = Attention(
     lambda lse: lse,
     _empty_outputs,
     _empty_gradients,
+    SecondOrder(
+        _tangent,
+        _second,
+        _empty_tangents,
+        lambda inputs, wanted: second_order.empty_seconds(_traced(inputs), wanted),
+        lambda inputs: not (inputs.query.is_cuda or INTERPRETED),
+    ),
 )
 additive.register(
     "Tensor query, Tensor key, Tensor value, Tensor weight, str activation, "

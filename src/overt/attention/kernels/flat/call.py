@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType, get_unwrapped, is_functorch_wrapped_tensor, is_gradtrackingtensor
+from torch._C._functorch import (
+    TransformType,
+    get_unwrapped,
+    is_batchedtensor,
+    is_functorch_wrapped_tensor,
+    is_gradtrackingtensor,
+)
 from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.autograd import forward_ad
 
@@ -101,6 +107,14 @@ def flattened(call: Call) -> tuple[Attention, Any]:
     return operator, operator.inputs(*score, *mask_and_softmax(call), *normalizer, call.dropout, seed)
 
 
+def moves(call: Call) -> bool:
+    """Whether the native core has kernels for forward mode and second derivatives of a call that it serves."""
+    if type(call.normalizer) is not Softmax:
+        return False
+    result = traced_score(call) if is_program(call) else None
+    return result is None or (not isinstance(result, str) and traced.can_move(result))
+
+
 MaskAndSoftmax = tuple[list[int], list[int], list[Tensor], Tensor | None, bool, Tensor | None, Tensor | None]
 
 
@@ -137,8 +151,8 @@ def is_program(call: Call) -> bool:
 def _unsupported_program(call: Call) -> str | None:
     """Why a score or a normalizer of the caller's own is no program over pairs; None where it is."""
     modes = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()
-    if modes or not call.inspectable or forward_ad._current_level >= 0:
-        return "functions of one's own are traced while torch neither traces, intercepts nor transforms the call"
+    if modes or torch.compiler.is_compiling() or call.query.is_meta or any(map(_is_mapped, (call.query, call.key, call.value))):
+        return "functions of one's own are traced while torch neither compiles, intercepts nor maps the call"
     if takes_half(call.score) and call.query.dtype != call.dtype:
         return "the score takes half precision, and programs compute float32"
     if not (call.query.numel() and call.key.numel()):
@@ -288,10 +302,11 @@ def _unsupported_dtype(call: Call) -> str | None:
 def _unsupported_mode(call: Call) -> str | None:
     """Why no kernel runs under the transforms that are active here."""
     if torch.compiler.is_compiling():
-        formula = isinstance(call.form, AdditiveForm) or type(call.normalizer) is not Softmax
-        moving = formula and forward_ad._current_level >= 0
+        in_blocks = type(call.normalizer) is not Softmax or not call.query.is_cpu or INTERPRETED
         return (
-            "compiled, only dot products under a softmax have a forward-mode derivative in the native core" if moving else None
+            "compiled, only a softmax has a forward-mode derivative in the native core"
+            if in_blocks and forward_ad._current_level >= 0
+            else None
         )
     if not torch._C._are_functorch_transforms_active():
         return None
@@ -301,6 +316,15 @@ def _unsupported_mode(call: Call) -> str | None:
     if call.dropout > 0 and TransformType.Vmap in kinds:
         return "one call of a native kernel has one seed of dropout, also under vmap"
     return None
+
+
+def _is_mapped(tensor: Tensor) -> bool:
+    """Whether vmap maps over a tensor, whose values are then not read."""
+    while is_functorch_wrapped_tensor(tensor):
+        if is_batchedtensor(tensor):
+            return True
+        tensor = get_unwrapped(tensor)
+    return False
 
 
 def _followed(tensor: Tensor) -> bool:

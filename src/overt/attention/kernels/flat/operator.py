@@ -169,7 +169,8 @@ class Attention:
 
     def _kernels(self, inputs: Any) -> "SecondOrder | None":
         """The kernels of second order, None where the formula is differentiated."""
-        return self.kernels if inputs.normalizer == SOFTMAX else None
+        serve = self.kernels is not None and inputs.normalizer == SOFTMAX and self.kernels.serves(inputs)
+        return self.kernels if serve else None
 
     def _moving(self, which: Positions, directions: Sequence[Tensor]) -> list[Tensor | None]:
         """A direction, or None, for each tensor that the kernels of second order take one for."""
@@ -280,6 +281,7 @@ class SecondOrder:
     second: Callable[..., tuple[Tensor | None, ...]]
     empty_tangents: Callable[..., tuple[Tensor, ...]]  # (inputs)
     empty_seconds: Callable[..., tuple[Tensor | None, ...]]  # (inputs, wanted)
+    serves: Callable[..., bool] = lambda inputs: True  # (inputs): whether it has a kernel for this call
 
 
 class _Resumed(torch.autograd.Function):

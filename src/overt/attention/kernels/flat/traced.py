@@ -1,13 +1,23 @@
 """Attention with a traced score, a program over pairs, by the native kernel, as a torch operator."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from overt.attention.expressions.instructions import moving_program_of
+from overt.attention.expressions.stand_ins import Untraceable
 from overt.attention.kernels import cpu
 from overt.attention.kernels.flat import formula, normalizer
 from overt.attention.kernels.flat.dot import lse_of, sums_of
-from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, empty, empty_bias_gradient
+from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, SecondOrder, empty, empty_bias_gradient
+
+MOVING = {
+    "query": "query",
+    "key": "key",
+    "constant": "constants",
+}  # a program's inputs that may move, and the tensors that hold them
 
 
 class TracedInputs(NamedTuple):
@@ -66,6 +76,49 @@ def _backward(inputs: TracedInputs, saved: tuple[Tensor, ...], upstream: Tensor,
     return gradients
 
 
+def _tangent(inputs: TracedInputs, directions: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    results = _empty_tangents(inputs)
+    cpu.traced_tangent(inputs, directions, results)
+    return results
+
+
+def _empty_tangents(inputs: TracedInputs) -> tuple[Tensor, ...]:
+    """For the output, each row's base and total, and the output's tangent."""
+    output, sums = _empty_outputs(inputs)
+    return output, sums, torch.empty_like(output)
+
+
+def _second(
+    inputs: TracedInputs,
+    saved: tuple[Tensor, ...],
+    upstream: Tensor,
+    directions: Sequence[Tensor | None],
+    wanted: Sequence[int],
+    known: bool = True,
+) -> tuple[Tensor | None, ...]:
+    results = _empty_seconds(inputs, wanted)
+    cpu.traced_second(inputs, saved, upstream, directions, results, known)
+    return results
+
+
+def _empty_seconds(inputs: TracedInputs, wanted: Sequence[int]) -> tuple[Tensor | None, ...]:
+    """For the gradients of the direct tensors and of the bias, for the output's tangent, and each row's mean of its scores'."""
+    *direct, _, d_bias = _empty_gradients(inputs, len(traced.direct) in wanted)
+    (output,), rows = _empty_outputs(inputs, save=False), (*inputs.batch, inputs.query.shape[-2])
+    return *direct, d_bias, output, empty(inputs.query, *rows)
+
+
+def can_move(inputs: Any) -> bool:
+    """Whether a program with its tangent is short enough; of anything that has its tensors, terms and numbers."""
+    columns = {name: getattr(inputs, field).shape[-1] for name, field in MOVING.items()}
+    try:
+        moving_program_of(inputs.terms, inputs.numbers, columns)
+    except Untraceable:
+        return False
+    return True
+
+
+second_order = SecondOrder(_tangent, _second, _empty_tangents, _empty_seconds, can_move)
 traced: Attention = Attention(
     "traced",
     TracedInputs,
@@ -77,6 +130,7 @@ traced: Attention = Attention(
     sums_of,
     _empty_outputs,
     _empty_gradients,
+    second_order,
 )
 traced.register(
     "Tensor query, Tensor key, Tensor value, Tensor constants, int[] terms, float[] numbers, "

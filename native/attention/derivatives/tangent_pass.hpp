@@ -1,4 +1,4 @@
-// Dot-product attention in forward mode: the tangent rides in the online softmax. With weights w, dropout factors r, total scores t,
+// Attention in forward mode: the tangent rides in the online softmax. With weights w, dropout factors r, total scores t,
 // values v and their tangents (dotted), m = sum_j w_j t'_j (that of a sink included) and output o:
 //
 //     o' = sum_j r_j w_j (t'_j - m) v_j + sum_j r_j w_j v'_j = sum_j r_j w_j (t'_j v_j + v'_j) - m o
@@ -9,8 +9,12 @@
 
 namespace overt::OVERT_LEVEL {
 
-template <class T>
-class DotTangent {
+// `Scores` has
+//   size(inputs, score)                  how many numbers it needs
+//   begin(block, units)                  selects a block of queries
+//   tile(at, skipped, units, scores, tangents)   scores and, where they move, their tangents, as total scores before a soft cap
+template <class T, class Scores>
+class TangentPass {
     const Inputs& inputs;
     Inputs moving;  // with the values' directions in the place of values
     const Score& score;
@@ -24,27 +28,25 @@ class DotTangent {
 
     // One thread's working memory. The sums of tangents are those of the state's accumulator, and each row's mean.
     struct Workspace {
-        T *queries, *query_directions, *keys, *key_directions, *values, *scores, *tangents, *spare, *state, *accumulator, *mean;
+        T *source, *values, *scores, *tangents, *spare, *state, *accumulator, *mean;
         std::uint8_t* allowed;
 
-        static Index size(const Inputs& inputs, Index padded_dim) {
-            return padded<T>(4 * QUERIES * inputs.head_dim + 2 * KEYS * padded_dim + 4 * TRANSPOSED_TILE +
+        static Index size(const Inputs& inputs, const Score& score, Index padded_dim) {
+            return padded<T>(Scores::size(inputs, score) + KEYS * padded_dim + QUERIES * padded_dim + 4 * TRANSPOSED_TILE +
                              TransposedSoftmax<T>::size(padded_dim) + QUERIES + MASK_SIZE / static_cast<Index>(sizeof(T))) + 64;
         }
-        Workspace(const Inputs& inputs, Index padded_dim, T* memory)
-            : queries(memory), query_directions(queries + QUERIES * inputs.head_dim),
-              keys(query_directions + QUERIES * inputs.head_dim), key_directions(keys + KEYS * inputs.head_dim),
-              values(key_directions + KEYS * inputs.head_dim), scores(values + KEYS * padded_dim), tangents(scores + TRANSPOSED_TILE),
-              spare(tangents + TRANSPOSED_TILE), state(spare + 2 * TRANSPOSED_TILE),
+        Workspace(const Inputs& inputs, const Score& score, Index padded_dim, T* memory)
+            : source(memory), values(source + padded<T>(Scores::size(inputs, score))), scores(values + KEYS * padded_dim),
+              tangents(scores + TRANSPOSED_TILE), spare(tangents + TRANSPOSED_TILE), state(spare + 2 * TRANSPOSED_TILE),
               accumulator(state + TransposedSoftmax<T>::size(padded_dim)), mean(accumulator + QUERIES * padded_dim),
               allowed(reinterpret_cast<std::uint8_t*>(mean + QUERIES)) {}
     };
 
    public:
-    DotTangent(const Inputs& inputs, const Score& score, const Directions& directions, const Tangents& to, bool known)
-        : inputs(inputs), moving(inputs), score(score), directions(directions), to(to), moves(directions), known(known),
+    TangentPass(const Inputs& inputs, const Score& score, const Directions& directions, const Tangents& to, bool known)
+        : inputs(inputs), moving(inputs), score(score), directions(directions), to(to), moves(score, directions), known(known),
           team(inputs, true), blocks(count(inputs.queries, QUERIES)), padded_dim(padded<T>(inputs.value_dim)),
-          workspace_size(Workspace::size(inputs, padded_dim)), workspaces(team.threads * workspace_size) {
+          workspace_size(Workspace::size(inputs, score, padded_dim)), workspaces(team.threads * workspace_size) {
         moving.value = directions.value;
     }
 
@@ -59,7 +61,8 @@ class DotTangent {
     // One block of queries.
     void rows(Index item, T* memory) {
         Index entry = item / blocks, block = item % blocks;
-        Workspace workspace(inputs, padded_dim, memory);
+        Workspace workspace(inputs, score, padded_dim, memory);
+        Scores source(inputs, score, directions, workspace.source);
         TransposedMask<T> mask(inputs, entry, block);
         TransposedSoftmax<T> sums(workspace.state, padded_dim);
         sums.clear(mask.rows);
@@ -67,34 +70,24 @@ class DotTangent {
         clear(workspace.accumulator, QUERIES * padded_dim), clear(workspace.mean, QUERIES);
         Units<T> units(inputs, score, entry);
         Tile at{entry, mask.row, mask.low, mask.rows, 0};
-        if (at.key < mask.high) {
-            transpose_rows(inputs.query, at, inputs.head_dim, units.scale, workspace.queries, workspace.keys);
-            if (moves.query)
-                transpose_rows(directions.query, at, inputs.head_dim, units.scale, workspace.query_directions, workspace.keys);
-        }
+        if (at.key < mask.high) source.begin(at, units);
         for (; at.key < mask.high && !interrupted(inputs); at.key += at.keys) {
             Coverage coverage = mask.next(at, mask.high, workspace.allowed);
-            if (coverage != Coverage::none) tile(at, coverage, mask, units, sums, workspace);
+            if (coverage != Coverage::none) tile(at, coverage, mask, units, source, sums, workspace);
         }
         finish(entry, mask, sums, workspace);
     }
 
-    void tile(const Tile& at, Coverage coverage, const TransposedMask<T>& mask, const Units<T>& units, TransposedSoftmax<T>& sums,
-              const Workspace& workspace) const {
+    void tile(const Tile& at, Coverage coverage, const TransposedMask<T>& mask, const Units<T>& units, Scores& source,
+              TransposedSoftmax<T>& sums, const Workspace& workspace) const {
         int skipped = static_cast<int>(at.row - mask.row);
         T *scores = workspace.scores, *tangents = workspace.tangents;
-        Left<T> keys = rows_at(inputs.key, at, inputs.head_dim, workspace.keys), key_directions{};
-        if (moves.key) key_directions = rows_at(directions.key, at, inputs.head_dim, workspace.key_directions);
-        multiply(keys.data, keys.row, keys.column, workspace.queries + skipped, Index{QUERIES}, scores, Index{QUERIES}, at.keys,
-                 static_cast<int>(inputs.head_dim), at.rows, false);
-        if (moves.scores) {
-            multiply_tangents(inputs, moves, at, workspace.queries + skipped, workspace.query_directions + skipped, keys,
-                              key_directions, tangents);
+        source.tile(at, skipped, units, scores, tangents);
+        if (moves.scores)
             finish_moving_scores(inputs, units, directions.bias, moves, at, coverage, mask, workspace.allowed, scores, tangents,
                                  workspace.spare);
-        } else {
+        else
             finish_transposed_scores(inputs, units, at, coverage, mask, workspace.allowed, scores, workspace.spare);
-        }
         if (known)
             known_weights(at, skipped, sums, scores);
         else

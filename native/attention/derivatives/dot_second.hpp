@@ -3,16 +3,16 @@
 //
 //     d_i = u_i . o_i     g = w (p - d)     w' = w (t' - m)     g' = w ((t' - m) (p - d) + p' - d')     d'_i = u_i . o'_i
 //
-// A first pass computes m_i = sum_j w_ij t'_ij and the output's tangent o' (dot_tangent.hpp). In the second, threads share the keys as in
+// A first pass computes m_i = sum_j w_ij t'_ij and the output's tangent o' (tangent_pass.hpp). In the second, threads share the keys as in
 // the backward pass, each sums gradients of the queries separately, and these sums are added in order.
+#pragma once
+
 #include <new>
 
-#include "attention/derivatives/dot_tangent.hpp"
+#include "attention/derivatives/moving_tile.hpp"
 #include "attention/gradients/gradient_workspace.hpp"
-#include "level.hpp"
 
 namespace overt::OVERT_LEVEL {
-namespace {
 
 // Blocks of queries that are in memory at once.
 constexpr Index BLOCKS_AT_ONCE = 8;
@@ -103,7 +103,7 @@ class DotSecond {
     DotSecond(const Inputs& inputs, const Score& score, const SavedDotForward& saved, const Directions& directions,
               const Gradients& to, const Tangents& first)
         : inputs(inputs), score(score), saved(saved), directions(directions), to(to), tangent(static_cast<const T*>(first.tangent)),
-          mean(static_cast<const T*>(first.mean)), moves(directions),
+          mean(static_cast<const T*>(first.mean)), moves(score, directions),
           overlapping(to.bias && (inputs.bias.column == 0 || inputs.bias.row == -inputs.bias.column)), team(inputs, to.bias),
           at_once(entries_at_once(team, to.bias)), tile_keys(few_tiles(inputs, team, at_once) ? KEYS / 2 : KEYS),
           padded_dim(padded<T>(inputs.head_dim)), padded_value_dim(padded<T>(inputs.value_dim)), tiles(count(inputs.keys, tile_keys)),
@@ -376,18 +376,5 @@ class DotSecond {
                     result_row<T>(to.query, entry, mask.row + r, inputs.queries, inputs.head_dim));
     }
 };
-
-}  // namespace
-
-template <class T>
-void dot_second(const Inputs& inputs, const Score& score, const SavedDotForward& saved, const Directions& directions,
-                const Gradients& to, void* tangent, void* mean) {
-    Tangents first{const_cast<void*>(saved.output), const_cast<void*>(saved.sums), tangent, mean};
-    DotTangent<T>(inputs, score, directions, first, true).run();
-    if (to.query || to.key || to.value || to.bias) DotSecond<T>(inputs, score, saved, directions, to, first).run();
-}
-
-template void dot_second<float>(const Inputs&, const Score&, const SavedDotForward&, const Directions&, const Gradients&, void*, void*);
-template void dot_second<double>(const Inputs&, const Score&, const SavedDotForward&, const Directions&, const Gradients&, void*, void*);
 
 }  // namespace overt::OVERT_LEVEL

@@ -1,0 +1,54 @@
+"""Forward-mode differentiation of terms: how a score moves where its inputs do, as more terms."""
+
+from collections.abc import Callable
+
+from overt.attention.expressions.adjoints import RULES
+from overt.attention.expressions.terms import REDUCTIONS, Term, Terms, ordered
+
+Tangent = Term | None  # None: it does not move
+
+
+def tangent(terms: Terms, root: Term, direction: Callable[[Term], Tangent]) -> Term:
+    """The tangent of a term, where `direction` gives that of each column of queries and keys and of each constant.
+
+    It is linear in these: the rules of the backward pass, applied to a gradient of 1, are the slopes.
+    """
+    tangents: dict[int, Tangent] = {}
+    for term in ordered([root]):
+        if term.name == "product":
+            tangents[id(term)] = _of_product(terms, term, direction)
+        elif not term.arguments:
+            tangents[id(term)] = None if term.name == "number" else direction(term)
+        else:
+            moves = [tangents[id(argument)] for argument in term.arguments]
+            tangents[id(term)] = _of_function(terms, term, moves) if any(moves) else None
+    return tangents[id(root)] or terms.literal(0.0)
+
+
+def _of_function(t: Terms, term: Term, moves: list[Tangent]) -> Tangent:
+    if term.name in REDUCTIONS:
+        (move,), size = moves, term.numbers[0]
+        assert move is not None
+        if term.name == "sum":
+            return t.sum(move, size)
+        is_it = t.make("eq", term.arguments[0], term)
+        return t.div(t.sum(t.mul(is_it, move), size), t.sum(is_it, size))
+    if term.name == "select":
+        condition, *others = term.arguments[0], *(move or t.literal(0.0) for move in moves[1:])
+        return t.make("select", condition, *others) if any(moves[1:]) else None
+    slopes = RULES[term.name](t, term, t.literal(1.0))
+    return _sum(t, [t.mul(slope, move) for slope, move in zip(slopes, moves, strict=True) if slope and move])
+
+
+def _of_product(t: Terms, product: Term, direction: Callable[[Term], Tangent]) -> Tangent:
+    first, second, size = product.numbers
+    query, key = (t.make(name, numbers=(slot, size), size=size) for name, slot in (("query", first), ("key", second)))
+    of_query, of_key = direction(query), direction(key)
+    return _sum(t, [t.sum(t.mul(*pair), size) for pair in ((of_query, key), (query, of_key)) if all(pair)])
+
+
+def _sum(t: Terms, parts: list[Term]) -> Tangent:
+    total = None
+    for part in parts:
+        total = part if total is None else t.add(total, part)
+    return total
