@@ -1,5 +1,4 @@
-// Elementwise functions of a vector of numbers, to a few units in the last place. Sine, cosine, arctangent and the error function are
-// the C library's, lane by lane.
+// Elementwise functions of a vector of numbers, to a few units in the last place.
 #pragma once
 
 #include "attention/scores/dot_scores.hpp"
@@ -58,12 +57,12 @@ OVERT_APART Vector<T> logarithm_of_one_more(Vector<T> x) {
 
 template <class T>
 OVERT_APART Vector<T> exponential_less_one(Vector<T> x) {
-    constexpr T NEAR = 0.34;  // below ln2 / 2
-    Vector<T> near = Exponential<T>::exponential_minus_one(lane_max(broadcast(-NEAR), lane_min(broadcast(NEAR), x)));
-    return (x < NEAR) & (x > -NEAR) ? near : exponential_of_any<T>(x) - T(1);
+    using E = Exponential<T>;
+    Vector<T> bounded = lane_max(broadcast(E::LOWEST), lane_min(broadcast(E::HIGHEST), x));
+    return x > E::HIGHEST ? broadcast(T(__builtin_inf())) : exponential_less_one_within<T>(bounded);
 }
 
-// x^y. Of a negative x it is NaN but for whole y.
+// x^y, to about |y log x| units. Of a negative x it is NaN but for whole y.
 template <class T>
 OVERT_APART Vector<T> power_of(Vector<T> x, Vector<T> y) {
     constexpr T INFINITE = __builtin_inf();
@@ -80,7 +79,7 @@ OVERT_APART Vector<T> power_of(Vector<T> x, Vector<T> y) {
 
 template <class T>
 OVERT_INLINE Vector<T> logistic(Vector<T> x) {
-    return T(1) / (T(1) + exponential<T>(-x));
+    return reciprocal<T>(T(1) + exponential<T>(-x));
 }
 
 template <class T>
@@ -107,13 +106,73 @@ static inline Vector<T> lane_by_lane(Vector<T> x, Function function) {
     for (int i = 0; i < WIDTH<T>; i++) x[i] = static_cast<T>(function(x[i]));
     return x;
 }
-OVERT_INLINE float sine_of(float x) { return __builtin_sinf(x); }
-OVERT_INLINE double sine_of(double x) { return __builtin_sin(x); }
-OVERT_INLINE float cosine_of(float x) { return __builtin_cosf(x); }
-OVERT_INLINE double cosine_of(double x) { return __builtin_cos(x); }
-OVERT_INLINE float error_function_of(float x) { return __builtin_erff(x); }
-OVERT_INLINE double error_function_of(double x) { return __builtin_erf(x); }
-OVERT_INLINE float arctangent_of(float x) { return __builtin_atanf(x); }
-OVERT_INLINE double arctangent_of(double x) { return __builtin_atan(x); }
+
+// sum_n c_n x^n, the last coefficient first.
+template <class T, int N>
+OVERT_INLINE Vector<T> polynomial(const double (&coefficients)[N], Vector<T> x) {
+    Vector<T> sum = broadcast(static_cast<T>(coefficients[0]));
+    for (int n = 1; n < N; n++) sum = multiply_add(sum, x, broadcast(static_cast<T>(coefficients[n])));
+    return sum;
+}
+
+// Sine, or cosine: of the rest after a multiple of pi / 2, which is subtracted in three parts, by its series. Beyond FAR, by the C library.
+template <class T>
+OVERT_APART Vector<T> sine_or_cosine(Vector<T> x, bool cosine) {
+    constexpr bool SINGLE = sizeof(T) == 4;
+    constexpr T FAR = SINGLE ? 8192 : 1e6, ROUND = Exponential<T>::ROUND, PER_QUARTER = 0.63661977236758134308;
+    constexpr T FIRST = SINGLE ? 1.5703125 : 1.57079632673412561417, SECOND = SINGLE ? 4.837512969970703125e-4 : 6.07710050630396597660e-11,
+                THIRD = SINGLE ? 7.54978995489188216e-8 : 2.02226624879595063154e-21;
+    if (lanes_above<T>(absolute_value<T>(x), broadcast(FAR)))
+        return lane_by_lane<T>(x, [cosine](T y) { return cosine ? __builtin_cos(y) : __builtin_sin(y); });
+    Vector<T> shifted = multiply_add(x, broadcast(PER_QUARTER), broadcast(ROUND)), quarters = shifted - ROUND;
+    Vector<T> rest = multiply_add(quarters, broadcast(-FIRST), x);
+    rest = multiply_add(quarters, broadcast(-SECOND), rest);
+    rest = multiply_add(quarters, broadcast(-THIRD), rest);
+    static constexpr double SINES[] = {1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,
+                                       1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6, 1},
+                            COSINES[] = {1.0 / 20922789888000, -1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800,
+                                         1.0 / 40320, -1.0 / 720, 1.0 / 24, -1.0 / 2, 1};
+    Vector<T> square = rest * rest, sine = polynomial<T>(SINES, square) * rest, other = polynomial<T>(COSINES, square);
+    Bits<T> quarter = (Bits<T>)shifted + static_cast<typename Lanes<T>::Number>(cosine ? 1 : 0);
+    Vector<T> result = (quarter & 1) == 0 ? sine : other;
+    return (Vector<T>)((Bits<T>)result ^ ((quarter & 2) << (8 * static_cast<int>(sizeof(T)) - 2)));
+}
+
+// atan x = atan u + a multiple of pi / 4, with |u| up to tan(pi / 8); the series of atan u in u^2, as long as rounding needs it.
+template <class T>
+OVERT_APART Vector<T> arctangent(Vector<T> x) {
+    constexpr T EIGHTH = 0.41421356237309504880, QUARTER = 0.78539816339744830962;
+    constexpr int TERMS_OF_SERIES = sizeof(T) == 4 ? 10 : 21;
+    Vector<T> size = absolute_value<T>(x), t = size > T(1) ? T(1) / size : size;
+    Vector<T> u = t > EIGHTH ? (t - 1) / (t + 1) : t, square = u * u, series = broadcast(T(1) / (2 * TERMS_OF_SERIES + 1));
+    for (int n = TERMS_OF_SERIES - 1; n >= 0; n--) series = multiply_add(-series, square, broadcast(T(1) / (2 * n + 1)));
+    Vector<T> result = multiply_add(series, u, t > EIGHTH ? broadcast(QUARTER) : Vector<T>{});
+    result = size > T(1) ? 2 * QUARTER - result : result;
+    return x < T(0) ? -result : result;
+}
+
+// erf x by its series up to 1; beyond, 1 - e^(-x^2) p(2 / (2 + x)), with a polynomial that interpolates erfc x e^(x^2) at Chebyshev nodes
+// from 1 to 6, where erf is 1 (errors below 3e-10 and 1e-18).
+template <class T>
+OVERT_APART Vector<T> error_function(Vector<T> x) {
+    constexpr T FAR = 6, MIDDLE = 11.0 / 24, HALF = 5.0 / 24, PER_ROOT_PI = 1.12837916709551257390;
+    constexpr int TERMS_OF_SERIES = sizeof(T) == 4 ? 11 : 19;
+    Vector<T> size = absolute_value<T>(x), square = x * x, series = Vector<T>{};
+    double factorial = 1;
+    T coefficients[TERMS_OF_SERIES + 1];
+    for (int n = 0; n <= TERMS_OF_SERIES; factorial *= -++n) coefficients[n] = static_cast<T>(1 / (factorial * (2 * n + 1)));
+    for (int n = TERMS_OF_SERIES; n >= 0; n--) series = multiply_add(series, square, broadcast(coefficients[n]));
+    static constexpr double SINGLE[] = {1.846432275e-6, -7.015935924e-6, -8.071032505e-5, 0.0001969368476,
+                                        0.005588800011, 0.03856061085, 0.1618935685, 0.221429539},
+                            TWICE[] = {-9.36945603286959368e-13, 4.77577611078218785e-13, 2.21357366149337519e-11, -7.46871181805068482e-11,
+                                       -2.68698518348557978e-10, 2.62500749229714298e-9, -5.88605329922160148e-10, -7.0053717937367913e-8,
+                                       1.63499373834058035e-7, 1.9795619759276002e-6, -7.34051793828799831e-6, -0.0000807922042879662996,
+                                       0.000197139177727958844, 0.00558881628184140271, 0.0385605704251824251, 0.161893568041024945,
+                                       0.221429540229931806};
+    Vector<T> bounded = lane_min(broadcast(FAR), size), place = (T(2) / (T(2) + bounded) - MIDDLE) * (1 / HALF);
+    Vector<T> scaled = sizeof(T) == 4 ? polynomial<T>(SINGLE, place) : polynomial<T>(TWICE, place);
+    Vector<T> far = 1 - exponential<T>(-bounded * bounded) * scaled;
+    return size < T(1) ? series * x * PER_ROOT_PI : x < T(0) ? -far : far;
+}
 
 }  // namespace overt::OVERT_LEVEL

@@ -173,11 +173,10 @@ class StripRun {
             case Operation::root: return apply([](V x) { return square_root(x); });
             case Operation::tangent: return apply([](V x) { return hyperbolic_tangent<T>(x); });
             case Operation::sigmoid: return apply([](V x) { return logistic<T>(x); });
-            case Operation::sine: return apply([](V x) { return lane_by_lane<T>(x, [](T y) { return sine_of(y); }); });
-            case Operation::cosine: return apply([](V x) { return lane_by_lane<T>(x, [](T y) { return cosine_of(y); }); });
-            case Operation::error_function:
-                return apply([](V x) { return lane_by_lane<T>(x, [](T y) { return error_function_of(y); }); });
-            case Operation::arctangent: return apply([](V x) { return lane_by_lane<T>(x, [](T y) { return arctangent_of(y); }); });
+            case Operation::sine: return apply([](V x) { return sine_or_cosine<T>(x, false); });
+            case Operation::cosine: return apply([](V x) { return sine_or_cosine<T>(x, true); });
+            case Operation::error_function: return apply([](V x) { return error_function<T>(x); });
+            case Operation::arctangent: return apply([](V x) { return arctangent<T>(x); });
             default: return apply([](V x) { return x * x; });
         }
     }
