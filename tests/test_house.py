@@ -266,6 +266,18 @@ def test_importing_overt_or_its_smoothing_reaches_no_torch():
     assert not guilty, f"torch is imported by {', '.join(guilty)}"
 
 
+def unions(path: Path) -> list[int]:
+    """The lines in which `isinstance` has a union of types."""
+    calls = [node for node in nodes(path) if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance"]
+    return [call.lineno for call in calls if isinstance(call.args[1], ast.BinOp)]
+
+
+def test_what_torch_compiles_names_several_types_in_a_tuple():
+    # torch.compile of torch 2.7 knows no union of types.
+    compiled = {"attention", "layers", "models", "integrations"}
+    assert offences(unions, [path for path in FILES if path.relative_to(SOURCE / "overt").parts[0] in compiled]) == {}
+
+
 def hidden_exports(package: str) -> set[str]:
     home = importlib.import_module(package)
     modules = {actual.name for actual in pkgutil.iter_modules(home.__path__)}

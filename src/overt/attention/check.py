@@ -292,13 +292,13 @@ def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
 
 def probability(name: str, value: float) -> None:
     """Refuse what is not a number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise InputError(f"{name} to be a probability", got=repr(value), fix="pass a number from 0 to 1")
 
 
 def positive(name: str, value: Any) -> None:
     """Refuse what is not a finite number above 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise InputError(f"{name} to be a number above 0", got=repr(value), fix="pass a positive number")
 
 

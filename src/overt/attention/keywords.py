@@ -77,4 +77,4 @@ def _fix(name: str, value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    return repr(value) if isinstance(value, bool | int | float | str | None) else "…"
+    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else "…"

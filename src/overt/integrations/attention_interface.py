@@ -171,7 +171,7 @@ def _with_sink_key(call: dict[str, Any], sink: Tensor) -> dict[str, Any]:
     last[..., -1, -1] = 1
     mask, bias, keys = call["mask"], call["bias"], key.shape[2]
     positions = torch.arange(keys, device=query.device)
-    if isinstance(mask, Causal | Ranges):
+    if isinstance(mask, (Causal, Ranges)):
         mask = mask | Dense((positions == keys - 1)[None])
     elif mask is not None:
         allowed = mask.bind(2, queries, keys - 1).block(torch.arange(queries, device=query.device), positions[:-1])

@@ -162,7 +162,7 @@ class Contextual(nn.Module):
 
     def _padding_mask(self, input: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lengths: Any) -> Any:
         """A Transformer layer's `src_key_padding_mask` as a mask of overt."""
-        if not isinstance(self.layer, nn.TransformerEncoderLayer | nn.TransformerEncoder):
+        if not isinstance(self.layer, (nn.TransformerEncoderLayer, nn.TransformerEncoder)):
             return None
         padding = inspect.signature(self.layer.forward).bind(input, *args, **kwargs).arguments.get("src_key_padding_mask")
         if padding is not None and lengths is not None:

@@ -158,7 +158,9 @@ class MultiHeadAttention(nn.Module):
             mask = None if mask is None else as_mask(mask)
             mask = mask.with_offset(offset) if isinstance(mask, Mask) else mask
             bias = (
-                replace(bias, offset=offset) if isinstance(bias, ALiBi | RelativePositionBias) and bias.offset is None else bias
+                replace(bias, offset=offset)
+                if isinstance(bias, (ALiBi, RelativePositionBias)) and bias.offset is None
+                else bias
             )
         extra = (self.extra_key is not None) + self.zero_key
         arguments = {

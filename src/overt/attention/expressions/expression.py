@@ -148,7 +148,7 @@ def applied(name: str, *arguments: Any, **options: Any) -> Expression:
 
 def indexed(tensor: Any, indices: tuple[Any, ...]) -> Expression:
     """An element of a captured tensor, or a part of one that more indices follow."""
-    whole = all((isinstance(each, Expression | int) and not isinstance(each, bool)) or is_index(each) for each in indices)
+    whole = all((isinstance(each, (Expression, int)) and not isinstance(each, bool)) or is_index(each) for each in indices)
     if not isinstance(tensor, Tensor) or not whole or len(indices) > tensor.ndim:
         raise NotElementwise
     return Expression("getitem", tensor, indices)
@@ -172,7 +172,7 @@ class _Recording(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         options = options or {}
         everything = [*arguments, *options.values()]
-        everything += [each for argument in everything if isinstance(argument, tuple | list) for each in argument]
+        everything += [each for argument in everything if isinstance(argument, (tuple, list)) for each in argument]
         if any(isinstance(each, Expression) for each in everything):
             return recorded(function, arguments, options)
         return function(*arguments, **options)
@@ -191,7 +191,7 @@ def traced(mod: Callable[..., Any], *names: str) -> Expression | bool | None:
         return None
     if isinstance(result, Tensor) and not result.ndim and result.dtype == torch.bool and not result.is_meta:
         result = bool(result)
-    return result if isinstance(result, Expression | bool) else None
+    return result if isinstance(result, (Expression, bool)) else None
 
 
 def is_index(argument: Any) -> bool:

@@ -45,7 +45,7 @@ class Lowering:
         """The term of an expression, a leaf or a number, whose dimensions count what the labels say."""
         if isinstance(node, Number):
             return self.terms.make("number", numbers=("call", self._number_index[id(node)]))
-        if isinstance(node, int | float):
+        if isinstance(node, (int, float)):
             return self.terms.literal(float(node))
         key = (id(node), labels)
         if key not in self._known:

@@ -112,9 +112,9 @@ def elementwise(trace: Trace, name: str, function: Any, arguments: tuple[Any, ..
         raise Untraceable(f"{name} of pairs with {', '.join(options)}")
     operands = (*arguments, *options.values())
     meta = broadcast(name, *operands)
-    if name == "div" and isinstance(operands[1], int | float) and operands[1]:
+    if name == "div" and isinstance(operands[1], (int, float)) and operands[1]:
         name, operands = "mul", (operands[0], 1 / operands[1])  # a division takes many times as long
-    if name in ("pow", "float_power") and isinstance(operands[1], int | float):
+    if name in ("pow", "float_power") and isinstance(operands[1], (int, float)):
         trace.log.append(operands[1])
         return recorded(trace, meta, "pow", trace.operand(operands[0]), float(operands[1]))
     return recorded(trace, meta, name, *map(trace.operand, operands))
@@ -124,7 +124,7 @@ def with_options(trace: Trace, name: str, function: Any, arguments: tuple[Any, .
     """An activation with literal options."""
     names = WITH_OPTIONS[name]
     literals = {**names, **dict(zip(names, arguments[1:], strict=False)), **{k: v for k, v in options.items() if k in names}}
-    if options.get("inplace") or not all(isinstance(value, int | float | str) for value in literals.values()):
+    if options.get("inplace") or not all(isinstance(value, (int, float, str)) for value in literals.values()):
         raise Untraceable(f"{name} of pairs in place or with tensors as options")
     trace.log.append(tuple(literals.values()))
     value = arguments[0] if arguments else options["input"]
@@ -162,7 +162,7 @@ def filled(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], o
     meta = meta_of(like)
     return (
         trace.of_pairs(meta, trace.operand(value))
-        if isinstance(value, int | float)
+        if isinstance(value, (int, float))
         else recorded(trace, meta, "expand", trace.operand(value))
     )
 
@@ -183,7 +183,7 @@ def reduction(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...]
         raise Untraceable(f"{name} over all pairs")
     if isinstance(dim, str):
         raise Untraceable("named dimensions")
-    dims = tuple(sorted(one % meta.ndim for one in (dim if isinstance(dim, tuple | list) else (dim,))))
+    dims = tuple(sorted(one % meta.ndim for one in (dim if isinstance(dim, (tuple, list)) else (dim,))))
     kinds = {"maximum": "amax", "minimum": "amin", "max": "amax", "min": "amin"}
     if meta.dtype == torch.bool:
         raise Untraceable(f"{name} of pairs' truth values")

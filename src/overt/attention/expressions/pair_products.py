@@ -72,7 +72,7 @@ def cat(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], opti
 def einsum(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Products of tensors by Einstein's notation. Captured tensors are multiplied into a side first, where there is one."""
     equation, *operands = arguments
-    operands = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], tuple | list) else operands
+    operands = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
     if not isinstance(equation, str):
         raise Untraceable("einsum with lists of dimensions")
     trace.log.append(equation)

@@ -181,7 +181,7 @@ class Trace:
     def _wrapped(self, result: Any, side: str) -> Any:
         if isinstance(result, Tensor):
             return self.of_side(result, side)
-        if isinstance(result, tuple | list):
+        if isinstance(result, (tuple, list)):
             parts = [self._wrapped(part, side) for part in result]
             return type(result)(parts) if type(result) in (tuple, list) or hasattr(result, "n_fields") else type(result)(*parts)
         raise Untraceable(f"it reads a {type(result).__name__} from its numbers")
@@ -234,7 +234,7 @@ class Trace:
                 self._alive.append(argument)
                 self.leaves.append(leaf)
             return self._leaf_of[id(argument)]
-        if isinstance(argument, int | float):
+        if isinstance(argument, (int, float)):
             self.numbers.append(Number(float(argument)))
             return self.numbers[-1]
         raise Untraceable(f"it computes pairs with a {type(argument).__name__}")
@@ -258,7 +258,7 @@ def meta_of(argument: Any) -> Any:
         return argument.meta
     if isinstance(argument, Tensor):
         return torch.empty(argument.shape, dtype=argument.dtype, device="meta")
-    if isinstance(argument, tuple | list):
+    if isinstance(argument, (tuple, list)):
         return type(argument)(meta_of(part) for part in argument)
     return argument
 
@@ -273,7 +273,7 @@ def _tensors(arguments: Any) -> list[Tensor]:
     for argument in arguments:
         if isinstance(argument, Tensor):
             result.append(argument)
-        elif isinstance(argument, tuple | list):
+        elif isinstance(argument, (tuple, list)):
             result += _tensors(argument)
     return result
 
@@ -309,10 +309,10 @@ def _logged(argument: Any, pairs: bool) -> Any:
         return ("stand-in", argument.number)
     if isinstance(argument, Tensor):
         return ("tensor", tuple(argument.shape), argument.dtype)
-    if isinstance(argument, tuple | list):
+    if isinstance(argument, (tuple, list)):
         return tuple(_logged(part, pairs) for part in argument)
     if isinstance(argument, float):
         return "float"
-    if isinstance(argument, bool | int | str | None | torch.dtype):
+    if isinstance(argument, (bool, int, str, type(None), torch.dtype)):
         return argument
-    return repr(argument) if isinstance(argument, slice | type(Ellipsis)) else type(argument).__name__
+    return repr(argument) if isinstance(argument, (slice, type(Ellipsis))) else type(argument).__name__

@@ -188,7 +188,7 @@ def _scattered(scores: Tensor) -> Tensor:
 
 def _alike(first: Any, second: Any, lengths: list[tuple[int, int]]) -> bool:
     """Whether two logs are the same but for whole numbers that are multiples of their calls' lengths."""
-    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
         return len(first) == len(second) and all(_alike(*pair, lengths) for pair in zip(first, second, strict=True))
     if type(first) is int and type(second) is int and first != second:
         return any(first % one == 0 and first // one * other == second for one, other in zip(*lengths, strict=True))

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from overt import native
-from overt.attention.kernels.call import Call, unrounded
+from overt.attention.kernels.call import Call, is_exporting, unrounded
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat.additive import additive_scores
 from overt.attention.kernels.heap import give_back
@@ -153,11 +153,9 @@ def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
         return block
     visible_keys = block.allowed.any(-2)  # type: ignore[union-attr]  # (..., K)
     active_queries = block.allowed.any(-1)  # type: ignore[union-attr]  # (..., Q)
-    return block._replace(
-        query=torch.where(active_queries[..., None], block.query, 0),
-        key=torch.where(visible_keys[..., None], block.key, 0),
-        value=torch.where(visible_keys[..., None], block.value, 0),
-    )
+    query = torch.where(active_queries[..., None], block.query, 0)
+    key, value = (torch.where(visible_keys[..., None], tensor, 0) for tensor in (block.key, block.value))
+    return Block(query, key, value, *block[3:])
 
 
 def _block(call: Call, rows: Rows, every_key: bool = False) -> Block:
@@ -232,10 +230,10 @@ def _span(call: Call, first: int, stop: int) -> tuple[int, int]:
 def _checkpointed(call: Call, formula: Formula, rows: Rows, every_key: bool, careful: bool) -> tuple[Tensor, ...]:
     def run(query: Tensor) -> tuple[Tensor, ...]:
         # Mask and bias are computed in here: stored by the forward pass for every block, they would be n × n.
-        return formula(block_of(call, rows._replace(query=query), every_key, careful))
+        return formula(block_of(call, Rows(rows.first, rows.stop, query, rows.bias), every_key, careful))
 
     # A checkpoint computes again without the tangents of forward mode, so gradients of these would be wrong.
-    if call.transformed or torch.compiler.is_exporting() or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if call.transformed or is_exporting() or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return run(rows.query)
     random = call.dropout > 0 or not isinstance(call.score, Score)  # a score of the caller's own may draw numbers too
     return checkpoint(run, rows.query, use_reentrant=False, preserve_rng_state=random)

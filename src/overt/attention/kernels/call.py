@@ -208,6 +208,11 @@ def _by_name_or_callable(kind: str, argument: Any, named: dict[str, Any], signat
     return argument
 
 
+def is_exporting() -> bool:
+    """Whether torch.export traces. torch.compile takes the function of this name for true before 2.13, but not the flag that it reads."""
+    return torch.compiler._is_exporting_flag
+
+
 def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
     """Autocast off, so that scores, softmax and sums keep their dtype; there is no autocast on the meta device."""
     autocast = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)

@@ -164,7 +164,7 @@ class Lengths(Mask):
 
     def __post_init__(self) -> None:
         for name in ("keys", "queries"):
-            if isinstance(getattr(self, name), list | tuple):
+            if isinstance(getattr(self, name), (list, tuple)):
                 with suppress(TypeError, ValueError, RuntimeError):  # what is no tensor of 64 bits is refused below
                     object.__setattr__(self, name, torch.tensor(getattr(self, name)))
             whole_numbers("Lengths", name, getattr(self, name), minimum=0)

@@ -159,7 +159,7 @@ def _with_tables(mask: Mask | None, tables: BlockTables, sizes: Sizes) -> Mask |
 def _is_computed(mask: Any) -> bool:
     """Whether a mask, or one that it is made of, is computed block by block and known to no kernel."""
     parts = [getattr(mask, name) for name in ("left", "right", "inner") if hasattr(mask, name)]
-    return isinstance(mask, ExpressionMask | ModMask) or any(_is_computed(each) for each in parts)
+    return isinstance(mask, (ExpressionMask, ModMask)) or any(_is_computed(each) for each in parts)
 
 
 def _inspected(mask: Mask | None, tables: BlockTables, sizes: Sizes) -> tuple[bool, tuple[Tensor, Tensor] | None]:

@@ -124,7 +124,7 @@ def _compared(name: str, left: Any, right: Any, sizes: Sizes) -> Mask | None:
 
 def _absolute(name: str, inside: Any, other: Any, sign: int, sizes: Sizes) -> Mask | None:
     """`other >= |inside|` for a sign of −1, `|inside| >= other` for 1: two comparisons."""
-    if not isinstance(other, int | Tensor | Expression) or isinstance(other, bool):
+    if not isinstance(other, (int, Tensor, Expression)) or isinstance(other, bool):
         return None
     pairs = [(inside, other), (-inside, other)] if sign > 0 else [(other, inside), (other, -inside)]
     first, second = (_compared(name, *pair, sizes) for pair in pairs)

@@ -32,7 +32,7 @@ class ScoreForm:
 
     def times(self, factor: Any) -> "ScoreForm | None":
         """The form multiplied by a number or by an expression without positions."""
-        number = isinstance(factor, int | float) and not isinstance(factor, bool)
+        number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
         if (self.cap is not None or self.allowed is not None) and not (number and factor > 0):
             return None
         factor = applied("widened", factor, self.dtype) if isinstance(factor, Expression) else factor
@@ -125,7 +125,7 @@ def _negative(argument: Any) -> Any:
 
 
 def _alike(first: Any, second: Any) -> bool:
-    return first is second or (isinstance(first, int | float) and isinstance(second, int | float) and first == second)
+    return first is second or (isinstance(first, (int, float)) and isinstance(second, (int, float)) and first == second)
 
 
 def _has_score(argument: Any) -> bool:

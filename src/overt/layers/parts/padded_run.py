@@ -24,7 +24,7 @@ def run_padded(layer: nn.Module, input: Any, args: tuple[Any, ...], kwargs: dict
         return _sequential(layer, input, lengths, axis)
     if isinstance(layer, nn.RNNBase):
         output = _recurrent(layer, input, lengths, *args, **kwargs)
-    elif isinstance(layer, nn.TransformerEncoderLayer | nn.TransformerEncoder):
+    elif isinstance(layer, (nn.TransformerEncoderLayer, nn.TransformerEncoder)):
         padding = _key_padding_mask(positions_second_last(input, axis), lengths)
         output = layer(input, *args, src_key_padding_mask=padding, **kwargs)
     elif "lengths" in inspect.signature(layer.forward).parameters:

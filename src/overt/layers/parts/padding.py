@@ -19,7 +19,7 @@ from overt.errors import InputError, KindError
 
 def checked_lengths(lengths: LengthsLike, states: Tensor) -> Tensor:
     """Lengths as an integer tensor on the states' device, from 0 to the length of (..., n, D)."""
-    if isinstance(lengths, int | list | tuple) and not isinstance(lengths, bool):
+    if isinstance(lengths, (int, list, tuple)) and not isinstance(lengths, bool):
         with suppress(TypeError, ValueError, RuntimeError):  # what is no tensor of 64 bits is refused below
             lengths = torch.tensor(lengths)
     if not isinstance(lengths, Tensor) or lengths.is_floating_point() or lengths.dtype == torch.bool:

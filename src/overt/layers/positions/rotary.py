@@ -102,7 +102,7 @@ class Rotary(Positions):
 
 def _rotated(width: int, fraction: float) -> int:
     """The number of features that rotate: int(fraction · width), rounded as by Hugging Face."""
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
         raise InputError("fraction of Rotary above 0 and at most 1", got=repr(fraction), fix="pass such a number")
     rotated = int(width * fraction)
     if rotated < 2 or rotated % 2:

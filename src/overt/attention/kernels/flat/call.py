@@ -23,7 +23,7 @@ from overt import native
 from overt.attention.biases import Bias
 from overt.attention.expressions.tracing import TracedScore
 from overt.attention.expressions.tracing import traced as trace_score
-from overt.attention.kernels.call import Call, unrounded
+from overt.attention.kernels.call import Call, is_exporting, unrounded
 from overt.attention.kernels.flat import additive, dot, mask_program, traced
 from overt.attention.kernels.flat import normalizer as flat_normalizer
 from overt.attention.kernels.flat.normalizer import IDENTITY, SUM, NormalizerForm
@@ -150,8 +150,12 @@ def is_program(call: Call) -> bool:
 
 def _unsupported_program(call: Call) -> str | None:
     """Why a score or a normalizer of the caller's own is no program over pairs; None where it is."""
-    modes = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()
-    if modes or torch.compiler.is_compiling() or call.query.is_meta or any(map(_is_mapped, (call.query, call.key, call.value))):
+    if (
+        torch.compiler.is_compiling()
+        or call.query.is_meta
+        or any(map(_is_mapped, (call.query, call.key, call.value)))
+        or _is_intercepted()
+    ):
         return "functions of one's own are traced while torch neither compiles, intercepts nor maps the call"
     if takes_half(call.score) and call.query.dtype != call.dtype:
         return "the score takes half precision, and programs compute float32"
@@ -287,7 +291,7 @@ def missing_on_gpu(device: torch.device) -> str | None:
 
 def _unsupported_export() -> str | None:
     """Why no kernel runs where the call is written into a program."""
-    if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[reportPrivateImportUsage]
+    if is_exporting() or torch.jit.is_tracing():  # type: ignore[reportPrivateImportUsage]
         return "an exported program holds the plain formula, which runs without overt"
     return None
 
@@ -316,6 +320,11 @@ def _unsupported_mode(call: Call) -> str | None:
     if call.dropout > 0 and TransformType.Vmap in kinds:
         return "one call of a native kernel has one seed of dropout, also under vmap"
     return None
+
+
+def _is_intercepted() -> bool:
+    """Whether a mode of torch intercepts what is called."""
+    return bool(torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack())
 
 
 def _is_mapped(tensor: Tensor) -> bool:

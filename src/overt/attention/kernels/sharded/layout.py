@@ -252,7 +252,7 @@ def _share_of_piece(piece: Any, layout: Layout) -> Any:
 
     if piece is None:
         return None
-    share = piece.for_heads(select) if isinstance(piece, Mask | Bias) else select_heads(piece, select)
+    share = piece.for_heads(select) if isinstance(piece, (Mask, Bias)) else select_heads(piece, select)
     if share is None:
         raise KindError(
             "a piece that says in `trailing` which dimensions of its tensors are those of batch and heads",
