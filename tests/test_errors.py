@@ -28,6 +28,11 @@ def test_a_missing_extra_names_the_package_and_the_command():
     assert (error.what, error.needs, error.extra) == ("overt.attend", "torch", "torch")
 
 
+def test_a_version_that_is_too_old_is_named():
+    error = MissingExtra("attention", needs="torch 2.7 or later", extra="torch", installed="2.6.0")
+    assert str(error).startswith("attention needs torch 2.7 or later, but 2.6.0 is installed. Fix: run: pip install ")
+
+
 @pytest.mark.parametrize(
     ("error", "builtin"),
     [(InputError("x"), ValueError), (KindError("x"), TypeError), (MissingExtra("x", "torch", "torch"), ImportError)],
@@ -37,7 +42,7 @@ def test_errors_are_those_that_python_would_raise_and_overts_own(error, builtin)
     assert isinstance(error, OvertError)
 
 
-@pytest.mark.parametrize("error", [InputError("r", "g", "c"), KindError("r", "g"), MissingExtra("w", "n", "e")])
+@pytest.mark.parametrize("error", [InputError("r", "g", "c"), KindError("r", "g"), MissingExtra("w", "n", "e", "1")])
 def test_an_error_survives_the_way_back_from_another_process(error):
     returned = pickle.loads(pickle.dumps(error))
     assert str(returned) == str(error)

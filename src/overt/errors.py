@@ -48,21 +48,23 @@ class KindError(OvertError, TypeError):
 
 
 class MissingExtra(OvertError, ImportError):
-    """A part that needs a package which is not installed.
+    """A part that needs a package which is not installed, or a later version of it than the one that is.
 
     >>> error = MissingExtra("overt.attend", needs="torch", extra="torch")
     >>> str(error) == f"overt.attend needs torch, which is not installed. Fix: run: {install_command('torch')}"
     True
     """
 
-    def __init__(self, what: str, needs: str, extra: str):
+    def __init__(self, what: str, needs: str, extra: str, installed: str = ""):
         self.what = what
         self.needs = needs
         self.extra = extra
-        super().__init__(f"{what} needs {needs}, which is not installed. Fix: run: {install_command(extra)}")
+        self.installed = installed
+        problem = f"but {installed} is installed" if installed else "which is not installed"
+        super().__init__(f"{what} needs {needs}, {problem}. Fix: run: {install_command(extra)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.what, self.needs, self.extra)
+        return type(self), (self.what, self.needs, self.extra, self.installed)
 
 
 def install_command(extra: str) -> str:

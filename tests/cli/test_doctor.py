@@ -1,5 +1,7 @@
 """`overt doctor`: what is there, what is missing, what is broken."""
 
+import os
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -37,6 +39,18 @@ def test_it_shows_versions_paths_and_the_models_sums():
     if not torch.cuda.is_available():
         assert "-  triton               torch finds no GPU" in result.stdout
     assert "…, correct" in lines["model.safetensors"]
+
+
+@pytest.mark.parametrize(("version", "status"), [("2.6.0+cpu", 1), ("2.7.1", 0)])
+def test_an_old_torch_is_named_with_what_it_lacks(version, status):
+    program = f"import torch\ntorch.__version__ = {version!r}\nfrom overt.cli.main import app\napp(['doctor'])"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"}
+    )
+    assert result.returncode == status
+    too_old = f"attention needs torch 2.7 or later, but {version} is installed. Fix: run: {install_command('torch')}"
+    slower = "torch before 2.10: the native core reads tensors by their attributes"
+    assert (too_old in result.stdout, slower in result.stdout) == (status == 1, status == 0)
 
 
 def test_what_is_not_installed_is_named_with_its_cure_and_is_no_fault(monkeypatch):

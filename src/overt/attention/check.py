@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.errors import InputError, KindError
+from overt.errors import InputError, KindError, MissingExtra
+
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7):
+    raise MissingExtra("attention", needs="torch 2.7 or later", extra="torch", installed=torch.__version__)
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # what attention is computed of
 

@@ -25,6 +25,11 @@ EXTRAS = {
     "plot": ["matplotlib", "pillow", "plotly"],
 }
 _BASE = ["numpy", "typer", "rich"]
+# What torch before these versions lacks; docs/how-to/install.md says how it was measured.
+OLD_TORCH = {
+    (2, 9): "torch.compile breaks its graph where masks are joined by & | ~, and fails there under fullgraph=True",
+    (2, 10): "the native core reads tensors by their attributes, so that a call takes some microseconds longer",
+}
 
 
 class Finding(NamedTuple):
@@ -100,9 +105,16 @@ def _torch() -> Iterator[Finding]:
         import torch
 
         from overt.attention.kernels.plan import TABLE
+    except OvertError as error:
+        yield Finding("attend", False, str(error), broken=True)
+        return
     except (ImportError, OSError) as error:
         yield Finding("attend", False, f"torch is installed but cannot be imported: {error}", broken=True)
         return
+    installed = tuple(map(int, torch.__version__.split(".")[:2]))
+    for (major, minor), lack in OLD_TORCH.items():
+        if installed < (major, minor):
+            yield Finding(f"torch before {major}.{minor}", False, lack, long=True)
     yield Finding("threads", None, f"{torch.get_num_threads()} for torch")
     yield Finding("devices", None, ", ".join(_devices()))
     yield Finding("paths", True, ", ".join(TABLE))
