@@ -2,6 +2,9 @@
 # make test      install with the tools, run the everyday tests
 # make test-all  all tests;  make lint, make types  the checks;  make clean  remove what these made
 # make test-oldest  the everyday tests with the oldest versions that pyproject.toml declares, in an environment of their own
+# make test-torch TORCH=2.7  the everyday tests with another version of torch, in build/torch-2.7 (up to 7 GB: CUDA comes along);
+#                TESTS="tests/kernels tests/lens" runs only those
+# make wheel     a wheel for this system, into dist/;  make wheel OVERT_PURE=1  one for every system, without the native core
 # make docs      the documentation site, into build/site; every code block on it runs while it is made
 # make notebooks the chapters as notebooks, into notebooks/, and run them
 # make test-gpu  the tests of the kernels for GPUs on an NVIDIA GPU, where torch is built for CUDA
@@ -15,6 +18,7 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := build/oldest
+WITH_TORCH = build/torch-$(TORCH)
 SHAPED := tests/test_attend.py tests/test_laws.py tests/test_meaning.py tests/test_normalizers.py tests/test_biases.py \
   tests/test_trace.py tests/test_summary.py
 # What the native core is compiled from; when any of it changes, overt is installed anew.
@@ -53,11 +57,14 @@ define quietly
   wait $$job || { tail -n 20 $(VENV)/install.log >&2; echo "The installation failed; its whole output: $(VENV)/install.log" >&2; exit 1; }
 endef
 
-.PHONY: demo test test-slow test-all test-oldest test-gpu mutants wasm sanitize lint types typed docs notebooks clean
+.PHONY: demo wheel test test-slow test-all test-oldest test-torch test-gpu mutants wasm sanitize lint types typed docs notebooks clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-all
 	@$(BIN)/overt demo
+
+wheel: | $(BIN)/python
+	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
 # The first run checks the shapes in signatures against real calls, see tests/conftest.py.
 test: $(VENV)/.has-dev
@@ -86,6 +93,15 @@ test-oldest: | $(BIN)/python
 	  --editable ".[dev]"
 	$(OLDEST)/bin/python -m pytest -n logical -m "not slow" -W ignore::DeprecationWarning \
 	  -W ignore::pytest.PytestUnraisableExceptionWarning
+
+# Torch and what it requires are installed here. All other packages, and the native core, which links no torch, are those of $(VENV).
+test-torch: $(VENV)/.has-dev
+	$(if $(TORCH),,$(error Name a version of torch: make test-torch TORCH=2.7))
+	$(BIN)/python -m venv --clear $(WITH_TORCH)
+	$(WITH_TORCH)/bin/python -m pip install --quiet "torch==$(TORCH).*"
+	$(BIN)/python -c "import sysconfig; print(f'import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})')" \
+	  > $$($(WITH_TORCH)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/others.pth
+	$(WITH_TORCH)/bin/python -m pytest -n logical --dist worksteal -m "not slow" -rs $(TESTS)
 
 test-gpu: $(VENV)/.has-dev
 	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'torch sees no GPU here'"

@@ -150,6 +150,40 @@ def test_every_command_and_option_that_is_named_is_there():
         assert any(option in message for message in helped.values()), option
 
 
+BIN = Path(sys.executable).parent
+PROSE = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
+COMMAND_LINES = re.findall(r"^    (\S.*?)(?: +# .*)?$", PROSE, flags=re.MULTILINE)
+# Commands that end by themselves, within seconds, and need nothing that this machine may lack.
+SHORT = [line for line in COMMAND_LINES if line.startswith(("overt translate", "overt explain"))]
+
+
+def in_a_new_shell(line, folder):
+    """Run a line as in a terminal that is in the clone's environment, and nowhere else."""
+    shell = ["bash", "-c", f"source {shlex.quote(str(BIN / 'activate'))} && {line}"]
+    environment = {"HOME": str(folder), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(shell, capture_output=True, text=True, cwd=folder, env=environment)
+
+
+def test_the_environment_is_entered_before_the_first_command_that_is_in_it():
+    first = next(index for index, line in enumerate(COMMAND_LINES) if line.startswith("overt "))
+    assert COMMAND_LINES[:first] == ["make demo", "source .venv/bin/activate"]
+    assert {line.split()[0] for line in COMMAND_LINES} == {"make", "source", "overt", "printf"}
+
+
+@pytest.mark.skipif(not (BIN / "overt").exists(), reason="overt's command is not installed in this environment")
+@pytest.mark.parametrize("line", SHORT)
+def test_a_command_works_as_printed_in_a_new_shell(line, tmp_path):
+    result = in_a_new_shell(line, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+
+
+@pytest.mark.parametrize("line", [line for line in COMMAND_LINES if line.startswith("make ")])
+def test_make_knows_what_is_printed(line):
+    result = subprocess.run([*shlex.split(line), "--dry-run"], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+
+
 def test_every_name_in_code_is_there():
     for name in re.findall(r"`(overt(?:\.\w+)+)\b", README):
         actual = overt
@@ -234,7 +268,7 @@ def test_the_line_to_try_out_names_a_wheel_of_this_version_and_smooths():
     [(numbers, wheel, arguments)] = re.findall(
         r"^    printf '([^']+)' \| uvx --from (\S+) overt (.+)$", README, flags=re.MULTILINE
     )
-    assert wheel == f"overt-{overt.__version__}-py3-none-any.whl"
+    assert wheel == f"dist/overt-{overt.__version__}-py3-none-any.whl"
     table = numbers.replace("\\n", "\n")
     command = [sys.executable, "-m", "overt", *shlex.split(arguments)]
     result = subprocess.run(command, input=table, capture_output=True, text=True, encoding="utf-8", check=True)

@@ -50,6 +50,17 @@ def test_a_wheel_without_the_native_core_is_for_every_python():
     assert [each["wheel"]["py-api"] for each in builds["overrides"] if not each["wheel"]["cmake"]] == ["py3", "py3"]
 
 
+def test_each_package_that_a_user_installs_is_listed_with_its_licence():
+    extras = PROJECT["optional-dependencies"]
+    wanted = [
+        PROJECT["dependencies"],
+        *(packages for extra, packages in extras.items() if extra not in {"dev", "docs", "mutants"}),
+    ]
+    names = {re.split(r"[<>=; \[]", package)[0] for packages in wanted for package in packages} - {"overt"}
+    page = (ROOT / "docs" / "reference" / "dependencies.md").read_text()
+    assert set(re.findall(r"^\| ([\w-]+) \| [A-Za-z]", page, re.MULTILINE)) - {"package"} == names
+
+
 def test_each_licence_that_a_file_may_have_is_there():
     annotations = tomllib.loads((ROOT / "REUSE.toml").read_text())["annotations"]
     used = {name for each in annotations for name in re.split(r" AND | OR ", each["SPDX-License-Identifier"])}
