@@ -142,10 +142,10 @@ def _not_built() -> str:
 def threads() -> int:
     """How many threads a call runs on: as many as torch's own where torch is loaded, else OMP_NUM_THREADS, else all processors.
 
-    One in a process that was forked from this one, as torch's data loaders fork: GCC's OpenMP has the parent's threads on its
-    books there, and would wait for them without end. And no more than `limit_threads` has said in this thread.
+    One in a browser, which has no others, and in a process that was forked from this one, as torch's data loaders fork: GCC's OpenMP
+    waits there without end for the parent's threads. And no more than `limit_threads` has said in this thread.
     """
-    if _forked:
+    if _forked or sys.platform == "emscripten":
         return 1
     limit = getattr(_thread, "limit", None)
     if limit is not None:
