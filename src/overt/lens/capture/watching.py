@@ -84,10 +84,9 @@ class Watching(TorchFunctionMode):
 
     def __init__(self, patches: list[Patch]):
         super().__init__()
-        hidden = [
-            patch(torch.overrides, "has_torch_function", _of_tensors_alone),
-            patch(torch.nn.modules.module, "_has_any_global_hook", _of_others),
-        ]
+        hidden = [patch(torch.overrides, "has_torch_function", _of_tensors_alone)]
+        if hasattr(torch.nn.modules.module, "_has_any_global_hook"):  # torch 2.7 has none, and a compiled module warns of hooks
+            hidden.append(patch(torch.nn.modules.module, "_has_any_global_hook", _of_others))
         self.patches: list[Patch] = [*hidden, *patches]
         self.compiler: Patch = _compiler()
         self.handles: list[RemovableHandle] = []
