@@ -302,3 +302,33 @@ def test_without_a_season_automatic_periods_change_nothing():
     result = analyze(x, period="auto")
     np.testing.assert_array_equal(result.values, overt.smooth(x))
     assert "No season was found." in result.sentence
+
+
+@pytest.mark.parametrize("point", [0, 1, 17, 26])
+@pytest.mark.parametrize("wild", [100.0, -50.0])
+def test_a_wild_value_in_an_exact_season_of_few_cycles_is_an_outlier(point, wild):
+    truth = np.tile(np.arange(10.0, 80.0, 10.0), 5)
+    x = truth.copy()
+    x[point] = wild
+    result = analyze(x, period=7)
+    assert np.flatnonzero(result.outliers).tolist() == [point]
+    assert np.sqrt(np.mean((result.values - truth) ** 2)) < 0.5
+
+
+def test_wild_values_leave_no_echoes_in_a_season():
+    t = np.arange(280)
+    truth = 200 * np.exp(1.6 * np.sin(t / 35)) * np.array([0.7, 1.15, 1.2, 1.15, 1.1, 1.0, 0.7])[t % 7]
+    for seed in range(3):
+        x = np.random.default_rng(seed).poisson(truth).astype(float)
+        x[150], x[200] = -900, 6 * x[200]
+        result = analyze(x, period=7)
+        assert np.flatnonzero(result.outliers).tolist() == [150, 200]
+        assert np.sqrt(np.mean((result.values - truth) ** 2)) < 16
+
+
+def test_a_peak_of_every_cycle_is_no_outlier():
+    t = np.arange(280)
+    x = np.where(t % 14 == 3, 30.0, 0.0) + np.random.default_rng(0).normal(size=280)
+    result = analyze(x, period=14)
+    assert not result.outliers.any()
+    assert result.values[t % 14 == 3].min() > 25

@@ -7,16 +7,19 @@ from numpy.typing import NDArray
 
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.periods import read_periods
-from overt.smoothing.data.series import Series, overall_level
+from overt.smoothing.data.series import NOISELESS, Series, overall_level
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.seasons.detect import find_periods
 from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.contrasts import constant_level
 from overt.smoothing.selection.noise import noise_levels
-from overt.smoothing.selection.outliers import clean, to_one_side, without_those_beyond_gaps
+from overt.smoothing.selection.outliers import clean, stand_alone, to_one_side, without_those_beyond_gaps
 from overt.smoothing.selection.rounding import repeated_level
 from overt.smoothing.selection.waves import is_quick, recur, waves_of
+
+# How often the furthest values of phases are looked for, and how near two of one phase are, in steps.
+PASSES, SAME_PHASE = 3, 1.0
 
 
 def without_seasons(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
@@ -25,17 +28,65 @@ def without_seasons(series: Series, times: Times, options: Options) -> tuple[Ser
     if not periods:
         cleaned, outliers = _cleaned(series, options) if options.cleans else (series, np.zeros(series.values.size, dtype=bool))
         return cleaned, None, outliers
-    seasons = estimate_seasons(series, periods, causal=options.causal)
-    rest, outliers = seasons.rest, np.zeros(series.values.size, dtype=bool)
-    if options.cleans:
-        rest, outliers = _cleaned(seasons.rest, options)
-    if outliers.any():
-        values = np.where(outliers[series.order], np.nan, series.values)
-        series = replace(series, values=values, present=np.flatnonzero(~np.isnan(values)))
+    if not options.cleans:
         seasons = estimate_seasons(series, periods, causal=options.causal)
+        return seasons.rest, seasons, np.zeros(series.values.size, dtype=bool)
+    series, seasons, wild = _without_echoes(series, periods)
+    rest, outliers = _cleaned(seasons.rest, options)
+    if outliers.any():
+        series = _without(series, outliers[series.order])
+        seasons = estimate_seasons(series, periods)
         rest, more = _cleaned(seasons.rest, options)
         outliers |= more
-    return rest, seasons, outliers
+    return rest, seasons, outliers | series.unsort(wild)
+
+
+def _without(series: Series, marked: NDArray[np.bool_]) -> Series:
+    """The series without the points that are marked (n,)."""
+    values = np.where(marked, np.nan, series.values)
+    return replace(series, values=values, present=np.flatnonzero(~np.isnan(values)))
+
+
+def _without_echoes(series: Series, periods: tuple[float, ...]) -> tuple[Series, Seasons, NDArray[np.bool_]]:
+    """A series without its wildest values, its seasons, and which values these are (n,).
+
+    A season that is estimated with a wild value has a part of it in every cycle: echoes, which look like peaks that recur. So the furthest
+    value of each phase is deleted, and is wild if it is far out from seasons without it, too.
+    """
+    seasons = estimate_seasons(series, periods)
+    wild = np.zeros(series.values.size, dtype=bool)
+    for _ in range(PASSES):
+        suspects = _furthest_of_phases(series, seasons.rest, periods)
+        if not suspects.any():
+            break
+        without = estimate_seasons(_without(series, suspects), periods)
+        confirmed = suspects & _far_out(without.rest.with_values(series.values - without.at(series.times).sum(axis=0)))
+        if not confirmed.any():
+            break
+        series, wild = _without(series, confirmed), wild | confirmed
+        seasons = estimate_seasons(series, periods)
+    return series, seasons, wild
+
+
+def _far_out(rest: Series) -> NDArray[np.bool_]:
+    """Which values stand alone and far out, whatever their number (n,)."""
+    marked, present = np.zeros(rest.values.size, dtype=bool), np.flatnonzero(~np.isnan(rest.values))
+    values = rest.values[present]
+    level = constant_level(None, values, np.ones(values.size))
+    marked[present] = stand_alone(values, max(level, NOISELESS))
+    return marked
+
+
+def _furthest_of_phases(series: Series, rest: Series, periods: tuple[float, ...]) -> NDArray[np.bool_]:
+    """Of the values that stand far out those that are the furthest from the median of the rest at their phases (n,)."""
+    candidates = np.flatnonzero(_far_out(rest))
+    distances = np.abs(rest.values[candidates] - np.median(rest.key_values)) if candidates.size else np.zeros(0)
+    furthest = np.zeros(series.values.size, dtype=bool)
+    for point in candidates[np.argsort(-distances, kind="stable")]:
+        away = np.abs(series.times[point] - series.times[furthest])[:, None] / np.array(periods)
+        if not (np.abs(away - np.rint(away)) * np.array(periods) < SAME_PHASE).any():
+            furthest[point] = True
+    return furthest
 
 
 def _periods(series: Series, times: Times, options: Options) -> tuple[float, ...]:

@@ -118,6 +118,12 @@ def clean(values: Floats, level: float) -> Cleaned:
     return cleaned
 
 
+def stand_alone(values: Floats, level: float) -> NDArray[np.bool_]:
+    """Which values (n,) stand alone and are so far out that they count in a short series, too, whether others are or not."""
+    first = _first_look(values, level)
+    return np.zeros(values.size, dtype=bool) if first is None else first.beyond(FAR_ALONE)
+
+
 def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats) -> Cleaned:
     """The same without outliers beside long steps in time that are no further out than other values beside such steps.
 
