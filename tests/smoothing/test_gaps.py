@@ -90,8 +90,8 @@ def test_a_row_of_the_heads_makes_their_part():
     x, missing = gappy(np.cumsum(np.random.default_rng(5).normal(size=400)), 2)
     keys, targets = keys_of(x, missing), np.flatnonzero(missing).astype(float)
     filling = fill_gaps(keys, targets, np.zeros(targets.size), lambda rows: np.full(rows.size, 99.0))
-    rows = gap_row(keys, targets[3], filling.shares[3])
-    assert rows.sum(axis=0) @ keys.rest == pytest.approx(filling.values[3], abs=1e-10)
+    of_rest, of_whole = (gap_row(keys, keys.rest, targets[3], shares) for shares in filling.shares[3])
+    assert (of_rest + of_whole) @ keys.rest == pytest.approx(filling.values[3], abs=1e-10)
 
 
 def test_points_that_are_there_are_not_changed_by_filling(monkeypatch):

@@ -17,7 +17,7 @@ from overt.smoothing.seasons.phase import (
     phase_rows,
     self_weights,
 )
-from overt.smoothing.seasons.season import estimate_seasons, season_row
+from overt.smoothing.seasons.season import estimate_seasons
 
 NAN = float("nan")
 HEADS = [PhaseHead(0.0, np.inf, 0), PhaseHead(0.0, np.inf, 1), PhaseHead(1.5, 2.0, 1), PhaseHead(0.7, 3.0, 0)]
@@ -159,7 +159,7 @@ def test_the_leverage_of_the_seasons_is_their_derivative():
     seasons = estimate_seasons(series, (12.0,))
     seasonal = seasons.self_weights()
     for point in (60, 121, 180):
-        assert seasonal[point] == pytest.approx(season_row(seasons, np.eye(1, 240, point)[0])[point], rel=0.1)
+        assert seasonal[point] == pytest.approx(seasons.operator.row(point)[point], rel=0.1)
 
 
 def test_a_causal_season_does_not_change_when_the_future_does():
@@ -168,7 +168,7 @@ def test_a_causal_season_does_not_change_when_the_future_does():
     series = arrange(x, np.arange(300.0))
     seasons = estimate_seasons(series, (12.0,), causal=True)
     for point in (150, 200):
-        assert not season_row(seasons, np.eye(1, 300, point)[0])[point + 1 :].any()
+        assert not seasons.operator.row(point)[point + 1 :].any()
 
 
 def test_between_and_beyond_its_points_a_curve_goes_on_with_its_season():

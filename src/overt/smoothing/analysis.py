@@ -15,8 +15,7 @@ from overt.smoothing.data.times import Times
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import TimeKeys
-from overt.smoothing.heads.local.autoregression import equal_steps
-from overt.smoothing.heads.local.gaps import Filling, Keys, fill_gaps
+from overt.smoothing.heads.local.gaps import Filling, fill_gaps, keys_of
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.noise.guard import objection
 from overt.smoothing.noise.recognized import SMOOTHED, hypothesis
@@ -311,7 +310,7 @@ def _filling(
         return curve[deleted - near.start] + season[deleted]
 
     return fill_gaps(
-        Keys(series.key_times, series.key_values, season[series.present], series.key_weights, equal_steps(series.times)),
+        keys_of(series, season),
         series.times[missing],
         season[missing],
         curve_without,

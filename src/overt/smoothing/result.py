@@ -16,19 +16,17 @@ from overt.smoothing.data.repeats import Repeats, last_known
 from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.data.times import Times, read_moments
 from overt.smoothing.heads.head import Head
-from overt.smoothing.heads.local.autoregression import equal_steps
-from overt.smoothing.heads.local.gaps import Filling, Keys, bend_across, gap_row
-from overt.smoothing.heads.single_row import filling_row, weight_row
+from overt.smoothing.heads.local.gaps import Filling
 from overt.smoothing.noise.counts import SQUARE_ROOTS
 from overt.smoothing.noise.logarithms import logarithmic
 from overt.smoothing.noise.outcomes import variances_of_outcomes
 from overt.smoothing.noise.scale import Scale
-from overt.smoothing.other_times import CurveAt, curve_at, deviation_at
+from overt.smoothing.operators.base import Operator
+from overt.smoothing.operators.other_times import CurveAt, curve_at, deviation_at
+from overt.smoothing.operators.whole import operator_of
 from overt.smoothing.reporting.sentences import describe
-from overt.smoothing.seasons.season import Seasons, season_row
+from overt.smoothing.seasons.season import Seasons
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
-from overt.smoothing.selection.bank.noisy_series import bank_series
-from overt.smoothing.selection.bank.stages import bank_row
 from overt.smoothing.selection.noise import NoiseEstimate
 from overt.smoothing.selection.risk import STANDARD_ERRORS, combined_risk, risk_error
 
@@ -262,49 +260,12 @@ class Smoothing:
             fix = f"pass an index from 0 to {self.points - 1}"
             raise InputError("the index of a point", got=f"{point} for {self.points} points", fix=fix)
         row = int(np.flatnonzero(self.series.order == point % self.points)[0])
-        if self.repeats.flat[point]:
-            row = int(last_known(self.observed[self.series.order])[row])
-            return self.series.unsort(np.eye(1, self.points, row)[0])
-        if self.head is not None:
-            return self.series.unsort(weight_row(self.series, self.head, row))
-        weights = self._bank_row(row)
-        whole = np.zeros(self.points)
-        curve = 1.0
-        if self.filling is not None and np.isnan(self.series.values[row]):
-            index = int(np.isnan(self.series.values[:row]).sum())
-            times, season = self.series.key_times, np.zeros(self.series.present.size)
-            if self.seasons is not None:
-                season = self.seasons.at(times).sum(axis=0)
-            keys = Keys(times, self.series.key_values, season, self.series.key_weights, equal_steps(self.series.times))
-            rows = gap_row(keys, float(self.series.times[row]), self.filling.shares[index])
-            weights = self.filling.curve[index] * weights
-            weights[self.series.present] += rows[0]
-            if self.filling.joined[index]:
-                bend = bend_across(keys, int(np.searchsorted(keys.times, self.series.times[row])))
-                weights[self.series.present[bend.near]] += bend.at(self.series.times[row]) * bend.row
-            whole[self.series.present] = rows[1]
-            curve = 1 - float(self.filling.shares[index, 1].sum())
-        if self.seasons is not None:  # y = s + B(x − s)
-            weights = weights + season_row(self.seasons, curve * np.eye(1, self.points, row)[0] - weights)
-        weights = weights + whole
-        if self.repeats.events > 1:  # all points of a mean have an equal share of its weight
-            starts = self.series.present - self.repeats.events // 2
-            near = starts[:, None] + np.arange(self.repeats.events)
-            shares = weights[self.series.present, None] / self.repeats.events
-            weights = np.zeros(self.points)
-            weights[near] = shares
-        return self.series.unsort(weights)
+        return self.series.unsort(self.operator.row(row))
 
-    def _bank_row(self, row: int) -> Floats:
-        """The bank's weights (n,) of a point; in a gap that is joined those of both its ends."""
-        series, at = self.series, np.eye(1, self.points, row)[0]
-        missing = np.isnan(series.values)
-        if self.filling is not None and missing[row] and self.filling.joined[missing[:row].sum()]:
-            at = filling_row(series.times, ~missing, row, causal=False)
-        causal, estimate = self.options.causal, self.noise_estimate
-        noisy = bank_series(series, self.levels, causal, heavy=estimate.heavy, drawn=self.kind)
-        options = {"causal": causal, "correlation": estimate.correlation}
-        return sum((at[end] * bank_row(noisy, end, **options) for end in np.flatnonzero(at).tolist()), np.zeros(self.points))
+    @cached_property
+    def operator(self) -> Operator:
+        """How the curve depends on the values, both sorted by time (n,)."""
+        return operator_of(self)
 
     @overload
     def at(self, times: ArrayLike, *, band: Literal[False] = False) -> Floats: ...

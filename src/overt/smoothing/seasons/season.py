@@ -9,7 +9,8 @@ import numpy as np
 from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import softmax
-from overt.smoothing.heads.single_row import time_row
+from overt.smoothing.operators.base import Operator, of_rows
+from overt.smoothing.operators.rows import time_row
 from overt.smoothing.seasons.phase import (
     Grid,
     PhaseHead,
@@ -107,6 +108,32 @@ class Seasons:
         shared = np.sqrt(phase / (phase + narrow / leverage**2 - narrow))
         return self.self_weights() * (1 - shared)
 
+    @property
+    def operator(self) -> Operator:
+        """How the sum of the seasons depends on the values (n,), for inspection; O(n²) time."""
+        return Operator((self.series.times.size,) * 2, self._pull)
+
+    def _pull(self, wanted: Floats) -> Floats:
+        """Σ_i v_i ∂s_i/∂x_j for v of all points (n,): `estimate_seasons` with the shares that were chosen, gone through backwards."""
+        series, causal, count = self.series, self.causal, len(self.each)
+        times, weights = series.key_times, np.ones(series.present.size) if series.key_weights is None else series.key_weights
+        cells = [season.grid.add_up(series.times, wanted) for season in self.each]
+        points, total = np.zeros((count, times.size)), np.zeros(times.size)
+        for turn, bandwidth in enumerate(reversed(TRENDS)):
+            for index in reversed(range(count)):
+                season = self.each[index]
+                gradient = season.grid.add_up(times, points[index]) + (cells[index] if turn == 0 else 0.0)
+                summed = _heads_transposed(season, gradient, causal)
+                detrended = weights * season.grid.read(summed, times)
+                trend = _trend_transposed(series, detrended, max(bandwidth * season.grid.period, LEAST_TREND), causal)
+                rest = detrended - trend
+                total += rest
+                points -= rest
+                points[index] = trend
+        row = np.zeros(series.times.size)
+        row[series.present] = total
+        return row
+
     @cached_property
     def level_factor(self) -> float:
         """The noise of the values over the noise that is visible in differences after the seasons were taken off."""
@@ -130,7 +157,7 @@ def estimate_seasons(series: Series, periods: tuple[float, ...], *, causal: bool
     grids = [grid_of(series.times, period) for period in periods]
     rows = [_rows(grid, grid.add_up(times, weights), causal) for grid in grids]
     seasons = [Season(grid, heads, np.zeros(len(heads))) for grid, heads in zip(grids, rows, strict=True)]
-    # With the shares that the first turns come to, the second ones are one linear map (`season_row`).
+    # With the shares that the first turns come to, the second ones are one linear map (`Seasons.operator`).
     for fixed in (False, True):
         curves = np.zeros((len(periods), values.size))
         for trend, index in product(TRENDS, range(len(periods))):
@@ -142,32 +169,6 @@ def estimate_seasons(series: Series, periods: tuple[float, ...], *, causal: bool
             seasons[index] = seasons[index].with_sums(sums, causal)
             curves[index] = seasons[index].at(times)
     return Seasons(tuple(seasons), series, causal)
-
-
-def season_row(seasons: Seasons, wanted: Floats) -> Floats:
-    """Σ_i v_i ∂s_i/∂x_j for v of all points (n,): the rows of the seasons' linear map, for inspection; O(n²) time.
-
-    The map is that of `estimate_seasons`, gone through backwards.
-    """
-    series = seasons.series
-    times, weights = series.key_times, np.ones(series.present.size) if series.key_weights is None else series.key_weights
-    causal, count = seasons.causal, len(seasons.each)
-    cells = [season.grid.add_up(series.times, wanted) for season in seasons.each]
-    points, total = np.zeros((count, times.size)), np.zeros(times.size)
-    for turn, bandwidth in enumerate(reversed(TRENDS)):
-        for index in reversed(range(count)):
-            season = seasons.each[index]
-            gradient = season.grid.add_up(times, points[index]) + (cells[index] if turn == 0 else 0.0)
-            summed = _heads_transposed(season, gradient, causal)
-            detrended = weights * season.grid.read(summed, times)
-            trend = _trend_transposed(series, detrended, max(bandwidth * season.grid.period, LEAST_TREND), causal)
-            rest = detrended - trend
-            total += rest
-            points -= rest
-            points[index] = trend
-    row = np.zeros(series.times.size)
-    row[series.present] = total
-    return row
 
 
 def _rows(grid: Grid, sums: Floats, causal: bool) -> list[PhaseRows]:
@@ -183,11 +184,12 @@ def _trend(series: Series, values: Floats, bandwidth: float, causal: bool) -> Fl
 
 
 def _trend_transposed(series: Series, gradient: Floats, bandwidth: float, causal: bool) -> Floats:
-    total = np.zeros(gradient.size)
-    for index in np.flatnonzero(gradient):
-        at, side = series.key_times[index], "past" if causal else "both"
-        total += gradient[index] * time_row(series.key_times, series.key_weights, at, bandwidth, degree=1, side=side)
-    return total
+    keys, side = (series.key_times, series.key_weights), ("past" if causal else "both")
+
+    def row(index: int) -> Floats:
+        return time_row(*keys, series.key_times[index], bandwidth, degree=1, side=side)
+
+    return of_rows((gradient.size, gradient.size), row).pull(gradient)
 
 
 def _choose(grid: Grid, heads: list[PhaseRows], sums: Floats, points: tuple[Floats, Floats, Floats], causal: bool) -> Season:

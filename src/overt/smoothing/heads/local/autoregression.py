@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.operators.base import lines
 
 # The orders that are tried, and how many values each needs for every coefficient.
 ORDERS, PER_COEFFICIENT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96), 3
@@ -114,14 +115,8 @@ class Gappy(NamedTuple):
         weights = np.zeros(self.values.size)
         weights[near] = -_errors_of_errors(model.coefficients, column)
         weights[self.missing] = 0.0
-        positions = np.flatnonzero(self.known)
-        for lined in np.flatnonzero(weights * ~self.known):
-            after = int(np.searchsorted(positions, lined))
-            ends = positions[[after - 1, after]]
-            share = (lined - ends[0]) / (ends[1] - ends[0])
-            weights[ends] += weights[lined] * np.array([1 - share, share])
-        of_known = weights[positions]
-        return of_known + (1 - of_known.sum()) / positions.size
+        of_known = lines(np.flatnonzero(self.known).astype(np.float64), np.arange(float(weights.size))).pull(weights)
+        return of_known + (1 - of_known.sum()) / of_known.size
 
     def _near(self, model: "Autoregression") -> tuple[Indices, Indices]:
         """The positions that a missing value depends on directly, and where among them the missing ones are."""

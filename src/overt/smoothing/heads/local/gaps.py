@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.heads.local.autoregression import ORDERS, Gappy, Steps
+from overt.smoothing.data.series import Floats, Indices, Series
+from overt.smoothing.heads.local.autoregression import ORDERS, Gappy, Steps, equal_steps
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import softmax
-from overt.smoothing.heads.single_row import line_row, time_row
+from overt.smoothing.operators.base import Operator, extension, fillings, lines, of_rows, restriction
+from overt.smoothing.operators.rows import time_row
 
 # Bandwidths in steps and degrees; 0 is the straight line between the two neighbours. Polynomials of degree 3 and 4 bend across a gap as
 # the curve bends on both of its sides; of wide ones lines and parabolas are enough.
@@ -104,6 +105,12 @@ class Keys(NamedTuple):
         return outputs
 
 
+def keys_of(series: Series, seasonal: Floats) -> Keys:
+    """The present points of a series without its seasons, with their sum at all points (n,)."""
+    season = seasonal[series.present]
+    return Keys(series.key_times, series.key_values, season, series.key_weights, equal_steps(series.times))
+
+
 @dataclass(frozen=True)
 class Filling:
     """Missing points, filled by heads by time and by the curve that was there; without a judgement all is left to the curve.
@@ -133,9 +140,9 @@ def fill_gaps(keys: Keys, targets: Floats, season: Floats, curve_without: Callab
     empty = np.zeros((targets.size, 2, len(HEADS)))
     filling = Filling(np.zeros(targets.size), np.ones(targets.size), empty, np.zeros(targets.size), joined)
     filling.values[joined] = bent(keys, targets[joined])
-    for kind, (lines, residuals) in _judged(keys, rounds, curve_without).items():
+    for kind, (of_line, residuals) in _judged(keys, rounds, curve_without).items():
         points = np.flatnonzero(kinds == kind)
-        filling.errors[points] = _errors(lines, edges[points])
+        filling.errors[points] = _errors(of_line, edges[points])
         points = points[~joined[points]]
         at_ends, bends = inside[points] == 0, np.isfinite(LENGTHS[kind][0])
         steady = DEGREES < 3
@@ -163,12 +170,12 @@ def _judged(
         others = keys.part(near).without(rows - near.start)
         by_heads = others.predict(keys.times[rows], keys.season[rows], np.arange(len(HEADS))).reshape(-1, rows.size)
         residuals = np.concatenate([curve_without(rows)[None], by_heads]) - (keys.rest + keys.season)[rows]
-        lines = keys.rest[rows] - np.interp(keys.times[rows], others.times, others.rest)
+        of_line = keys.rest[rows] - np.interp(keys.times[rows], others.times, others.rest)
         for kind, windows in deleted.items():
             at = np.searchsorted(rows, windows)
-            missed[kind].append((lines[at], residuals[:, at]))
+            missed[kind].append((of_line[at], residuals[:, at]))
     return {
-        kind: (np.concatenate([lines for lines, _ in each]), np.concatenate([residuals for _, residuals in each], axis=1))
+        kind: (np.concatenate([of_line for of_line, _ in each]), np.concatenate([residuals for _, residuals in each], axis=1))
         for kind, each in missed.items()
     }
 
@@ -261,25 +268,47 @@ def _shares(residuals: Floats, allowed: NDArray[np.bool_]) -> Floats:
     return np.concatenate([[1 - share], share * shares])
 
 
-def gap_row(keys: Keys, target: float, shares: Floats) -> Floats:
-    """The weights of the keys (2, n) in the part of the heads: of the rest, and of the whole."""
-    rows = np.zeros((2, keys.times.size))
-    for head in np.flatnonzero(shares[:, ~AUTOREGRESSED].any(axis=0)):
-        rows += shares[:, [head]] * _fit_row(keys, target, FITS[head])
-    for row, values, orders in zip(rows, (keys.rest, keys.rest + keys.season), shares[:, AUTOREGRESSED], strict=True):
-        if orders.any():
-            grid, [position] = keys.gappy(values, np.array([target]))
-            row += sum(
-                share * grid.row(model, int(position)) for share, model in zip(orders, grid.fit(), strict=False) if share
-            )
-    return rows
+def gap_row(keys: Keys, values: Floats, target: float, shares: Floats) -> Floats:
+    """The weights of the keys (n,) in heads with these shares (heads,), fitted to values at the keys (n,), at a target."""
+    row = np.zeros(keys.times.size)
+    for head in np.flatnonzero(shares * ~AUTOREGRESSED):
+        row += shares[head] * _fit_row(keys, target, FITS[head])
+    orders = shares[AUTOREGRESSED]
+    if orders.any():
+        grid, [position] = keys.gappy(values, np.array([target]))
+        row += sum(share * grid.row(model, int(position)) for share, model in zip(orders, grid.fit(), strict=False) if share)
+    return row
+
+
+def filled(curve: Operator, keys: Keys, filling: Filling, times: Floats, missing: Indices) -> tuple[Operator, Operator, Floats]:
+    """A curve (n,) with its missing points (m,) filled, of values without seasons; the part of whole values; the share of seasons (n,)."""
+    points, targets = times.size, times[missing]
+    of_keys = restriction(np.setdiff1d(np.arange(points), missing), points)
+    known, share, of_seasons = np.ones(points, bool), np.ones(points), np.ones(points)
+    known[missing], share[missing], of_seasons[missing] = ~filling.joined, filling.curve, 1 - filling.shares[:, 1].sum(axis=1)
+
+    def at_missing(row: Callable[[int], Floats]) -> Operator:
+        return extension(missing, points) @ of_rows((missing.size, keys.times.size), row) @ of_keys
+
+    def bend_row(index: int) -> Floats:
+        row = np.zeros(keys.times.size)
+        if filling.joined[index]:
+            bend = bend_across(keys, int(np.searchsorted(keys.times, targets[index])))
+            row[bend.near] = bend.at(targets[index]) * bend.row
+        return row
+
+    heads, of_whole = (
+        at_missing(lambda index, kind=kind, values=values: gap_row(keys, values, targets[index], filling.shares[index, kind]))
+        for kind, values in enumerate((keys.rest, keys.rest + keys.season))
+    )
+    return (fillings(times, known) @ curve).times(share) + heads + at_missing(bend_row), of_whole, of_seasons
 
 
 def _fit_row(keys: Keys, target: float, head: tuple[float, int]) -> Floats:
     """The weights (n,) of the keys in a local fit."""
     bandwidth, degree = head
     if not bandwidth:
-        return line_row(keys.times, target)
+        return lines(keys.times, np.array([target])).row(0)
     if degree < 3:
         return time_row(keys.times, keys.weights, target, bandwidth, degree=degree)
     [near], [weights] = polynomial_rows(keys.times, keys.weights, np.array([target]), bandwidth, degree)

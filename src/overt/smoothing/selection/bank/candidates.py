@@ -23,7 +23,7 @@ from overt.smoothing.heads.local.short_grid import (
 )
 from overt.smoothing.heads.local.weighted_grid import attend_grid_with_gaps, attend_weighted_grid, favors_convolutions
 from overt.smoothing.heads.patches import PatchOutputs, attend_patch
-from overt.smoothing.heads.single_row import guided_row, patch_row, time_row
+from overt.smoothing.operators.rows import guided_row, patch_row, time_row
 from overt.smoothing.selection.bank.coarse import CoarseHead, coarse_heads
 from overt.smoothing.selection.bank.mixture import Pilot
 from overt.smoothing.selection.bank.noisy_series import (

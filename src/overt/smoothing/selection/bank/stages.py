@@ -6,6 +6,7 @@ series; all heads are mixed again. The third stage repeats this with the better 
 signal (`wiener`), and one more head attends within segments (`segments`).
 """
 
+import functools
 import math
 from itertools import chain
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.local.regression import on_grid
-from overt.smoothing.heads.single_row import filling_row, line_row
+from overt.smoothing.operators.base import Operator, fillings, gather, lines, of_rows, restriction
 from overt.smoothing.selection.bank.candidates import (
     LONG,
     LONG_PILOT_BANDWIDTHS,
@@ -162,60 +163,52 @@ def _in_steps(series: NoisySeries) -> NoisySeries:
     return series._replace(times=np.arange(float(series.times.size)))
 
 
-def bank_row(series: NoisySeries, row: int, *, causal: bool = False, correlation: float = 0.0) -> Floats:
-    """The weights with which one point of one series attends to all (n,): those of each head, times the weight of the head."""
+def bank_operator(series: NoisySeries, *, causal: bool = False, correlation: float = 0.0) -> Operator:
+    """The bank as a map from the values of one series, of which missing ones are filled, to its curve."""
+    count = series.times.size
     coarse = None if causal else coarser_grid(series)
     if coarse is not None:
-        weights = np.zeros(series.times.size)
-        between = line_row(series.times[coarse], float(series.times[row]))
-        for at in np.flatnonzero(between).tolist():
-            weights[coarse] += between[at] * bank_row(_in_steps(series.part(coarse)), at, correlation=correlation)
-        return weights
+        of_coarse = bank_operator(_in_steps(series.part(coarse)), correlation=correlation)
+        return lines(series.times[coarse], series.times) @ of_coarse @ restriction(coarse, count)
+    filling = fillings(series.times, series.weights > 0, causal=causal)
     if correlation >= 0:
-        weights = _sum_of_rows(series, np.array([row]), np.ones(1), causal, correlation)
-    else:
-        rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
-        taps = coloring(rho)
-        rows = np.maximum(row - np.arange(taps.size), 0)
-        weights = _sum_of_rows(_whitened(series, rho), rows, taps, False, 0.0)
-        before = np.append(
-            weights[1:], 0.0
-        )  # each value enters its own whitened one, and the next; the first two enter the first
-        before[1] += weights[0]
-        weights = (weights - rho * before) / (1 - rho)
-    for missing in np.flatnonzero((weights != 0) & (series.weights == 0)):
-        weights = weights + weights[missing] * filling_row(series.times, series.weights > 0, int(missing), causal=causal)
-        weights[missing] = 0.0
-    return weights
+        return _mixture_operator(series, causal, correlation) @ filling
+    rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
+    taps, points = coloring(rho), np.arange(count)
+    before = np.append(1, points[:-1])  # the first value is whitened by the second
+    white = gather(np.stack([points, before], axis=1), np.tile([1.0, -rho], (count, 1)) / (1 - rho), count)
+    color = gather(np.maximum(points[:, None] - np.arange(taps.size), 0), np.tile(taps, (count, 1)), count)
+    return color @ _mixture_operator(_whitened(series, rho), False, 0.0) @ white @ filling
 
 
-def _sum_of_rows(series: NoisySeries, rows: Indices, factors: Floats, causal: bool, correlation: float) -> Floats:
-    """Σ_r factor_r W_r over all points (n,), where a head that reaches no key is the point itself."""
-    count, total = series.times.size, np.zeros(series.times.size)
-    wide, windows, gaps = _wide(series, causal), _windows(count, causal), in_gaps(series.weights)
-    segments, of_whole = _segments(series, causal, correlation), {*wide.names, NAME}
-    for inner in _stretches(count):
-        inside = (rows >= inner.start) & (rows < inner.stop)
-        if not inside.any():
-            continue
-        outer = _with_margin(inner, count)
-        mixed, pilot, names, rows_of = attend_stretch(
-            *(series.part(outer), wide.part(outer), windows, segments and segments.part(outer)),
-            *(causal, correlation, Workspace()),
-        )
-        for row, factor in zip(rows[inside].tolist(), factors[inside], strict=True):
-            head_weights = mixed.weights(np.array([row - outer.start]))[0, :, 0]
-            if gaps[row] and pilot:  # there the heads of the fourth stage are the pilot
-                of_pilot = pilot.weights(np.array([row - outer.start]))[0, :, 0]
-                late = head_weights[of_pilot.size :]
-                head_weights = np.concatenate([head_weights[: of_pilot.size] + late.sum() * of_pilot, 0 * late])
-            for head_weight, name, weights_of in zip(head_weights, names, rows_of, strict=True):
-                weights, whole = np.zeros(count), name in of_whole
-                weights[slice(None) if whole else outer] = weights_of(row if whole else row - outer.start)
-                if not weights.any():
-                    weights[row] = 1.0
-                total += factor * head_weight * weights
-    return total
+def _mixture_operator(series: NoisySeries, causal: bool, correlation: float) -> Operator:
+    """The rows of all heads, times the weights of the heads; where a head reaches no key, it is the point itself."""
+    count, gaps = series.times.size, in_gaps(series.weights)
+    wide, windows, segments = _wide(series, causal), _windows(count, causal), _segments(series, causal, correlation)
+    of_whole = {*wide.names, NAME}
+
+    @functools.lru_cache(maxsize=1)
+    def mixed(start: int, stop: int) -> tuple[Mixture, Mixture | None, list[str], list[RowWeights]]:
+        outer = slice(start, stop)
+        parts = series.part(outer), wide.part(outer), windows, segments and segments.part(outer)
+        return attend_stretch(*parts, causal, correlation, Workspace())
+
+    def row(point: int) -> Floats:
+        outer = _with_margin(next(inner for inner in _stretches(count) if point < inner.stop), count)
+        mixture, pilot, names, rows_of = mixed(outer.start, outer.stop)
+        at, total = np.array([point - outer.start]), np.zeros(count)
+        head_weights = mixture.weights(at)[0, :, 0]
+        if gaps[point] and pilot:  # there the heads of the fourth stage are the pilot
+            of_pilot = pilot.weights(at)[0, :, 0]
+            late = head_weights[of_pilot.size :]
+            head_weights = np.concatenate([head_weights[: of_pilot.size] + late.sum() * of_pilot, 0 * late])
+        for head_weight, name, weights_of in zip(head_weights, names, rows_of, strict=True):
+            weights, whole = np.zeros(count), name in of_whole
+            weights[slice(None) if whole else outer] = weights_of(point if whole else point - outer.start)
+            total += head_weight * (weights if weights.any() else np.eye(1, count, point)[0])
+        return total
+
+    return of_rows((count, count), row)
 
 
 def attend_stretch(

@@ -1,4 +1,4 @@
-"""One row of weights W_ij by definition, for inspection; the smoothers never build it."""
+"""Rows of weights W_ij of heads by definition, for inspection; the smoothers never build them."""
 
 import numpy as np
 
@@ -100,31 +100,6 @@ def guided_row(
     allowed = (np.abs(away) <= window * (1 + 1e-9)) & (key_weights > 0) & ((away <= 0) | (side == "both"))
     scores = -((away / bandwidth_time) ** 2) / 2 - ((guide - guide[row]) / bandwidth) ** 2 / 2
     return softmax(np.where(allowed, scores + np.log(np.where(allowed, key_weights, 1.0)), -np.inf))
-
-
-def filling_row(times: Floats, known: np.ndarray, row: int, *, causal: bool) -> Floats:
-    """The weights of the values that fill a missing one (n,), as in `series.filled_values`."""
-    row_weights, keys = np.zeros(times.size), np.flatnonzero(known)
-    if causal:
-        row_weights[keys[keys < row][-1:]] = 1.0
-    else:
-        row_weights[keys] = line_row(times[keys], float(times[row]))
-    return row_weights
-
-
-def line_row(times: Floats, target: float) -> Floats:
-    """The weights (n,) of the straight line between the two of ascending times that are beside a target, which is flat beyond the ends.
-
-    >>> line_row(np.array([0.0, 1.0, 3.0]), 1.5)
-    array([0.  , 0.75, 0.25])
-    """
-    after = int(np.searchsorted(times, target, side="right"))
-    left, right = max(after - 1, 0), min(after, times.size - 1)
-    share = float(np.interp(target, times[[left, right]], [0.0, 1.0])) if times[right] > times[left] else 0.0
-    row = np.zeros(times.size)
-    row[left] += 1 - share
-    row[right] += share
-    return row
 
 
 def _patch_row(series: Series, head: Head, keys: PatchKeys, row: int) -> Floats:
