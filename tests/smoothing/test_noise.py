@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pytest
 
+from overt.smoothing import analyze
 from overt.smoothing.selection.contrasts import contrasts, trimmed_deviation
 from overt.smoothing.selection.noise import NoiseEstimate, estimate_noise, estimate_noises
 
@@ -261,3 +262,26 @@ def test_every_stock_price_of_a_few_hundred_is_found_to_be_a_walk():
         known = ~np.isnan(prices)
         if known.sum() > 200:
             assert not estimate_noise(dates[known], prices[known]).white, name
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1000.0])
+def test_levels_and_the_estimate_are_in_the_users_unit(scale):
+    draw, points = np.random.default_rng(0), np.arange(300)
+    result = analyze(scale * (3 * np.sin(points / 20) + 0.5 * draw.normal(size=300)), times=points[::-1])
+    assert result.levels == pytest.approx(result.noise)
+    assert result.noise_estimate.level == pytest.approx(result.noise)
+    assert result.noise == pytest.approx(0.5 * scale, rel=0.15)
+
+
+def test_levels_follow_the_points_in_the_callers_order_on_every_scale():
+    draw = np.random.default_rng(1)
+    points = draw.permutation(400)
+    curve = 10 ** (2 + 2 * np.sin(points / 40))
+    logarithms = analyze(curve * np.exp(0.2 * draw.normal(size=400)), times=points)
+    assert logarithms.kind == "logarithms"
+    counts = analyze(draw.poisson(40 + 30 * np.sin(points / 40)).astype(float), times=points)
+    assert counts.kind == "counts"
+    for result, levels in ((logarithms, 0.2 * curve), (counts, np.sqrt(40 + 30 * np.sin(points / 40)))):
+        assert np.median(np.abs(np.log(result.levels / levels))) < 0.2
+        assert np.sqrt(np.mean(result.levels**2)) == pytest.approx(result.noise, rel=0.05)
+        assert result.noise_estimate.level == pytest.approx(result.noise, rel=0.05)

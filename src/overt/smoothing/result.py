@@ -63,14 +63,14 @@ class Smoothing:
     options: Options
     series: Series
     head: Head | None  # None for the bank
-    noise_estimate: NoiseEstimate  # in the series' own units
+    estimate: NoiseEstimate  # in the series' own units, as `unit_levels`; `noise_estimate` and `levels` are in the caller's
     outliers: NDArray[np.bool_]  # (n,) isolated wild values that were left out
     repeats: Repeats  # runs of equal values that stay as they are, beside others with noise; and values that are held
     observed: Floats  # (n,) the values as they were passed
     seasons: Seasons | None
     filling: Filling | None  # of missing points, by time
     components: Floats  # (n, seasons) each season; one of zeros without a period
-    levels: Floats  # (n,) standard deviations at weight 1, sorted by time, in the series' own units
+    unit_levels: Floats  # (n,) standard deviations at weight 1, sorted by time
     _variances: Floats | None  # of the bank, and of time keys whose bandwidth was passed
     kind: str = ""  # what the values were recognized as: "counts", "square roots" of counts, "outcomes", "logarithms", or ""
     bounds: tuple[float, float] = (-np.inf, np.inf)  # which the curve and the band keep
@@ -171,6 +171,27 @@ class Smoothing:
         return replace(self, noise=float(np.sqrt(np.mean(noise**2))), risk=risk, risk_error=error, observed=observed)
 
     @property
+    def levels(self) -> Floats:
+        """The noise's standard deviation at each point, at weight 1 (n,), in the caller's units and order.
+
+        On another scale it follows the curve, with `noise` as its root mean square.
+        """
+        if self._scaled is None:
+            return self.series.unsort(self.unit_levels) * self.series.noise_unit * self.repeats.events**0.5
+        first, scale = self._scaled
+        levels = first.levels * scale.slope(first.values)
+        return levels * self.noise / np.sqrt(np.nanmean(levels**2))
+
+    @property
+    def noise_estimate(self) -> NoiseEstimate:
+        """What was estimated of the noise, in the caller's units; `levels` and `waves` are sorted by time, without missing points."""
+        series, estimate = self.series, self.estimate
+        waves = None if estimate.waves is None else estimate.waves * series.spread
+        if self._scaled is None:
+            return replace(estimate.scaled(series.noise_unit * self.repeats.events**0.5), waves=waves)
+        return replace(estimate, level=self.noise, levels=self.levels[series.order][series.present], waves=None)
+
+    @property
     def counts(self) -> bool:
         """Whether the values were smoothed as Poisson counts."""
         return self.kind in ("counts", "square roots")
@@ -232,7 +253,7 @@ class Smoothing:
             deviation = np.sqrt(np.asarray(self._variances))
         else:
             selected = self.options.bandwidths is None
-            deviation = standard_deviations(self.series, self.head, self._sorted_curve(), self.levels, selected=selected)
+            deviation = standard_deviations(self.series, self.head, self._sorted_curve(), self.unit_levels, selected=selected)
         deviation = self.series.unsort(deviation * self.series.spread)
         return np.where(np.isnan(self.values), np.nan, deviation)
 

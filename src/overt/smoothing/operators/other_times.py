@@ -39,7 +39,7 @@ def deviation_at(result: "Smoothing", moments: Floats) -> Floats:
     which a straight line over the same length, from the same ends, misses the curve is added: more in the middle of a gap, and more
     and more beyond the ends, where the curve goes on as a constant. NaN beyond half the length of the series.
     """
-    levels = np.interp(moments, result.series.times, result.levels)
+    levels = np.interp(moments, result.series.times, result.unit_levels)
     if result.head is not None and isinstance(result.head.keys, TimeKeys):
         return time_deviations(result.series, result.head, levels, selected=result.options.bandwidths is None, targets=moments)
     assert result.deviation is not None  # the caller has looked for a band

@@ -34,8 +34,8 @@ def operator_of(result: "Smoothing") -> Operator:
 
 def _of_the_bank(result: "Smoothing") -> Operator:
     """y = s + B(x − s) with the bank B, where missing points are filled."""
-    series, estimate, causal = result.series, result.noise_estimate, result.options.causal
-    noisy = bank_series(series, result.levels, causal, heavy=estimate.heavy, drawn=result.kind)
+    series, estimate, causal = result.series, result.estimate, result.options.causal
+    noisy = bank_series(series, result.unit_levels, causal, heavy=estimate.heavy, drawn=result.kind)
     curve = bank_operator(noisy, causal=causal, correlation=estimate.correlation)
     whole, of_seasons = None, np.ones(result.points)
     if result.filling is not None:

@@ -189,7 +189,7 @@ def _seasons(result: "Smoothing") -> str:
 
 def _waves(result: "Smoothing") -> str:
     """A word on waves that differences do not tell from noise: they are as quick, but stand out in the spectrum."""
-    waves, series = result.noise_estimate.waves, result.series
+    waves, series = result.estimate.waves, result.series
     if waves is None or roughness(series.key_times, series.key_values, waves) > QUICK:
         return ""
     period = roughest_period(series.key_times, waves)
@@ -242,7 +242,7 @@ def _outliers_that_stay(result: "Smoothing") -> str:
     """A word where isolated values stand far out, but recur, or are more than may be left out of a short series."""
     if not result.options.cleans:
         return ""
-    estimate = result.noise_estimate
+    estimate = result.estimate
     count, recur = wild_or_peaks(estimate.rest(result.series.key_values), estimate.level)
     if not count:
         return ""
@@ -267,8 +267,8 @@ def _error(result: "Smoothing") -> str:
         zero = "The noise was given as 0" if result.options.noise is not None else "The second differences show no noise"
         return f"{zero}, so there is nothing to remove."
     source = "given" if result.options.noise is not None else "estimated"
-    varies = ", on average: it varies" if np.ptp(result.levels) > 1e-12 * result.levels.max() else ""
-    correlation = result.noise_estimate.correlation
+    varies = ", on average: it varies" if np.ptp(result.unit_levels) > 1e-12 * result.unit_levels.max() else ""
+    correlation = result.estimate.correlation
     kind = "independent from point to point" if not correlation else f"autoregressive with a correlation of {correlation:.2g}"
     return (
         f"If the noise is {kind} and close to normal, with a standard deviation of {result.noise:.3g} "
