@@ -169,3 +169,24 @@ def test_the_plot_shows_the_curve_and_its_data(tmp_path):
     assert (tmp_path / "curve.png").stat().st_size > 1000
     drawn = [line.get_ydata() for axes in figure.axes for line in axes.get_lines()]
     assert any(np.shape(line) == (60,) and np.allclose(line, result.values) for line in drawn)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"period": 25}])
+def test_several_readings_at_one_time_have_one_value_and_the_weights_that_make_it(options):
+    draw = np.random.default_rng(0)
+    times = np.sort(draw.integers(0, 70, 120)).astype(float)
+    x = np.where(times > 40, 4.0, np.sin(times / 8)) + 0.3 * draw.normal(size=120)
+    shuffled = draw.permutation(120)
+    result = analyze(x[shuffled], times=times[shuffled], robust=False, noise=0.3, **options)
+    for time in np.unique(times):
+        assert np.ptp(result.values[times[shuffled] == time]) == 0
+    for point in (0, 3, 60, 119):
+        assert result.weights(point) @ x[shuffled] == pytest.approx(result.values[point], abs=1e-11)
+
+
+def test_a_missing_reading_takes_the_value_of_the_others_at_its_time():
+    times = np.repeat(np.arange(40.0), 3)
+    x = np.sin(times / 5) + 0.2 * np.random.default_rng(0).normal(size=120)
+    x[[30, 60, 61]] = np.nan
+    result = analyze(x, times=times)
+    assert np.ptp(result.values.reshape(40, 3), axis=1).max() == 0

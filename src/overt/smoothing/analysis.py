@@ -322,7 +322,8 @@ def _bank_outputs(
 ) -> tuple[Outputs, Floats]:
     """The bank's outputs and variances, with what the seasons add to these, and with missing points filled.
 
-    There, variances are at least the squared errors of deleted values beyond their noise.
+    There, variances are at least the squared errors of deleted values beyond their noise. Points at one time have one value, the mean of
+    theirs; their leverages and variances are hardly different, and joined in the same way.
     """
     added = np.zeros(bank.values.size) if seasons is None else seasons.leverages(bank.leverages)
     values, variances = bank.values.copy(), bank.variances + levels**2 * added
@@ -333,7 +334,7 @@ def _bank_outputs(
         curve = np.where(filling.joined, across, values[missing])
         values[missing] = filling.curve * (curve + season) + filling.values - season
         variances[missing] = np.maximum(variances[missing], filling.errors - levels[missing] ** 2)
-    return Outputs(values, bank.leverages + added), variances
+    return Outputs(series.tied(values), series.tied(bank.leverages + added)), series.tied(variances)
 
 
 def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> tuple[Outputs, Floats | None]:

@@ -66,6 +66,20 @@ class Series:
         index[self.present] = np.arange(self.present.size)
         return index
 
+    @property
+    def ties(self) -> Indices:
+        """The index of each point's time among the different times (n,)."""
+        return np.cumsum(np.append(False, np.diff(self.times) > 0))
+
+    def tied(self, column: Floats) -> Floats:
+        """A column (n,) with its mean over the points that are at the same time, NaN not counted."""
+        ties = self.ties
+        if ties[-1] == ties.size - 1:
+            return column
+        known = ~np.isnan(column)
+        counts, sums = np.bincount(ties, known), np.bincount(ties, np.where(known, column, 0.0))
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)[ties]
+
     def part(self, rows: slice) -> "Series":
         """Some consecutive points, in the same units, as a series."""
         weights = None if self.weights is None else self.weights[rows]

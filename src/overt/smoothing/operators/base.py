@@ -100,3 +100,9 @@ def fillings(times: Floats, known: NDArray[np.bool_], *, causal: bool = False) -
         return gather(keys[np.maximum(before, 0)][:, None], (before >= 0)[:, None].astype(np.float64), times.size)
     between = identity(times.size).times(known.astype(np.float64))
     return between + (lines(times[keys], times) @ restriction(keys, times.size)).times((~known).astype(np.float64))
+
+
+def means_of_ties(ties: Indices, known: NDArray[np.bool_]) -> Operator:
+    """The mean of the known points with the same index of time (n,), which ascends."""
+    counts = np.maximum(np.bincount(ties, known), 1)
+    return Operator((ties.size, ties.size), lambda v: np.where(known, (np.bincount(ties, v) / counts)[ties], 0.0))

@@ -7,7 +7,7 @@ import numpy as np
 
 from overt.smoothing.data.repeats import last_known
 from overt.smoothing.heads.local.gaps import filled, keys_of
-from overt.smoothing.operators.base import Operator, extension, gather, identity, of_rows, restriction
+from overt.smoothing.operators.base import Operator, extension, gather, identity, means_of_ties, of_rows, restriction
 from overt.smoothing.operators.rows import weight_row
 from overt.smoothing.selection.bank.noisy_series import bank_series
 from overt.smoothing.selection.bank.stages import bank_operator
@@ -33,7 +33,7 @@ def operator_of(result: "Smoothing") -> Operator:
 
 
 def _of_the_bank(result: "Smoothing") -> Operator:
-    """y = s + B(x − s) with the bank B, where missing points are filled."""
+    """y = s + B(x − s) with the bank B, where missing points are filled, and points at one time have the mean of their values."""
     series, estimate, causal = result.series, result.estimate, result.options.causal
     noisy = bank_series(series, result.unit_levels, causal, heavy=estimate.heavy, drawn=result.kind)
     curve = bank_operator(noisy, causal=causal, correlation=estimate.correlation)
@@ -44,4 +44,7 @@ def _of_the_bank(result: "Smoothing") -> Operator:
         curve, whole, of_seasons = filled(curve, keys_of(series, seasonal), result.filling, series.times, missing)
     if result.seasons is not None:
         curve = curve + (identity(result.points).times(of_seasons) - curve) @ result.seasons.operator
-    return curve if whole is None else curve + whole
+    if whole is not None:
+        curve = curve + whole
+    known = ~np.isnan(result.values[series.order])
+    return means_of_ties(series.ties, known) @ curve
