@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -65,8 +66,8 @@ def _coefficients(moments: list[Floats], offsets: Sequence[int]) -> list[Floats]
     return [(-1) ** j * prod((gap for pair, gap in gaps.items() if j not in pair), start=np.ones_like(span)) for j in order]
 
 
-def trimmed_deviation(residuals: Floats) -> float:
-    """Trimmed standard deviation: residuals beyond 2.5 standard deviations count as signal.
+def trimmed_deviation(residuals: Floats) -> Any:
+    """Trimmed standard deviation of residuals (n,), or of each row of (rows, n): those beyond 2.5 standard deviations count as signal.
 
     The fixed point of s² = mean of r² over |r| ≤ 2.5 s, divided by its value 0.911 for a normal distribution, iterated
     downwards from 2·(third quartile of |r|)/1.15. It is 0 if three quarters of the residuals are 0.
@@ -74,6 +75,8 @@ def trimmed_deviation(residuals: Floats) -> float:
     >>> round(trimmed_deviation(np.array([1.0, -1.0, 1.0, -1.0, 100.0])), 2)
     1.05
     """
+    if residuals.ndim > 1:
+        return np.sqrt(trimmed_squares(residuals**2))
     if residuals.size == 0:
         return 0.0
     squares = residuals**2
@@ -87,9 +90,9 @@ def trimmed_deviation(residuals: Floats) -> float:
     return float(np.sqrt(level))
 
 
-def constant_level(times: Floats | None, values: Floats, weights: Floats) -> float:
-    """The standard deviation of noise of one level; times are None for equal steps."""
-    return trimmed_deviation(np.concatenate([contrasts(times, values, weights, offsets) for offsets in LINES]))
+def constant_level(times: Floats | None, values: Floats, weights: Floats) -> Any:
+    """The standard deviation of noise of one level, of values (n,) or of each of several series (series, n); times None for equal steps."""
+    return trimmed_deviation(np.concatenate([contrasts(times, values, weights, offsets) for offsets in LINES], axis=-1))
 
 
 def trimmed_squares(squares: Floats, most: int = 100) -> Floats:

@@ -1,6 +1,5 @@
 """The noise of a series, estimated without its signal: its level, whether that varies, and whether it is white."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from overt.smoothing.selection.contrasts import (
     constant_level,
     contrasts,
     trimmed_deviation,
-    trimmed_squares,
 )
 from overt.smoothing.selection.correlation import (
     BENEATH,
@@ -181,10 +179,9 @@ def _of_the_rest(
     if levels is not None:
         level, weights = float(np.sqrt(np.mean(levels**2))), weights / levels**2
     # Few points of a walk seem to have a level that varies, which then hides that they depend on each other.
-    hidden = _ratios(times, rest, constant) if levels is not None and rest.size < SHORT else []
-    ratios = max(_ratios(times, rest, weights), hidden, key=lambda each: min(each, default=-np.inf))
-    if not ratios:
-        return NoiseEstimate(level, levels, True, "")
+    ratios = _ratios(times, rest, weights)
+    if levels is not None and rest.size < SHORT:
+        ratios = max(ratios, _ratios(times, rest, constant), key=min)
     not_white = min(ratios) > _bound(rest.size) + 70 / min(rest.size, MAX_CONTRASTS)
     alternating = max(ratios) < -_bound(rest.size)
     hinted = not not_white and min(ratios) > _bound(rest.size, HINTED)
@@ -217,52 +214,41 @@ def estimate_noises(values: Floats) -> list[NoiseEstimate]:
     >>> [estimated.level.__round__(2) for estimated in estimate_noises(np.random.default_rng(0).normal(size=(2, 300)))]
     [1.01, 1.01]
     """
-    count = values.shape[1]
-    lines = [_along(values, offsets) for offsets in LINES]
-    levels = np.sqrt(trimmed_squares(np.concatenate(lines, axis=1)))
-    parts = zip(*(np.array_split(kind, PARTS, axis=1) for kind in lines), strict=True)
-    of_parts = np.sqrt(np.stack([trimmed_squares(np.concatenate(part, axis=1)) for part in parts], axis=1))
-    tiny = 8 * np.finfo(float).eps * np.abs(values).max(axis=1, initial=0.0)
-    rounded = np.mean(np.diff(values, axis=1) == 0, axis=1) >= EQUAL
+    count, alike = values.shape[1], np.ones(values.shape[1])
+    levels, tiny = constant_level(None, values, alike), np.finfo(float).tiny
     alone = (
-        rounded
-        | (levels <= tiny)
+        (np.mean(np.diff(values, axis=1) == 0, axis=1) >= EQUAL)  # rounded
+        | (levels <= 8 * np.finfo(float).eps * np.abs(values).max(axis=1, initial=0.0))
         | (count >= SHORT)
-        | may_vary(values, np.maximum(levels, np.finfo(float).tiny))
+        | may_vary(values, np.maximum(levels, tiny))
         | have_waves(values)
-        | np.array([_part_medians(each, count) is not None for each in of_parts])
+        | np.array([_part_medians(parts, count) is not None for parts in _levels_of_parts(None, values, alike).T])
     )
-    apart = np.array(
-        [[trimmed_squares(_along(values, range(0, order * lag + 1, lag))) for lag in LAGS] for order in ORDERS]
-    )  # (orders, lags, series)
-    inexact = apart.min(axis=(0, 1)) > 0
-    one, two, three = np.log(np.where(inexact, apart, 1.0)).transpose(1, 0, 2) / 2
     estimates = []
-    for series, ratios in enumerate((two + three - 2 * one).T):
-        reason = _reason_not_white([*ratios], count) if inexact[series] else ""
-        hinted = inexact[series] and min(ratios) > _bound(count, HINTED)
-        if alone[series] or ((reason or hinted) and count >= MIN_CORRELATED):
+    for series, ratios in enumerate(_ratios(None, values, alike).T):
+        reason = _reason_not_white(ratios, count)
+        if alone[series] or ((reason or ratios.min() > _bound(count, HINTED)) and count >= MIN_CORRELATED):
             estimates.append(estimate_noise(np.arange(float(count)), values[series], correlated=True))
-            continue
-        estimates.append(NoiseEstimate(float(levels[series]), None, not reason, reason))
+        else:
+            estimates.append(NoiseEstimate(float(levels[series]), None, not reason, reason))
     return estimates
-
-
-def _along(values: Floats, offsets: Sequence[int]) -> Floats:
-    """The squared contrasts of each series (series, n), at equal steps and with equal weights."""
-    return contrasts(None, values, np.ones(values.shape[1]), offsets) ** 2
 
 
 def _levels(times: Floats | None, rest: Floats, weights: Floats, level: float, values: Floats) -> Floats | None:
     """By a law of time or of the values, or in short series those of equal parts; None where the level of the rest is constant."""
     levels = varying_levels(times, rest, weights, level, values)
-    return _levels_of_parts(times, rest, weights) if levels is None and rest.size < SHORT else levels
+    return _levels_by_parts(times, rest, weights) if levels is None and rest.size < SHORT else levels
 
 
-def _levels_of_parts(times: Floats | None, values: Floats, weights: Floats) -> Floats | None:
+def _levels_of_parts(times: Floats | None, values: Floats, weights: Floats) -> Floats:
+    """The level of each of some equal parts of values (…, n), (parts, …)."""
     residuals = [contrasts(times, values, weights, offsets) for offsets in LINES]
-    parts = zip(*(np.array_split(kind, PARTS) for kind in residuals), strict=True)
-    levels = np.array([trimmed_deviation(np.concatenate(part)) for part in parts])
+    parts = zip(*(np.array_split(kind, PARTS, axis=-1) for kind in residuals), strict=True)
+    return np.array([trimmed_deviation(np.concatenate(part, axis=-1)) for part in parts])
+
+
+def _levels_by_parts(times: Floats | None, values: Floats, weights: Floats) -> Floats | None:
+    levels = _levels_of_parts(times, values, weights)
     medians = _part_medians(levels, values.size)
     if medians is None:
         return None
@@ -284,16 +270,16 @@ def _part_medians(levels: Floats, count: int) -> Floats | None:
     return medians if np.ptp(medians) > 11 / count**0.5 + 70 / count else None
 
 
-def _ratios(times: Floats | None, values: Floats, weights: Floats) -> list[float]:
-    """S of each order; none where the series is too short or has mostly exact steps, which is no evidence."""
-    ratios = []
-    for order in ORDERS:
-        spans = (range(0, order * lag + 1, lag) for lag in LAGS)
-        one, two, three = (trimmed_deviation(contrasts(times, values, weights, offsets)) for offsets in spans)
-        if min(one, two, three) == 0.0:
-            return []
-        ratios.append(float(np.log(two * three / one**2)))
-    return ratios
+def _ratios(times: Floats | None, values: Floats, weights: Floats) -> Floats:
+    """S of each order of values (…, n), (orders, …); 0 where the series is too short or has mostly exact steps, which is no evidence."""
+    levels = np.array(
+        [
+            [trimmed_deviation(contrasts(times, values, weights, range(0, order * lag + 1, lag))) for lag in LAGS]
+            for order in ORDERS
+        ]
+    )  # (orders, lags, …)
+    one, two, three = np.moveaxis(np.log(np.where(levels.min(axis=(0, 1)) > 0, levels, 1.0)), 1, 0)
+    return two + three - 2 * one
 
 
 def _correlation(values: Floats, weights: Floats, *, alternating: bool, hinted: bool = False) -> Correlation | None:
@@ -365,7 +351,7 @@ def _bound(count: int, errors: float = CLEAR) -> float:
     return errors / min(count, MAX_CONTRASTS) ** 0.5 + 0.02
 
 
-def _reason_not_white(ratios: list[float], count: int) -> str:
+def _reason_not_white(ratios: Floats, count: int) -> str:
     smallest, largest = min(ratios), max(ratios)
     if smallest > _bound(count) + 70 / min(count, MAX_CONTRASTS):
         return _reason("positive", smallest, "a random walk or a series that was smoothed before", count)
