@@ -26,11 +26,12 @@ NATIVE := CMakeLists.txt $(shell find native -type f)
 # The kernels for GPUs, in Triton's interpreter: their own tests, and those that they share with the native ones.
 TRITON_TESTS := tests/kernels/test_triton.py tests/kernels/test_gpu.py tests/kernels/test_native_attend.py tests/kernels/test_native_masks.py
 # The core of live pages: the kernels that it has, and what a model needs beside them. The same clang makes the same bytes (14.0.6, Debian 12).
-WASM := native/attention/masks/mask.cpp native/attention/dot.cpp native/attention/summary/summary.cpp $(sort $(wildcard native/wasm/*.cpp))
+WASM := native/attention/masks/mask.cpp native/attention/dot.cpp native/attention/summary/summary.cpp \
+  native/attention/programs/program.cpp native/attention/programs/machine.cpp $(sort $(wildcard native/wasm/*.cpp))
 CORE := src/overt/play/core.wasm
 CLANG := clang++
 WASM_FLAGS := --target=wasm32 -msimd128 -mbulk-memory -std=c++17 -O3 -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti \
-  -nostdlib -nostdinc++ -isystem native/wasm/include -Inative -DOVERT_LEVEL=wasm -DOVERT_BYTES=16 -fvisibility=hidden \
+  -nostdlib -nostdinc++ -isystem native/wasm/include -Inative -DOVERT_LEVEL=wasm -DOVERT_BYTES=16 -DOVERT_SMALL=1 -fvisibility=hidden \
   -Wall -Wextra -Wno-unknown-pragmas -Wno-bitwise-conditional-parentheses -Wno-unused-variable \
   -Wl,--no-entry,--gc-sections,--strip-all,--stack-first,-z,stack-size=262144
 NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py tests/kernels/test_native_summary.py

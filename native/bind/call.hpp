@@ -74,8 +74,8 @@ struct Call : Shapes {
         if (program.constant_count > 1 && constants.stride(constants.ndim() - 1) != 1) refuse("constants to be contiguous", "another stride");
         program.constants = {constants.data(), number, offsets_of(constants, 1, "constants"), 0, 1};
         program.numbers = call_numbers;
-        std::string wrong = read_program(code, inputs.head_dim, program);
-        if (!wrong.empty()) refuse(wrong, "another program");
+        const char* wrong = read_program(code, inputs.head_dim, program);
+        if (wrong) refuse(wrong, "another program");
         score.scale = same_for_entries(1);
         score.form = Form::program, score.program = &program;
     }

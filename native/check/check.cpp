@@ -84,7 +84,7 @@ struct Arguments {
         score.weight = matrix(weight, weights, p.head_dim, 0);
         if (p.form != Form::program) return;
         program.key_columns = p.head_dim, program.numbers = {0}, program.constants = {weight.data(), KIND, weights.data(), 0, 1};
-        if (!read_program(distance_program(static_cast<int>(p.head_dim)), p.head_dim, program).empty()) failures++;
+        if (read_program(distance_program(static_cast<int>(p.head_dim)), p.head_dim, program)) failures++;
         score.scale = ones.data(), score.softcap = 0, score.program = &program;
     }
     Arguments(const Arguments&) = delete;

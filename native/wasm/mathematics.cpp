@@ -1,5 +1,5 @@
 // The functions of the C library that the kernels call.
-#include "simd/vectors.hpp"
+#include "attention/programs/functions.hpp"
 
 namespace overt::OVERT_LEVEL {
 namespace {
@@ -23,8 +23,15 @@ double logarithm_of(double x) {
     return exponent * 0.69314718055994531 + 2 * s * series;
 }
 
+// Of float32 beyond the kernel's own range. There is none beyond a million: neighbours are too far apart for a sine that means something.
+double sine_of(double x, bool cosine) {
+    return x >= -1e6 && x <= 1e6 ? sine_or_cosine<double>(broadcast(x), cosine)[0] : __builtin_nan("");
+}
+
 }  // namespace
 }  // namespace overt::OVERT_LEVEL
 
 extern "C" double exp(double x) { return overt::OVERT_LEVEL::exponential_of(x); }
 extern "C" double log(double x) { return overt::OVERT_LEVEL::logarithm_of(x); }
+extern "C" double sin(double x) { return overt::OVERT_LEVEL::sine_of(x, false); }
+extern "C" double cos(double x) { return overt::OVERT_LEVEL::sine_of(x, true); }

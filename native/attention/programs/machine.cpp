@@ -5,6 +5,11 @@
 #include "attention/programs/simple_gradients.hpp"
 #include "attention/programs/simple_sums.hpp"
 
+// 1 where small code matters more than speed, as in a page: every strip and every sum over features takes the same general loops.
+#ifndef OVERT_SMALL
+#define OVERT_SMALL 0
+#endif
+
 namespace overt::OVERT_LEVEL {
 namespace {
 
@@ -32,7 +37,7 @@ class StripRun {
             const Instruction *begin = stage.instructions.data(), *end = begin + stage.instructions.size();
             for (int feature = 0; feature < (stage.count > 0 ? stage.count : 1); feature++)
                 for (const Instruction* next = begin; next < end; next++)
-                    if (next + 1 < end && meet(next[0], next[1], feature)) next++;
+                    if (!OVERT_SMALL && next + 1 < end && meet(next[0], next[1], feature)) next++;
                     else execute(*next, feature);
         }
     }
@@ -252,6 +257,7 @@ class StripRun {
 
     // Stages that are one of the loops of simple_sums.hpp; false: this stage is not.
     bool run_simple(const Stage& stage) {
+        if (OVERT_SMALL) return false;
         SimpleSum simple(stage);
         if (!simple.is_one || (strip.keys < STRIP && !simple.backward)) return false;
         const Sources<T>& from = strip.from;
@@ -278,7 +284,7 @@ class StripRun {
 
 template <class T>
 const T* Machine<T>::run(const Pass& pass, const Sources<T>& from, int first, int keys, int lanes) {
-    if (keys == STRIP && lanes == QUERIES)
+    if (!OVERT_SMALL && keys == STRIP && lanes == QUERIES)
         StripRun<T, true>(program, value, temporaries, from, first, keys, lanes).run(pass);
     else
         StripRun<T, false>(program, value, temporaries, from, first, keys, lanes).run(pass);

@@ -1,5 +1,7 @@
 #include "attention/programs/program.hpp"
 
+#include <utility>
+
 #include "attention/programs/simple_sum.hpp"
 
 namespace overt {
@@ -13,12 +15,12 @@ class Reader {
     bool of_tangent = false;
 
    public:
-    std::string wrong;
+    const char* wrong = nullptr;
 
     Reader(const std::vector<int>& code, Index query_columns, Program& to) : code(code), query_columns(query_columns), to(to) {}
 
     void run() {
-        for (int left = count("products"); left > 0 && wrong.empty(); left--) {
+        for (int left = count("products"); left > 0 && !wrong; left--) {
             ProductOfColumns product{number(), number(), number()};
             check(inside(product.first, product.size, query_columns) && inside(product.second, product.size, to.key_columns),
                   "a product within the columns");
@@ -31,7 +33,7 @@ class Reader {
 
    private:
     void check(bool right, const char* what) {
-        if (!right && wrong.empty()) wrong = what;
+        if (!right && !wrong) wrong = what;
     }
 
     int number() {
@@ -42,7 +44,7 @@ class Reader {
     int count(const char*) {
         int value = number();
         check(value >= 0 && static_cast<size_t>(value) <= code.size(), "counts of what follows");
-        return wrong.empty() ? value : 0;
+        return wrong ? 0 : value;
     }
 
     static bool place_of_pairs(Place place) { return place == Place::temporary || place == Place::gradient; }
@@ -51,11 +53,11 @@ class Reader {
 
     void pass(Pass& into, bool backward) {
         into.temporaries = count("temporaries");
-        for (int stages = count("stages"); stages > 0 && wrong.empty(); stages--) {
+        for (int stages = count("stages"); stages > 0 && !wrong; stages--) {
             Stage stage;
             stage.count = number();
             check(stage.count >= 0, "stages of 0 or more features");
-            for (int left = count("instructions"); left > 0 && wrong.empty(); left--) {
+            for (int left = count("instructions"); left > 0 && !wrong; left--) {
                 Instruction instruction{static_cast<Operation>(number()), operand(into, stage), operand(into, stage)};
                 valid(instruction, backward);
                 to.moving |= instruction.first.place == Place::score;
@@ -109,7 +111,7 @@ class Reader {
 
 }  // namespace
 
-std::string read_program(const std::vector<int>& code, Index query_columns, Program& to) {
+const char* read_program(const std::vector<int>& code, Index query_columns, Program& to) {
     Reader reader(code, query_columns, to);
     reader.run();
     return reader.wrong;

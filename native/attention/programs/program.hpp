@@ -8,7 +8,6 @@
 // the value, and the backward pass begins with two gradients: that of the score, and that of its tangent.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "kernels.hpp"
@@ -67,7 +66,7 @@ struct Program {
     Matrix constants;  // (1, constant_count) for each entry, in the kernel's number type
 };
 
-// Reads a program and checks that it stays within its inputs; returns what is wrong with it, empty if nothing is.
-std::string read_program(const std::vector<int>& code, Index query_columns, Program& to);
+// Reads a program and checks that it stays within its inputs; returns the rule that it breaks, nullptr if it breaks none.
+const char* read_program(const std::vector<int>& code, Index query_columns, Program& to);
 
 }  // namespace overt

@@ -1,6 +1,8 @@
 // Stages that compute one simple function of each feature and add it up, which run as loops of their own.
 #pragma once
 
+#include <cstddef>
+
 #include "attention/programs/program.hpp"
 
 namespace overt {
