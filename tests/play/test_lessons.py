@@ -133,7 +133,7 @@ def test_each_heads_part_of_the_joined_vector_is_pythons(written_little, opened,
         if text != TIRED:
             live.type(text)
         page = shown(live, head=4 * layer + 3, token=token)
-        rows = table(page, ".panel.joining > div:last-child")
+        rows = table(page, ".panel.joining > div:first-child > .card:last-child")
         attention = list(little.network.encoder["layer"].children())[layer].attention
         captured = []
         hook = attention.self.register_forward_hook(lambda *call, to=captured: to.append(call[-1]))
@@ -145,7 +145,7 @@ def test_each_heads_part_of_the_joined_vector_is_pythons(written_little, opened,
         shares = (parts @ total / (total @ total)).tolist()
         assert [float(row[3].replace("−", "-")) for row in rows] == pytest.approx([*shares, 1], abs=3e-3)
         assert [row[0] for row in rows] == [*(f"H{head}" for head in range(4)), "bias", "sum"]
-        differs = page.ask("document.querySelector('.panel.joining > div:last-child table + p').textContent").split("by ")[1]
+        differs = page.ask("document.querySelector('.panel.joining .card:last-child table + p').textContent").split("by ")[1]
         assert float(differs.rstrip(".").replace("−", "-")) < 1e-5
 
 
@@ -161,7 +161,7 @@ def drawn(count, seed):
 def test_the_steps_in_the_papers_sizes_are_what_attend_gives(written_little, opened):
     live = opened_at(opened, written_little, "joining")
     for dim, token in ((64, 2), (16, 7)):
-        rows = table(shown(live, dim=dim, token=token), ".panel.joining > div:first-child")
+        rows = table(shown(live, dim=dim, token=token), ".panel.joining > div:first-child > .card:first-child")
         assert len(rows) == 12
         numbers = drawn(12 * 512 + 2 * 512 * dim, 1)
         x = torch.tensor(numbers[: 12 * 512]).view(12, 512)

@@ -1,5 +1,6 @@
-// Lesson 3: the six steps in the paper's sizes, why scores are divided by √d, and how W_O joins the heads.
+// Lesson 3: the six steps in the paper's sizes, why scores are divided by √d, how W_O joins the heads, and a score of the reader's own.
 import { barred, card, followSettings, latest, rowsOf, scope, slider, table } from "./parts.js";
+import { OWN, ownScoreCard } from "./score/own_score.js";
 import { dot, largestChange, noise, weightsOfRow } from "./formula.js";
 import { label, numberedLabels } from "../../../lens/viewer/web/data/labels.js";
 import { drawStrip, largestOf } from "../../../lens/viewer/web/steps/bars.js";
@@ -7,10 +8,10 @@ import { number, scientific } from "../../../drawing/web/numbers.js";
 import { button, formulaNodes, make } from "../../../drawing/web/elements.js";
 
 const [EMBEDDING, WORDS, PAPER] = [512, 12, 64]; // numbers of an embedding, words that are shown; what the paper's heads have
-export const SIZES = [{ name: "dim", initial: PAPER, read: (text) => (["4", "8", "16", "32", "64", "128", "256"].includes(text) ? Number(text) : undefined), write: String }];
+export const SIZES = [{ name: "dim", initial: PAPER, read: (text) => (["4", "8", "16", "32", "64", "128", "256"].includes(text) ? Number(text) : undefined), write: String }, OWN];
 
-const SHOWS = "On the left the sizes of Vaswani et al. 2017: embeddings of 512 numbers, queries, keys and values of 64, and √64 = 8. A product of d terms has a spread of √d; undivided, the softmax gives nearly all to one key. On the right the model of this page: what W_O makes of each head, added up.";
-const NOT = "On the left embeddings and matrices are drawn at random: sizes and steps are real, the weights carry no meaning. On the right a share says how much of the sum points along one head's part; a large part may be undone by another, or in the next layer.";
+const SHOWS = "512 → 64: the sizes of Vaswani et al. 2017, embeddings of 512 numbers, queries, keys and values of 64, and √64 = 8. A product of d terms has a spread of √d; undivided, the softmax gives nearly all to one key. The other cards are the model of this page: what W_O makes of each head, added up, and what any score of a head's queries and keys would attend to.";
+const NOT = "The embeddings and matrices of the first card are drawn at random: sizes and steps are real, the weights carry no meaning. A share says how much of the sum points along one head's part; a large part may be undone by another, or in the next layer. A score of your own meets queries and keys that were learned for the dot product: a model trained with it would have others.";
 
 // The panel; `reader` is the model that runs in the page.
 export const joiningPanel = (reader) => ({
@@ -25,12 +26,14 @@ export const joiningPanel = (reader) => ({
     const size = slider(store, "dim", "d, numbers of a query", { least: 2, most: 8, from: (at) => 2 ** at, to: (value) => Math.round(Math.log2(value)), said: String });
     const sizes = card("512 → 64, ÷ 8", make("p", { className: "says" }, ...formulaNodes("q_i = x_i W_Q, k_j = x_j W_K, v_j = x_j W_V: each word's 512 numbers become 64, three times. Change d, and see why scores are divided by its root.")), size, self.random);
     self.joined = card("W_O joins the heads", self.said);
-    root.append(make("div", {}, sizes), make("div", {}, self.joined, scope(SHOWS, NOT)));
+    const [own, drawOwn] = ownScoreCard(self);
+    root.append(make("div", {}, sizes, self.joined), make("div", {}, own, scope(SHOWS, NOT)));
     const join = latest(root, () => drawJoined(self));
     store.subscribe((state, changed) => {
       if (state.panel !== "joining") return;
       if (["dim", "token", "recording", "panel", "theme"].some((name) => changed.has(name))) drawRandom(self);
       if (state.text !== null && ["head", "token", "recording", "panel", "theme"].some((name) => changed.has(name))) join();
+      if (state.text !== null && ["score", "head", "token", "recording", "panel"].some((name) => changed.has(name))) drawOwn();
     });
     reader.ready.then((sentence) => sentence && (self.said.textContent = sentence));
     if (store.get().panel === "joining") drawRandom(self);

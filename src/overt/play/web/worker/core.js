@@ -15,6 +15,8 @@ export function createCore(functions) {
     floats,
     integers,
     bytes: (address, count) => new Uint8Array(memory.buffer, address, count),
+    // A text that ends with 0.
+    text: (address) => new TextDecoder().decode(new Uint8Array(memory.buffer, address, new Uint8Array(memory.buffer, address).indexOf(0))),
     // Memory for so many numbers of four bytes.
     room: (count) => functions.allocate(4 * count) >>> 0,
     put(numbers) {

@@ -1,7 +1,8 @@
-// How the output matrix joins the heads of a layer: what each head's part of it makes of that head's output, for one token.
+// What lesson 3 asks: how the output matrix joins the heads of a layer, and scores that the reader types.
 
-// A question is { text, joined: { layer, row } }. The answer: `output` (H · D), the heads' outputs side by side; `parts` (H + 1, width), what W_O makes of
-// each head's output, in float64, and last the bias; `sum`, what the core makes of all of them; `entered`, what the layer adds it to.
+// What W_O makes of each head's output, for one token. A question is { text, joined: { layer, row } }. The answer: `output` (H · D), the heads' outputs
+// side by side; `parts` (H + 1, width), what W_O makes of each head's output, in float64, and last the bias; `sum`, what the core makes of all of them;
+// `entered`, what the layer adds it to.
 export function createJoining(core, weights, { layers, heads, width, limit }, tokenize, run) {
   return ({ text, joined }) => {
     const { ids } = tokenize(text, limit);
@@ -16,6 +17,17 @@ export function createJoining(core, weights, { layers, heads, width, limit }, to
     return { ...answer, heads, width };
   };
 }
+
+// Scores of one query and of some keys, rows of as many numbers, by a program: a question is { scored: { query, keys, code, numbers } }.
+export const createScoring = (core) => ({ scored: { query, keys, code, numbers } }) => {
+  const before = core.allocate(0);
+  const count = keys.length / query.length;
+  const to = core.room(count);
+  const wrong = core.program_scores(core.put(query), 1, core.put(keys), count, query.length, core.put(code), code.length, core.put(numbers), numbers.length, to);
+  const answer = wrong ? { sentence: `Expected ${core.text(wrong)}, got another program. Fix: write another f.` } : { scores: core.floats(to, count).slice() };
+  core.release(before);
+  return answer;
+};
 
 function productOf(core, weights, layer, from, width) {
   const to = core.room(width);

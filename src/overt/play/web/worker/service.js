@@ -1,6 +1,6 @@
 import { createChanged, createWordVectors } from "./changed.js";
 import { createEncoder } from "./encoder.js";
-import { createJoining } from "./joining.js";
+import { createJoining, createScoring } from "./joining.js";
 import { answerMessages, embeddedModel } from "./messages.js";
 import { createReading } from "./reading.js";
 import { startCore } from "./core.js";
@@ -8,10 +8,11 @@ import { createWeights } from "./weights.js";
 import { createWordPiece } from "./wordpiece.js";
 
 // What runs in the page's Worker: first { core, model } comes, then the weights' blocks one by one as { block }, then texts as { number, text }, or
-// as { text, changes, … } for a changed model, as { text, words } for the vectors of its words, as { text, joined } for W_O.
+// as { text, changes, … } for a changed model, as { text, words } for the vectors of its words, as { text, joined } for W_O, as
+// { scored } for a score of the reader's own.
 // Each gets an answer, with a `sentence` where something is wrong.
 
-let [weights, read, changed, wordVectors, joining] = [null, null, null, null, null];
+let [weights, read, changed, wordVectors, joining, scoring] = [null, null, null, null, null, null];
 
 async function begin(letters) {
   const { bytes, model, sentence } = await embeddedModel(letters);
@@ -23,6 +24,7 @@ async function begin(letters) {
   changed = createChanged(core, model.shape, tokenize, run);
   wordVectors = createWordVectors(core, weights, model.shape, tokenize);
   joining = createJoining(core, weights, model.shape, tokenize, run);
+  scoring = createScoring(core);
   return {};
 }
 
@@ -31,6 +33,7 @@ function answer(data) {
   if (data.changes !== undefined) return changed(data);
   if (data.words) return wordVectors(data);
   if (data.joined) return joining(data);
+  if (data.scored) return scoring(data);
   return data.block === undefined ? read(data.text, data.number) : { sentence: weights.add(data.block) };
 }
 
