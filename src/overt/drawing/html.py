@@ -20,7 +20,9 @@ from overt.files import whole
 PAGE_LIMIT, DATA_PAGE_LIMIT = 24 * 10**6, 20 * 10**6  # bytes
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[\w./-]+\.js)";\n', re.MULTILINE)
-_COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)  # lines of their own: what follows code stays
+_COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)  # lines of their own
+_TRAILING = re.compile(r"""(?<=[;,{}]) // [^"'`\n]*$""", re.MULTILINE)  # no text of one line holds this: its quote would follow
+_BLANK = re.compile(r"^[ \t]+|^\n", re.MULTILINE)  # indentation, and empty lines
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|const|let|class)) (\w+)", re.MULTILINE)
 
 
@@ -143,7 +145,7 @@ def _resolved(path: str, imported: str) -> str:
 
 
 def _as_function(path: str) -> str:
-    text = _COMMENT.sub("", plain_script(path))
+    text = _BLANK.sub("", _TRAILING.sub("", _COMMENT.sub("", plain_script(path))))
     exported = ", ".join(name for _, name in _EXPORT.findall(read(path)))
     text = _IMPORT.sub(lambda match: f"const {match[1]} = {_identifier(_resolved(path, match[2]))};\n", text)
     return f"const {_identifier(path)} = (() => {{\n{text}\nreturn {{ {exported} }};\n}})();"
