@@ -194,7 +194,7 @@ CASES = [
     *(Case(work, (1, 8), 8254, 8254, 64) for work in ("packed", "packedgradients")),
     *(Case(work, (4, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].tensor),
     *(Case(work, (1, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].normalizer),
-    *(Case(work, *((8,), 256, 256) if work.startswith("additive") else ((1, 8), 1024, 1024), 64) for work in DERIVATIVES),
+    *(Case(work, *((8,), 256, 256, 128) if work.startswith("additive") else ((1, 8), 1024, 1024, 64)) for work in DERIVATIVES),
     *(Case(work, (1, 4), length, length, 64) for work in SCORES for length in (256, 1024, 4096)),
 ]
 GPU_CASES = [

@@ -44,7 +44,7 @@ def _of_product(t: Terms, product: Term, direction: Callable[[Term], Tangent]) -
     first, second, size = product.numbers
     query, key = (t.make(name, numbers=(slot, size), size=size) for name, slot in (("query", first), ("key", second)))
     of_query, of_key = direction(query), direction(key)
-    return _sum(t, [t.sum(t.mul(*pair), size) for pair in ((of_query, key), (query, of_key)) if all(pair)])
+    return _sum(t, [t.sum(t.mul(x, y), size) for x, y in ((of_query, key), (query, of_key)) if x and y])
 
 
 def _sum(t: Terms, parts: list[Term]) -> Tangent:

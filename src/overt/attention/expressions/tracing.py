@@ -154,7 +154,7 @@ def _probes(query: Tensor, key: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 def _checked(score: Function, query: Tensor, key: Tensor, call: Trace, normalizer: Function | None) -> _Lowered:
     state, grad = torch.get_rng_state(), torch.is_grad_enabled()
-    query.requires_grad_(grad), key.requires_grad_(grad)
+    query, key = query.requires_grad_(grad), key.requires_grad_(grad)
     trace, result = _run(score, query, key, normalizer)
     lengths = [(one.inputs[0].shape[-2], one.inputs[1].shape[-2]) for one in (call, trace)]
     if not _alike(call.log, trace.log, lengths):

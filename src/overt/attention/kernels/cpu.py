@@ -85,7 +85,7 @@ def traced_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, g
 def traced_tangent(inputs: Any, directions: Sequence[Tensor | None], results: tuple[Tensor, ...]) -> None:
     """Output, each row's base and total, and the output's tangent in these directions of the direct tensors, bias and sink."""
     arguments, _ = _moving_arguments(inputs, directions, inputs.bias)
-    native.module().traced_tangent(*arguments, *_directions(directions[2:3] + directions[4:]), *results)
+    native.module().traced_tangent(*arguments, *_directions([*directions[2:3], *directions[4:]]), *results)
 
 
 def traced_second(
@@ -102,11 +102,12 @@ def traced_second(
     """
     arguments, columns = _moving_arguments(inputs, directions, _bias_for_gradients(inputs, results[4]))
     outputs = (array(tensor.contiguous()) for tensor in (*saved, upstream))
-    wider = [tensor.new_empty(*tensor.shape[:-1], width) for tensor, width in zip(results[:4], columns, strict=True)]
+    direct = [tensor for tensor in results[:4] if tensor is not None]  # which all are wanted
+    wider = [tensor.new_empty(*tensor.shape[:-1], width) for tensor, width in zip(direct, columns, strict=True)]
     native.module().traced_second(
-        *arguments, *_directions(directions[2:3] + directions[4:]), *outputs, *wider, *results[4:], known
+        *arguments, *_directions([*directions[2:3], *directions[4:]]), *outputs, *wider, *results[4:], known
     )
-    for tensor, computed in zip(results[:4], wider, strict=True):
+    for tensor, computed in zip(direct, wider, strict=True):
         tensor.copy_(computed[..., : tensor.shape[-1]])
 
 
@@ -187,8 +188,8 @@ def _moving_arguments(
         for tensor, direction in moving.values()
     )
     program = moving_program_of(inputs.terms, inputs.numbers, columns)
-    tensors, numbers = [dense(tensor) for tensor in (query, key, value, constants)], [*inputs.numbers, *program.numbers]
-    arguments = (*tensors, program.code, numbers, *_mask_arguments(inputs, bias), *_run_arguments(inputs))
+    tensors, numbers = (query, key, value, constants), [*inputs.numbers, *program.numbers]
+    arguments = (*map(dense, tensors), program.code, numbers, *_mask_arguments(inputs, bias), *_run_arguments(inputs))
     return arguments, [tensor.shape[-1] for tensor in tensors]
 
 

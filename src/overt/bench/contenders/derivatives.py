@@ -63,9 +63,9 @@ def reference(case: Case, inputs: Inputs) -> Reference:
 
 
 def _overt(inputs: Inputs, work: str) -> tuple[Run, str]:
-    def attention(query: Tensor, key: Tensor, value: Tensor, *weight: Tensor) -> Tensor:
+    def attention(query: Tensor, key: Tensor, value: Tensor, weight: Tensor | None = None) -> Tensor:
         with overt.use_path("native"):
-            return overt.attend(query, key, value, score=overt.Additive(*weight) if weight else None)
+            return overt.attend(query, key, value, score=None if weight is None else overt.Additive(weight))
 
     try:
         with overt.use_path("native"):

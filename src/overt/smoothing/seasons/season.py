@@ -111,7 +111,8 @@ class Seasons:
     @property
     def operator(self) -> Operator:
         """How the sum of the seasons depends on the values (n,), for inspection; O(n²) time."""
-        return Operator((self.series.times.size,) * 2, self._pull)
+        points = self.series.times.size
+        return Operator((points, points), self._pull)
 
     def _pull(self, wanted: Floats) -> Floats:
         """Σ_i v_i ∂s_i/∂x_j for v of all points (n,): `estimate_seasons` with the shares that were chosen, gone through backwards."""
