@@ -50,7 +50,7 @@ def _without(series: Series, marked: NDArray[np.bool_]) -> Series:
 def _without_echoes(series: Series, periods: tuple[float, ...]) -> tuple[Series, Seasons, NDArray[np.bool_]]:
     """A series without its wildest values, its seasons, and which values these are (n,).
 
-    A season that is estimated with a wild value has a part of it in every cycle: echoes, which look like peaks that recur. So the furthest
+    A season that is estimated with an outlier has a part of it in every cycle: echoes, which look like peaks that recur. So the furthest
     value of each phase is deleted, and is wild if it is far out from seasons without it, too.
     """
     seasons = estimate_seasons(series, periods)
