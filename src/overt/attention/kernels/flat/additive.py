@@ -105,9 +105,10 @@ def _program(activation: str, features: int) -> tuple[list[int], list[float]]:
     terms = Terms()
     query, key, weight = (terms.make(name, numbers=(0, features), size=features) for name in ("query", "key", "constant"))
     x, zero = terms.add(query, key), terms.literal(0.0)
-    if activation in ("relu", "leaky_relu"):
-        slope = terms.literal(0.0 if activation == "relu" else LEAK)
-        y = terms.make("select", terms.make("gt", x, zero), x, terms.mul(x, slope))
+    if activation == "relu":
+        y = terms.make("maximum", x, zero)
+    elif activation == "leaky_relu":
+        y = terms.make("select", terms.make("gt", x, zero), x, terms.mul(x, terms.literal(LEAK)))
     else:
         y = terms.make(activation, x)
     root = terms.sum(terms.mul(y, weight), features)
