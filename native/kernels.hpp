@@ -25,7 +25,8 @@ struct Matrix {
 //   ranges     first (Q) and second (Q), integer: key j is allowed where first_i <= j < second_i
 //   dense      first (Q, K), boolean; strides of 0 broadcast
 //   documents  first (Q) and second (K), integer: allowed where both are equal and not negative
-enum class Step : int { ranges, dense, documents, both, either, inverse };
+//   blocks     first (blocks of queries, blocks of keys), boolean; second holds two integers, the queries and the keys of a block
+enum class Step : int { ranges, dense, documents, both, either, inverse, blocks };
 
 struct MaskStep {
     Step step;
@@ -81,6 +82,7 @@ struct Inputs {
     Matrix query, key, value;  // columns are contiguous; any floating kind, converted where it is read
     Mask mask;
     Matrix bias;                                  // (Q, K), any strides; data == nullptr: none
+    Matrix bias_of_queries, bias_of_keys;         // (Q) and (K), float64: their sum is added to a dot product; data == nullptr: none
     const double* sink = nullptr;                 // one for each entry; nullptr: none
     const double* inverse_temperature = nullptr;  // one for each entry: 1 / temperature, which multiplies score + bias; nullptr: 1
     double dropout = 0;
@@ -121,6 +123,7 @@ struct Gradients {
     // The gradient of the bias has the layout of the bias. It holds zeros before, and is added to. nullptr: not wanted.
     void* bias;
     Index bias_size;  // its elements
+    void* bias_of_keys = nullptr;  // (batch, K), of a dot product; nullptr: not wanted
 };
 
 // The directions in which inputs move, each of its input's shape. data == nullptr, or no sink: it does not move. A program's queries, keys

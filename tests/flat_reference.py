@@ -68,6 +68,8 @@ def dot(
     alphas: Tensor | None,
     dropout: float,
     seed: Tensor | None,
+    bias_of_queries: Tensor | None = None,
+    bias_of_keys: Tensor | None = None,
 ) -> Tensor:
     """The output (..., Q, E) of dot-product attention, softcap · tanh(scale · (q · k) / softcap), under the same."""
 
@@ -78,6 +80,11 @@ def dot(
         scores = (pairwise() if program else query @ key.mT) * scale  # (..., rows, K)
         return torch.tanh(scores / softcap) * softcap if softcap > 0 else scores
 
+    if bias_of_queries is not None and bias_of_keys is not None:
+        queries, keys = query.shape[-2], key.shape[-2]
+        lines = (bias_of_queries[..., None] + bias_of_keys[..., None, :]).to(torch.promote_types(query.dtype, torch.float32))
+        bias = lines if bias is None else lines + _bias(bias, by_distance, torch.arange(queries), queries, keys)
+        by_distance = False
     form = NormalizerForm(normalizer, alpha, alphas)
     masked = (batch, program, arrays, bias, by_distance, sink, inverse_temperature, form, dropout, seed)
     return _attention(pair_scores, query, key, value, *masked)

@@ -43,10 +43,10 @@ class Forward {
     }
 
    private:
-    // One thread's working memory: packed queries, one packed tile of keys, scores, values, softmax state, the mask of a tile.
+    // One thread's working memory: packed queries, one packed tile of keys, scores, values, the state twice, the mask of a tile.
     Index size_of_workspace(const Scores& any) const {
         return padded<T>(any.query_size() + any.key_size() + ROWS * KEYS + KEYS * padded<T>(inputs.value_dim) +
-                         SoftmaxState<T>::size(inputs.value_dim) + ROWS * KEYS / static_cast<Index>(sizeof(T)) + 64);
+                         2 * SoftmaxState<T>::size(inputs.value_dim) + ROWS * KEYS / static_cast<Index>(sizeof(T)) + 64);
     }
 
     // As many entries as give each thread a few blocks.
@@ -89,9 +89,8 @@ class Forward {
         Tile at{entry, block * ROWS, 0, size_of(block, ROWS, inputs.queries), 0};
         T *queries = workspace, *keys = queries + scores.query_size(), *tile_scores = keys + key_size;
         T *spare = tile_scores + ROWS * KEYS, *sums = spare + KEYS * padded<T>(inputs.value_dim);
-        std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(sums + state_size);
-        SoftmaxState<T> running(spans > 1 ? state_of(slot, item) : sums, inputs.value_dim);
-        running.clear(at.rows);
+        std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(sums + 2 * state_size);
+        SumsOfParts<T, SoftmaxState<T>> parts(spans > 1 ? state_of(slot, item) : sums, sums + state_size, inputs.value_dim, at.rows);
         Index low, high;
         mask_span(inputs.mask, entry, at.row, at.row + at.rows, inputs.keys, &low, &high);
         Index first = max_of(low / KEYS, span * tiles / spans), stop = min_of(count(high, KEYS), (span + 1) * tiles / spans);
@@ -103,13 +102,15 @@ class Forward {
             if (!packed_keys) scores.pack_keys(at.key, at.keys, keys);
             scores.scores(queries, at.rows, packed_keys ? packed_keys + tile * key_size : keys, at.keys, tile_scores);
             finish_scores(inputs, at, coverage, allowed, tile_scores);
+            SoftmaxState<T>& running = parts.next();
             online_softmax(tile_scores, at.rows, at.keys, running);
             if (inputs.dropout > 0)
                 for (int r = 0; r < at.rows; r++) apply_dropout(inputs, entry, at.row + r, at.key, at.keys, tile_scores + r * KEYS);
             accumulate_values(tile_scores, at, coverage, allowed, Values<T>(inputs, at, spare), running.padded_dim,
                               running.accumulator);
         }
-        if (spans == 1) finish(entry, block, running);
+        SoftmaxState<T>& sums_of_all = parts.joined();
+        if (spans == 1) finish(entry, block, sums_of_all);
     }
 
     // Combines the states of all spans of a block, in their order.
@@ -118,7 +119,7 @@ class Forward {
         SoftmaxState<T> all(state_of(slot, block * spans), inputs.value_dim);
         for (Index span = 1; span < spans; span++) {
             SoftmaxState<T> next(state_of(slot, block * spans + span), inputs.value_dim);
-            for (int r = 0; r < rows; r++) all.join(r, next);
+            all.join(next, rows);
         }
         finish(entry, block, all);
     }

@@ -2,8 +2,8 @@
 // once for all heads that share them. Long sequences are split among threads.
 #pragma once
 
+#include "attention/decode_rows.hpp"
 #include "attention/scores/dot_scores.hpp"
-#include "attention/softmax.hpp"
 #include "attention/threads.hpp"
 
 namespace overt::OVERT_LEVEL {
@@ -32,6 +32,7 @@ class DotDecode {
     T *output, *saved_sums;
     Index together, groups, padded_dim, spans, sums_size, workspace_size;
     int rows;  // of a group: the queries of its heads
+    Layout key_layout, value_layout;
     int threads;
     Scratch<T> workspaces, partial;
 
@@ -40,7 +41,8 @@ class DotDecode {
         : inputs(inputs), score(score), output(output), saved_sums(saved_sums), together(heads_together()),
           groups(together ? inputs.batch / together : 0), padded_dim(padded<T>(inputs.head_dim)), spans(spans_of()),
           sums_size(State::size(inputs.value_dim)), workspace_size(size_of_workspace()),
-          rows(static_cast<int>(together * inputs.queries)), threads(Team(inputs, true).threads),
+          rows(static_cast<int>(together * inputs.queries)), key_layout(layout_here(inputs.key, inputs.head_dim)),
+          value_layout(layout_here(inputs.value, inputs.value_dim)), threads(Team(inputs, true).threads),
           workspaces(threads * workspace_size), partial(spans > 1 ? groups * spans * sums_size : 0) {}
 
     void run() {
@@ -72,10 +74,10 @@ class DotDecode {
         return inputs.threads == 1 ? 1 : max_of<Index>(1, min_of(wanted, inputs.keys / MIN_KEYS));
     }
 
-    // One thread's working memory: queries, a tile of scores, rows of keys and values, softmax state, the mask of each head's tile.
+    // One thread's working memory: queries, a tile of scores, rows of keys and values, the state twice, the mask of each head's tile.
     Index size_of_workspace() const {
         Index tiles_size = KEYS * (padded_dim + padded<T>(inputs.value_dim)), masks = masks_size() / static_cast<Index>(sizeof(T));
-        return padded<T>(ROWS * padded_dim + ROWS * KEYS + tiles_size + sums_size + masks) + 64;
+        return padded<T>(ROWS * padded_dim + ROWS * KEYS + tiles_size + 2 * sums_size + masks) + 64;
     }
     static Index masks_size() { return 2 * ROWS * KEYS; }
 
@@ -84,8 +86,7 @@ class DotDecode {
         T *queries = workspace, *scores = queries + ROWS * padded_dim, *spare = scores + ROWS * KEYS;
         T* sums = spare + KEYS * (padded_dim + padded<T>(inputs.value_dim));
         std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(workspace + workspace_size) - masks_size();
-        State running(spans > 1 ? partial.data + item * sums_size : sums, inputs.value_dim);
-        running.clear(rows);
+        SumsOfParts<T, State> parts(spans > 1 ? partial.data + item * sums_size : sums, sums + sums_size, inputs.value_dim, rows);
         KeyRange range = range_of(group);
         for (Index head = 0; head < together; head++) pack(group * together + head, queries + head * inputs.queries * padded_dim);
         Index end = min_of(range.high, (span + 1) * tiles / spans * KEYS);
@@ -95,20 +96,55 @@ class DotDecode {
             Coverage coverage =
                 range.full_low <= at.key && at.key + at.keys <= range.full_high ? Coverage::full : coverage_of_group(at, allowed);
             if (coverage == Coverage::none) continue;
-            dots(queries, padded_dim, WholeRows<T>(inputs.key, inputs.head_dim, at, spare), rows, at.keys, scores);
+            Index following = at.key + at.keys < end ? at.keys : 0;
+            score_keys(queries, at, following, spare, scores);
             if (score.softcap > 0) apply_softcap(static_cast<T>(score.softcap), at.rows, at.keys, scores);
             for (Index head = 0; head < together; head++) {
                 Tile head_tile{at.entry + head, 0, at.key, static_cast<int>(inputs.queries), at.keys};
                 finish_scores(inputs, head_tile, coverage, allowed + head * inputs.queries * KEYS,
                               scores + head * inputs.queries * KEYS);
             }
+            State& running = parts.next();
             weigh(scores, rows, at.keys, running);
             for (int r = 0; r < rows && inputs.dropout > 0; r++)
                 apply_dropout(inputs, at.entry + r / inputs.queries, r % inputs.queries, at.key, at.keys, scores + r * KEYS);
-            accumulate_values(scores, at, coverage, allowed, Values<T>(inputs, at, spare + KEYS * padded_dim), running.padded_dim,
-                              running.accumulator);
+            add_values(scores, at, coverage, allowed, following, spare + KEYS * padded_dim, running);
         }
-        if (spans == 1) finish(group, running);
+        State& sums_of_all = parts.joined();
+        if (spans == 1) finish(group, sums_of_all);
+    }
+
+    // The processor itself fetches a few float32 rows of a short sequence as quickly.
+    Layout layout_here(const Matrix& matrix, Index columns) const {
+        constexpr Index SHORT = 2048;
+        Layout layout = layout_of<T>(matrix, columns);
+        return layout == Layout::whole && rows <= 2 && inputs.keys < SHORT ? Layout::copied : layout;
+    }
+
+    static Index start_of(const Matrix& matrix, const Tile& at) { return matrix.offsets[at.entry] + at.key * matrix.row; }
+
+    // `following`: how many keys further the next tile is, 0 after the last.
+    void score_keys(const T* queries, const Tile& at, Index following, T* spare, T* scores) const {
+        if (!READS_IN_PLACE || key_layout == Layout::copied)
+            return dots(queries, padded_dim, WholeRows<T>(inputs.key, inputs.head_dim, at, spare), rows, at.keys, scores);
+        with_reader<T>(key_layout, inputs.key, start_of(inputs.key, at), [&](auto reader, const auto* keys) {
+            read_dots(reader, queries, padded_dim, keys, inputs.key.row, following * inputs.key.row, rows, at.keys, scores);
+        });
+    }
+
+    // Where a mask cuts the tile, values are copied, and looked at: they may be NaN.
+    void add_values(const T* weights, const Tile& at, Coverage coverage, const std::uint8_t* allowed, Index following, T* spare,
+                    State& running) const {
+        if (!READS_IN_PLACE || value_layout == Layout::copied || coverage == Coverage::partial) {
+            Values<T> values(inputs, at, spare);
+            for (int c = 0; c < at.keys && value_layout == Layout::pairs; c++)
+                order_pairs(spare + c * values.row, inputs.value_dim, false);
+            return accumulate_values(weights, at, coverage, allowed, values, running.padded_dim, running.accumulator);
+        }
+        with_reader<T>(value_layout, inputs.value, start_of(inputs.value, at), [&](auto reader, const auto* values) {
+            read_values(reader, weights, values, inputs.value.row, following * inputs.value.row, rows, at.keys, running.padded_dim,
+                        running.accumulator);
+        });
     }
 
     // No query of the group attends to keys outside of low to high; all attend to those within full_low to full_high.
@@ -146,6 +182,7 @@ class DotDecode {
         for (Index r = 0; r < inputs.queries; r++, to += padded_dim) {
             read_row(inputs.query, entry, r, inputs.head_dim, to);
             for (Index d = 0; d < padded_dim; d++) to[d] = d < inputs.head_dim ? to[d] * scale : T(0);
+            if (key_layout == Layout::pairs) order_pairs(to, inputs.head_dim, false);
         }
     }
 
@@ -154,14 +191,16 @@ class DotDecode {
         State all(partial.data + group * spans * sums_size, inputs.value_dim);
         for (Index span = 1; span < spans; span++) {
             State next(partial.data + (group * spans + span) * sums_size, inputs.value_dim);
-            for (int r = 0; r < rows; r++) all.join(r, next);
+            all.join(next, rows);
         }
         finish(group, all);
     }
 
     void finish(Index group, State& all) {
-        for (int r = 0; r < rows; r++)
+        for (int r = 0; r < rows; r++) {
+            if (value_layout == Layout::pairs) order_pairs(all.accumulator + r * all.padded_dim, inputs.value_dim, true);
             finish_row(all, r, inputs, group * together + r / inputs.queries, r % inputs.queries, output, saved_sums);
+        }
     }
 };
 

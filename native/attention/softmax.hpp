@@ -45,18 +45,61 @@ struct SoftmaxState {
             store(accumulator + row * padded_dim + e, load(accumulator + row * padded_dim + e) * rescaling);
     }
 
-    // Adds the sums of the same row over other keys.
-    void join(int row, SoftmaxState<T>& other) {
-        T now = max_of(row_max[row], other.row_max[row]);
-        rescale(row, now), other.rescale(row, now);
-        row_sum[row] += other.row_sum[row];
-        for (Index e = 0; e < padded_dim; e++) accumulator[row * padded_dim + e] += other.accumulator[row * padded_dim + e];
+    // Adds the sums of the same rows over other keys.
+    void join(SoftmaxState<T>& other, int rows) {
+        for (int r = 0; r < rows; r++) {
+            T now = max_of(row_max[r], other.row_max[r]);
+            rescale(r, now), other.rescale(r, now);
+            row_sum[r] += other.row_sum[r];
+        }
+        for (Index e = 0; e < rows * padded_dim; e++) accumulator[e] += other.accumulator[e];
     }
 
     // A sink's weight is part of the row's sum and has no value.
     void add_sink(int row, T sink) {
         rescale(row, max_of(sink, row_max[row]));
         if (sink != -__builtin_inf()) row_sum[row] += exponential_of(sink - row_max[row]);
+    }
+};
+
+// Tiles whose sums make one part of a long sum. A page's sums are short.
+constexpr int TILES_OF_A_PART = 64;
+#ifdef OVERT_SMALL
+constexpr bool IN_PARTS = false;
+#else
+constexpr bool IN_PARTS = true;
+#endif
+
+// The state of a block of rows over many tiles: parts of it are summed by themselves and then added to each other. The rounding error grows
+// with the tiles of a part and with the parts, not with all tiles, also where one key has nearly all weight and millions have the rest
+// (Higham 2002, section 4.2).
+template <class T, class State>
+class SumsOfParts {
+    State part;
+    int rows, tiles = 0;
+    bool in_part = false;
+
+   public:
+    State all;  // but for the part that is not finished
+
+    // The sums are in `memory` at last; `spare` is as large.
+    SumsOfParts(T* memory, T* spare, Index value_dim, int rows) : part(spare, value_dim), rows(rows), all(memory, value_dim) {
+        all.clear(rows);
+    }
+
+    // What the next tile is added to.
+    State& next() {
+        if (IN_PARTS && tiles++ % TILES_OF_A_PART == 0 && tiles > 1) {
+            if (in_part) all.join(part, rows);
+            part.clear(rows), in_part = true;
+        }
+        return IN_PARTS && in_part ? part : all;
+    }
+
+    State& joined() {
+        if (IN_PARTS && in_part) all.join(part, rows);
+        in_part = false;
+        return all;
     }
 };
 
@@ -170,10 +213,7 @@ static void dots(const T* rows, Index padded_dim, const WholeRows<T>& others, in
     for (; r < count; r++) dots_of_rows<T, 1>(rows + r * padded_dim, padded_dim, others, keys, products + r * KEYS);
 }
 
-// Up to this many rows, values are read row by row.
-constexpr int FEW_ROWS = 2;
-
-// accumulator of one row += weights . values, the values read in place: with few rows the reads take the time, not the products.
+// accumulator of one row += weights . values of N keys.
 template <class T, int N>
 static inline void accumulate_keys(const T* weights, const T* values, Index value_row, Index padded_dim, T* accumulator) {
     Vector<T> weight[N];
@@ -185,28 +225,14 @@ static inline void accumulate_keys(const T* weights, const T* values, Index valu
     }
 }
 
-template <class T>
-static void accumulate_row(const T* weights, const Values<T>& values, int keys, Index padded_dim, T* accumulator) {
-    int c = 0;
-    for (; c + 4 <= keys; c += 4)
-        accumulate_keys<T, 4>(weights + c, values.data + c * values.row, values.row, padded_dim, accumulator);
-    for (; c < keys; c++) accumulate_keys<T, 1>(weights + c, values.data + c * values.row, values.row, padded_dim, accumulator);
-}
-
 // accumulator (rows x padded_dim) += weights (rows x KEYS) * values. In a tile of partial coverage, a masked value is skipped where
 // the tile holds a value that is not finite: 0 * NaN is NaN.
 template <class T>
 static void accumulate_values(const T* weights, const Tile& at, Coverage coverage, const std::uint8_t* allowed,
                               const Values<T>& values, Index padded_dim, T* accumulator) {
-    if (coverage == Coverage::full || all_finite(values.data, values.row, at.keys, padded_dim)) {
-        if (at.rows > FEW_ROWS)
-            multiply(weights, Index{KEYS}, Index{1}, values.data, values.row, accumulator, padded_dim, at.rows, at.keys,
-                     static_cast<int>(padded_dim), true);
-        else
-            for (int r = 0; r < at.rows; r++)
-                accumulate_row(weights + r * KEYS, values, at.keys, padded_dim, accumulator + r * padded_dim);
-        return;
-    }
+    if (coverage == Coverage::full || all_finite(values.data, values.row, at.keys, padded_dim))
+        return multiply(weights, Index{KEYS}, Index{1}, values.data, values.row, accumulator, padded_dim, at.rows, at.keys,
+                        static_cast<int>(padded_dim), true);
     for (int r = 0; r < at.rows; r++)
         for (int c = 0; c < at.keys; c++)
             if (allowed[r * KEYS + c])

@@ -36,10 +36,10 @@ class SoftmaxForward {
     }
 
    private:
-    // One thread's working memory: a tile of scores, what their source needs, a tile of values or biases, the state, a tile's mask.
+    // One thread's working memory: a tile of scores, what their source needs, the state twice, a tile of values or biases, a tile's mask.
     Index size_of_workspace() const {
         Index spare = max_of<Index>(KEYS * padded<T>(inputs.value_dim), inputs.bias.data ? 2 * TRANSPOSED_TILE : 0);
-        return padded<T>(TRANSPOSED_TILE + Scores::size(inputs, score) + spare + sums_size + MASK_SIZE / static_cast<Index>(sizeof(T))) +
+        return padded<T>(TRANSPOSED_TILE + Scores::size(inputs, score) + spare + 2 * sums_size + MASK_SIZE / static_cast<Index>(sizeof(T))) +
                64;
     }
 
@@ -53,28 +53,42 @@ class SoftmaxForward {
     // One block of queries against one span of keys.
     void rows(Index item, T* workspace) {
         Index entry = item / (blocks * spans), block = item / spans % blocks, span = item % spans;
-        T *scores = workspace, *sums_memory = scores + TRANSPOSED_TILE + Scores::size(inputs, score), *spare = sums_memory + sums_size;
+        T *scores = workspace, *sums_memory = scores + TRANSPOSED_TILE + Scores::size(inputs, score), *spare = sums_memory + 2 * sums_size;
         std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(workspace + workspace_size) - MASK_SIZE;
         TransposedMask<T> mask(inputs, entry, block);
-        TransposedSoftmax<T> sums(spans > 1 ? partial.data + item * sums_size : sums_memory, inputs.value_dim);
-        sums.clear(mask.rows);
-        Tile at{entry, mask.row, max_of(mask.low, span * tiles / spans * KEYS), mask.rows, 0};
-        Index end = min_of(mask.high, (span + 1) * tiles / spans * KEYS);
+        SumsOfParts<T, TransposedSoftmax<T>> parts(spans > 1 ? partial.data + item * sums_size : sums_memory, sums_memory + sums_size,
+                                                   inputs.value_dim, mask.rows);
+        const Index first = max_of(mask.low, span * tiles / spans * KEYS), end = min_of(mask.high, (span + 1) * tiles / spans * KEYS);
         Units<T> units(inputs, score, entry);
         Scores source(inputs, score, scores + TRANSPOSED_TILE);
-        if (at.key < end) source.begin(at, units);
-        for (; at.key < end && !interrupted(inputs); at.key += at.keys) {
-            Coverage coverage = mask.next(at, end, allowed);
-            if (coverage == Coverage::none) continue;
-            int skipped = static_cast<int>(at.row - mask.row);
-            source.tile(at, skipped, units, scores);
-            finish_transposed_scores(inputs, units, at, coverage, mask, allowed, scores, spare);
-            online_softmax_transposed(scores, at, sums, skipped);
-            if (inputs.dropout > 0) apply_dropout_transposed(inputs, at, scores);
-            accumulate_values_transposed(scores, at, coverage, mask, allowed, Values<T>(inputs, at, spare), sums.padded_dim,
-                                         sums.accumulator + skipped * sums.padded_dim);
-        }
+        if (first < end) source.begin({entry, mask.row, first, mask.rows, 0}, units);
+        const bool fading = LINE_BIASES && inputs.bias_of_keys.data != nullptr;
+        auto keys = [&](Index from, Index to) {
+            for (Tile at{entry, mask.row, from, mask.rows, 0}; at.key < to && !interrupted(inputs); at.key += at.keys) {
+                Coverage coverage = mask.next(at, to, allowed);
+                if (coverage == Coverage::none) continue;
+                int skipped = static_cast<int>(at.row - mask.row);
+                source.tile(at, skipped, units, scores);
+                finish_transposed_scores(inputs, units, at, coverage, mask, allowed, scores, spare);
+                if (fading && !drop_negligible(at, parts.all.base + skipped, scores) && all_finite_values(at, spare)) continue;
+                TransposedSoftmax<T>& sums = parts.next();
+                online_softmax_transposed(scores, at, sums, skipped);
+                if (inputs.dropout > 0) apply_dropout_transposed(inputs, at, scores);
+                accumulate_values_transposed(scores, at, coverage, mask, allowed, Values<T>(inputs, at, spare), sums.padded_dim,
+                                             sums.accumulator + skipped * sums.padded_dim);
+            }
+        };
+        // Biases of keys usually fade into the past: from the newest keys on, most others are negligible.
+        if (!fading) keys(first, end);
+        for (Index from = first + (end - first - 1) / KEYS * KEYS; fading && first < end && from >= first; from -= KEYS)
+            keys(from, min_of(from + KEYS, end));
+        TransposedSoftmax<T>& sums = parts.joined();
         if (spans == 1) finish(entry, block, sums);
+    }
+
+    bool all_finite_values(const Tile& at, T* spare) const {
+        Values<T> values(inputs, at, spare);
+        return all_finite(values.data, values.row, at.keys, padded<T>(inputs.value_dim));
     }
 
     // Combines the states of all spans of a block, in their order.
@@ -85,16 +99,7 @@ class SoftmaxForward {
         TransposedSoftmax<T> all(states, inputs.value_dim);
         for (Index span = 1; span < spans; span++) {
             TransposedSoftmax<T> next(states + span * sums_size, inputs.value_dim);
-            for (int r = 0; r < rows; r += WIDTH<T>) {
-                Vector<T> now = lane_max(load(all.base + r), load(next.base + r));
-                all.rebase(r, now), next.rebase(r, now);
-                store(all.row_sum + r, load(all.row_sum + r) + load(next.row_sum + r));
-            }
-            for (int r = 0; r < rows; r++) {
-                all.rescale_accumulator(r), next.rescale_accumulator(r);
-                for (Index e = 0; e < all.padded_dim; e++)
-                    all.accumulator[r * all.padded_dim + e] += next.accumulator[r * all.padded_dim + e];
-            }
+            all.join(next, rows);
         }
         finish(entry, block, all);
     }

@@ -48,11 +48,44 @@ static void add_bias(const Matrix& bias, const Tile& at, T* scores) {
     }
 }
 
+// A page has no biases of lines, and is small.
+#ifdef OVERT_SMALL
+constexpr bool LINE_BIASES = false;
+#else
+constexpr bool LINE_BIASES = true;
+#endif
+
+// Adds unit * (r_i + k_j) of biases of queries and of keys, which may be large where their sum is not: both are taken relative to one
+// query's in float64, and pair by pair where those of the tile's queries differ much.
+template <class T>
+static void add_bias_of_lines(const Inputs& inputs, const Tile& at, Layout layout, double unit, T* scores) {
+    constexpr double NEAR = 16;
+    const Matrix &of_queries = inputs.bias_of_queries, &of_keys = inputs.bias_of_keys;
+    const double* queries = static_cast<const double*>(of_queries.data) + of_queries.offsets[at.entry] + at.row * of_queries.row;
+    const double* keys = static_cast<const double*>(of_keys.data) + of_keys.offsets[at.entry] + at.key * of_keys.row;
+    double least = queries[0], largest = queries[0];
+    for (int r = 1; r < at.rows; r++) least = min_of(least, queries[r * of_queries.row]), largest = max_of(largest, queries[r * of_queries.row]);
+    const bool transposed = layout.key != 1, near = largest - least <= NEAR;
+    const double *lines = transposed ? keys : queries, *others = transposed ? queries : keys;
+    const Index line_step = transposed ? of_keys.row : of_queries.row, step = transposed ? of_queries.row : of_keys.row;
+    const double anchor = transposed ? queries[0] : -queries[0];  // subtracted from the others, added to the lines
+    const int count = transposed ? at.rows : at.keys, stride = transposed ? layout.key : layout.row;
+    T relative[QUERIES > KEYS ? QUERIES : KEYS] = {};
+    for (int i = 0; near && i < count; i++) relative[i] = static_cast<T>(unit * (others[i * step] - anchor));
+    for (int line = 0; line < (transposed ? at.keys : at.rows); line++, scores += stride) {
+        const double of_line = lines[line * line_step];
+        const Vector<T> shift = broadcast(static_cast<T>(unit * (of_line + anchor)));
+        for (int i = 0; near && i < count; i += WIDTH<T>) store(scores + i, load(scores + i) + (load(relative + i) + shift));
+        for (int i = 0; !near && i < count; i++) scores[i] += static_cast<T>(unit * (others[i * step] + of_line));
+    }
+}
+
 // Scores (rows of KEYS) to total scores, in place. Columns beyond the tile's last key become -inf, like masked pairs.
 template <class T>
 static void finish_scores(const Inputs& inputs, const Tile& at, Coverage coverage, const std::uint8_t* allowed, T* scores) {
     constexpr T NEVER = -__builtin_inf();
     if (inputs.bias.data) add_bias(inputs.bias, at, scores);
+    if (LINE_BIASES && inputs.bias_of_keys.data) add_bias_of_lines(inputs, at, ROW_MAJOR, 1, scores);
     T inverse_temperature = inputs.inverse_temperature ? static_cast<T>(inputs.inverse_temperature[at.entry]) : T(1);
     for (int r = 0; r < at.rows; r++, scores += KEYS, allowed += KEYS) {
         if (inverse_temperature != T(1))

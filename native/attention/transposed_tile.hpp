@@ -79,7 +79,35 @@ static void finish_transposed_scores(const Inputs& inputs, const Units<T>& units
     if (units.cap > 0)
         each_vector<T>(at, [&](int i) { store(scores + i, hyperbolic_tangent<T>(load(scores + i)) * units.cap); });
     if (inputs.bias.data) add_transposed_bias(inputs.bias, at, units.unit, scores, spare);
+    if (LINE_BIASES && inputs.bias_of_keys.data) add_bias_of_lines(inputs, at, TRANSPOSED, units.unit, scores);
     if (coverage == Coverage::partial) mask.apply(at, allowed, scores);
+}
+
+// Sets scores to -inf whose weights, 2^(t - base), are below any rounding of their row's, and whose products would be denormal, which
+// processors compute slowly. Whether any are left.
+template <class T>
+static bool drop_negligible(const Tile& at, const T* bases, T* scores) {
+    constexpr T LEAST = sizeof(T) == 4 ? -100 : -900, NEVER = -__builtin_inf();
+    Vector<T> left{};
+    for (int r = 0; r < at.rows; r += WIDTH<T>) {
+        const Vector<T> bound = load(bases + r) + LEAST;
+        for (int c = 0; c < at.keys; c++) {
+            const Vector<T> score = load(scores + c * QUERIES + r);
+            left += score < bound ? Vector<T>{} : broadcast(T(1));  // NaN stays
+            store(scores + c * QUERIES + r, score < bound ? broadcast(NEVER) : score);
+        }
+    }
+    return sum<T>(left) != 0;
+}
+
+// sums_c += the sum of a tile's gradients of scores with key c.
+template <class T>
+static void add_sums_of_keys(const Tile& at, const T* gradients, T* sums) {
+    for (int c = 0, r; c < at.keys; c++, gradients += QUERIES) {
+        Vector<T> lanes{};
+        for (r = 0; r + WIDTH<T> <= at.rows; r += WIDTH<T>) lanes += load(gradients + r);
+        for (sums[c] += sum<T>(lanes); r < at.rows; r++) sums[c] += gradients[r];
+    }
 }
 
 // Multiplies weights by 1 / (1 - p) where dropout keeps them and by 0 elsewhere.
@@ -127,6 +155,17 @@ struct TransposedSoftmax {
         store(row_sum + lane, load(row_sum + lane) * factor_now);
     }
 
+    // Adds the sums of the same rows over other keys.
+    void join(TransposedSoftmax<T>& other, int rows) {
+        for (int r = 0; r < rows; r += WIDTH<T>) {
+            Vector<T> now = lane_max(load(base + r), load(other.base + r));
+            rebase(r, now), other.rebase(r, now);
+            store(row_sum + r, load(row_sum + r) + load(other.row_sum + r));
+        }
+        for (int r = 0; r < rows; r++) rescale_accumulator(r), other.rescale_accumulator(r);
+        add(other.accumulator, rows * padded_dim, accumulator);
+    }
+
     void rescale_accumulator(int row) {
         if (factor[row] == 1) return;
         for (Index e = 0; e < padded_dim; e += WIDTH<T>)
@@ -156,13 +195,13 @@ static void online_softmax_transposed(T* scores, const Tile& at, TransposedSoftm
             for (int row = r; row < min_of(r + W, at.rows); row++) sums.rescale_accumulator(skipped + row);
         }
         base = base == NEVER ? Vector<T>{} : base;
-        Vector<T> row_sum = load(sums.row_sum + lane);
+        Vector<T> sum_of_tile{};  // small weights by themselves: each would vanish next to a large sum
         for (c = 0; c < at.keys; c++) {
             Vector<T> weight = power_of_two<T>(load(scores + c * QUERIES) - base);
-            row_sum += weight;
+            sum_of_tile += weight;
             store(scores + c * QUERIES, weight);
         }
-        store(sums.row_sum + lane, row_sum);
+        store(sums.row_sum + lane, load(sums.row_sum + lane) + sum_of_tile);
     }
 }
 

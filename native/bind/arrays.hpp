@@ -108,7 +108,8 @@ struct Shapes {
         size_t last = array.ndim() - 1;
         if (static_cast<Index>(array.shape(last)) != length)
             refuse(std::string(name) + " of shape (..., " + std::to_string(length) + ")", shape_of(array));
-        if (kind_of(array, name) != kind) refuse(std::string(name) + " of dtype int64", "another dtype");
+        if (kind_of(array, name) != kind)
+            refuse(std::string(name) + (kind == Kind::integer ? " of dtype int64" : " of dtype float64"), "another dtype");
         return {array.data(), kind, offsets_of(array, 1, name), array.stride(last), array.stride(last)};
     }
 

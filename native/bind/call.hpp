@@ -99,8 +99,11 @@ struct Call : Shapes {
             } else if (step.step == Step::documents) {
                 step.first = column(next_array(), "the queries' documents", inputs.queries, Kind::integer);
                 step.second = column(next_array(), "the keys' documents", inputs.keys, Kind::integer);
-            } else if (code < 0 || code > static_cast<int>(Step::inverse)) {
-                refuse("steps from 0 to 5 in a mask's program", std::to_string(code));
+            } else if (step.step == Step::blocks) {
+                const Array &table = next_array(), &sizes = next_array();
+                step = blocks(table, sizes);
+            } else if (code < 0 || code > static_cast<int>(Step::blocks)) {
+                refuse("steps from 0 to 6 in a mask's program", std::to_string(code));
             }
             int needs = step.step == Step::both || step.step == Step::either ? 2 : step.step == Step::inverse ? 1 : 0;
             if (pending < needs) refuse("each step of a mask's program after the results that it combines", "too few results");
@@ -112,6 +115,27 @@ struct Call : Shapes {
         if (pending != (program.empty() ? 0 : 1) || next != arrays.size())
             refuse("a mask's program that ends with one result and uses all arrays", std::to_string(pending) + " results");
         inputs.mask = {steps.data(), static_cast<int>(steps.size())};
+    }
+
+    MaskStep blocks(const Array& table, const Array& sizes) {
+        if (sizes.ndim() != 1 || sizes.shape(0) != 2 || sizes.stride(0) != 1 || kind_of(sizes, "the sizes of blocks") != Kind::integer)
+            refuse("the sizes of blocks as two contiguous int64", shape_of(sizes));
+        const Index* size = static_cast<const Index*>(sizes.data());
+        if (size[0] < 1 || size[1] < 1) refuse("blocks of one query and one key or more", "a smaller block");
+        auto count = [](Index length, Index each) { return length / each + (length % each != 0); };
+        MaskStep step{Step::blocks, matrix(table, "the table of blocks", count(inputs.queries, size[0]), count(inputs.keys, size[1])), {}};
+        if (step.first.kind != Kind::boolean) refuse("a table of blocks of dtype bool", "another dtype");
+        step.second.data = size, step.second.kind = Kind::integer;
+        return step;
+    }
+
+    // Biases of queries and of keys, whose sum is added.
+    void line_biases(const Maybe& of_queries, const Maybe& of_keys) {
+        if (!of_queries != !of_keys) refuse("biases of queries and of keys, or none", "one of them");
+        if (!of_keys) return;
+        inputs.bias_of_queries = column(*of_queries, "the bias of queries", inputs.queries, Kind::float64);
+        inputs.bias_of_keys = column(*of_keys, "the bias of keys", inputs.keys, Kind::float64);
+        if (by.kind != Normalizer::softmax) refuse("biases of queries and of keys under a softmax", "another normalizer");
     }
 
     // A bias by distance holds the bias of j - i at index j - i + Q - 1: a matrix whose rows begin one number earlier each.

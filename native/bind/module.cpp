@@ -1,4 +1,5 @@
 // The Python module overt._native: checks arrays, releases the GIL and runs a kernel of the current level.
+#include "attention/pairs/units.hpp"
 #include "bind/call.hpp"
 #include "bind/ceilings.hpp"
 #include "bind/derivatives.hpp"
@@ -49,15 +50,18 @@ void additive_gradients(const Array& query, const Array& key, const Array& value
 
 void dot(const Array& query, const Array& key, const Array& value, double scale, double softcap, const std::vector<int>& program,
          const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink, const Maybe& inverse_temperature,
-         int normalizer, double alpha, const Maybe& alphas, double dropout, std::uint64_t seed, int threads, Out output, std::optional<Out> sums) {
+         int normalizer, double alpha, const Maybe& alphas, double dropout, std::uint64_t seed, int threads, Out output, std::optional<Out> sums,
+         const Maybe& bias_of_queries, const Maybe& bias_of_keys) {
     Call call(query, key, output, 2, threads);
     call.dot(call.same_for_entries(scale), softcap);
     call.attend(value, program, arrays, bias, by_distance, sink, inverse_temperature, normalizer, alpha, alphas, dropout, seed);
+    call.line_biases(bias_of_queries, bias_of_keys);
     void* to = call.out(output, "output", {call.inputs.queries, call.inputs.value_dim}, call.number);
     void* saved_sums = sums ? call.out(*sums, "sums", call.saved_shape(), call.number) : nullptr;
     call.run([&](const Kernels& kernels) {
-        if (call.by.kind == Normalizer::softmax) return kernels.dot(call.inputs, call.score, to, saved_sums);
-        kernels.normalized(call.inputs, call.score, call.by, to, saved_sums);
+        if (call.by.kind != Normalizer::softmax) return kernels.normalized(call.inputs, call.score, call.by, to, saved_sums);
+        const PairUnit* unit = unit_of(call.inputs);
+        (unit ? unit->dot : kernels.dot)(call.inputs, call.score, to, saved_sums);
     });
 }
 
@@ -65,10 +69,12 @@ void dot_gradients(const Array& query, const Array& key, const Array& value, dou
                    const std::vector<int>& program, const Arrays& arrays, const Maybe& bias, bool by_distance, const Maybe& sink,
                    const Maybe& inverse_temperature, int normalizer, double alpha, const Maybe& alphas, double dropout, std::uint64_t seed,
                    int threads, const Array& output, const Array& sums, const Array& upstream, Out d_query, Out d_key, Out d_value,
-                   std::optional<Out> delta, std::optional<Out> d_bias) {
+                   std::optional<Out> delta, std::optional<Out> d_bias, const Maybe& bias_of_queries, const Maybe& bias_of_keys,
+                   std::optional<Out> d_bias_of_keys) {
     Call call(query, key, output, 2, threads);
     call.dot(call.same_for_entries(scale), softcap);
     call.attend(value, program, arrays, bias, by_distance, sink, inverse_temperature, normalizer, alpha, alphas, dropout, seed);
+    call.line_biases(bias_of_queries, bias_of_keys);
     const Inputs& in = call.inputs;
     SavedDotForward saved{call.input(output, "output", {in.queries, in.value_dim}, call.number),
                      call.input(sums, "sums", call.saved_shape(), call.number),
@@ -76,11 +82,13 @@ void dot_gradients(const Array& query, const Array& key, const Array& value, dou
     Gradients to{call.out(d_query, "d_query", {in.queries, in.head_dim}, call.number),
                  call.out(d_key, "d_key", {in.keys, in.head_dim}, call.number),
                  call.out(d_value, "d_value", {in.keys, in.value_dim}, call.number), nullptr,
-                 delta ? call.out(*delta, "delta", {in.queries}, call.number) : nullptr, nullptr, 0};
+                 delta ? call.out(*delta, "delta", {in.queries}, call.number) : nullptr, nullptr, 0,
+                 d_bias_of_keys ? call.out(*d_bias_of_keys, "d_bias_of_keys", {in.keys}, call.number) : nullptr};
     call.bias_gradient(bias, d_bias, to);
     call.run([&](const Kernels& kernels) {
-        if (call.by.kind == Normalizer::softmax) return kernels.dot_gradients(in, call.score, saved, to);
-        kernels.normalized_gradients(in, call.score, call.by, saved, to);
+        if (call.by.kind != Normalizer::softmax) return kernels.normalized_gradients(in, call.score, call.by, saved, to);
+        const PairUnit* unit = unit_of(in);
+        (unit ? unit->dot_gradients : kernels.dot_gradients)(in, call.score, saved, to);
     });
 }
 
@@ -144,7 +152,7 @@ void summary(const Array& query, const Array& key, const Maybe& value, const May
              const Maybe& sink, const Maybe& inverse_temperature, int normalizer, double alpha, const Maybe& alphas, int threads,
              std::optional<Out> log_sum_exp, Out entropy, Out received, Out top_weights, Out top_keys, const Maybe& row_edges, const Maybe& key_edges, std::optional<Out> map_mean,
              std::optional<Out> map_max, std::optional<Out> output, const std::vector<bool>& have_ids, const Arrays& sets,
-             std::optional<Out> masses, std::optional<Out> support) {
+             std::optional<Out> masses, std::optional<Out> support, const Maybe& bias_of_queries, const Maybe& bias_of_keys) {
     Call call(query, key, entropy, 1, threads);
     const Inputs& in = call.inputs;
     if (value) call.values(*value);
@@ -157,6 +165,7 @@ void summary(const Array& query, const Array& key, const Maybe& value, const May
     call.bias(bias, by_distance);
     call.softmax(sink, inverse_temperature);
     call.normalizer(normalizer, alpha, alphas);
+    call.line_biases(bias_of_queries, bias_of_keys);
     Summary to{};
     if (log_sum_exp) to.log_sum_exp = call.out(*log_sum_exp, "log_sum_exp", {in.queries}, call.number);
     to.entropy = call.out(entropy, "entropy", {in.queries}, call.number);
@@ -204,8 +213,22 @@ std::vector<std::string> names_of_levels() {
     return names;
 }
 
+std::vector<std::string> names_of_units() {
+    int count = 0;
+    const PairUnit* const* units = available_units(&count);
+    std::vector<std::string> names;
+    for (int i = 0; i < count; i++) names.push_back(units[i]->name);
+    return names;
+}
+
+// Another level than the best has no unit beside it.
 void use(const std::string& name) {
     if (!use_level(name.c_str())) refuse("a level that this machine can run", name);
+    use_unit(name == names_of_levels().front() ? "best" : "none");
+}
+
+void use_named_unit(const std::string& name) {
+    if (!use_unit(name.c_str())) refuse("a unit that this machine can run", name);
 }
 
 }  // namespace
@@ -222,6 +245,9 @@ NB_MODULE(_native, module) {
     module.def("levels", names_of_levels);
     module.def("level", [] { return std::string(current_level().name); });
     module.def("use", use, "level"_a);
+    module.def("units", names_of_units);
+    module.def("unit", [] { return current_unit() ? std::optional<std::string>(current_unit()->name) : std::nullopt; });
+    module.def("use_unit", use_named_unit, "unit"_a);
     module.def("additive", additive, "query"_a, "key"_a, "value"_a, "weight"_a, "activation"_a, "program"_a, "arrays"_a,
                "bias"_a.none(), "by_distance"_a, "sink"_a.none(), "inverse_temperature"_a.none(), "normalizer"_a,
                "alpha"_a, "alphas"_a.none(), "dropout"_a, "seed"_a,
@@ -234,12 +260,13 @@ NB_MODULE(_native, module) {
     module.def("dot", dot, "query"_a, "key"_a, "value"_a, "scale"_a, "softcap"_a, "program"_a, "arrays"_a, "bias"_a.none(),
                "by_distance"_a, "sink"_a.none(), "inverse_temperature"_a.none(), "normalizer"_a,
                "alpha"_a, "alphas"_a.none(), "dropout"_a, "seed"_a, "threads"_a, "output"_a,
-               "sums"_a.none());
+               "sums"_a.none(), "bias_of_queries"_a.none() = nb::none(), "bias_of_keys"_a.none() = nb::none());
     module.def("dot_gradients", dot_gradients, "query"_a, "key"_a, "value"_a, "scale"_a, "softcap"_a, "program"_a, "arrays"_a,
                "bias"_a.none(), "by_distance"_a, "sink"_a.none(), "inverse_temperature"_a.none(), "normalizer"_a,
                "alpha"_a, "alphas"_a.none(), "dropout"_a, "seed"_a,
                "threads"_a, "output"_a, "sums"_a, "upstream"_a, "d_query"_a, "d_key"_a, "d_value"_a, "delta"_a.none(),
-               "d_bias"_a.none());
+               "d_bias"_a.none(), "bias_of_queries"_a.none() = nb::none(), "bias_of_keys"_a.none() = nb::none(),
+               "d_bias_of_keys"_a.none() = nb::none());
     module.def("additive_scores", additive_scores, "query"_a, "key"_a, "weight"_a, "activation"_a, "threads"_a, "scores"_a);
     module.def("additive_scores_gradients", additive_scores_gradients, "query"_a, "key"_a, "weight"_a, "activation"_a, "threads"_a,
                "upstream"_a, "d_query"_a, "d_key"_a, "d_weight"_a);
@@ -248,5 +275,6 @@ NB_MODULE(_native, module) {
                "inverse_temperature"_a.none(), "normalizer"_a, "alpha"_a, "alphas"_a.none(), "threads"_a,
                "log_sum_exp"_a.none(), "entropy"_a, "received"_a, "top_weights"_a,
                "top_keys"_a, "row_edges"_a.none(), "key_edges"_a.none(), "map_mean"_a.none(), "map_max"_a.none(),
-               "output"_a.none(), "have_ids"_a, "sets"_a, "masses"_a.none(), "support"_a.none());
+               "output"_a.none(), "have_ids"_a, "sets"_a, "masses"_a.none(), "support"_a.none(),
+               "bias_of_queries"_a.none() = nb::none(), "bias_of_keys"_a.none() = nb::none());
 }

@@ -1,7 +1,8 @@
 // A dense matrix product for tiles that lie in cache: C = A B, or C += A B.
 //
 // A few rows and a few vectors of C stay in registers during the sum. Each number of A is broadcast once and used for all of those vectors
-// of B; each vector of B is used for all of those rows.
+// of B; each vector of B is used for all of those rows. What is added to C is summed by itself first: many small terms would vanish next
+// to a large number of C one by one (pairwise summation; Higham 2002, section 4.2).
 #pragma once
 
 #include "simd/vectors.hpp"
@@ -48,9 +49,7 @@ OVERT_INLINE Vector<T> in_register(Vector<T> v) {
 template <class T, int COUNT, int VECTORS>
 static inline void multiply_registers(Left<T> a, Right<T> b, T* c, Index c_row, int inner, bool add) {
     constexpr int W = WIDTH<T>;
-    Vector<T> sums[COUNT][VECTORS];
-    for (int r = 0; r < COUNT; r++)
-        for (int v = 0; v < VECTORS; v++) sums[r][v] = add ? load(c + r * c_row + v * W) : Vector<T>{};
+    Vector<T> sums[COUNT][VECTORS] = {};
     for (int k = 0; k < inner; k++, a.data += a.column, b.data += b.row) {
         for (int r = 0; r < COUNT; r++) {
             Vector<T> left = in_register<T>(broadcast(a.data[r * a.row]));
@@ -58,7 +57,10 @@ static inline void multiply_registers(Left<T> a, Right<T> b, T* c, Index c_row, 
         }
     }
     for (int r = 0; r < COUNT; r++)
-        for (int v = 0; v < VECTORS; v++) store(c + r * c_row + v * W, sums[r][v]);
+        for (int v = 0; v < VECTORS; v++) {
+            T* at = c + r * c_row + v * W;
+            store(at, add ? load(at) + sums[r][v] : sums[r][v]);
+        }
 }
 
 // The last rows, at most COUNT, with as many sums as there are rows.

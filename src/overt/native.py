@@ -1,7 +1,8 @@
 """The native core, `overt._native`: C++ kernels for the CPU. Whether it is there, its level and its threads; no torch.
 
-The compiled module holds each kernel once for every SIMD level, and takes the best that the processor runs. The environment variable
-OVERT_SIMD names another: `avx2`, `baseline`.
+The compiled module holds each kernel once for every SIMD level, and takes the best that the processor runs. Dot products of bfloat16 have
+kernels for units that multiply pairs of them. The environment variable OVERT_SIMD names another level, without such a unit, or a unit:
+`avx512`, `avx2`, `baseline`, `avx512_bf16`, `amx`, `amx-emulated`.
 """
 
 import ctypes
@@ -65,6 +66,15 @@ def level() -> str:
     return module().level()
 
 
+def unit() -> str | None:
+    """The unit that multiplies pairs of bfloat16: `amx`, `avx512_bf16`, or None where the level's own kernels compute them in float32.
+
+    >>> unit() is None or unit() in module().units()
+    True
+    """
+    return module().unit()
+
+
 @functools.cache
 def module() -> Any:
     """The compiled module, at the level that OVERT_SIMD names or else the best; an error where either is missing."""
@@ -72,14 +82,17 @@ def module() -> Any:
     if native is None:
         raise NativeMissing(f"the native core is not available: {reason}")
     setting = os.environ.get("OVERT_SIMD")
-    if setting and setting not in native.levels():
+    if setting and setting not in [*native.levels(), *native.units()]:
         raise InputError(
-            f"a SIMD level of this machine in OVERT_SIMD: {', '.join(native.levels())}",
+            f"a SIMD level of this machine in OVERT_SIMD: {', '.join([*native.levels(), *native.units()])}",
             got=f"OVERT_SIMD={setting}",
             fix="name one of them, or unset it to use the best",
         )
-    if setting:
+    if setting in native.units():
+        native.use_unit(setting)
+    elif setting:
         native.use(setting)
+        native.use_unit("none")
     return native
 
 

@@ -23,7 +23,33 @@ LEVELS = ["interpreted"] if INTERPRETED else native.module().levels()
 collect_ignore = [] if INTERPRETED else ["test_triton.py", *([] if torch.cuda.is_available() else ["test_gpu.py"])]
 
 
-@pytest.fixture(params=LEVELS)
+if INTERPRETED:
+    from triton.runtime import interpreter
+
+    _launch, _patch, _patched = interpreter.GridExecutor.__call__, interpreter._patch_lang, set()
+
+    def _launch_and_patch_anew(self, *arguments, **options):
+        _patched.clear()
+        return _launch(self, *arguments, **options)
+
+    def _patch_once(function):
+        """Replace the language's functions once a launch, as a module sees them, and not at each call within: a third of the time."""
+        if id(function.__globals__) in _patched:
+            return interpreter._LangPatchScope()
+        _patched.add(id(function.__globals__))
+        return _patch(function)
+
+    interpreter.GridExecutor.__call__, interpreter._patch_lang = _launch_and_patch_anew, _patch_once
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc):
+    """The levels of one case follow each other, so that what compare.py keeps of the oracle serves all of them."""
+    if "level" in metafunc.fixturenames:
+        metafunc.parametrize("level", LEVELS, indirect=True)
+
+
+@pytest.fixture
 def level(request):
     """A level of the machine, and the best again afterwards."""
     if INTERPRETED:

@@ -49,7 +49,7 @@ def test_what_was_not_asked_for_is_the_scalar_0(operator, with_bias):
     gradients, inputs = gradients_of(*operator, with_bias)
     for value in (1.0, -7.5e16, torch.nan):
         poisoned(value)
-        assert [float(each) for each in gradients(*inputs) if each.ndim == 0] in ([], [0.0], [0.0, 0.0])
+        assert {float(scalar) for scalar in gradients(*inputs) if scalar.ndim == 0} <= {0.0}
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

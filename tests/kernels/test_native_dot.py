@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies
 
 import overt
-from compare import check, close, inputs
+from compare import OUTPUT, check, close, inputs
 from many_masks import MASKS, K, Q
 
 
@@ -300,3 +300,27 @@ def test_every_number_of_half_precision_is_read_as_what_it_is(level, queries):
     with overt.use_path("native"):
         read = overt.attend(one.expand(-1, queries, -1), one, numbers)  # the one key has all the weight
     assert torch.equal(read.nan_to_num(7), numbers.expand(-1, queries, -1).nan_to_num(7))
+
+
+# Rows of whole vectors are read where they lie, in each dtype with its own loop; 20 features are copied.
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("heads", "queries"), [(1, 1), (4, 1), (5, 2), (16, 1)])
+def test_decoding_reads_rows_of_every_width_and_dtype(level, dtype, heads, queries):
+    for width, keys in [(20, 70), (64, 3), (96, 65), (160, 130), (64, 2200)]:
+        query, key, value = tensors((2, heads, queries, width), (2, 1, keys, width), (2, 1, keys, width), dtype=dtype)
+        expected = torch.softmax(query.double() @ key.double().mT / width**0.5, dim=-1) @ value.double()
+        output = attended((query, key, value))
+        close(output.double(), expected, OUTPUT[dtype], f"{width} features, {keys} keys")
+        sliced = attended((query, key, key[..., : width // 2]))
+        whole = attended((query, key, key))
+        close(sliced.double(), whole[..., : width // 2].double(), OUTPUT[dtype], "values that are a slice of the keys")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("length", [1, 64, 100])
+def test_decoding_does_not_see_what_lies_behind_a_length(level, dtype, length):
+    query, key, value = tensors((4, 1, 64), (130, 64), (130, 64), dtype=dtype)
+    expected = attended((query, key[:length], value[:length]))
+    key[length:], value[length:] = torch.nan, torch.inf
+    output = attended((query, key, value), mask=overt.Lengths(length))
+    close(output.double(), expected.double(), OUTPUT[dtype], "output")

@@ -97,12 +97,13 @@ def test_torchs_own_check_of_operators_passes_for_scores_and_summaries(batch):
     library.opcheck(OPERATORS.additive_scores_gradients.default, (query, key, weight, "relu", batch, upstream))
     masked = (batch, program, arrays, bias, by_distance)
     softmax, entmax = (*masked, sink, inverse_temperature, 0, 0.0, None), (*masked, None, None, 3, 1.5, None)
-    edges, no_sets = (torch.tensor([0, 4, 9]), torch.tensor([0, 30, 60, 70])), ([], [])
+    edges, no_sets = (torch.tensor([0, 4, 9]), torch.tensor([0, 30, 60, 70])), ([], [], None, None)
     library.opcheck(OPERATORS.summary.default, (query, key, value, weight, "tanh", None, 0.0, *softmax, 5, *edges, *no_sets))
     library.opcheck(OPERATORS.summary.default, (query, key, value, weight, "tanh", None, 0.0, *entmax, 5, *edges, *no_sets))
     scale, ends = torch.tensor(0.5, dtype=torch.float64), [torch.arange(9), torch.arange(9) + 5]
     library.opcheck(
-        OPERATORS.summary.default, (query, key, value, None, "tanh", scale, 2.0, *softmax, 5, None, None, [False], ends)
+        OPERATORS.summary.default,
+        (query, key, value, None, "tanh", scale, 2.0, *softmax, 5, None, None, [False], ends, None, None),
     )
 
 
@@ -124,6 +125,8 @@ def test_maps_that_are_not_asked_for_hold_nothing(batch):
         None,
         [],
         [],
+        None,
+        None,
     )
     assert [each.numel() for each in OPERATORS.summary(*arguments)[5:7]] == [0, 0]
 

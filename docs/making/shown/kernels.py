@@ -147,19 +147,21 @@ SCORES = {"manhattan": "−Σ\\|q − k\\|", "rectified": "Σ w relu(q + k)", "p
 
 
 def scores() -> str:
-    """Scores of one's own: times, and how many times as fast as warm torch.compile, forward · forward and backward."""
-    measured = {case["work"]: case for case in cases("scores").values()}
+    """Scores of one's own at each length: times, and how many times as fast as warm torch.compile, forward · forward and backward."""
+    measured = {(case["work"], case["shape"][2]): case for case in cases("scores").values()}
     rows = []
     for name, formula in SCORES.items():
-        both = [measured[f"scores{name}{ending}"] for ending in ("", "gradients")]
-        rows.append(
-            (
-                formula,
-                " · ".join(seconds(case["contenders"][OURS]["median"]) for case in both),
-                " · ".join(f"{speed(case, 'torch.compile'):.1f}" for case in both),
+        for tokens in sorted({length for work, length in measured if work == f"scores{name}"}):
+            both = [measured[f"scores{name}{ending}", tokens] for ending in ("", "gradients")]
+            rows.append(
+                (
+                    formula,
+                    f"{tokens:,}",
+                    " · ".join(seconds(case["contenders"][OURS]["median"]) for case in both),
+                    " · ".join(f"{speed(case, 'torch.compile'):.1f}" for case in both),
+                )
             )
-        )
-    return table(rows, ["score", "overt", "× torch.compile"], "lrr")
+    return table(rows, ["score", "tokens", "overt", "× torch.compile"], "lrrr")
 
 
 def half_precision() -> str:

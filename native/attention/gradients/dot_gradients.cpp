@@ -13,21 +13,21 @@ namespace {
 constexpr Index BLOCKS_AT_ONCE = 16;
 
 // One thread's working memory: for a tile of keys, their rows, their values' rows and the sums for both; for a transposed tile, weights
-// (scores before), their gradients, the slopes of the softcap, which pairs are unmasked, and spare memory.
+// (scores before), their gradients, the slopes of the softcap, which pairs are unmasked, spare memory, and the sums for biases of keys.
 template <class T>
 struct DotWorkspace {
-    T *keys, *padded_keys, *values, *d_keys, *d_values, *weights, *gradients, *softcap_slopes, *unmasked, *spare;
+    T *keys, *padded_keys, *values, *d_keys, *d_values, *weights, *gradients, *softcap_slopes, *unmasked, *spare, *d_biases;
     std::uint8_t* allowed;
 
     static Index size(Index padded_dim, Index padded_value_dim) {
-        return KEYS * (3 * padded_dim + 2 * padded_value_dim) + 6 * TRANSPOSED_TILE + MASK_SIZE / 4 + 64;
+        return KEYS * (3 * padded_dim + 2 * padded_value_dim) + 6 * TRANSPOSED_TILE + KEYS + MASK_SIZE / 4 + 64;
     }
     DotWorkspace(T* memory, Index padded_dim, Index padded_value_dim)
         : keys(memory), padded_keys(keys + KEYS * padded_dim), values(padded_keys + KEYS * padded_dim),
           d_keys(values + KEYS * padded_value_dim), d_values(d_keys + KEYS * padded_dim),
           weights(d_values + KEYS * padded_value_dim), gradients(weights + TRANSPOSED_TILE),
           softcap_slopes(gradients + TRANSPOSED_TILE), unmasked(softcap_slopes + TRANSPOSED_TILE), spare(unmasked + TRANSPOSED_TILE),
-          allowed(reinterpret_cast<std::uint8_t*>(spare + 2 * TRANSPOSED_TILE)) {}
+          d_biases(spare + 2 * TRANSPOSED_TILE), allowed(reinterpret_cast<std::uint8_t*>(d_biases + KEYS)) {}
 };
 
 // A block of queries as all threads read it.
@@ -157,7 +157,7 @@ class DotBackward {
         transpose_rows(up, at, inputs.value_dim, T(1), query_block.upstream, static_cast<T*>(nullptr));
         WholeRows<T> upstream(up, inputs.value_dim, at, spare + QUERIES * padded_dim);
         query_block.padded_upstream = upstream.data, query_block.upstream_row = upstream.row;
-        if (inputs.mask.count || inputs.bias.data)
+        if (inputs.mask.count || inputs.bias.data || inputs.bias_of_keys.data)
             query_block.finite = all_finite(queries.data, queries.row, query_block.mask.rows, padded_dim) &&
                          all_finite(upstream.data, upstream.row, query_block.mask.rows, padded_value_dim);
         const T* sums = static_cast<const T*>(saved.sums) + 2 * entry * inputs.queries + query_block.mask.row;
@@ -181,6 +181,7 @@ class DotBackward {
         for (Index tile = span; tile < tiles && !interrupted(inputs); tile += spans) {
             Tile all{entry, 0, tile * tile_keys, 0, size_of(tile, tile_keys, inputs.keys)};
             clear(workspace.d_keys, all.keys * padded_dim), clear(workspace.d_values, all.keys * padded_value_dim);
+            clear(workspace.d_biases, all.keys);
             Left<T> keys = rows_at(inputs.key, all, inputs.head_dim, workspace.keys);
             Left<T> values = rows_at(inputs.value, all, inputs.value_dim, workspace.values);
             WholeRows<T> whole(inputs.key, inputs.head_dim, all, workspace.padded_keys);
@@ -223,12 +224,15 @@ class DotBackward {
         const Index tile = QUERIES;
         multiply(part.keys.data, part.keys.row, Index{1}, query_block.queries + part.skipped, tile, workspace.weights, tile,
                  at.keys, static_cast<int>(inputs.head_dim), at.rows, false);
-        multiply(part.values.data, part.values.row, Index{1}, query_block.upstream + part.skipped, tile, workspace.gradients, tile,
-                 at.keys, static_cast<int>(inputs.value_dim), at.rows, false);
         Units<T> units = units_of(at.entry);
         if (units.cap > 0) save_slopes(at, workspace);
         finish_transposed_scores(inputs, units, at, part.coverage, query_block.mask, workspace.allowed, workspace.weights,
                                  workspace.spare);
+        if (inputs.bias_of_keys.data && query_block.finite &&
+            !drop_negligible(at, query_block.bases + part.skipped, workspace.weights))
+            return;
+        multiply(part.values.data, part.values.row, Index{1}, query_block.upstream + part.skipped, tile, workspace.gradients, tile,
+                 at.keys, static_cast<int>(inputs.value_dim), at.rows, false);
         back_through_normalizer(part, query_block, workspace);
         bool plain = (part.coverage == Coverage::full && !inputs.bias.data) ||
                      (query_block.finite && all_finite(part.padded_keys, part.key_row, at.keys, padded_dim));
@@ -237,6 +241,7 @@ class DotBackward {
         const T* queries = query_block.padded_queries + part.skipped * query_block.query_row;
         T* d_query = d_queries + part.skipped * padded_dim;
         if (to.bias) add_bias_gradients(at, span, workspace);
+        if (to.bias_of_keys) add_sums_of_keys(at, workspace.gradients, workspace.d_biases + part.offset);
         if (units.cap > 0)
             each_vector<T>(
                 at, [&](int i) { store(workspace.gradients + i, load(workspace.gradients + i) * load(workspace.softcap_slopes + i)); });
@@ -336,6 +341,11 @@ class DotBackward {
     // The first blocks of queries set a tile's gradients, the others add to them.
     void put(const Tile& at, bool first, const DotWorkspace<T>& workspace) const {
         T times = factor(at.entry);
+        if (to.bias_of_keys) {
+            T* d_bias = static_cast<T*>(to.bias_of_keys) + at.entry * inputs.keys + at.key;
+            const double of_bias = inputs.inverse_temperature ? inputs.inverse_temperature[at.entry] : 1;
+            for (int c = 0; c < at.keys; c++) d_bias[c] = (first ? T(0) : d_bias[c]) + static_cast<T>(of_bias) * workspace.d_biases[c];
+        }
         for (int c = 0; c < at.keys; c++) {
             T *d_key = result_row<T>(to.key, at.entry, at.key + c, inputs.keys, inputs.head_dim),
               *tile_key = workspace.d_keys + c * padded_dim;

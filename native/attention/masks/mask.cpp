@@ -149,6 +149,28 @@ Coverage documents(const MaskStep& step, const MaskTile& tile, std::uint8_t* all
     return coverage_of_pairs(allowed, tile);
 }
 
+// Whether each block of queries may attend to each block of keys; few of a tile's pairs lie in more than one of each.
+Coverage blocks(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowed) {
+    const Index *sizes = static_cast<const Index*>(step.second.data), of_queries = sizes[0], of_keys = sizes[1];
+    const Index first_row = tile.row / of_queries, last_row = (tile.row + tile.rows - 1) / of_queries;
+    const Index first_key = tile.key / of_keys, last_key = (tile.key + tile.keys - 1) / of_keys;
+    const std::uint8_t* table = at<std::uint8_t>(step.first, tile.entry, 0);
+    const Index row = step.first.row, column = step.first.column;
+    bool any = false, all = true;
+    for (Index r = first_row; r <= last_row; r++)
+        for (Index k = first_key; k <= last_key; k++) {
+            bool listed = table[r * row + k * column] != 0;
+            any = any || listed, all = all && listed;
+        }
+    if (!any || all) return any ? Coverage::full : Coverage::none;
+    Index rows[QUERIES > ROWS ? QUERIES : ROWS], keys[KEYS];
+    for (int r = 0; r < tile.rows; r++) rows[r] = (tile.row + r) / of_queries * row;
+    for (int c = 0; c < tile.keys; c++) keys[c] = (tile.key + c) / of_keys * column;
+    const Index *lines = tile.transposed ? keys : rows, *others = tile.transposed ? rows : keys;
+    for_pairs(tile, allowed, [=](std::uint8_t& pair, int line, int i) { pair = table[lines[line] + others[i]] != 0; });
+    return Coverage::partial;
+}
+
 StepResult combined(StepResult a, StepResult b, Coverage certain, const MaskTile& tile) {
     // `certain` decides alone: none for "both", full for "either". The opposite leaves the other result unchanged.
     if (a.coverage == certain || b.coverage == certain) return {certain, a.allowed};
@@ -172,7 +194,24 @@ StepResult inverted(StepResult a, const MaskTile& tile) {
 
 Coverage leaf(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowed) {
     if (step.step == Step::ranges) return ranges(step, tile, allowed);
+    if (step.step == Step::blocks) return blocks(step, tile, allowed);
     return step.step == Step::dense ? dense(step, tile, allowed) : documents(step, tile, allowed);
+}
+
+// The keys from the first listed block of these rows to the last.
+void span_of_blocks(const MaskStep& step, Index entry, Index first, Index stop, Index keys, Index* low, Index* high) {
+    const Index* sizes = static_cast<const Index*>(step.second.data);
+    const Index count = (keys + sizes[1] - 1) / sizes[1];
+    Index from = count, to = 0;
+    for (Index row = first / sizes[0]; first < stop && row <= (stop - 1) / sizes[0]; row++) {
+        const std::uint8_t* listed = at<std::uint8_t>(step.first, entry, row);
+        Index k = 0;
+        while (k < from && !listed[k * step.first.column]) k++;
+        from = k;
+        for (k = count; k > to && !listed[(k - 1) * step.first.column];) k--;
+        to = max_of(to, k);
+    }
+    *low = min_of(from * sizes[1], keys), *high = min_of(to * sizes[1], keys);
 }
 
 }  // namespace
@@ -192,6 +231,7 @@ void mask_span(const Mask& mask, Index entry, Index first, Index stop, Index key
         }
         if (step.step != Step::inverse) top++;
         lows[top] = 0, highs[top] = keys;
+        if (step.step == Step::blocks) span_of_blocks(step, entry, first, stop, keys, &lows[top], &highs[top]);
         if (step.step != Step::ranges) continue;
         lows[top] = keys, highs[top] = 0;
         for (Index row = first; row < stop; row++) {

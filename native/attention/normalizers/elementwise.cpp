@@ -23,7 +23,7 @@ class ElementwiseForward {
     ElementwiseForward(const Inputs& inputs, const Team& team, Index at_once, TileSource<T>& source, T* output, T* sums)
         : inputs(inputs), output(output), sums(sums), team(team), blocks(count(inputs.queries, QUERIES)),
           tiles(count(inputs.keys, KEYS)), at_once(at_once), spans(spans_of()), state_size(State::size(inputs.value_dim)),
-          workspace_size(TileWorkspace<T>::size(inputs, source) + state_size), source(source),
+          workspace_size(TileWorkspace<T>::size(inputs, source) + 2 * state_size), source(source),
           workspaces(team.threads * workspace_size), partial(spans > 1 ? at_once * blocks * spans * state_size : 0) {}
 
     void run() {
@@ -49,11 +49,12 @@ class ElementwiseForward {
 
     void rows(Index entry, Index item, T* memory) {
         Index slot = item / (blocks * spans), block = item / spans % blocks, span = item % spans;
-        TileWorkspace<T> workspace(inputs, source, memory + state_size);
-        State state(spans > 1 ? partial.data + item * state_size : memory, inputs.value_dim);
+        TileWorkspace<T> workspace(inputs, source, memory + 2 * state_size);
         TransposedMask<T> mask(inputs, entry + slot, block);
-        state.clear(mask.rows);
+        SumsOfParts<T, State> parts(spans > 1 ? partial.data + item * state_size : memory, memory + state_size, inputs.value_dim,
+                                    mask.rows);
         auto add = [&](const Tile& at, Coverage coverage, int skipped) {
+            State& state = parts.next();
             elementwise_transposed(workspace.scores, at, coverage == Coverage::partial || inputs.bias.data, state, skipped);
             if (inputs.dropout > 0) apply_dropout_transposed(inputs, at, workspace.scores);
             accumulate_values_transposed(workspace.scores, at, coverage, mask, workspace.allowed,
@@ -61,6 +62,7 @@ class ElementwiseForward {
                                          state.accumulator + skipped * state.padded_dim);
         };
         workspace.each_tile(inputs, slot, mask, span * tiles / spans * KEYS, (span + 1) * tiles / spans * KEYS, Rule::UNIT, add);
+        const State& state = parts.joined();
         if (spans == 1) finish(entry + slot, block, state);
     }
 
@@ -69,7 +71,7 @@ class ElementwiseForward {
         State all(partial.data + item * spans * state_size, inputs.value_dim);
         for (Index span = 1; span < spans; span++) {
             State next(partial.data + (item * spans + span) * state_size, inputs.value_dim);
-            for (int r = 0; r < size_of(item % blocks, QUERIES, inputs.queries); r++) all.join(r, next);
+            all.join(next, size_of(item % blocks, QUERIES, inputs.queries));
         }
         finish(entry + item / blocks, item % blocks, all);
     }

@@ -72,10 +72,10 @@ struct ElementwiseState {
         for (Index e = 0; e < rows * padded_dim; e += WIDTH<T>) store(accumulator + e, Vector<T>{});
     }
 
-    // Adds the sums of the same row over other keys.
-    void join(int row, const ElementwiseState& other) {
-        row_sum[row] += other.row_sum[row], any_key[row] = max_of(any_key[row], other.any_key[row]);
-        add(other.accumulator + row * padded_dim, padded_dim, accumulator + row * padded_dim);
+    // Adds the sums of the same rows over other keys.
+    void join(const ElementwiseState& other, int rows) {
+        for (int r = 0; r < rows; r++) row_sum[r] += other.row_sum[r], any_key[r] = max_of(any_key[r], other.any_key[r]);
+        add(other.accumulator, rows * padded_dim, accumulator);
     }
 
     // What the row's shares are divided by: infinite in a row without keys.
@@ -89,7 +89,7 @@ struct ElementwiseState {
 template <class T, class Rule>
 static void elementwise_transposed(T* scores, const Tile& at, bool masked, ElementwiseState<T, Rule>& state, int skipped) {
     for (int r = 0; r < at.rows; r += WIDTH<T>) {
-        Vector<T> row_sum = load(state.row_sum + skipped + r), any_key = masked ? load(state.any_key + skipped + r) : broadcast(T(1));
+        Vector<T> row_sum{}, any_key = masked ? load(state.any_key + skipped + r) : broadcast(T(1));
         for (int c = 0; c < at.keys && !masked; c++) {
             Vector<T> share = Rule::template unmasked<T>(load(scores + c * QUERIES + r));
             if (Rule::SUMMED) row_sum += share;
@@ -100,7 +100,7 @@ static void elementwise_transposed(T* scores, const Tile& at, bool masked, Eleme
             if (Rule::SUMMED) row_sum += share, any_key = score == T(-__builtin_inf()) ? any_key : broadcast(T(1));
             store(scores + c * QUERIES + r, share);
         }
-        store(state.row_sum + skipped + r, row_sum), store(state.any_key + skipped + r, any_key);
+        store(state.row_sum + skipped + r, load(state.row_sum + skipped + r) + row_sum), store(state.any_key + skipped + r, any_key);
     }
 }
 

@@ -33,9 +33,7 @@ template <class T, int COUNT, int VECTORS>
 static inline void gather_registers(const T* factors, const std::int32_t* keys, int count, const GatheredRows<T>& rows, Index column, T* c,
                                     Index c_row) {
     constexpr int W = WIDTH<T>;
-    Vector<T> sums[COUNT][VECTORS];
-    for (int r = 0; r < COUNT; r++)
-        for (int v = 0; v < VECTORS; v++) sums[r][v] = load(c + r * c_row + v * W);
+    Vector<T> sums[COUNT][VECTORS] = {};
     for (int n = 0; n < count; n++, factors += W) {
         const T* from = rows.data + keys[n] * rows.row + column;
         for (int r = 0; r < COUNT; r++) {
@@ -44,7 +42,10 @@ static inline void gather_registers(const T* factors, const std::int32_t* keys, 
         }
     }
     for (int r = 0; r < COUNT; r++)
-        for (int v = 0; v < VECTORS; v++) store(c + r * c_row + v * W, sums[r][v]);
+        for (int v = 0; v < VECTORS; v++) {
+            T* at = c + r * c_row + v * W;
+            store(at, load(at) + sums[r][v]);
+        }
 }
 
 // As many rows at a time as make parts of about equal size.

@@ -66,8 +66,13 @@ class Masses {
         }
     }
 
-    // A tile's weights (rows of KEYS), which are 0 on masked keys.
+    // A tile's weights (rows of KEYS), which are 0 on masked keys. Shares of a sum may be negative: their sizes count.
     void add(const Tile& at, const T* weights) const {
+        T sizes[ROWS * KEYS];
+        if (to.by.kind == Normalizer::sum) {
+            for (int i = 0; i < ROWS * KEYS; i += W) store(sizes + i, lane_max(load(weights + i), -load(weights + i)));
+            weights = sizes;
+        }
         for (Index s = 0; s < to.set_count; s++) {
             if (at.key >= span(s)[1] || at.key + at.keys <= span(s)[0]) continue;
             const Id* keys = ids.of_keys(s, at.key);

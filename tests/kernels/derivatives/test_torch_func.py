@@ -149,11 +149,15 @@ def consistency_step(attention):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"score": overt.Additive(torch.ones(4))}, {"normalizer": overt.Sparsemax()}],
-    ids=["dot", "additive", "sparsemax"],
+    ("backend", "options"),
+    [
+        ("eager", {}),
+        ("aot_eager", {}),
+        ("aot_eager", {"score": overt.Additive(torch.ones(4))}),
+        ("aot_eager", {"normalizer": overt.Sparsemax()}),
+    ],
+    ids=["traced alone, dot", "dot", "additive", "sparsemax"],
 )
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_consistency_models_step_is_compiled_and_exact(backend, options):
     torch._dynamo.reset()
     x, velocity, time = normal(2, 9, 4).float(), normal(2, 9, 4, seed=1).float(), torch.tensor(0.7)

@@ -41,14 +41,15 @@ def additive_scores_gradients(
 def dot(inputs: Any, outputs: tuple[Tensor, ...]) -> None:
     """Output (..., Q, E) of dot-product attention and, where there is a tensor for them, each row's base and total."""
     nothing = [None] * (2 - len(outputs))
-    native.module().dot(*_dot_arguments(inputs, inputs.bias), *outputs, *nothing)
+    native.module().dot(*_dot_arguments(inputs, inputs.bias), *outputs, *nothing, *_line_biases(inputs))
 
 
 def dot_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, gradients: tuple[Tensor | None, ...]) -> None:
-    """Of query, key and value, delta and the bias's gradient."""
-    bias = _bias_for_gradients(inputs, gradients[-1])
+    """Of query, key and value, delta, the bias's gradient, and that of biases of keys."""
+    *direct, d_bias, of_keys = map(array, gradients)
+    bias = _bias_for_gradients(inputs, d_bias)
     outputs = (array(tensor.contiguous()) for tensor in (*saved, upstream))
-    native.module().dot_gradients(*_dot_arguments(inputs, bias), *outputs, *map(array, gradients))
+    native.module().dot_gradients(*_dot_arguments(inputs, bias), *outputs, *direct, d_bias, *_line_biases(inputs, of_keys))
 
 
 def dot_tangent(inputs: Any, directions: Sequence[Tensor | None], results: tuple[Tensor, ...]) -> None:
@@ -131,6 +132,7 @@ def summary(inputs: Any, outputs: Any) -> None:
         *(array(inputs.row_edges), array(inputs.key_edges), *maps, array(outputs.output)),
         *(inputs.have_ids, [array(each) for each in inputs.sets], array(outputs.masses) if inputs.have_ids else None),
         array(outputs.support) if inputs.normalizer else None,
+        *_line_biases(inputs),
     )
 
 
@@ -197,6 +199,11 @@ def _mask_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
     """The mask, the bias and the softmax."""
     arrays = [array(tensor) for tensor in inputs.arrays]
     return list(inputs.program), arrays, array(bias), inputs.by_distance, array(inputs.sink), array(inputs.inverse_temperature)
+
+
+def _line_biases(inputs: Any, *gradient: Tensor | None) -> tuple[Tensor | None, ...]:
+    """The biases of queries and of keys, and the gradient of those of keys; nothing where there are none."""
+    return () if inputs.bias_of_keys is None else (array(inputs.bias_of_queries), array(inputs.bias_of_keys), *gradient)
 
 
 def _normalizer_arguments(inputs: Any) -> tuple[int, float, Tensor | None]:

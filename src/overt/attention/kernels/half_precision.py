@@ -1,11 +1,13 @@
 """Where torch's kernels for the CPU are faster in half precision than the native core, which computes it in float32: by measurement.
 
 Without matrix units the core was faster at every length and width in `docs/results/dot-more.json` but for a few queries against many keys.
-With them (AMX), torch's was faster beyond 128 queries or keys.
+With them (AMX), torch's was faster beyond 128 queries or keys, except in bfloat16 where the core multiplies by the same units: there the
+core took half of torch's time or less.
 """
 
 import torch
 
+from overt import native
 from overt.attention.kernels.call import Call
 
 DTYPES = (torch.float16, torch.bfloat16)
@@ -28,12 +30,19 @@ MATRIX_UNITS = {
 def torch_is_faster(call: Call) -> str | None:
     """Why torch's kernel was faster for such a call in half precision; None where the native core was."""
     dtype, queries, keys = call.query.dtype, call.queries, call.keys
+    if dtype == torch.bfloat16 and _core_has_matrix_units():
+        return None
     if MATRIX_UNITS[dtype] and max(queries, keys) > _SHORT:
         return f"beyond {_SHORT} queries or keys torch's kernel is faster in half precision, by the processor's matrix units"
     grouped = call.key.shape[:-2] != call.query.shape[:-2]
     if dtype == torch.bfloat16 and queries in _FEW and keys > _SHORT and not grouped and not _differentiated(call):
         return "for a few queries against many keys torch's kernel is faster in bfloat16"
     return None
+
+
+def _core_has_matrix_units() -> bool:
+    # torch.compile cannot look into the core
+    return not torch.compiler.is_compiling() and native.available() and native.unit() == "amx"
 
 
 def _differentiated(call: Call) -> bool:
