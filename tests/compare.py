@@ -1,5 +1,7 @@
 """One comparison with the oracle, used by every path: output, weights and each gradient, within the tolerance of the dtype."""
 
+import pickle
+
 import numpy as np
 import torch
 
@@ -9,6 +11,9 @@ from overt.attention.kernels.flat.operator import INTERPRETED
 
 # The path whose tests run: with TRITON_INTERPRET=1 the kernels for GPUs stand in for the native core.
 KERNELS = "triton" if INTERPRETED else "native"
+
+# What the oracle answered to the last cases: the kernels of each SIMD level are compared with the same answers.
+LAST, KEPT = {}, 16
 
 # DESIGN: relative to the oracle.
 OUTPUT = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
@@ -95,20 +100,31 @@ def check(
 def _oracle(inputs, tracked, leaves, batch, score, normalizer, allowed, upstream):
     query, key, value = (x.double().numpy() for x in inputs)
     bias = None if "bias" not in leaves else leaves["bias"].detach().double().numpy()
-    Q, K = query.shape[-2], key.shape[-2]
     params = {name: x.detach().double().numpy() if isinstance(x, torch.Tensor) else x for name, x in tracked.items()}
-    total = {name: np.zeros(x.shape) for name, x in leaves.items()}
+    allowed, upstream = None if allowed is None else np.asarray(allowed), upstream.double().numpy()
+    shapes = {name: x.shape for name, x in leaves.items()}
+    case = pickle.dumps((query, key, value, params, bias, allowed, upstream, batch, score, normalizer, shapes))
+    if case not in LAST:
+        while len(LAST) >= KEPT:
+            del LAST[next(iter(LAST))]
+        LAST[case] = _answers(query, key, value, params, bias, allowed, upstream, batch, score, normalizer, shapes)
+    return LAST[case]
+
+
+def _answers(query, key, value, params, bias, allowed, upstream, batch, score, normalizer, shapes):
+    Q, K = query.shape[-2], key.shape[-2]
+    total = {name: np.zeros(shape) for name, shape in shapes.items()}
     total |= {"output": np.zeros((*batch, Q, value.shape[-1])), "weights": np.zeros((*batch, Q, K))}
     for index in np.ndindex(*batch):
         spots = {name: _spot(array, index, batch) for name, array in (("query", query), ("key", key), ("value", value))}
-        full = None if allowed is None else np.broadcast_to(np.asarray(allowed), (*batch, Q, K))[index]
+        full = None if allowed is None else np.broadcast_to(allowed, (*batch, Q, K))[index]
         added = None if bias is None else np.broadcast_to(bias, (*batch, Q, K))[index]
         answer = oracle.attention(
             *(array[spots[name]] for name, array in (("query", query), ("key", key), ("value", value))),
-            score=score, params=params, normalizer=normalizer, allowed=full, bias=added, upstream=upstream.double().numpy()[index],
+            score=score, params=params, normalizer=normalizer, allowed=full, bias=added, upstream=upstream[index],
         )  # fmt: skip
         total["output"][index], total["weights"][index] = answer.output, answer.weights
-        for name in leaves:
+        for name in shapes:
             if name in spots:
                 total[name][spots[name]] += answer.gradients[name]
             elif name == "bias":

@@ -145,7 +145,10 @@ def _simplex(s, alpha):
     low, high = -1.0, 0.0
     for _ in range(200):
         tau = (low + high) / 2
+        last = tau in (low, high)  # no number is between them: all later steps are the same
         low, high = (tau, high) if (np.maximum(z - tau, 0) ** (1 / (alpha - 1))).sum() >= 1 else (low, tau)
+        if last:
+            break
     w = np.maximum(z - low, 0) ** (1 / (alpha - 1))
     return w / w.sum()
 

@@ -49,7 +49,7 @@ def test_every_call_says_what_to_write(call):
         ("dropout_p", 0.1, "write dropout=0.1"),
         ("block_mask", object(), "write mask= "),
         ("score_mod", abs, "write score= "),
-        ("return_lse", True, r"call overt.summarize\(…\).lse"),
+        ("return_aux", True, r"call overt.attend\(…, return_lse=True\)"),
         ("causal", True, r"write mask=overt.Causal\(\), "),
         ("window_size", (3, 0), r"write mask=overt.Window\(before, after\)"),
         ("alibi_slopes", torch.ones(2), r"write bias=overt.ALiBi\(alibi_slopes\)"),

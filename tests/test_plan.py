@@ -117,6 +117,7 @@ def test_the_native_core_takes_half_precision_where_there_are_no_matrix_units(dt
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_matrix_units_take_half_precision_beyond_short_lengths(dtype, monkeypatch):
     monkeypatch.setitem(half_precision.MATRIX_UNITS, dtype, True)
+    monkeypatch.setattr(half_precision.native, "unit", lambda: None)
     short, long = torch.ones(1, 2, 128, 8, dtype=dtype), torch.ones(1, 2, 129, 8, dtype=dtype)
     assert overt.plan(short, short, short, mask=overt.Causal()).path == "native"
     why = "beyond 128 queries or keys torch's kernel is faster in half precision, by the processor's matrix units"
@@ -129,7 +130,16 @@ def test_matrix_units_take_half_precision_beyond_short_lengths(dtype, monkeypatc
         assert overt.plan(long, long, long).path == "native"
 
 
+def test_the_native_core_takes_bfloat16_where_it_multiplies_by_matrix_units(monkeypatch):
+    monkeypatch.setitem(half_precision.MATRIX_UNITS, torch.bfloat16, True)
+    monkeypatch.setattr(half_precision.native, "unit", lambda: "amx")
+    for queries in (4, 1024):
+        query, key = torch.ones(1, 2, queries, 8, dtype=torch.bfloat16), torch.ones(1, 2, 1024, 8, dtype=torch.bfloat16)
+        assert overt.plan(query, key, key).path == "native"
+
+
 def test_torch_takes_a_few_queries_against_many_keys_in_bfloat16_without_matrix_units(monkeypatch):
+    monkeypatch.setattr(half_precision.native, "unit", lambda: None)
     for dtype in half_precision.MATRIX_UNITS:
         monkeypatch.setitem(half_precision.MATRIX_UNITS, dtype, False)
     few, many = torch.ones(1, 2, 4, 8, dtype=torch.bfloat16), torch.ones(1, 2, 512, 8, dtype=torch.bfloat16)

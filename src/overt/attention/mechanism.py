@@ -2,23 +2,26 @@
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from overt.attention.kernels.blocked import Block, blocked
+from overt.attention.kernels.blocked import Block, in_blocks
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.call import served
+from overt.attention.kernels.log_sum_exp import with_log_sum_exp
 from overt.attention.kernels.plain import plain
 from overt.attention.kernels.plan import FLAT, path_of
 from overt.attention.kernels.sharded.attend import share
 from overt.attention.kernels.torch_sdpa import delegated
-from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
+from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike, typed
 
 observers: ContextVar[tuple[Callable[[Call, Tensor], None], ...]] = ContextVar("observers", default=())
 
 
+@typed
 def attend(
     query: Float[Array, "... Q D"],
     key: Float[Array, "... K D"],
@@ -29,15 +32,16 @@ def attend(
     bias: BiasLike | None = None,
     normalizer: NormalizerLike | None = None,
     dropout: float = 0.0,
+    return_lse: bool = False,
     **unknown: Refused,
-) -> Float[Array, "... Q E"]:
+) -> object:
     """Attend: output_i = Σ_j weights_ij · value_j with weights_ij = normalize_j(mask_ij(f(query_i, key_j) + bias_ij)).
 
     Vaswani et al. 2017, section 3.2, with any score f (`overt.scores`; None: the scaled dot product), mask (`overt.masks` or a bool
-    tensor; True: may attend), bias (`overt.biases` or a tensor) and normalizer (`overt.normalizers`; None: softmax), or its name, as
-    "causal". A query that may attend to nothing gets zeros; `dropout` zeroes weights with this probability. Memory is linear.
-    Query (..., Q, D), key (..., K, D), value (..., K, E) → (..., Q, E): tensors, DTensors or, on the CPU without gradients, NumPy's or
-    DLPack's arrays; fewer heads, dimension −3, of key and value are grouped. Raises InputError for shapes, KindError for all else.
+    tensor; True: may attend), bias (`overt.biases` or a tensor) and normalizer (`overt.normalizers`; None: softmax), or its name.
+    A query without keys gets zeros. Memory is linear. `return_lse` adds log Σ_j exp(score_ij), (..., Q), by which parts merge; statistics:
+    `summarize(…, value=value)`. Query (..., Q, D), key (..., K, D), value (..., K, E) → (..., Q, E): tensors, DTensors or, without
+    gradients, arrays of NumPy or DLPack; fewer heads (dimension −3) of key and value are grouped. Raises InputError, KindError.
 
     >>> import torch, overt
     >>> words = torch.tensor([[1.0, 0.0], [2.0, 0.0]])
@@ -45,26 +49,22 @@ def attend(
     tensor([1.8808, 0.0000])
     """
     observing = () if torch.compiler.is_compiling() else observers.get()
-    if not (observing or unknown) and (output := plain(query, key, value, score, mask, bias, normalizer, dropout)) is not None:
+    arguments = query, key, value, score, mask, bias, normalizer, dropout
+    if not (observing or unknown or return_lse) and (output := plain(*arguments)) is not None:
         return output
-    call = Call.of(query, key, value, score, mask, bias, normalizer, dropout, unknown)
-    output = compute(call)
+    call = Call.of(*arguments, unknown)
+    results = with_log_sum_exp(call, formula) if return_lse else (compute(call),)
     for observe in observing:
-        observe(call, output)
-    return call.returned(output)
+        observe(call, results[0])
+    return tuple(map(call.returned, results)) if return_lse else call.returned(results[0])
 
 
 def compute(call: Call) -> Tensor:
     """The output, by the path that the plan chooses; of DTensors, this process's share of it."""
     if call.sharded:
         return share(call, compute, formula)
-    path = path_of(call)
-    return served(call) if path in FLAT else delegated(call, in_blocks) if path == "torch" else in_blocks(call)
-
-
-def in_blocks(call: Call) -> Tensor:
-    """The output, by the formula below, a block of query rows at a time."""
-    return blocked(call, lambda block: formula(block)[3:])[0].to(call.query.dtype)
+    path, recompute = path_of(call), partial(in_blocks, formula=formula)
+    return served(call) if path in FLAT else delegated(call, recompute) if path == "torch" else recompute(call)
 
 
 def formula(block: Block) -> tuple[Tensor, Tensor, Tensor, Tensor]:

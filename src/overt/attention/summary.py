@@ -26,7 +26,7 @@ ShowBlock = Callable[[int, Block, Stages], None]
 # As for `attend`: each path's reason to refuse a summary, in order of preference.
 TABLE: Table = {
     "torch": lambda call: "torch has no kernel that summarises",
-    "native": flat_summary.normalized_refusal,
+    "native": flat_summary.refusal,
     "triton": flat_summary.gpu_refusal,
     "blocked": lambda call: None,
 }
@@ -42,8 +42,8 @@ class Summary(Generic[Array]):
     received (..., K): the mean weight of a key over the queries that may attend to anything.
     top_weights, top_keys (..., Q, min(top, K)): the largest weights and their keys (int32); 0 and −1 beyond the keys that the
         query may attend to.
-    map_mean, map_max (..., R, C): mean and largest weight in each of R × C near-equal cells, whose edges are row_edges (R + 1)
-        and key_edges (C + 1); None without `map_size`.
+    map_mean, map_max (..., R, C): mean and largest weight in each of R × C near-equal cells, 0 if none is positive; the edges
+        of the cells are row_edges (R + 1) and key_edges (C + 1); None without `map_size`.
     sink (..., Q): the weight of the sink; None without one.
     output (..., Q, E): the attention output; None without `value`.
     support (..., Q): the number of keys whose weight is not 0 (int32); None under a softmax, where each key has a weight.
@@ -174,7 +174,7 @@ def gathered_signed(
 def with_masses(
     call: Call, top: int, sets: Sequence[flat_summary.KeySet], map_size: int | tuple[int, int] | None = None
 ) -> tuple[Summary, Tensor]:
-    """The summary of a checked call that the kernel supports, and the weight that each query gives each set of keys: (..., Q, sets)."""
+    """The summary of a checked call that the kernel supports, and the size of each query's weights on each set of keys (..., Q, sets)."""
     return _by_kernel(call, top, _edges(map_size, call.queries, call.keys, call.query.device), sets)
 
 
@@ -249,7 +249,7 @@ class _MapCells:
         row_edges, key_edges = self.edges
         shape = (*weights.shape[:-2], len(row_edges) - 1, len(key_edges) - 1)
         if self.total is None or self.largest is None:
-            self.total, self.largest = weights.new_zeros(shape), weights.new_full(shape, -torch.inf)
+            self.total, self.largest = weights.new_zeros(shape), weights.new_zeros(shape)
         total, largest = _pooled(weights, key_edges)  # (..., rows, C)
         edges = row_edges.tolist()
         for cell, (start, stop) in enumerate(pairwise(edges)):

@@ -1,7 +1,9 @@
 """The types of arguments: what a score, a mask, a bias and a normalizer may be, so that a type checker refuses everything else."""
 
-from typing import TYPE_CHECKING, Any, Literal, Never, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Never, Protocol, overload, runtime_checkable
 
+from jaxtyping import Float
 from torch import Tensor
 from typing_extensions import TypeVar
 
@@ -84,6 +86,48 @@ if TYPE_CHECKING:
     Refused = Never
 else:
     Refused = Any
+
+
+class Attend(Protocol):
+    """The type of `overt.attend`: with `return_lse` there are two results."""
+
+    @overload
+    def __call__(
+        self,
+        query: Float[Array, "... Q D"],
+        key: Float[Array, "... K D"],
+        value: Float[Array, "... K E"],
+        *,
+        score: ScoreLike | None = None,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        normalizer: NormalizerLike | None = None,
+        dropout: float = 0.0,
+        return_lse: Literal[False] = False,
+        **unknown: Refused,
+    ) -> Float[Array, "... Q E"]: ...
+
+    @overload
+    def __call__(
+        self,
+        query: Float[Array, "... Q D"],
+        key: Float[Array, "... K D"],
+        value: Float[Array, "... K E"],
+        *,
+        score: ScoreLike | None = None,
+        mask: MaskLike | None = None,
+        bias: BiasLike | None = None,
+        normalizer: NormalizerLike | None = None,
+        dropout: float = 0.0,
+        return_lse: Literal[True],
+        **unknown: Refused,
+    ) -> tuple[Float[Array, "... Q E"], Float[Array, "... Q"]]: ...
+
+
+def typed(function: Callable[..., Any]) -> Attend:
+    """The same function, which a type checker takes for an `Attend`."""
+    return function
+
 
 # What layers take beside these: the names of scores that learn matrices, the lengths of padded sequences, a window's size.
 LearnedScoreLike = ScoreLike | Literal["additive", "concat", "general", "gaussian"]

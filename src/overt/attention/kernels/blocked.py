@@ -64,6 +64,11 @@ def blocked(call: Call, formula: Formula, every_key: bool = False) -> tuple[Tens
     return tuple(torch.cat(results, dim=-2) for results in zip(*parts, strict=True))
 
 
+def in_blocks(call: Call, formula: Formula) -> Tensor:
+    """The output, the last result of a formula of four stages."""
+    return blocked(call, lambda block: formula(block)[3:])[0].to(call.query.dtype)
+
+
 def ready(call: Call) -> Call:
     """The call made ready for blocks; its additive scores by the native kernel, where that is able and not forbidden.
 

@@ -79,7 +79,7 @@ class _Differentiable(torch.autograd.Function):
         twice = torch.is_grad_enabled() or is_legacy_batchedtensor(upstream)
         if twice or needs_dispatcher(upstream, query) or key.shape[:-2] != query.shape[:-2]:
             scale, softcap, *others, _, _ = ctx.numbers  # without the seed and the threads
-            inputs = DotInputs._make((query, key, value, scale, softcap, list(query.shape[:-2]), *others, None))
+            inputs = DotInputs(query, key, value, scale, softcap, list(query.shape[:-2]), *others, seed=None)
             call, tensors = Flat.of(dot, inputs)
             which = Positions(index for index in range(3) if ctx.needs_input_grad[index])
             return *derivatives.gradients(call, which, (output, sums), upstream, tensors)[:3], None

@@ -9,11 +9,13 @@ plain bool tensor (`Dense`) is aligned right, against (..., Q, K), as broadcasti
 """
 
 from overt.attention.masks.base import Both, Dense, Either, Mask, Not, as_mask
+from overt.attention.masks.blocks import Blocks
 from overt.attention.masks.convert import from_attention_mask, from_cu_seqlens, from_padding
 from overt.attention.masks.kinds import Causal, Documents, Keys, Lengths, Window
 from overt.attention.masks.ranges import Ranges
 
 __all__ = [
+    "Blocks",
     "Both",
     "Causal",
     "Dense",

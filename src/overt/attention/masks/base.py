@@ -77,6 +77,10 @@ class Mask:
         """Integers of queries (..., Q) and keys (..., K), if a query attends to the keys of its own number, negative ones excepted."""
         return None
 
+    def block_table(self) -> tuple[Tensor, Tensor] | None:
+        """Which blocks of queries attend to which blocks of keys, bool (..., rows, columns), and the lengths of both, if that is all."""
+        return None
+
     def with_offset(self, offset: int | Tensor) -> "Mask":
         """The same mask, with this offset where it has none and would be aligned at the end, inside & | ~ too.
 
@@ -134,7 +138,7 @@ class Mask:
 
 
 # What a class says of its blocks besides `block`.
-_ABOUT_BLOCKS = ("span", "by_key", "numbers", "trailing", "allowed_pairs", "document_ids")
+_ABOUT_BLOCKS = ("span", "by_key", "numbers", "trailing", "allowed_pairs", "document_ids", "block_table")
 _ABOUT_BLOCKS += ("row_ranges", "has_row_ranges", "inspect_row_ranges", "of_block")
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.expressions.expression import Expression, traced
-from overt.attention.masks import Mask, Ranges
+from overt.attention.masks import Blocks, Mask, Ranges
 from overt.errors import InputError, KindError
 from overt.integrations.flex.masks import ExpressionMask, ModMask, mask_of
 from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY
@@ -153,7 +153,18 @@ def _with_tables(mask: Mask | None, tables: BlockTables, sizes: Sizes) -> Mask |
     agree, ranges = _inspected(bound, tables, sizes)
     if agree and ranges is not None:
         return mask if bound is None or bound.has_row_ranges else Ranges(*ranges)
-    return BlockTableMask(tables, mask, agree=agree) if not agree or _is_computed(mask) else mask
+    if _is_computed(mask):
+        return BlockTableMask(tables, mask, agree=agree)
+    return mask if agree else _by_blocks(mask, tables)
+
+
+def _by_blocks(mask: Mask | None, tables: BlockTables) -> Mask:
+    """What a mask that kernels know allows in the partial blocks, and all that the full ones hold, as a mask that they know too."""
+    size = tables.rows, tables.columns
+    if mask is None:
+        return Blocks.from_table(tables.partial | tables.full, size)
+    partial = Blocks.from_table(tables.partial, size) & mask
+    return Blocks.from_table(tables.full, size) | partial if bool(tables.full.any()) else partial
 
 
 def _is_computed(mask: Any) -> bool:

@@ -21,6 +21,7 @@ from torch.autograd import forward_ad
 
 from overt import native
 from overt.attention.biases import Bias
+from overt.attention.biases.lines import without_lines
 from overt.attention.expressions.tracing import TracedScore
 from overt.attention.expressions.tracing import traced as trace_score
 from overt.attention.kernels.call import Call, is_exporting, unrounded
@@ -29,6 +30,7 @@ from overt.attention.kernels.flat import normalizer as flat_normalizer
 from overt.attention.kernels.flat.normalizer import IDENTITY, SUM, NormalizerForm
 from overt.attention.kernels.flat.operator import INTERPRETED, Attention, is_dual
 from overt.attention.kernels.flat.products import as_dot_product, fits, unsupported_dot
+from overt.attention.masks.blocks import has_blocks
 from overt.attention.normalizers import Entmax, Softmax
 from overt.attention.scores import AdditiveForm, DistanceForm, DotForm, KernelForm, takes_half
 from overt.errors import InputError
@@ -104,7 +106,19 @@ def flattened(call: Call) -> tuple[Attention, Any]:
     seed = torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None
     custom = flat_normalizer.is_custom(call.normalizer)
     normalizer = NormalizerForm(SUM if divided_by_sum else IDENTITY) if custom else flat_normalizer.form_of(call.normalizer)
-    return operator, operator.inputs(*score, *mask_and_softmax(call), *normalizer, call.dropout, seed)
+    inputs = operator.inputs(*score, *mask_and_softmax(call), *normalizer, call.dropout, seed)
+    if operator is dot.dot:
+        of_queries, of_keys = line_biases(call)
+        inputs = inputs._replace(bias_of_queries=of_queries, bias_of_keys=of_keys)
+    return operator, inputs
+
+
+def line_biases(call: Call) -> tuple[Tensor | None, Tensor | None]:
+    """The biases of queries (..., Q) and of keys (..., K) that a dot product takes, divided by a learned temperature; None without."""
+    lines, temperature = without_lines(call.bias)[1], _learned_temperature(call)
+    if lines is None or temperature is None:
+        return (None, None) if lines is None else (lines.of_queries, lines.of_keys)
+    return lines.of_queries / temperature.squeeze(-1), lines.of_keys / temperature.squeeze(-1)
 
 
 def moves(call: Call) -> bool:
@@ -124,9 +138,9 @@ def mask_and_softmax(call: Call) -> MaskAndSoftmax:
     A learned temperature divides the scores and the bias instead, and so has a gradient.
     """
     bias, by_distance = None, False
-    if call.bias is not None:
-        bias = call.bias.added_pairs()  # (..., Q or 1, K or 1)
-        bias, by_distance = (_by_distance(call, call.bias), True) if bias is None else (bias, False)
+    if (added := without_lines(call.bias)[0]) is not None:
+        bias = added.added_pairs()  # (..., Q or 1, K or 1)
+        bias, by_distance = (_by_distance(call, added), True) if bias is None else (bias, False)
     temperature, sink, inverse = 1, None, None
     if type(call.normalizer) is Softmax:
         temperature, sink = call.normalizer.temperature, call.normalizer.sink
@@ -230,8 +244,11 @@ def unsupported_normalizer(call: Call) -> str | None:
         return "the normalizer is one's own, which takes the scores with their bias"
     if reason := _unsupported_temperature(call) if type(call.normalizer) is Softmax else flat_normalizer.refusal(call):
         return reason
-    if call.bias is not None and not call.bias.by_distance and call.bias.added_pairs() is None:
-        return f"native kernels do not know the bias {type(call.bias).__name__}"
+    bias, lines = without_lines(call.bias)
+    if lines is not None and not (isinstance(call.form, (DotForm, DistanceForm)) and type(call.normalizer) is Softmax):
+        return "native kernels add numbers of queries and keys to dot products under a softmax only"
+    if bias is not None and not bias.by_distance and bias.added_pairs() is None:
+        return f"native kernels do not know the bias {type(bias).__name__}"
     return None if call.mask is None else mask_program.refusal(call.mask)
 
 
@@ -241,7 +258,8 @@ def _unsupported_temperature(call: Call) -> str | None:
     if isinstance(temperature, Tensor):
         if not fits(temperature.shape, (*call.batch, 1, 1)):
             return "the temperature differs between queries or keys"
-        if call.bias is not None and not call.bias.by_distance and _learned_temperature(call) is not None:
+        bias = without_lines(call.bias)[0]
+        if bias is not None and not bias.by_distance and _learned_temperature(call) is not None:
             return "the temperature is learned, and multiplies a bias of Q × K numbers"
     if sink is not None and not fits(sink.shape, call.batch):
         return "the sink has another number of heads than the call"
@@ -273,6 +291,8 @@ def unsupported_gpu(call: Call, form: KernelForm | None) -> str | None:
         return reason
     if any(tensor.device != call.query.device for tensor in _differentiable_tensors(call, form)):
         return "the tensors are on several devices"
+    if has_blocks(call.mask) or without_lines(call.bias)[1] is not None:
+        return "the kernels for GPUs know no masks by blocks, and no biases of queries and keys"
     if not INTERPRETED and call.query.dtype == torch.float64:
         return "the kernels for GPUs compute float32, float16 and bfloat16"
     return _unsupported_dtype(call)
@@ -298,7 +318,7 @@ def _unsupported_export() -> str | None:
 
 def _unsupported_dtype(call: Call) -> str | None:
     """Why the kernels do not compute in the call's dtype."""
-    if call.query.dtype not in _DTYPES or (call.bias is not None and call.bias.source.dtype not in _DTYPES):
+    if call.query.dtype not in _DTYPES or any(source.dtype not in _DTYPES for source in _sources(call.bias)):
         return "native kernels compute float64, float32, float16 and bfloat16"
     return None
 
@@ -348,6 +368,12 @@ def _followed(tensor: Tensor) -> bool:
     return tensor.requires_grad and torch.is_grad_enabled()
 
 
+def _sources(bias: Bias | None) -> list[Tensor]:
+    """The tensors that a bias is computed from."""
+    bias, lines = without_lines(bias)
+    return [*([] if bias is None else [bias.source]), *([] if lines is None else [lines.of_queries, lines.of_keys])]
+
+
 def _differentiable_tensors(call: Call, form: KernelForm | None) -> list[Tensor]:
     """All that the call may be differentiated in."""
     tensors = [call.query, call.key, call.value]
@@ -360,7 +386,7 @@ def _differentiable_tensors(call: Call, form: KernelForm | None) -> list[Tensor]
     elif isinstance(form, DistanceForm) and isinstance(form.bandwidth, Tensor):
         tensors.append(form.bandwidth)
     if call.bias is not None:
-        tensors.append(call.bias.source)
+        tensors += _sources(call.bias)
     if type(call.normalizer) is Softmax:
         if isinstance(call.normalizer.temperature, Tensor):
             tensors.append(call.normalizer.temperature)

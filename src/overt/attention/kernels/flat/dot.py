@@ -32,6 +32,8 @@ class DotInputs(NamedTuple):
     alphas: Tensor | None  # (...), float64
     dropout: float
     seed: Tensor | None
+    bias_of_queries: Tensor | None = None  # (..., Q), float64
+    bias_of_keys: Tensor | None = None  # (..., K), float64: their sum is added to a score, too
 
 
 def _empty_outputs(inputs: DotInputs, save: bool = True) -> tuple[Tensor, ...]:
@@ -46,12 +48,14 @@ def _empty_outputs(inputs: DotInputs, save: bool = True) -> tuple[Tensor, ...]:
 
 
 def _empty_gradients(inputs: DotInputs, with_bias: bool) -> tuple[Tensor | None, ...]:
-    """For those of query, key and value, an entry each; for delta, where a sink or alpha needs it, and for the bias's."""
-    query, batch = inputs.query, inputs.batch
+    """For those of `dot.direct`, an entry each; for delta, where a sink or alpha needs it, and for the bias's."""
+    query, batch, with_lines = inputs.query, inputs.batch, inputs.bias_of_keys is not None
     return (
         empty(query, *batch, *query.shape[-2:]),
         empty(query, *batch, *inputs.key.shape[-2:]),
         empty(query, *batch, *inputs.value.shape[-2:]),
+        empty(query, *batch, query.shape[-2]) if with_lines else None,
+        empty(query, *batch, inputs.key.shape[-2]) if with_lines else None,
         None if inputs.sink is None and inputs.alphas is None else empty(query, *batch, query.shape[-2]),
         empty_bias_gradient(inputs, with_bias),
     )
@@ -65,13 +69,26 @@ def _forward(inputs: DotInputs, save: bool) -> tuple[Tensor, ...]:
 
 def _backward(inputs: DotInputs, saved: tuple[Tensor, ...], upstream: Tensor, with_bias: bool) -> tuple[Tensor | None, ...]:
     gradients = _empty_gradients(inputs, with_bias)
-    cpu.dot_gradients(inputs, saved, upstream, gradients)
+    *direct, of_queries, of_keys, delta, d_bias = gradients
+    cpu.dot_gradients(inputs, saved, upstream, (*direct, delta, d_bias, of_keys))
+    if of_queries is not None:
+        _sum_of_rows(inputs, saved[1], delta, of_queries)
     return gradients
+
+
+def _sum_of_rows(inputs: DotInputs, sums: Tensor, delta: Tensor | None, to: Tensor) -> None:
+    """The sum of the gradients of each row's scores: 0, but that a sink takes its weight from them."""
+    to.zero_()
+    if inputs.sink is not None and delta is not None:
+        lse = lse_of(sums)
+        to.add_(torch.where(lse == -torch.inf, 0, torch.exp(inputs.sink[..., None] - lse)) * delta)
+        if inputs.inverse_temperature is not None:
+            to.mul_(inputs.inverse_temperature[..., None])
 
 
 def _tangent(inputs: DotInputs, directions: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     results = _empty_tangents(inputs)
-    cpu.dot_tangent(inputs, directions, results)
+    cpu.dot_tangent(inputs, (*directions[:3], *directions[5:]), results)
     return results
 
 
@@ -89,13 +106,13 @@ def _second(
     wanted: Sequence[int],
 ) -> tuple[Tensor | None, ...]:
     results = _empty_seconds(inputs, wanted)
-    cpu.dot_second(inputs, saved, upstream, directions, results)
+    cpu.dot_second(inputs, saved, upstream, (*directions[:3], *directions[5:]), (*results[:3], *results[5:]))
     return results
 
 
 def _empty_seconds(inputs: DotInputs, wanted: Sequence[int]) -> tuple[Tensor | None, ...]:
-    """For the gradients of query, key, value and bias that are wanted, for the output's tangent, and each row's mean of its scores'."""
-    *direct, _, d_bias = _empty_gradients(inputs, 3 in wanted)
+    """For the gradients of `dot.direct` and bias that are wanted, for the output's tangent, and each row's mean of its scores'."""
+    *direct, _, d_bias = _empty_gradients(inputs, len(dot.direct) in wanted)
     (output,), rows = _empty_outputs(inputs, save=False), (*inputs.batch, inputs.query.shape[-2])
     wanted_ones = (tensor if index in wanted else None for index, tensor in enumerate(direct))
     return *wanted_ones, d_bias, output, empty(inputs.query, *rows)
@@ -115,7 +132,7 @@ def sums_of(lse: Tensor) -> Tensor:
 dot: Attention = Attention(
     "dot",
     DotInputs,
-    ("query", "key", "value"),
+    ("query", "key", "value", "bias_of_queries", "bias_of_keys"),
     _forward,
     _backward,
     formula.dot,
@@ -123,9 +140,10 @@ dot: Attention = Attention(
     sums_of,
     _empty_outputs,
     _empty_gradients,
-    SecondOrder(_tangent, _second, _empty_tangents, _empty_seconds),
+    SecondOrder(_tangent, _second, _empty_tangents, _empty_seconds, lambda inputs: inputs.bias_of_keys is None),
 )
 dot.register(
-    f"Tensor query, Tensor key, Tensor value, float scale, float softcap, {MASK_SCHEMA}, {normalizer.SCHEMA}, float dropout, Tensor? seed",
+    f"Tensor query, Tensor key, Tensor value, float scale, float softcap, {MASK_SCHEMA}, {normalizer.SCHEMA}, float dropout, Tensor? seed"
+    ", Tensor? bias_of_queries, Tensor? bias_of_keys",
     saved="sums",
 )

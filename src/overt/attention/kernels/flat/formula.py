@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.expressions.terms import value_of
-from overt.attention.kernels.flat.mask_program import BOTH, DENSE, EITHER, INVERSE, RANGES
+from overt.attention.kernels.flat.mask_program import BLOCKS, BOTH, DENSE, EITHER, INVERSE, RANGES
 from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
 from overt.attention.kernels.flat.recomputed import Blocks, recomputed
 from overt.attention.scores import ACTIVATIONS
@@ -27,28 +27,28 @@ def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def dot(inputs: Any, run: Run = recomputed) -> Tensor:
-    """The output (..., Q, E) of dot-product attention, softcap · tanh(scale · (q · k) / softcap)."""
+def dot(inputs: Any, run: Run = recomputed, with_lse: bool = False) -> Any:
+    """The output (..., Q, E) of dot-product attention, softcap · tanh(scale · (q · k) / softcap); with log-sum-exps on request."""
 
     def pair_scores(query: Tensor, key: Tensor, _: Any) -> Tensor:
         scores = query @ key.mT * inputs.scale  # (..., rows, K)
         return torch.tanh(scores / inputs.softcap) * inputs.softcap if inputs.softcap > 0 else scores
 
-    return _attention(pair_scores, inputs, None, 1, run)
+    return _attention(pair_scores, inputs, None, 1, run, with_lse)
 
 
-def additive(inputs: Any, run: Run = recomputed) -> Tensor:
+def additive(inputs: Any, run: Run = recomputed, with_lse: bool = False) -> Any:
     """The output (..., Q, E) of additive attention."""
-    return _attention(_additive_scores(inputs.activation), inputs, inputs.weight, inputs.query.shape[-1], run)
+    return _attention(_additive_scores(inputs.activation), inputs, inputs.weight, inputs.query.shape[-1], run, with_lse)
 
 
-def traced(inputs: Any, run: Run = recomputed) -> Tensor:
+def traced(inputs: Any, run: Run = recomputed, with_lse: bool = False) -> Any:
     """The output (..., Q, E) of attention with the scores of a program."""
 
     def pair_scores(query: Tensor, key: Tensor, constants: Tensor) -> Tensor:
         return value_of(inputs.terms, inputs.numbers, query, key, constants)
 
-    return _attention(pair_scores, inputs, inputs.constants, inputs.query.shape[-1], run)
+    return _attention(pair_scores, inputs, inputs.constants, inputs.query.shape[-1], run, with_lse)
 
 
 def additive_scores(activation: str, query: Tensor, key: Tensor, weight: Tensor, run: Run = recomputed) -> Tensor:
@@ -66,17 +66,22 @@ def _additive_scores(activation: str) -> Callable[..., Tensor]:
     return pair_scores
 
 
-def _attention(pair_scores: Callable[..., Tensor], inputs: Any, weight: Tensor | None, width: int, run: Run) -> Tensor:
-    """The output, a block of rows at a time; `width` numbers for each pair."""
+def _attention(
+    pair_scores: Callable[..., Tensor], inputs: Any, weight: Tensor | None, width: int, run: Run, with_lse: bool
+) -> Any:
+    """The output, and log-sum-exps (..., Q, 1) on request, a block of rows at a time; `width` numbers for each pair."""
     number = torch.promote_types(inputs.query.dtype, torch.float32)
     query, key, value = (_expanded(tensor, inputs.batch).to(number) for tensor in (inputs.query, inputs.key, inputs.value))
     careful, bias, queries = _careful(inputs.program, query, key, value), inputs.bias, query.shape[-2]
     size = max(BLOCK // max(math.prod(inputs.batch) * key.shape[-2] * width, 1), 1) if careful < 2 else 1
     others = (inputs.sink, inputs.alphas, inputs.inverse_temperature, inputs.seed, *inputs.arrays)
+    lines = (getattr(inputs, "bias_of_queries", None), getattr(inputs, "bias_of_keys", None))
+    lines = (None, None) if lines[0] is None or lines[1] is None else (lines[0][..., None], lines[1][..., None, :])
     biased_rows = bias is not None and not inputs.by_distance and bias.shape[-2] != 1
-    with_rows = (True, False, False, False, biased_rows, *(False for _ in others))
-    blocks = Blocks(lambda first: _block(pair_scores, inputs, first, queries, careful > 0), size, with_rows, (True,))
-    return run(blocks, query, key, value, weight, bias, *others)
+    with_rows = (True, False, False, False, biased_rows, lines[0] is not None, False, *(False for _ in others))
+    results = (True, True) if with_lse else (True,)
+    blocks = Blocks(lambda first: _block(pair_scores, inputs, first, queries, careful > 0, with_lse), size, with_rows, results)
+    return run(blocks, query, key, value, weight, bias, *lines, *others)
 
 
 def _careful(program: list[int], *tensors: Tensor) -> int:
@@ -88,12 +93,14 @@ def _careful(program: list[int], *tensors: Tensor) -> int:
     return 0 if all(bool(tensor.isfinite().all()) for tensor in tensors) else 2
 
 
-def _block(pair_scores: Callable[..., Tensor], inputs: Any, first: int, queries: int, careful: bool) -> Callable[..., Tensor]:
+def _block(
+    pair_scores: Callable[..., Tensor], inputs: Any, first: int, queries: int, careful: bool, with_lse: bool
+) -> Callable[..., Any]:
     """The output of the rows from `first` on, as a function of their queries and all other tensors."""
     batch, program, by_distance, dropout = list(inputs.batch), inputs.program, inputs.by_distance, inputs.dropout
 
-    def output(query: Tensor, key: Any, value: Any, weight: Any, bias: Any, sink: Any, alphas: Any, *others: Any):
-        inverse, seed, *arrays = others
+    def output(query: Tensor, key: Any, value: Any, weight: Any, bias: Any, of_queries: Any, of_keys: Any, *others: Any):
+        sink, alphas, inverse, seed, *arrays = others
         rows, keys = torch.arange(first, first + query.shape[-2], device=query.device), key.shape[-2]
         pairs = allowed(program, arrays, rows, keys)
         if careful:  # 0 · NaN is NaN: keys that none of these rows may see, and rows without keys, become zeros
@@ -102,6 +109,7 @@ def _block(pair_scores: Callable[..., Tensor], inputs: Any, first: int, queries:
             query = torch.where(pairs.any(-1)[..., None], query, 0)
         scores = pair_scores(query, key, weight)
         scores = scores if bias is None else scores + _of_rows(bias, by_distance, rows, queries, keys)
+        scores = scores if of_queries is None else scores + (of_queries + of_keys).to(query.dtype)
         scores = scores if inverse is None else scores * inverse[..., None, None].to(query.dtype)
         masked = torch.where(pairs, scores, -torch.inf)
         excluded = masked == -torch.inf
@@ -111,9 +119,20 @@ def _block(pair_scores: Callable[..., Tensor], inputs: Any, first: int, queries:
         if dropout > 0:
             retained = dropout_mask(seed, dropout, batch, rows, queries, keys)
             weights = weights * retained * (1 / (1 - dropout) if dropout < 1 else 0.0)
-        return weights @ value  # (..., rows, E)
+        output = weights @ value  # (..., rows, E)
+        return (output, log_sum_exp(normalizer, masked)[..., None]) if with_lse else output
 
     return output
+
+
+def log_sum_exp(softmax: Any, masked: Tensor) -> Tensor:
+    """log Σ_j exp(masked_ij) of a softmax (..., rows), its sink included: −∞, without a gradient, where there is nothing to sum."""
+    excluded, sink = masked == -torch.inf, softmax.sink
+    empty = excluded.all(-1, keepdim=True)  # its gradient would be NaN
+    if sink is not None:
+        empty = empty & ((sink[:, None, None] if sink.ndim else sink) == -torch.inf)
+    result = softmax.logsumexp(torch.where(empty, 0, masked), ~excluded)
+    return torch.where(empty.squeeze(-1), -torch.inf, result)
 
 
 def _expanded(tensor: Tensor, batch: Sequence[int]) -> Tensor:
@@ -135,6 +154,9 @@ def allowed(program: list[int], arrays: list[Tensor], rows: Tensor, keys: int) -
         elif step == DENSE:
             pairs = next(remaining)
             results.append(pairs if pairs.shape[-2] == 1 else pairs[..., rows, :])
+        elif step == BLOCKS:
+            table, sizes = next(remaining), next(remaining)
+            results.append(table[..., rows // sizes[0], :][..., positions // sizes[1]])
         else:
             first, second = next(remaining)[..., rows, None], next(remaining)
             if step == RANGES:

@@ -2,7 +2,7 @@
 
 A program is a list of steps in postfix order: a leaf pushes what it allows, the others combine the last one or two. Masks with one
 interval of keys a row (`Mask.row_ranges`), and every conjunction of them, are one leaf: two numbers a row, however many keys. A bool
-tensor (`Mask.allowed_pairs`) and packed documents (`Mask.document_ids`) are the other leaves.
+tensor (`Mask.allowed_pairs`), packed documents (`Mask.document_ids`) and blocks (`Mask.block_table`) are the other leaves.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ MAX_PENDING = 7  # results that a program may have pending at once
 MAX_CACHED = 8192  # queries up to which ranges are cached for the next call
 
 # What a program can say, by the numbers that the kernels know.
-RANGES, DENSE, DOCUMENTS, BOTH, EITHER, INVERSE = range(6)
+RANGES, DENSE, DOCUMENTS, BOTH, EITHER, INVERSE, BLOCKS = range(7)
 # Of each leaf's arrays, how many dimensions come after those of the batch.
-TRAILING_DIMS = {RANGES: [1, 1], DENSE: [2], DOCUMENTS: [1, 1]}
+TRAILING_DIMS = {RANGES: [1, 1], DENSE: [2], DOCUMENTS: [1, 1], BLOCKS: [2, 1]}
 
 
 class _Sizes(NamedTuple):
@@ -103,6 +103,9 @@ def _emit_conjunction(mask: Any, sizes: _Sizes, program: list[int], arrays: list
         elif (pairs := part.allowed_pairs()) is not None:
             program.append(DENSE)
             arrays.append(pairs)
+        elif (table := part.block_table()) is not None:
+            program.append(BLOCKS)
+            arrays += table
         else:
             program.append(DOCUMENTS)
             arrays += part.document_ids()
@@ -118,9 +121,10 @@ def _split(mask: Any) -> tuple[list[Mask], list[Any]]:
 
 
 def _has_tensors(leaf: Mask) -> bool:
-    """Whether the mask's class says that it is a bool tensor or documents."""
-    kind = type(leaf)
-    return kind.allowed_pairs is not Mask.allowed_pairs or kind.document_ids is not Mask.document_ids
+    """Whether the mask's class says that it is a bool tensor, documents or blocks."""
+    return any(
+        getattr(type(leaf), name) is not getattr(Mask, name) for name in ("allowed_pairs", "document_ids", "block_table")
+    )
 
 
 def _operands(mask: Any, kind: type) -> Iterator[Any]:

@@ -54,6 +54,8 @@ class SummaryInputs(NamedTuple):
     key_edges: Tensor | None
     have_ids: list[bool]  # of each set of keys,
     sets: list[Tensor]  # and its two or four arrays, as in `KeySet`
+    bias_of_queries: Tensor | None  # (..., Q), float64
+    bias_of_keys: Tensor | None  # (..., K), float64
 
 
 class SummaryOutputs(NamedTuple):
@@ -70,18 +72,12 @@ class SummaryOutputs(NamedTuple):
     map_mean: Tensor
     map_max: Tensor
     output: Tensor
-    masses: Tensor  # (..., Q, sets)
+    masses: Tensor  # (..., Q, sets), of the sizes of weights
     support: Tensor  # (..., Q), int32; empty under a softmax
 
 
 def refusal(call: Call) -> str | None:
     """Why the native kernel cannot summarise this call; None where it can."""
-    form = call.form
-    return _unsupported(call, form) or flat_call.unsupported_softmax(call) or flat_call.unsupported_cpu(call, form)
-
-
-def normalized_refusal(call: Call) -> str | None:
-    """The same for any named normalizer, of which there are no roles."""
     form = call.form
     if flat_normalizer.is_custom(call.normalizer):
         return "the normalizer is one's own"
@@ -124,6 +120,7 @@ def inputs_of(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: S
         *(edges or (None, None)),
         [each.key_ids is not None for each in sets],
         [array for each in sets for array in each if array is not None],
+        *flat_call.line_biases(call),
     )
 
 
@@ -132,7 +129,7 @@ def _summary(*inputs: Any) -> tuple[Tensor, ...]:
     if not arguments.normalizer and (arguments.query.is_cuda or INTERPRETED):
         from overt.attention.kernels.triton import run_summary  # triton is imported when it is needed
 
-        run_summary.summary(outputs, *arguments[:-2])
+        run_summary.summary(arguments.query, outputs, arguments)
         return tuple(outputs._replace(masses=_masses_by_masks(arguments, outputs)))
     cpu.summary(arguments, outputs)
     return tuple(outputs)
@@ -179,7 +176,8 @@ def empty_outputs(inputs: SummaryInputs) -> SummaryOutputs:
 register(
     "summary",
     "(Tensor query, Tensor key, Tensor value, Tensor? weight, str activation, Tensor? scale, float softcap, "
-    f"{MASK_SCHEMA}, {flat_normalizer.SCHEMA}, SymInt top, Tensor? row_edges, Tensor? key_edges, bool[] have_ids, Tensor[] sets)"
+    f"{MASK_SCHEMA}, {flat_normalizer.SCHEMA}, SymInt top, Tensor? row_edges, Tensor? key_edges, bool[] have_ids, Tensor[] sets, "
+    "Tensor? bias_of_queries, Tensor? bias_of_keys)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _summary,
     lambda *inputs: tuple(empty_outputs(SummaryInputs(*inputs))),

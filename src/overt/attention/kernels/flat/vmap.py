@@ -11,7 +11,7 @@ from overt.errors import InputError
 
 # How many dimensions of each tensor come after those of the batch.
 _TRAILING_DIMS = {"query": 2, "key": 2, "value": 2, "weight": 1, "constants": 1, "sink": 0, "inverse_temperature": 0}
-_TRAILING_DIMS |= {"alphas": 0, "scale": 0}
+_TRAILING_DIMS |= {"alphas": 0, "scale": 0, "bias_of_queries": 1, "bias_of_keys": 1}
 _RESULTS = {"output": 2, "upstream": 2, "lse": 1, "sums": 2}  # of the forward pass: one for each entry
 
 

@@ -1,7 +1,7 @@
 """The operator `torch.ops.overt.summary` where tensors are on a GPU."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -10,6 +10,9 @@ from torch import Tensor
 from overt.attention.kernels.triton import summary as triton_summary
 from overt.attention.kernels.triton.launch import bias_of, mask_of, on_its_device, size, steps, table
 from overt.attention.kernels.triton.packing import LEAKS, RATES, packed
+
+if TYPE_CHECKING:
+    from overt.attention.kernels.flat.summary import SummaryInputs, SummaryOutputs
 
 KERNELS: Any = triton_summary  # what Triton compiles has no signature that a checker could read
 
@@ -21,12 +24,11 @@ LINE, WHOLE, WIDEST = 128, 256, 128
 
 
 @on_its_device
-def summary(outputs: Any, *inputs: Any) -> tuple[Tensor, ...]:
-    """Fill `flat.summary.SummaryOutputs`."""
-    query, key, value, weight, activation, scale, softcap, *rest = inputs
-    batch, program, arrays, bias, by_distance, sink, inverse_temperature, *_, top, row_edges, key_edges = rest
-    edges = [row_edges, key_edges]
-    number, entries, (queries, keys) = outputs.lse.dtype, math.prod(batch), (query.shape[-2], key.shape[-2])
+def summary(_: Tensor, outputs: "SummaryOutputs", inputs: "SummaryInputs") -> tuple[Tensor, ...]:
+    """Fill the outputs."""
+    query, key, value, weight, bias, top = inputs.query, inputs.key, inputs.value, inputs.weight, inputs.bias, inputs.top
+    sink, inverse_temperature, edges = inputs.sink, inputs.inverse_temperature, (inputs.row_edges, inputs.key_edges)
+    number, entries, (queries, keys) = outputs.lse.dtype, math.prod(inputs.batch), (query.shape[-2], key.shape[-2])
     outputs.received.zero_()
     for cells in (outputs.map_mean, outputs.map_max):
         cells.zero_()
@@ -35,27 +37,33 @@ def summary(outputs: Any, *inputs: Any) -> tuple[Tensor, ...]:
     if weight is None:
         query, key = _aligned(query), _aligned(key)
     value = _aligned(value)
-    score, trailing, kind = _compared(query, key, weight, activation, scale, softcap, number)
+    score, trailing, kind = _compared(query, key, weight, inputs.activation, inputs.scale, inputs.softcap, number)
     trailing |= {
         "value": (value, 2),
-        "bias": (bias, 1 if by_distance else 2),
+        "bias": (bias, 1 if inputs.by_distance else 2),
         "sink": (sink, 0),
         "inverse_temperature": (inverse_temperature, 0),
     }
-    offsets = table(batch, trailing, arrays, program)
-    program, firsts, bounds = steps(program)
-    kind |= {"STEPS": program, "FIRSTS": firsts, "BOUNDS": bounds, "BY_DISTANCE": by_distance}
-    mask, bias, sizes = mask_of(arrays, program, offsets), bias_of(bias, by_distance), (queries, keys)
+    offsets = table(inputs.batch, trailing, inputs.arrays, inputs.program)
+    program, firsts, bounds = steps(inputs.program)
+    kind |= {"STEPS": program, "FIRSTS": firsts, "BOUNDS": bounds, "BY_DISTANCE": inputs.by_distance}
+    mask, bias, sizes = mask_of(inputs.arrays, program, offsets), bias_of(bias, inputs.by_distance), (queries, keys)
     alive = _of_queries(outputs, (score, value, mask, bias, sink, inverse_temperature, offsets, sizes), top, kind, entries)
     _of_keys(outputs, (score, mask, bias, inverse_temperature, offsets, sizes), edges, kind, entries)
     outputs.received.div_(alive.sum(-1, keepdim=True).clamp(min=1))
-    if edges[0] is not None:
+    if edges[0] is not None and edges[1] is not None:
         outputs.map_mean.div_(edges[0].diff()[:, None] * edges[1].diff())
     return tuple(outputs)
 
 
 def _compared(
-    query: Tensor, key: Tensor, weight: Tensor | None, activation: str, scale: Tensor, softcap: float, number: torch.dtype
+    query: Tensor,
+    key: Tensor,
+    weight: Tensor | None,
+    activation: str,
+    scale: Tensor | None,
+    softcap: float,
+    number: torch.dtype,
 ) -> Any:
     """What scores are made of, which tensors have a part for each entry, and what kernels are compiled for."""
     if weight is None:
@@ -83,7 +91,9 @@ def _of_queries(outputs: Any, arguments: tuple[Any, ...], top: int, kind: dict[s
     return alive
 
 
-def _of_keys(outputs: Any, arguments: tuple[Any, ...], edges: list[Tensor | None], kind: dict[str, Any], entries: int) -> None:
+def _of_keys(
+    outputs: Any, arguments: tuple[Any, ...], edges: tuple[Tensor | None, Tensor | None], kind: dict[str, Any], entries: int
+) -> None:
     """What keys receive, and the map's sums and largest weights. A program has whole pieces of cells, of about a block of keys."""
     queries, keys = arguments[-1]
     if not keys:
