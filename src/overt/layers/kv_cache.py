@@ -24,7 +24,9 @@ from overt.attention import check
 from overt.attention.masks import Mask, as_mask
 from overt.attention.typing import WindowLike
 from overt.errors import InputError, KindError
+from overt.layers.parts.chunks import check_like, check_pair
 from overt.layers.parts.padding import checked_lengths, zero_padding
+from overt.layers.parts.rounded import NEWEST, RoundedTokens, change_of_outputs, check_no_gradients, check_store
 
 
 class Slots(NamedTuple):
@@ -50,6 +52,10 @@ class KVCache:
     With `window` a query attends to that many tokens, its own included, and older tokens are dropped: the capacity is never
     more than 2 · (window + spare) tokens and the longest chunk. `spare` is the number of tokens that `rewind` can always remove.
 
+    With `store="int8"` (a scale for each token and head) or `"bfloat16"` the first 4 tokens, the newest chunk and the last 64 tokens stay
+    whole, and all others are rounded once; attention then computes exactly with what is stored, and `error()` says what rounding changes.
+    Gradients are refused.
+
     Under `torch.no_grad()` a chunk is written in place, and the capacity doubles when it is full. With autograd nothing may
     be overwritten, so each chunk copies the stored tokens, and gradients flow to all of them.
 
@@ -62,12 +68,15 @@ class KVCache:
     >>> torch.testing.assert_close(torch.cat(steps, dim=-2), overt.attend(query, key, value, mask=overt.Causal()))
     """
 
-    def __init__(self, window: int | None = None, spare: int = 0):
+    def __init__(self, window: int | None = None, spare: int = 0, store: str | None = None):
+        check_store(store, window)
         if window is not None:
             check.whole_number("window", window)
         check.whole_number("spare", spare, minimum=0)
         self.window = window
         self.spare = spare
+        self.store = store
+        self._rounded = RoundedTokens(store or "")  # the slots before those of _stored
         self._stored: tuple[Tensor, ...] = ()  # key (B, Hk, capacity, D) and value (B, Hk, capacity, E)
         self._used: list[int] = []  # filled slots of each row; Python ints, so that nothing waits for the device
         self._first: list[int] = []  # the absolute position of each row's slot 0
@@ -80,9 +89,11 @@ class KVCache:
         padding, which no query attends to. A chunk that does not fit the stored ones is an InputError or a KindError, and changes
         nothing.
         """
-        _check_pair(key, value)
+        check_pair(key, value)
+        if self.store is not None:
+            check_no_gradients(self.store, key, value)
         if self._stored:
-            _check_like(self._stored, (key, value))
+            check_like(self._stored, (key, value))
         rows, tokens = key.shape[0], key.shape[-2]
         counts = [tokens] * rows
         if lengths is not None:
@@ -95,7 +106,27 @@ class KVCache:
             self._used, self._first = [0] * rows, [0] * rows
         self._write(key, value)
         before, self._used = self._used, [used + count for used, count in zip(self._used, counts, strict=True)]
+        if self.store is not None:
+            self._round(tokens)
         return self._slots(before)
+
+    def error(self, query: Tensor | None = None) -> Tensor:
+        """How much rounding changes outputs, for each head: √(Σ (o' − o)² / Σ o²), of attention to the tokens that are still whole.
+
+        `query` (B, H, n, D) attends; without it the tokens' own keys do, (Hk,). 0 without a store.
+
+        >>> cache = KVCache(store="int8")
+        >>> _ = cache.extend(*torch.ones(2, 1, 3, 20, 8))
+        >>> bool((cache.error() < 0.01).all())
+        True
+        """
+        count = min(self._used, default=0) - self._rounded.length
+        if count < 1:
+            raise InputError("a cache with tokens that are still whole", got=repr(self), fix="extend it first")
+        key, value = (tensor[:, :, :count] for tensor in self._stored)
+        if self.store is None:
+            return torch.zeros((key if query is None else query).shape[1], dtype=key.dtype, device=key.device)
+        return change_of_outputs(query, key, value, self.store)
 
     def positions(self, tokens: int, device: torch.device | None = None) -> Tensor:
         """The absolute positions of the next tokens, (n,), or (B, n) where rows differ; by default on the device of the cache."""
@@ -116,6 +147,7 @@ class KVCache:
         indices = torch.tensor(rows, dtype=torch.long, device=self._device)
         with torch.set_grad_enabled(self._needs_grad):
             self._stored = tuple(tensor.index_select(0, indices) for tensor in self._stored)
+            self._rounded = self._rounded.rows(indices)
         self._used, self._first = [self._used[row] for row in rows], [self._first[row] for row in rows]
 
     def rewind(self, count: int | Tensor) -> None:
@@ -140,10 +172,17 @@ class KVCache:
                     "a count of tokens that are still stored", got=f"{removed} for row {row}, which has {removable}", fix=fix
                 )
         self._used = [used - removed for used, removed in zip(self._used, counts, strict=True)]
+        if (length := min(self._used, default=0)) < self._rounded.length:  # what follows a row's end may be overwritten
+            rounded = self._rounded.decoded(self._stored[0].dtype)
+            self._stored = tuple(
+                torch.cat([old[:, :, length:], new], -2) for old, new in zip(rounded, self._stored, strict=True)
+            )
+            self._rounded = self._rounded.first(length)
 
     def clear(self) -> None:
         """Drop all tokens; the next chunk may have another batch, dtype or device, or be another layer's."""
         self._stored, self._used, self._first, self._layer = (), [], [], None
+        self._rounded = RoundedTokens(self.store or "")
 
     @property
     def lengths(self) -> Tensor:
@@ -153,7 +192,7 @@ class KVCache:
     @property
     def bytes(self) -> int:
         """The memory of keys and values, unused capacity included."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._stored)
+        return sum(tensor.numel() * tensor.element_size() for tensor in (*self._stored, *self._rounded.tensors))
 
     def __len__(self) -> int:
         return max(self._lengths, default=0)
@@ -179,6 +218,7 @@ class KVCache:
         rows, tokens = len(self._used), sorted({*self._lengths}) or [0]
         span = str(tokens[0]) if len(tokens) == 1 else f"{tokens[0]} to {tokens[-1]}"
         options = "" if self.window is None else f", window={self.window}, spare={self.spare}"
+        options += "" if self.store is None else f", store={self.store!r}"
         return f"KVCache({rows} rows of {span} tokens, {self.bytes} bytes{options})"
 
     @property
@@ -192,36 +232,50 @@ class KVCache:
     @property
     def _needs_grad(self) -> bool:
         """Whether autograd is on, or was for an earlier chunk, whose graph must stay."""
-        return torch.is_grad_enabled() or any(tensor.requires_grad for tensor in self._stored)
+        return self.store is None and (torch.is_grad_enabled() or any(tensor.requires_grad for tensor in self._stored))
 
     def _write(self, key: Tensor, value: Tensor) -> None:
-        tokens, capacity = key.shape[-2], self._stored[0].shape[-2]
+        tokens, capacity = key.shape[-2], self._stored[0].shape[-2] + self._rounded.length
         remaining = self._used if self.window is None else [min(used, self.window - 1 + self.spare) for used in self._used]
         longest = max(remaining, default=0)
         # Tensors from inference mode may not be written to outside it.
         read_only = self._stored[0].is_inference() and not torch.is_inference_mode_enabled()
-        if not torch.is_grad_enabled():
+        if self.store is not None or not torch.is_grad_enabled():
             key, value = key.detach(), value.detach()
         with torch.set_grad_enabled(self._needs_grad):
             if self._needs_grad:
                 self._move(remaining, longest + tokens)
             elif read_only or max(self._used, default=0) + tokens > capacity:
                 # Doubling the capacity copies each token about once, however many there will be.
-                self._move(remaining, longest + tokens + longest)
+                self._move(remaining, longest + tokens + longest - self._rounded.length)
             for tensor, new in zip(self._stored, (key, value), strict=True):
-                _write_rows(tensor, new, self._used)
+                _write_rows(tensor, new, [used - self._rounded.length for used in self._used])
+
+    def _round(self, tokens: int) -> None:
+        """Round the tokens before the newest chunk and the last ones, if they are many."""
+        more = min(self._used) - max(tokens, NEWEST) - self._rounded.length
+        if more < NEWEST:
+            return
+        with torch.no_grad():
+            self._rounded = self._rounded.with_more(*(tensor[:, :, :more] for tensor in self._stored))
+            stop = max(self._used) - self._rounded.length + more
+            self._stored = tuple(tensor[:, :, more:stop].clone() for tensor in self._stored)
 
     def _move(self, remaining: list[int], capacity: int) -> None:
         """Move the last `remaining` slots of each row to the front of new tensors, and drop the others."""
-        starts = [used - count for used, count in zip(self._used, remaining, strict=True)]
-        self._stored = tuple(_moved(tensor, starts, max(remaining, default=0), capacity) for tensor in self._stored)
+        starts, rounded = [used - count for used, count in zip(self._used, remaining, strict=True)], self._rounded.length
+        length = max(max(remaining, default=0) - rounded, 0)
+        self._stored = tuple(_moved(tensor, starts, length, capacity - rounded) for tensor in self._stored)
         self._first = [first + start for first, start in zip(self._first, starts, strict=True)]
         self._used = remaining
 
     def _slots(self, before: list[int]) -> Slots:
         """The slots from the first that the chunk may attend to, to the last that is filled; `before` were filled before it."""
         low = 0 if self.window is None else max(min(before, default=0) - (self.window - 1), 0)
-        key, value = (tensor[:, :, low : max(self._used, default=0)] for tensor in self._stored)
+        high, rounded = max(self._used, default=0) - self._rounded.length, self._rounded.decoded(self._stored[0].dtype)
+        key, value = (tensor[:, :, low:high] for tensor in self._stored)
+        if rounded:
+            key, value = (torch.cat(pair, dim=-2) for pair in zip(rounded, (key, value), strict=True))
         offset = _int_if_equal([used - low for used in before], key.device)
         filled = _int_if_equal([used - low for used in self._used], key.device)
         first = _int_if_equal([first + low for first in self._first], key.device)
@@ -235,11 +289,11 @@ def restored_on_error(cache: KVCache | None) -> Iterator[None]:
         yield
         return
     # A chunk is written after the used slots, so these have not changed.
-    before = cache._stored, cache._used, cache._first, cache._layer
+    before = cache._stored, cache._used, cache._first, cache._layer, cache._rounded
     try:
         yield
     except BaseException:
-        cache._stored, cache._used, cache._first, cache._layer = before
+        cache._stored, cache._used, cache._first, cache._layer, cache._rounded = before
         raise
 
 
@@ -331,45 +385,3 @@ def _whole_numbers(name: str, numbers: Tensor | Sequence[int]) -> list[int]:
             fix="pass a 1-D integer tensor",
         )
     return tensor.tolist()
-
-
-def _check_pair(key: Any, value: Any) -> None:
-    for name, tensor in (("key", key), ("value", value)):
-        check.dense(tensor, name)
-        if not isinstance(tensor, Tensor) or not check.is_float(tensor):
-            kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise KindError(
-                "floating-point tensors as key and value of a cache",
-                got=f"{name} of {kind}",
-                fix=check.float_fix(name, tensor) if isinstance(tensor, Tensor) else f"convert it: torch.as_tensor({name})",
-            )
-    if key.ndim != 4 or value.ndim != 4 or key.shape[:3] != value.shape[:3]:
-        raise InputError(
-            "key (B, Hk, n, D) and value (B, Hk, n, E) for a cache",
-            got=check.shapes(key=key, value=value),
-            fix="give both a batch and a head dimension, as unsqueeze(0) does, and one value for each key",
-        )
-    if (key.dtype, key.device) != (value.dtype, value.device):
-        raise KindError(
-            "key and value of a cache to have one dtype and device",
-            got=f"key {key.dtype} on {key.device}, value {value.dtype} on {value.device}",
-            fix="convert one with .to(…)",
-        )
-
-
-def _check_like(stored: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
-    """Refuse a chunk with other rows, heads or widths than the stored ones, or of another dtype or device."""
-    for name, old, tensor in zip(("key", "value"), stored, new, strict=True):
-        rows, heads, _, width = old.shape
-        if (rows, heads, width) != (*tensor.shape[:2], tensor.shape[-1]):
-            raise InputError(
-                f"{name} ({rows}, {heads}, n, {width}), as the cache has it",
-                got=f"{name} {tuple(tensor.shape)}",
-                fix="reorder() the cache for another batch, or clear() it",
-            )
-        if (old.dtype, old.device) != (tensor.dtype, tensor.device):
-            raise KindError(
-                f"{name} of {old.dtype} on {old.device}, as the cache has it",
-                got=f"{name} of {tensor.dtype} on {tensor.device}",
-                fix="convert the chunk with .to(…), or clear() the cache",
-            )

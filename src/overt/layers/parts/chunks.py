@@ -1,0 +1,51 @@
+"""Checks of the chunks of tokens that a key-value cache takes."""
+
+from typing import Any
+
+from torch import Tensor
+
+from overt.attention import check
+from overt.errors import InputError, KindError
+
+
+def check_pair(key: Any, value: Any) -> None:
+    """Refuse what is no key and value of some tokens."""
+    for name, tensor in (("key", key), ("value", value)):
+        check.dense(tensor, name)
+        if not isinstance(tensor, Tensor) or not check.is_float(tensor):
+            kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise KindError(
+                "floating-point tensors as key and value of a cache",
+                got=f"{name} of {kind}",
+                fix=check.float_fix(name, tensor) if isinstance(tensor, Tensor) else f"convert it: torch.as_tensor({name})",
+            )
+    if key.ndim != 4 or value.ndim != 4 or key.shape[:3] != value.shape[:3]:
+        raise InputError(
+            "key (B, Hk, n, D) and value (B, Hk, n, E) for a cache",
+            got=check.shapes(key=key, value=value),
+            fix="give both a batch and a head dimension, as unsqueeze(0) does, and one value for each key",
+        )
+    if (key.dtype, key.device) != (value.dtype, value.device):
+        raise KindError(
+            "key and value of a cache to have one dtype and device",
+            got=f"key {key.dtype} on {key.device}, value {value.dtype} on {value.device}",
+            fix="convert one with .to(…)",
+        )
+
+
+def check_like(stored: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
+    """Refuse a chunk with other rows, heads or widths than the stored ones, or of another dtype or device."""
+    for name, old, tensor in zip(("key", "value"), stored, new, strict=True):
+        rows, heads, _, width = old.shape
+        if (rows, heads, width) != (*tensor.shape[:2], tensor.shape[-1]):
+            raise InputError(
+                f"{name} ({rows}, {heads}, n, {width}), as the cache has it",
+                got=f"{name} {tuple(tensor.shape)}",
+                fix="reorder() the cache for another batch, or clear() it",
+            )
+        if (old.dtype, old.device) != (tensor.dtype, tensor.device):
+            raise KindError(
+                f"{name} of {old.dtype} on {old.device}, as the cache has it",
+                got=f"{name} of {tensor.dtype} on {tensor.device}",
+                fix="convert the chunk with .to(…), or clear() the cache",
+            )
