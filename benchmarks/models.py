@@ -3,8 +3,9 @@
     HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 python benchmarks/models.py [--only NAME …] [--out docs/results/models.json]
 
 Each is built with random weights and run alone, recorded by overt.lens under "eager" and "sdpa", and on overt's backend; a judge that is
-not overt (matrix/judge.py) sees what attention ran. `--log FILE` keeps each line as it comes, and a run that is started again with it
-goes on where it ended. The verdicts: exact, missing (why), refused (why), wrong, crashed; what cannot be built is listed with its reason.
+not overt (matrix/judge.py) sees what attention ran. Arcs that overt.lens.edit blocks are removed by the judge too (matrix/edits.py).
+`--log FILE` keeps each line as it comes, and a run that is started again with it goes on where it ended. The verdicts: exact, missing
+(why), refused (why), wrong, crashed; what cannot be built is listed with its reason.
 """
 
 import argparse
@@ -65,7 +66,26 @@ def counted(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """How many models there are of each verdict in each way, and how many could not be built."""
     built = [line for line in lines if "not built" not in line]
     ways = {way: dict(Counter(line[way]["verdict"] for line in built if way in line)) for way in WAYS}
-    return {"models": len(lines), "built": len(built), "ways": ways}
+    return {"models": len(lines), "built": len(built), "ways": ways, "edited": edited(built)}
+
+
+def edited(lines: list[dict[str, Any]]) -> dict[str, int]:
+    """Of the kinds that are recorded exactly and have an arc to remove: how many there are, and in how many all edits are exact."""
+    exact = [line[way] for line in lines for way in WAYS[:2] if line.get(way, {}).get("edits")]
+    kinds = {line["name"] for line in lines for way in WAYS[:2] if line.get(way, {}).get("edits")}
+    wrong = {
+        line["name"]
+        for line in lines
+        for way in WAYS[:2]
+        if line.get(way, {}).get("edited", 0) < line.get(way, {}).get("edits", 0)
+    }
+    edits = sum(verdict["edits"] for verdict in exact)
+    return {
+        "kinds": len(kinds),
+        "exact": len(kinds - wrong),
+        "edits": edits,
+        "exact edits": sum(each["edited"] for each in exact),
+    }
 
 
 def _sentence(line: dict[str, Any]) -> str:
@@ -76,7 +96,9 @@ def _sentence(line: dict[str, Any]) -> str:
         verdict = line.get(way)
         if verdict is not None:
             why = f" ({verdict['why'][:160]})" if verdict["verdict"] in ("wrong", "crashed") else ""
-            said.append(f"{way} {verdict['verdict']}{why}")
+            edits = f", edited {verdict['edited']} of {verdict['edits']}" if verdict.get("edits") else ""
+            why += f" ({verdict['edit why'][:200]})" if "edit why" in verdict else ""
+            said.append(f"{way} {verdict['verdict']}{edits}{why}")
     return f"{line['name']:32} {'; '.join(said)}"
 
 

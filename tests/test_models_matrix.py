@@ -21,7 +21,7 @@ import overt
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from matrix import isolation, judge, linear, mixing, small, verdicts  # noqa: E402
+from matrix import edits, isolation, judge, linear, mixing, small, verdicts  # noqa: E402
 
 WIDTH = 16
 X = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
@@ -70,7 +70,17 @@ def recorded(model):
 
 def test_a_right_recording_is_judged_exact():
     verdict = verdicts.of_recording(Layers(), run)
-    assert (verdict.verdict, verdict.numbers) == ("exact", {"attended": 2, "recorded": 2, "matched": 2})
+    assert (verdict.verdict, verdict.numbers) == (
+        "exact",
+        {"attended": 2, "recorded": 2, "matched": 2, "edits": 2, "edited": 2},
+    )
+
+
+def test_an_edit_that_the_judge_does_not_make_is_judged_off(monkeypatch):
+    monkeypatch.setattr(edits, "without", lambda row, key, divides: row)
+    verdict = verdicts.of_recording(Layers(), run)
+    assert (verdict.verdict, verdict.numbers["edits"], verdict.numbers["edited"]) == ("exact", 2, 0)
+    assert "off by" in verdict.edit_reason
 
 
 def test_weights_that_were_altered_are_judged_wrong():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import overt
-from matrix import linear
+from matrix import edits, linear
 from matrix.judge import Judge, judged, listed, near
 from matrix.linear import LinearJudge
 
@@ -25,17 +25,19 @@ OUTPUT, GRADIENT = 1e-5, 1e-4
 
 @dataclass
 class Verdict:
-    """What is said of one way: the verdict, why, and what was measured."""
+    """What is said of one way: the verdict, why, what was measured, and why an edit of it is not exact."""
 
     verdict: str
     why: str = ""
     numbers: dict[str, Any] = field(default_factory=dict)
+    edit_reason: str = ""
 
     def plain(self) -> dict[str, Any]:
         """As it is written."""
         numbers = {name: float(f"{value:.2g}") if isinstance(value, float) else value for name, value in self.numbers.items()}
         numbers = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-        return {"verdict": self.verdict} | ({"why": self.why} if self.why else {}) | numbers
+        reasons = {name: text for name, text in (("why", self.why), ("edit why", self.edit_reason)) if text}
+        return {"verdict": self.verdict} | reasons | numbers
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
@@ -45,7 +47,7 @@ def worst(verdicts: list[Verdict]) -> Verdict:
     for each in verdicts:
         for name, value in each.numbers.items():
             numbers[name] = max(numbers.get(name, value), value) if isinstance(value, float) else numbers.get(name, 0) + value
-    return Verdict(verdict.verdict, verdict.why, numbers)
+    return Verdict(verdict.verdict, verdict.why, numbers, next((each.edit_reason for each in verdicts if each.edit_reason), ""))
 
 
 def error_line(error: BaseException, limit: int = 240) -> str:
@@ -84,7 +86,14 @@ def of_recording(
     except Exception as error:  # weights that cannot be looked at are a fault of the recording too
         return Verdict("crashed", f"looking at the weights{what} raises {error_line(error)}")
     missing = [(str(name), str(reason)) for name, reason, *_ in recording.missing]
-    return _bounded(recording, recorded, missing, judge, mixers, mixing, what)
+    verdict = _bounded(recording, recorded, missing, judge, mixers, mixing, what)
+    return _with_edits(verdict, model, run) if verdict.verdict in ("exact", "whole") else verdict
+
+
+def _with_edits(verdict: Verdict, model: nn.Module, run: Callable[[nn.Module], dict[str, Tensor]]) -> Verdict:
+    """The verdict with how many edits of the recorded calls were tried, and how many are exact."""
+    tried, exact, why = edits.judged_edits(model, run, relative, OUTPUT)
+    return replace(verdict, numbers=verdict.numbers | {"edits": tried, "edited": exact}, edit_reason=why)
 
 
 def _bounded(

@@ -85,6 +85,18 @@ def families() -> str:
     return "\n\n".join(text)
 
 
+def edited() -> str:
+    """In how many of the models that are recorded exactly edited arcs are exact too; nothing before that was measured."""
+    counts = result("models")["counts"].get("edited")
+    if counts is None:
+        return ""
+    return (
+        f"**Edited:** of {counts['kinds']:,} models that are recorded exactly, {counts['exact']:,} "
+        f"({counts['exact'] / counts['kinds']:.1%}) also give the outputs that they give with the same arcs removed by the judge "
+        f"({counts['exact edits']:,} of {counts['edits']:,} arcs)."
+    )
+
+
 def mixes(verdict: dict[str, Any]) -> bool:
     """Whether the judges saw attention or a linear recurrence."""
     return bool(verdict.get("attended", 0) + verdict.get("linear", 0))
@@ -159,6 +171,7 @@ def cell(verdict: dict[str, Any] | None) -> str:
     message = verdict.get("why", "")
     if not message and "recorded" in verdict:
         message = f"{verdict['recorded']:,} calls"
+        message += f", edited {verdict['edited']} of {verdict['edits']}" if verdict.get("edits") else ""
     if not message and verdict.get("off") is not None:
         message = f"off by {verdict['off']:.0e}"
     return f'<b class="{html.escape(verdict["verdict"])}">{html.escape(verdict["verdict"])}</b>{small(message)}'

@@ -154,7 +154,7 @@ def test_a_hugging_face_models_head_is_taken_out(implementation):
 
 def test_a_head_that_is_not_there_is_refused():
     model, x = stack(), sequence()
-    with pytest.raises(InputError, match=r"heads of calls that the model makes .* got \(3, 0\) and 1 pass without it"):
+    with pytest.raises(InputError, match=r"heads of calls that the model makes .* got scale 0 of L3H0 and 1 pass without it"):
         ablate(model, lambda: model(x), [(3, 0)])
     with pytest.raises(InputError, match=r"heads from 0 to 3 of 1, got heads=\[4\]"):
         ablate(model, lambda: model(x), [(1, 4)])

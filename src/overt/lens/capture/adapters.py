@@ -166,12 +166,12 @@ class Catcher(Watching):
             beside(sink.failed, sink.keep_mixer, recurrence, now, source, around, notes, link, written)
             original = None if sink.writes else original
 
-    def overwrite_mixer(self, kind: str, output: Tensor) -> Tensor | None:
+    def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Callable[[], Recurrence | None]) -> Tensor | None:
         """The layer is about to read a mixer's output: call the sinks. Returns a copy of it, if there are any that write."""
         original = output.clone() if self._overwrites else None
         for sink in self.sinks:
-            observe = sink.overwrite_mixer if sink.writes else sink.reads_mixer
-            beside(sink.failed, observe, kind, output)
+            observe, *more = (sink.overwrite_mixer, recurrence()) if sink.writes else (sink.reads_mixer,)
+            beside(sink.failed, observe, kind, output, *more)
         return original
 
     def miss(self, reason: str) -> None:

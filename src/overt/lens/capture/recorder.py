@@ -234,7 +234,7 @@ class Recorder:
     def reads_mixer(self, kind: str, output: Tensor) -> None:
         """Leave it: it is recorded when the function has ended."""
 
-    def overwrite_mixer(self, kind: str, output: Tensor) -> None:
+    def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Recurrence | None) -> None:
         """Leave it as it is: a recording does not write."""
 
     def miss(self, reason: str) -> None:

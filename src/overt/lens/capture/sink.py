@@ -84,8 +84,11 @@ class Sink(Protocol):
     def reads_mixer(self, kind: str, output: Tensor) -> None:
         """The layer is about to read a mixer's output (B, H, Q, E), a view of its own, before its function has ended."""
 
-    def overwrite_mixer(self, kind: str, output: Tensor) -> None:
-        """A sink that `writes` may write to the output of a mixer whose layer reads it before `keep_mixer` is called."""
+    def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Recurrence | None) -> None:
+        """A sink that `writes` may write to the output of a mixer whose layer reads it before `keep_mixer` is called.
+
+        `recurrence` has all positions up to these; None if it cannot be recorded.
+        """
 
     def miss(self, reason: str) -> None:
         """Attention happened that could not be caught."""

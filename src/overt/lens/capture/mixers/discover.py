@@ -28,7 +28,9 @@ def function_holders(
         kind = type(module)
         if kind not in kinds:
             kinds[kind] = list(dict.fromkeys([*_called(kind, by_function), *_methods_of_form(kind, forms)]))
-        attributes = [name for name in by_function if isinstance(vars(module).get(name), types.FunctionType)]
+        attributes = [
+            name for name in vars(module).keys() & by_function.keys() if isinstance(vars(module)[name], types.FunctionType)
+        ]
         kinds[kind] += [FunctionHolder(module, name, by_function[name]) for name in attributes]
     return {kind: holders for kind, holders in kinds.items() if holders}
 

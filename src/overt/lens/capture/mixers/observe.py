@@ -54,7 +54,7 @@ class Keeper(Protocol):
     ) -> None:
         """A mixer was caught; `written` is what the model continues with, `original` its output if that was overwritten."""
 
-    def overwrite_mixer(self, kind: str, output: Tensor) -> Tensor | None:
+    def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Callable[[], Recurrence | None]) -> Tensor | None:
         """The layer is about to read a mixer's output. Returns a copy of it, if it was overwritten."""
 
     def miss(self, reason: str) -> None:
@@ -107,7 +107,7 @@ class Mixers:
         if running is not None and running.form.read_by and module is getattr(running.call.module, running.form.read_by):
             with unseen():  # a view of ours, which no other observer takes for the model's
                 output = running.form.by_head(running.call.module, args[0])
-            running.original = self.keeper.overwrite_mixer(running.form.kind, output)
+            running.original = self.keeper.overwrite_mixer(running.form.kind, output, partial(self._so_far, running))
         if self.keeper.module is module:
             self.stack.append((module, self.keeper.caught, len(self.mixed)))
 
@@ -165,6 +165,11 @@ class Mixers:
             running.reason = running.reason or running.call.alone
         else:
             running.whole, running.notes, running.link = self.histories.complete(running.call.module, running.call.alone)
+
+    def _so_far(self, running: Running) -> Recurrence | None:
+        """The recurrence of a call whose output is about to be read, with the positions before it; None if it cannot be recorded."""
+        alone = running.form.read(running.call) if running.reason is None else running.reason
+        return None if isinstance(alone, str) else self.histories.complete(running.call.module, alone)[0]
 
     def end(self, running: Running, returned: Any) -> None:
         """It ended: record it."""

@@ -31,6 +31,7 @@ from overt.lens.capture.written_out.scored import SAME, SHAPED, Scores
 
 WEIGHTS_RECORDED = "query and key are unknown here, so the model's own weights are recorded"
 KEYS = "keys"
+PART_OF_ROW = "these are the weights of"  # how a note begins, if the others of a row are elsewhere
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
@@ -90,9 +91,7 @@ class Weights:
             return None
         [factor] = self.axes[dim]
         which = f"{size} keys" if factor.shift is None else f"keys {factor.shift} to {factor.shift + size - 1}"
-        return (
-            f"these are the weights of {which} of a {self.made_by[0]} over {self.total}: the others have other values, or none"
-        )
+        return f"{PART_OF_ROW} {which} of a {self.made_by[0]} over {self.total}: the others have other values, or none"
 
     def after(
         self, name: str, func: Callable[..., Any], call: CallArguments, before: Tensor, output: Tensor

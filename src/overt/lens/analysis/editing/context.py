@@ -1,0 +1,242 @@
+"""`edit`: a model whose attention is changed while the block runs."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from overt.errors import InputError, KindError
+from overt.lens.analysis.editing.changes import (
+    PARTS,
+    BlockedArcs,
+    Change,
+    HeadScaled,
+    PartPatched,
+    RowsSet,
+    TemperatureSet,
+    Where,
+    checked_heads_of,
+    checked_number,
+    checked_pattern,
+    checked_positions,
+)
+from overt.lens.analysis.editing.editor import Editor, Fired
+from overt.lens.analysis.editing.patching import OtherRun
+from overt.lens.analysis.editing.paths import PathPatched, path_change, prepare
+from overt.lens.capture.adapters import catching
+from overt.lens.capture.recordable import recordable
+from overt.lens.capture.recorder import is_in
+from overt.lens.capture.torch_layers.fast_path_switch import fast_path_off
+from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.text.texts import Texts
+from overt.lens.tokens import Strings, Tokens
+
+Heads = tuple[int | str | None, int | None] | Sequence[tuple[int | str | None, int | None]] | None
+
+
+class Edits:
+    """Changes of a model's attention, made by `overt.lens.edit` and measured by `overt.lens.effect`.
+
+    Each method adds a change and returns the edits, so that they chain. `head` is (layer, head), a list of such pairs, (layer, None)
+    for all heads of a layer, or None for all heads of all layers; the layer is the number of a call within a pass or a module's name.
+    `query` and `key` are positions of the text (a number, a slice, a list), a word of it, or None for all of them.
+
+    >>> import overt
+    >>> print(overt.lens.Edits().block(head=(5, 11), query=9, key=2).scale((4, 3), 0.5))
+    block of L5H11, query 9, key 2; scale 0.5 of L4H3
+    """
+
+    def __init__(self):
+        self.changes: list[Change] = []
+
+    def block(self, head: Heads = None, *, query: Where = None, key: Where = None) -> "Edits":
+        """Let queries attend to some keys no more: their weights are zero, and those of the other keys are normalized without them."""
+        return self.add(BlockedArcs(checked_heads_of(head), *_both(query), barred=checked_positions("key", key)))
+
+    def pattern(self, head: Heads, weights: Tensor | str, *, query: Where = None) -> "Edits":
+        """Set rows of weights: (K,), (rows, K) or (B, rows, K), after dropout; or by name.
+
+        "uniform" gives each key that a query may attend to the same weight, "previous" the whole weight to the key before the query's
+        own position, "first" to the first key. With `query`, rows are those of the named positions, in order of the text.
+        """
+        return self.add(RowsSet(checked_heads_of(head), *_both(query), pattern=checked_pattern(weights)))
+
+    def scale(self, head: Heads, factor: float, *, query: Where = None) -> "Edits":
+        """Multiply a head's output, and so its weights, with a number; 0 removes the head (Michel et al. 2019, section 2.1)."""
+        return self.add(HeadScaled(checked_heads_of(head), *_both(query), factor=checked_number("a factor", factor)))
+
+    def temperature(self, head: Heads, temperature: float, *, query: Where = None) -> "Edits":
+        """Divide scores, biases included, by a number before they are normalized; a sink keeps its logit."""
+        number = checked_number("a temperature", temperature, above=0.0)
+        return self.add(TemperatureSet(checked_heads_of(head), *_both(query), temperature=number))
+
+    def patch(
+        self,
+        head: Heads,
+        from_: RecordedCalls,
+        part: str = "output",
+        *,
+        query: Where = None,
+        key: Where = None,
+        source: tuple[int | str, int] | None = None,
+    ) -> "Edits":
+        """Replace a head's "output", "query", "key", "value" or "weights" by those of a recording, position by position.
+
+        The recording's head is the one of the same name, or `source`. `query` names positions for output, query and weights, `key` for
+        key and value; without, all are replaced, and the recording has to be as long.
+        """
+        if part not in PARTS:
+            raise InputError(f"a part to patch, one of {', '.join(PARTS)}", got=repr(part), fix="choose one of them")
+        if (key is not None and part not in ("key", "value")) or (query is not None and part in ("key", "value")):
+            fix = f'write {"key" if query is not None else "query"}=… for part="{part}"'
+            raise InputError(f"positions of the {part}", got="query=" if query is not None else "key=", fix=fix)
+        where = checked_positions("key", key)
+        of_run = OtherRun.of(from_, source, part)
+        return self.add(PartPatched(checked_heads_of(head), *_both(query), part=part, at_keys=where, source=of_run))
+
+    def path(
+        self,
+        sender: tuple[int | str, int],
+        receiver: Heads,
+        into: str = "query",
+        *,
+        from_: RecordedCalls | None = None,
+        source: tuple[int | str, int] | None = None,
+        norms: str = "recomputed",
+    ) -> "Edits":
+        """Change what one head writes into the "query", "key" or "value" of later ones, and nothing else (path patching).
+
+        The sender's output is zero there, or that of the recording `from_`. The heads between stay as they were, and the feed-forward
+        layers between are computed again. The norms between are too, or, with `norms="frozen"`, divide by the scales of the plain run
+        (modules whose class is named LayerNorm or RMSNorm). The model runs twice more for it, in a single pass, on copies of its input.
+        """
+        pairs = checked_heads_of([sender]), checked_heads_of(receiver)
+        return self.add(path_change(pairs[0][0], pairs[1], into, from_, norms, source))
+
+    def add(self, change: Change) -> "Edits":
+        """Add a change."""
+        self.changes.append(change)
+        return self
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.changes)) or "no edits"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+def _both(query: Any) -> tuple[Where, None]:
+    return checked_positions("query", query), None
+
+
+class OpenEdits(Edits):
+    """The edits of a model that runs: changes that are added are made from then on, and `report()` says what they did."""
+
+    def __init__(self, editor: Editor):
+        super().__init__()
+        self.editor = editor
+        self.changes = editor.changes
+        self.handle: RemovableHandle | None = None
+
+    def report(self) -> str:
+        """A table: what was changed, in how many calls, and of how many rows; what never happened is marked."""
+        rows = [("changed", "calls", "rows")]
+        for change in self.changes:
+            fired = self.editor.fired.get(id(change), Fired())
+            rows.append((str(change), str(fired.calls) if fired.calls else "never", str(fired.rows)))
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines = [f"{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}".rstrip() for row in rows]
+        return "\n".join(lines)
+
+    def add(self, change: Change) -> Edits:
+        """Add a change to the model that runs. Raises for a layer or a word that cannot be there."""
+        refuse_unknown_layers(self.editor, change)
+        refuse_words_without_tokens(self.editor.tokens, change)
+        if isinstance(change, PathPatched) and self.handle is None:
+            self.handle = self.editor.model.register_forward_pre_hook(self.prepare, with_kwargs=True)
+        return super().add(change)
+
+    def close(self) -> None:
+        """Leave the model as it was."""
+        if self.handle is not None:
+            self.handle.remove()
+        self.handle = None
+
+    def prepare(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model begins: run it for what the receivers of paths read."""
+        if self.handle is None:
+            return
+        self.close()
+        for change in self.changes:
+            if isinstance(change, PathPatched):
+                prepare(module, change, edit, args, kwargs)
+        self.handle = module.register_forward_pre_hook(self.prepare, with_kwargs=True)
+
+
+def refuse_unknown_layers(editor: Editor, change: Change) -> None:
+    """Raise InputError for the name of a module that the model does not have."""
+    names = [name for name, _ in editor.names.values()]
+    for layer, _ in change.heads:
+        if isinstance(layer, str) and not any(is_in(name, layer) for name in names):
+            attending = [name for name in names if "att" in name.rpartition(".")[2].lower()] or names
+            fix = f"choose one of: {', '.join(attending[:6])}" + (", …" if len(attending) > 6 else "")
+            raise InputError(f"the name of a module of {type(editor.model).__name__}", got=repr(layer), fix=fix)
+
+
+def refuse_words_without_tokens(tokens: Tokens, change: Change) -> None:
+    """Raise KindError for a word where nothing makes words of positions."""
+    for side, where in (("query", change.query), ("key", change.key)):
+        if isinstance(where, str) and not (tokens.known or tokens.texts.vocabulary is not None):
+            fix = f"pass edit(model, tokenizer=…), or a position, {side}=7"
+            raise KindError(f"a tokenizer, to find {side}={where!r}", got="none", fix=fix)
+
+
+@contextmanager
+def edit(
+    model: nn.Module,
+    edits: Edits | None = None,
+    *,
+    tokenizer: Any = None,
+    query_tokens: Strings | None = None,
+    key_tokens: Strings | None = None,
+) -> Iterator[OpenEdits]:
+    """Change the attention of `model` while the block runs: `with edit(model) as edits: edits.block((5, 11), query=9, key=2)`.
+
+    The changes are made where `record` catches attention, under any implementation: `block`, `pattern`, `scale`, `temperature` and
+    `patch` of `Edits`. Only the changed rows of the changed heads are computed once more, by the call's own query, key, value, mask,
+    bias and normalizer; all others are the model's own, to the bit. Positions count the tokens of the text, in generation too; a word
+    needs the `tokenizer`, or `query_tokens` and `key_tokens` as `record` takes them. Weights that the model returns are those before
+    the change. The model has to run without gradients, and torch's fast path is off, since its single kernel hides the heads.
+
+    A recording opened inside the block has the changed outputs, and its `verify()` reports them; one around the block has the others.
+
+    Raises InputError for what cannot be changed, by name, and behind the block for a change that never happened.
+
+    >>> import torch, overt
+    >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
+    >>> with torch.no_grad(), overt.lens.edit(attention) as edit:
+    ...     _ = edit.block(head=(0, 1), query=4, key=0)
+    ...     output = attention(x, x, x)[0]
+    >>> print(edit.report())
+    changed                        calls  rows
+    block of L0H1, query 4, key 0      1     1
+    """
+    model = recordable(model)
+    if tokenizer is not None and (query_tokens is not None or key_tokens is not None):
+        raise InputError("tokens or a tokenizer", got="both", fix="leave query_tokens and key_tokens out")
+    tokens = Tokens.of(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
+    editor = Editor(model, [], tokens)
+    opened = OpenEdits(editor)
+    for change in edits.changes if edits is not None else []:
+        opened.add(change)
+    try:
+        with fast_path_off(), catching(editor):
+            yield opened
+    finally:
+        opened.close()
+    editor.refuse_unmatched()

@@ -1,0 +1,281 @@
+"""`effect`: how much each of many edits changes what a model gives, in batches, with progress, resumable."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from overt.attention import check
+from overt.drawing.progress import progress
+from overt.errors import InputError, KindError
+from overt.files import whole
+from overt.lens.analysis.editing.context import Edits, OpenEdits, edit
+from overt.lens.analysis.editing.measures import Measure, relative_change
+from overt.lens.capture.recordable import recordable
+from overt.lens.capture.torch_layers.fast_path_switch import fast_path_off
+from overt.lens.tokens import Strings
+
+_AGREES = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+    torch.float16: 2e-2,
+    torch.bfloat16: 1e-1,
+}  # a batch beside one run, relative
+_SAVED_EVERY = 32  # effects that a kill may lose
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Effects:
+    """What each of some edits did: `edits` and their `values`, in order; `before` is the model's own output.
+
+    Printed, it is a table, the largest effects first. `tensor()` has the values as numbers.
+
+    >>> import overt
+    >>> print(Effects((overt.lens.Edits().scale((5, 11), 0.0),), (0.39,), None))
+        effect  edit
+          0.39  scale 0 of L5H11
+    """
+
+    edits: tuple[Edits, ...]
+    values: tuple[Any, ...]
+    before: Any
+
+    def tensor(self) -> Tensor:
+        """The values as float64, one for each edit: reshape them as the edits were listed."""
+        return torch.tensor([float(value) for value in self.values], dtype=torch.float64)
+
+    def strongest(self, count: int = 10) -> list[tuple[Edits, Any]]:
+        """The edits of the largest effects, by absolute value, with their effects."""
+        order = sorted(range(len(self.values)), key=lambda index: -abs(float(self.values[index])))
+        return [(self.edits[index], self.values[index]) for index in order[:count]]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.values[index]
+
+    def __str__(self) -> str:
+        lines = [f"{float(value):10.4g}  {edits}" for edits, value in self.strongest(20)]
+        more = [f"… and {len(self) - 20} more"] if len(self) > 20 else []
+        return "\n".join(["    effect  edit", *lines, *more])
+
+    def __repr__(self) -> str:
+        return f"<effects of {len(self)} {'edit' if len(self) == 1 else 'edits'}>"
+
+
+def effect(
+    model: nn.Module,
+    run: Callable[[], Any],
+    edits: Edits | Sequence[Edits],
+    *,
+    measure: Measure | None = None,
+    batch: int = 1,
+    file: str | os.PathLike[str] | None = None,
+    tokenizer: Any = None,
+    query_tokens: Strings | None = None,
+    key_tokens: Strings | None = None,
+) -> Effects:
+    """Run the model as it is and once more with each of some edits, and measure how much its output changes.
+
+        effect = measure(output, output with the edits)        by default ‖after − before‖ / ‖before‖
+
+    `run` runs the model and returns its output; `edits` is a list of `Edits`, whose changes are made together. `overt.lens.measures`
+    has logit differences, the Kullback–Leibler divergence and the loss. All runs draw the same dropout and run without gradients.
+
+    With `batch` > 1, so many edits run in one pass: the tensors that the model is called with are repeated along their first
+    dimension, and the output is cut along its first. `run` then calls the model once and returns the output whole. An unedited copy in
+    the first pass is compared with the run alone, and a model that mixes sequences is refused.
+
+    With a `file`, effects are stored there as they come (JSON), and a run that is started again measures only what is missing. Raises
+    InputError for a file of other edits, and what `edit` raises.
+
+    >>> import torch, overt
+    >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
+    >>> edits = [overt.lens.Edits().scale((0, head), 0.0) for head in range(2)]
+    >>> effects = overt.lens.effect(attention, lambda: attention(x, x, x)[0], edits, batch=2)
+    >>> len(effects), bool((effects.tensor() > 0).all())
+    (2, True)
+    """
+    listed = _listed(edits)
+    check.whole_number("batch", batch)
+    measure, words = (
+        measure or relative_change,
+        {"tokenizer": tokenizer, "query_tokens": query_tokens, "key_tokens": key_tokens},
+    )
+    stored = _Stored(None if file is None else Path(file), [str(each) for each in listed], len(listed))
+    with torch.no_grad():
+        with torch.random.fork_rng(), fast_path_off():
+            before = run()
+        left = [index for index in range(len(listed)) if index not in stored.values]
+        groups = [left[first : first + batch] for first in range(0, len(left), batch)]
+        for number, group in enumerate(progress(groups, "measuring effects")):
+            chosen = [listed[index] for index in group]
+            after = (
+                [_one(model, run, chosen[0], words)]
+                if batch == 1
+                else _together(recordable(model), run, chosen, words, before, compare=number == 0)
+            )
+            stored.add(dict(zip(group, (measure(before, each) for each in after), strict=True)))
+    stored.write()
+    return Effects(tuple(listed), tuple(stored.values[index] for index in range(len(listed))), before)
+
+
+def _listed(edits: Any) -> list[Edits]:
+    listed = [edits] if isinstance(edits, Edits) else edits
+    if not isinstance(listed, Sequence) or not listed or not all(isinstance(each, Edits) and each.changes for each in listed):
+        fix = "write [overt.lens.Edits().scale((layer, head), 0.0) for layer, head in heads]"
+        raise KindError("edits as a list of overt.lens.Edits, each with a change", got=repr(edits)[:80], fix=fix)
+    return list(listed)
+
+
+def _one(model: nn.Module, run: Callable[[], Any], edits: Edits, words: dict[str, Any]) -> Any:
+    """The output with these edits, with the dropout of a run without."""
+    with torch.random.fork_rng(), edit(model, edits, **words):
+        return run()
+
+
+def _together(
+    model: nn.Module, run: Callable[[], Any], edits: list[Edits], words: dict[str, Any], before: Any, compare: bool
+) -> list[Any]:
+    """The outputs with each of these edits, from one pass over as many copies of the input; the first copy is compared."""
+    copies = len(edits) + compare
+    with torch.random.fork_rng(), edit(model, **words) as opened:
+
+        def begin(size: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            _spread(edits, size, int(compare), opened)
+            opened.prepare(model, args, kwargs)
+
+        with _repeated(model, copies, begin):
+            after = run()
+    parts = [tree_map(lambda leaf, number=number: _part(leaf, number, copies), after) for number in range(copies)]
+    if compare:
+        _refuse_mixed(before, parts[0])
+    return parts[int(compare) :]
+
+
+def _spread(edits: list[Edits], size: int, skipped: int, opened: OpenEdits) -> None:
+    """Give each of the edits the entries of its copy of the input."""
+    for number, each in enumerate(edits, skipped):
+        entries = tuple(range(number * size, (number + 1) * size))
+        for change in each.changes:
+            opened.add(replace(change, entries=entries))
+
+
+@contextmanager
+def _repeated(model: nn.Module, copies: int, begin: Callable[[int, Any, Any], None]) -> Iterator[None]:
+    """Call the model once with its tensors repeated; `begin` gets the size of the batch before that, and what the model is called with."""
+    begins = called = False
+
+    def repeat(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        nonlocal begins, called
+        if begins:
+            return None  # a run for the receivers of a path, of inputs that are repeated already
+        if called:
+            raise InputError(
+                "a run that calls the model once, to make several edits in one pass", got="several calls", fix="pass batch=1"
+            )
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.ndim]
+        if not tensors:
+            raise InputError(
+                "a model that is called with tensors, to make several edits in one pass", got="none", fix="pass batch=1"
+            )
+        size = len(tensors[0])
+
+        def repeated(leaf: Any) -> Any:
+            fits = isinstance(leaf, Tensor) and leaf.ndim > 0 and len(leaf) == size
+            return leaf.repeat(copies, *(1 for _ in leaf.shape[1:])) if fits else leaf
+
+        args, kwargs = tree_map(repeated, args), tree_map(repeated, kwargs)
+        begins = called = True
+        begin(size, args, kwargs)
+        begins = False
+        return args, kwargs
+
+    handle = model.register_forward_pre_hook(repeat, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _part(leaf: Any, number: int, copies: int) -> Any:
+    """The part of a result of one copy of the input."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    if not leaf.ndim or len(leaf) % copies:
+        raise InputError(
+            "a run that returns tensors with the batch first, to make several edits in one pass",
+            got=f"a tensor {tuple(leaf.shape)}",
+            fix="return model(**inputs) whole, or pass batch=1",
+        )
+    return leaf.chunk(copies)[number]
+
+
+def _refuse_mixed(before: Any, copy: Any) -> None:
+    """Raise InputError if the unedited copy in a batch is not what the model gives alone."""
+    pairs = zip(tree_leaves(before), tree_leaves(copy), strict=True)
+    for first, second in ((a, b) for a, b in pairs if isinstance(a, Tensor) and a.is_floating_point()):
+        same = first.shape == second.shape
+        far = relative_change(first, second) if same else math.inf
+        if not far <= _AGREES[first.dtype]:
+            raise InputError(
+                "a model whose sequences do not change each other, and a run that returns its output whole",
+                got=f"an output that differs by {far:.1e} in a batch"
+                if same
+                else f"{tuple(second.shape)} for {tuple(first.shape)}",
+                fix="pass batch=1",
+            )
+
+
+class _Stored:
+    """Effects in a file, by the numbers of their edits; without a path, only in memory."""
+
+    def __init__(self, path: Path | None, names: list[str], count: int):
+        self.path, self.names, self.values = path, names, dict[int, Any]()
+        self.fingerprint = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+        self.unsaved = 0
+        if path is None or not path.exists():
+            return
+        try:
+            read = json.loads(path.read_text(encoding="utf-8"))
+            effects = {int(number): value for number, value in read["effects"].items()}
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise InputError("a file of effects", got=f"{path}, which is none", fix="name another file") from error
+        if read.get("edits") != self.fingerprint:
+            raise InputError(
+                f"the effects of these {count} edits", got=f"{path}, of others", fix="name another file, or remove it"
+            )
+        self.values = effects
+
+    def add(self, values: dict[int, Any]) -> None:
+        """Store these, and write them if there are many new ones."""
+        self.values |= values
+        self.unsaved += len(values)
+        if self.unsaved >= _SAVED_EVERY:
+            self.write()
+
+    def write(self) -> None:
+        """Write all of them, whole or not at all. Raises KindError for effects that are no numbers."""
+        if self.path is None or not self.unsaved:
+            return
+        try:
+            numbers = {str(number): float(value) for number, value in sorted(self.values.items())}
+        except (TypeError, ValueError) as error:
+            fix = "return one number from measure, or leave file out"
+            raise KindError("effects that are numbers, to store them", got="others", fix=fix) from error
+        with whole(self.path) as temporary:
+            temporary.write_text(json.dumps({"edits": self.fingerprint, "effects": numbers}), encoding="utf-8")
+        self.unsaved = 0

@@ -1,0 +1,94 @@
+"""How much an output changes: measures for `effect` and `ablate`, each a function of the outputs before and after."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from overt.errors import InputError
+
+Measure = Callable[[Any, Any], Any]
+
+
+def relative_change(before: Any, after: Any) -> float:
+    """‖after − before‖ / ‖before‖ over all floating-point tensors of an output.
+
+    >>> relative_change((torch.tensor([3.0, 4.0]), "name"), (torch.tensor([3.0, 3.0]), "name"))
+    0.2
+    """
+    pairs = list(zip(_numbers(before), _numbers(after), strict=True))
+    if not pairs:
+        raise InputError(
+            "a run that returns the model's output, to measure the effect", got="no tensor", fix="return the output"
+        )
+    far = math.sqrt(sum(float((second.double() - first.double()).square().sum()) for first, second in pairs))
+    size = math.sqrt(sum(float(first.double().square().sum()) for first, _ in pairs))
+    return far / size if size else (0.0 if far == 0 else math.inf)
+
+
+def logit_difference(token: int, other: int, position: int = -1) -> Measure:
+    """The change of logit[token] − logit[other] at a position, in the mean over the batch.
+
+    >>> measure = logit_difference(0, 1)
+    >>> measure(torch.tensor([[[2.0, 1.0]]]), torch.tensor([[[2.0, 4.0]]]))
+    -3.0
+    """
+
+    def difference(output: Any) -> float:
+        row = logits_of(output)[..., position, :].double()
+        return float((row[..., token] - row[..., other]).mean())
+
+    return lambda before, after: difference(after) - difference(before)
+
+
+def divergence(position: int | None = -1) -> Measure:
+    """The Kullback–Leibler divergence Σ p log(p / q), in nats, of the words' probabilities after from those before.
+
+    At a position, or in the mean over all positions for None; in the mean over the batch.
+
+    >>> divergence()(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2))
+    0.0
+    """
+
+    def measure(before: Any, after: Any) -> float:
+        first, second = (logits_of(output).double().log_softmax(-1) for output in (before, after))
+        nats = (first.exp() * (first - second).nan_to_num(nan=0.0)).sum(-1)
+        return float(nats.mean() if position is None else nats[..., position].mean())
+
+    return measure
+
+
+def loss(labels: Tensor | Sequence[Sequence[int]], shift: bool = True) -> Measure:
+    """The change of the mean cross-entropy, in nats, of labels (B, N), −100 where there is none.
+
+    With `shift`, logits of a position are those of the next label, as causal models predict.
+
+    >>> loss([[0, 0]])(torch.zeros(1, 2, 2), torch.tensor([[[20.0, -20.0]] * 2])) < -0.69
+    True
+    """
+    wanted = torch.as_tensor(labels)
+
+    def mean(output: Any) -> float:
+        logits = logits_of(output).double()
+        logits, targets = (logits[:, :-1], wanted[:, 1:]) if shift else (logits, wanted)
+        return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.to(logits.device).flatten()))
+
+    return lambda before, after: mean(after) - mean(before)
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits (B, N, words) of a model's output."""
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if logits is None and isinstance(output, tuple) and output and isinstance(output[0], Tensor):
+        logits = output[0]
+    if not isinstance(logits, Tensor) or logits.ndim != 3:
+        got = f"{tuple(logits.shape)}" if isinstance(logits, Tensor) else type(output).__name__
+        raise InputError("a run that returns logits (B, N, words)", got=got, fix="return model(**inputs)")
+    return logits
+
+
+def _numbers(output: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]

@@ -1,0 +1,137 @@
+"""Parts of a call of attention that are replaced by those of another run, position by position."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from overt.attention.kernels.call import Call
+from overt.errors import InputError, KindError
+from overt.lens.analysis.editing.changes import PartPatched
+from overt.lens.analysis.editing.placing import Spot
+from overt.lens.analysis.editing.rows import Placed
+from overt.lens.captured import Captured, CapturedCall, of_entries
+from overt.lens.linear.captured import CapturedMixer
+from overt.lens.recorded_calls import RecordedCalls
+
+
+class Source(Protocol):
+    """Where patched numbers come from."""
+
+    def part(self, name: str, captured: Captured, head: int, rows: Sequence[int] | None) -> Tensor:
+        """A part of a head in the other run: vectors (B, N, features) of all positions, or weights (B, rows, K)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class OtherRun:
+    """A recording of another run, and which of its heads is read (None: the one that is changed)."""
+
+    recording: RecordedCalls
+    head: tuple[int | str, int] | None = None
+
+    @classmethod
+    def of(cls, recording: Any, head: Any, part: str) -> "OtherRun":
+        """Check what a caller passes: a recording that has the part."""
+        if not isinstance(recording, RecordedCalls):
+            fix = "record it: with overt.lens.record(model) as recording: model(other)"
+            raise KindError("from_ as a recording of another run", got=type(recording).__name__, fix=fix)
+        recording.nonempty_calls()
+        if not any(isinstance(captured.opened(), CapturedCall | CapturedMixer) for captured in recording.calls):
+            raise InputError(
+                f"a recording with query, key and value, to patch the {part}",
+                got='one with keep="summary"',
+                fix='record it with keep="qkv"',
+            )
+        return cls(recording, head)
+
+    def part(self, name: str, captured: Captured, head: int, rows: Sequence[int] | None) -> Tensor:
+        """A part of a head of the recording."""
+        layer, number = self.head or (captured.layer, head)
+        other = self.recording[self._call(layer, captured), number]
+        if name == "weights":
+            if rows is not None and max(rows, default=0) >= other.queries:
+                raise _other_length("weights", captured, max(rows) + 1, other.queries)
+            return other.weights(rows=list(rows) if rows is not None else None)
+        return getattr(other, name)
+
+    def _call(self, layer: int | str, captured: Captured) -> int | str:
+        """The call of the same module; of one that is called several times, the call of the same number."""
+        if self.head is not None:
+            return layer
+        same = [self.recording.number_of(call) for call in self.recording.calls if call.layer == captured.layer]
+        return captured.call_index if captured.call_index in same or not same else same[0]
+
+
+def numbers_of(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] | None) -> Tensor:
+    """What is put at the positions of a change: (entries, positions, features), or rows of weights (entries, 1, rows, K)."""
+    change, captured = placed.change, spot.captured
+    assert isinstance(change, PartPatched)
+    at_keys = change.part in ("key", "value")
+    first, length = (spot.first_key, captured.keys) if at_keys else (spot.first_query, captured.queries)
+    chosen = [position + first for position in (placed.keys if at_keys else placed.rows)]
+    other = change.source.part(change.part, captured, head, chosen if change.part == "weights" else None)
+    entries_there = captured.batch if entries is None else len(entries)
+    if len(other) not in (1, captured.batch):
+        raise InputError(
+            f"a recording of {captured.batch} sequences, or of one, for {change}",
+            got=f"{len(other)}",
+            fix="record the same texts",
+        )
+    other = of_entries(other, entries, other.ndim - 1) if len(other) > 1 else other.expand(entries_there, *other.shape[1:])
+    if change.part == "weights":
+        if other.shape[-1] != captured.keys + spot.first_key:
+            raise _other_length("keys", captured, captured.keys + spot.first_key, other.shape[-1])
+        return other[:, None, :, spot.first_key :]
+    everywhere = (change.key if at_keys else change.query) is None
+    if max(chosen) >= other.shape[1] or (everywhere and first == 0 and other.shape[1] != length):
+        raise _other_length("keys" if at_keys else "queries", captured, length, other.shape[1])
+    return other[:, chosen]
+
+
+def with_patches(
+    call: Call,
+    placed: Sequence[Placed],
+    spot: Spot,
+    heads: tuple[int, ...],
+    indices: list[int],
+    entries: tuple[int, ...] | None,
+) -> Call:
+    """The call with patched queries, keys and values of one head, which is number `indices[0]` of the call's."""
+    for each in placed:
+        change = each.change
+        if not isinstance(change, PartPatched) or change.part not in ("query", "key", "value"):
+            continue
+        old: Tensor = getattr(call, change.part)
+        new = numbers_of(each, spot, heads[0], entries)
+        if new.shape[-1] != old.shape[-1]:
+            raise InputError(
+                f"a {change.part} of {old.shape[-1]} features, for {change}",
+                got=f"{new.shape[-1]} features",
+                fix="patch from a head of the same width",
+            )
+        positions = list(each.keys if change.part != "query" else each.rows)
+        patched = old.expand(*call.batch, *old.shape[-2:]).clone() if old.ndim < 4 else _whole(old, call)
+        target = patched if call.query.ndim < 4 else patched.select(-3, _shared_index(patched, call, indices[0]))
+        target[..., positions, :] = new.reshape(*target.shape[:-2], *new.shape[-2:]).to(target.dtype)
+        call = replace(call, **{change.part: patched})
+    return call
+
+
+def _whole(tensor: Tensor, call: Call) -> Tensor:
+    """A copy with all entries of the batch, whose heads are its own."""
+    return tensor.expand(*call.batch[:-1], *tensor.shape[-3:]).clone()
+
+
+def _shared_index(tensor: Tensor, call: Call, index: int) -> int:
+    """Which head of a tensor a query head reads, where groups share one."""
+    return index // (call.batch[-1] // tensor.shape[-3])
+
+
+def _other_length(what: str, captured: Captured, length: int, other: int) -> InputError:
+    return InputError(
+        f"a recording of as many {what} as {captured.layer} has, {length}",
+        got=f"{other}",
+        fix="patch from a text of the same length, or name the positions that both have, query=[…] or key=[…]",
+    )

@@ -1,0 +1,178 @@
+"""Path patching: what one head writes into the query, key or value of a later one, without what it does to the heads between.
+
+Wang et al. 2022, appendix B: the sender's output is replaced, all heads between are as they were, and the residual stream and the
+feed-forward layers carry the difference to the receiver, whose query, key or value is then put into a run that is otherwise plain.
+"""
+
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from overt.errors import InputError
+from overt.lens.analysis.editing.changes import Change, HeadScaled, PartPatched
+from overt.lens.analysis.editing.patching import OtherRun
+from overt.lens.capture.options import record_options
+from overt.lens.capture.recorder import Recorder
+from overt.lens.capture.watching import at_work
+from overt.lens.captured import Captured
+from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.recording import record
+from overt.lens.storage.joined import RecordedPasses
+from overt.lens.tokens import Tokens
+
+NORMS = ("recomputed", "frozen")
+_NORM = re.compile(r"(LayerNorm|RMSNorm)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class PathSource:
+    """What the receivers read with another output of the sender: `values` by call and head, from `prepare`.
+
+    `other` is the run that the sender's output comes from; without one the output is zero.
+    """
+
+    sender: tuple[int | str, int]
+    receivers: tuple[Any, ...]
+    into: str
+    other: OtherRun | None
+    norms: str
+    values: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    def part(self, name: str, captured: Captured, head: int, rows: Sequence[int] | None) -> Tensor:
+        """The receiver's part (B, N, features)."""
+        return self.values[captured.call_index, head]
+
+
+@dataclass(frozen=True, eq=False)
+class PathPatched(PartPatched):
+    """A part of a receiver's call as it is when the sender's output is another one."""
+
+    @property
+    def what(self) -> str:
+        """What is changed, in words."""
+        return f"path from L{self.source.sender[0]}H{self.source.sender[1]} into the {self.part}"
+
+
+def prepare(model: nn.Module, change: PathPatched, opened: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Run the model twice on its own input: as it is, and with the sender's other output while the heads between stay as they were.
+
+    `opened` is the context manager that makes changes, `edit`.
+    """
+    source: PathSource = change.source
+    with _alone(args), torch.random.fork_rng(), _norms_frozen(model, source.norms == "frozen") as scales:
+        with record(model) as plain:
+            _run(model, args, kwargs)
+        scales.next_run()
+        first = plain.number_of(plain.call_of(source.sender[0]))
+        pairs = [(plain.number_of(plain.call_of(layer)), head) for layer, head in source.receivers]
+        if any(number <= first for number, _ in pairs):
+            raise InputError(
+                "a receiver in a later call than the sender",
+                got=f"{change}",
+                fix="name the sender first: path((3, 2), (5, 11))",
+            )
+        with opened(model) as edits, record(model) as changed:
+            edits.add(_sender_changed(source))
+            for number in range(first + 1, max(number for number, _ in pairs)):
+                edits.add(PartPatched(((number, None),), part="output", source=OtherRun(plain)))
+            _run(model, args, kwargs)
+    source.values.clear()
+    source.values.update({pair: getattr(changed[pair], source.into) for pair in pairs})
+
+
+@contextmanager
+def _alone(args: tuple[Any, ...]) -> Iterator[None]:
+    """Runs of the model in the block reach what is opened in it, and no recording and no edits around it."""
+    catcher: Any = at_work()
+    if catcher is None:
+        yield
+        return
+    sinks = catcher.sinks
+    nobody = Recorder(nn.Identity(), RecordedPasses(), [], record_options(None, None, "qkv", None, Tokens(), 1))
+    catcher.sinks = [nobody]
+    try:
+        yield
+    finally:
+        catcher.sinks = sinks
+        catcher.tokens.begin(args)
+
+
+def _sender_changed(source: PathSource) -> Change:
+    if source.other is None:
+        return HeadScaled((source.sender,), factor=0.0)
+    return PartPatched((source.sender,), part="output", source=source.other)
+
+
+def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Run the model on copies: a cache that is written to stays as it was."""
+    copied_args, copied_kwargs = copy.deepcopy((args, kwargs))
+    model(*copied_args, **copied_kwargs)
+
+
+class _Scales:
+    """The scales of norms in a first run, call by call, which a second run divides by in the place of its own."""
+
+    def __init__(self) -> None:
+        self.stored: dict[int, list[Tensor]] = {}
+        self.counts: dict[int, int] | None = None
+
+    def next_run(self) -> None:
+        """From here on the stored scales are used."""
+        self.counts = {}
+
+    def hook(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+        """Store a scale, or put the stored one in the place of the one that the norm divided by."""
+        scale = _scale(module, args[0])
+        if self.counts is None:
+            self.stored.setdefault(id(module), []).append(scale)
+            return None
+        number = self.counts.get(id(module), 0)
+        self.counts[id(module)] = number + 1
+        bias = getattr(module, "bias", None)
+        bias = torch.zeros((), device=output.device) if bias is None else bias
+        frozen = (output.double() - bias) * (scale / self.stored[id(module)][number]) + bias
+        return frozen.to(output.dtype)
+
+
+def _scale(module: nn.Module, x: Tensor) -> Tensor:
+    """What a norm divides by: √(variance + ε), or √(mean square + ε)."""
+    eps = next(
+        (each for name in ("eps", "variance_epsilon", "epsilon") if isinstance(each := getattr(module, name, None), float)), 0.0
+    )
+    x = x.double()
+    centred = x if "rms" in type(module).__name__.lower() else x - x.mean(-1, keepdim=True)
+    return (centred.square().mean(-1, keepdim=True) + eps).sqrt()
+
+
+@contextmanager
+def _norms_frozen(model: nn.Module, frozen: bool) -> Iterator[_Scales]:
+    """Hooks on the norms of a model, by the names of their classes."""
+    scales = _Scales()
+    norms = [module for module in model.modules() if _NORM.search(type(module).__name__)] if frozen else []
+    handles = [module.register_forward_hook(scales.hook) for module in norms]
+    try:
+        yield scales
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def path_change(
+    sender: Any, receivers: Any, into: str, from_: RecordedCalls | None, norms: str, head: Any = None
+) -> PathPatched:
+    """The change of a path, its arguments checked."""
+    if into not in ("query", "key", "value"):
+        raise InputError('into="query", "key" or "value"', got=f"into={into!r}", fix="choose one of them")
+    if norms not in NORMS:
+        raise InputError('norms="recomputed" or norms="frozen"', got=f"norms={norms!r}", fix="choose one of them")
+    for pair in (sender, *receivers):
+        if None in pair:
+            raise InputError("one head for each end of a path", got=f"{pair}", fix="write path((3, 2), (5, 11))")
+    other = None if from_ is None else OtherRun.of(from_, head, "output")
+    return PathPatched(tuple(receivers), part=into, source=PathSource(sender, tuple(receivers), into, other, norms))

@@ -1,0 +1,114 @@
+"""Where the changes are in one caught call: its rows, its keys, and the numbers that are put there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from overt.errors import InputError
+from overt.lens.analysis.editing.changes import BlockedArcs, Change, PartPatched, RowsSet
+from overt.lens.analysis.editing.rows import Placed
+from overt.lens.analysis.editing.words import positions_of
+from overt.lens.captured import Captured
+from overt.lens.tokens import Tokens
+
+WordPositions = dict[tuple[int, str, int], list[int]]
+
+
+@dataclass(eq=False)
+class Spot:
+    """A caught call of a layer: which positions its queries and keys are, and the words that they were read from.
+
+    `self_key` is the key, counted in the call, of the first query's own position; None for attention between two sequences.
+    `words` remembers where a word was found, by change, side and entry, so that it means the same position in later calls.
+    """
+
+    captured: Captured
+    first_query: int
+    first_key: int
+    self_key: int | None
+    tokens: Tokens
+    words: WordPositions = field(default_factory=dict)
+
+    def entry_groups(self, changes: Sequence[Change]) -> list[tuple[tuple[int, ...] | None, list[Placed]]]:
+        """Entries of the batch in which the changes are at the same positions (None: all of them), with the changes there."""
+        everywhere = all(change.entries is None and not _has_words(change) and not _has_numbers(change) for change in changes)
+        if everywhere:
+            return [(None, self._placed(changes, 0))]
+        groups: dict[Any, tuple[list[int], list[Placed]]] = {}
+        for entry in range(self.captured.batch):
+            placed = self._placed(changes, entry)
+            key = tuple((id(each.change), each.rows, each.keys, _number_of(each, entry)) for each in placed)
+            groups.setdefault(key, ([], placed))[0].append(entry)
+        return [(tuple(entries), placed) for entries, placed in groups.values() if placed]
+
+    def _placed(self, changes: Sequence[Change], entry: int) -> list[Placed]:
+        """The changes of one entry that have rows here."""
+        result = []
+        for change in changes:
+            if change.entries is not None and entry not in change.entries:
+                continue
+            rows = self._positions(change, "query", entry)
+            keys = self._positions(change, "key", entry)
+            if not rows or (isinstance(change, BlockedArcs) and not keys):
+                continue
+            if isinstance(change, PartPatched) and change.part in ("key", "value"):
+                rows = list(range(self.captured.queries))
+                if not keys:
+                    continue
+            result.append(Placed(change, tuple(rows), tuple(keys), self._numbers(change, rows, entry)))
+        return result
+
+    def _positions(self, change: Change, side: str, entry: int) -> list[int]:
+        """Rows or keys of this call, counted in it."""
+        where = change.query if side == "query" else change.key
+        first, count = (self.first_query, self.captured.queries) if side == "query" else (self.first_key, self.captured.keys)
+        if not isinstance(where, str):
+            return positions_of(where, first, count, None, side)
+        known = self.words.get((id(change), side, entry))
+        if known is None:
+            read = self.tokens.of_queries(self.captured) if side == "query" else self.tokens.of_keys(self.captured)
+            if read is None:
+                raise InputError(
+                    f"tokens of the {'queries' if side == 'query' else 'keys'} of {self.captured.layer}, for {side}={where!r}",
+                    got="none of this length",
+                    fix=f"write the position, {side}=7, or pass the tokens, query_tokens=[…] and key_tokens=[…]",
+                )
+            words = read[entry if len(read) > 1 else 0]
+            known = [position + first for position in positions_of(where, first, count, words, side)]
+            self.words[id(change), side, entry] = known
+        return [position - first for position in known if first <= position < first + count]
+
+    def _numbers(self, change: Change, rows: list[int], entry: int) -> Tensor | None:
+        """The rows of weights that are set, of this entry: (rows, K)."""
+        if not isinstance(change, RowsSet) or isinstance(change.pattern, str):
+            return None
+        weights = change.pattern
+        weights = weights[entry if len(weights) > 1 else 0] if weights.ndim == 3 else weights
+        weights = weights.expand(len(rows), -1) if weights.ndim == 1 else weights
+        first, keys = self.first_query, self.captured.keys
+        index = list(range(len(rows))) if change.query is not None else [row + first for row in rows]
+        there = len(weights) > max(index, default=-1) and weights.shape[-1] >= self.first_key + keys
+        if not there or (change.query is not None and len(weights) != len(rows)):
+            raise InputError(
+                f"weights of {len(rows) if change.query is not None else first + self.captured.queries} rows and "
+                f"{self.first_key + keys} keys, for {self.captured.layer}",
+                got=f"{tuple(change.pattern.shape)}",
+                fix="pass one row for each query that is set, with a weight for each key",
+            )
+        return weights[index, self.first_key : self.first_key + keys]
+
+
+def _has_words(change: Change) -> bool:
+    return isinstance(change.query, str) or isinstance(change.key, str)
+
+
+def _has_numbers(change: Change) -> bool:
+    return getattr(getattr(change, "pattern", None), "ndim", 0) == 3
+
+
+def _number_of(placed: Placed, entry: int) -> int:
+    """What tells entries apart whose weights differ."""
+    pattern = getattr(placed.change, "pattern", None)
+    return entry if getattr(pattern, "ndim", 0) == 3 else 0

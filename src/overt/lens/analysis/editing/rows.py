@@ -1,0 +1,222 @@
+"""Rows of an edited head, computed once more from the call's own query, key and value; the model's other rows stay as they are."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention import mechanism
+from overt.attention.biases import Bias
+from overt.attention.kernels.blocked import BLOCK, Block, block_of, rows_of, widened
+from overt.attention.kernels.call import Call, unrounded
+from overt.attention.masks import Mask
+from overt.attention.masks.base import Dense, as_mask
+from overt.attention.normalizers import Softmax
+from overt.errors import InputError
+from overt.lens.analysis.editing.changes import BlockedArcs, Change, RowsSet, TemperatureSet
+from overt.lens.capture.written_out.weighted import ExpOfLogWeights
+from overt.lens.captured import MASKED_GAP, of_entries
+
+_FEW = (
+    64  # rows up to which the plain formula computes them; more go to the kernels where the changes are masks and temperatures
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A change at the positions of one call: rows and keys counted in the call, and what is put there, where that is a tensor."""
+
+    change: Change
+    rows: tuple[int, ...]
+    keys: tuple[int, ...]
+    numbers: Tensor | None = None  # rows of weights (…, rows, K), or vectors of patched positions (…, positions, features)
+
+
+@dataclass(frozen=True, eq=False)
+class _OfEntries:
+    """Some entries of the batch of a mask or a bias that is bound to its call of so many dimensions."""
+
+    inner: Any
+    entries: tuple[int, ...]
+    dimensions: int
+
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
+        block = self.inner.block(rows, keys)
+        return of_entries(block, self.entries, self.dimensions - 1) if block.ndim == self.dimensions else block
+
+
+class _MaskOfEntries(_OfEntries, Mask):
+    """Some entries of a mask."""
+
+
+class _BiasOfEntries(_OfEntries, Bias):
+    """Some entries of a bias."""
+
+
+def call_of_entries(call: Call, entries: tuple[int, ...] | None) -> Call:
+    """The call of these entries of the batch, its first dimension."""
+    dimensions = call.query.ndim
+    if entries is None or entries == tuple(range(call.batch[0])):
+        return call
+    tensors = {
+        name: of_entries(tensor, entries, dimensions - 1) if tensor.ndim == dimensions else tensor
+        for name, tensor in (("query", call.query), ("key", call.key), ("value", call.value))
+    }
+    mask = None if call.mask is None else _MaskOfEntries(call.mask, entries, dimensions)
+    bias = None if call.bias is None else _BiasOfEntries(call.bias, entries, dimensions)
+    return replace(call, mask=mask, bias=bias, batch=(len(entries), *call.batch[1:]), **tensors)
+
+
+def renormalizable(call: Call) -> Call:
+    """The call with a normalizer that can be applied once more: weights that were recorded themselves are the logarithms of scores.
+
+    A row that sums to 1 is divided by its sum once more; others, a sigmoid's, are not divided.
+    """
+    if not isinstance(call.normalizer, ExpOfLogWeights):
+        return call
+    assert call.bias is not None
+    device = call.query.device
+    rows = torch.arange(min(call.queries, _FEW), device=device)
+    sums = call.bias.block(rows, torch.arange(call.keys, device=device)).exp().sum(-1)
+    whole = bool(((sums - 1).abs() < 1e-3).all() if sums.numel() else True)
+    return replace(call, normalizer=Softmax()) if whole else call
+
+
+def recomputed(call: Call, placed: Sequence[Placed], layer: str, self_key: int | None) -> Iterator[tuple[int, int, Tensor]]:
+    """The outputs (..., rows, E) of the rows that the changes are about: the first row, the one after the last, and what they give.
+
+    `self_key` is the key of the first query's own position; None for attention between two sequences.
+    """
+    rows = sorted({row for each in placed for row in each.rows})
+    masks_only = all(isinstance(each.change, BlockedArcs | TemperatureSet) for each in placed)
+    if masks_only and len(rows) > _FEW and not isinstance(call.normalizer, ExpOfLogWeights) and _by_kernel(placed, rows):
+        output = mechanism.compute(_masked(call, placed, rows))
+        yield from ((first, stop, output[..., first:stop, :]) for first, stop in _runs(rows, call.queries))
+        return
+    size = max(1, BLOCK // max(1, math.prod(call.batch) * call.keys))
+    with unrounded(call.query):
+        ready = widened(call)
+        careful = call.mask is not None and not (call.inspectable and call.finite)
+        for first, stop in _runs(rows, size):
+            block = block_of(ready, rows_of(ready, first, stop), every_key=True, careful=careful)
+            yield first, stop, _output(block, range(first, stop), placed, layer, self_key)
+
+
+def _runs(rows: list[int], size: int) -> Iterator[tuple[int, int]]:
+    """Runs of neighbouring rows, of at most so many."""
+    start = 0
+    for index in range(1, len(rows) + 1):
+        if index == len(rows) or rows[index] != rows[index - 1] + 1 or index - start == size:
+            yield rows[start], rows[index - 1] + 1
+            start = index
+
+
+def _by_kernel(placed: Sequence[Placed], rows: list[int]) -> bool:
+    """Whether the changes are a mask, and temperatures of all of these rows."""
+    return all(len(each.rows) == len(rows) for each in placed if isinstance(each.change, TemperatureSet))
+
+
+def _masked(call: Call, placed: Sequence[Placed], rows: list[int]) -> Call:
+    """The call with the barred arcs as a mask of one row and one column each, and with a softmax of another temperature."""
+    mask, temperature = call.mask, 1.0
+    for each in placed:
+        if isinstance(each.change, TemperatureSet):
+            temperature *= each.change.temperature
+            continue
+        barred = as_mask(Dense(_marked(each.rows, call.queries, call)[:, None]) & Dense(_marked(each.keys, call.keys, call)))
+        mask = ~barred if mask is None else mask & ~barred
+    normalizer = call.normalizer
+    if temperature != 1:
+        normalizer = (
+            replace(normalizer, temperature=normalizer.temperature * temperature)
+            if isinstance(normalizer, Softmax)
+            else _tempered(normalizer, temperature)
+        )
+    return replace(call, mask=mask, normalizer=normalizer, dropout=0.0)
+
+
+def _marked(positions: Sequence[int], length: int, call: Call) -> Tensor:
+    marked = torch.zeros(length, dtype=torch.bool, device=call.query.device)
+    marked[list(positions)] = True
+    return marked
+
+
+def _output(block: Block, rows: range, placed: Sequence[Placed], layer: str, self_key: int | None) -> Tensor:
+    """The output (..., rows, E) of a block of rows with the changes."""
+    block = block._replace(dropout=0.0)
+    for each in placed:
+        if isinstance(each.change, BlockedArcs):
+            keys = torch.zeros(block.key.shape[-2], dtype=torch.bool, device=block.key.device)
+            keys[list(each.keys)] = True
+            allowed = ~(_chosen(rows, each.rows, block)[:, None] & keys)
+            block = block._replace(allowed=allowed if block.allowed is None else block.allowed & allowed)
+        elif isinstance(each.change, TemperatureSet):
+            chosen = _chosen(rows, each.rows, block)[:, None]
+            by = torch.where(chosen, each.change.temperature, 1.0).to(block.value.dtype)
+            block = block._replace(normalizer=_tempered(block.normalizer, by))
+    _, masked, weights, output = mechanism.formula(block)
+    changed = [each for each in placed if isinstance(each.change, RowsSet)]
+    for each in changed:
+        weights = _with_rows(weights, masked, rows, each, layer, self_key)
+    changed += [each for each in placed if getattr(each.change, "part", "") == "weights"]
+    for each in changed:
+        if each.numbers is not None:
+            index = [each.rows.index(row) for row in rows if row in each.rows]
+            here = [row - rows.start for row in rows if row in each.rows]
+            weights = weights.clone()
+            weights[..., here, :] = each.numbers[..., index, :].to(weights)
+    return weights @ block.value if changed else output
+
+
+def _chosen(rows: range, chosen: Sequence[int], block: Block) -> Tensor:
+    wanted = set(chosen)
+    return torch.tensor([row in wanted for row in rows], device=block.query.device)
+
+
+def _tempered(normalizer: Any, temperature: Any) -> Any:
+    """The normalizer of scores that are divided by a temperature, a number or one for each row (rows, 1)."""
+
+    def tempered(scores: Tensor, allowed: Tensor) -> Tensor:
+        return normalizer(torch.where(allowed, scores / temperature, scores), allowed)
+
+    return tempered
+
+
+def _with_rows(weights: Tensor, masked: Tensor, rows: range, placed: Placed, layer: str, self_key: int | None) -> Tensor:
+    """The weights with the rows of a named pattern among the keys that each row may attend to."""
+    pattern = placed.change.pattern  # type: ignore[attr-defined]
+    if not isinstance(pattern, str):
+        return weights
+    allowed = (masked > masked.amax(-1, keepdim=True) - MASKED_GAP).expand(weights.shape)
+    if pattern == "uniform":
+        chosen = allowed / allowed.sum(-1, keepdim=True).clamp(min=1).to(weights.dtype)
+    elif pattern == "first":
+        chosen = torch.zeros_like(weights).scatter(-1, allowed.int().argmax(-1, keepdim=True), 1.0) * allowed.any(
+            -1, keepdim=True
+        )
+    else:
+        chosen = torch.zeros_like(weights).scatter(-1, _previous(allowed, rows, layer, self_key), 1.0) * allowed.any(
+            -1, keepdim=True
+        )
+    return torch.where(_chosen_rows(rows, placed, weights), chosen, weights)
+
+
+def _chosen_rows(rows: range, placed: Placed, weights: Tensor) -> Tensor:
+    wanted = set(placed.rows)
+    return torch.tensor([row in wanted for row in rows], device=weights.device)[:, None]
+
+
+def _previous(allowed: Tensor, rows: range, layer: str, self_key: int | None) -> Tensor:
+    """The key before each query's own position, or its own where it may not attend to that one: (..., rows, 1)."""
+    if self_key is None:
+        raise InputError(
+            'pattern "previous" in attention of a sequence to itself',
+            got=f"{layer}, whose queries and keys are positions of two sequences",
+            fix='write "uniform" or "first", or pass weights',
+        )
+    here = torch.tensor([row + self_key for row in rows], device=allowed.device).clamp(min=0, max=allowed.shape[-1] - 1)
+    before = (here - 1).clamp(min=0).expand(*allowed.shape[:-2], -1)[..., None]
+    return torch.where(allowed.gather(-1, before), before, here.expand(*allowed.shape[:-2], -1)[..., None])

@@ -1,0 +1,120 @@
+"""Edits of Hugging Face models, of generation with caches, of encoder–decoders and of linear mixers, against hooks of the tests' own."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from families import FAMILIES, attentions, written
+from overt import lens
+from overt.errors import InputError
+from small_mixers import mixers
+from small_mixers import model as mixer_model
+from small_mixers import tokens as mixer_tokens
+
+BY_NAME = {family.name: family for family in FAMILIES}
+
+
+class HeadRemoved:
+    """One arc taken out of the weights that the model's own eager function multiplies with its values, in one call of it."""
+
+    def __init__(self, monkeypatch, call, head, query, key):
+        self.count, self.where = -1, (call, head, query, key)
+        self.softmax = torch.nn.functional.softmax
+        monkeypatch.setattr(torch.nn.functional, "softmax", self)
+
+    def __call__(self, scores, *args, **options) -> Tensor:
+        weights = self.softmax(scores, *args, **options)
+        if weights.ndim != 4:
+            return weights
+        self.count += 1
+        call, head, query, key = self.where
+        if self.count == call:
+            weights = weights.clone()
+            row = weights[:, head, query]
+            left = 1 - row[:, key, None]
+            row[:, key] = 0
+            row /= left
+        return weights
+
+
+@pytest.mark.parametrize("name", ["Bert", "GPT2", "Llama", "Mistral", "Gemma2", "T5", "Bart", "Bloom", "GptOss", "ViT"])
+@pytest.mark.few_cases(5)
+def test_an_arc_is_blocked_as_if_the_models_softmax_had_left_it_out(name, monkeypatch):
+    family = BY_NAME[name]
+    model, inputs = family.build("eager"), family.inputs()
+    with torch.no_grad():
+        plain = model(**inputs, output_attentions=True)
+        call = len(attentions(plain)) - 1 if family.kind != "both" else 3
+        query, key = (4, 1) if family.kind != "both" else (3, 1)
+        with lens.edit(model, lens.Edits().block((call, 1), query=query, key=key)):
+            result = model(**inputs)[0]
+        HeadRemoved(monkeypatch, call, 1, query, key)
+        expected = model(**inputs)[0]
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(result, plain[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["Bert", "Llama", "T5", "Bart"])
+def test_every_implementation_is_edited_alike(name):
+    family = BY_NAME[name]
+    edits = lens.Edits().block((1, 2), query=[3, 4], key=[0, 2]).temperature((0, 1), 3.0).pattern((1, 0), "first")
+    results = []
+    for path in family.paths:
+        model = family.build(path)
+        with torch.no_grad(), lens.edit(model, edits):
+            results.append(model(**family.inputs())[0])
+    torch.testing.assert_close(results[0], results[-1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["GPT2", "Llama", "Bart", "T5"])
+@pytest.mark.parametrize("cache", [True, False])
+def test_positions_of_generation_count_from_the_first_token_of_the_text(name, cache):
+    family = BY_NAME[name]
+    model = family.build("sdpa" if "sdpa" in family.paths else "eager")
+    with torch.no_grad():
+        results = []
+        for use_cache in (cache, False):
+            decoder = 2 if family.kind == "both" else 1
+            edits = lens.Edits().pattern((decoder, 1), "first").block((0, 2), query=[3, 10], key=[1, 2])
+            with lens.edit(model, edits):
+                results.append(torch.stack(written(model, family, use_cache=use_cache).scores))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["Qwen3Next", "KimiLinear", "MiniMax", "xLSTM", "Mamba", "FalconH1", "Rwkv"])
+@pytest.mark.few_cases(4)
+def test_an_arc_of_a_linear_mixer_is_blocked_in_its_signed_row(name):
+    model, ids = mixer_model(name), mixer_tokens(2, 9)
+    with torch.no_grad():
+        with lens.record(model) as plain:
+            model(ids)
+        call = mixers(plain)[0]
+        number, head = plain.number_of(call), plain[plain.number_of(call), 0]
+        with lens.edit(model, lens.Edits().block((number, 0), query=6, key=2)), lens.record(model) as changed:
+            model(ids)
+    weights = head.weights()
+    weights[:, 6, 2] = 0
+    result = changed[number, 0].output
+    torch.testing.assert_close(result, (weights @ head.value).to(result.dtype), rtol=1e-5, atol=1e-5)
+    others = [row for row in range(9) if row != 6]
+    assert torch.equal(result[:, others], head.output[:, others])
+
+
+def test_what_a_linear_mixer_does_not_have_is_refused():
+    model, ids = mixer_model("Qwen3Next"), mixer_tokens(1, 9)
+    edits = lens.Edits().temperature((0, 1), 2.0)
+    with pytest.raises(InputError, match=r"temperature 2 of L0H1, in model.layers.0.linear_attn .* no softmax"):
+        lens.effect(model, lambda: model(ids), edits)
+
+
+def test_half_precision_is_edited_within_its_rounding():
+    family = BY_NAME["Llama"]
+    edits = lens.Edits().block((1, 2), query=4, key=1)
+    results = []
+    for dtype in (torch.float32, torch.bfloat16):
+        model = copy.deepcopy(family.build("sdpa")).to(dtype)
+        with torch.no_grad(), lens.edit(model, edits):
+            results.append(model(**family.inputs())[0].float())
+    torch.testing.assert_close(results[1], results[0], rtol=0.2, atol=0.2)
