@@ -3,7 +3,8 @@
     HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 python benchmarks/contributions.py --out docs/results/contributions.json
 
 matrix: every causal and masked language model of transformers, small, with random weights (matrix/small.py): whether
-overt.lens.contributions sums to the logit difference, or by what function the model is refused. `--log FILE` keeps each line as it
+overt.lens.contributions sums to the logit difference, or by what function the model is refused; where it does, whether the parts of a
+score (overt.lens.score_contributions) sum to it too. `--log FILE` keeps each line as it
 comes, and a run that is started again with it goes on where it ended.
 agreement: how the sizes of the heads' contributions rank beside the effect of ablating them, against weights, norms and gradients
 (contributions_agreement.py).
@@ -68,10 +69,12 @@ def matrix(only: list[str] | None, log: Path | None) -> dict[str, Any]:
                 with log.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps(line) + "\n")
             said = line.get("why") or line.get("died") or f"residual {line['residual']:.1e}, bound {line['bound']:.1e}"
+            said += f"; a score {line['score']}" if "score" in line else ""
             print(f"{name:28} {kind:7} {line.get('verdict', 'crashed'):9} {said[:200]}", flush=True)
     counts = Counter(line.get("verdict", "crashed") for line in lines.values())
-    print(json.dumps(counts))
-    return {"counts": dict(counts), "models": list(lines.values())}
+    scores = scores_split(lines.values())
+    print(json.dumps(counts), json.dumps({"scores": scores}))
+    return {"counts": dict(counts), "scores": scores, "models": list(lines.values())}
 
 
 def classes(name: str) -> dict[str, str | None]:
@@ -111,7 +114,33 @@ def one(name: str, kind: str) -> dict[str, Any]:
         "parts": dict(by_kind),
         "frozen": list(result.frozen),
         "notes": list(result.notes),
+        "score": score(recording, model, inputs),
     }
+
+
+def score(recording: Any, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """One score of the last attention that has a choice of keys, split by `score_contributions`; masked keys are passed over."""
+    import overt
+    from overt.errors import OvertError
+    from overt.lens.captured import CapturedCall
+
+    calls = [call for call in recording.nonempty_calls() if isinstance(call.opened(), CapturedCall) and call.keys > 1]
+    if not calls:
+        return {"verdict": "no attention"}
+    head = (recording.number_of(calls[-1]), calls[-1].heads[0])
+    row = calls[-1].queries - 1
+    key = int(recording[head].weights(rows=[row])[0, 0].argmax())
+    try:
+        why = overt.lens.score_contributions(recording, model, head=head, query=row, key=key, inputs=inputs)
+    except OvertError as error:
+        return {"verdict": "refused", "why": str(error)}
+    return {"verdict": "holds" if why.holds else "differs", "score": why.score, "residual": why.residual, "bound": why.bound}
+
+
+def scores_split(lines: Any) -> dict[str, int]:
+    """Of the architectures whose contributions hold and that attend: in how many a score's parts sum to it too."""
+    verdicts = Counter(line["score"]["verdict"] for line in lines if line.get("verdict") == "holds" and "score" in line)
+    return {"covered": sum(verdicts.values()) - verdicts["no attention"], **verdicts}
 
 
 def built(name: str, kind: str) -> tuple[Any, dict[str, Any]]:

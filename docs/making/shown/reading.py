@@ -53,12 +53,14 @@ def syntax() -> str:
 
 
 def pronouns() -> str:
-    """The best head beside places."""
+    """The best heads, and what is right as often without this attention."""
     actual = result("findings")["pronouns"]
-    chosen = " and ".join(dict.fromkeys(each["head"] for each in actual["chosen"]))
-    message = {"best head": f"best head ({chosen}, chosen on either half)"}
-    rows = [(message.get(name, name), interval(row, "+" if "−" in name else "")) for name, row in actual["shares"].items()]
-    return table(rows, ["", "right"], "lr")
+    rows = [
+        (head["name"], interval({"right": head["accuracy"], "interval": head["interval"]}), f"{head['p_value']:.3f}")
+        for head in actual["heads"]
+    ]
+    rows += [(f"without: {name}", f"{right:.3f}", "") for name, right in actual["baselines"].items()]
+    return table(rows, ["", "right", "p (all heads)"], "lrr")
 
 
 def rollout() -> str:

@@ -8,79 +8,17 @@ import transformers
 from torch import nn
 
 import overt
+from language_forms import FORMS, GROUPED, IDS, WORDS, arguments, recorded, small
 from overt.errors import InputError, KindError
 from overt.lens.analysis.contributions import linear_paths
 from overt.lens.analysis.contributions.result import block_of
 from tokenizers_of_all_kinds import numbered
 
-WORDS = 60
-IDS = torch.tensor([[5, 9, 31, 9, 44, 12, 7]])
-_WIDE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40, "vocab_size": WORDS}
-_GROUPED = {**_WIDE, "num_key_value_heads": 2, "head_dim": 8}
-# One of each form: pre-norm, learned positions and biases, parallel blocks, norms after sublayers and a bound on logits, multipliers,
-# a norm after each sublayer and a prediction head that is not linear, routed experts, a hybrid, one whose stream passes its norms, an
-# encoder and a decoder.
-FORMS = {
-    "llama": ("LlamaForCausalLM", _GROUPED),
-    "gpt2": ("GPT2LMHeadModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": WORDS, "n_positions": 16}),
-    "gpt_neox": ("GPTNeoXForCausalLM", _WIDE),
-    "gemma2": ("Gemma2ForCausalLM", {**_GROUPED, "final_logit_softcapping": 2.0}),
-    "granite": ("GraniteForCausalLM", {**_GROUPED, "residual_multiplier": 0.3, "logits_scaling": 3.0, "embedding_multiplier": 2.0}),
-    "bert": ("BertForMaskedLM", {**_WIDE, "max_position_embeddings": 16}),
-    "mixtral": ("MixtralForCausalLM", {**_GROUPED, "num_local_experts": 4}),
-    "bloom": ("BloomForCausalLM", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": WORDS}),
-    "minimax": (
-        "MiniMaxForCausalLM",
-        {**_GROUPED, "num_local_experts": 4, "layer_types": ["linear_attention", "full_attention"], "block_size": 4},
-    ),
-    "cohere": ("CohereForCausalLM", {**_GROUPED, "logit_scale": 0.5}),
-    "qwen3_next": (
-        "Qwen3NextForCausalLM",
-        {
-            **_GROUPED,
-            "layer_types": ["linear_attention", "full_attention"],
-            "num_experts": 4,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 16,
-            "shared_expert_intermediate_size": 16,
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 4,
-            "linear_key_head_dim": 8,
-            "linear_value_head_dim": 8,
-        },
-    ),
-    "t5": ("T5ForConditionalGeneration", {"d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4, "vocab_size": WORDS}),
-}  # fmt: skip
-
 # Their norms compute in float32, whatever the model's dtype is.
 NORMS_IN_FLOAT32 = {"llama", "gemma2", "granite", "mixtral", "cohere", "qwen3_next", "minimax", "t5"}
-WITHOUT_SDPA = {"gemma2", "bloom", "t5"}
 CASES = [(form, torch.float32) for form in FORMS]
 # torch's products of routed experts have no float64.
 CASES += [(form, torch.float64) for form in FORMS if form not in ("mixtral", "qwen3_next", "minimax")]
-
-
-def small(form: str, dtype: torch.dtype = torch.float32):
-    name, settings = FORMS[form]
-    kind = getattr(transformers, name)
-    torch.manual_seed(0)
-    config = kind.config_class(**settings, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-    model = kind._from_config(config, attn_implementation="eager" if form in WITHOUT_SDPA else "sdpa")
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn_like(parameter)
-            parameter.copy_(0.25 * noise if parameter.ndim > 1 else parameter + 0.1 * noise)
-    return model.to(dtype).eval()
-
-
-def arguments(form: str) -> dict[str, torch.Tensor]:
-    return {"input_ids": IDS} | ({"decoder_input_ids": IDS[:, :4]} if form == "t5" else {})
-
-
-def recorded(model, inputs):
-    with torch.no_grad(), overt.lens.record(model) as recording:
-        output = model(**inputs)
-    return recording, output.logits
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +168,7 @@ def test_an_encoder_of_images_acts_through_the_tokens_that_it_wrote():
     vision = transformers.CLIPVisionConfig(
         hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, image_size=8, patch_size=4
     )
-    text = transformers.LlamaConfig(**_GROUPED)
+    text = transformers.LlamaConfig(**GROUPED)
     config = transformers.LlavaConfig(
         vision_config=vision, text_config=text, image_token_index=3, vision_feature_layer=-1, image_seq_length=4
     )

@@ -61,7 +61,7 @@ class NormHead:
 
     def weights(self, rows: Index = None, keys: Index = None) -> Tensor:
         """‖α_ij f(x_j)‖, any block: (B, rows, keys)."""
-        lengths = self.lengths() if keys is None else self.lengths()[:, positions("key", keys, self.head.keys)]
+        lengths = self.lengths() if keys is None else self.lengths()[:, self.head.keys_of(keys)]
         return self.head.weights(rows, keys).abs() * lengths[:, None]
 
     def received(self) -> Tensor:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from overt.drawing.canvas import BLUE, FIRE, INK, LINE, QUIET
 from overt.drawing.numbers import decimals_for, number, shorten, visible
 from overt.lens.figures.paper import EDGE, SMALL, WIDE, in_print, sheet, title
+from overt.lens.head import head_name
 
 if TYPE_CHECKING:
     from overt.lens.analysis.contributions.result import Contributions, Part
@@ -57,4 +58,4 @@ def _name(part: Part, contributions: Contributions) -> str:
     source = (
         f"token {strongest}" if tokens is None or strongest >= len(tokens) else f"“{visible(shorten(tokens[strongest], 24))}”"
     )
-    return f"head {part.call}.{part.head}, most from {source}"
+    return f"head {head_name(part.call, part.head)}, most from {source}"

@@ -38,21 +38,19 @@ def checked_model(model: Any) -> nn.Module:
     return model
 
 
-def checked_calls(recording: RecordedCalls, model: nn.Module) -> list[Recorded]:
+def checked_calls(recording: RecordedCalls, model: nn.Module, what: str = "contributions") -> list[Recorded]:
     """The calls of the one pass of one text. Raises InputError for other recordings."""
     if at_work() is not None:
         fix = "call it after the block of overt.lens.record"
         raise InputError("a recording that has ended, because the model runs once more", got="one that is still open", fix=fix)
-    calls = one_pass(recording, "contributions")
+    calls = one_pass(recording, what)
     if any(isinstance(captured, CapturedSummary) for captured in calls):
-        raise InputError(
-            "a recording of query, key and value, for contributions", got="summaries", fix='record with keep="qkv"'
-        )
+        raise InputError(f"a recording of query, key and value, for {what}", got="summaries", fix='record with keep="qkv"')
     several = next((captured for captured in calls if captured.batch != 1), None)
     if several is not None:
         got = f"a batch of {several.batch} in {several.layer}"
         fix = "record the model on one text; if it was one text, this layer splits it into parts or streams, which have no sum of this form"
-        raise InputError("one text in each call, for contributions", got=got, fix=fix)
+        raise InputError(f"one text in each call, for {what}", got=got, fix=fix)
     names = {name for name, _ in model.named_modules()} | {type(model).__name__}
     other = next((captured.layer for captured in calls if captured.layer not in names), None)
     if other is not None or recording.model != type(model).__name__:
@@ -61,7 +59,7 @@ def checked_calls(recording: RecordedCalls, model: nn.Module) -> list[Recorded]:
             f"the model that was recorded, a {recording.model}", got=got, fix="pass the same model as to overt.lens.record"
         )
     if any(len(captured.heads) < captured.total for captured in calls):
-        raise InputError("a recording of all heads, for contributions", got="one of some heads", fix="record without heads=")
+        raise InputError(f"a recording of all heads, for {what}", got="one of some heads", fix="record without heads=")
     return [_opened(captured) for captured in calls]
 
 

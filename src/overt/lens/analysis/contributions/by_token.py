@@ -50,8 +50,9 @@ def split(captured: CapturedCall | CapturedMixer, point: Point) -> Split:
 
 def _of_attention(captured: CapturedCall, rows: list[int]) -> Iterator[Row]:
     """Row by row, what a call of attention mixes."""
-    by_block, allowance = WeightsByBlock(captured), Allowance(captured)
+    by_block = WeightsByBlock(captured)
     call = by_block.call
+    allowance = Allowance(captured, call)
     value = (
         call.value.double().expand(*call.batch, *call.value.shape[-2:])
         if call.value.shape[:-2] == call.batch

@@ -67,6 +67,7 @@ class LinearPaths(TorchFunctionMode):
         self.cap: str | None = None
         self.words = 0
         self.latest: list[weakref.ref[Tensor]] = []
+        self.by_storage: dict[int, weakref.ref[Tensor]] = {}  # the largest tensor on the paths of each storage
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the function."""
@@ -90,7 +91,27 @@ class LinearPaths(TorchFunctionMode):
         return output
 
     def _remember(self, tensor: Tensor) -> None:
-        self.latest = [*self.latest[-15:], weakref.ref(tensor)]
+        reference = weakref.ref(tensor)
+        self.latest = [*self.latest[-15:], reference]
+        pointer = tensor.untyped_storage().data_ptr()
+        stored = self.by_storage.get(pointer)
+        widest = None if stored is None else stored()
+        if widest is None or widest.numel() <= tensor.numel():
+            self.by_storage[pointer] = reference
+
+    def followed(self, view: Tensor) -> Tensor | None:
+        """This tensor on the paths: itself, or the same view of the tensor on the paths that shares its storage; None without one."""
+        if view.grad_fn is not None:  # a view that was made without gradients has none
+            return view
+        reference = self.by_storage.get(view.untyped_storage().data_ptr())
+        stored = None if reference is None else reference()
+        # The tensor that all views of a storage are views of covers all of it: queries, keys and values may share one.
+        tensors = [view._base, None if stored is None else stored._base, stored]
+        tensor = next((one for one in tensors if one is not None and one.grad_fn is not None), None)
+        if tensor is None:
+            return None
+        with torch.enable_grad(), torch._C.DisableTorchFunction():
+            return tensor.as_strided(view.size(), view.stride(), view.storage_offset())
 
     def writing(self, view: Tensor) -> Tensor | None:
         """The latest of the tensors on the paths of which this is a view."""

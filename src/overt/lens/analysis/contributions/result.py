@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from overt.lens.analysis.contributions.targets import Target
+from overt.lens.head import head_name
 
 
 class Part(NamedTuple):
@@ -28,7 +29,9 @@ class Part(NamedTuple):
     @property
     def name(self) -> str:
         """The part in words."""
-        return f"head {self.call}.{self.head}  {self.layer}" if self.kind == "head" else f"{self.kind}  {self.layer}"
+        if self.call is not None and self.head is not None:
+            return f"head {head_name(self.call, self.head)}  {self.layer}"
+        return f"{self.kind}  {self.layer}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

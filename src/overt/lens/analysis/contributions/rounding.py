@@ -10,6 +10,8 @@ from torch.utils._pytree import tree_map
 
 from overt.lens.analysis.contributions.functions import tensors
 
+_TINY = torch.finfo(torch.float64).tiny
+
 
 class Rounding:
     """The rounding of every function on the linear paths, times its effect on the target.
@@ -44,10 +46,19 @@ class Rounding:
         eps = torch.finfo(torch.promote_types(value.dtype, torch.float32)).eps / 2
         rows, columns = (square.reshape(-1, square.shape[-1]) > 0).any(1), (square.reshape(-1, square.shape[-1]) > 0).any(0)
         args, kwargs = inputs
+        if not bool(rows.any()):
+            return 0.0
         if func is functional.linear and not kwargs:
             # Only what reaches the target: an output matrix has a row for every word.
-            chosen = args[0].reshape(-1, args[0].shape[-1])[rows].double().square() @ args[1][columns].double().square().mT
-            total = float((square.reshape(-1, square.shape[-1])[rows][:, columns] * chosen).sum())
+            inputs_read, weights = args[0].reshape(-1, args[0].shape[-1])[rows], args[1]
+            weights = weights if bool(columns.all()) else weights[columns]
+            reached = square.reshape(-1, square.shape[-1])[rows][:, columns]
+            # The matrix stays in float32, since its squares are all that takes time; what could underflow there is scaled by its largest.
+            wide = torch.promote_types(value.dtype, torch.float32)
+            largest = reached.amax(), inputs_read.abs().amax().double()
+            sizes = (inputs_read.to(wide) / largest[1].clamp(min=_TINY)).square()
+            by_input = (reached / largest[0].clamp(min=_TINY)).to(wide) @ weights.to(wide).square()
+            total = float((by_input.double() * sizes.double()).sum() * largest[0] * largest[1].square())
         else:
             squares = tree_map(_square, inputs)
             total = float((square * tensors(func(*squares[0], **squares[1]))[0].double()).sum())

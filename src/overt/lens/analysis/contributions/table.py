@@ -7,6 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from overt.drawing.numbers import MINUS, decimals_for, number, scientific, shorten, visible
+from overt.lens.head import head_name
 
 if TYPE_CHECKING:
     from overt.lens.analysis.contributions.result import Contributions, Part
@@ -44,7 +45,7 @@ def table(contributions: Contributions, rows: int, width: int) -> str:
 def _about(part: Part, contributions: Contributions, decimals: int, limit: int) -> str:
     """The part in words: a head with the two tokens that it took most from, or one where both do not fit."""
     sources = None if part.call is None or part.head is None else contributions.by_token.get((part.call, part.head))
-    if sources is None:
+    if sources is None or part.call is None or part.head is None:
         kind, layer = part.kind, part.layer
         left = limit - len(kind) - 2
         return f"{kind}  {layer if len(layer) <= left else '…' + layer[len(layer) - left + 1 :]}"
@@ -52,7 +53,7 @@ def _about(part: Part, contributions: Contributions, decimals: int, limit: int) 
         f"{_token(contributions, int(index))} {_signed(float(sources[index]), decimals)}"
         for index in sources.abs().topk(min(2, len(sources))).indices
     ]
-    head = f"head {part.call}.{part.head}  from "
+    head = f"head {head_name(part.call, part.head)}  from "
     both = head + ", ".join(words)
     return both if len(both) <= limit else shorten(head + words[0], limit)
 

@@ -23,6 +23,8 @@ from overt.lens.linear.recurrence import Recurrence
 from overt.lens.storage.joined import RecordedPasses
 from overt.lens.tokens import Tokens
 
+_OPENED = 8  # writers of a prediction head that are followed through
+
 
 @dataclass(eq=False)
 class Point:
@@ -35,6 +37,8 @@ class Point:
     heads: int
     output: Tensor
     order: int
+    query: Tensor | None = None
+    key: Tensor | None = None
     gradient: Tensor | None = None
 
     def watch(self, tensor: Tensor) -> None:
@@ -80,7 +84,8 @@ class _Points(Recorder):
     def keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: Any, weight: Any = None) -> None:
         """Note the output of attention."""
         if self.inside:
-            self._point(self._owner(weight), head_count(call), output)
+            paths = self.paths()
+            self._point(self._owner(weight), head_count(call), output, paths.followed(call.query), paths.followed(call.key))
 
     def keep_mixer(
         self,
@@ -102,9 +107,10 @@ class _Points(Recorder):
         if tensor is not None:
             self.paths().mark_mixing(tensor)
 
-    def _point(self, layer: str, heads: int, output: Tensor) -> None:
+    def _point(self, layer: str, heads: int, output: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> None:
         paths = self.paths()
-        point = Point(layer, heads, output.detach().clone(), len(paths.writers))  # the model may write to it
+        # The model may write to its output.
+        point = Point(layer, heads, output.detach().clone(), len(paths.writers), query, key)
         self.points.append(point)
         tensor = paths.writing(output)
         if tensor is not None:
@@ -120,17 +126,43 @@ class _Points(Recorder):
 
 @dataclass(eq=False)
 class Traced:
-    """What a run gave: the logits (B, n, words), its writers and its calls of attention."""
+    """What a run gave: the model's output, its writers and its calls of attention."""
 
-    logits: Tensor
+    output: Any
     paths: LinearPaths
     points: list[Point]
     missing: list[tuple[str, str]]
     gradients: dict[int, Tensor] = field(default_factory=dict)
+    differentiable: bool = False  # whether the gradients are differentiated again
 
-    def descend(self, target: Tensor) -> None:
-        """Compute the gradient of the target with respect to every writer that its linear paths reach."""
-        self._add(torch.autograd.grad(target, self._leaves(), allow_unused=True, retain_graph=True))
+    @property
+    def logits(self) -> Tensor:
+        """The logits (B, n, words). Raises InputError where the model gives none."""
+        return logits_of(self.output)
+
+    def follow(self, target: Tensor, points: list[Point]) -> None:
+        """Compute the gradient of the target with respect to every writer that its linear paths reach.
+
+        If the paths reach none of these calls, the last writers on them are opened: a prediction head may have functions that are not
+        linear, whose gates are frozen.
+        """
+        self._add(
+            torch.autograd.grad(target, self._leaves(), allow_unused=True, retain_graph=True, create_graph=self.differentiable)
+        )
+        for _ in range(_OPENED if points else 0):
+            if any(point.gradient is not None for point in points) or not any(
+                map(self.open, sorted(self.gradients, reverse=True))
+            ):
+                break
+
+    def forget(self) -> None:
+        """Make the run ready for another target."""
+        self.gradients.clear()
+        self.paths.rounding.squares = 0.0
+        for key in self.paths.frozen:
+            self.paths.frozen[key] = False
+        for point in self.points:
+            point.gradient = None
 
     def open(self, index: int) -> bool:
         """Follow the paths through a writer, with its other factor frozen. Returns whether it can be opened."""
@@ -143,7 +175,10 @@ class Traced:
             frozen = torch.where(factor == 0, torch.zeros_like(ratio), ratio)
         passed = (gradient * frozen).sum_to_size(factor.shape)
         del self.gradients[index]
-        self._add(torch.autograd.grad(factor, self._leaves(), passed, allow_unused=True, retain_graph=True))
+        below = torch.autograd.grad(
+            factor, self._leaves(), passed, allow_unused=True, retain_graph=True, create_graph=self.differentiable
+        )
+        self._add(below)
         return True
 
     def _leaves(self) -> list[Tensor]:
@@ -159,7 +194,10 @@ class Traced:
         """The writers that the linear paths reach, with what each adds to the target."""
         pairs = ((self.paths.writers[index], gradient) for index, gradient in self.gradients.items() if bool(gradient.any()))
         products = [(writer, gradient.double(), writer.leaf.detach().double()) for writer, gradient in pairs]
-        return [(writer, float(torch.where(gradient == 0, 0, gradient * leaf).sum())) for writer, gradient, leaf in products]
+        return [
+            (writer, float(torch.where(gradient == 0, 0, gradient * leaf).detach().sum()))
+            for writer, gradient, leaf in products
+        ]
 
 
 def traced(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], words: int) -> Traced:
@@ -170,7 +208,7 @@ def traced(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], word
     paths.words = words
     with torch.enable_grad(), paths, catching(recorder), _opaque(paths):
         output = model(*_begun(paths, args), **_begun(paths, kwargs))
-    return Traced(logits_of(output), paths, recorder.points, recorder.missing)
+    return Traced(output, paths, recorder.points, recorder.missing)
 
 
 def logits_of(output: Any) -> Tensor:

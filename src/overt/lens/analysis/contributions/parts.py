@@ -1,0 +1,105 @@
+"""The parts of a model that linear paths reach, by name, with their frozen norms and notes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from overt.lens.analysis.contributions.arguments import Recorded
+from overt.lens.analysis.contributions.by_token import Split
+from overt.lens.analysis.contributions.linear_paths import Writer
+from overt.lens.analysis.contributions.result import Part
+from overt.lens.analysis.contributions.traced import Point, Traced
+from overt.lens.capture.recorder import is_in
+from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.text.tokens_of_text import decoded
+from overt.lens.text.vocabulary import Vocabulary
+
+
+def obstacle(run: Traced, point: Point) -> str:
+    """The function that stops the linear paths from a call to the target."""
+    after = [run.paths.writers[index] for index in sorted(run.gradients) if index >= point.order]
+    writer = next((each for each in after if each.kind == "function"), None)
+    return "a function that is not linear" if writer is None else f"{writer.function} in {writer.module}, which is not linear"
+
+
+def parts_of(run: Traced, splits: list[Split], recording: RecordedCalls) -> list[Part]:
+    """Every part, in the order of the model."""
+    mixing = {each.captured.layer for each in splits}
+    ordered = [(each.point.order, _heads(each, recording)) for each in splits]
+    position = {id(writer): index for index, writer in enumerate(run.paths.writers)}
+    ordered += [(position[id(writer)], [part_of_writer(writer, value, mixing)]) for writer, value in run.reached()]
+    return [part for _, parts in sorted(ordered, key=lambda each: each[0]) for part in parts]
+
+
+def _heads(each: Split, recording: RecordedCalls) -> list[Part]:
+    number = recording.number_of(each.captured)
+    return [Part("head", each.captured.layer, float(values.sum()), number, head) for head, values in each.by_head.items()]
+
+
+def part_of_writer(writer: Writer, value: float, mixing: set[str]) -> Part:
+    """The part that a writer is of: the largest module around it without a token mixer."""
+    names = writer.module.split(".")
+    around = [".".join(names[:count]) for count in range(1, len(names) + 1)]
+    holders = [name for name in around if not any(layer == name or layer.startswith(f"{name}.") for layer in mixing)]
+    component = holders[0] if holders else writer.module
+    inside = any(writer.module == layer or writer.module.startswith(f"{layer}.") for layer in mixing)
+    kind = ("mixer" if inside else "feed-forward") if writer.kind == "function" else writer.kind
+    return Part(kind, component if writer.kind != "embedding" else writer.module, value)
+
+
+def frozen_in(run: Traced) -> tuple[str, ...]:
+    """What is held constant on the paths to the target, and in which modules."""
+    names: dict[str, list[str]] = {}
+    for (what, module), reached in run.paths.frozen.items():
+        if reached:
+            names.setdefault(what, []).append(module)
+    return tuple(
+        f"{what}, {modules[0]}"
+        if len(modules) == 1
+        else f"{what} in {len(modules)} modules, from {modules[0]} to {modules[-1]}"
+        for what, modules in names.items()
+    )
+
+
+def encoder_of(model: nn.Module) -> Callable[[str], bool]:
+    """Whether a layer is in an encoder, whose tokens a decoder attends to or embeds: of a source, or of images or sound beside text."""
+    config, names = getattr(model, "config", None), {module: name for name, module in model.named_modules()}
+    text = getattr(config, "get_text_config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        encoder = called(model, "get_encoder")
+    elif hasattr(model, "decoder"):
+        encoder = getattr(model, "encoder", None)
+    elif text is not None and text() is not config:
+        decoder = names.get(called(model, "get_decoder"), "")
+        return lambda layer: bool(decoder) and not is_in(layer, decoder)
+    else:
+        return lambda layer: False
+    name = names.get(encoder, "")
+    return lambda layer: bool(name) and is_in(layer, name)
+
+
+def called(model: nn.Module, method: str) -> Any:
+    """What a method of Hugging Face's models returns; None where a model has none."""
+    called: Any = getattr(model, method, None)
+    return None if called is None else called()
+
+
+def notes_of(run: Traced, encoded: bool) -> tuple[str, ...]:
+    """What a reader of the parts has to know."""
+    notes = [] if run.paths.cap is None else [f"{run.paths.cap} bounds its logits by a tanh: these are the logits before it"]
+    if encoded:
+        notes.append("the encoder's layers act only through the encoder's output, whose tokens are sources of attention here")
+    return (*notes, *dict.fromkeys(f"{name}: {reason}" for name, reason in run.missing))
+
+
+def words_of(
+    recording: RecordedCalls, calls: list[Recorded], ids: Tensor | None, vocabulary: Vocabulary | None
+) -> list[str] | None:
+    """The words of the tokens that the last call attended to."""
+    words = recording.strings.of_keys(calls[-1]) if recording.strings.fit(calls[-1]) else None
+    if words is not None:
+        return words[0]
+    if vocabulary is None or ids is None:
+        return None
+    return [*decoded(ids.flatten().tolist(), vocabulary).tokens]

@@ -1,0 +1,87 @@
+"""The matrices of every head, read from a model's parameters: what makes its query, key and value, and what its output goes through."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from overt.errors import InputError
+from overt.lens.statistics.output_norms import output_matrix
+
+_TRIPLES = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("q_lin", "k_lin", "v_lin"),
+    ("q", "k", "v"),
+    ("wq", "wk", "wv"),
+    ("to_q", "to_k", "to_v"),
+)
+_THIRDS = ("in_proj", "c_attn", "Wqkv")  # one matrix of the rows of all queries, then all keys, then all values
+_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead")
+
+
+class LayerMatrices(NamedTuple):
+    """A layer's matrices by head, in float64: query, key and value (H, D, width), output (H, width, D)."""
+
+    layer: str
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    output: Tensor
+
+
+def matrices_of(model: nn.Module) -> list[LayerMatrices]:
+    """The matrices of all attention layers, in the model's order. Raises InputError where no layer has matrices of known names."""
+    layers = [layer for name, module in model.named_modules() if (layer := _of_module(model, name, module)) is not None]
+    if not layers:
+        known = ", ".join(names[0] for names in _TRIPLES)
+        raise InputError(
+            "a model whose attention has a matrix each for query, key, value and output, by the names that libraries use",
+            got=f"a {type(model).__name__} without them",
+            fix=f"overt.lens.score_contributions needs no names; known ones are {known} and their kin",
+        )
+    return layers
+
+
+@torch.no_grad()
+def _of_module(model: nn.Module, name: str, module: nn.Module) -> LayerMatrices | None:
+    three = next(iter(_read(module)), None)
+    heads = _heads(model, module)
+    if three is None or heads is None or three[0].shape[0] % heads or three[0].is_meta:
+        return None
+    query, key, value = (weight.detach().double() for weight in three)
+    width = query.shape[0] // heads
+    output = output_matrix(model, name or type(model).__name__, heads, value.shape[0] * width // max(key.shape[0], 1))
+    if isinstance(output, str) or key.shape[0] % width or value.shape[0] != key.shape[0]:
+        return None
+    groups = key.shape[0] // width
+    key, value = (weight.unflatten(0, (groups, width)).repeat_interleave(heads // groups, 0) for weight in (key, value))
+    return LayerMatrices(name, query.unflatten(0, (heads, width)), key, value, output.double().transpose(0, 1))
+
+
+def _read(module: nn.Module) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    for names in _TRIPLES:
+        query, key, value = (_matrix(getattr(module, name, None)) for name in names)
+        if query is not None and key is not None and value is not None and query.shape[1] == key.shape[1] == value.shape[1]:
+            yield query, key, value
+    joined = getattr(module, "in_proj_weight", None)
+    whole = [joined] if isinstance(joined, Tensor) else [_matrix(getattr(module, name, None)) for name in _THIRDS]
+    for weight in whole:
+        if weight is not None and weight.shape[0] == 3 * weight.shape[1]:
+            query, key, value = weight.chunk(3)
+            yield query, key, value
+
+
+def _matrix(layer: object) -> Tensor | None:
+    """A linear map's matrix as (out, in); transformers' Conv1D stores its transpose."""
+    weight = getattr(layer, "weight", None)
+    if not isinstance(layer, nn.Module) or not isinstance(weight, Tensor) or weight.ndim != 2:
+        return None
+    return weight.mT if type(layer).__name__ == "Conv1D" else weight if isinstance(layer, nn.Linear) else None
+
+
+def _heads(model: nn.Module, module: nn.Module) -> int | None:
+    holders = (module, getattr(module, "config", None), getattr(model, "config", None))
+    counts = (getattr(holder, name, None) for holder in holders for name in _HEADS)
+    return next((count for count in counts if isinstance(count, int) and count > 0), None)

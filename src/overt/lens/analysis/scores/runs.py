@@ -1,0 +1,43 @@
+"""The run whose linear paths are followed, kept for the next score of the same recording."""
+
+import threading
+import weakref
+from typing import Any
+
+from torch import nn
+
+from overt.lens.analysis.contributions.arguments import Recorded, arguments_of, compare
+from overt.lens.analysis.contributions.traced import Traced, traced
+from overt.lens.recorded_calls import RecordedCalls
+
+
+class _LatestRun:
+    """One run at most: its graph is as large as what the model computed, so it goes when its recording or its model goes."""
+
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.run: Traced | None = None
+        self.of: tuple[Any, ...] = ()
+
+    def of_recording(self, recording: RecordedCalls, model: nn.Module, calls: list[Recorded], inputs: Any) -> Traced:
+        """The run of this recording, of this model as it is now. Raises InputError where it is not the recorded one."""
+        versions = tuple((id(parameter), parameter._version) for parameter in model.parameters())
+        same = self.run is not None and self.of[0]() is recording and self.of[1]() is model
+        if not (same and self.of[2] is inputs and self.of[3] == versions):
+            self.run = None
+            args, kwargs = arguments_of(recording, inputs, model)
+            run = traced(model, args, kwargs, 0)
+            compare(calls, run.points, type(model).__name__, inputs_passed=inputs is not None)
+            run.differentiable = True
+            self.of = weakref.ref(recording, self.drop), weakref.ref(model, self.drop), inputs, versions
+            self.run = run
+        assert self.run is not None
+        self.run.forget()
+        return self.run
+
+    def drop(self, _: Any = None) -> None:
+        """Let the run go."""
+        self.run, self.of = None, ()
+
+
+LATEST = _LatestRun()
