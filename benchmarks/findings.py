@@ -3,8 +3,8 @@
     OVERT_DATA=folder python benchmarks/findings.py [--part syntax|pronouns|rollout] [--threads 1] [--out docs/results/findings.json]
 
 syntax: for each dependency relation of English EWT, how often the best of 72 heads points from a word to its head (or from the head
-to the word), against the best fixed offset; both chosen on training sentences and counted on the test set. pronouns: how often the
-best head's weight from a Winogender pronoun is larger on the right one of its two candidates. rollout: how the weight that a sentence
+to the word), against the best fixed offset; both chosen on training sentences and counted on the test set. pronouns: which heads look
+from a Winogender pronoun to the right one of its two candidates, by `overt.lens.find_heads`. rollout: how the weight that a sentence
 vector gives to each token ranks beside what erasing the token does to it, raw attention against rollout. docs/reading.md has the
 numbers and says how each is counted.
 
@@ -17,6 +17,7 @@ import gzip
 import json
 import os
 import random
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,10 +29,12 @@ import torch
 
 from overt.errors import InputError
 from overt.explain import minilm, text_model
-from overt.lens import mean_attention, norm_weights, record, rollout
+from overt.lens import find_heads, mean_attention, norm_weights, record, rollout
 from overt.lens.analysis.by_block import WeightsByBlock
+from overt.lens.analysis.finding.pairs import LabelledPair
 
 LAYERS, HEADS, RESAMPLED = 6, 12, 2000
+LISTED = 5  # heads that are listed
 FEWEST = 100  # test arcs that a relation needs to be listed
 SHORTEST, LONGEST = 8, 40  # words of the sentences whose tokens are erased
 PRONOUNS = {"he", "him", "his", "she", "her", "they", "them", "their"}
@@ -213,70 +216,37 @@ def by_word(model: Any, words: list[str]) -> Array | None:
     return (member / np.maximum(member.sum(-1, keepdims=True), 1)) @ weights @ member.T
 
 
-class Case(NamedTuple):
-    """A Winogender sentence: where its pronoun and its two candidates stand, the right one first, and which template it is."""
-
-    words: list[str]
-    pronoun: int
-    right: int
-    wrong: int
-    occupation: str
-
-
 def pronouns(arguments: Any) -> dict[str, Any]:
-    """The best head on half of the templates, tested on the other half, against the nearest candidate."""
+    """Which heads look from a pronoun to the right one of two candidates: chosen on half of the occupations, measured on the other."""
     model, cases = text_model.find(), list(winogender())
-    names = sorted({case.occupation for case in cases})
-    random.Random(0).shuffle(names)
-    half = set(names[: len(names) // 2])
-    result = np.array([prefers(model, case) for case in cases])  # (sentences, 72): 1, 0, or ½ for a tie
-    near = np.array([nearest(case) for case in cases])
-    first = np.array([float(case.right < case.wrong) for case in cases])
-    print(f"pronouns: {len(cases)} sentences, {len(names)} occupations, of each half the other half's best head", flush=True)
-    picked, chosen = np.zeros(len(cases)), []
-    for notes, members in (("first", half), ("second", set(names) - half)):
-        inside = np.array([case.occupation in members for case in cases])
-        position = int(result[inside].mean(0).argmax())
-        name, there = f"L{position // HEADS}H{position % HEADS}", result[~inside, position].mean()
-        print(f"  chosen on the {notes} half: {name}, {result[inside, position].mean():.3f} there, {there:.3f} on the other")
-        picked[~inside] = result[~inside, position]
-        chosen.append({"head": name, "right": rounded(there)})
-    groups = np.array([[scores[np.array([case.occupation == name for case in cases])].mean() for scores in (picked, near, first)]
-                       for name in names])  # fmt: skip
-    measures = {"best head": mean(0), "nearest candidate": mean(1), "first candidate": mean(2), "head − nearest": mean(0, 1)}
-    shares = {notes: share(groups, measure) for notes, measure in measures.items()}
-    for notes, row in shares.items():
-        print(f"  {notes:18} {{right:.3f}} [{{interval[0]:.3f}}, {{interval[1]:.3f}}]".format(**row))
-    print(f"  best of 72 with all sentences in view: {result.mean(0).max():.3f}\n", flush=True)
-    return {"sentences": len(cases), "occupations": len(names), "chosen": chosen, "shares": shares}
+    pairs, occupations = zip(*cases, strict=True)
+    print(f"pronouns: {len(pairs)} sentences, {len(set(occupations))} occupations", flush=True)
+    heads = find_heads(model.network, pairs, tokenizer=model.tokenizer, groups=occupations)
+    print(heads.text(rows=LISTED, width=100), end="\n\n", flush=True)
+    result = heads.to_dict()
+    result["heads"] = result["heads"][:LISTED]
+    return {"sentences": len(pairs), "occupations": len(set(occupations)), **result}
 
 
-def winogender() -> Iterator[Case]:
-    """The sentences; the candidates are the occupation's and the participant's nouns, as the file's names have them."""
+def winogender() -> Iterator[tuple[LabelledPair, str]]:
+    """The sentences with pronoun, right candidate and wrong one, and the template of each, its occupation's name."""
     path = folder("winogender") / "all_sentences.tsv"
     for line in path.read_text(encoding="utf-8").splitlines()[1:]:
         name, text = line.split("\t")
         occupation, participant, answer, _, _ = name.split(".")
-        words = [word.strip(".,;'\"").removesuffix("'s") for word in text.split()]
+        words = re.findall(r"\w+", text)
         lowered = [word.lower() for word in words]
-        candidates = [lowered.index(each.lower()) for each in (occupation, participant)]
+        candidates = [occurrence(words, lowered.index(noun.lower())) for noun in (occupation, participant)]
         pronoun = max(position for position, word in enumerate(lowered) if word in PRONOUNS)
         right = int(answer)
-        yield Case(words, pronoun, candidates[right], candidates[1 - right], occupation)
+        pair = LabelledPair(text, occurrence(words, pronoun), candidates[right], (candidates[1 - right],))
+        yield pair, occupation
 
 
-def prefers(model: Any, case: Case) -> Array:
-    """For each head, whether the pronoun's weight on the right candidate is the larger one: 1, 0, or ½ where both are equal."""
-    weights = by_word(model, case.words)
-    assert weights is not None
-    right, wrong = weights[:, case.pronoun, case.right], weights[:, case.pronoun, case.wrong]
-    return (right > wrong) + 0.5 * (right == wrong)
-
-
-def nearest(case: Case) -> float:
-    """Whether the right candidate is fewer words away from the pronoun: 1, 0, or ½ where both are equally far."""
-    right, wrong = abs(case.pronoun - case.right), abs(case.pronoun - case.wrong)
-    return float(right < wrong) + 0.5 * (right == wrong)
+def occurrence(words: list[str], position: int) -> str:
+    """A word with the number of its occurrence, as labelled pairs name it, where it occurs several times."""
+    word = words[position]
+    return word if words.count(word) == 1 else f"{word}:{words[: position + 1].count(word)}"
 
 
 def erasing(arguments: Any) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The commands that measure every head of a model."""

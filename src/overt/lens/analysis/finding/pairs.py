@@ -1,0 +1,153 @@
+"""Labelled pairs: a text, the words that look, the words that are looked at, and those that could be confused with them."""
+
+import csv
+import io
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from overt.drawing.numbers import shorten, visible
+from overt.errors import InputError, KindError
+from overt.lens.text.tokens_of_text import DecodedText
+from overt.reading import parse_json, reading
+
+_SEPARATOR = "|"  # between the distractors in one cell of a table
+_FIELDS = "text, query, key and, if there are any, distractors"
+
+
+class LabelledPair(NamedTuple):
+    """A text, a word or phrase of it that should look at another one, the `key`, and the `distractors` that the key competes with.
+
+    A word that occurs several times has its occurrence behind it: "the:2".
+    """
+
+    text: str
+    query: str
+    key: str
+    distractors: tuple[str, ...] = ()
+
+
+class Located(NamedTuple):
+    """The tokens of a pair, by their positions."""
+
+    query: tuple[int, ...]
+    key: tuple[int, ...]
+    distractors: tuple[tuple[int, ...], ...]
+
+
+def read_pairs(pairs: Any) -> list[LabelledPair]:
+    """The pairs of a .jsonl or .csv file, or of a list of LabelledPair, tuples or dictionaries.
+
+    Raises InputError for a file that cannot be read, and for a pair that lacks a field, with its number.
+
+    >>> read_pairs([("The cat slept because it was tired", "it", "cat")])[0].key
+    'cat'
+    """
+    if isinstance(pairs, str | os.PathLike):
+        rows: Iterable[Any] = _rows(Path(pairs))
+    elif isinstance(pairs, Iterable):
+        rows = pairs
+    else:
+        raise KindError("pairs as a list, or the name of a .jsonl or .csv file", got=type(pairs).__name__)
+    read = [_pair(number, row) for number, row in enumerate(rows, 1)]
+    if not read:
+        raise InputError("at least one labelled pair", got="none", fix=f"write one pair a line, with {_FIELDS}")
+    return read
+
+
+def _rows(path: Path) -> list[Any]:
+    with reading(path, "a file of labelled pairs", "write one pair a line, as JSON or as CSV"):
+        text = path.read_bytes().decode("utf-8-sig")
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        return [_parsed(path, number, line) for number, line in lines]
+    if path.suffix.lower() == ".csv":
+        return list(csv.DictReader(io.StringIO(text, newline="")))
+    raise InputError("pairs in a .jsonl or .csv file", got=str(path), fix="give the file one of these endings")
+
+
+def _parsed(path: Path, number: int, line: str) -> Any:
+    try:
+        return parse_json(line, strict=False)
+    except ValueError:
+        raise InputError(
+            "a JSON object on each line", got=f"{path}, line {number}: {shorten(visible(line), 60)}", fix="complete it"
+        ) from None
+
+
+def _pair(number: int, row: Any) -> LabelledPair:
+    fields = dict(zip(LabelledPair._fields, row, strict=False)) if isinstance(row, tuple | list) else row
+    if not isinstance(fields, Mapping):
+        raise InputError(f"a pair with {_FIELDS}", got=f"{type(row).__name__} as pair {number}", fix="pass a dictionary")
+    texts = {name: fields.get(name) for name in ("text", "query", "key")}
+    wrong = [name for name, value in texts.items() if not isinstance(value, str) or not value.strip()]
+    if wrong:
+        got = f"pair {number} with " + ", ".join(f"{name}={texts[name]!r}" for name in wrong)
+        fix = "write words of the text, and not the numbers of tokens" if "text" not in wrong else f"its fields are {_FIELDS}"
+        raise InputError("a text, a query and a key, each as words", got=got, fix=fix)
+    listed = fields.get("distractors") or ()
+    distractors = [word for word in listed.split(_SEPARATOR) if word.strip()] if isinstance(listed, str) else listed
+    if not isinstance(distractors, Sequence) or not all(isinstance(word, str) and word.strip() for word in distractors):
+        got = f"pair {number} with distractors={listed!r}"
+        raise InputError(
+            "distractors as a list of words", got=got, fix=f'write ["street"], or street{_SEPARATOR}road in a table'
+        )
+    text, query, key = map(str, texts.values())
+    return LabelledPair(text, query, key, tuple(word.strip() for word in distractors))
+
+
+def located(number: int, pair: LabelledPair, read: DecodedText) -> Located:
+    """The tokens of a pair in the text as the model reads it. Raises InputError, with the number of the pair."""
+    query, key, *distractors = (
+        _tokens_of(number, phrase, pair.text, read) for phrase in (pair.query, pair.key, *pair.distractors)
+    )
+    names = (pair.query, pair.key, *pair.distractors)
+    spans = (query, key, *distractors)
+    for first in range(len(spans)):
+        for second in range(first + 1, len(spans)):
+            if set(spans[first]) & set(spans[second]):
+                raise InputError(
+                    "a query, a key and distractors that have no token in common",
+                    got=f"pair {number}, whose {names[first]!r} and {names[second]!r} overlap",
+                    fix='name an occurrence, as "the:2", or other words',
+                )
+    return Located(query, key, tuple(distractors))
+
+
+def _tokens_of(number: int, phrase: str, text: str, read: DecodedText) -> tuple[int, ...]:
+    matches, word = _matches(phrase, read.text), phrase
+    name, _, count = phrase.rpartition(":")
+    if not matches and name and count.isdigit():
+        numbered, word = _matches(name, read.text), name
+        matches = numbered[int(count) - 1 : int(count)] if int(count) else []
+    if not matches:
+        fix = "check its spelling; a word that is part of another one is not found"
+        raise InputError("words of the text", got=f"pair {number}: {phrase!r} in {shorten(visible(text), 60)!r}", fix=fix)
+    if len(matches) > 1:
+        got = f"pair {number}: {phrase!r}, which occurs {len(matches)} times"
+        raise InputError("words that occur once", got=got, fix=f"write {f'{phrase}:1'!r} or {f'{phrase}:{len(matches)}'!r}")
+    start, stop = matches[0]
+    tokens = [
+        (index, *token.span)
+        for index, token in enumerate(read.tokens)
+        if not token.special and token.span[0] < stop and token.span[1] > start
+    ]
+    if not tokens:
+        raise InputError("words that the model reads", got=f"pair {number}: {phrase!r}, beyond its longest text")
+    if tokens[0][1] < start or tokens[-1][2] > stop:
+        inside = next(index for index, first, last in tokens if first < start or last > stop)
+        got = f"pair {number}: {word!r}, which is a part of the token {str(read.tokens[inside])!r}"
+        raise InputError("words that begin and end where tokens do", got=got, fix="name the whole token's words")
+    return tuple(index for index, _, _ in tokens)
+
+
+def _matches(phrase: str, text: str) -> list[tuple[int, int]]:
+    """Where a phrase stands; whole words, spaces as the tokenizer writes them, case only if that decides."""
+    spaced = r"\s*".join(re.escape(part) for part in re.findall(r"\w+|[^\w\s]", phrase))
+    if not spaced:
+        return []
+    before, after = (r"(?<!\w)" if phrase.strip()[0].isalnum() else ""), (r"(?!\w)" if phrase.strip()[-1].isalnum() else "")
+    exact = [match.span() for match in re.finditer(before + spaced + after, text)]
+    return exact or [match.span() for match in re.finditer(before + spaced + after, text, re.IGNORECASE)]

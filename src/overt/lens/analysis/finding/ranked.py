@@ -1,0 +1,128 @@
+"""Heads that connect labelled pairs, best first, with what else would do as well."""
+
+import os
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from overt.drawing.numbers import number
+from overt.errors import MissingExtra
+from overt.lens.head import head_name
+
+FEWEST = 10  # texts below which an interval is no guide
+
+
+class RankedHead(NamedTuple):
+    """A head, measured on the texts that it was not chosen on.
+
+    `accuracy` is the share of pairs whose key gets more weight than every competitor (½ for equal weights), `interval` its middle 95 %
+    over texts, `baseline` the best that is right without this model's attention, `p_value` that of accuracy − baseline, adjusted for all
+    heads. `mass` is the mean weight on the key, `area` the mean share of competitors with less (AUC), and `chosen` the accuracy on the
+    half that heads are sorted by.
+    """
+
+    head: tuple[int, int]
+    layer: str
+    accuracy: float
+    interval: tuple[float, float]
+    baseline: float
+    p_value: float
+    mass: float
+    area: float
+    chosen: float
+
+    @property
+    def name(self) -> str:
+        """The head as figures and tables name it: "L5H11"."""
+        return head_name(*self.head)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankedHeads:
+    """What `overt.lens.find_heads` returns: `heads`, sorted by their accuracy on one half of the texts and measured on the other.
+
+    `baselines` has the accuracy of each way without this model's attention on the same half: by distance, by the same token, by chance,
+    and of the best head of the same model with random weights. `notes` are what a reader has to know.
+    """
+
+    heads: tuple[RankedHead, ...]
+    baselines: dict[str, float]
+    pairs: tuple[int, int]
+    texts: tuple[int, int]
+    model: str
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def significant(self) -> list[RankedHead]:
+        """The heads that are better than the best baseline, at 5 % for all heads together."""
+        return [head for head in self.heads if head.p_value < 0.05]
+
+    def table(self) -> Any:
+        """All heads as a pandas DataFrame, a row each. Raises MissingExtra without pandas."""
+        try:
+            from pandas import DataFrame
+        except ModuleNotFoundError as error:
+            raise MissingExtra("found.table()", needs="pandas", extra="smooth") from error
+        return DataFrame([{"name": head.name, **head._asdict()} for head in self.heads])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every number, as JSON can hold it."""
+        return {
+            "model": self.model,
+            "texts": {"chosen on": self.texts[0], "measured on": self.texts[1]},
+            "pairs": {"chosen on": self.pairs[0], "measured on": self.pairs[1]},
+            "baselines": self.baselines,
+            "heads": [{"name": head.name, **head._asdict()} for head in self.heads],
+            "notes": list(self.notes),
+        }
+
+    def text(self, rows: int = 10, width: int | None = None) -> str:
+        """The best heads, the baselines and the notes, in lines of at most `width` columns."""
+        width = shutil.get_terminal_size((80, 24)).columns if width is None else width
+        lines = _wrapped([_sentence(self)], width)
+        wide = width >= 62
+        lines += ["", f"{'head':8}right  {'interval':14}" + ("mass   AUC  p (all heads)" if wide else "p")]
+        for head in self.heads[:rows]:
+            low, high = (number(end) for end in head.interval)
+            more = f"{number(head.mass)}  {number(head.area)}  " if wide else ""
+            lines.append(f"{head.name:8}{number(head.accuracy):5}  {f'[{low}, {high}]':14}{more}{number(head.p_value, 3)}")
+        lines += ["", "without this attention"]
+        lines += [f"{'':8}{number(value):5}  {name}" for name, value in self.baselines.items()]
+        return "\n".join(lines + ([""] if self.notes else []) + _wrapped(self.notes, width))
+
+    def plot(self, path: str | os.PathLike[str] | None = None, rows: int = 12) -> Any:
+        """Draw the best heads with their intervals and the baselines: a matplotlib Figure, which is written to `path`, if there is one."""
+        from overt.lens.figures.paper import save
+        from overt.lens.figures.ranked import ranked_heads
+
+        figure = ranked_heads(self, rows)
+        if path is not None:
+            save(figure, path)
+        return figure
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return (
+            f"<{len(self.heads)} heads of {self.model} on {sum(self.pairs)} pairs, {len(self.significant)} above all baselines>"
+        )
+
+
+def _sentence(result: RankedHeads) -> str:
+    """The answer in one sentence."""
+    best = result.heads[0]
+    measured = f"chosen on {result.texts[0]} texts, measured on {result.texts[1]} others"
+    name, value = max(result.baselines.items(), key=lambda item: item[1])
+    against = f"the best baseline, {name}, in {100 * value:.0f} %"
+    if not result.significant:
+        verdict = f"No head is better than {against}, of {len(result.heads)} tested together; {best.name} is right"
+    else:
+        verdict = f"{best.name} is right"
+    return f"{verdict} in {100 * best.accuracy:.0f} % of the pairs ({measured}); {against}."
+
+
+def _wrapped(texts: Sequence[str], width: int) -> list[str]:
+    return [line for text in texts for line in textwrap.wrap(text, width, break_on_hyphens=False)]
