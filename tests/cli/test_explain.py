@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from json_schemas import validated
 from overt.cli.main import app
 from overt.explain import html, text_model
 
@@ -46,7 +47,7 @@ def test_the_trained_models_links_and_steps_are_shown():
         "23.43",
         "4.14",
         "0.647",
-        "always the previous word",
+        "always the previous token",
         "54 of 72 heads",
         "q = [−0.20  0.34  0.13 … 32]",
     ):
@@ -87,7 +88,7 @@ def test_the_text_comes_from_standard_input_or_a_file_and_may_begin_with_dashes(
 
 def test_json_has_every_number(tmp_path):
     shown(TIRED, "--word", "it", "--json", tmp_path / "a.json")
-    result = json.loads((tmp_path / "a.json").read_text())
+    [result] = validated(tmp_path / "a.json", "explain")["explanations"]
     assert result["tokens"][result["word"]] == "it"
     assert (len(result["rows"]), len(result["rows"][0]), len(result["rows"][0][0])) == (6, 12, 15)
     assert result["rows"][5][11][2] == pytest.approx(0.647, abs=5e-4)
@@ -141,7 +142,7 @@ def test_two_sentences_are_compared(tmp_path):
     text = " ".join(output.split())
     assert "In both sentences L5H11 links “it” most strongly to “animal”, 0.65 and 0.50." in text
     assert "L3H1 changes most: its weight on “animal” falls from 0.64 to 0.27." in text
-    assert [each["tokens"][-2] for each in json.loads((tmp_path / "a.json").read_text())] == ["tired", "wide"]
+    assert [each["tokens"][-2] for each in validated(tmp_path / "a.json", "explain")["explanations"]] == ["tired", "wide"]
 
 
 def test_one_sentence_attends_to_another():
@@ -184,7 +185,7 @@ def test_a_decoders_barred_keys_are_null_in_json(tmp_path):
     transformers.GPT2Model(config).save_pretrained(tmp_path / "gpt2")
     tokenizer.save_pretrained(tmp_path / "gpt2")
     shown("The cat sat", "--word", "cat", "--model", tmp_path / "gpt2", "--json", tmp_path / "a.json")
-    steps = json.loads((tmp_path / "a.json").read_text())["steps"]
+    steps = validated(tmp_path / "a.json", "explain")["explanations"][0]["steps"]
     assert [step["scaled"] is None for step in steps] == [False, False, False, True, True]
 
 
@@ -230,7 +231,7 @@ def test_a_cell_that_is_not_a_number_is_named(tmp_path):
 
 
 def test_no_file_stays_where_writing_fails(tmp_path, monkeypatch):
-    monkeypatch.setattr("overt.cli.explain.numbers", lambda result: 1 / 0)
+    monkeypatch.setattr("overt.cli.explain.write_json", lambda *content: 1 / 0)
     (tmp_path / "a.json").write_text("what was there")
     result = run(TIRED, "--word", "it", "--html", tmp_path / "a.html", "--json", tmp_path / "a.json")
     assert isinstance(result.exception, ZeroDivisionError)

@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from json_schemas import validated
 from overt.cli.main import app
 from server_logs import ANSWER, DIALECTS, PROMPT, log_probabilities
 from small_surveys import small_model
@@ -40,7 +41,7 @@ def test_a_log_is_explained_as_table_page_and_json(folder, tmp_path):
     assert result.exit_code == 0, result.output
     assert "2 of 2 answers explained, 0 skipped" in result.output
     assert "span           tokens    mass  change by knock-out" in result.output
-    data = json.loads((tmp_path / "a.json").read_text())
+    data = validated(tmp_path / "a.json", "replay")
     assert data["format"] == "overt replay 1"
     assert [[span["name"] for span in answer["spans"]] for answer in data["answers"]] == [
         ["question", "cat", "answer so far", "other"]
@@ -81,7 +82,7 @@ def test_what_is_not_explained_is_named_and_the_status_is_1(folder, tmp_path):
     assert result.exit_code == 1
     assert "1 of 2 answers explained, 1 skipped" in result.output
     assert "line 3 was skipped: it is not complete JSON" in result.output
-    data = json.loads((tmp_path / "a.json").read_text())
+    data = validated(tmp_path / "a.json", "replay")
     assert data["skipped"] == [{"line": 3, "why": "it is not complete JSON"}]
     assert data["answers"][1]["spans"] == []
     assert "got 1 on average" in data["answers"][1]["refused"]
@@ -103,7 +104,7 @@ def test_a_stopped_replay_writes_the_answers_it_has(folder, tmp_path, monkeypatc
     files = ["--json", tmp_path / "a.json", "--html", tmp_path / "a.html"]
     result = run(folder / "good.jsonl", "--model", folder / "model", *files)
     assert result.exit_code not in (0, 2)
-    data = json.loads((tmp_path / "a.json").read_text())
+    data = validated(tmp_path / "a.json", "replay")
     assert len(data["answers"]) == 1
     assert data["skipped"] == [{"line": 2, "why": "the replay was stopped before it"}]
     assert "the replay was stopped before it" in (tmp_path / "a.html").read_text()

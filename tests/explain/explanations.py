@@ -69,7 +69,7 @@ def strongest_links(rows, tokens, special, self_index):
     for layer, heads in enumerate(rows):
         free = [j for j in range(len(tokens)) if j not in special and j != self_index]
         weight, head, index = max((heads[h][j], h, j) for h in range(len(heads)) for j in free)
-        links.append(Link(layer, head, index, tokens[index], weight, "always the previous word" if layer == 0 else ""))
+        links.append(Link(layer, head, index, tokens[index], weight, "always the previous token" if layer == 0 else ""))
     return links
 
 

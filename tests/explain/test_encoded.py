@@ -77,8 +77,8 @@ def test_patterns_leave_special_tokens_out():
     weights = np.zeros((5, 5))
     weights[[2, 3], [1, 2]] = 1.0
     weights[[0, 1, 4], [4, 0, 0]] = 1.0
-    assert pattern(weights, [1, 2, 3]) == "always the previous word"
+    assert pattern(weights, [1, 2, 3]) == "always the previous token"
     weights[3] = [0.8, 0, 0.2, 0, 0]
-    assert pattern(weights, [1, 2, 3]) == "mostly the previous word"
+    assert pattern(weights, [1, 2, 3]) == "usually the previous token"
     weights[2] = [0.4, 0.6, 0, 0, 0]
     assert pattern(weights, [1, 2, 3]) == ""

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import overt
 from everyday import everyday
+from full_disk import files_up_to
 from json_parts import changed, parts
 from overt.errors import InputError, OvertError
 from overt.lens import load, record
@@ -377,16 +378,10 @@ def test_a_name_that_no_file_has_is_refused(name):
 
 
 def test_a_full_disk_is_said_of_the_file_that_was_asked_for(tmp_path):
-    resource = pytest.importorskip("resource")
     with record(model := Attends()) as recording:
         model(random(2, 4, 7, 8))
     outputs = [recording.save, recording.page, recording.plot, recording.plot]
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for output, name in zip(outputs, ["a.safetensors", "a.html", "a.pdf", "a.png"], strict=True):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
-        try:
-            with pytest.raises(InputError, match=rf"/{name} to be writable, got File too large\."):
-                output(tmp_path / name)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with files_up_to(1024), pytest.raises(InputError, match=rf"/{name} to be writable, got File too large\."):
+            output(tmp_path / name)
     assert list(tmp_path.iterdir()) == []

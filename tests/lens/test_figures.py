@@ -240,7 +240,7 @@ def test_a_recording_plots_by_name(tmp_path):
 
 def test_another_figure_or_ending_is_refused(tmp_path):
     recording = named()
-    with pytest.raises(InputError, match="one of the figures heads, entropy, head, arcs, got figure='pie'"):
+    with pytest.raises(InputError, match="one of the figures heads, entropy, map, head, arcs, got figure='pie'"):
         recording.plot(figure="pie")
     with pytest.raises(InputError, match="one head for the figure 'head', got no options. Fix: name it: layer=5, head=11"):
         recording.plot(figure="head")

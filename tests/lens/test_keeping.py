@@ -14,6 +14,8 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 import overt
+from overt.attention.kernels.blocked import in_blocks
+from overt.attention.mechanism import formula
 from overt.errors import InputError, KindError
 from overt.lens import record
 from overt.lens.captured import CapturedCall
@@ -118,7 +120,7 @@ def test_a_summary_says_that_an_output_is_not_attentions(monkeypatch):
         def forward(self, x):
             return overt.attend(x, x, x)
 
-    monkeypatch.setattr(overt.attention.mechanism, "compute", lambda call: overt.attention.mechanism.in_blocks(call) + 0.5)
+    monkeypatch.setattr(overt.attention.mechanism, "compute", lambda call: in_blocks(call, formula) + 0.5)
     with record(model := Wrong(), keep="summary") as recording:
         model(torch.randn(1, 2, 5, 8))
     assert recording.verify().difference == pytest.approx(0.5, abs=1e-4)

@@ -1,12 +1,16 @@
 """What a head does, told from its weights: each pattern by a head that was built to follow it."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+from overt.drawing.html import read
 from overt.errors import InputError
 from overt.lens import record
+from overt.lens.statistics.roles import ROLE_WORDS
 
 WORDS = ["the", "cat", ".", "the", "dog", "."]
 N = len(WORDS)
@@ -164,3 +168,8 @@ def test_words_of_another_length_are_refused_when_roles_are_asked_for(keep):
 
 def test_a_role_prints_with_the_score_that_decides_it():
     assert str(text(Built(PREVIOUS, OWN))[0]) == "  0  Built  head  0  previous token 1.00"
+
+
+def test_pages_say_what_heads_do_in_the_terminals_words():
+    written = dict(re.findall(r'^  "([^"]+)": "([^"]+)",$', read("lens/viewer/web/heads/about.js"), re.MULTILINE))
+    assert written == ROLE_WORDS

@@ -208,7 +208,7 @@ def test_verify_says_how_many_queries_are_recomputed_in_float64():
 def test_other_precisions_are_verified_within_their_bounds(dtype, keep):
     result = recorded(Custom(mask=overt.Causal()), inputs(dtype=dtype), keep=keep).verify()
     assert result.holds
-    assert result.difference > 0 or dtype == torch.bfloat16  # with 8 bits, two roundings of one sum may be the same
+    assert result.difference > 0 or dtype != torch.float64  # of few bits, two roundings of one sum may be the same
 
 
 class Terminal(StringIO):

@@ -1,7 +1,5 @@
 """`overt explain`: how one word attends, step by step, with its numbers."""
 
-import json as json_format
-import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ import typer
 
 from overt.cli.shared.console import busy, report_console, require_torch
 from overt.cli.shared.inputs import file_of, input_of, model_files, read_text
+from overt.cli.shared.json_output import write_json
 from overt.drawing.letters import Piece
 from overt.errors import InputError, install_command
 from overt.explain.encoded import choose
@@ -30,6 +29,7 @@ _BELONGS = {
     "score": ("hidden",),
     "normalizer": ("hidden", "plain"),
     "seed": ("hidden", "qkv"),
+    "why": ("qkv",),
     "h0": ("hidden",),
 }
 _FALLBACK = (
@@ -58,6 +58,7 @@ class Request:
     h0: str | None
     loop: bool
     truncate: bool
+    why: str | None = None
 
     @cached_property
     def reader(self) -> Any:
@@ -97,6 +98,10 @@ def explain(
     png: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
     gif: Annotated[Path | None, typer.Option(help="Write the steps as an animation.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write every number.")] = None,
+    why: Annotated[
+        str | None,
+        typer.Option(help="qkv: also what wrote the query and the key, if the head looks at this word: --why animal."),
+    ] = None,
     as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, even if a file has that name.")] = False,
 ) -> None:
     """Explain how a word attends: every step of it, with its numbers, in a trained model, a recurrent layer or plain vectors."""
@@ -107,7 +112,23 @@ def explain(
     separate({_flag(kind): path for kind, path in outputs.items()}, inputs)
     text, other, compare = (None if each is None else _text(each, as_text) for each in (text, other, compare))
     request = Request(
-        text, word, recipe, other, compare, model, vectors, layer, head, layer_type, score, normalizer, seed, h0, loop, truncate
+        text,
+        word,
+        recipe,
+        other,
+        compare,
+        model,
+        vectors,
+        layer,
+        head,
+        layer_type,
+        score,
+        normalizer,
+        seed,
+        h0,
+        loop,
+        truncate,
+        why,
     )
     _check(request, gif)
     console = report_console(*outputs.values())
@@ -117,12 +138,28 @@ def explain(
         with busy("reading the text …"):
             results = explanations(request)
         terminal.render(results, console)
+        _print_why(results[0], request, console)
         with busy("writing …"):
             note = write(results, paths)
     if note:
         console.print(Piece(lambda ink: ink.prose(note, "dim", "· ")))
     if outputs:
         console.print(Piece(lambda ink: ink.prose("→ " + ", ".join(map(str, outputs.values())), lead="")))
+
+
+def _print_why(explained: Explanation, request: Request, console: Any) -> None:
+    """What wrote the query and the key of the head that is shown, if --why names the key."""
+    if request.why is None or explained.recorded is None:
+        return
+    from overt.lens import score_contributions
+    from overt.lens.text.named import position_named
+
+    shown, (layer, head) = explained.recorded(), explained.shown
+    key = position_named("key", request.why, [explained.tokens], len(explained.tokens))
+    result = score_contributions(
+        shown.recording, request.reader.network, head=shown.heads[layer][head], query=explained.word, key=key
+    )
+    console.print("\n" + result.table(width=console.width), markup=False, soft_wrap=True)
 
 
 def _text(text: str, as_text: bool) -> str:
@@ -150,17 +187,11 @@ def write(explained: list[Explanation], paths: dict[str, Path]) -> str:
         "html": lambda path: notes.append(_page(explained, path)),
         "png": lambda path: _plot().png(explained, path),
         "gif": lambda path: _plot().gif(explained[0], path),
-        "json": lambda path: path.write_text(numbers(explained), encoding="utf-8"),
+        "json": lambda path: write_json(path, "explain", {"explanations": [one.to_dict() for one in explained]}),
     }
     for kind, path in paths.items():
         writers[kind](path)
     return "".join(notes)
-
-
-def numbers(explained: list[Explanation]) -> str:
-    """Every number as JSON, a list where two sentences are compared; what is not finite, as under a mask, is null."""
-    everything = [_finite(explanation.to_dict()) for explanation in explained]
-    return json_format.dumps(everything[0] if len(everything) == 1 else everything, ensure_ascii=False, allow_nan=False)
 
 
 def _trained(request: Request) -> list[Explanation]:
@@ -243,6 +274,9 @@ def _check(request: Request, gif: Path | None) -> None:
             got="both",
             fix="leave out one of them",
         )
+    if request.why is not None and (request.other, request.compare, request.vectors) != (None, None, None):
+        got = "--with, --compare or --vectors as well"
+        raise InputError("one sentence that a model reads, for --why", got=got, fix="leave out one of them")
     if gif is not None and request.compare is not None:
         raise InputError("one sentence for --gif", got="--compare as well", fix="use --html or --png for both")
     for name, recipes in _BELONGS.items():
@@ -281,11 +315,3 @@ def _plot() -> Any:
     from overt.explain.picture import png
 
     return png
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,5 @@
 """`overt replay`: a server's answers, run once more through the same weights."""
 
-import json
 import os
 import re
 from pathlib import Path
@@ -10,10 +9,11 @@ import typer
 
 from overt.cli.shared.console import busy, report_console, require_torch
 from overt.cli.shared.inputs import model_files
+from overt.cli.shared.json_output import write_json
 from overt.cli.shared.read_model import read_model
 from overt.drawing.progress import progress
 from overt.errors import InputError, OvertError
-from overt.files import check_target, separate, whole
+from overt.files import check_target, separate
 
 _RANGE = re.compile(r"([^=]+)=(\d{1,9}):(\d{1,9})")
 _MARKED = '--span "document=<doc>...</doc>", by the markers around it'
@@ -87,13 +87,7 @@ def _write(results: list[dict[str, Any]], skipped: list[tuple[int, str]], html: 
     from overt.lens.analysis.replay.page import page
 
     if json_out is not None:
-        content = {
-            "format": "overt replay 1",
-            "answers": results,
-            "skipped": [{"line": line, "why": why} for line, why in skipped],
-        }
-        with whole(json_out) as temporary:
-            temporary.write_text(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+        write_json(json_out, "replay", {"answers": results, "skipped": [{"line": line, "why": why} for line, why in skipped]})
     if html is not None:
         page(results, os.fspath(html), skipped=skipped)
 

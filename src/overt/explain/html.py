@@ -10,9 +10,8 @@ from overt.errors import InputError
 from overt.explain.explanation import Explanation, heading, loop_line, query_word
 from overt.explain.still import article
 from overt.lens.viewer import page
-from overt.lens.viewer.packing import line_of
 from overt.lens.viewer.select_heads import PageTooLarge
-from overt.lens.viewer.story import FROZEN, Live, Story
+from overt.lens.viewer.story import FROZEN, Live, Story, line_of
 
 
 def write(
@@ -63,7 +62,7 @@ def _story(explanations: Sequence[Explanation], states: list[Any]) -> Story:
         loops=[loop_line(each) for each in explanations],
         words=[each.word for each in explanations],
         still="\n".join(article(each) for each in explanations),
-        sides=("", "attends to") if first.other is not None else None,
+        sides=("what is written", "what is read") if first.other is not None else None,
         states=states,
     )
 

@@ -1,7 +1,6 @@
 """One head of one recorded call: any block of its weights, recomputed exactly from query, key and value."""
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,13 +16,14 @@ from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
 from overt.attention.summary import Summary, gathered
 from overt.attention.trace import Steps
-from overt.errors import InputError, KindError
 from overt.lens.capture.by_head import of_heads, one_head
 from overt.lens.captured import Captured, CapturedCall, fresh, sliceable
 from overt.lens.patches import patch_grid
+from overt.lens.statistics.one_text import text_of, texts_of
+from overt.lens.text.named import position_named
 from overt.lens.tokens import Tokens, Words
 
-Index = int | slice | Sequence[int] | None
+Index = int | str | slice | Sequence[int | str] | None
 
 
 class Top(NamedTuple):
@@ -50,6 +50,11 @@ class Head:
     captured: Captured
     head: int
     tokens: Tokens = field(default_factory=Tokens)
+
+    @property
+    def name(self) -> str:
+        """The head as figures and tables name it: "L5H11", by the number of its call in a pass."""
+        return head_name(self.captured.call_index, self.head)
 
     @property
     def layer(self) -> str:
@@ -112,47 +117,62 @@ class Head:
 
     @torch.no_grad()
     def weights(self, rows: Index = None, keys: Index = None) -> Tensor:
-        """Any block of the weights, before dropout, exactly: (B, rows, keys). None stands for all rows or all keys."""
-        parts = [self.stages(first, stop).weights for first, stop in _runs(positions("row", rows, self.queries))]
-        weights = torch.cat(parts, dim=-2) if parts else self.stages(0, 0).weights
-        return weights if keys is None else weights[..., positions("key", keys, self.keys)]
+        """Any block of the weights, before dropout, exactly: (B, rows, keys). None stands for all rows or all keys.
 
-    def top(self, row: int, k: int = 8) -> Top:
-        """The k largest weights of one query."""
-        largest = self.weights(position("row", row, self.queries))[:, 0].topk(min(k, self.keys), dim=-1)  # (B, k)
+        Where the recording has tokens, rows and keys may be words: `weights(rows="it", keys=["animal", "street"])`.
+        """
+        parts = [self.stages(first, stop).weights for first, stop in _runs(self.rows_of(rows))]
+        weights = torch.cat(parts, dim=-2) if parts else self.stages(0, 0).weights
+        return weights if keys is None else weights[..., self.keys_of(keys)]
+
+    def top(self, row: int | str, k: int = 8) -> Top:
+        """The k largest weights of one query, named by its number or its word."""
+        largest = self.weights(self.row_of(row))[:, 0].topk(min(k, self.keys), dim=-1)  # (B, k)
         return Top(largest.values, largest.indices)
 
     def entropy(self) -> Tensor:
         """How spread out each query's weights are, −Σ w log w in nats: (B, Q)."""
         return self._flat(self._summary().entropy, 1)
 
-    def received(self) -> Tensor:
-        """The mean weight that each key gets: (B, K).
+    def received(self, *, padding: bool = False) -> Tensor:
+        """The mean weight that each key gets from the queries of its text, (B, K); `padding=True` counts queries of padding too."""
+        texts = None if padding else texts_of(self.captured, self.tokens)
+        if texts is None:
+            return self._flat(self._summary().received, 1)
+        result = torch.zeros(len(texts), self.keys, dtype=self.call.dtype, device=self.call.query.device)
+        for entry, text in enumerate(texts):
+            means = replace(self, captured=text.captured, tokens=text.tokens).received(padding=True)[0]
+            result[entry, text.keys.start : text.keys.stop] = means
+        return result
 
-        Rows of padding are rows too: `received`, `map` and the mean of `entropy` include them. Pass one text, or slice the batch entry
-        and its rows.
+    def of_text(self, sequence: int = 0) -> "Head":
+        """The head in one text of the batch alone: its rows and keys are the text's tokens, without padding.
+
+        Padding to which a query attends stays. Raises InputError for a sequence that does not exist, in linear mixers, and in recordings of
+        summaries.
         """
-        return self._flat(self._summary().received, 1)
+        text = text_of(self.captured, self.tokens, sequence)
+        return replace(self, captured=text.captured, tokens=text.tokens)
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
-        """The mean weight in each of size × size near-equal cells of the weights: (B, rows, columns)."""
+        """The mean weight in each of size × size near-equal cells of the weights, (B, rows, columns), padding included: see `of_text`."""
         summary = self._summary(size).map_mean
         assert summary is not None
         return self._flat(summary, 2)
 
-    def patches(self, row: int, grid: tuple[int, int] | None = None, aside: int | None = None) -> Tensor:
+    def patches(self, row: int | str, grid: tuple[int, int] | None = None, aside: int | None = None) -> Tensor:
         """The weights of one query on the patches of an image, (B, rows, columns), as `overt.lens.overlay_patches` draws them.
 
         Patches are the last keys. Where they make up a square, a class token before them is left out; otherwise pass the grid's
         (rows, columns), or `aside`, the number of tokens before the patches.
         """
         before, (rows, columns) = patch_grid(self.keys, grid, aside)
-        return self.weights(position("row", row, self.queries))[:, 0, before:].unflatten(-1, (rows, columns))
+        return self.weights(self.row_of(row))[:, 0, before:].unflatten(-1, (rows, columns))
 
     @torch.no_grad()
-    def steps(self, row: int) -> Steps:
+    def steps(self, row: int | str) -> Steps:
         """The steps of one query: scores, masked scores and weights (B, 1, K), output (B, 1, E)."""
-        first = position("row", row, self.queries)
+        first = self.row_of(row)
         return self.stages(first, first + 1)
 
     @torch.no_grad()
@@ -163,6 +183,18 @@ class Head:
             careful = call.mask is not None and not call.finite
             steps = formula(block_of(call, rows_of(call, first, stop), every_key=True, careful=careful))
         return Steps(*(self._flat(tensor, 2) for tensor in steps))
+
+    def rows_of(self, rows: Index) -> list[int]:
+        """The numbers of these queries, which may be named by their words; None stands for all."""
+        return positions("row", rows, self.queries, self.query_tokens if has_words(rows) else None)
+
+    def row_of(self, row: Any) -> int:
+        """The number of this one query."""
+        return position_named("row", row, self.query_tokens if isinstance(row, str) else None, self.queries)
+
+    def keys_of(self, keys: Index) -> list[int]:
+        """The numbers of these keys."""
+        return positions("key", keys, self.keys, self.key_tokens if has_words(keys) else None)
 
     def __repr__(self) -> str:
         return f"<head {self.head} of {self.layer}: {self.queries} queries, {self.keys} keys>"
@@ -219,6 +251,15 @@ class Head:
         return tensor.reshape(math.prod(tensor.shape[:-2]), *tensor.shape[-2:])  # features may be none, so no −1
 
 
+def head_name(layer: int, head: int) -> str:
+    """A head as figures, titles and tables name it.
+
+    >>> head_name(5, 11)
+    'L5H11'
+    """
+    return f"L{layer}H{head}"
+
+
 def head_part(tensor: Tensor, head: int, total: int) -> Tensor:
     """What one query head reads, with dimension −3 gone: the head itself, the one that its group shares, or the only one."""
     return tensor if tensor.ndim < 3 else tensor.select(-3, head // (total // tensor.shape[-3]) if tensor.shape[-3] > 1 else 0)
@@ -240,42 +281,27 @@ class _OneBias(_OneHead, Bias):
     """One head of a bias that is bound to its call."""
 
 
-def positions(what: str, index: Index, length: int) -> list[int]:
-    """The positions of these rows or keys, counted from 0. Raises KindError for what is no number, InputError for none of the head's."""
+def positions(what: str, index: Any, length: int, words: Words | None = None) -> list[int]:
+    """The positions of these rows or keys, counted from 0; words are found among the tokens.
+
+    Raises KindError for what is neither number nor word, InputError for none of the head's.
+    """
     if index is None:
         return list(range(length))
     if isinstance(index, slice):
         return list(range(length))[index]
-    positions = [_number(what, each) for each in _listed(index)]
-    wrong = [position for position in positions if not -length <= position < length]
-    if wrong:
-        raise InputError(f"a {what} of this head, 0 to {length - 1}", got=f"{what} {wrong[0]}", fix="choose one of them")
-    return [position % length for position in positions]
+    return [position_named(what, one, words, length) for one in _listed(index)]
 
 
-def position(what: str, index: Any, length: int) -> int:
-    """The position of this one row or key, counted from 0. Raises KindError for what is no number, InputError for none of the head's."""
-    return positions(what, _number(what, index), length)[0]
+def has_words(index: Any) -> bool:
+    """Whether an index names a position by its word."""
+    return any(isinstance(one, str) for one in _listed(index))
 
 
 def _listed(index: Any) -> list[Any]:
     """The positions of an index; a text is one, and no list of letters."""
     single = isinstance(index, str) or not isinstance(index, Iterable) or (isinstance(index, Tensor) and not index.ndim)
     return [index] if single else [*index]
-
-
-def _number(what: str, index: Any) -> int:
-    """A number of Python, NumPy or torch as an int."""
-    try:
-        return operator.index(index)
-    except TypeError as error:
-        side = "query" if what == "row" else "key"
-        fix = (
-            f"head.{side}_tokens[0].index({str(index)!r})"
-            if isinstance(index, str)
-            else "pass a whole number, or a list of them"
-        )
-        raise KindError(f"a {what} as a number", got=repr(index), fix=fix) from error
 
 
 def _runs(positions: list[int]) -> list[tuple[int, int]]:

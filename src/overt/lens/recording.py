@@ -115,6 +115,7 @@ class ModelPass(RecordedCalls):
         model: nn.Module | None = None,
         opened: tuple[int | str, int, int] | None = None,
         limit: int = PAGE_LIMIT,
+        padding: bool = False,
     ) -> str:
         """Everything in one HTML file that works offline: every head as a map that zooms down to single weights.
 
@@ -122,7 +123,7 @@ class ModelPass(RecordedCalls):
         `heads` is None for all heads, "top 16" for the sixteen of the lowest entropy, or a list of (layer, head). The page recomputes
         single weights, within 1e-3, from query, key and value, which it stores as int16 with a scale for each vector, or as float32
         if they are few; `exact=False` leaves them out. Pass the recorded `model` to add the norms of the values behind its output
-        matrix. `opened` is the (layer, head, token) whose steps are shown first.
+        matrix. `opened` is the (layer, head, token) whose steps are shown first. Of several texts, padding is left out unless `padding`.
 
         Raises InputError, before anything is built, for a page of more than `limit` bytes, for tokens that match no call, and for
         an empty recording.
@@ -136,7 +137,7 @@ class ModelPass(RecordedCalls):
         """
         from overt.lens.viewer import page
 
-        return page(self, path, heads=heads, title=title, exact=exact, model=model, opened=opened, limit=limit)
+        return page(self, path, heads=heads, title=title, exact=exact, model=model, opened=opened, limit=limit, padding=padding)
 
     def widget(self, *, height: int = 720, **options: Any) -> Any:
         """The page in a notebook, `height` pixels high; the other options are those of `page`, without its path.
@@ -182,8 +183,9 @@ class Recording(ModelPass):
     def plot(self, path: str | os.PathLike[str] | None = None, figure: str = "heads", **options: Any) -> Any:
         """Draw a figure for print. Returns a matplotlib Figure, and writes it to `path`, as PDF, SVG or PNG, if there is one.
 
-        `figure` is "heads" (every head as a small map), "head" (one head's weights), "arcs" (its strongest links over the tokens), both
-        with `layer=` and `head=`, or "entropy" (how spread out each head is, by layer). Other `options` are those of `overt.lens.figures`.
+        `figure` is "heads" (every head as a small map), "map" or "head" (one head's weights), "arcs" (its strongest links over the tokens),
+        these with `layer=` and `head=`, or "entropy" (how spread out each head is, by layer). Other `options` are those of
+        `overt.lens.figures`.
         Raises InputError for another figure or ending.
         """
         from overt.lens.figures.plotting import plot

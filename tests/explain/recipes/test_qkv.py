@@ -18,8 +18,8 @@ def tired(minilm):
 def test_the_strongest_links_of_the_sentence_are_found(tired):
     result = [(f"L{link.layer}H{link.head}", link.token, round(link.weight, 2), link.pattern) for link in tired.links]
     assert result == [
-        ("L0H2", "because", 1.00, "always the previous word"),
-        ("L1H8", "was", 0.75, "mostly the next word"),
+        ("L0H2", "because", 1.00, "always the previous token"),
+        ("L1H8", "was", 0.75, "usually the next token"),
         ("L2H1", "tired", 0.69, ""),
         ("L3H1", "animal", 0.64, ""),
         ("L4H3", "animal", 0.23, ""),

@@ -1,5 +1,6 @@
 """The page of a survey in a real browser: its numbers, its texts, both widths, and nothing that runs or loads from elsewhere."""
 
+import base64
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from overt.drawing import html
 from overt.errors import InputError
 from overt.lens import Survey, survey
 from overt.lens.analysis.surveys.examples import examples, shown
+from overt.lens.statistics.roles import PLAIN
 from small_surveys import small_model, texts
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> the cat \u202e sat"
@@ -48,6 +50,20 @@ def test_rows_are_the_models_own_weights(surveyed):
         assert each.weight == pytest.approx(float(weights[each.query, each.key]), abs=1e-5)
 
 
+def test_the_strongest_text_of_a_head_has_its_map(surveyed):
+    result, model, tokenizer = surveyed
+    data = data_of(result.page(model=model, tokenizer=tokenizer))
+    mapped = [example for example in data["examples"] if example[-1] is not None]
+    assert [(example[0], *example[1:3]) for example in mapped] == [(head, "rank", 1) for head in range(4)]
+    for head, _, _, text, _, query, key, first, words, _, codes in mapped:
+        surveyed_head, ids = result.heads[head], tokenizer.encode(result.samples.texts[text])
+        weights = model.weights(torch.tensor([ids]))["decoder"][surveyed_head.number][0, surveyed_head.head]
+        window = slice(first, first + len(words))
+        drawn = np.frombuffer(base64.b64decode(codes), np.uint8).reshape(len(words), len(words)) / 255
+        assert np.allclose(drawn, weights[window, window], atol=0.5 / 255 + 1e-5)
+        assert abs(drawn[query - first, key - first] - float(weights[query, key])) < 1 / 255
+
+
 def data_of(html):
     return json.loads(html.split('id="data">')[1].split("</script>")[0])
 
@@ -59,6 +75,15 @@ def test_the_page_has_each_heads_numbers(surveyed):
     assert data["survey"]["entropy"][0] == [float(f"{value:.4g}") for value in entropy.values]
     assert data["survey"]["entropy"][1] == [float(f"{value:.4g}") for value in entropy.low]
     assert [head["role"] for head in data["heads"]] == [role.role for role in result.roles()]
+
+
+def test_the_page_opens_with_a_head_that_does_more_than_a_plain_pattern(surveyed):
+    result, *_ = surveyed
+    data, roles = data_of(result.page()), result.roles()
+    assert data["heads"][data["start"]]["name"] == f"L{roles[data['start']].number}H{roles[data['start']].head}"
+    entropy = result.measure("entropy").values
+    telling = [index for index, role in enumerate(roles) if role.role not in PLAIN]
+    assert entropy[data["start"]] == min(entropy[telling or [*range(4)]])
 
 
 def test_two_models_of_one_class_are_told_apart_by_their_weights(surveyed, beside):
@@ -90,13 +115,27 @@ def test_a_reader_chooses_heads_and_measures(chromium, surveyed, beside, tmp_pat
     assert page.ask("document.querySelectorAll('circle').length") == 4
     assert page.ask("document.querySelector('h1').textContent").startswith("</script><script>alert(1)")
     page.ask("document.querySelectorAll('.cells button')[3].click()")
-    assert page.ask("document.querySelector('.head h2').textContent").startswith("Head 1.1 of body.layers.1")
+    assert page.ask("document.querySelector('.head h2').textContent").startswith("L1H1, body.layers.1")
     assert page.ask("document.querySelectorAll('.examples li').length") == 19
     assert page.ask("document.querySelectorAll('.examples .query').length") == 19
     page.ask(
-        "(() => { const one = document.querySelector('select'); one.value = 'entropy'; one.dispatchEvent(new Event('change')); })()"
+        "(() => { const one = document.querySelector('[aria-label=across]'); one.value = 'entropy'; one.dispatchEvent(new Event('change')); })()"
     )
     assert page.ask("[...document.querySelectorAll('svg text')].some((each) => each.textContent === 'entropy')")
+    choose = "(label, value) => { const one = document.querySelector(`[aria-label=${label}]`); one.value = value; one.dispatchEvent(new Event('change')); }"
+    page.ask(f"({choose})('measure', 'entropy')")
+    entropy = result.measure("entropy").values
+    names = [f"L{head.number}H{head.head}" for head in result.heads]
+    ranked = "[...document.querySelectorAll('.ranking b:first-child')].map((each) => each.textContent)"
+    descending = [names[index] for index in np.argsort(-entropy)]
+    assert [name for name in page.ask(ranked) if name] == descending
+    page.ask(f"({choose})('order', 'smallest')")
+    assert [name for name in page.ask(ranked) if name] == descending[::-1]
+    page.ask("document.querySelector('.ranking button').click()")
+    assert page.ask("document.querySelector('.head h2').textContent").startswith(descending[-1])
+    assert page.ask("document.querySelectorAll('.head th small').length") == 15  # each measure is explained where it is shown
+    page.ask("document.querySelector('.examples details').open = true")
+    page.until("document.querySelectorAll('.weight-map').length === 1")
     assert page.ask("document.documentElement.scrollWidth") <= width
     assert page.complaints == []
     assert [url for url in page.requests if not url.startswith("file:")] == []

@@ -129,13 +129,20 @@ MASKS = {
 @pytest.mark.parametrize("name", MASKS)
 def test_a_mask_is_kept_as_the_smallest_thing_that_it_is(name):
     options, kind = MASKS[name]
-    assert {each["mask"]["kind"] for each in pack(attended(**options)).header["heads"]} == {kind}
+    assert {each["mask"]["kind"] for each in pack(attended(**options), padding=True).header["heads"]} == {kind}
 
 
 def test_padding_is_that_of_each_batch_entry():
-    result = pack(attended(mask=Lengths(torch.tensor([6, 3])), batch=2))
+    result = pack(attended(mask=Lengths(torch.tensor([6, 3])), batch=2), padding=True)
     stops = {each["batch"]: array(result, each["mask"]["stops"]).tolist() for each in result.header["heads"]}
     assert stops == {0: [6], 1: [3]}  # one for all queries
+
+
+def test_padding_of_a_batch_is_left_out():
+    result = pack(attended(mask=Lengths(torch.tensor([6, 3])), batch=2))
+    sizes = {head["batch"]: result.header["calls"][head["call"]]["keys"] for head in result.header["heads"]}
+    assert sizes == {0: 6, 1: 3}
+    assert {head["mask"]["kind"] for head in result.header["heads"]} == {"none"}
 
 
 def test_a_bias_by_distance_is_one_number_a_distance():

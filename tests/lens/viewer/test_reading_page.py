@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 import overt
 from overt.lens.statistics.output_norms import output_norms
@@ -212,7 +213,8 @@ def test_a_summary_says_what_it_lacks(opened):
     top = recording[0, 1].top(6, 8)
     known = [float(share) > 0 for share in page.ask(SHARES)]
     assert [index for index, share in enumerate(known) if share] == sorted(top.keys[0].tolist())
-    assert "of the recorded strongest links only" in page.ask("document.querySelector('.reading .told').textContent")
+    page.ask("viewer.store.set({ panel: 'checks' })")
+    assert "of the recorded strongest links only" in page.ask("document.querySelector('.honest').textContent")
 
 
 def test_a_nan_is_said_and_never_shown_as_zero(opened):
@@ -453,3 +455,21 @@ def test_who_chooses_a_key_by_keyboard_stays_in_the_table(opened):
     page.ask("void document.activeElement.click()")
     assert page.ask("document.activeElement.closest('table').className") == "six"
     assert third
+
+
+def test_a_chooser_on_top_shows_another_text_in_every_panel(opened):
+    texts = [["the", "cat", "sat"], ["a", "dog"]]
+    model, x = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval(), torch.randn(2, 3, 8)
+    padding = torch.tensor([[False, False, False], [False, False, True]])
+    with overt.lens.record(model, key_tokens=[texts[0], [*texts[1], "[PAD]"]]) as recording:
+        model(x, src_key_padding_mask=padding)
+    page = opened(recording)
+    chooser = "document.querySelector('.bar .text-chooser')"
+    assert page.ask(f"[...{chooser}.options].map((each) => each.text)") == ["1: the cat sat", "2: a dog"]
+    for panel in ("steps", "map", "links", "checks", "save"):
+        page.ask(f"void viewer.store.set({{ panel: '{panel}', batch: 0 }})")
+        assert page.ask(f"{chooser}.clientHeight > 0 && {chooser}.value") == "0"
+        page.ask(f"void (({chooser}.value = '1'), {chooser}.dispatchEvent(new Event('change')))")
+        assert page.ask("[...document.querySelectorAll('.reading [data-token]')].map((each) => each.textContent)") == texts[1]
+        assert page.ask("viewer.recording.heads[viewer.store.get().head].keyCount") == 2
+    assert page.complaints == []

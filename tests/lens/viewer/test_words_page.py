@@ -71,7 +71,9 @@ def test_an_unknown_word_is_shown_marked_and_explained(opened):
     assert page.ask(WORDS) == ["a", "🦊", "b"]
     assert page.ask("document.querySelectorAll('[data-unknown]').length") == 1
     assert page.ask(TITLES)[1] == "token 1: 🦊, which the vocabulary lacks: the model reads [UNK]"
-    assert "The vocabulary lacks “🦊”: the model reads [UNK] there" in page.ask("document.querySelector('.true').textContent")
+    assert "The vocabulary lacks “🦊”: the model reads [UNK] there" in page.ask(
+        "document.querySelector('.unknown').textContent"
+    )
 
 
 @pytest.mark.slow

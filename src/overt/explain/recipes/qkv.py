@@ -24,7 +24,7 @@ View = Head | CrossHead
 
 # Mean weight of the words on their neighbour from which a head is said to follow it. "Always" requires it of every single word.
 ALWAYS, MOSTLY = 0.9, 0.5
-_NEIGHBOURS = {"the previous word": -1, "the next word": 1}
+_NEIGHBOURS = {"the previous token": -1, "the next token": 1}
 
 
 class ReadText(NamedTuple):
@@ -286,7 +286,7 @@ def pattern(weights: np.ndarray, positions: Sequence[int]) -> str:
 
     >>> shifted = np.eye(4, k=-1)
     >>> pattern(shifted, [0, 1, 2, 3]), pattern(0.6 * shifted + 0.1, [0, 1, 2, 3]), pattern(np.full((4, 4), 0.25), range(4))
-    ('always the previous word', 'mostly the previous word', '')
+    ('always the previous token', 'usually the previous token', '')
     """
     among = set(positions)
     for name, step in _NEIGHBOURS.items():
@@ -294,5 +294,5 @@ def pattern(weights: np.ndarray, positions: Sequence[int]) -> str:
         if len(shares) < 2 or np.mean(shares) < MOSTLY:
             continue
         always = np.mean(shares) >= ALWAYS and min(shares) >= MOSTLY
-        return f"{'always' if always else 'mostly'} {name}"
+        return f"{'always' if always else 'usually'} {name}"
     return ""

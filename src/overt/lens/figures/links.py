@@ -8,7 +8,7 @@ from overt.attention import check
 from overt.drawing.canvas import BLUE, FIRE, QUIET, Sheet
 from overt.drawing.numbers import number
 from overt.errors import InputError
-from overt.lens.figures.paper import EDGE, SMALL, WIDE, entry, in_print, is_signed, sheet, title, words
+from overt.lens.figures.paper import EDGE, SMALL, WIDE, entry, in_print, is_signed, sheet, shown, title, words
 from overt.lens.head import Head
 from overt.lens.tokens import is_cross_attention
 
@@ -18,12 +18,15 @@ _TALLEST, _BETWEEN_TEXTS = 110.0, 92.0  # the height of the largest arc, and the
 
 
 @in_print
-def arcs(head: Head, *, links: int = 24, first: int = 0, stop: int | None = None, sequence: int = 0) -> Any:
+def arcs(
+    head: Head, *, links: int = 24, first: int = 0, stop: int | None = None, sequence: int = 0, padding: bool = False
+) -> Any:
     """One head's strongest links as arcs between the tokens first to stop of a sentence: a matplotlib Figure, a page wide.
 
     An arc above the line goes back to an earlier key, one below it forward. The larger the weight, the darker and wider the arc; of
-    signed weights, blue arcs are positive and vermillion ones negative. The
-    weight of a token on itself has no arc. Where queries and keys are two texts, the queries are below and the keys above.
+    signed weights, blue arcs are positive and vermillion ones negative. The weight of a token on itself has no arc. Padding of the
+    batch is left out, and not counted by `first` and `stop`, unless `padding`. Where queries and keys are two texts, the queries are
+    below and the keys above.
 
     Raises InputError where the recording has no tokens, more than fit beside each other, or none of that sequence.
 
@@ -35,6 +38,7 @@ def arcs(head: Head, *, links: int = 24, first: int = 0, stop: int | None = None
     6.75
     """
     check.whole_number("links", links)
+    head, sequence = shown(head, sequence, padding)
     query_tokens, key_tokens = head.query_tokens, head.key_tokens
     if query_tokens is None or key_tokens is None:
         fix = "pass record(tokenizer=…) or recording.tokenizer(…), or set recording.tokens = [...]"
@@ -75,7 +79,7 @@ def _draw_over_and_under(head: Head, arcs_shown: list[Arc], tokens: list[str]) -
     rises = [min(_TALLEST, 14.0 * span) if span else 0.0 for span in (over, under)]
     line = 34 + rises[0] + 10
     paper = sheet(WIDE, line + 10 + rises[1] + 22)
-    title(paper, f"Head {head.head}", head.layer)
+    title(paper, head.name, head.layer)
     signed = is_signed(head.captured)
     _describe(
         paper, arcs_shown, "blue: positive, vermillion: negative" if signed else "above: to earlier keys, below: to later keys"
@@ -92,7 +96,7 @@ def _draw_over_and_under(head: Head, arcs_shown: list[Arc], tokens: list[str]) -
 
 def _draw_between_texts(head: Head, arcs_shown: list[Arc], query_tokens: list[str], key_tokens: list[str]) -> Any:
     paper = sheet(WIDE, 40 + _BETWEEN_TEXTS + 24)
-    title(paper, f"Head {head.head}", head.layer)
+    title(paper, head.name, head.layer)
     _describe(paper, arcs_shown, "below: queries, above: keys")
     (below, size), (above, other) = _layout_tokens(query_tokens), _layout_tokens(key_tokens)
     _line_of(paper, key_tokens, above, 40, other)

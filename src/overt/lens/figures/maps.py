@@ -14,6 +14,7 @@ from overt.lens.figures.paper import (
     is_signed,
     scale,
     sheet,
+    shown,
     title,
     weight_map,
     words,
@@ -28,12 +29,12 @@ _TALLEST = 480.0
 
 
 @in_print
-def heads_grid(recording: RecordedCalls, *, size: int | None = None, sequence: int = 0) -> Any:
+def heads_grid(recording: RecordedCalls, *, size: int | None = None, sequence: int = 0, padding: bool = False) -> Any:
     """Every recorded head as a small map, one row for each call: a matplotlib Figure, a page wide.
 
     A map has `size` × `size` cells at most, by default 64 × 64, or those of a summary; a cell is the mean weight of its queries and keys.
     The colour shows the root of the weight relative to the largest one of the same map, so colours of different maps cannot be
-    compared. `sequence` is the batch entry.
+    compared. `sequence` is the batch entry, without the padding of its batch unless `padding`.
 
     Raises InputError for a sequence that does not exist, and where the cells of a summary do not join to `size`.
 
@@ -58,8 +59,9 @@ def heads_grid(recording: RecordedCalls, *, size: int | None = None, sequence: i
     for row, captured in enumerate(layers):
         y, opened = top + row * step, captured.opened()
         paper.text(left - 6, y + cell / 2, f"{recording.number_of(captured)}", SMALL, QUIET, across="right")
-        for column, head in enumerate(captured.heads):
-            drawn = entry(recording.head_of(opened, head).map(cells(captured, size, _GRID_CELLS)), sequence)
+        for column, number in enumerate(captured.heads):
+            head, index = shown(recording.head_of(opened, number), sequence, padding)
+            drawn = entry(head.map(cells(head.captured, size, _GRID_CELLS)), index)
             weight_map(paper, drawn, left + column * step, y, cell, cell, root=True, signed=is_signed(captured))
     signed = "; vermillion: negative" if any(map(is_signed, layers)) else ""
     caption = (
@@ -70,12 +72,12 @@ def heads_grid(recording: RecordedCalls, *, size: int | None = None, sequence: i
 
 
 @in_print
-def one_head(head: Head, *, size: int | None = None, sequence: int = 0) -> Any:
+def one_head(head: Head, *, size: int | None = None, sequence: int = 0, padding: bool = False) -> Any:
     """One head's weights, a row for each query, its tokens named where they fit: a matplotlib Figure, a column wide.
 
     With more than `size` queries or keys, by default 256, or the cells of a summary, a cell is the mean of several weights. The larger
-    the weight, the darker the cell. Raises InputError for a sequence that does not exist, and where the cells of a summary do not join
-    to `size`.
+    the weight, the darker the cell. Padding of the batch is left out unless `padding`. Raises InputError for a sequence that does not
+    exist, and where the cells of a summary do not join to `size`.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -84,6 +86,7 @@ def one_head(head: Head, *, size: int | None = None, sequence: int = 0) -> Any:
     >>> float(one_head(recording[0, 1]).get_figwidth())
     3.35
     """
+    head, sequence = shown(head, sequence, padding)
     drawn = entry(head.map(cells(head.captured, size, _CELLS)), sequence)
     query_tokens, key_tokens = (words(tokens, sequence) for tokens in (head.query_tokens, head.key_tokens))
     named = query_tokens is not None and key_tokens is not None and max(head.queries, head.keys) <= _MAX_LABELS
@@ -91,7 +94,7 @@ def one_head(head: Head, *, size: int | None = None, sequence: int = 0) -> Any:
     cell = (COLUMN - left - EDGE) / max(drawn.shape[1], 5)
     width, height = cell * drawn.shape[1], max(24.0, min(cell * drawn.shape[0], _TALLEST))
     paper = sheet(COLUMN, top + height + 28)
-    title(paper, f"Head {head.head}", head.layer)
+    title(paper, head.name, head.layer)
     weight_map(paper, drawn, left, top, width, height, root=False, signed=is_signed(head.captured))
     if named and query_tokens is not None and key_tokens is not None:
         _names(paper, query_tokens, key_tokens, left, top, width, height)

@@ -15,7 +15,9 @@ from overt.drawing.numbers import labels, number
 from overt.errors import InputError
 from overt.files import whole
 from overt.lens.captured import Captured
+from overt.lens.head import Head
 from overt.lens.linear.captured import CapturedMixer
+from overt.lens.statistics.one_text import texts_of
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.tokens import Words
 
@@ -114,6 +116,12 @@ def cells(captured: Captured, size: int | None, default: int) -> tuple[int, int]
         return stored.shape[-2], stored.shape[-1]
     size = default if size is None else size
     return min(size, captured.queries), min(size, captured.keys)
+
+
+def shown(head: Head, sequence: int, padding: bool) -> tuple[Head, int]:
+    """The head that is drawn and the number of its sequence: a text without the padding of its batch, unless `padding`."""
+    padded = None if padding or not 0 <= sequence < head.captured.batch else texts_of(head.captured, head.tokens)
+    return (head, sequence) if padded is None else (head.of_text(sequence), 0)
 
 
 def entry(batch: Tensor, sequence: int) -> Tensor:

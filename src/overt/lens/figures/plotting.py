@@ -13,7 +13,7 @@ from overt.lens.figures.spread import entropy_by_layer
 from overt.lens.recorded_calls import RecordedCalls
 
 _OF_ALL: dict[str, Callable[..., Any]] = {"heads": heads_grid, "entropy": entropy_by_layer}
-_OF_ONE: dict[str, Callable[..., Any]] = {"head": one_head, "arcs": arcs}
+_OF_ONE: dict[str, Callable[..., Any]] = {"map": one_head, "head": one_head, "arcs": arcs}
 
 
 def plot(recording: RecordedCalls, path: str | os.PathLike[str] | None, figure: str, options: dict[str, Any]) -> Any:

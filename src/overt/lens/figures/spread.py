@@ -12,19 +12,22 @@ from overt.lens.figures.paper import COLUMN, EDGE, SMALL, in_print, sheet, title
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.summarized import mixer_entropy
 from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.statistics.one_text import texts_of
 from overt.lens.statistics.summarized import CapturedSummary
+from overt.lens.tokens import Tokens
 
 _LEFT, _TOP, _HEIGHT = 34.0, 36.0, 138.0
 
 
 @in_print
-def entropy_by_layer(recording: RecordedCalls) -> Any:
+def entropy_by_layer(recording: RecordedCalls, *, padding: bool = False) -> Any:
     """The entropy of each head's weights, one point for each head, and of equal weights: a matplotlib Figure, a column wide.
 
         entropy_i = −Σ_j w_ij log w_ij in nats, the mean over the queries that may attend to anything, and over sequences
 
-    For linear token mixers, whose weights are signed, w is |W| ÷ Σ |W|. The dashed line is the entropy of equal weights on every key
-    that the query may attend to, which is the maximum. Mixers and summaries have no such line.
+    Queries of padding are left out unless `padding`. For linear token mixers, whose weights are signed, w is |W| ÷ Σ |W|. The dashed
+    line is the entropy of equal weights on every key that the query may attend to, which is the maximum. Mixers and summaries have no
+    such line.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -34,7 +37,7 @@ def entropy_by_layer(recording: RecordedCalls) -> Any:
     3.35
     """
     calls = recording.nonempty_calls()
-    points = [_entropies(captured) for captured in calls]
+    points = [_entropies(captured, recording.strings, padding) for captured in calls]
     largest = max(max((*heads, ceiling)) for heads, ceiling in points) or 1.0
     paper = sheet(COLUMN, _TOP + _HEIGHT + 34)
     title(paper, "Entropy of the weights", "nats, the mean over queries")
@@ -64,13 +67,19 @@ def entropy_by_layer(recording: RecordedCalls) -> Any:
 _DOT: dict[str, Any] = {"color": BLUE, "markersize": 3.0, "alpha": 0.65, "markeredgewidth": 0}
 
 
-def _entropies(captured: Captured) -> tuple[list[float], float]:
+def _entropies(captured: Captured, tokens: Tokens, padding: bool) -> tuple[list[float], float]:
     """Each head's mean entropy, and that of equal weights, 0 where it is not known."""
     opened = captured.opened()
     if isinstance(opened, CapturedSummary):
         return opened.summary.entropy.double().mean((0, -1)).tolist(), 0.0
     if isinstance(opened, CapturedMixer):
         return mixer_entropy(opened).double().mean((0, -1)).tolist(), 0.0
+    if (texts := None if padding else texts_of(opened, tokens)) is not None:
+        spreads = [(_entropies(text.captured, text.tokens, True), len(text.rows)) for text in texts]
+        total = sum(rows for _, rows in spreads)
+        heads = zip(*(spread for (spread, _), _ in spreads), strict=True)
+        means = [sum(value * rows for value, (_, rows) in zip(head, spreads, strict=True)) / total for head in heads]
+        return means, sum(ceiling * rows for (_, ceiling), rows in spreads) / total
     weighed = WeightsByBlock(opened)
     spread, equal, count = torch.zeros(len(weighed.indices), dtype=torch.float64), 0.0, torch.zeros(len(weighed.indices))
     for first, stop, weights in weighed.blocks():

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from overt.attention.summary import Summary, gathered_signed
 from overt.errors import InputError
-from overt.lens.head import Head, Index, Top, position, positions
+from overt.lens.head import Head, Index, Top
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.decays import Decays
@@ -51,18 +51,18 @@ class MixerHead(Head):
 
     def weights(self, rows: Index = None, keys: Index = None) -> Tensor:
         """Any block of the signed weights, exactly: (B, rows, keys). None stands for all rows or all keys."""
-        chosen = positions("row", rows, self.queries)
+        chosen = self.rows_of(rows)
         if len(chosen) <= _WALKED_ROWS:
             weights = self.recurrence.weights(chosen)[:, 0]
         else:
             order = sorted(set(chosen))
             by_position = {row: index for index, row in enumerate(order)}
             weights = self._chunks.weights(order)[:, 0, [by_position[row] for row in chosen]]
-        return weights if keys is None else weights[..., positions("key", keys, self.keys)]
+        return weights if keys is None else weights[..., self.keys_of(keys)]
 
-    def top(self, row: int, k: int = 8) -> Top:
+    def top(self, row: int | str, k: int = 8) -> Top:
         """The k weights of one query that are largest in size, with their signs, largest first."""
-        weights = self.weights(position("row", row, self.queries))[:, 0]  # (B, K)
+        weights = self.weights(self.row_of(row))[:, 0]  # (B, K)
         keys = weights.abs().topk(min(k, self.keys), dim=-1).indices
         return Top(weights.gather(-1, keys), keys)
 
@@ -70,8 +70,10 @@ class MixerHead(Head):
         """How spread out the sizes of each query's weights are, −Σ p log p of p = |W| / Σ |W| in nats: (B, Q)."""
         return self._summary().entropy[:, 0]
 
-    def received(self) -> Tensor:
-        """The mean over the queries of the weight that each key gets, signed: (B, K)."""
+    def received(self, *, padding: bool = True) -> Tensor:
+        """The mean over the queries of the weight that each key gets, signed, (B, K), padding included: `padding=False` is refused."""
+        if not padding:
+            raise InputError("padding to be included in a linear mixer", got="padding=False", fix="record each text by itself")
         return self._summary().received[:, 0]
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
@@ -81,9 +83,9 @@ class MixerHead(Head):
         return summary[:, 0]
 
     @torch.no_grad()
-    def steps(self, row: int) -> MixerSteps:  # type: ignore[override]
+    def steps(self, row: int | str) -> MixerSteps:  # type: ignore[override]
         """The walk of one row back over all positions, step by step."""
-        chosen = position("row", row, self.queries)
+        chosen = self.row_of(row)
         ready = self.recurrence.ready()
         last = chosen + self.keys - self.queries - int(ready.reads == "before")
         asking = torch.zeros_like(ready.key[:, 0])

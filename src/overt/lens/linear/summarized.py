@@ -12,7 +12,7 @@ from overt.lens.linear.chunks import Chunks, head_groups
 from overt.lens.linear.recurrence import Recurrence
 from overt.lens.linear.verified import recompute_mixer
 from overt.lens.statistics.repetition import repetition
-from overt.lens.statistics.roles import RoleShares, Shares
+from overt.lens.statistics.roles import RoleShares, Shares, relative_sizes
 from overt.lens.statistics.summarized import CapturedSummary, SummaryOptions
 from overt.lens.tokens import Tokens
 
@@ -82,14 +82,12 @@ def _counted(captured: CapturedMixer, shares: RoleShares) -> Iterator[tuple[int,
     itself = int(recurrence.reads == "after" or recurrence.diagonal is not None)  # whether a row reads its own position
     keys = torch.arange(captured.keys, device=recurrence.query.device)
     for first, weights in Chunks(recurrence).blocks():
-        sizes = weights.abs()
-        total = sizes.sum(-1, keepdim=True)
         counts = (
             torch.arange(first, first + weights.shape[-2], device=keys.device) + offset + itself
         )  # how many keys a row reads
         allowed = (keys < counts[:, None]).expand(weights.shape)
         if weights.numel():
-            shares.add_weights(first, sizes / torch.where(total == 0, 1, total), allowed, counts.expand(weights.shape[:-1]))
+            shares.add_weights(first, relative_sizes(weights), allowed, counts.expand(weights.shape[:-1]))
         yield first, weights
 
 

@@ -17,11 +17,12 @@ from torch import Tensor
 from overt.attention.kernels.blocked import BLOCK, block_of, ready, rows_of
 from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
+from overt.attention.normalizers import Softmax
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.captured import MASKED_GAP, CapturedCall, fresh, head_count
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.padding import text_queries
-from overt.lens.statistics.roles import PatternScore, Repetitions
+from overt.lens.statistics.roles import PatternScore, Repetitions, relative_sizes
 from overt.lens.tokens import Tokens, token_ids
 
 # Weights of one head that are measured: all of them up to 512 × 512, beyond that those of a sample of its queries.
@@ -56,7 +57,7 @@ def repetition(captured: CapturedCall | CapturedMixer, tokens: Tokens, masks: Ma
 def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iterator[tuple[int, Tensor, Tensor]]:
     """The weights of runs of rows: the first row, the weights, and which keys each may attend to, both (B, H, rows, K).
 
-    Those of a linear mixer, which are signed, are the shares |W| / Σ |W|.
+    Those of a linear mixer, which are signed, are the shares |W| / Σ |W|, and so are those of a call without a softmax.
     """
     if isinstance(captured, CapturedMixer):
         yield from _mixer_rows(captured, runs)
@@ -69,7 +70,9 @@ def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iter
     with unrounded(call.query):
         parts = ((row, min(row + together, stop)) for first, stop in runs for row in range(first, stop, together))
         for first, stop in parts:
-            _, masked, weights, _ = formula(block_of(call, rows_of(call, first, stop), every_key=True, careful=careful))
+            block = block_of(call, rows_of(call, first, stop), every_key=True, careful=careful)
+            _, masked, weights, _ = formula(block)
+            weights = weights if isinstance(call.normalizer, Softmax) else relative_sizes(weights)
             masked, weights = (each.expand(*call.batch, *each.shape[-2:]) for each in (masked, weights))
             masked, weights = (each.reshape(-1, heads, *each.shape[-2:]) for each in (masked, weights))
             largest = masked.amax(-1, keepdim=True)
@@ -82,12 +85,10 @@ def _mixer_rows(captured: CapturedMixer, runs: list[Run]) -> Iterator[tuple[int,
     rows = [row for run in runs for row in range(*run)]
     # The walk back costs K steps for any number of rows, so runs are not walked one by one.
     for part in (rows[start : start + together] for start in range(0, len(rows), together)):
-        size = recurrence.weights(part).abs()  # (B, H, rows, K)
-        total = size.sum(-1, keepdim=True)
-        weights = size / torch.where(total == 0, 1, total)
-        last = torch.tensor(part, device=size.device) + recurrence.keys - recurrence.queries
+        weights = relative_sizes(recurrence.weights(part))  # (B, H, rows, K)
+        last = torch.tensor(part, device=weights.device) + recurrence.keys - recurrence.queries
         last = last - int(recurrence.reads == "before" and recurrence.diagonal is None)
-        allowed = (torch.arange(recurrence.keys, device=size.device) <= last[:, None]).expand(size.shape)
+        allowed = (torch.arange(recurrence.keys, device=weights.device) <= last[:, None]).expand(weights.shape)
         for index, row in enumerate(part):
             yield row, weights[:, :, index : index + 1], allowed[:, :, index : index + 1]
 

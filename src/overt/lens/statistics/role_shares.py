@@ -15,6 +15,7 @@ from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.flat.summary import KeySet
 from overt.attention.kernels.plan import permits
+from overt.attention.normalizers import Sigmoid, Sum
 from overt.attention.summary import Summary, with_masses
 from overt.lens.capture.ranges import MaskReader, Ranges, in_ranges
 from overt.lens.captured import CapturedCall, head_count
@@ -61,21 +62,27 @@ class Patterns:
         self.high: Tensor = ranges.high.long()  # (..., Q) or (..., 1)
         self.allowed_keys: Tensor = self._by_head(self.high - self.low)  # how many keys each query may attend to
         self.self_key: Tensor = torch.arange(call.queries, device=call.query.device) + self.shares.offset  # (Q,)
+        self.relative: bool = isinstance(call.normalizer, Sigmoid | Sum)  # whether weights need not be positive and sum to 1
         self.patterns: list[Pattern] = self._patterns() if self.allowed_keys.numel() else []
 
     @property
     def sets(self) -> list[KeySet]:
-        """The keys of each pattern."""
-        return [pattern.keys for pattern in self.patterns]
+        """The keys of each pattern; then all keys, if weights need not sum to 1."""
+        sets = [pattern.keys for pattern in self.patterns]
+        none = torch.zeros_like(self.self_key)
+        return [*sets, KeySet(none, none + self.call.keys)] if self.relative else sets
 
     def means(self, summary: Summary, masses: Tensor) -> Shares:
         """Each recorded head's mean share of every pattern, from the call's summary and the weight on each set (..., Q, sets)."""
         if not self.allowed_keys.numel():
             return self.shares.means()
         choice = (self.allowed_keys > 1) & self.shares.in_text[:, None]
+        if self.relative:
+            total = masses[..., -1:]
+            masses = masses[..., :-1] / torch.where(total == 0, 1, total)
         for pattern, share in zip(self.patterns, masses.unbind(-1), strict=True):
             self.shares.count(pattern.name, self._by_head(pattern.reached), self._by_head(share), choice)
-        self.shares.count("uniform", choice, self._spread(summary), choice)
+        self.shares.count("uniform", self._has_entropy(summary), self._spread(summary), choice)
         return self.shares.means()
 
     def _patterns(self) -> list[Pattern]:
@@ -120,6 +127,12 @@ class Patterns:
             left = 1 - sink
             entropy = left * entropy + torch.special.entr(left)
         return self._by_head(entropy) / self.allowed_keys.clamp(min=2).log()
+
+    def _has_entropy(self, summary: Summary) -> Tensor:
+        """Queries without a negative weight (B, H, Q); those whose weights are NaN are counted, and make the role NaN."""
+        if summary.support is None:
+            return torch.ones_like(self._by_head(summary.entropy), dtype=torch.bool)
+        return self._by_head(~summary.entropy.isnan() | (summary.support < 0))
 
     def _by_head(self, tensor: Tensor) -> Tensor:
         """A value for each query, (..., Q or 1), as (B, H, Q)."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.kernels.blocked import Block
+from overt.attention.normalizers import Softmax
 from overt.attention.summary import Stages, gathered
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
@@ -17,6 +18,8 @@ from overt.lens.tokens import Tokens, Words, token_ids
 
 # A pattern decides the role if it gets at least half of the weight; "uniform" if the entropy is nearly that of equal weights.
 DECISIVE_SHARE, UNIFORM_ENTROPY = 0.5, 0.95
+# Roles that need no knowledge of the text: a page opens with a head that does more.
+PLAIN = frozenset({"first token", "separator", "uniform", "same token", "previous token", "next token", "NaN"})
 SEPARATORS = frozenset({"[SEP]", "</s>", "<s>", "<|endoftext|>", "<|im_end|>", "<eos>", ".", ",", ";", ":", "!", "?"})
 
 
@@ -87,6 +90,30 @@ class Role:
         return f"{self.number:3}  {self.layer}  head {self.head:2}  {self.role} {score}"
 
 
+# What a head of each role does, in words: the same in terminals and on pages (viewer/web/heads/about.js).
+ROLE_WORDS = {
+    "first token": "usually the first token",
+    "previous token": "usually the previous token",
+    "next token": "usually the next token",
+    "same token": "usually the same token",
+    "separator": "usually a separator",
+    "duplicate token": "usually another copy of the token",
+    "induction": "usually the token after another copy",
+    "uniform": "all tokens alike",
+    "content": "no simple pattern",
+    "NaN": "weights that are not numbers",
+}
+
+
+def role_words(role: str) -> str:
+    """What a head of this role does.
+
+    >>> role_words("first token"), role_words("perhaps induction")
+    ('usually the first token', 'perhaps the token after another copy')
+    """
+    return ROLE_WORDS[role.removeprefix("perhaps ")].replace("usually", "perhaps" if role.startswith("perhaps ") else "usually")
+
+
 Shares = tuple[dict[str, float], ...]
 Repetitions = tuple[dict[str, PatternScore], ...]
 
@@ -124,7 +151,8 @@ def measured(captured: CapturedCall, tokens: Tokens, masks: MaskReader | None = 
 
     Queries of padding are left out, see `text_queries`. "previous token", "next token", "first token" (for queries after it; padding
     is not a token) and "same token" need queries and keys of one sequence. "separator" needs the tokens, and without tokens "same
-    token" is the query's own position. "uniform" is the entropy of the weights divided by that of equal ones.
+    token" is the query's own position. "uniform" is the entropy of the weights divided by that of equal ones; rows with a negative
+    weight have none. Weights that need not sum to 1 count by their sizes, divided by the row's sum of sizes.
     """
     shares = RoleShares(captured, tokens, MaskReader() if masks is None else masks)
     gathered(fresh(captured.checked_call()), top=1, show_block=shares.add)
@@ -150,10 +178,16 @@ class RoleShares:
         if not masked.numel():
             return
         masked, weights = self._by_head(masked), self._by_head(weights)  # (B, H, rows, K)
-        self.add_weights(first, weights, *self._allowed(masked))
+        signed = (weights < 0).any(-1)
+        assert isinstance(self.captured, CapturedCall)
+        weights = weights if isinstance(self.captured.call.normalizer, Softmax) else relative_sizes(weights)
+        self.add_weights(first, weights, *self._allowed(masked), signed)
 
-    def add_weights(self, first: int, weights: Tensor, allowed: Tensor, count: Tensor) -> None:
-        """Count rows of weights from row `first` on, with the keys that each may attend to, (B, H, rows, K), and their number."""
+    def add_weights(self, first: int, weights: Tensor, allowed: Tensor, count: Tensor, signed: Tensor | None = None) -> None:
+        """Count rows of weights from row `first` on, with the keys that each may attend to, (B, H, rows, K), and their number.
+
+        `signed` (B, H, rows) are rows without an entropy, since some of their weights were negative.
+        """
         rows = slice(first, first + weights.shape[-2])
         choice = (count > 1) & self.in_text[:, None, rows]  # (B, H, rows)
         self_key = torch.arange(first, first + weights.shape[-2], device=self.device) + self.offset  # (rows,)
@@ -166,7 +200,7 @@ class RoleShares:
         for name, pattern in self._of_words(self_key).items():  # (B, 1, rows or 1, K)
             self.count(name, (allowed & pattern).any(-1), torch.where(pattern, weights, 0).sum(-1), choice)
         spread = torch.special.entr(weights).sum(-1) / count.clamp(min=2).log()
-        self.count("uniform", choice, spread, choice)
+        self.count("uniform", choice if signed is None else choice & ~signed, spread, choice)
 
     def means(self) -> tuple[dict[str, float], ...]:
         """Each recorded head's mean share of every pattern that any query could follow."""
@@ -220,6 +254,13 @@ class RoleShares:
         if self.one_sequence:
             patterns["same token"] = (self.ids[:, self_key, None] == self.ids[:, None, :])[:, None]
         return patterns
+
+
+def relative_sizes(weights: Tensor) -> Tensor:
+    """The size of each weight over that of its row (..., K), |w_j| / Σ |w|; a row of zeros stays one."""
+    sizes = weights.abs()
+    total = sizes.sum(-1, keepdim=True)
+    return sizes / torch.where(total == 0, 1, total)
 
 
 def _separators(sentence: list[str]) -> list[bool]:

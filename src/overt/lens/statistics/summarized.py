@@ -14,11 +14,12 @@ from overt.attention.summary import Stages, Summary, gathered, with_masses
 from overt.errors import InputError
 from overt.lens.capture.ranges import MaskReader, Ranges
 from overt.lens.captured import Captured, CapturedCall, fresh, head_count
-from overt.lens.head import Head, Top, position
+from overt.lens.head import Head, Top
+from overt.lens.statistics.allowance import Allowance
 from overt.lens.statistics.repetition import repetition
 from overt.lens.statistics.role_shares import Patterns, ranges_of
 from overt.lens.statistics.roles import Repetitions, RoleShares, Shares
-from overt.lens.statistics.verified import Allowance, Comparison, compared, judged, judged_by_sums, random_sums
+from overt.lens.statistics.verified import Comparison, compared, judged, judged_by_sums, random_sums
 from overt.lens.tokens import Tokens
 
 TOP, CELLS = 8, 64  # the defaults of `record`
@@ -128,7 +129,7 @@ _Statistics = tuple[Summary, Shares, Comparison]
 
 
 def _by_blocks(captured: CapturedCall, call: Call, tokens: Tokens, options: SummaryOptions) -> _Statistics:
-    shares, allowance, allowed = RoleShares(captured, tokens, options.masks), Allowance(captured), []
+    shares, allowance, allowed = RoleShares(captured, tokens, options.masks), Allowance(captured, call), []
 
     def observe(first: int, block: Block, stages: Stages) -> None:
         shares.add(first, block, stages)
@@ -204,18 +205,21 @@ class SummaryHead(Head):
         support = self.captured.summary.support
         return None if support is None else self._of(support)
 
-    def received(self) -> Tensor:
-        """The mean weight that each key got: (B, K)."""
+    def received(self, *, padding: bool = True) -> Tensor:
+        """The mean weight that each key got: (B, K). A summary counts the queries of padding, too: `padding=False` is refused."""
+        if not padding:
+            fix = 'record with keep="qkv"'
+            raise InputError("received weights without padding from queries and keys", got="a summary", fix=fix)
         return self._of(self.captured.summary.received)
 
-    def top(self, row: int, k: int | None = None) -> Top:
+    def top(self, row: int | str, k: int | None = None) -> Top:
         """The k largest weights of one query, as far as the summary has them; a key is −1 where the query may attend to fewer."""
         summary = self.captured.summary
         stored = summary.top_weights.shape[-1]
         if k is not None and k > stored and self.keys > stored:
             fix = f'record with top={k}, or with keep="qkv"'
             raise InputError(f"k of at most {stored}, the largest weights that the summary has", got=f"k={k}", fix=fix)
-        chosen = position("row", row, self.queries)
+        chosen = self.row_of(row)
         return Top(self._of(summary.top_weights)[:, chosen, :k], self._of(summary.top_keys)[:, chosen, :k].long())
 
     def map(self, size: int | tuple[int, int]) -> Tensor:

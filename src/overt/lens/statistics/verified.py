@@ -15,10 +15,9 @@ from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.plan import permits
 from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
-from overt.attention.normalizers import Softmax
-from overt.attention.scores import Dot
 from overt.attention.summary import gathered
 from overt.lens.captured import CapturedCall, copied, fresh, head_count, sliceable
+from overt.lens.statistics.allowance import Allowance
 from overt.lens.storage.tensor_cache import TensorCache
 
 
@@ -192,7 +191,7 @@ def _of_rows_exactly(captured: CapturedCall, call: Call, rows: Tensor) -> tuple[
 
 def _by_formula(captured: CapturedCall, call: Call) -> tuple[Tensor, ...]:
     """The output (..., Q, E) of this call, or of some of its rows, and how far rounding may take another one from it."""
-    allowance = Allowance(captured)
+    allowance = Allowance(captured, call)
 
     def both(block: Block) -> tuple[Tensor, Tensor]:
         stages = formula(block)
@@ -263,39 +262,6 @@ def compared(captured: CapturedCall, recomputed: Tensor, allowed: Tensor) -> Com
 def _difference(output: Tensor, recomputed: Tensor) -> Tensor:
     """The absolute difference, in the output's dtype, where the difference of two close numbers is exact."""
     return (recomputed.to(output.dtype) - output).abs_()
-
-
-class Allowance:
-    """How far apart two correct computations of a call may end, for each number of the output.
-
-    A score is a sum of D products with an error of up to ε₃₂ √D |q| |k| · scale. It is rounded to the scores' own dtype, by up to
-    half of its ε, before and after the bias is added: together δ_ij. Through a softmax this moves the output by
-    Σ_j w_ij δ_ij (v_j − o_i). The weights are rounded to the output's dtype, by up to half of its ε, which moves it by
-    Σ_j w_ij ε/2 · v_j. The errors have random signs, so their squares add up, and four times the root is a safe bound. To this are
-    added the error of a sum over K weights, √K · ε₃₂, and the rounding of the output.
-    """
-
-    def __init__(self, captured: CapturedCall):
-        call = captured.call
-        self.single: float = torch.finfo(call.dtype).eps
-        self.half: float = torch.finfo(captured.score_dtype).eps / 2
-        self.last: float = torch.finfo(captured.output.dtype).eps
-        self.softmax: bool = isinstance(call.normalizer, Softmax)
-        scale = call.score.factor(call.query) if isinstance(call.score, Dot) else 1.0
-        self.scale: float = float(scale.abs().max()) if isinstance(scale, Tensor) else abs(scale)
-
-    def of(self, block: Block, scores: Tensor, masked: Tensor, weights: Tensor, output: Tensor) -> Tensor:
-        """How far rounding may move the output of a block of rows: (..., rows, E)."""
-        products = block.query.norm(dim=-1)[..., :, None] * block.key.norm(dim=-1)[..., None, :]  # (..., rows, K)
-        sizes = torch.where(weights == 0, 0, scores.abs() + masked.abs())
-        error = math.sqrt(block.query.shape[-1]) * self.single * self.scale * products + self.half * sizes
-        by_score, by_weight = (weights * error).square(), (weights * self.last / 2).square()
-        squares = (by_score + by_weight) @ block.value.square()  # (..., rows, E)
-        if self.softmax:
-            total = by_score.sum(-1, keepdim=True)
-            squares = (squares - 2 * output * (by_score @ block.value) + output.square() * total).clamp(min=0)
-        summed = math.sqrt(block.key.shape[-2]) * self.single * (weights.abs() @ block.value.abs())
-        return 4 * squares.sqrt() + summed + self.last * output.abs()
 
 
 def largest(tensor: Tensor) -> float:

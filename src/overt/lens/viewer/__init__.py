@@ -1,12 +1,13 @@
 """A recording as one page: every head from the whole map to single cells, offline."""
 
-import json
+import gzip
 import os
+from base64 import b64encode
 from collections.abc import Sequence
 
 from torch import nn
 
-from overt.drawing.html import PAGE_LIMIT, bundle, escape_text, fill_template, plain_script, read, script_json
+from overt.drawing.html import PAGE_LIMIT, bundle, escape_text, fill_template, read, script_json
 from overt.drawing.numbers import in_bytes
 from overt.files import separate, whole
 from overt.lens.recorded_calls import RecordedCalls
@@ -32,6 +33,7 @@ def page(
     beside: RecordedCalls | None = None,
     story: Story | None = None,
     live: Live = FROZEN,
+    padding: bool = False,
 ) -> str:
     """Make the page of these calls; `Recording.page` says more. Returns the HTML, or the path where it was written.
 
@@ -40,7 +42,8 @@ def page(
     separate({"path": path}, {"the recording": calls.file})
     both = [calls] if beside is None else [calls, beside]
     recordings = [(each, chosen(each, heads, exact, limit // len(both))) for each in both]
-    html = _html(pack_heads(recordings, title=title, exact=exact, model=model, opened=opened, story=story), story, live)
+    packed = pack_heads(recordings, title=title, exact=exact, model=model, opened=opened, story=story, padding=padding)
+    html = _html(packed, story, live)
     if len(html) > limit:  # the page is ASCII but for its title and what stands without its script
         raise PageTooLarge(f"a page of {in_bytes(len(html))}", max(1, len(calls) // 2), len(html), limit)
     if path is None:
@@ -51,21 +54,25 @@ def page(
 
 
 def _html(packed_heads: Packed, story: Story | None, live: Live) -> str:
-    constants = {**live.constants, "EXACT_TEXT": plain_script(f"{_WEB}/data/exact.js")}
-    # JSON is JavaScript, and with "<" spelled out it cannot end the script element that it stands in.
-    texts = [f"const {name} = {json.dumps(text)};".replace("<", "\\u003c") for name, text in constants.items()]
     return fill_template(
         f"{_WEB}/template.html",
         style="\n".join(read(path) for path in (*_STYLES, *live.styles)),
-        script="\n".join([*texts, bundle(live.boot)]),
+        script=bundle(live.boot, reused=f"{_WEB}/data/exact.js"),
         script_sources="".join(f" {source}" for source in live.script_sources),
         connections="".join(f" connect-src {source};" for source in live.connections),
         title=escape_text(packed_heads.header["title"]),
-        header=script_json(packed_heads.header),
+        header=_header(script_json(packed_heads.header), compressed=live is not FROZEN),
         blocks="\n".join(_block(number, *block) for number, block in enumerate(packed_heads.blocks.texts())),
         static=static_page(packed_heads, story.still if story else ""),
         behind=live.behind,
     )
+
+
+def _header(text: str, compressed: bool) -> str:
+    if not compressed:
+        return f'<script type="application/json" id="header">{text}</script>'
+    letters = b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return f'<script type="application/octet-stream" id="header" data-encoding="gzip">{letters}</script>'
 
 
 def _block(number: int, encoding: str, text: str) -> str:

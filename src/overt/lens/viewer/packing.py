@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from overt.attention.normalizers import Sum
 from overt.attention.summary import Summary
-from overt.drawing.numbers import shorten
 from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
 from overt.lens.linear.head import MixerHead
 from overt.lens.recorded_calls import RecordedCalls
-from overt.lens.statistics.roles import Role, roles
+from overt.lens.statistics.one_text import texts_of
+from overt.lens.statistics.roles import PLAIN, Role, roles
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.text.tokens_of_text import Token
 from overt.lens.tokens import Tokens
@@ -26,7 +26,7 @@ from overt.lens.viewer.mixer_terms import mixer_terms
 from overt.lens.viewer.precision import corrected_log_sum_exp, needs_floats
 from overt.lens.viewer.pyramids import cells, coded, signed_codes
 from overt.lens.viewer.statistics import measured
-from overt.lens.viewer.story import Story
+from overt.lens.viewer.story import Story, text_lines, title_of
 from overt.lens.viewer.terms import Terms, row_sums, terms_of
 from overt.lens.viewer.with_model import known_of
 
@@ -34,10 +34,7 @@ FORMAT, LINKS = 1, 100
 Requested = Sequence[tuple[Captured, tuple[int, ...]]]
 Opened = tuple[int | str, int, int] | None
 
-_TITLE = 72  # letters of the text in a page's title
 _WHOLE = 2**20  # bytes of vectors up to which they stay float32
-# What these do is said in a word, so a page opens with a head that does more.
-_PLAIN = {"first token", "separator", "uniform", "same token", "previous token", "next token", "NaN"}
 
 
 def side_of(requested: Requested, exact: bool) -> int:
@@ -103,10 +100,12 @@ def pack_heads(
     model: nn.Module | None = None,
     opened: Opened = None,
     story: Story | None = None,
+    padding: bool = False,
 ) -> Packed:
     """Pack the calls of a recording, or of two that stand side by side, each call cut down to the heads that are wanted.
 
-    The sequences of a second recording follow those of the first, so that the same head of both texts is one head of two sequences.
+    The padding of a batch is left out unless `padding`. The sequences of a second recording follow those of the first, so that the
+    same head of both texts is one head of two sequences.
     """
     requested = [(captured, captured.heads) for _, chosen in recordings for captured in chosen]
     first = recordings[0][0]
@@ -115,11 +114,23 @@ def pack_heads(
     for calls, chosen in recordings:
         packing.calls, packing.first = calls, 1 + max((each["batch"] for each in packing.heads), default=-1)
         for captured in progress(chosen, "packing the page"):
-            packed_calls.append(_call(packing, len(packed_calls), captured))
+            packed_calls += _texts(packing, len(packed_calls), captured, padding)
     packing.calls = first
-    header = {
+    return Packed(_header(packing, recordings, packed_calls, title, opened), packing.blocks)
+
+
+def _header(
+    packing: _Packing,
+    recordings: Sequence[tuple[RecordedCalls, Sequence[Captured]]],
+    packed_calls: list[dict[str, Any]],
+    title: str | None,
+    opened: Opened,
+) -> dict[str, Any]:
+    first, story = packing.calls, packing.story
+    return {
         "format": FORMAT,
         "title": title or title_of(first),
+        "texts": text_lines([calls for calls, _ in recordings], packing.heads, list(packing.words)),
         "model": first.model,
         "passes": first.pass_count,
         "missing": [list(each) for calls, _ in recordings for each in calls.missing],
@@ -132,17 +143,6 @@ def pack_heads(
         "opened": None if opened is None else {"token": opened[2]},
         "story": None if story is None else story.header(),
     }
-    return Packed(header, packing.blocks)
-
-
-def title_of(calls: RecordedCalls) -> str:
-    """The beginning of the text that the model read, in one line; the model's name where that is not known."""
-    return line_of(next(iter(calls.texts), "")) or calls.model
-
-
-def line_of(text: str) -> str:
-    """The beginning of a text in one line."""
-    return shorten(" ".join(text.split()), _TITLE)
 
 
 def _of_tokenizer(token: str) -> tuple[str, int, int] | None:
@@ -150,11 +150,20 @@ def _of_tokenizer(token: str) -> tuple[str, int, int] | None:
     return (token.piece, int(token.special), int(token.spaced)) if isinstance(token, Token) else None
 
 
-def _call(packing: _Packing, call_index: int, captured: Captured) -> dict[str, Any]:
-    """Pack one call: its heads go to the packing, the rest is returned."""
-    statistics = measured(captured, packing.calls.strings, packing.side)
+def _texts(packing: _Packing, call_index: int, captured: Captured, padding: bool) -> list[dict[str, Any]]:
+    """Pack a call as it is, or one of each of its texts without padding."""
+    strings, first = packing.calls.strings, packing.first
+    texts = None if padding else texts_of(captured, strings)
+    if texts is None:
+        return [_call(packing, call_index, captured, strings, first)]
+    return [_call(packing, call_index + entry, text.captured, text.tokens, first + entry) for entry, text in enumerate(texts)]
+
+
+def _call(packing: _Packing, call_index: int, captured: Captured, strings: Tokens, first: int) -> dict[str, Any]:
+    """Pack one call, whose sequences count from `first`: its heads go to the packing, the rest is returned."""
+    statistics = measured(captured, strings, packing.side)
     comparison = statistics.comparison
-    notes = [*captured.notes, *_unmatched(packing.calls.strings, captured)]
+    notes = [*captured.notes, *_unmatched(strings, captured)]
     vectors = packing.exact and not isinstance(captured, CapturedSummary)
     store = _Store(
         packing.blocks,
@@ -163,11 +172,11 @@ def _call(packing: _Packing, call_index: int, captured: Captured) -> dict[str, A
     )
     signed = bool(statistics.mixer)
     for index, role in enumerate(roles(statistics, statistics.shares, statistics.repetition)):
-        head = packing.calls.head_of(captured, role.head)
+        head = replace(packing.calls.head_of(captured, role.head), tokens=strings)
         per_batch = _vectors(packing, head, store, notes) if vectors else [{} for _ in range(captured.batch)]
         for batch, each in enumerate(per_batch):
-            fields: dict[str, Any] = {"call": call_index, "head": role.head, "batch": packing.first + batch}
-            fields |= _role(role) | _words(packing, head, batch)
+            fields: dict[str, Any] = {"call": call_index, "head": role.head, "batch": first + batch}
+            fields |= _role(role) | _words(packing, head, strings, batch)
             fields |= _statistics(packing, statistics.summary, (batch, index), not vectors, signed) | each
             if "score" in each and (each["normalizer"] == "sum" or not store.whole):
                 fields["lse"] = _divisors(store, head, statistics.summary, (batch, index))
@@ -195,8 +204,8 @@ def _role(role: Role) -> dict[str, Any]:
     return {"role": role.role, "roleScore": role.score, "roleScores": role.scores}
 
 
-def _words(packing: _Packing, head: Head, batch: int) -> dict[str, Any]:
-    if not packing.calls.strings.fit(head.captured):
+def _words(packing: _Packing, head: Head, strings: Tokens, batch: int) -> dict[str, Any]:
+    if not strings.fit(head.captured):
         return {"queries": None, "keys": None}
     return {"queries": packing.text(head.query_tokens, batch), "keys": packing.text(head.key_tokens, batch)}
 
@@ -371,5 +380,5 @@ def _index_of(packing: _Packing, packed_calls: Sequence[dict[str, Any]], request
 def _start(heads: Sequence[dict[str, Any]]) -> int:
     """The head that the page opens with: the sharpest that does more than one plain thing."""
     first = [index for index, each in enumerate(heads) if each["batch"] == 0]
-    telling = [index for index in first if heads[index]["role"] not in _PLAIN] or first
+    telling = [index for index in first if heads[index]["role"] not in PLAIN] or first
     return min(telling, key=lambda index: (math.isnan(heads[index]["entropy"]), heads[index]["entropy"]), default=0)

@@ -1,10 +1,15 @@
-"""What a page has beside its recordings: what a recipe tells of them, and what makes it live."""
+"""What a page has beside its recordings: its title, the names of its texts, what a recipe says of them, and what makes it live."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+
+from overt.drawing.numbers import shorten
+from overt.lens.recorded_calls import RecordedCalls
+
+_TITLE = 72  # letters of the text in a page's title
 
 
 @dataclass(frozen=True)
@@ -37,16 +42,37 @@ class Story:
 class Live:
     """What makes a page live: the module that it begins with, in place of the viewer's own, and what it needs.
 
-    `constants` are texts that the script has under these names, `behind` is HTML that follows the script; `script_sources` and
-    `connections` are what the page's policy allows beside its own script.
+    `behind` is HTML that follows the script; `script_sources` and `connections` are what the page's policy allows beside its own script.
     """
 
     boot: str = "lens/viewer/web/boot.js"
     styles: Sequence[str] = ()
-    constants: Mapping[str, str] = field(default_factory=dict)
     behind: str = ""
     script_sources: Sequence[str] = ()
     connections: Sequence[str] = ()
 
 
 FROZEN = Live()
+
+
+def title_of(calls: RecordedCalls) -> str:
+    """The beginning of the text that the model read, in one line; the model's name where that is not known."""
+    return line_of(next(iter(calls.texts), "")) or calls.model
+
+
+def line_of(text: str) -> str:
+    """The beginning of a text in one line."""
+    return shorten(" ".join(text.split()), _TITLE)
+
+
+def text_lines(recordings: Sequence[RecordedCalls], heads: Sequence[dict[str, Any]], words: list[Any]) -> list[str]:
+    """The beginning of each text, for the page's chooser: as it was, or its tokens."""
+    count = 1 + max((head["batch"] for head in heads), default=-1)
+    texts = [text for calls in recordings for text in calls.texts]
+    if len(texts) == count:
+        return [line_of(text) for text in texts]
+    first = {head["batch"]: head["keys"] for head in reversed(heads)}
+    return [
+        "" if first.get(batch) is None else line_of(" ".join(word for word, _ in words[first[batch]][:_TITLE]))
+        for batch in range(count)
+    ]

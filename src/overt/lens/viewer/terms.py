@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from overt.attention.biases import ALiBi
+from overt.attention.biases import ALiBi, LineBias
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Causal
 from overt.attention.normalizers import Softmax, Sum
@@ -118,18 +118,30 @@ def _biases(head: Head) -> list[dict[str, Any]]:
         return [{"kind": "none"}] * head.captured.batch
     if isinstance(bias, ALiBi) and isinstance(bias.offset, int):
         return [{"kind": "alibi", "slope": float(bias.slopes[head.index_in_call]), "offset": bias.offset}] * head.captured.batch
-    if (pairs := bias.added_pairs()) is None:
+    if isinstance(bias, LineBias):
+        of_queries, of_keys = _lines(bias.of_queries[..., None], head, queries), _lines(bias.of_keys[..., None], head, keys)
+        return [{"kind": "lines", "queries": rows, "keys": columns} for rows, columns in zip(of_queries, of_keys, strict=True)]
+    if (pairs := bias.added_pairs()) is None and bias.by_distance:
         device = head.call.query.device
         rows, columns = torch.arange(queries, device=device), torch.arange(keys, device=device)
         first = _batched(_picked(bias.block(rows[:1], columns), head), head, 1, keys)[:, 0]  # (B, K)
         down = _batched(_picked(bias.block(rows, columns[:1]), head), head, queries, 1)[:, 1:, 0].flip(-1)  # (B, Q − 1)
         return [{"kind": "distance", "values": each} for each in torch.cat([down, first], dim=-1).float()]
+    if pairs is None:
+        device = head.call.query.device
+        pairs = bias.block(torch.arange(queries, device=device), torch.arange(keys, device=device))
     added = _picked(pairs, head).float()
     if added.shape[-2] == 1:
         return [{"kind": "key", "values": each[0]} for each in _batched(added, head, 1, keys)]
     if added.shape[-1] == 1:
         return [{"kind": "query", "values": each[:, 0]} for each in _batched(added, head, queries, 1)]
     return [_square(each) for each in _batched(added, head, queries, keys)]
+
+
+def _lines(numbers: Tensor, head: Head, length: int) -> Tensor:
+    """Of each batch element, numbers (..., length, 1) of float64 as float32, then what these leave of each: (B, 2 · length)."""
+    numbers = _batched(_picked(numbers, head), head, length, 1)[..., 0]
+    return torch.cat([numbers.float(), (numbers - numbers.float()).float()], dim=-1)
 
 
 def _square(values: Tensor) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from overt.lens.text.tokens_of_text import spelled_words
 
 DECILES = tuple(range(0, 101, 10))
 WIDE, NARROW, MANY = 40, 12, 500  # tokens on each side of a link that are shown; fewer for more heads
+LARGEST_MAP = 2 * WIDE + 1  # tokens of the text that a map has at most
 
 
 class Example(NamedTuple):
@@ -33,11 +34,15 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """The tokens of an example that are shown, from token `first` on, and the query's exact weight on each; None without the model."""
+    """The tokens of an example that are shown, from token `first` on, and the query's exact weight on each; None without the model.
+
+    `map` has the exact weights among the shown tokens, a row for each query, of a head's strongest text.
+    """
 
     first: int
     words: list[str]
     weights: np.ndarray | None
+    map: np.ndarray | None = None
 
 
 def examples(survey: SurveyTotals) -> list[Example]:
@@ -72,26 +77,42 @@ def shown(survey: SurveyTotals, wanted: list[Example], model: nn.Module | None, 
         return [None] * len(wanted)
     reader = Reader(model if model is not None else nn.Identity(), tokenizer, survey.facts.longest)
     reads = {index: Read(index, text, *reader.encode(text)) for index, text in survey.samples.texts.items()}
-    rows = {} if model is None else _rows(survey, wanted, reader, reads)
     around = WIDE if len(survey.heads) <= MANY else NARROW
-    return [_around(each, reader, reads[each.text], rows.get((each.text, each.head, each.query)), around) for each in wanted]
+    windows = [_window(example, len(reads[example.text].ids), around) for example in wanted]
+    queries: dict[int, set[tuple[int, int]]] = defaultdict(set)  # by text: the head and query of each row that is shown
+    for example, window in zip(wanted, windows, strict=True):
+        mapped = window if _has_map(example, window) else ()
+        queries[example.text] |= {(example.head, query) for query in (example.query, *mapped)}
+    rows = {} if model is None else _rows(survey, queries, reader, reads)
+    return [_cut(example, window, reads[example.text], reader, rows) for example, window in zip(wanted, windows, strict=True)]
 
 
-def _around(each: Example, reader: Reader, read: Read, row: np.ndarray | None, around: int) -> Shown:
-    middle, reach = (each.query + each.key) // 2, abs(each.query - each.key) // 2 + 1
-    first = max(0, middle - max(around, min(reach + 4, 4 * around)))
-    stop = min(len(read.ids), middle + max(around, min(reach + 4, 4 * around)) + 1)
-    words = spelled_words(read.ids[first:stop], reader.vocabulary)
-    return Shown(first, words, None if row is None else row[first:stop])
+def _window(example: Example, tokens: int, around: int) -> range:
+    """The tokens around an example's link that are shown."""
+    middle, reach = (example.query + example.key) // 2, abs(example.query - example.key) // 2 + 1
+    side = max(around, min(reach + 4, 4 * around))
+    return range(max(0, middle - side), min(tokens, middle + side + 1))
+
+
+def _has_map(example: Example, window: range) -> bool:
+    return example.rank == 1 and len(window) <= LARGEST_MAP
+
+
+def _cut(example: Example, window: range, read: Read, reader: Reader, rows: dict[tuple[int, int, int], np.ndarray]) -> Shown:
+    def row(query: int) -> np.ndarray:
+        return rows[example.text, example.head, query][window.start : window.stop]
+
+    words = spelled_words(read.ids[window.start : window.stop], reader.vocabulary)
+    if (example.text, example.head, example.query) not in rows:
+        return Shown(window.start, words, None)
+    mapped = _has_map(example, window) and all((example.text, example.head, query) in rows for query in window)
+    return Shown(window.start, words, row(example.query), np.stack([row(query) for query in window]) if mapped else None)
 
 
 def _rows(
-    survey: SurveyTotals, wanted: list[Example], reader: Reader, reads: dict[int, Read]
+    survey: SurveyTotals, by_text: dict[int, set[tuple[int, int]]], reader: Reader, reads: dict[int, Read]
 ) -> dict[tuple[int, int, int], np.ndarray]:
-    """The row of weights of each example, by text, head and query; each text is read once more."""
-    by_text: dict[int, set[tuple[int, int]]] = defaultdict(set)
-    for each in wanted:
-        by_text[each.text].add((each.head, each.query))
+    """Rows of weights by text, head and query; each text is read once more."""
     rows: dict[tuple[int, int, int], np.ndarray] = {}
     columns = {each: index for index, each in enumerate(survey.heads)}
     training = reader.model.training

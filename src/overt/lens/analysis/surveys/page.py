@@ -2,6 +2,7 @@
 
 import math
 import os
+from base64 import b64encode
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from overt.lens.analysis.surveys.comparing import differences
 from overt.lens.analysis.surveys.examples import Example, Shown, examples, shown
 from overt.lens.analysis.surveys.measures import MEASURES, NAMES, PATTERNS
 from overt.lens.analysis.surveys.totals import SurveyTotals
+from overt.lens.head import head_name
+from overt.lens.statistics.roles import PLAIN
 
 _WEB = "lens/analysis/surveys/web"
 _STEPS = 255  # of a weight's colour on the page
@@ -47,9 +50,10 @@ def _data(survey: SurveyTotals, beside: SurveyTotals | None, model: nn.Module | 
     return {
         "measures": [{"name": each.name, "meaning": each.meaning, "pattern": each.pattern} for each in MEASURES],
         "heads": [
-            {"layer": visible(head.layer), "number": head.number, "head": head.head, "role": role.role}
-            for head, role in zip(survey.heads, roles, strict=True)
+            {"name": name, "layer": visible(head.layer), "number": head.number, "head": head.head, "role": role.role}
+            for name, head, role in zip(_head_names(survey), survey.heads, roles, strict=True)
         ],
+        "start": _start(survey),
         "survey": _numbers(survey) | {"name": names[0]},
         "beside": None if beside is None else _numbers(beside) | _tested(survey, beside) | {"name": names[1]},
         "examples": [_example(each, part) for each, part in zip(wanted, parts, strict=True)],
@@ -58,6 +62,17 @@ def _data(survey: SurveyTotals, beside: SurveyTotals | None, model: nn.Module | 
         else {str(index): visible(text)[:2000] for index, text in survey.samples.texts.items()},
         "notes": [visible(line) for line in str(survey).split("\n") if line and not line.startswith(("call", " "))],
     }
+
+
+def _head_names(survey: SurveyTotals) -> list[str]:
+    return [head_name(head.number, head.head) for head in survey.heads]
+
+
+def _start(survey: SurveyTotals) -> int:
+    """The head that the page opens with: the sharpest that does more than one plain thing, as a recording's page."""
+    entropy = survey.measure("entropy").values
+    telling = [index for index, role in enumerate(survey.roles()) if role.role not in PLAIN] or [*range(len(entropy))]
+    return min(telling, key=lambda index: (math.isnan(entropy[index]), entropy[index]))
 
 
 def _names(survey: SurveyTotals, beside: SurveyTotals) -> tuple[str, str]:
@@ -96,15 +111,16 @@ def _example(each: Example, part: Shown | None) -> list[Any]:
     if part is None:
         return link
     weights = None if part.weights is None else np.rint(part.weights.clip(0, 1) * _STEPS).astype(int).tolist()
-    return [*link, part.first, [visible(word) if word.strip() else word for word in part.words], weights]
+    mapped = None if part.map is None else b64encode(np.rint(part.map.clip(0, 1) * _STEPS).astype(np.uint8).tobytes()).decode()
+    return [*link, part.first, [visible(word) if word.strip() else word for word in part.words], weights, mapped]
 
 
 def _still(survey: SurveyTotals, title: str) -> str:
     """What stands on the page where scripts are disabled: the measures of all heads as a table."""
     names = ("entropy", "largest", "distance", "special", "induction")
     heads = [
-        f"<tr><th>{head.number}.{head.head}</th><td>{escape_text(role.role)}</td>"
-        for head, role in zip(survey.heads, survey.roles(), strict=True)
+        f"<tr><th>{name}</th><td>{escape_text(role.role)}</td>"
+        for name, role in zip(_head_names(survey), survey.roles(), strict=True)
     ]
     columns = [survey.measure(name) for name in names]
     rows = []

@@ -1,6 +1,7 @@
 import { createStore } from "./store.js";
 import { PANELS, storesOf } from "./panels.js";
 import { savePicture } from "./export/panel_picture.js";
+import { selection } from "./map/map_controls.js";
 import { moveRow } from "./steps/steps.js";
 import { mountText } from "./text/text.js";
 import { visible, shorten } from "./data/labels.js";
@@ -30,42 +31,56 @@ const HELP = [
 ];
 
 // Builds the page in `root`: a bar, the text or the two that are compared, and below it the tabs, of which one is in sight. A live page brings more
-// `panels`, which come after the others, and more `fields` of its address, as store.js has them.
-export function mount(root, recording, { panels: more = [], fields = [] } = {}) {
+// `panels`, which come after the others, and more `fields` of its address, as store.js has them; `titled`: whether the text is the page's title; `cutting` as text.js has it.
+export function mount(root, recording, { panels: more = [], fields = [], titled = true, cutting = null } = {}) {
   const store = createStore(recording, fields);
   const panels = [...PANELS, ...more];
   Object.assign(root, { recording, store }); // for more questions in the browser's console: viewer.recording.heads[0].weightsRow(3)
   root.classList.add("viewer");
-  const help = helpDialog();
+  const help = helpDialog(cutting ? [["arcs", "← → Delete", "from arc to arc; cut it, or undo"]] : []);
   const texts = storesOf(recording, store).map((each) => [make("section", { className: "panel reading", attributes: { "aria-label": "The text" } }), each]);
   const boxes = panels.map(({ name }) => make("section", { className: `panel ${name}`, attributes: { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}` } }));
-  root.replaceChildren(bar(root, recording, store, help), make("div", { className: `texts-row${texts.length > 1 ? " compared" : ""}` }, ...texts.map(([box]) => box)), tabStrip(store, panels), ...boxes, help);
+  root.replaceChildren(bar(root, recording, store, help, titled), make("div", { className: `texts-row${texts.length > 1 ? " compared" : ""}` }, ...texts.map(([box]) => box)), tabStrip(store, panels), ...boxes, help);
   const follow = ({ theme: chosen }) => {
     if (chosen === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = chosen;
   };
   follow(store.get());
   const named = root.querySelector(".bar h1 bdi");
-  store.subscribe((_, changed) => changed.has("recording") && (named.textContent = shorten(visible(recording.title), 120)));
+  const title = ({ batch }) => (recording.title === recording.texts[recording.batch[0]] ? recording.texts[batch] : recording.title); // a title that is a text is that of the one in sight
+  const nameIt = (state) => titled && (named.textContent = shorten(visible(title(state) ?? recording.title), 120));
+  nameIt(store.get());
+  store.subscribe((state, changed) => (changed.has("recording") || changed.has("batch")) && nameIt(state));
   store.subscribe((state, changed) => changed.has("theme") && follow(state));
   showTab(root, store, panels); // before the panels listen: one that comes into sight is there when it draws
-  texts.forEach(([box, each]) => mountText(box, recording, each));
+  texts.forEach(([box, each]) => mountText(box, recording, each, cutting));
   panels.forEach((panel, i) => panel.mount(boxes[i], recording, store));
   root.ownerDocument.addEventListener("keydown", (event) => shortcuts(event, root, store, help, panels)); // wherever the focus is
   return store;
 }
 
-function bar(root, recording, store, help) {
-  const { title, model, story } = recording;
-  const more = story ? [make("b", { text: story.heading }), ` ${visible(story.source)}`] : title === model ? [] : [visible(model)];
-  return make("header", { className: "bar" }, make("b", { className: "brand", text: "overt" }), make("h1", {}, make("bdi", { text: shorten(visible(title), 120) })), make("span", { className: "quiet source" }, ...more), make("span", { className: "room" }),
+function bar(root, recording, store, help, titled) {
+  const { model, story } = recording;
+  const title = titled ? recording.title : (story?.heading ?? model);
+  const more = story && !titled ? [visible(story.source)] : story ? [make("b", { text: story.heading }), ` ${visible(story.source)}`] : title === model ? [] : [visible(model)];
+  return make("header", { className: "bar" }, make("b", { className: "brand", text: "overt" }), make("h1", {}, make("bdi", { text: shorten(visible(title), 120) })), make("span", { className: "quiet source" }, ...more), ...textChooser(recording, store), make("span", { className: "room" }),
     button("picture", (event) => savePicture(root, event.currentTarget), { id: "picture", title: "save what is visible as a PNG picture" }), button("light / dark", () => toggleTheme(store), { id: "theme" }), button("?", () => help.showModal(), { "aria-label": "keys", title: "the keys" }));
+}
+
+// Which of several texts all panels show; two that are compared stand side by side already.
+function textChooser(recording, store) {
+  if (recording.batch.length < 2 || recording.story?.compared) return [];
+  const names = recording.batch.map((batch) => [String(batch), `${batch + 1}: ${shorten(visible(recording.texts[batch] || "text"), 60)}`]);
+  const chooser = selection("the text", names, String(store.get().batch), (value) => store.set({ batch: Number(value) }));
+  chooser.classList.add("text-chooser");
+  store.subscribe(({ batch }, changed) => changed.has("batch") && (chooser.value = String(batch)));
+  return [chooser];
 }
 
 const toggleTheme = (store) => store.set({ theme: theme() === "dark" ? "light" : "dark" });
 
-function helpDialog() {
-  const rows = HELP.map(([where, keys, what]) => make("tr", {}, make("th", { text: where }), make("td", {}, ...keys.split(" ").map((key) => make("kbd", { text: key }))), make("td", { text: what })));
+function helpDialog(more) {
+  const rows = [...HELP, ...more].map(([where, keys, what]) => make("tr", {}, make("th", { text: where }), make("td", {}, ...keys.split(" ").map((key) => make("kbd", { text: key }))), make("td", { text: what })));
   return make("dialog", { className: "help", attributes: { "aria-label": "keys" } }, make("h2", { text: "Keys" }), make("table", {}, ...rows), button("close", (event) => event.target.closest("dialog").close()));
 }
 

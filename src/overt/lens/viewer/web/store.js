@@ -29,7 +29,7 @@ export function createStore(recording, fields = [], page = window) {
   };
   // The recording has become another one: everything is drawn anew, and what is chosen is made to fit it.
   const replaced = (patch) => {
-    state = settled(recording, {}, { ...state, ...patch, playing: false });
+    state = settled(recording, {}, { ...state, playing: false, ...patch });
     const changed = new Set([...Object.keys(state), "recording"]);
     for (const listener of [...listeners]) listener(state, changed);
     if (!timer) timer = setTimeout(write, HOLD);

@@ -1,18 +1,23 @@
 import { shade } from "../../../../drawing/web/colours.js";
-import { make } from "../../../../drawing/web/elements.js";
+import { button, make } from "../../../../drawing/web/elements.js";
 import { decimals, number } from "../../../../drawing/web/numbers.js";
 import { css, inkOn } from "../../../../drawing/web/theme.js";
+import { download, ranking, tableText } from "./ranking.js";
 import { scatter } from "./scatter.js";
 import { texts } from "./texts.js";
+import { interval, shown } from "./values.js";
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { x: "distance", y: "special", cell: "entropy", head: 0 };
+const start = data.heads[data.start];
+const measured = (name) => data.survey[name][0].some((value) => value !== null);
+// The ranking opens with the pattern of the head that the page opens with.
+const state = { x: "distance", y: "special", cell: "entropy", head: data.start, order: "largest", rank: data.measures.some(({ name }) => name === start.role) ? start.role : measured("induction") ? "induction" : "largest" };
 const parts = {};
 // What has no special tokens is not drawn by them first.
-for (const [axis, other] of [["x", "entropy"], ["y", "largest"]]) if (data.survey[state[axis]][0].every((value) => value === null)) state[axis] = other;
+for (const [axis, other] of [["x", "entropy"], ["y", "largest"]]) if (!measured(state[axis])) state[axis] = other;
 
 export const valuesOf = (name, survey = data.survey) => survey[name][0];
-const shown = (value, digits) => (value === null ? "—" : number(value, digits));
+const meaningOf = (measure) => data.measures.find(({ name }) => name === measure).meaning;
 
 function choice(label, key, update) {
   const options = data.measures.map(({ name, meaning }) => make("option", { text: name, attributes: { value: name, title: meaning, ...(state[key] === name ? { selected: "" } : {}) } }));
@@ -22,13 +27,26 @@ function choice(label, key, update) {
 
 function choose(head) {
   state.head = head;
+  drawRanking();
   drawScatter();
   drawCells();
   drawHead();
 }
 
+function drawRanking() {
+  const focused = parts.ranking.contains(document.activeElement);
+  parts.ranking.replaceChildren(...ranking(data, state, choose));
+  if (focused) parts.ranking.querySelector("[aria-pressed=true]")?.focus();
+}
+
 function drawScatter() {
-  parts.scatter.replaceChildren(scatter(data, state, choose));
+  parts.scatter.replaceChildren(scatter(data, state, choose), make("p", { className: "quiet meanings", text: `Across: ${state.x}, ${meaningOf(state.x)}. Up: ${state.y}, ${meaningOf(state.y)}. Late layers are darker.` }));
+}
+
+function orders() {
+  const options = [["largest", "largest first"], ["smallest", "smallest first"]].map(([value, text]) => make("option", { text, attributes: { value } }));
+  const select = make("select", { attributes: { "aria-label": "order" }, on: { change: () => ((state.order = select.value), drawRanking()) } }, ...options);
+  return select;
 }
 
 function drawCells() {
@@ -42,21 +60,16 @@ function drawCells() {
     const row = data.heads.map((head, index) => [head, index]).filter(([head]) => head.number === call);
     const cells = row.map(([head, index]) => {
       const colour = shade(values[index] === null ? NaN : most > least ? (values[index] - least) / (most - least) : 0);
-      const says = `head ${call}.${head.head}, ${head.role}, ${state.cell} ${shown(values[index], digits)}`;
+      const says = `${head.name}, ${head.role}, ${state.cell} ${shown(values[index], digits)}`;
       const cell = make("button", { className: index === state.head ? "chosen" : "", text: String(head.head), attributes: { type: "button", title: says, "aria-label": says, "aria-pressed": String(index === state.head) }, on: { click: () => choose(index) } });
       [cell.style.backgroundColor, cell.style.color] = [css(colour), inkOn(colour)];
       return cell;
     });
     const filled = Array.from({ length: widest - cells.length }, () => make("i"));
-    return [make("span", { text: `call ${call}` }), ...cells, ...filled];
+    return [make("span", { text: `L${call}`, attributes: { title: row[0][0].layer } }), ...cells, ...filled];
   });
   parts.cells.replaceChildren(...nodes);
-  parts.scale.textContent = `${state.cell} from ${shown(least, digits)} (pale) to ${shown(most, digits)} (strong): ${data.measures.find(({ name }) => name === state.cell).meaning}.`;
-}
-
-function interval([values, low, high], index) {
-  const digits = decimals([values[index]]);
-  return low[index] === null ? shown(values[index], digits) : `${shown(values[index], digits)} [${shown(low[index], digits)}, ${shown(high[index], digits)}]`;
+  parts.scale.textContent = `${state.cell} from ${shown(least, digits)} (pale) to ${shown(most, digits)} (strong): ${meaningOf(state.cell)}.`;
 }
 
 // Beside a second survey the ends of an interval stand under its mean, so that all columns fit.
@@ -69,7 +82,7 @@ function cell(measured, index, className = "") {
 
 function measureRow({ name, meaning }) {
   const { survey, beside } = data, index = state.head;
-  const cells = [make("th", { text: name, attributes: { title: meaning } }), cell(survey[name], index)];
+  const cells = [make("th", { text: name }, make("small", { text: meaning })), cell(survey[name], index)];
   if (beside) {
     const test = beside.tests[name], p = test[3][index];
     cells.push(cell(beside[name], index));
@@ -82,7 +95,7 @@ function measureRow({ name, meaning }) {
 
 function drawHead() {
   const head = data.heads[state.head];
-  const heading = make("h2", { text: `Head ${head.number}.${head.head} of ${head.layer}: ${head.role}` });
+  const heading = make("h2", { text: `${head.name}, ${head.layer}: ${head.role}` });
   const columns = ["measure", data.beside ? "first" : "mean [95 %]", ...(data.beside ? ["second", "difference", "p"] : []), "chance"];
   const header = make("thead", {}, make("tr", {}, ...columns.map((text) => make("th", { text }))));
   const body = make("tbody", {}, ...data.measures.map(measureRow));
@@ -91,12 +104,25 @@ function drawHead() {
   parts.texts.replaceChildren(...texts(data, state.head));
 }
 
+// A drawing as a file: the page's colours are written into it.
+function svgText(drawn) {
+  const copy = drawn.cloneNode(true), style = getComputedStyle(document.body);
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).map((rule) => rule.cssText).filter((text) => /^(svg|\.(axis|grid-line|whisker|arrow|point))/.test(text));
+  const written = document.createElementNS("http://www.w3.org/2000/svg", "style");
+  written.textContent = rules.join("\n").replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name));
+  copy.prepend(written);
+  return copy.outerHTML;
+}
+
 function mount() {
-  for (const name of ["scatter", "cells", "head", "texts"]) parts[name] = make("div", { className: name });
+  for (const name of ["ranking", "scatter", "cells", "head", "texts"]) parts[name] = make("div", { className: name });
   parts.scale = make("p", { className: "quiet" });
   const surveys = data.beside ? [`First: ${data.survey.name}. Second: ${data.beside.name}`, `p is adjusted for all ${data.heads.length} heads of a measure together (largest |t| under ${data.beside.paired ? "random signs of one corpus' groups" : "exchanged groups"}); arrows go from the first to the second`] : [];
   const notes = make("p", { className: "notes", text: [...data.notes, ...surveys].join(". ") + "." });
+  const saves = make("div", { className: "saves" }, button("table as CSV", () => download("heads.csv", "text/csv", tableText(data))), button("scatter as SVG", () => download("heads.svg", "image/svg+xml", svgText(parts.scatter.querySelector("svg")))));
   const left = [
+    make("section", { className: "card" }, make("h2", { text: "Ranking: the ten first heads" }), make("div", { className: "controls" }, choice("measure", "rank", drawRanking), orders()), parts.ranking, saves),
     make("section", { className: "card" }, make("h2", { text: "Heads by two measures" }), make("div", { className: "controls" }, choice("across", "x", drawScatter), choice("up", "y", drawScatter)), parts.scatter),
     make("section", { className: "card last" }, make("h2", { text: "Texts of the chosen head" }), parts.texts),
   ];
@@ -109,7 +135,7 @@ function mount() {
   root.append(make("h1", { text: data.title }), notes, make("div", { className: "columns" }, make("div", {}, ...left), make("div", {}, ...right)));
   document.getElementById("still").remove();
   document.documentElement.className = "live";
-  choose(0);
+  choose(state.head);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => choose(state.head));
 }
 

@@ -24,12 +24,12 @@ function scale(values, from, to) {
 }
 
 function point(data, state, index, x, y, choose) {
-  const { number: call, head, role } = data.heads[index];
+  const { number: layer, name, role } = data.heads[index];
   const [across, up] = [data.survey[state.x], data.survey[state.y]];
   const deepest = Math.max(1, ...data.heads.map((each) => each.number));
-  const says = `head ${call}.${head}, ${role}: ${state.x} ${number(across[0][index], 3)}, ${state.y} ${number(up[0][index], 3)}`;
+  const says = `${name}, ${role}: ${state.x} ${number(across[0][index], 3)}, ${state.y} ${number(up[0][index], 3)}`;
   const [cx, cy] = [x.at(across[0][index]), y.at(up[0][index])];
-  const circle = node("circle", { cx, cy, r: index === state.head ? 7 : 5, class: index === state.head ? "point chosen" : "point", fill: css(shade(0.3 + (0.6 * call) / deepest)), tabindex: "0", role: "button", "aria-label": says });
+  const circle = node("circle", { cx, cy, r: index === state.head ? 7 : 5, class: index === state.head ? "point chosen" : "point", fill: css(shade(0.3 + (0.6 * layer) / deepest)), tabindex: "0", role: "button", "aria-label": says });
   circle.append(node("title", {}, says));
   circle.addEventListener("click", () => choose(index));
   circle.addEventListener("keydown", (event) => ["Enter", " "].includes(event.key) && (event.preventDefault(), choose(index)));

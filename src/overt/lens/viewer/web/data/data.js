@@ -1,6 +1,6 @@
 import { allowedAt, runOf, tile, vectorAt, weightsColumn, weightsRow } from "./exact.js";
 
-// Opens what Python packed. A source is { header, encoding(n), text(n) }; block 0 is read at once, the others, which hold vectors,
+// Opens what Python packed. A source is { header(), encoding(n), text(n) }; block 0 is read at once, the others, which hold vectors,
 // when one of their heads is first read.
 
 const TYPES = { float32: Float32Array, int32: Int32Array, int16: Int16Array, uint8: Uint8Array };
@@ -8,7 +8,10 @@ const TYPES = { float32: Float32Array, int32: Int32Array, int16: Int16Array, uin
 export function embedded(page) {
   const block = (n) => page.getElementById(`block-${n}`);
   return {
-    header: JSON.parse(page.getElementById("header").textContent),
+    async header() {
+      const { dataset, textContent } = page.getElementById("header");
+      return JSON.parse(dataset.encoding ? new TextDecoder().decode(await bytesOf(textContent, dataset.encoding)) : textContent);
+    },
     encoding: (n) => block(n).dataset.encoding,
     text(n) {
       const { textContent } = block(n);
@@ -19,7 +22,7 @@ export function embedded(page) {
 }
 
 export async function open(source) {
-  return recordingOf(source.header, await arraysOf(source));
+  return recordingOf(await source.header(), await arraysOf(source));
 }
 
 // The arrays of a source, by their addresses.
@@ -41,10 +44,10 @@ export function recordingOf(header, array) {
   const residual = { ...verified, difference: Number(verified.difference), bound: Number(verified.bound) };
   // Why a head is shown, where a recipe chose it.
   const whyOf = (head) => (story && heads[start].number === head.number && heads[start].head === head.head ? story.why[head.batch] : "");
-  return { title, model, missing, verified: residual, start, opened, passes, story, whyOf, batch, notes, heads, calls: header.calls, words, longest };
+  return { title, texts: header.texts ?? [], model, missing, verified: residual, start, opened, passes, story, whyOf, batch, notes, heads, calls: header.calls, words, longest };
 }
 
-async function bytesOf(text, encoding) {
+export async function bytesOf(text, encoding) {
   const bytes = fromBase64(text);
   if (encoding !== "gzip") return bytes;
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -121,7 +124,7 @@ class Head {
   // The token that is chosen at first: the one of the strongest link to another.
   get startToken() {
     const { rows, keys } = this.links;
-    const address = rows.findIndex((row, i) => row !== keys[i]);
+    const address = rows.findIndex((row, i) => row !== keys[i] && !this.queries.tokenizer?.special[row]);
     return rows[Math.max(0, address)] ?? 0;
   }
 

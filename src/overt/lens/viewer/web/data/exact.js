@@ -64,6 +64,7 @@ export function biasOf(terms, i, j) {
   if (bias.kind === "distance") return bias.values[j - i + terms.queryCount - 1];
   if (bias.kind === "key") return bias.values[j];
   if (bias.kind === "query") return bias.values[i];
+  if (bias.kind === "lines") return bias.queries[i] + bias.keys[j] + (bias.queries[i + terms.queryCount] + bias.keys[j + keyCount]);
   return bias.values[i * keyCount + j];
 }
 

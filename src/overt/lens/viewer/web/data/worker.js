@@ -59,7 +59,7 @@ export function createComputer() {
 
 function startedWorker() {
   try {
-    return new Worker(URL.createObjectURL(new Blob([EXACT_TEXT, `const codesOf = ${codesOf};`, String(tileOf), SERVICE], { type: "text/javascript" })));
+    return new Worker(URL.createObjectURL(new Blob([`const { ${Object.keys(REUSED())} } = (${REUSED})();`, `const codesOf = ${codesOf};`, String(tileOf), SERVICE], { type: "text/javascript" })));
   } catch {
     return null;
   }

@@ -1,8 +1,24 @@
 import { label } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
-// What a head does, in words.
-export const headText = (head) => (head.role === "content" ? "follows no simple pattern" : head.role === "NaN" ? "has weights that are not numbers" : `mostly: ${label(head.role, 20)}`);
+// What a head of each role does, in words: those of lens/statistics/roles.py.
+const ROLE_WORDS = {
+  "first token": "usually the first token",
+  "previous token": "usually the previous token",
+  "next token": "usually the next token",
+  "same token": "usually the same token",
+  "separator": "usually a separator",
+  "duplicate token": "usually another copy of the token",
+  "induction": "usually the token after another copy",
+  "uniform": "all tokens alike",
+  "content": "no simple pattern",
+  "NaN": "weights that are not numbers",
+};
+
+export function headText({ role }) {
+  const words = ROLE_WORDS[role.replace(/^perhaps /, "")] ?? label(role, 20);
+  return role.startsWith("perhaps ") ? words.replace("usually", "perhaps") : words;
+}
 
 // What the chosen head does, in a few lines: the share of its weight that each plain pattern takes, and how far it is spread out.
 export function aboutHead(head) {
@@ -11,7 +27,7 @@ export function aboutHead(head) {
   const lines = shares.sort((a, b) => b[1] - a[1]).map(([name, share]) => line(name, share, share.toFixed(2), name === head.role));
   const spread = line(head.signed ? "entropy of |W|" : "entropy", head.entropy / even, Number.isNaN(head.entropy) ? "NaN" : `${head.entropy.toFixed(2)} of ${even.toFixed(2)}`, head.role === "uniform");
   const list = make("dl", { attributes: { "aria-label": head.signed ? `how much of Σ |W| of ${head.name} follows each pattern` : `shares of the weight of ${head.name}` } }, ...lines.flat(), ...spread);
-  return [make("p", {}, make("b", { text: head.name }), ` ${headText(head)}`), list];
+  return [make("p", {}, make("b", { text: head.name }), `: ${headText(head)}`), list];
 }
 
 function line(name, share, text, deciding) {

@@ -1,7 +1,7 @@
 import { painted, levelsOf } from "../data/pyramid.js";
 import { pixelsOf, scaleOf } from "../map/colour_scale.js";
 import { keepFocus, selection } from "../map/map_controls.js";
-import { aboutHead } from "./about.js";
+import { aboutHead, headText } from "./about.js";
 import { label, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
@@ -56,16 +56,12 @@ function controls(self) {
   const { sort, filter, batch } = store.get();
   const matching = recording.heads.filter((head) => head.batch === batch);
   const roles = [...new Set(matching.map((head) => head.role))].sort();
-  const counts = roles.map((role) => [role, `${role} (${matching.filter((head) => head.role === role && head.pass === passOf(self)).length})`]);
+  const counts = roles.map((role) => [role, `${headText({ role })} (${matching.filter((head) => head.role === role && head.pass === passOf(self)).length})`]);
   const change = (patch) => keepFocus(() => store.set(patch));
   const parts = [
     selection("order", SORTS, sort, (value) => change({ sort: value })),
     selection("role", [["all", "every role"], ...counts], filter, (value) => change({ filter: value })),
   ];
-  if (recording.batch.length > 1) {
-    const names = recording.batch.map((position) => [String(position), `sequence ${position + 1}`]);
-    parts.push(selection("sequence", names, String(batch), (value) => change({ batch: Number(value) })));
-  }
   const passes = [...new Set(matching.map((head) => head.pass))];
   if (passes.length > 1) {
     const names = passes.map((pass) => [String(pass), `pass ${pass + 1}`]);
@@ -108,8 +104,8 @@ function button(self, head, named) {
   const canvas = make("canvas", { attributes: { "aria-hidden": "true" } });
   draw(self, head, canvas);
   const entropy = Number.isNaN(head.entropy) ? "not a number" : `${head.entropy.toFixed(2)} nats`;
-  const description = `layer ${head.number} head ${head.head}: ${head.role} ${head.roleScore.toFixed(2)}, entropy ${entropy}`;
-  const title = `${head.name} · ${head.role} ${head.roleScore.toFixed(2)} · entropy ${entropy}`;
+  const description = `layer ${head.number} head ${head.head}: ${headText(head)} ${head.roleScore.toFixed(2)}, entropy ${entropy}`;
+  const title = `${head.name} · ${headText(head)} ${head.roleScore.toFixed(2)} · entropy ${entropy}`;
   const choose = () => store.set({ head: head.index });
   const result = make("button", { attributes: { type: "button", "aria-label": description, title }, on: { click: choose } }, canvas);
   result.dataset.head = head.index;
@@ -122,7 +118,7 @@ function side({ store }, head) {
   const state = store.get();
   if (state.sort === "entropy") return `${head.entropy.toFixed(2)} nats`;
   if (state.sort === "token") return weightText(Number(hardness(head, state).toPrecision(2)));
-  return `${label(head.role, 14)} ${head.roleScore.toFixed(2)}`;
+  return `${label(headText(head), 28)} ${head.roleScore.toFixed(2)}`;
 }
 
 // A head's small map, of a level whose cells are a pixel wide at least: a finer one would drop some of them.

@@ -1,13 +1,15 @@
 // The chosen word in all heads: its row of weights in each as stripes, the strongest link of each layer, and what is true of this picture.
 import { weightsOf, strongestOf } from "../data/rows.js";
-import { number, scientific } from "../../../../drawing/web/numbers.js";
+import { number } from "../../../../drawing/web/numbers.js";
+import { rampOf } from "../steps/strips.js";
 import { drawStripes } from "../steps/bars.js";
-import { grouped, label, titleOf, unknownAt, visible } from "../data/labels.js";
+import { grouped, label, titleOf, visible } from "../data/labels.js";
 import { headText } from "./about.js";
 import { walk } from "./heads.js";
 import { button, formulaNodes, gauge, make } from "../../../../drawing/web/elements.js";
 
 const STRONG = 0.5; // below a weight of a half colours stay pale, so that a row that attends everywhere does not look sure
+const SHARES = Array.from({ length: 21 }, (_, i) => i / 20);
 const [SLICE, MOST] = [40, 1500]; // ms of work between two frames; heads that are drawn
 
 export function mountWordHeads(root, recording, store) {
@@ -49,7 +51,9 @@ function drawWord(self) {
   grid.append(make("span"), ...columns, ...rows);
   self.said = make("p", { className: "quiet chosen-head", attributes: { "aria-live": "polite" } });
   heads.hidden = all.length < 2;
-  heads.replaceChildren(make("h2", { text: `${word} in ${all.length === of.length ? "all " : ""}${all.length} heads` }), grid, self.said);
+  const ramp = rampOf(chosen.signed ? "−" : "0", chosen.signed ? "+" : `${STRONG} and more`, chosen.signed ? undefined : SHARES);
+  heads.replaceChildren(make("h2", { text: `${word} in ${all.length === of.length ? "all " : ""}${all.length} heads` }), grid, make("p", { className: "quiet strip-line" }, "A stripe a token, in their order: ", ...ramp.nodes), self.said);
+  ramp.draw();
   markHead(self);
   const canvas = grid.querySelector("canvas");
   self.size = [canvas.clientWidth || 28, canvas.clientHeight || 22];
@@ -109,7 +113,7 @@ function drawLinks(self, found, word, { side, token }) {
   const rows = layers.filter((row) => row.word !== undefined).map(({ head, named, word: i, weight }) => {
     const choose = button(head.name, () => self.store.set({ head: head.index }), { "aria-label": `show the weights of ${head.name}` });
     const token = make("bdi", { text: label(named[i], 20), attributes: { title: titleOf(named, i) } });
-    const role = ["content", "NaN"].includes(head.role) ? "" : `mostly ${label(head.role, 24)}`;
+    const role = ["content", "NaN"].includes(head.role) ? "" : headText(head);
     return make("tr", { attributes: { "data-head": String(head.index) } }, make("th", { attributes: { scope: "row" } }, choose), make("td", {}, token),
       make("td", { className: "number" }, make("span", { text: number(weight) }), gauge(weight, head.signed ? Math.abs(weight) : 1)), make("td", { className: "quiet", text: role }));
   });
@@ -144,15 +148,17 @@ function markHead(self) {
   }
   for (const row of self.links.querySelectorAll("tr[data-head]")) row.classList.toggle("chosen", row.dataset.head === String(head.index));
   const back = recording.opened && !recording.whyOf(head) ? recording.heads.find((each) => each.batch === head.batch && recording.whyOf(each)) : null;
-  self.said.replaceChildren(make("b", { text: head.name }), ` ${recording.whyOf(head) || headText(head)}. `, ...(back ? [button(`back to ${back.name}`, () => store.set({ head: back.index }), { class: "linklike" })] : []));
+  self.said.replaceChildren(make("b", { text: head.name }), ` ${recording.whyOf(head) || headText(head)}`, ...hereNodes(head, state), ". ", ...(back ? [button(`back to ${back.name}`, () => store.set({ head: back.index }), { class: "linklike" })] : []));
+}
+
+// On what the head puts the largest weight of the chosen token: "here animal".
+function hereNodes(head, { side, token }) {
+  const [best] = strongestOf(weightsOf(head, side, token).weights, 1);
+  if (side !== "query" || best === undefined) return [];
+  return ["; here ", make("bdi", { className: "here", text: label(head.keys[best], 20), attributes: { title: titleOf(head.keys, best) } })];
 }
 
 function drawAbout(self, head) {
-  const { recording } = self;
-  const { difference, bound, holds } = recording.verified;
-  const unknown = head.keys.map((_, i) => i).filter((i) => i < 2000 && unknownAt(head.keys, i));
-  const notes = [...(recording.story?.notes[head.batch] ?? ["A weight says from which tokens values are taken. It is not the reason for the model's output."])];
-  if (unknown.length) notes.unshift(`The vocabulary lacks ${unknown.slice(0, 6).map((i) => `“${label(head.keys[i], 16)}”`).join(", ")}${unknown.length > 6 ? ", …" : ""}: the model reads ${label(head.keys.tokenizer?.pieces[unknown[0]] ?? head.keys[unknown[0]], 12)} there, the same for every unknown word.`);
-  const checks = [recording.story?.loops[head.batch], Number.isNaN(difference) ? "" : `recomputed vs. model: ${scientific(difference)} ${holds ? "✓ within" : "✗ beyond"} the rounding bound ${scientific(bound)}`].filter(Boolean);
-  self.about.replaceChildren(make("h2", { text: "About this picture" }), make("ul", {}, ...notes.map((note) => make("li", {}, ...formulaNodes(visible(note))))), ...checks.map((text) => make("p", { className: "check", text })));
+  const notes = self.recording.story?.notes[head.batch] ?? ["A weight says from which tokens values are taken. It is not the reason for the model's output."];
+  self.about.replaceChildren(make("h2", { text: "About this picture" }), make("ul", {}, ...notes.map((note) => make("li", {}, ...formulaNodes(visible(note))))));
 }

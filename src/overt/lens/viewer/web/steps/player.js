@@ -7,6 +7,7 @@ const HOLD_FOR = 3400; // ms for a step while it plays
 export function mountPlayer(root, recording, store) {
   const [icon, name, list] = [make("i", { attributes: { "aria-hidden": "true" } }), make("span"), make("ol", { className: "stages" })];
   const play = make("button", { className: "play", attributes: { type: "button" }, on: { click: () => store.set({ playing: !store.get().playing }) } }, icon, name);
+  const skip = make("button", { className: "linklike", text: "skip to the picture", attributes: { type: "button" }, on: { click: () => store.set({ step: last(), playing: false }) } });
   let timer = 0;
   const stages = () => (recording.heads[store.get().head].exact ? stagesOf(recording.heads[store.get().head], 0) : []);
   const last = () => stages().length - 1;
@@ -15,6 +16,7 @@ export function mountPlayer(root, recording, store) {
     const { step, playing } = store.get();
     [icon.textContent, name.textContent] = playing ? ["❚❚", "Pause"] : ["▶", "Play"];
     root.hidden = last() < 0;
+    skip.hidden = step >= last();
     const now = Math.min(step, last());
     list.replaceChildren(...stages().map((stage, i) => {
       const attributes = { title: stage.title, "aria-label": `step ${stage.number}: ${stage.title}`, ...(i === now ? { "aria-current": "step" } : {}) };
@@ -25,7 +27,7 @@ export function mountPlayer(root, recording, store) {
     }));
   };
   store.subscribe((state, changed) => {
-    if (changed.has("playing")) {
+    if (changed.has("playing") && state.playing !== Boolean(timer)) {
       clearInterval(timer);
       timer = state.playing ? setInterval(next, HOLD_FOR) : 0;
       if (state.playing) store.set({ step: state.step >= last() ? 0 : state.step + 1 });
@@ -35,6 +37,6 @@ export function mountPlayer(root, recording, store) {
     draw();
     if (focused) list.querySelector(".now")?.focus();
   });
-  root.append(play, list);
+  root.append(play, list, skip);
   draw();
 }

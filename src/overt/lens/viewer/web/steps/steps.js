@@ -6,6 +6,8 @@ import { decimals, number, scientific, vectorText } from "../../../../drawing/we
 import { countWord, namesOf, stagesOf, totalOf, workingOf } from "./step_text.js";
 import { byDimension, stepsOf } from "./step_numbers.js";
 import { grouped, label, numberedLabels, titleOf } from "../data/labels.js";
+import { whyNodes } from "./why.js";
+import { stripReader } from "./strips.js";
 import { button, formulaNodes, gauge, make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";
 
@@ -15,7 +17,8 @@ export function mountSteps(root, recording, store) {
   const s = { root, recording, store, known: null, all: false };
   [s.title, s.caption, s.figure, s.query, s.table] = [make("h2"), make("div", { className: "caption", attributes: { "aria-live": "polite" } }), make("div", { className: "figure" }), make("p", { className: "query" }), make("table", { className: "six" })];
   root.classList.add("steps");
-  root.append(s.title, s.caption, s.figure, s.query, make("div", { className: "scroll" }, s.table));
+  s.reader = stripReader(root);
+  root.append(s.title, s.caption, s.figure, s.query, make("div", { className: "scroll" }, s.table), s.reader.line);
   const draw = () => root.isConnected && root.clientWidth && drawSteps(s);
   store.subscribe((state, changed) => {
     if (["head", "batch", "side", "token", "key", "step", "playing", "theme", "panel"].some((name) => changed.has(name))) draw();
@@ -40,7 +43,7 @@ function keyOfPair(head, state, weights) {
 function drawSteps(s) {
   const state = s.store.get();
   const head = s.recording.heads[state.head];
-  s.query.hidden = s.figure.hidden = s.table.hidden = !head.exact;
+  s.query.hidden = s.figure.hidden = s.table.hidden = s.reader.line.hidden = !head.exact;
   if (!head.exact) {
     s.title.textContent = "The steps need queries, keys and values";
     return s.caption.replaceChildren(make("p", { text: "This recording holds summaries of the head. Record with keep=\"qkv\" to see how each weight is computed." }));
@@ -55,7 +58,7 @@ function drawSteps(s) {
   s.key = key;
   const focused = s.table.contains(document.activeElement);
   if (s.drawn !== table) drawTable(s, head);
-  if (focused) s.table.querySelector("tr.chosen button")?.focus({ preventScroll: true });
+  if (focused && s.drawn !== table) s.table.querySelector("tr.chosen button")?.focus({ preventScroll: true });
   tell(s, head, query, stage);
   mark(s, stage, state.playing);
   const told = `${table} ${stage.key}`;
@@ -69,7 +72,10 @@ function tell(s, head, query, stage) {
   const says = make("p", { className: "says" }, make("b", {}, `${stage.number} · `, ...formulaNodes(stage.formula)), " ", ...formulaNodes(stage.sentence));
   const pair = make("b", {}, make("bdi", { text: label(head.queries[query], 16) }), " → ", make("bdi", { text: label(head.keys[s.key], 16) }));
   const working = make("p", { className: "working" }, pair, " ", ...formulaNodes(workingOf(head, s.known.steps, stage, query, s.key)));
-  if (s.caption.textContent !== says.textContent + working.textContent) s.caption.replaceChildren(says, working);
+  const told = says.textContent + working.textContent;
+  if (s.said === told && s.asked === s.recording.cut) return;
+  [s.said, s.asked] = [told, s.recording.cut];
+  s.caption.replaceChildren(says, working, ...(s.recording.why && head.same ? whyNodes(s.recording.why, head, query, s.key) : []));
 }
 
 // What the table's columns and the lines below it have to do with the present step.
@@ -147,6 +153,8 @@ function drawTable(s, head) {
     make("tfoot", {}, ...footOf(s, head, columns, shown, stages, names)),
   );
   drawQuery(s, head, names);
+  const own = s.query.hidden ? "" : `, ±${number(s.strips.at(-1).most)} for ${names.query}`;
+  s.reader.show(s.most.vectors, ` for ${[names.key, names.value].filter(Boolean).join(" and ")}, ±${number(s.most.weighted)} for ${names.weighted}${own}.`);
   for (const { canvas, values, most } of s.strips) drawStrip(canvas, values, most);
 }
 
@@ -154,25 +162,27 @@ function drawQuery(s, head, names) {
   s.query.hidden = head.signed || head.stored;
   if (s.query.hidden) return;
   const vector = names.own ? s.known.steps.own : head.query(s.known.query);
-  s.query.replaceChildren(make("span", {}, ...formulaNodes(`${names.query} = ${vectorText(vector)}`)), stripOf(s, vector, largestOf([vector])));
+  s.query.replaceChildren(make("span", {}, ...formulaNodes(`${names.query} = ${vectorText(vector)}`)), stripOf(s, vector, largestOf([vector]), `${names.query} of ${label(head.queries[s.known.query], 20)}`, true));
 }
 
-function stripOf(s, values, most) {
-  const canvas = make("canvas", { className: "strip", attributes: { role: "img", "aria-label": vectorText(values), title: vectorText(values, 8) } });
+// Tab comes to the query's strip and to those of the chosen key.
+function stripOf(s, values, most, name, reached) {
+  const canvas = make("canvas", { className: "strip", attributes: { role: "img", "aria-label": `${name}: ${vectorText(values)}`, ...(reached ? { tabindex: "0" } : {}) } });
+  canvas.strip = { values, name };
   s.strips.push({ canvas, values, most });
   return canvas;
 }
 
-function cellOf(s, column, { text, vector, weight }) {
+function cellOf(s, column, { text, vector, weight, name = "all other keys", reached = false }) {
   const cell = make("td", { className: column.vector ? "vector" : "number", attributes: { "data-column": column.key } });
-  if (vector) cell.append(stripOf(s, vector, s.most[column.scale]));
+  if (vector) cell.append(stripOf(s, vector, s.most[column.scale], `${column.name} of ${name}`, reached));
   if (text !== undefined) cell.append(make("span", { text }));
   if (weight !== undefined) cell.append(gauge(weight, s.most.weight));
   return cell;
 }
 
 function keyRow(s, head, j, columns, labels) {
-  const cells = columns.map((column) => cellOf(s, column, column.vector ? { vector: column.vector(j) } : { text: column.text(j), weight: column.bar ? s.known.steps.weights[j] : undefined }));
+  const cells = columns.map((column) => cellOf(s, column, column.vector ? { vector: column.vector(j), name: label(head.keys[j], 20), reached: j === s.key } : { text: column.text(j), weight: column.bar ? s.known.steps.weights[j] : undefined }));
   const name = button("", (event) => (event.stopPropagation(), s.store.set(head.same ? { side: "query", token: j } : { side: "key", token: j })), { title: `${titleOf(head.keys, j)}: choose it` });
   name.append(make("bdi", { text: labels(j) }));
   const own = head.same && j === s.known.query ? " own" : "";
@@ -185,7 +195,7 @@ function keyRow(s, head, j, columns, labels) {
 function footOf(s, head, columns, shown, stages, names) {
   const { steps } = s.known;
   const line = (className, heading, weight, vector) => make("tr", { className }, make("th", { attributes: { scope: "row" } }, ...heading), ...columns.map((column) =>
-    cellOf(s, column, column.bar && weight !== null ? { text: number(weight, 3) } : column.key === "weigh" && vector ? { vector } : {})));
+    cellOf(s, column, column.bar && weight !== null ? { text: number(weight, 3) } : column.key === "weigh" && vector ? { vector, name: className === "output" ? "all keys together" : undefined } : {})));
   const lines = [];
   const rest = head.keyCount - shown.length;
   if (rest > 0 || s.all) {

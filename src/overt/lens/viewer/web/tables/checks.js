@@ -25,10 +25,11 @@ function drawChecks(root, recording, state) {
   const query = queryOf(head, state);
   root.replaceChildren(
     section("Recomputed, compared with the model's output", ...residualLines(recording, head)),
+    ...(recording.reading ? [section("This reading", list(recording.reading))] : []),
     section("As run", list(runLines(head))),
     ...(head.signed
-      ? [section("What the layer does before and after the mixing", list(aroundLines(head))), section("Signed weights", ...signedLines(head, query))]
-      : [section("Compared with equal weights", ...baselineLines(head, query)), section("Weights compared with what they add", ...normedLines(head, query))]),
+      ? [section("What the layer does before and after the mixing", list(aroundLines(head))), section("Signed weights", ...signedLines(head, query), make("p", { text: sumText(head, state) }))]
+      : [section("Compared with equal weights", ...baselineLines(head, query), make("p", { text: sumText(head, state) })), section("Weights compared with what they add", ...normedLines(head, query))]),
     section("What this picture does not show", list(unsaidLines(recording, head))),
     ...(recording.missing.length ? [section("Not recorded", list(recording.missing.map(([name, why]) => `${visible(name)}: ${visible(why)}`)))] : []),
   );
@@ -44,7 +45,8 @@ function residualLines(recording, head) {
     return make("p", { className: `check ${holds ? "holds" : "differs"}`, text: said });
   };
   const thisCall = { difference: head.residual, bound: head.bound, holds: head.holds };
-  return [line(`this call (${head.name.split("H")[0]})`, thisCall), line("all calls", recording.verified)];
+  const loop = recording.story?.loops[head.batch];
+  return [line(`this call (${head.name.split("H")[0]})`, thisCall), line("all calls", recording.verified), ...(loop ? [make("p", { className: "check", text: loop })] : [])];
 }
 
 function runLines(head) {
@@ -83,6 +85,15 @@ function baselineLines(head, query) {
   const entropy = head.entropies[query];
   const spread = `Its weights are spread out like ${Math.exp(entropy) < 10 ? number(Math.exp(entropy), 1) : grouped(Math.exp(entropy))} equal ones: entropy ${number(entropy)} of at most ${number(Math.log(count))} nats.`;
   return [make("p", {}, name, description), make("p", { text: spread })];
+}
+
+// What the weights of the chosen token add up to.
+function sumText(head, { side, token }) {
+  const { weights, whole } = weightsOf(head, side, token);
+  const total = (sizeOf) => number(weights.reduce((sum, weight) => sum + sizeOf(weight), 0), 3);
+  const many = `${grouped(weights.length)} ${side === "query" ? "keys" : "queries"}${whole ? "" : ", of the recorded strongest links only"}`;
+  const way = side === "query" ? "of" : "from";
+  return head.signed ? `Signed weights ${way} ${many}: their sizes add up to ${total(Math.abs)}, they themselves to ${total(Number)}.` : `Weights ${way} ${many}, together ${total(Number)}.`;
 }
 
 const share = (weight) => (weight > 0 && weight < 5e-4 ? scientific(weight) : number(weight, 3));

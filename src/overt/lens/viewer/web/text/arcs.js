@@ -1,9 +1,17 @@
-// Arcs between tokens of running text: over one line as bows; between lines as curves from the edge of one token to the near edge of the
-// other.
+// Arcs between tokens of running text: over one line as bows; to the next line as curves from the edge of one token to the near edge of the other;
+// farther away through the margin, so that no word is crossed.
 const SVG_NAME = "http://www.w3.org/2000/svg";
+const [MARGIN, HIT, CORNER, SAME] = [7, 11, 6, 8]; // pixels: where margins are, how wide an arc is to a pointer, how round; tops of one line differ by less
 
-// `links` are { node, share }; drawn into `svg`, which covers what the tokens stand in. A bow rises by at most `room` pixels.
-export function arcsOf(svg, from, links, room) {
+const shape = (attributes) => {
+  const path = document.createElementNS(SVG_NAME, "path");
+  for (const [name, value] of Object.entries(attributes)) path.setAttribute(name, value);
+  return path;
+};
+
+// `links` are { node, share, negative, cut, name, click }; drawn into `svg`, which covers what the tokens stand in. A bow rises by at most `room` pixels;
+// `tokens` are all that may be in the way. A link with `click` is a button.
+export function arcsOf(svg, from, links, room, tokens) {
   svg.replaceChildren();
   svg.setAttribute("height", "0"); // the container is as high as its text then, and not as the last picture
   if (!from) return;
@@ -13,28 +21,67 @@ export function arcsOf(svg, from, links, room) {
   const origin = svg.getBoundingClientRect();
   const boxOf = (node) => {
     const { left, width, top, bottom } = node.getClientRects()[0] ?? node.getBoundingClientRect();
-    return { x: left + width / 2 - origin.left, top: top - origin.top - 1, bottom: bottom - origin.top + 1 };
+    return { x: left + width / 2 - origin.left, half: width / 2, top: top - origin.top - 1, bottom: bottom - origin.top + 1 };
   };
   const start = boxOf(from);
   const ends = links.map((link) => ({ ...link, box: boxOf(link.node) }));
+  const boxes = tokens.map(boxOf);
   const span = Math.max(280, ...ends.map(({ box }) => Math.abs(box.x - start.x)));
-  for (const { node, share, negative, box } of ends.reverse()) {
-    const path = document.createElementNS(SVG_NAME, "path");
-    path.setAttribute("d", curve(start, box, room * (0.2 + 0.8 * Math.sqrt(Math.abs(box.x - start.x) / span))));
-    path.setAttribute("stroke-width", (0.75 + 5 * share).toFixed(2));
-    path.setAttribute("opacity", (0.25 + 0.7 * Math.sqrt(share)).toFixed(2));
+  const hits = ends.reverse().map(({ node, share, negative, cut, name, click, box }, n) => {
+    const line = pathOf(start, box, room * (0.2 + 0.8 * Math.sqrt(Math.abs(box.x - start.x) / span)), boxes, container.clientWidth, n);
+    const path = shape({ d: line, class: `${negative ? "negative " : ""}${cut ? "cut" : ""}`, "stroke-width": (0.75 + 5 * share).toFixed(2), opacity: cut ? 1 : (0.25 + 0.7 * Math.sqrt(share)).toFixed(2) });
     path.dataset.to = node.dataset.token;
-    if (negative) path.classList.add("negative");
     svg.append(path);
-  }
+    return click ? hitOf(line, node, name, click) : null;
+  });
+  svg.append(...hits.filter(Boolean));
+  svg.querySelector(".hit:last-of-type")?.setAttribute("tabindex", "0");
+}
+
+// What is clicked or focused of an arc: wider than what is seen. The strongest one is reached by Tab, the others by arrow keys.
+function hitOf(line, node, name, click) {
+  const hit = shape({ d: line, class: "hit", "stroke-width": HIT, role: "button", tabindex: "-1", "aria-label": name });
+  hit.dataset.arc = node.dataset.token;
+  hit.append(Object.assign(document.createElementNS(SVG_NAME, "title"), { textContent: name }));
+  hit.addEventListener("click", click);
+  hit.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: 1, ArrowDown: 1, ArrowRight: -1, ArrowUp: -1 }[event.key];
+    if (by) {
+      const all = [...hit.parentNode.querySelectorAll(".hit")];
+      all.at((all.indexOf(hit) + by) % all.length).focus();
+    } else if (["Enter", " ", "Delete", "Backspace"].includes(event.key)) click();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  return hit;
 }
 
 // A bow's top is at three quarters of the way to its control points.
-function curve(a, b, room) {
-  const same = Math.abs(a.top - b.top) < 8;
+function pathOf(a, b, room, boxes, width, lane) {
+  const same = Math.abs(a.top - b.top) < SAME;
   const down = b.top > a.top;
+  const [high, low] = down ? [a, b] : [b, a];
+  const [left, right] = [Math.min(a.x, b.x) - SAME, Math.max(a.x, b.x) + SAME];
+  const crossed = ({ x, half, top }) => top > high.top + SAME && top < low.top - SAME && x + half > left && x - half < right;
+  if (!same && boxes.some(crossed)) return aroundOf(a, b, down, width, lane);
   const [y1, y2] = same ? [a.top, b.top] : down ? [a.bottom, b.top] : [a.top, b.bottom];
-  const lift = same ? -room / 0.75 : (down ? 1 : -1) * Math.max(12, Math.abs(y2 - y1) / 2);
-  const [x1, x2, low, high] = [a.x, b.x, y1 + lift, same ? y2 + lift : y2 - lift].map((value) => Math.round(value * 10) / 10);
-  return `M${x1},${y1.toFixed(1)} C${x1},${low} ${x2},${high} ${x2},${y2.toFixed(1)}`;
+  const lift = same ? -room / 0.75 : (down ? 1 : -1) * Math.max(SAME, Math.abs(y2 - y1) / 2);
+  const [x1, x2, first, last] = [a.x, b.x, y1 + lift, same ? y2 + lift : y2 - lift].map((value) => Math.round(value * 10) / 10);
+  return `M${x1},${y1.toFixed(1)} C${x1},${first} ${x2},${last} ${x2},${y2.toFixed(1)}`;
+}
+
+// Through the nearer margin, along the spaces between lines.
+function aroundOf(a, b, down, width, lane) {
+  const [y1, y2, way] = down ? [a.bottom, b.top, 1] : [a.top, b.bottom, -1];
+  const away = SAME + 2 * (lane % 3);
+  const x = a.x + b.x < width ? MARGIN - (lane % 3) * 2 : width - MARGIN + (lane % 3) * 2;
+  const points = [[a.x, y1], [a.x, y1 + way * away], [x, y1 + way * away], [x, y2 - way * away], [b.x, y2 - way * away], [b.x, y2]];
+  const near = ([px, py], [qx, qy]) => {
+    const length = Math.hypot(qx - px, qy - py) || 1;
+    const part = Math.min(CORNER, length / 2) / length;
+    return `${(px + (qx - px) * part).toFixed(1)},${(py + (qy - py) * part).toFixed(1)}`;
+  };
+  const corners = points.slice(1, -1).map((point, i) => `L${near(point, points[i])} Q${point[0].toFixed(1)},${point[1].toFixed(1)} ${near(point, points[i + 2])}`);
+  return `M${points[0].map((value) => value.toFixed(1))} ${corners.join(" ")} L${points.at(-1).map((value) => value.toFixed(1))}`;
 }

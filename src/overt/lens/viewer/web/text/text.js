@@ -5,10 +5,11 @@ import { scaleOf } from "../map/colour_scale.js";
 import { joinerOf, weightsOf, strongestOf, toneOf } from "../data/rows.js";
 import { number } from "../../../../drawing/web/numbers.js";
 import { drawStripes } from "../steps/bars.js";
-import { grouped, shorten, titleOf, unknownAt, visible, weightText } from "../data/labels.js";
+import { grouped, label, shorten, titleOf, unknownAt, visible, weightText } from "../data/labels.js";
 import { findBox } from "./find.js";
 import { button, make } from "../../../../drawing/web/elements.js";
-import { theme } from "../../../../drawing/web/theme.js";
+import { channelsOf } from "../../../../drawing/web/colours.js";
+import { inkOn } from "../../../../drawing/web/theme.js";
 
 const PART = 256; // tokens that are written together
 const ARCS = 12;
@@ -17,8 +18,9 @@ const LETTERS = 80; // of one token, the rest is in its title
 const [LARGE, FEW] = [120, 64]; // tokens up to which the text is set large, and up to which it needs no stripe and chips
 const ARABIC = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u; // scripts from right to left, whose letters join
 
-export function mountText(root, recording, store) {
-  const t = { root, recording, store, texts: [] };
+// `cutting`, where the model runs: { pairsOf(store, head), toggle(store, head, query, key) }, what is cut and what a click on an arc does.
+export function mountText(root, recording, store, cutting = null) {
+  const t = { root, recording, store, cutting, texts: [] };
   prepareText(t);
   const draw = () => root.isConnected && drawText(t);
   store.subscribe((state, changed) => {
@@ -40,7 +42,8 @@ function prepareText(t) {
   const bar = make("div", { className: "sides", attributes: { role: "group", "aria-label": "Direction" } }, ...t.sides);
   const find = findBox(() => wordsOf(t), (token, side) => t.store.set({ token, side }), () => drawText(t));
   t.found = find.found;
-  t.root.append(make("div", { className: "says-who" }, t.name, bar, t.description, find.box), t.stripe, t.chips, t.body);
+  t.unknown = make("p", { className: "unknown", attributes: { "aria-live": "polite" } });
+  t.root.append(make("div", { className: "says-who" }, t.name, bar, t.description, find.box), t.stripe, t.chips, t.body, t.unknown);
   t.root.classList.add("reading");
 }
 
@@ -65,6 +68,8 @@ function drawText(t) {
   t.maximum = Math.abs(t.attention.weights[strongestOf(t.attention.weights, 1)[0]] ?? 0);
   t.strongest = strongestOf(t.attention.weights, ARCS);
   t.scale = scaleOf(head, state);
+  const style = getComputedStyle(t.root);
+  t.colours = Object.fromEntries(["paper", "blue", "fire"].map((name) => [name, channelsOf(style.getPropertyValue(`--${name}`).trim().slice(1))[0]]));
   const [attending, attended] = state.side === "query" ? [head.queries, head.keys] : [head.keys, head.queries];
   t.attended = attended;
   t.name.textContent = shorten(visible(attending[state.token]), 40);
@@ -94,20 +99,30 @@ function writeTexts(t, head, state) {
   t.watcher = new IntersectionObserver((entries) => showParts(t, entries), { root: t.body, rootMargin: "600px 0px" });
   const names = t.recording.story?.sides ?? ["Queries", "Keys"];
   const texts = both ? [["both", head.keys, "The text"]] : [["query", head.queries, names[0]], ["key", head.keys, names[1]]];
+  t.unknown.textContent = unknownText(head.keys);
+  t.unknown.hidden = !t.unknown.textContent;
   t.root.classList.toggle("large", head.queryCount + (both ? 0 : head.keyCount) <= LARGE);
   t.texts = texts.map(([side, tokens, label]) => textOf(t, side, tokens, label));
   t.arcs = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  t.arcs.setAttribute("aria-hidden", "true");
+  if (t.cutting) [["role", "group"], ["aria-label", "Arcs: Enter or Delete cuts one"]].forEach((attribute) => t.arcs.setAttribute(...attribute));
+  else t.arcs.setAttribute("aria-hidden", "true");
   t.body.replaceChildren(make("div", { className: "texts" }, ...t.texts.map((text) => text.box), t.arcs));
   for (const text of t.texts) if (text.parts.length) fillPart(t, text, text.parts[0]); // at once: a text that is typed does not flicker
 }
 
-function textOf(t, side, tokens, label) {
+function unknownText(tokens) {
+  const unknown = Array.from({ length: Math.min(tokens.length, 2000) }, (_, i) => i).filter((i) => unknownAt(tokens, i));
+  if (!unknown.length) return "";
+  const named = unknown.slice(0, 6).map((i) => `“${label(tokens[i], 16)}”`).join(", ");
+  return `The vocabulary lacks ${named}${unknown.length > 6 ? ", …" : ""}: the model reads ${label(tokens.tokenizer?.pieces[unknown[0]] ?? tokens[unknown[0]], 12)} there, the same for every unknown word.`;
+}
+
+function textOf(t, side, tokens, heading) {
   const join = joinerOf(tokens);
   const joined = ARABIC.test(tokens.slice(0, 4096).join(""));
   const text = { side, tokens, join, joined, parts: [] };
-  text.box = make("div", { className: `text${joined ? " joined" : ""}`, attributes: { role: "group", "aria-label": `${label}, ${tokens.length} tokens` } });
-  if (side !== "both") text.box.append(make("p", { className: "label", text: label }));
+  text.box = make("div", { className: `text${joined ? " joined" : ""}`, attributes: { role: "group", "aria-label": `${heading}, ${tokens.length} tokens` } });
+  if (side !== "both") text.box.append(make("p", { className: "label", text: heading }));
   for (let start = 0; start < tokens.length; start += PART) {
     const node = make("p", { className: "part", attributes: joined ? { dir: "auto" } : {} });
     const part = { start, stop: Math.min(start + PART, tokens.length), node, tokens: null };
@@ -163,8 +178,11 @@ function emptyPart(part) {
   part.node.replaceChildren();
 }
 
-// From which share on the other ink reads better on the tone (WCAG's contrast, measured where both are equal).
-const INK_TURNS = { light: { query: 0.85, key: Infinity }, dark: { query: 0.6, key: 0.6 } };
+// The ink on a tone: the page's own as long as it reads, then black or white.
+function inkOf(t, share, tone) {
+  const { paper } = t.colours;
+  return share > 0.5 ? inkOn(paper.map((channel, c) => channel + share * (tone[c] - channel))) : "";
+}
 
 function colourPart(t, text, part) {
   const { side, token: chosen } = t.store.get();
@@ -176,9 +194,10 @@ function colourPart(t, text, part) {
     const weight = coloured ? t.attention.weights[i] : 0;
     const share = toneOf(weight, t.maximum, t.scale);
     node.style.setProperty("--share", `${(100 * share).toFixed(1)}%`);
-    const threshold = INK_TURNS[theme()][signed ? (weight < 0 ? "key" : "query") : side];
+    const tone = t.colours[(signed ? weight < 0 : side === "key") || weight < 0 ? "fire" : "blue"];
+    node.style.color = text.joined ? "" : inkOf(t, share, tone);
     const found = t.found(text.side === "both" ? side : text.side, i);
-    node.className = `${share > threshold && !text.joined ? "strong" : ""}${marked ? " own" : ""}${found ? " match" : ""}${Number.isNaN(weight) ? " nan" : ""}${weight < 0 ? " negative" : ""}`.trim();
+    node.className = `${marked ? "own" : ""}${found ? " match" : ""}${Number.isNaN(weight) ? " nan" : ""}${weight < 0 ? " negative" : ""}`.trim();
     node.tabIndex = marked ? 0 : -1;
     if (marked) node.setAttribute("aria-current", "true");
     else node.removeAttribute("aria-current");
@@ -242,18 +261,12 @@ function textKeys(t, text, event) {
   event.stopPropagation();
 }
 
-// What is said of the token under the pointer, and of the chosen one otherwise.
+// What is said of the token under the pointer.
 function tellText(t, node) {
   const { side } = t.store.get();
-  const { weights, whole } = t.attention;
+  const { weights } = t.attention;
   const text = node?.closest(".part")?.of.text;
-  if (!text) {
-    const total = (sizes) => number(weights.reduce((sum, weight) => sum + (sizes ? Math.abs(weight) : weight), 0), 3);
-    const many = `${grouped(weights.length)} ${side === "query" ? "keys" : "queries"}${whole ? "" : ", of the recorded strongest links only"}`;
-    const way = side === "query" ? "of" : "from";
-    t.description.textContent = headOf(t).signed ? `signed weights ${way} ${many}: their sizes add up to ${total(true)}, they themselves to ${total(false)}` : `weights ${way} ${many}, together ${total(false)}`;
-    return;
-  }
+  if (!text) return void (t.description.textContent = "");
   const i = Number(node.dataset.token);
   t.description.replaceChildren(make("bdi", { text: shorten(visible(text.tokens[i]), 60) }), ` token ${grouped(i)}`);
   if (text.side === "both" || text.side !== side) t.description.append(Number.isNaN(weights[i]) ? ", not a number" : `, weight ${number(weights[i], 4)}`);
@@ -273,13 +286,28 @@ function drawChips(t) {
 // makes room above itself for large ones.
 function drawArcs(t) {
   if (!t.arcs) return;
-  const tops = t.texts.map((text) => text.parts[0]?.tokens?.map((node) => node.offsetTop) ?? []);
-  const room = t.texts.length === 1 && tops[0].length > 1 && tops[0].every((top) => Math.abs(top - tops[0][0]) < 8) ? 56 : t.root.classList.contains("large") ? 20 : 12;
-  t.root.classList.toggle("arched", room > 20);
+  const nodes = t.texts.flatMap((text) => text.parts.flatMap((part) => part.tokens ?? []));
+  const tops = t.texts.length === 1 ? nodes.map((node) => node.offsetTop) : [];
+  const line = tops.length > 1 && tops.length <= PART && tops.every((top) => Math.abs(top - tops[0]) < 8);
+  const room = line ? 56 : t.root.classList.contains("large") ? 16 : 12;
+  t.root.classList.toggle("arched", line);
   const { side, token } = t.store.get();
   const at = (text, i) => text?.parts[Math.floor(i / PART)]?.tokens?.[i % PART];
   const from = at(t.texts.find((text) => text.side === "both" || text.side === side), token);
   const attended = t.texts.find((text) => text.side === "both" || text.side !== side);
-  const links = t.strongest.map((i) => ({ node: at(attended, i), share: toneOf(t.attention.weights[i], t.maximum, t.scale), negative: t.attention.weights[i] < 0 }));
-  arcsOf(t.arcs, from, links.filter((link) => link.node && link.node !== from && link.share > 0.015), room);
+  const focused = document.activeElement?.closest?.("[data-arc]")?.dataset.arc;
+  arcsOf(t.arcs, from, linksOf(t, (i) => at(attended, i), from), room, nodes);
+  if (focused !== undefined) (t.arcs.querySelector(`[data-arc="${focused}"]`) ?? t.arcs.querySelector(".hit"))?.focus();
 }
+
+// The links that are drawn, strongest first; on a page whose model runs they are buttons, and those that were cut stay in sight.
+function linksOf(t, nodeOf, from) {
+  const { side, token } = t.store.get();
+  const pair = (i) => (side === "query" ? [token, i] : [i, token]);
+  const cut = t.cutting ? t.cutting.pairsOf(t.store, headOf(t)).filter((each) => each[side === "query" ? 0 : 1] === token).map((each) => each[side === "query" ? 1 : 0]) : [];
+  const links = t.strongest.filter((i) => !cut.includes(i)).map((i) => ({ i, share: toneOf(t.attention.weights[i], t.maximum, t.scale), negative: t.attention.weights[i] < 0 }));
+  const drawn = [...links.filter(({ share }) => share > 0.015), ...cut.map((i) => ({ i, share: 0.1, cut: true }))];
+  return drawn.map((link) => ({ ...link, node: nodeOf(link.i), ...(t.cutting ? { name: nameOf(t, pair(link.i), link), click: () => t.cutting.toggle(t.store, headOf(t), ...pair(link.i)) } : {}) })).filter(({ node }) => node && node !== from);
+}
+
+const nameOf = (t, [query, key], { i, cut }) => `${cut ? "undo the cut" : "cut"} ${label(headOf(t).queries[query], 20)} → ${label(headOf(t).keys[key], 20)}${cut ? "" : `, weight ${number(t.attention.weights[i], 3)}`}`;
