@@ -2,7 +2,8 @@
 
 `huggingface()` registers overt in transformers under the name "overt". A model with `attn_implementation="overt"` computes attention
 by `overt.attend`: a mask is passed as one range of keys for each query, two numbers instead of Q × K; grouped heads are not copied;
-soft caps, sinks, position biases and dropout are those of the model. Unsupported arguments are an error that names them.
+soft caps, sinks, position biases and dropout are those of the model. Unsupported arguments are an error that names them. With a
+score, a mask or a normalizer of the caller's own, `huggingface` registers another attention under another name.
 """
 
 from overt.integrations.attention_interface import attention

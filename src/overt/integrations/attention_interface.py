@@ -1,6 +1,7 @@
 """The attention function for transformers' AttentionInterface: a model's arguments as a call of `overt.attend`."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ def attention(
     cu_seq_lens_q: Tensor | None = None,
     cu_seq_lens_k: Tensor | None = None,
     output_attentions: bool | None = None,
+    pieces: Callable[[dict[str, Any], Any], dict[str, Any]] | None = None,
     **other_arguments: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute attention as transformers calls it: query (B, H, Q, D), key and value (B, Hk, K, D) → output (B, Q, H, D), and weights.
@@ -52,7 +54,7 @@ def attention(
     `s_aux` and `sinks` are attention sinks: one logit for each head (H,), or for each head and query (B, H, Q, 1), that takes weight
     and adds nothing to the output. `indices` (B, Q, n) are the keys that a query may attend to, −1 for none; `cu_seq_lens_q` and
     `cu_seq_lens_k` are the starts of packed sequences. Raises InputError for any other argument, except for those that do not change
-    attention (`WITHOUT_EFFECT`).
+    attention (`WITHOUT_EFFECT`). `pieces` replaces arguments of `overt.attend`, as `huggingface(score=…)` registers it.
 
     >>> x = torch.randn(1, 2, 5, 8)
     >>> output, weights = attention(None, x, x, x, None, scaling=0.5, output_attentions=True)
@@ -78,11 +80,9 @@ def attention(
         "mask": mask,
         "bias": bias,
     }
+    call = call if pieces is None else pieces(call, attention_mask)
     sink, keys = s_aux if sinks is None else sinks, key.shape[2]
-    if sink is not None and sink.numel() != query.shape[1]:
-        call = _with_sink_key(call, sink)
-    elif sink is not None:
-        call["normalizer"] = Softmax(sink=sink.flatten().to(query.dtype))
+    call = call if sink is None else _with_sink(call, sink)
     output = attend(**call, dropout=dropout)  # (B, H, Q, D)
     weights = steps(**call).weights[..., :keys] if output_attentions or _weights_are_collected() else None
     return output.transpose(1, 2).contiguous(), weights
@@ -148,6 +148,19 @@ def _packed_sequences(starts: Tensor | None, key_starts: Tensor | None, query: T
     return from_cu_seqlens(starts if starts is not None else key_starts, total=key.shape[2])  # type: ignore[arg-type]
 
 
+def _with_sink(call: dict[str, Any], sink: Tensor) -> dict[str, Any]:
+    """The call with the model's sinks, which belong to the softmax."""
+    if "normalizer" in call:
+        raise InputError(
+            "a normalizer of your own in a model without attention sinks, which are part of the softmax",
+            got=f"sinks of shape {tuple(sink.shape)}",
+            fix="leave normalizer= out for this model",
+        )
+    if sink.numel() == call["query"].shape[1]:
+        return call | {"normalizer": Softmax(sink=sink.flatten().to(call["query"].dtype))}
+    return _with_sink_key(call, sink)
+
+
 def _with_sink_key(call: dict[str, Any], sink: Tensor) -> dict[str, Any]:
     """The call with one more key, whose score is the sink of each query (B, H, Q, 1), and whose value is zero.
 
@@ -155,12 +168,13 @@ def _with_sink_key(call: dict[str, Any], sink: Tensor) -> dict[str, Any]:
     """
     query, key, value, score = (call[name] for name in ("query", "key", "value", "score"))
     batch, heads, queries = query.shape[:3]
-    if score.softcap is not None or sink.ndim != 4 or any(
+    simple = isinstance(score, Dot) and score.softcap is None
+    if not simple or sink.ndim != 4 or any(
         size not in (1, full) for size, full in zip(sink.shape, (batch, heads, queries, 1), strict=True)
     ):  # fmt: skip
         raise InputError(
-            f"sinks (H,), or, without a softcap, of each query (B, H, Q, 1) = {(batch, heads, queries, 1)}",
-            got=f"shape {tuple(sink.shape)}" + ("" if score.softcap is None else f" with a softcap of {score.softcap}"),
+            f"sinks (H,), or, of a dot product without a softcap, of each query (B, H, Q, 1) = {(batch, heads, queries, 1)}",
+            got=f"shape {tuple(sink.shape)}" + ("" if simple else f" with the score {score}"),
             fix='choose attn_implementation="eager" for this model',
         )
     pad = torch.nn.functional.pad

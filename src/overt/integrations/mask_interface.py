@@ -66,7 +66,7 @@ def attention_mask(
     if edges is None:
         allowed = rows(0, q_length)
         return allowed if mask_dtype == torch.bool else additive_mask(allowed, mask_dtype)
-    return LazyMask(*edges, (batch_size, 1, q_length, kv_length), mask_dtype)
+    return LazyMask(*edges, (batch_size, 1, q_length, kv_length), mask_dtype, int(q_offset) - int(kv_offset))
 
 
 def _is_traced(*inputs: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Warnings and errors for models that accept `attn_implementation="overt"` and do not call overt.
+"""Warnings and errors for models that accept a name of overt as `attn_implementation` and do not call overt.
 
 transformers accepts any registered name for any model. Most models get their attention function from its registry. Some have their
 attention written out and never use the registry; some look the name up in another table, which does not contain it.
@@ -29,10 +29,12 @@ class _ForwardPass:
 
 _running: ContextVar[tuple[_ForwardPass, ...]] = ContextVar("running", default=())
 _warned: WeakSet[nn.Module] = WeakSet()
+_consequences: dict[str, str] = {}  # by registered name: what it means for a model that it was not called
 
 
-def warn_if_unused(base: Any, name: str) -> None:
+def warn_if_unused(base: Any, name: str, consequence: str) -> None:
     """Make every model of the class `base`, transformers' PreTrainedModel, warn if it is set to this name and does not call overt."""
+    _consequences[name] = consequence
     original = base.get_correct_attn_implementation
     if getattr(original, "__module__", "") == __name__:
         return
@@ -40,11 +42,11 @@ def warn_if_unused(base: Any, name: str) -> None:
     @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__"))
     def get_correct_attn_implementation(self, requested_attention, *args, **kwargs):
         implementation = original(self, requested_attention, *args, **kwargs)
-        if implementation == name:
-            _add_to_tables(sys.modules[type(self).__module__], name)
+        if implementation in _consequences:
+            _add_to_tables(sys.modules[type(self).__module__], implementation)
             if _begin_pass not in self._forward_pre_hooks.values():
                 self.register_forward_pre_hook(_begin_pass)
-                self.register_forward_hook(functools.partial(_end_pass, name), with_kwargs=True, always_call=True)
+                self.register_forward_hook(_end_pass, with_kwargs=True, always_call=True)
         return implementation
 
     base.get_correct_attn_implementation = get_correct_attn_implementation
@@ -62,7 +64,7 @@ def _begin_pass(model: nn.Module, args: tuple[Any, ...]) -> None:
         _running.set((*_running.get(), _ForwardPass(model)))
 
 
-def _end_pass(name: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+def _end_pass(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     if torch.compiler.is_compiling() or all(each.model is not model for each in _running.get()):
         return
     running = _running.get()
@@ -70,7 +72,8 @@ def _end_pass(name: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
         running = running[:-1]
     *outer, ended = running
     _running.set(tuple(outer))
-    if output is None or model.config._attn_implementation != name:
+    name = model.config._attn_implementation
+    if output is None or name not in _consequences:
         return
     if not ended.calls:
         ended.unused = [type(model).__name__]
@@ -88,7 +91,7 @@ def _warn_unused(model: nn.Module, name: str, ended: _ForwardPass) -> None:
         parts = " and ".join(dict.fromkeys(ended.unused))
         warnings.warn(
             f'{parts} accepted attn_implementation="{name}" and did not call it: its code does not use transformers\' attention '
-            "registry, or has no attention. Its outputs are correct; overt's kernels were not used for it.",
+            f"registry, or has no attention. {_consequences[name]}",
             stacklevel=2,
         )
 

@@ -1,0 +1,89 @@
+"""Scores, masks and normalizers of a caller's own in a Hugging Face model: pieces that replace those of its attention."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from overt.attention.kernels.call import as_normalizer, as_score
+from overt.attention.masks import Mask, as_mask
+from overt.attention.masks.base import mask_of_block
+from overt.attention.scores import Dot
+from overt.integrations.attention_interface import attention
+from overt.integrations.lazy_mask import LazyMask
+
+
+@dataclass(frozen=True, eq=False)
+class CustomAttention:
+    """An attention function for transformers' AttentionInterface with a score, a mask or a normalizer of the caller's own.
+
+    What is None is the model's. Query, key and value are (B, H, length, D), as the model computed them: rotated, normalized, grouped.
+
+    >>> x = torch.randn(1, 2, 5, 8)
+    >>> output, _ = CustomAttention(normalizer="sparsemax")(None, x, x, x, None)
+    >>> output.shape
+    torch.Size([1, 5, 2, 8])
+    """
+
+    score: Any = None
+    mask: Any = None
+    normalizer: Any = None
+
+    def __post_init__(self) -> None:
+        for name, checked in (("score", as_score), ("mask", as_mask), ("normalizer", as_normalizer)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, checked(getattr(self, name)))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        """Compute attention as transformers calls it."""
+        return attention(*args, **kwargs, pieces=self.replaced)
+
+    def replaced(self, call: dict[str, Any], model_mask: Any) -> dict[str, Any]:
+        """The arguments of `overt.attend` with these pieces; `model_mask` is the mask that the model passed on."""
+        if self.score is not None:
+            has_scale = type(self.score) is not Dot or self.score.scale is not None
+            call = call | {"score": self.score if has_scale else replace(self.score, scale=call["score"].scale)}
+        if self.mask is not None:
+            queries, keys = call["query"].shape[2], call["key"].shape[2]
+            mask = _at_positions(self.mask, _first_position(call, model_mask), queries, keys)
+            call = call | {"mask": mask if call["mask"] is None else call["mask"] & mask}
+        return call if self.normalizer is None else call | {"normalizer": self.normalizer}
+
+
+@dataclass(frozen=True, eq=False)
+class _LaterRows(Mask):
+    """The rows of a bound mask from a position on that is known only when the program runs."""
+
+    inner: Any
+    first: Tensor
+
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """What the mask has in these rows."""
+        return self.inner.block(rows + self.first, keys)
+
+
+def _at_positions(mask: Any, first: int | Tensor, queries: int, keys: int) -> Mask:
+    """The rows of the queries, of which the first has this position, in a mask over all positions of the text."""
+    compiling = isinstance(first, Tensor)
+    lengths = (keys if compiling else max(keys, first + queries), keys)
+    bound = mask.with_offset(0).bind(2, *lengths) if isinstance(mask, Mask) else mask
+    return (
+        _LaterRows(bound, first) if compiling else mask_of_block(bound, slice(first, first + queries), slice(0, keys), lengths)
+    )
+
+
+def _first_position(call: dict[str, Any], model_mask: Any) -> int | Tensor:
+    """The position of the first query among the keys: of all tokens, of a cache's last ones, or inside a cache with room left."""
+    queries, keys = call["query"].shape[2], call["key"].shape[2]
+    if isinstance(model_mask, LazyMask) and model_mask.first_position is not None:
+        return model_mask.first_position
+    if queries == keys or (model_mask is None and call["mask"] is not None):
+        return 0
+    if not isinstance(model_mask, Tensor):
+        return keys - queries
+    allowed = model_mask if model_mask.dtype == torch.bool else model_mask > torch.finfo(model_mask.dtype).min
+    positions = torch.arange(1, allowed.shape[-1] + 1, device=allowed.device)
+    last = (allowed.flatten(0, -2).any(0) * positions).max()  # the last query's own key
+    first = last - queries
+    return first if torch.compiler.is_compiling() else int(first)
