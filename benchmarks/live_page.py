@@ -33,7 +33,7 @@ import browser
 PAGES = {"MiniLM": ["minilm"], "MiniLM, --small": ["minilm", "--small"], "translator": ["translator"]}
 PICTURE = "document.documentElement.className === 'live' && document.querySelector('.six tbody tr') !== null"
 READ = "Number(document.getElementById('viewer')?.dataset.read ?? 0)"
-SAID = "document.querySelector('.typing .state').textContent"
+SAID = "viewer.recording.reading.join(' ')"
 WEIGHTS = "viewer.recording.heads.map((head) => head.queries.map((_, i) => Array.from(head.weightsRow(i))))"
 SUBJECTS = (
     "The old man",
@@ -114,8 +114,8 @@ def typed(page: Any, name: str, runs: int) -> dict[str, float]:
         body = (WORDS * 10)[: tokens - 3]
         said = [put(page, " ".join([*body, WORDS[n % len(WORDS)]])) for n in range(runs)]
         assert all(each.startswith(f"{tokens} tokens") for each in said), said
-        measured[f"model_{tokens}"] = statistics.median(number(each, r"model ([\d.\u202f]+) ms") for each in said)
-        measured[f"picture_{tokens}"] = statistics.median(number(each, r"picture ([\d.\u202f]+) ms") for each in said)
+        measured[f"model_{tokens}"] = statistics.median(number(each, r"([\d.\u202f]+) ms in the model") for each in said)
+        measured[f"picture_{tokens}"] = statistics.median(number(each, r"([\d.\u202f]+) ms with the picture") for each in said)
     return measured
 
 

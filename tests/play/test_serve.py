@@ -55,7 +55,7 @@ def test_what_is_typed_is_read_in_python(server, chromium, minilm):
     encoded = minilm.encode("The cat didn't come because it was too wide.")
     assert page.ask("viewer.recording.heads[0].queries") == list(map(str, encoded.tokens))
     assert page.ask("viewer.recording.heads[viewer.store.get().head].queries[viewer.store.get().token]") == "it"
-    assert "read in Python in" in live.said
+    assert "read in Python in" in page.ask("viewer.recording.reading[0]")
     live.put("   ")
     live.until_said("Expected a text of at least one word")
     assert page.complaints == []

@@ -59,8 +59,9 @@ def write(
     live = Live(
         boot=model.boot,
         styles=(*lessons.STYLES, *model.styles),
-        constants={"WORKER_TEXT": bundle(model.worker)},
-        behind="\n".join(_elements(description | model.facts(), weights.header() | model.description(), elements)),
+        behind="\n".join(
+            _elements(bundle(model.worker), description | model.facts(), weights.header() | model.description(), elements)
+        ),
         script_sources=("'wasm-unsafe-eval'",),
         connections=("'self'",) if beside else (),
     )
@@ -68,11 +69,12 @@ def write(
     return LivePage(os.path.getsize(path), rounding)
 
 
-def _elements(description: dict[str, Any], model: dict[str, Any], weights: list[str]) -> Iterator[str]:
-    """What the page says of the model, the lessons' layers, the compiled core, what the worker needs to know, and the weights."""
+def _elements(worker: str, description: dict[str, Any], model: dict[str, Any], weights: list[str]) -> Iterator[str]:
+    """What the page says of the model, the lessons' layers, the worker, the core, what the worker needs to know, and the weights."""
     yield f'<script type="application/json" id="live">{script_json(description)}</script>'
     yield lessons.layers_element()
-    for name, data in ("core", files("overt").joinpath("play/core.wasm").read_bytes()), ("model", json.dumps(model).encode()):
+    core = files("overt").joinpath("play/core.wasm").read_bytes()
+    for name, data in ("worker", worker.encode()), ("core", core), ("model", json.dumps(model).encode()):
         yield _element(name, b64encode(gzip.compress(data, mtime=0)).decode())
     yield from weights
 

@@ -17,9 +17,9 @@ from overt.errors import InputError, OvertError
 from overt.explain import html
 from overt.explain.explanation import Explanation
 from overt.explain.recipes.qkv import read
-from overt.lens.viewer.packing import line_of, pack_heads
+from overt.lens.viewer.packing import pack_heads
 from overt.lens.viewer.select_heads import chosen
-from overt.lens.viewer.story import Live
+from overt.lens.viewer.story import Live, line_of
 from overt.play import lessons
 from overt.reading import check_text, parse_json, reason
 

@@ -8,3 +8,9 @@ export function startLive(show) {
     show({ root: document.getElementById("viewer"), recording, description: JSON.parse(document.getElementById("live").textContent) });
   });
 }
+
+// Plays the steps once, from the first one, for a reader who did not come by a link; who wants less motion gets the first step and its button.
+export function tellStory(store) {
+  if (location.hash.length > 1) return;
+  store.set(matchMedia("(prefers-reduced-motion: reduce)").matches ? { step: 0 } : { playing: true });
+}

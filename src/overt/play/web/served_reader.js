@@ -15,6 +15,5 @@ async function answered(text) {
   if (answer.sentence) return answer;
   const { header, blocks, count, all, seconds } = answer;
   const array = await arraysOf({ encoding: (n) => blocks[n][0], text: (n) => blocks[n][1] });
-  const rest = all ? "" : ", the beginning of the text: the model takes no more";
-  return { header, array, said: `${grouped(count)} tokens${rest} · read in Python in ${seconds.toFixed(2)} s` };
+  return { header, array, all, count, lines: [`${grouped(count)} tokens, read in Python in ${seconds.toFixed(2)} s`] };
 }

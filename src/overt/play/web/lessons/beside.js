@@ -1,6 +1,6 @@
 // The chosen word in another sentence: which heads give half of its weight to a word here, and what they do there.
 import { barred, card, latest, table } from "./parts.js";
-import { placeIn } from "../typing.js";
+import { placeIn } from "../typing/chosen_word.js";
 import { recordingOf } from "../../../lens/viewer/web/data/data.js";
 import { weightsOf } from "../../../lens/viewer/web/data/rows.js";
 import { label, numberedLabels } from "../../../lens/viewer/web/data/labels.js";

@@ -1,4 +1,4 @@
-// Lesson 5: a series is re-weighted by attention to itself, without any trained weight; what is alike is for the reader to say.
+// Lesson 4: a series is re-weighted by attention to itself, without any trained weight; what is alike is for the reader to say.
 import { amount, card, choice, choices, followSettings, scope, slider, table, whole } from "./parts.js";
 import { largestChange, mixed, noise, shuffled, weightsOfRow } from "./formula.js";
 import { drawSeries, indexAt, valueAt } from "./series_chart.js";
@@ -36,7 +36,7 @@ const NOT = "The bandwidths are yours, not the best ones, and there is no error 
 export const reweightPanel = (reader) => ({
   name: "reweight",
   title: "Re-weighting",
-  lesson: 5,
+  lesson: 4,
   mount(root, recording, store) {
     root.classList.add("lesson");
     const self = { root, recording, store, seed: 1 };

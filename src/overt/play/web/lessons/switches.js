@@ -1,4 +1,4 @@
-// Lesson 4: what happens to the sentence's vector when heads are switched off, and when the softmax, the mask and the scale are other ones.
+// Lesson 5: what happens to the sentence's vector when heads are switched off, and when the softmax, the mask and the scale are other ones.
 import { amount, barred, card, cosine, flag, followSettings, latest, rowsOf, scope, slider, table, toggle } from "./parts.js";
 import { BESIDE, besideCard } from "./beside.js";
 import { orderCard, ORDER } from "./order.js";
@@ -20,7 +20,7 @@ const NOT = "It does not say that a head is not needed: another may do the same,
 export const switchesPanel = (reader) => ({
   name: "switches",
   title: "Heads",
-  lesson: 4,
+  lesson: 5,
   mount(root, recording, store) {
     root.classList.add("lesson");
     const self = { root, recording, store, reader, base: null, alone: null, turn: 0 };

@@ -1,13 +1,14 @@
 // Lesson 2: a longer and longer sentence through one vector, and with attention.
 import { barred, card, latest, scope, table } from "../lessons/parts.js";
 import { drawStrip, largestOf } from "../../../lens/viewer/web/steps/bars.js";
+import { stripReader } from "../../../lens/viewer/web/steps/strips.js";
 import { number } from "../../../drawing/web/numbers.js";
 import { button, make } from "../../../drawing/web/elements.js";
 import { createAlignment } from "./alignment.js";
 
 const TITLES = { one: "Through one vector", attention: "With attention" };
 const SAYS = { one: "The encoder's last state is all that the decoder gets of the sentence:", attention: "Each word that is written has a context of its own, from all states of the encoder:" };
-const SENTENCES = ["My father is at home.", "The old man was tired.", "She wants to go to Boston.", "I don't know what he said."];
+const SENTENCES = ["I have a dog.", "My mother is a teacher.", "The train is late.", "Do you want some tea?"];
 const SHOWS = "Two translators with recurrent layers of 128 numbers in each direction, trained on the same sentences for as long, alone and joined by two, three and four; one decoder reads the encoder's last state alone, the other one attends to all of them. Both run here, word by word.";
 const NOT = "They are small and were trained for minutes: their mistakes are many, and larger models of both kinds make fewer. What differs between both is the attention, and what it changes with the length.";
 
@@ -21,7 +22,7 @@ export const bottleneckPanel = (reader, curves, listeners) => ({
     const models = Object.fromEntries(Object.keys(curves).map((name) => [name, modelCard(name)]));
     const said = make("p", { className: "quiet", attributes: { "aria-live": "polite" }, text: "The model is loading." });
     const longer = make("div", { className: "toggles" }, ...SENTENCES.map((_, i) => button(`${i + 1} sentence${i ? "s" : ""}`, () => store.set({ text: SENTENCES.slice(0, i + 1).join(" ") }))));
-    const begin = card("A longer and longer sentence", make("p", { className: "says", text: "Type above, or let it grow; both models translate it as you type." }), longer, said);
+    const begin = card("A longer and longer sentence", make("p", { className: "says", text: "One of these sentences passes through one vector. Let it grow: words are lost or made up, and with attention they stay. Or type your own above." }), longer, said);
     const curve = card("How good they are, by length");
     root.append(make("div", {}, begin, models.one.box, curve), make("div", {}, models.attention.box, scope(SHOWS, NOT)));
     drawCurve(curve, curves, null);
@@ -41,10 +42,13 @@ export const bottleneckPanel = (reader, curves, listeners) => ({
 
 function modelCard(name) {
   const output = make("p", { className: "translation", attributes: { dir: "auto", "data-model": name } });
-  const [time, strip, alignment] = [make("p", { className: "quiet" }), make("canvas", { className: "strip" }), name === "one" ? null : createAlignment("each written word's attention to the source")];
+  const [time, strip, alignment] = [make("p", { className: "quiet" }), make("canvas", { className: "strip", attributes: { role: "img", "aria-label": "the vector", tabindex: "0" } }), name === "one" ? null : createAlignment("each written word's attention to the source")];
   const drawn = alignment ? alignment.box : make("p", { className: "query" }, strip);
+  const box = card(TITLES[name], output, make("p", { className: "quiet", text: SAYS[name] }), drawn, time);
+  const reader = alignment ? null : stripReader(box);
+  if (reader) drawn.after(reader.line);
   return {
-    box: card(TITLES[name], output, make("p", { className: "quiet", text: SAYS[name] }), drawn, time),
+    box,
     step(words, word, weights, text) {
       if (text !== undefined) output.textContent = text;
       if (words) alignment?.begin(words);
@@ -52,7 +56,11 @@ function modelCard(name) {
     },
     end(result) {
       output.textContent = result.output;
-      if (result.vector) drawStrip(strip, result.vector, largestOf([result.vector]));
+      if (result.vector) {
+        drawStrip(strip, result.vector, largestOf([result.vector]));
+        strip.strip = { values: result.vector, name: "the vector" };
+        reader.show(largestOf([result.vector]), ".");
+      }
       time.textContent = `${result.count} tokens read${result.vector ? ` into ${result.vector.length} numbers` : ""}, ${result.words} written, ${number(result.time / result.words, 1)} ms a token`;
     },
   };

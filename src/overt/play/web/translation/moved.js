@@ -1,4 +1,5 @@
-// Lesson 4 with a translator: heads that are switched off, and how the translation moves.
+// Lesson 5 with a translator: heads that are switched off, and how the translation moves.
+import { commonOf, lineOf, wordsOf } from "./common.js";
 import { card, latest, scope } from "../lessons/parts.js";
 import { walk } from "../../../lens/viewer/web/heads/heads.js";
 import { number } from "../../../drawing/web/numbers.js";
@@ -18,7 +19,7 @@ const headOf = (name) => [LETTERS[name[0]], ...name.slice(1).split(".").map(Numb
 export const movedPanel = (reader, shape) => ({
   name: "switched",
   title: "Heads",
-  lesson: 4,
+  lesson: 5,
   mount(root, recording, store) {
     root.classList.add("lesson");
     const self = { root, store, reader, base: null, alone: {}, turn: 0, grids: make("div"), said: make("p", { className: "quiet", attributes: { "aria-live": "polite" }, text: "The model is loading." }), result: card("The translation") };
@@ -64,26 +65,6 @@ async function compute(self) {
     make("p", { className: "quiet", text: `log-probability ${number(self.base.score, 2)} and ${number(result.score, 2)}, each of its own text` }));
   if (!Object.keys(self.alone).length) switchAlone(self);
   return undefined;
-}
-
-const wordsOf = (text) => text.split(/\s+/u).filter(Boolean);
-
-function lineOf(words, kept, name) {
-  const same = new Set(kept);
-  return make("p", { className: "translation", attributes: { dir: "auto", "data-translation": name } }, ...words.flatMap((word, i) => [make(same.has(i) ? "bdi" : "mark", { text: word }), " "]));
-}
-
-// The longest common subsequence of two lists of words, as pairs of places.
-export function commonOf(a, b) {
-  const best = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
-  for (let i = a.length - 1; i >= 0; i--) for (let j = b.length - 1; j >= 0; j--) best[i][j] = a[i] === b[j] ? best[i + 1][j + 1] + 1 : Math.max(best[i + 1][j], best[i][j + 1]);
-  const pairs = [];
-  for (let [i, j] = [0, 0]; i < a.length && j < b.length; ) {
-    if (a[i] === b[j]) pairs.push([i++, j++]);
-    else if (best[i + 1][j] >= best[i][j + 1]) i++;
-    else j++;
-  }
-  return pairs;
 }
 
 // Each head switched off alone, one after the other, so that what is typed meanwhile waits for one of them at most.

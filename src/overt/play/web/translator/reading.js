@@ -1,7 +1,9 @@
 import { headOf, statisticsOf, headWeights } from "../worker/attention.js";
 import { differenceOf, mixedRow } from "../worker/recompute.js";
+import { cutEntry, rowWithout, uncutRow, withoutOf } from "../worker/cuts.js";
 import { patternsOf, roleOf } from "../worker/roles.js";
 import { START } from "./search.js";
+import { placeOf } from "./transformer.js";
 
 // From a source and what was written to what the page shows: the decoder's attention to the source, when it scores its text in one pass, as the header
 // of a recording. Row t wrote token t.
@@ -11,7 +13,8 @@ const SIDE = 48; // cells a side of a head's small map
 // `source` and `target` are { ids, words, pieces, spaced }, each with its end.
 export function createReading(core, weights, shape, model) {
   return (memory, source, target, number) => {
-    const [calls, heads, coverage, checked] = [[], [], [], number % target.ids.length];
+    const { edit } = memory.self;
+    const [calls, heads, coverage, checked] = [[], [], [], uncutRow(edit, number % target.ids.length, target.ids.length) ?? 0];
     const patterns = { plain: [["separator", ...separatorPairs(source, target.ids.length), target.ids.length]], repeated: [] };
     model.forced(memory, [START, ...target.ids.slice(0, -1)], (layer, state) => {
       calls.push(callOf(core, shape, layer, checked, state));
@@ -47,7 +50,7 @@ function callOf(core, { heads, width }, layer, row, { query, keys, mixed, rows, 
 
 const verifiedOf = (calls) => ({ difference: Math.max(...calls.map((each) => each.residual)), bound: Math.max(...calls.map((each) => each.bound)), holds: calls.every((each) => each.holds) });
 
-function entriesOf(core, weights, { heads, width }, layer, { call, query, keys, rows, count }, patterns) {
+function entriesOf(core, weights, { heads, width }, layer, { call, query, keys, rows, count, edit }, patterns) {
   const [dim, scale, value] = [width / heads, 1 / Math.sqrt(width / heads), keys + 4 * width];
   const norms = core.room(heads * count);
   core.output_norms(value, count, 2 * width, heads, dim, weights.at(`decoder.${layer}.mixed.weight`), width, norms);
@@ -57,9 +60,10 @@ function entriesOf(core, weights, { heads, width }, layer, { call, query, keys, 
   return statistics.map((each, head) => {
     const vectors = { query: headOf(core, query, rows, width, head, dim), key: headOf(core, keys, count, 2 * width, head, dim), value: headOf(core, value, count, 2 * width, head, dim) };
     const rowsOfWeights = headWeights(core, call, head, each, count);
+    const cut = cutEntry(core, placeOf({ width, heads }, { query, keys, count }), head, edit, layer, rowsOfWeights, each);
     const entry = {
-      call: layer, head, batch: 0, queries: 0, keys: 1, ...roleOf(patterns, rowsOfWeights, each), ...each, ...vectors,
-      valueWidth: dim, normalizer: "softmax", score: { kind: "dot", scale, softcap: null }, bias: { kind: "none" }, mask: { kind: "none" },
+      call: layer, head, batch: 0, queries: 0, keys: 1, ...roleOf(patterns, rowsOfWeights, cut), ...cut, ...vectors,
+      valueWidth: dim, normalizer: "softmax", score: { kind: "dot", scale, softcap: null }, bias: { kind: "none" },
       temperature: 1, sink: null, recipe: "qkv", outNorm: outNorms.slice(head * count, (head + 1) * count),
     };
     return { entry, covers: coverageOf(rowsOfWeights, rows, count) };
@@ -67,19 +71,8 @@ function entriesOf(core, weights, { heads, width }, layer, { call, query, keys, 
 }
 
 // What each head of a cross-attention gives to the source, for the one row of a step.
-export function crossWeights(core, { heads, width }, { query, keys, count }) {
-  const [dim, q, rows] = [width / heads, core.floats(query, width), core.floats(keys, 2 * count * width)];
-  return Array.from({ length: heads }, (_, head) => {
-    const scores = Array.from({ length: count }, (_, j) => {
-      let sum = 0;
-      for (let d = head * dim; d < (head + 1) * dim; d++) sum += q[d] * rows[2 * j * width + d];
-      return sum / Math.sqrt(dim);
-    });
-    const largest = Math.max(...scores);
-    const total = scores.reduce((sum, score) => sum + Math.exp(score - largest), 0);
-    return Float32Array.from(scores, (score) => Math.exp(score - largest) / total);
-  });
-}
+export const crossWeights = (core, shape, layer, { query, keys, count, edit }) =>
+  Array.from({ length: shape.heads }, (_, head) => Float32Array.from(rowWithout(core, placeOf(shape, { query, keys, count }), head, 0, withoutOf(edit, layer, head).get(0)).weights));
 
 // How well a head covers the source: Σ_j max_i w_ij, without the ends. The page begins with the head that covers it best.
 function coverageOf(weights, rows, count) {

@@ -6,7 +6,7 @@ export const END = 2;
 
 export const longestOf = (ids) => 2 * ids.length + 10;
 
-// `written(token, row)` is called with each word as it comes.
+// `written(token, scores)` is called with each word as it comes.
 export function greedySearch(model, memory, limit, written = () => {}) {
   const tokens = [];
   let [last, score] = [START, 0];
@@ -15,7 +15,7 @@ export function greedySearch(model, memory, limit, written = () => {}) {
     last = tokens.length >= limit ? END : largestOf(scores, model.words);
     score += scores[last] - logSumExp(scores, 0, model.words);
     if (last !== END) tokens.push(last);
-    written(last);
+    written(last, scores);
   }
   return { tokens, score };
 }

@@ -1,5 +1,6 @@
 import { startCore } from "../worker/core.js";
 import { answerMessages, embeddedModel } from "../worker/messages.js";
+import { checkedCuts, namesOf, NONE } from "../worker/cuts.js";
 import { createWeights } from "../worker/weights.js";
 import { createBpe } from "./bpe.js";
 import { createReading, crossWeights } from "./reading.js";
@@ -12,7 +13,7 @@ import { createTransformer } from "./transformer.js";
 // a text is written, { step } comes for each word.
 
 const EMPTY = "Type a sentence: there is no word in this text.";
-const LIMIT = 256; // tokens of a source
+const [LIMIT, NEXT] = [256, 5]; // tokens of a source; words that are shown of those that may come next
 
 let [core, weights, translator, pair] = [null, null, null, []];
 
@@ -48,36 +49,66 @@ const targetOf = ({ bpe }, tokens) => {
 };
 
 // Writes with one model; `written(text, weights)` is called with each word, `weights` are those of each head on the source.
-function translated(each, source, { beam = 1, off = [], written = () => {} } = {}) {
+function translated(each, source, { beam = 1, off = [], edit = undefined, written = () => {} } = {}) {
   const { model, bpe, shape } = each;
-  const memory = model.start(source.ids, off);
+  const nexts = [];
+  const memory = model.start(source.ids, off, edit);
   const limit = Math.min(longestOf(source.ids), (shape.limit ?? Infinity) - 1);
   const [tokens, layers] = [[], []];
-  if (beam === 1) memory.seen = (layer, state) => (layers[layer] = crossWeights(core, shape, state));
-  const result = beam > 1 ? beamSearch(model, memory, limit, beam) : greedySearch(model, memory, limit, (token) => {
+  if (beam === 1) memory.seen = (layer, state) => (layers[layer] = crossWeights(core, shape, layer, state));
+  const result = beam > 1 ? beamSearch(model, memory, limit, beam) : greedySearch(model, memory, limit, (token, scores) => {
+    nexts.push(mostProbable(bpe, scores, model.words));
     if (token !== END) tokens.push(token);
     written(tokens, token, layers.flat());
   });
-  return { memory, ...result, text: bpe.decode(result.tokens) };
+  return { memory, ...result, nexts: beam > 1 ? null : nexts, text: bpe.decode(result.tokens) };
 }
 
-function translation({ text, number, beam }) {
+// The most probable next words, each with its probability.
+function mostProbable(bpe, scores, count) {
+  const order = Array.from({ length: count }, (_, i) => i).sort((a, b) => scores[b] - scores[a]);
+  const total = order.reduce((sum, i) => sum + Math.exp(scores[i] - scores[order[0]]), 0);
+  return order.slice(0, NEXT).map((i) => [bpe.piece(i).replace(/^▁(?=.)/u, ""), Math.exp(scores[i] - scores[order[0]]) / total]);
+}
+
+function translation({ text, number, beam, edit: asked = NONE }) {
   const start = performance.now();
   const source = sourceOf(translator, text);
   if (source.empty) return { sentence: EMPTY };
   const before = core.allocate(0);
+  const base = asked.cuts.length ? uncut(source, beam, asked) : null;
+  const edit = base?.edit ?? asked;
+  if (edit.sentence) return edit;
   postMessage({ step: { begin: source.words } });
   const written = (tokens, token, weightsOfHeads) => postMessage({ step: { text: translator.bpe.decode(tokens), word: targetOf(translator, token === END ? [] : [token]).words[0], weights: weightsOfHeads } });
-  const { memory, tokens, score, text: output } = translated(translator, source, { beam, written });
+  const { memory, tokens, score, nexts, text: output } = translated(translator, source, { beam, written, edit });
   postMessage({ step: { text: output } });
   const time = performance.now() - start;
   const target = targetOf(translator, tokens);
   const header = translator.read(memory, source, target, number);
   core.release(before);
-  return { header, output, score, count: source.ids.length, words: target.ids.length, all: source.all, time, whole: performance.now() - start, said: saidOf(source, target, time, performance.now() - start) };
+  const cut = base && { before: base.before, names: base.names, texts: [base.output, output] };
+  return { header, output, score, cut, nexts, count: source.ids.length, words: target.ids.length, all: source.all, time, whole: performance.now() - start, lines: linesOf(source, target, time, performance.now() - start) };
 }
 
-const saidOf = ({ ids, all }, target, time, whole) => `${ids.length} tokens read${all ? "" : ", the beginning of the text"}, ${target.ids.length} written · ${(time / target.ids.length).toFixed(1)} ms a token, picture ${Math.round(whole)} ms`;
+// The translation as the model writes it, the weights that are to be cut, and the cuts that there is a pair for.
+function uncut(source, beam, { cuts, all }) {
+  const start = core.allocate(0);
+  const { memory, tokens, text: output } = translated(translator, source, { beam });
+  const target = targetOf(translator, tokens);
+  const { heads } = translator.read(memory, source, target, 0);
+  core.release(start);
+  const edit = checkedCuts({ cuts, all }, target.ids.length, source.ids.length, target.words);
+  return { output, edit, names: namesOf({ cuts: edit.cuts ?? [] }, target.words, source.words), before: (edit.cuts ?? []).map(({ layer, head, row, key }) => weightOf(heads.find((each) => each.call === layer && each.head === head), row, key)) };
+}
+
+const weightOf = ({ query, key, lse, score }, row, column) => {
+  let sum = 0;
+  for (let d = 0; d < query.width; d++) sum += query.data[row * query.width + d] * key.data[column * key.width + d];
+  return Math.exp(sum * score.scale - lse[row]);
+};
+
+const linesOf = ({ ids }, target, time, whole) => [`${ids.length} tokens read, ${target.ids.length} written: ${(time / target.ids.length).toFixed(1)} ms a token, ${Math.round(whole)} ms with the picture`];
 
 // The translation alone, with heads off.
 function changed({ text, off }) {

@@ -1,4 +1,5 @@
 import { callOf } from "../worker/attention.js";
+import { applyCuts } from "../worker/cuts.js";
 import { lookUp } from "../worker/weights.js";
 import { addSinusoids, embedded } from "./embeddings.js";
 
@@ -12,7 +13,7 @@ export function createTransformer(core, weights, shape) {
   return {
     words: shape.words,
     // Reads the source. What it leaves in the core's memory stays until the caller releases it.
-    start: (ids, off = []) => started({ ...self, off }, ids),
+    start: (ids, off = [], edit = { cuts: [], all: false }) => started({ ...self, off, edit }, ids),
     step: (tokens, memory) => stepped(memory, tokens),
     reorder: (memory, rows) => reordered(memory, rows),
     // The whole target in one pass, as it is scored; `seen(layer, { query, mixed })` is called behind each cross-attention.
@@ -86,9 +87,13 @@ function started(self, ids) {
   return { self, keys, count, caches, position: 0 };
 }
 
-// The decoder's layers over so many rows; `attended(layer, vectors, mixed)` is its attention to what it wrote.
-function decoded(memory, x, rows, attended, seen = () => {}) {
+// Where the queries, keys and values of an attention to the source stand, as cuts.js has it.
+export const placeOf = ({ width, heads }, { query, keys, count }) => ({ query, queryStep: width, key: keys, value: keys + 4 * width, step: 2 * width, count, dim: width / heads });
+
+// The decoder's layers over so many rows; `attended(layer, vectors, mixed)` is its attention to what it wrote, `cutsOf` gives the cuts of these rows.
+function decoded(memory, x, rows, attended, cutsOf, seen = () => {}) {
   const { self, keys, count } = memory;
+  const edit = { ...self.edit, cuts: cutsOf(self.edit.cuts) };
   const { core, width } = self;
   const space = workspaceOf(self, rows);
   for (let layer = 0; layer < self.decoderLayers; layer++) {
@@ -103,7 +108,8 @@ function decoded(memory, x, rows, attended, seen = () => {}) {
       linear(self, `${name}.query`, from, rows, width, width, space.query);
       const crossed = call(self, space.query, keys[layer], keys[layer] + 4 * width, rows, count, { row: width, keyRow: 2 * width });
       core.attend(crossed, space.mixed);
-      seen(layer, { call: crossed, query: space.query, keys: keys[layer], mixed: space.mixed, rows, count });
+      applyCuts(core, placeOf(self, { query: space.query, keys: keys[layer], count }), edit, layer, space.mixed, { rows, heads: self.heads });
+      seen(layer, { call: crossed, query: space.query, keys: keys[layer], mixed: space.mixed, rows, count, edit });
       switchOff(self, "cross", layer, space.mixed, rows);
       linear(self, `${name}.mixed`, space.mixed, rows, width, width, to);
     });
@@ -129,7 +135,7 @@ function stepped(memory, tokens) {
       core.floats(at, 3 * width).set(core.floats(vectors + 4 * r * 3 * width, 3 * width));
       core.attend(call(self, at, start + 4 * width, start + 8 * width, 1, position + 1, { row: 3 * width }), mixed + 4 * r * width);
     }
-  }, memory.seen);
+  }, (cuts) => cuts.filter(({ row }) => row === position).flatMap((cut) => tokens.map((_, row) => ({ ...cut, row }))), memory.seen);
   linear(self, "output", x, rows, width, stride, scores);
   const result = core.floats(scores, rows * stride).slice();
   core.release(before);
@@ -163,6 +169,6 @@ function forced(memory, tokens, seen) {
   const before = core.allocate(0);
   const x = core.room(tokens.length * width);
   embed(self, "target", tokens, tokens.map((_, i) => i), x);
-  decoded(memory, x, tokens.length, (layer, vectors, mixed) => core.attend(call(self, vectors, vectors + 4 * width, vectors + 8 * width, tokens.length, tokens.length, { row: 3 * width, causal: true }), mixed), seen);
+  decoded(memory, x, tokens.length, (layer, vectors, mixed) => core.attend(call(self, vectors, vectors + 4 * width, vectors + 8 * width, tokens.length, tokens.length, { row: 3 * width, causal: true }), mixed), (cuts) => cuts, seen);
   core.release(before);
 }

@@ -2,7 +2,8 @@ import { codeOf } from "../../../lens/viewer/web/data/exact.js";
 
 // A layer's attention as the page shows it: each head's queries, keys and values, and what the core's summary says of its weights.
 
-const [TOP, LINKS] = [8, 100];
+export const TOP = 8; // weights of a query among which links are looked for
+const LINKS = 100;
 
 // The core's description of a call, in its memory. Queries, keys and values are rows of `row` numbers.
 export function callOf(core, { query, key, value, queries, keys, heads, headDim, row, keyRow = row, causal = false, scale = 1 / Math.sqrt(headDim) }) {
@@ -47,7 +48,7 @@ export function headWeights(core, call, head, { lse }, keys) {
   return result;
 }
 
-function codesOf(weights) {
+export function codesOf(weights) {
   const codes = new Uint8Array(weights.length);
   for (let i = 0; i < codes.length; i++) codes[i] = codeOf(weights[i]);
   return codes;
@@ -56,7 +57,7 @@ function codesOf(weights) {
 const edgesOf = (length, cells) => Int32Array.from({ length: cells + 1 }, (_, i) => Math.floor((i * length) / cells));
 
 // The strongest of each query's largest weights, strongest first; of equal ones the earliest.
-function linksOf(weights, keys) {
+export function linksOf(weights, keys) {
   const order = strongest(weights, keys);
   const links = { weights: new Float32Array(order.length), rows: new Int32Array(order.length), keys: new Int32Array(order.length) };
   order.forEach((place, n) => ([links.weights[n], links.rows[n], links.keys[n]] = [weights[place], Math.floor(place / TOP), keys[place]]));

@@ -1,6 +1,6 @@
-// What every Worker of a page does: reads what the page embeds, and answers each message, with a `sentence` where something is wrong.
+import { DAMAGED } from "../damaged.js";
 
-const DAMAGED = "The file's model cannot be read: the file is cut short or damaged. Write the page again with overt play.";
+// What every Worker of a page does: reads what the page embeds, and answers each message, with a `sentence` where something is wrong.
 
 // The core's bytes and the model's description, from their letters, or a sentence.
 export async function embeddedModel(letters) {

@@ -60,7 +60,7 @@ export function mixedRow({ query, rows, step, key, value: values }, width, dim, 
 }
 
 // Eight columns stand together, a row of them for each number that comes in; four sums at a time do not wait for each other.
-function linearOf(core, weights, name, from, columns) {
+export function linearOf(core, weights, name, from, columns) {
   const map = core.floats(weights.at(`${name}.weight`), from.length * columns);
   const result = Float64Array.from(core.floats(weights.at(`${name}.bias`), columns));
   for (let first = 0; first < columns; first += 4) {
@@ -84,10 +84,22 @@ function normOf(core, weights, name, x, epsilon) {
   return x.map((each, c) => ((each - mean) / Math.sqrt(variance + epsilon)) * gain[c] + bias[c]);
 }
 
+// A norm, and its gradient where its scale is held at what it was.
+export const norms = {
+  of: normOf,
+  back(gain, x, gradient, epsilon) {
+    const mean = x.reduce((sum, each) => sum + each, 0) / x.length;
+    const scale = 1 / Math.sqrt(x.reduce((sum, each) => sum + (each - mean) ** 2, 0) / x.length + epsilon);
+    const scaled = gradient.map((each, d) => each * gain[d] * scale);
+    const middle = scaled.reduce((sum, each) => sum + each, 0) / x.length;
+    return scaled.map((each) => each - middle);
+  },
+};
+
 const sumOf = (a, b) => a.map((each, c) => each + b[c]);
 export const differenceOf = (a, b) => a.reduce((most, each, c) => Math.max(most, Number.isNaN(each - b[c]) ? Infinity : Math.abs(each - b[c])), 0);
 
-const gelu = (x) => (x / 2) * (1 + erf(x / Math.SQRT2));
+export const gelu = (x) => (x / 2) * (1 + erf(x / Math.SQRT2));
 
 // erf by its series 2/√π · e^(−x²) Σ 2^n x^(2n+1) / (1·3·…·(2n+1)), Abramowitz and Stegun 7.1.6; 1 beyond 6.
 function erf(x) {

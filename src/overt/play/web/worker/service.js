@@ -1,6 +1,7 @@
-import { createChanged, createWordVectors } from "./changed.js";
+import { createChanged, createWordVectors } from "./questions/changed.js";
 import { createEncoder } from "./encoder.js";
-import { createJoining, createScoring } from "./joining.js";
+import { createWhy } from "./questions/why.js";
+import { createJoining, createScoring } from "./questions/joining.js";
 import { answerMessages, embeddedModel } from "./messages.js";
 import { createReading } from "./reading.js";
 import { startCore } from "./core.js";
@@ -9,10 +10,10 @@ import { createWordPiece } from "./wordpiece.js";
 
 // What runs in the page's Worker: first { core, model } comes, then the weights' blocks one by one as { block }, then texts as { number, text }, or
 // as { text, changes, … } for a changed model, as { text, words } for the vectors of its words, as { text, joined } for W_O, as
-// { scored } for a score of the reader's own.
+// { scored } for a score of the reader's own, as { text, edit, why } for the parts of a score.
 // Each gets an answer, with a `sentence` where something is wrong.
 
-let [weights, read, changed, wordVectors, joining, scoring] = [null, null, null, null, null, null];
+let [weights, read, changed, wordVectors, joining, scoring, why] = [null, null, null, null, null, null, null];
 
 async function begin(letters) {
   const { bytes, model, sentence } = await embeddedModel(letters);
@@ -25,6 +26,7 @@ async function begin(letters) {
   wordVectors = createWordVectors(core, weights, model.shape, tokenize);
   joining = createJoining(core, weights, model.shape, tokenize, run);
   scoring = createScoring(core);
+  why = createWhy(core, weights, model.shape, tokenize, run);
   return {};
 }
 
@@ -34,7 +36,8 @@ function answer(data) {
   if (data.words) return wordVectors(data);
   if (data.joined) return joining(data);
   if (data.scored) return scoring(data);
-  return data.block === undefined ? read(data.text, data.number) : { sentence: weights.add(data.block) };
+  if (data.why) return why(data);
+  return data.block === undefined ? read(data.text, data.number, data.edit) : { sentence: weights.add(data.block) };
 }
 
 answerMessages(answer);

@@ -1,4 +1,4 @@
-import { lookUp } from "./weights.js";
+import { lookUp } from "../weights.js";
 
 // A text through the model with something of it changed: what comes out, and one row of one head's weights.
 
