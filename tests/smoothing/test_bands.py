@@ -154,3 +154,18 @@ def test_prices_of_stocks_have_no_band():
 def test_white_noise_has_a_band():
     for seed in range(5):
         assert analyze(noisy(seed=seed)).withheld == ""
+
+
+@pytest.mark.parametrize(("share", "points"), [(0.0, 100), (0.35, 100), (0.5, 200)])
+def test_the_band_of_few_points_allows_for_correlation(share, points):
+    truth, inside, stated = 2 * np.sin(np.arange(points) / 15), [], []
+    for seed in range(12):
+        noise, draw = np.zeros(points + 50), np.random.default_rng(70 + seed).normal(size=points + 50)
+        for i in range(1, noise.size):
+            noise[i] = share * noise[i - 1] + draw[i]
+        result = analyze(truth + noise[50:])
+        stated.append(np.sqrt(result.risk) / np.sqrt(np.mean((result.values - truth) ** 2)))
+        if result.lower is not None:
+            inside.append(np.mean((result.lower <= truth) & (truth <= result.upper)))
+    assert 0.88 < np.mean(inside) < 0.99
+    assert 0.6 < np.median(stated) < 1.7

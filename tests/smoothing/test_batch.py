@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from full_disk import files_up_to
 from overt.errors import InputError, MissingExtra, install_command
 from overt.smoothing import batch
 from overt.smoothing.batch import Task, smooth_many
@@ -188,14 +189,9 @@ def test_a_part_that_cannot_be_read_is_computed_again(tmp_path, counted):
 
 
 def test_a_full_disk_is_said_and_leaves_no_half_part(tmp_path):
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (512, before[1]))
-    try:
-        with pytest.raises(InputError, match=r"to be writable, got File too large\. Fix: raise the limit of a file"):
-            curves(tasks(), parts=tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    message = r"to be writable, got File too large\. Fix: raise the limit of a file"
+    with files_up_to(512), pytest.raises(InputError, match=message):
+        curves(tasks(), parts=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

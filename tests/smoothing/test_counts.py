@@ -211,3 +211,24 @@ def test_a_curve_and_a_band_of_counts_stay_above_zero_between_and_beyond_the_poi
     result = analyze(x, noise="poisson")
     ends = result.at(np.linspace(-5, 1030, 300), band=True)
     assert min(each.min() for each in (*ends, result.values, result.lower)) >= 0
+
+
+def test_counts_with_a_season_in_proportion_are_smoothed_by_their_logarithms():
+    t, ratios, inside = np.arange(300), [], []
+    for seed in range(6):
+        week = np.random.default_rng(seed).uniform(0.6, 1.4, 7)
+        truth = 150 * np.exp(1.2 * np.sin(t / 37 + seed)) * week[t % 7]
+        result = analyze(np.random.default_rng(40 + seed).poisson(truth).astype(float), period=7)
+        assert result.kind == "logarithms of counts"
+        ratios.append(np.sqrt(np.mean((result.values - truth) ** 2) / truth.mean()))
+        inside.append(np.mean((result.lower <= truth) & (truth <= result.upper)))
+    assert np.mean(ratios) < 0.5
+    assert 0.85 < np.mean(inside) < 0.99
+    assert "season in proportion" in result.sentence
+
+
+def test_counts_with_a_season_that_adds_are_not():
+    t = np.arange(300)
+    truth = 60 + 40 * np.sin(t / 50) + np.array([-8.0, 4, 6, 2, 0, -1, -3])[t % 7]
+    result = analyze(np.random.default_rng(1).poisson(truth).astype(float), period=7)
+    assert result.kind in ("counts", "square roots")

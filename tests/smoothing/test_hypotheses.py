@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from overt.smoothing import analyze
+from overt.smoothing.noise.amounts import recognize_amounts
 from overt.smoothing.noise.codes import find_codes
 from overt.smoothing.noise.logarithms import are_proportional
 from overt.smoothing.noise.outcomes import are_outcomes
@@ -197,3 +198,76 @@ def test_outcomes_may_be_missing():
     assert result.kind == "outcomes"
     assert np.isfinite(result.values).all()
     assert result.filled == np.isnan(x).sum()
+
+
+def rates(curve, generator):
+    return generator.beta(curve * 50, (1 - curve) * 50)
+
+
+def durations(curve, generator):
+    return curve * generator.exponential(size=curve.size)
+
+
+def lognormal(curve, generator):
+    return curve * np.exp(0.7 * generator.normal(size=curve.size) - 0.245)
+
+
+def rainfall(curve, generator):
+    return generator.gamma(curve / 2, 2.0)
+
+
+AMOUNTS = {
+    "rates": (rates, 0.05),
+    "durations": (durations, 30.0),
+    "lognormal": (lognormal, 2e5),
+    "of a gamma process": (rainfall, 5.0),
+}
+
+
+@pytest.mark.parametrize(("make", "size"), AMOUNTS.values(), ids=AMOUNTS)
+def test_skewed_amounts_are_smoothed_without_cutting_their_tail(make, size):
+    errors, stated, inside = [], [], []
+    for seed in range(4):
+        curve = size * (1 + 0.7 * np.sin(T / 33 + seed))
+        x = make(curve, draw(seed))
+        result = analyze(x)
+        assert result.kind == "amounts"
+        assert result.values.min() >= 0
+        errors.append(rms(result.values - curve) / rms(x - curve))
+        stated.append(np.sqrt(result.risk) / rms(result.values - curve))
+        inside.append(np.mean((result.lower <= curve) & (curve <= result.upper)))
+    assert np.mean(errors) < 0.3
+    assert 0.5 < np.median(stated) < 2
+    assert 0.88 < np.mean(inside) < 0.995
+    assert "skewed amounts" in result.sentence
+
+
+def test_amounts_take_missing_values_and_their_row_gives_the_curve():
+    curve = 3 + 2 * np.sin(T / 40)
+    x = durations(curve, draw(7))
+    x[[50, 51, 200]] = np.nan
+    result = analyze(x)
+    assert (result.kind, result.filled) == ("amounts", 3)
+    row = result.weights(120)
+    assert np.nansum(row * x) == pytest.approx(result.values[120], abs=1e-9)
+    assert not analyze(x, noise="gaussian").kind
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda generator: 3 + np.sin(T / 30) + generator.normal(size=T.size),
+        lambda generator: 4 + np.sin(T / 30) + generator.laplace(size=T.size),
+        lambda generator: 0.5 + 8.0 * (generator.random(T.size) < 0.03) + 0.2 * generator.normal(size=T.size),
+        lambda generator: 0.5 + 6 * np.exp(-0.5 * ((T % 60 - 30) / 3) ** 2) + 0.3 * generator.normal(size=T.size),
+        lambda generator: np.where(T % 80 < 30, 5.0, 1.0) + 0.5 * generator.normal(size=T.size),
+        lambda generator: np.full(T.size, 3.0),
+        lambda generator: np.exp(np.sin(T * 2 * np.pi / 12) + 0.4 * generator.normal(size=T.size)),
+        lambda generator: np.exp(1.2 * np.sin(T * 2 * np.pi / 3.7)) * (1 + 0.2 * generator.random(T.size)),
+        lambda generator: np.resize([1.0, 2.5, 3.2, 5.1], T.size),
+    ],
+    ids=["white", "Laplace", "outliers", "peaks", "jumps", "a constant", "a wave", "a quick wave", "a pattern"],
+)
+def test_symmetric_noise_of_positive_values_is_not_taken_for_amounts(values, seed):
+    assert recognize_amounts(np.abs(values(draw(seed))) + 1e-3) is None

@@ -34,8 +34,7 @@ def test_nights_stay_and_days_are_smoothed(length, share, seed):
     assert result.noise == pytest.approx(0.1, rel=0.3)
     assert np.mean((result.lower <= truth) & (truth <= result.upper)) > 0.9
     assert (
-        f"{np.sum(~day)} points in runs of equal values show no noise, beside others that do, and stay as they are"
-        in result.sentence
+        f"{np.sum(~day)} points in runs of equal values have no noise, unlike the others, and stay unchanged" in result.sentence
     )
     assert result.filled == 0
 
@@ -218,7 +217,7 @@ def test_zeros_where_nothing_happened_are_averaged(rare, decimals):
     assert abs(np.mean(result.values) - np.mean(x)) < 0.1
     assert result.noise == pytest.approx(np.std(x - rate), rel=0.3)
     assert result.withheld == NOT_NORMAL
-    assert f"means of {result.repeats.events} points" in result.sentence
+    assert f"averages of {result.repeats.events} points" in result.sentence
 
 
 def rare_events(draw, count=1000):

@@ -1,6 +1,7 @@
 """Seasons: attention to the same phase of other cycles."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import overt
@@ -332,3 +333,43 @@ def test_a_peak_of_every_cycle_is_no_outlier():
     result = analyze(x, period=14)
     assert not result.outliers.any()
     assert result.values[t % 14 == 3].min() > 25
+
+
+SHAPES = {
+    "weekend": [1, 1, 1, 1, 1, 0, 0],
+    "two bumps": [0, 0, 1, 0, 0, 1, 0],
+    "one day": [0, 1, 0, 0, 0, 0, 0],
+    "a half": [1, 0, 0, 1, 0.6, 0, 0],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_week_of_daily_values_is_no_half_week(shape):
+    times = np.datetime64("2023-01-01") + np.arange(365)
+    values = 4 * np.array(SHAPES[shape], float)[np.arange(365) % 7] + np.random.default_rng(2).normal(size=365)
+    assert np.array(analyze(values, times=times, period="auto").periods) / 86400 == pytest.approx([7])
+
+
+def test_a_wave_between_two_steps_keeps_its_period():
+    values = 2 * np.sin(2 * np.pi * np.arange(400) / 10.5) + np.random.default_rng(0).normal(size=400)
+    assert analyze(values, period="auto").periods == pytest.approx([10.5], rel=0.01)
+
+
+@pytest.mark.parametrize("start", ["2024-03-11", "2024-10-07"])
+def test_a_daily_season_follows_the_clock_of_its_zone(start):
+    hours = pd.date_range(start, periods=24 * 40, freq="h", tz="Europe/Berlin")
+    truth = 10 + 5.0 * ((hours.hour >= 7) & (hours.hour < 22))
+    values = truth + np.random.default_rng(0).normal(0, 0.8, hours.size)
+    result = analyze(pd.Series(values, index=hours), period="1D")
+    after = slice(24 * 21, 24 * 24)
+    assert np.sqrt(np.mean((result.values - truth)[after] ** 2)) < 0.25
+    assert result.at(hours[after]) == pytest.approx(result.values[after], abs=1e-9)
+    row = result.operator.row(24 * 22)
+    assert row @ result.observed == pytest.approx(result.values[24 * 22], abs=0.05)
+
+
+def test_days_that_begin_at_midnight_are_even_over_a_change_of_the_clock():
+    days = pd.date_range("2024-01-01", periods=200, tz="Europe/Berlin")
+    values = np.where(days.day_of_week < 5, 10.0, 4.0) + np.random.default_rng(1).normal(size=200)
+    aware, naive = (analyze(pd.Series(values, index=index), period="7D") for index in (days, days.tz_localize(None)))
+    np.testing.assert_allclose(aware.seasonal, naive.seasonal, atol=0.2)

@@ -156,7 +156,7 @@ def test_steps_lose_a_quarter_of_the_error(monkeypatch):
     def error():
         return np.mean([np.mean((analyze(each).values - steps) ** 2) for each in noisy])
 
-    assert "segments that are constant or straight" in analyze(noisy[0]).sentence
+    assert "segments that are constant or straight" in analyze(noisy[0]).explanation
     with_segments = error()
     monkeypatch.setattr(stages, "_segments", lambda *_: None)
     assert with_segments < 0.75 * error()

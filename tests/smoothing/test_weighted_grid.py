@@ -5,7 +5,7 @@ import pytest
 
 from overt import native
 from overt.smoothing.heads.local.direct_sums import WeightedPoints, attend_directly, find_targets
-from overt.smoothing.heads.local.weighted_grid import attend_grid_with_gaps, attend_weighted_grid
+from overt.smoothing.heads.local.grid import attend_grid_with_gaps, attend_weighted_grid
 from overt.smoothing.selection.bank import candidates
 from overt.smoothing.selection.bank.noisy_series import NoisySeries
 from overt.smoothing.selection.bank.stages import attend_bank

@@ -126,4 +126,4 @@ def test_a_point_of_a_curve_with_waves_says_which_points_it_is_made_of():
     assert any(name.startswith("waves") for name in result.heads)
     weights = result.weights(300)
     assert weights @ noisy == pytest.approx(result.values[300], abs=1e-9)
-    assert "waves that a first smoothing shows" in result.sentence
+    assert "waves that a first smoothing shows" in result.explanation

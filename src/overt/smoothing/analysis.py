@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,80 +60,90 @@ class Prepared(Rest):
     risk_levels: Floats  # the same from differences alone: those from a curve's residuals would judge that curve by itself (n,)
 
 
+class InputSeries(NamedTuple):
+    """One of several series as it was passed; `column` is its index among the columns of a table."""
+
+    values: Floats  # (n,)
+    times: Times
+    weights: Floats | None  # (n,)
+    column: int = 0
+
+
 def analyze_series(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Smoothing:
-    """Smooth one series (n,); `column` is its index among several."""
-    if options.span is not None:
-        automatic = analyze_series(values, times, weights, options.automatic, column)
-        return replace(analyze_series(values, times, weights, options.by_hand(times), column), automatic=automatic)
-    kind, repeats = hypothesis(values, times, weights, options), find_repeats(values, times, weights, options)
-    if kind and not (kind == "logarithms" and repeats.out.any()):
-        return SMOOTHED[kind](values, times, weights, options, column, analyze_series)
-    if repeats.out.any():
-        others, filling = repeats.others(values, times), replace(options, fill=True)
-        if repeats.events > 1:  # a mean far out has a large amount, which is no error
-            curve = analyze_series(others, times, weights, filling, column).values
-            noise = event_levels(values, curve, repeats.events)
-            filling = replace(filling, noise=noise, robust=options.robust is True)
-        return analyze_series(others, times, weights, filling, column).with_repeats(values, repeats, options)
-    prepared = _prepared(_rest(values, times, weights, options, column))
-    return finish(*_refined(prepared, _bank(prepared))) if options.keys == "auto" else finish(prepared, None)
+    """Smooth one series: a batch of one."""
+    [smoothing] = analyze_together([InputSeries(values, times, weights, column)], options)
+    return smoothing
 
 
-def analyze_together(several: Sequence[tuple[Floats, Times]], options: Options) -> list[Smoothing]:
-    """Smooth several series as `analyze_series` does; short ones of one length, on a grid, go through the bank at once."""
-    joined: dict[tuple[int, float], list[tuple[int, Prepared]]] = {}
-    finished: dict[int, Smoothing] = {}
-    rests: dict[int, Rest] = {}
-    for index, (values, times) in enumerate(several):
-        by_bank = options.keys == "auto" and not options.causal and options.span is None
-        if not by_bank or hypothesis(values, times, None, options) or find_repeats(values, times, None, options).out.any():
-            finished[index] = analyze_series(values, times, None, options)
-        else:
-            rests[index] = _rest(values, times, None, options)
-    estimates = _noise_estimates([*rests.values()])
-    for (index, rest), estimate in zip(rests.items(), estimates, strict=True):
+def analyze_together(several: Sequence[InputSeries], options: Options) -> list[Smoothing]:
+    """Smooth several series; short ones of one length, on a grid, go through the bank at once."""
+    finished, rests = {index: _of_another(inputs, options) for index, inputs in enumerate(several)}, {}
+    for index, inputs in enumerate(several):
+        if finished[index] is None:
+            rests[index] = _rest(inputs, options)
+    alike: dict[Any, list[tuple[int, Prepared]]] = {}
+    for (index, rest), estimate in zip(rests.items(), _noise_estimates([*rests.values()]), strict=True):
         prepared = _prepared(rest, estimate)
-        grid = _noisy(prepared).grid
-        if grid is None:
-            finished[index] = finish(*_refined(prepared, _bank(prepared)))
+        if options.keys != "auto":
+            finished[index] = finish(prepared, None)
         else:
-            joined.setdefault(grid, []).append((index, prepared))
-    for members in joined.values():
+            grid = None if options.causal or len(rests) == 1 else _noisy(prepared).grid
+            alike.setdefault(grid or index, []).append((index, prepared))
+    for members in alike.values():
         for start in range(0, len(members), TOGETHER):
             part = members[start : start + TOGETHER]
-            banks = attend_bank(NoisySeries.joined([_noisy(prepared) for _, prepared in part]))
-            finished |= {index: finish(*_refined(prepared, banks.one(row))) for row, (index, prepared) in enumerate(part)}
-    return [finished[index] for index in range(len(several))]
+            banks = _banks([prepared for _, prepared in part])
+            finished |= {index: finish(*_refined(prepared, bank)) for (index, prepared), bank in zip(part, banks, strict=True)}
+    return [smoothing for smoothing in finished.values() if smoothing]
 
 
-def _rest(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Rest:
+def _of_another(inputs: InputSeries, options: Options) -> Smoothing | None:
+    """The smoothing of a series that another one stands for: its logarithms, its values without repeats; None of most."""
+    values, times, weights, column = inputs
+    if options.span is not None:
+        automatic = analyze_series(*inputs[:3], options.automatic, column)
+        return replace(analyze_series(*inputs[:3], options.by_hand(times), column), automatic=automatic)
+    kind, repeats = hypothesis(values, times, weights, options), find_repeats(values, times, weights, options)
+    if kind and not (kind in ("rates", "logarithms", "amounts") and repeats.out.any()):
+        free = options if kind in ("codes", "scale", "rates") else replace(options, bounds=None)
+        return SMOOTHED[kind](values, times, weights, free, column, analyze_series).within(options)
+    if not repeats.out.any():
+        return None
+    # Flat runs get their own values back, so that no gap of theirs is filled.
+    fill = bool(repeats.copies.any() or (options.fill and (np.isnan(values) & ~repeats.flat).any()))
+    others, filling = repeats.others(values, times), replace(options, fill=fill)
+    if repeats.events > 1:  # a mean far out has a large amount, which is no error
+        curve = analyze_series(others, times, weights, filling, column).values
+        noise = event_levels(values, curve, repeats.events)
+        filling = replace(filling, noise=noise, robust=options.robust is True)
+    return analyze_series(others, times, weights, filling, column).with_repeats(values, repeats, options)
+
+
+def _rest(inputs: InputSeries, options: Options) -> Rest:
     """What is done before the noise is estimated: units, seasons, outliers."""
     options = replace(options, noise=None) if isinstance(options.noise, str) else options
-    series, missing = arranged(values, times, weights, options, column)
-    series, seasons, outliers = without_seasons(series, times, options)
-    return Rest(series, values, times, options, missing, seasons, outliers)
+    series, missing = arranged(*inputs[:3], options, inputs.column)
+    series, seasons, outliers = without_seasons(series, inputs.times, options)
+    return Rest(series, inputs.values, inputs.times, options, missing, seasons, outliers)
 
 
-def _prepared(rest: Rest, estimate: NoiseEstimate | None = None) -> Prepared:
-    """A rest with its noise, which is estimated where it was not together with that of others."""
-    estimated, levels, of_risks = _noise(rest, estimate)
-    return Prepared(**vars(rest), estimate=estimated, levels=levels, risk_levels=of_risks)
-
-
-def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate | None]:
-    """The noise of short series at equal steps, those of one length at once; None for others."""
-    estimates: list[NoiseEstimate | None] = [None] * len(rests)
+def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate]:
+    """The noise of each series without its seasons: of short ones at equal steps, those of one length at once."""
+    estimates: dict[int, NoiseEstimate] = {}
     lengths: dict[int, list[int]] = {}
     for index, rest in enumerate(rests):
-        series = rest.series
-        short = series.present.size == series.times.size < SHORT
-        if short and series.key_weights is None and on_grid(series.key_times):
+        series, options = rest.series, rest.options
+        short = series.present.size == series.times.size < SHORT and series.key_weights is None
+        correlated, passed = options.keys == "auto" and not options.causal, options.noise is not None
+        if short and correlated and len(rests) > 1 and on_grid(series.key_times):
             lengths.setdefault(series.times.size, []).append(index)
+        else:
+            keys = series.key_times, series.key_values, series.key_weights
+            estimates[index] = estimate_noise(*keys, correlated=correlated, passed=passed)
     for indices in lengths.values():
         together = estimate_noises(np.stack([rests[index].series.key_values for index in indices]))
-        for index, estimate in zip(indices, together, strict=True):
-            estimates[index] = estimate
-    return estimates
+        estimates |= dict(zip(indices, together, strict=True))
+    return [estimates[index] for index in range(len(rests))]
 
 
 def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
@@ -140,8 +151,9 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
     series, options, seasons, levels = prepared.series, prepared.options, prepared.seasons, prepared.levels
     head, filling = None, None
     if bank is not None:
-        filling = _filling(series, seasons, levels, options, prepared.estimate)
+        filling = _filling(prepared) if options.fill and prepared.missing.any() and not options.causal else None
         outputs, variances = _bank_outputs(series, bank, seasons, levels, filling)
+        variances = variances * prepared.estimate.variance_factors(outputs.leverages)
     else:
         head = head_of(series, options, levels)
         outputs, variances = _one_head(series, head, levels, options)
@@ -174,8 +186,8 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
         seasons=seasons,
         filling=filling,
         components=np.stack([series.unsort(component) for component in seasonal], axis=1) * series.spread,
-        _variances=variances,
-    )
+        curve_variances=variances,
+    ).within(options)
 
 
 def _withheld(prepared: Prepared, curve: Floats, degrees_of_freedom: float, bank: BankOutputs | None) -> str:
@@ -226,7 +238,12 @@ def _risk(prepared: Prepared, outputs: Outputs, variances: Floats | None) -> tup
     of a projection, whose residuals are orthogonal to the noise that it keeps.
     """
     series, estimate, noise = prepared.series, prepared.estimate, key_noise(prepared.series, prepared.risk_levels)
-    risk = float(pointwise_risk(series.key_values, outputs.at(series.present), noise).mean())
+    followed = outputs.at(series.present)
+    if estimate.possible is not None:  # Σ_j W_ij ρ^|i − j| in the place of W_ii
+        noise = noise * estimate.level_factor
+        factors = estimate.variance_factors(2**0.5 * followed.leverages) / estimate.level_factor**2
+        followed = followed._replace(leverages=followed.leverages * np.maximum(factors, 1.0))
+    risk = float(pointwise_risk(series.key_values, followed, noise).mean())
     error = risk_error(noise, estimate.correlation)
     if variances is not None:
         risk, error = combined_risk(risk, error, float(variances[series.present].mean()), series.present.size)
@@ -236,28 +253,24 @@ def _risk(prepared: Prepared, outputs: Outputs, variances: Floats | None) -> tup
     return risk, error
 
 
-def _noise(rest: Rest, estimate: NoiseEstimate | None) -> tuple[NoiseEstimate, Floats, Floats]:
-    """The noise of a series, its levels, and those for risks, from the series without its seasons.
+def _prepared(rest: Rest, estimate: NoiseEstimate) -> Prepared:
+    """A rest with its noise, its levels, and those for risks, from the series without its seasons.
 
     Rounded values and others that are not white have no tails, but raising their level makes a smoother curve; risks are judged without.
     """
     series, options = rest.series, rest.options
-    if estimate is None:
-        correlated = options.keys == "auto" and not options.causal
-        estimate = estimate_noise(
-            series.key_times, series.key_values, series.key_weights, correlated=correlated, passed=options.noise is not None
-        )
-    if options.noise is not None and series.present.size < LEAST_POINTS:
-        estimate = replace(estimate, white=True, reason="")  # it is passed, and need not show
-    if options.from_curve:
-        estimate = replace(estimate, white=True, reason="")  # counts and outcomes are coarse, and drawn one by one
+    if options.from_curve or (options.noise is not None and series.present.size < LEAST_POINTS):
+        # Counts and outcomes are coarse, and drawn one by one; a level that was passed need not show in few values.
+        estimate = replace(estimate, white=True, reason="")
+    if options.noise is None and options.keys == "auto" and not options.causal and on_grid(series.key_times):
+        estimate = estimate.allowing(series.key_values)
     estimate = replace(estimate, heavy=bool(rest.outliers.any()))
     estimate = estimate if rest.seasons is None else estimate.scaled(rest.seasons.level_factor)
     levels = of_risks = noise_levels(series, options, estimate)
     if options.cleans and options.noise is None and not estimate.correlation:
         estimate = estimate.scaled(tail_factor(series.key_times, estimate.rest(series.key_values), key_noise(series, levels)))
         levels = noise_levels(series, options, estimate)
-    return estimate, levels, levels if estimate.white else of_risks
+    return Prepared(**vars(rest), estimate=estimate, levels=levels, risk_levels=levels if estimate.white else of_risks)
 
 
 def _refined(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, BankOutputs]:
@@ -286,18 +299,16 @@ def _refined_once(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, Bank
     if options.cleans and not estimate.correlation:
         estimate = estimate.scaled(tail_factor(series.key_times, estimate.rest(series.key_values), levels))
     prepared = replace(prepared, estimate=estimate, levels=noise_levels(series, options, estimate))
-    return prepared, _bank(prepared)
+    [bank] = _banks([prepared])
+    return prepared, bank
 
 
-def _filling(
-    series: Series, seasons: Seasons | None, levels: Floats, options: Options, estimate: NoiseEstimate
-) -> Filling | None:
-    """How missing points are filled; None where none are missing, or with `causal`."""
+def _filling(prepared: Prepared) -> Filling:
+    """How missing points are filled. Where only outliers are missing, the bank's curve stays, and nothing is judged."""
+    series, options, levels = prepared.series, prepared.options, prepared.levels
     missing = np.flatnonzero(np.isnan(series.values))
-    if options.causal or not missing.size:
-        return None
     first, last = series.present[[0, -1]]
-    season = _seasonal(series, seasons).sum(axis=0)
+    season = _seasonal(series, prepared.seasons).sum(axis=0)
 
     def curve_without(rows: Indices) -> Floats:
         deleted = series.present[rows]
@@ -305,16 +316,11 @@ def _filling(
         values = series.values.copy()
         values[deleted] = np.nan
         part = series.with_values(values).part(near)
-        noisy = bank_series(part, levels[near], False, heavy=estimate.heavy, drawn=options.from_curve)
-        [curve] = attend_bank(noisy, correlation=estimate.correlation).values
+        noisy = bank_series(part, levels[near], False, heavy=prepared.estimate.heavy, drawn=options.from_curve)
+        [curve] = attend_bank(noisy, correlation=prepared.estimate.correlation).values
         return curve[deleted - near.start] + season[deleted]
 
-    return fill_gaps(
-        keys_of(series, season),
-        series.times[missing],
-        season[missing],
-        curve_without,
-    )
+    return fill_gaps(keys_of(series, season), series.times[missing], season[missing], curve_without)
 
 
 def _bank_outputs(
@@ -350,12 +356,14 @@ def _noisy(prepared: Prepared) -> NoisySeries:
     return bank_series(prepared.series, prepared.levels, causal, heavy=prepared.estimate.heavy, drawn=drawn)
 
 
-def _bank(prepared: Prepared) -> BankOutputs:
-    series, causal = prepared.series, prepared.options.causal
-    outputs = attend_bank(_noisy(prepared), causal=causal, correlation=prepared.estimate.correlation).one(0)
+def _banks(several: Sequence[Prepared]) -> list[BankOutputs]:
+    """The outputs of the bank for each of several series of one grid, or for one of any times."""
+    first, causal, noisy = several[0], several[0].options.causal, [_noisy(prepared) for prepared in several]
+    joined = NoisySeries.joined(noisy) if len(noisy) > 1 else noisy[0]
+    banks = attend_bank(joined, causal=causal, correlation=first.estimate.correlation)
     if causal:
-        outputs.values[: series.present[0]] = np.nan  # before the first value there is nothing to attend to
-    return outputs
+        banks.values[0, : first.series.present[0]] = np.nan  # before the first value there is nothing to attend to
+    return [banks.one(row) for row in range(len(several))]
 
 
 def _leave_one_out(series: Series, head: Head | None, outputs: Outputs) -> float | None:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 import overt
 from overt import native
 from overt.errors import InputError, MissingExtra
-from overt.smoothing.analysis import analyze_together
+from overt.smoothing.analysis import InputSeries, analyze_together
 from overt.smoothing.api import analyze
-from overt.smoothing.data.options import Options
+from overt.smoothing.data.options import Options, read_range
 from overt.smoothing.data.series import Floats, read_values
 from overt.smoothing.data.times import read_times
 from overt.smoothing.heads.local.short_grid import LONGEST
@@ -34,17 +34,18 @@ _LARGE = 2**20
 
 @dataclass(frozen=True)
 class Task:
-    """One series with the arguments of `analyze` as `options`."""
+    """One series with the arguments of `analyze` as `options`; `wanted` are "derivative", "anomalies" and "changes"."""
 
     name: str
     values: Floats  # (n,)
     times: NDArray[Any] | None  # (n,) numbers or datetime64
     options: Mapping[str, Any]
+    wanted: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
         """A hash of the series, the options and the version of overt, which names the stored result."""
-        hashed = hashlib.sha256(repr((overt.__version__, sorted(self.options.items()))).encode())
+        hashed = hashlib.sha256(repr((overt.__version__, self.wanted, sorted(self.options.items()))).encode())
         for array in (self.values, self.times):
             hashed.update(b"none" if array is None else f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
         return hashed.hexdigest()[:32]
@@ -55,7 +56,7 @@ def smooth_task(task: Task) -> Curve:
     if np.isnan(task.values).all():
         return empty_curve(task.values.size)
     try:
-        return curve_of(analyze(task.values, times=task.times, **task.options))
+        return curve_of(analyze(task.values, times=task.times, **task.options), task.wanted)
     except InputError as error:
         raise InputError(f"{error.expected} (series {task.name})", got=error.got, fix=error.fix) from error
 
@@ -66,8 +67,9 @@ def smooth_tasks(tasks: Sequence[Task]) -> list[Curve]:
         return [smooth_task(tasks[0])]
     try:
         options = Options(**tasks[0].options)
-        several = [(read_values(task.values), read_times(task.times, task.values.size)) for task in tasks]
-        return [curve_of(smoothing) for smoothing in analyze_together(several, options)]
+        columns = [(read_range(read_values(task.values), options), read_times(task.times, task.values.size)) for task in tasks]
+        several = [InputSeries(values, times, None) for values, times in columns]
+        return [curve_of(smoothing, tasks[0].wanted) for smoothing in analyze_together(several, options)]
     except InputError:  # the one that is wrong is named
         return [smooth_task(task) for task in tasks]
 
@@ -142,7 +144,7 @@ def _bundles(tasks: Sequence[Task]) -> Iterator[list[int]]:
         if not short or task.options.get("keys", "auto") != "auto" or "weights" in task.options:
             yield [index]
             continue
-        alike = task.values.size, repr(sorted(task.options.items()))
+        alike = task.values.size, repr((task.wanted, sorted(task.options.items())))
         bundles.setdefault(alike, []).append(index)
         if len(bundles[alike]) == TOGETHER:
             yield bundles.pop(alike)

@@ -1,24 +1,13 @@
 """Keys of time and value together: the bilateral filter, over the keys within a window."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 import numpy as np
 
 from overt import native
 from overt.errors import InputError
-from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.heads.blocks import KeyRange, row_blocks
-from overt.smoothing.heads.keys import BothKeys, Points, RowMoments, TimeKeys, ValueKeys
-from overt.smoothing.heads.normalize import softmax
-
-
-class KeyPoints(NamedTuple):
-    """Points that serve as keys: times ascending, values, and weights above 0, all (n,)."""
-
-    times: Floats
-    values: Floats
-    weights: Floats | None  # None: all 1
+from overt.smoothing.data.series import Floats
+from overt.smoothing.heads.blocks import KeyRange
+from overt.smoothing.heads.by_definition import attend_points
+from overt.smoothing.heads.keys import BothKeys, KeyPoints, Points, RowMoments, TimeKeys, ValueKeys
 
 
 def attend_both(
@@ -60,30 +49,4 @@ def attend_both(
     if native.available():
         native.module().bilateral_rows(*points, *rates, *points[:2], *key_range, rows, native.threads(), *outputs)
         return outputs
-    for block in reached_blocks(key_range):
-        for column, part in zip(outputs, _attend_block(keys, points, block, key_range.part(block)), strict=True):
-            column[block] = part
-    return outputs
-
-
-def reached_blocks(key_range: KeyRange) -> Iterator[Indices]:
-    """Blocks of rows, ascending in time, without those that reach no key."""
-    rows = np.flatnonzero(key_range.stop > key_range.start)
-    rows = rows[np.argsort(key_range.start[rows], kind="stable")]
-    return (rows[block] for block in row_blocks(key_range.part(rows)))
-
-
-def _attend_block(keys: BothKeys, key: KeyPoints, rows: Indices, key_range: KeyRange) -> RowMoments:
-    """Some rows in NumPy."""
-    span, first = key_range.span, key_range.span.start
-    query = Points(key.times[rows], key.values[rows])
-    scores = keys.scores(query, Points(key.times[span], key.values[span]))
-    if key.weights is not None:
-        scores += np.log(key.weights[span])
-    column = np.arange(first, span.stop)
-    scores[(column < key_range.start[:, None]) | (column >= key_range.stop[:, None])] = -np.inf
-    weights = softmax(scores)  # (rows, keys)
-    self_weights = weights[np.arange(rows.size), rows - first]
-    step = key.values[span] - query.values[:, None]
-    shift = (weights * step).sum(axis=1)  # y_i − x_i
-    return RowMoments(query.values + shift, self_weights, (weights * (step - shift[:, None]) ** 2).sum(axis=1))
+    return attend_points(keys, points, Points(*points[:2]), rows, key_range)

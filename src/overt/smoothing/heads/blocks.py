@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from overt.smoothing.data.series import Indices
 
 # Scores in memory at a time: 2 MB of float64, so that a block and its temporaries stay in a processor's cache.
@@ -39,3 +41,10 @@ def row_blocks(keys: KeyRange, cells: int = CELLS) -> Iterator[slice]:
             count = (count + 1) // 2
         yield slice(first, first + count)
         first += count
+
+
+def reached_blocks(keys: KeyRange, cells: int = CELLS) -> Iterator[Indices]:
+    """Blocks of rows, ascending in their first key, without those that reach no key."""
+    rows = np.flatnonzero(keys.stop > keys.start)
+    rows = rows[np.argsort(keys.start[rows], kind="stable")]
+    return (rows[block] for block in row_blocks(keys.part(rows), cells))

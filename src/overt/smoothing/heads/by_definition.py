@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices, Series
-from overt.smoothing.heads.blocks import CELLS, KeyRange, row_blocks
+from overt.smoothing.heads.blocks import CELLS, KeyRange, reached_blocks
 from overt.smoothing.heads.head import Head, Outputs
-from overt.smoothing.heads.keys import DotKeys, Keys, Points, RowMoments
+from overt.smoothing.heads.keys import DotKeys, KeyPoints, Keys, Points, RowMoments
 from overt.smoothing.heads.normalize import plain_sum, softmax
 
 
@@ -23,12 +23,41 @@ class Interpolation(NamedTuple):
 
 
 def attend_by_definition(series: Series, head: Head, keys: Keys, rows: Indices, cells: int = CELLS) -> Outputs:
-    """y_i = Σ_j W_ij x_j and ∂y_i/∂x_i of present points, in blocks of at most about `cells` scores. Rows are ascending."""
-    outputs = Outputs(np.empty(rows.size), np.empty(rows.size))
-    key_range = intervals(series, head, keys, rows)
-    for block in row_blocks(key_range, cells):
-        outputs.values[block], outputs.leverages[block] = _attend_block(series, head, keys, rows[block], key_range.part(block))
-    return outputs
+    """y_i = Σ_j W_ij x_j and ∂y_i/∂x_i of present points, in blocks of at most about `cells` scores."""
+    points = KeyPoints(series.key_times, series.key_values, None)
+    query, self_index = Points(series.times[rows], series.values[rows]), np.searchsorted(series.present, rows)
+    moments = attend_points(keys, points, query, self_index, intervals(series, head, keys, rows), cells)
+    return Outputs(moments.values, keys.leverage(moments, query.values))
+
+
+def attend_points(
+    keys: Keys, points: KeyPoints, query: Points, self_index: Indices, key_range: KeyRange, cells: int = CELLS
+) -> RowMoments:
+    """Points (m,), whose own indices among the keys (n,) are given, attend to a range of keys each; NaN without one."""
+    moments = RowMoments(*(np.full(self_index.size, np.nan) for _ in RowMoments._fields))
+    for rows in reached_blocks(key_range, cells):
+        block, part = key_range.part(rows), Points(query.times[rows], query.values[rows])
+        weights, first = block_weights(keys, points, part, block), block.span.start
+        step = points.values[block.span] - part.values[:, None]
+        shift = (weights * step).sum(axis=1)  # y_i − x_i
+        moments.values[rows], moments.self_weights[rows] = (
+            part.values + shift,
+            weights[np.arange(rows.size), self_index[rows] - first],
+        )
+        # A sum of squared differences, not a difference of sums of squares, which would lose the variance's digits.
+        moments.variances[rows] = (weights * (step - shift[:, None]) ** 2).sum(axis=1)
+    return moments
+
+
+def block_weights(keys: Keys, points: KeyPoints, query: Points, key_range: KeyRange) -> Floats:
+    """W_ij (rows, keys) of some rows over all keys that any of them reaches."""
+    span, plain = key_range.span, isinstance(keys, DotKeys) and keys.plain_sum
+    scores = keys.scores(query, Points(points.times[span], points.values[span]))
+    if points.weights is not None:
+        scores = scores + np.log(points.weights[span])
+    column = np.arange(span.start, span.stop)
+    scores[(column < key_range.start[:, None]) | (column >= key_range.stop[:, None])] = 0.0 if plain else -np.inf
+    return (plain_sum if plain else softmax)(scores)
 
 
 def intervals(series: Series, head: Head, keys: Keys, rows: Indices) -> KeyRange:
@@ -54,20 +83,3 @@ def interpolation(series: Series, head: Head, rows: Indices) -> Interpolation:
     share = np.where(has_before & has_after, share, np.where(has_after, 1.0, 0.0))
     left, right = np.where(has_before, series.present[before], -1), np.where(has_after, series.present[after], -1)
     return Interpolation(left, right, share)
-
-
-def _attend_block(series: Series, head: Head, keys: Keys, rows: Indices, key_range: KeyRange) -> Outputs:
-    span, inputs = key_range.span, series.values[rows]
-    query = Points(series.times[rows], inputs)
-    scores = keys.scores(query, Points(series.key_times[span], series.key_values[span]))  # (rows, keys)
-    plain = isinstance(keys, DotKeys) and keys.plain_sum
-    if head.causal or np.isfinite(head.window):
-        column = np.arange(span.start, span.stop)
-        masked = (column < key_range.start[:, None]) | (column >= key_range.stop[:, None])
-        scores[masked] = 0.0 if plain else -np.inf
-    weights, values = (plain_sum if plain else softmax)(scores), series.key_values[span]
-    outputs = weights @ values  # (rows,)
-    self_weights = weights[np.arange(rows.size), np.searchsorted(series.present, rows) - span.start]
-    # A sum of squared differences, not a difference of sums of squares, which would lose the variance's digits.
-    variances = ((values - outputs[:, None]) ** 2 * weights).sum(axis=1)
-    return Outputs(outputs, keys.leverage(RowMoments(outputs, self_weights, variances), inputs))

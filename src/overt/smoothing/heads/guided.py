@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from overt import native
 from overt.errors import InputError
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.heads.bilateral import reached_blocks
-from overt.smoothing.heads.blocks import KeyRange
+from overt.smoothing.heads.blocks import KeyRange, reached_blocks
+from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.heads.normalize import softmax
 
 SIDES = ("both", "past", "future")
@@ -108,11 +108,9 @@ def attend_guided(
 
 def in_steps(inputs: GuidedInputs) -> GuidedInputs:
     """The same with times 0, 1, 2, … where they are evenly spaced."""
-    count = inputs.times.size
-    step = (inputs.times[-1] - inputs.times[0]) / (count - 1) if count > 1 else 0.0
-    index = np.arange(count, dtype=np.float64)
-    if not step > 0 or np.abs(inputs.times - inputs.times[0] - step * index).max() > 1e-9 * step:
+    if not on_grid(inputs.times):
         return inputs
+    step, index = (inputs.times[-1] - inputs.times[0]) / (inputs.times.size - 1), np.arange(float(inputs.times.size))
     return replace(inputs, times=index, bandwidth_time=inputs.bandwidth_time / step, window=inputs.window / step, even=True)
 
 

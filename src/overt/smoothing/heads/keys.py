@@ -26,6 +26,14 @@ class Points(NamedTuple):
     values: Floats
 
 
+class KeyPoints(NamedTuple):
+    """Points that serve as keys: times ascending, values, and weights above 0, all (n,)."""
+
+    times: Floats
+    values: Floats
+    weights: Floats | None  # None: all 1
+
+
 class RowMoments(NamedTuple):
     """Row by row: y_i = Σ_j W_ij x_j, the self weight W_ii, and the variance Var_{W_i}(x) = Σ_j W_ij (x_j − y_i)²."""
 

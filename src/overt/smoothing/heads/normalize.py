@@ -6,18 +6,18 @@ from overt.errors import InputError
 from overt.smoothing.data.series import Floats
 
 
-def softmax(scores: Floats) -> Floats:
-    """exp(s_ij) / Σ_k exp(s_ik) along the last axis; a row of −∞ only becomes zeros.
+def softmax(scores: Floats, axis: int = -1) -> Floats:
+    """exp(s_ij) / Σ_k exp(s_ik) along the last axis, or another; a row of −∞ only becomes zeros.
 
     >>> softmax(np.array([[0.0, 0.0, -np.inf], [-np.inf, -np.inf, -np.inf]]))
     array([[0.5, 0.5, 0. ],
            [0. , 0. , 0. ]])
     """
     # Subtracting the row's maximum changes no weight and prevents overflow.
-    peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    peak = scores.max(axis=axis, keepdims=True, initial=-np.inf)
     weights = scores - np.where(np.isneginf(peak), 0.0, peak)
     np.exp(weights, out=weights)
-    total = weights.sum(axis=-1, keepdims=True)
+    total = weights.sum(axis=axis, keepdims=True)
     weights /= np.where(total == 0, 1.0, total)
     return weights
 

@@ -1,6 +1,6 @@
 """Patch keys: two points are similar if their surroundings are, non-local means in one dimension.
 
-The distance of two patches depends on both positions only through squared differences x_p − x_{p+lag}, so the work goes lag by
+The distance of two patches depends on both positions only through squared differences x_p − x_{p+lag}, so the native core goes lag by
 lag: one row of squares per lag, weighted by the profile, serves every pair of points at that lag, in both directions.
 """
 
@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from overt import native
 from overt.errors import InputError
 from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.heads.normalize import softmax
 
-# A row whose weights sum to less than this has no similar key; its weights are then computed relative to the largest.
-FAINT = 2.0**-900
 # Numbers in memory at a time where whole rows are built.
 CELLS = 2**18
 
@@ -51,16 +50,6 @@ class PatchInputs:
     def half(self) -> int:
         """p, the half width of a patch."""
         return self.profile.size // 2
-
-
-class PatchSums(NamedTuple):
-    """Row by row, all (k, n): Σ_j v_ij of these, v_ij = w_j exp(−d_ij/2h²) and u_ij = g_{i−j} (x_{2i−j} − x_i)."""
-
-    total: Floats  # 1
-    first: Floats  # x_j − x_i
-    second: Floats  # (x_j − x_i)²
-    bend: Floats  # u_ij, over j ≠ i
-    tilt: Floats  # u_ij (x_j − x_i)
 
 
 def attend_patch(
@@ -110,15 +99,18 @@ def attend_patch(
 
 
 def attend_inputs(inputs: PatchInputs) -> PatchOutputs:
-    """`attend_patch` of inputs that are padded."""
-    outputs, ends = _attend(inputs), _near_reflected_ends(inputs)
+    """`attend_patch` of inputs that are padded: lag by lag in the native core, and by definition at ends and where weights underflow."""
+    if not native.available():
+        outputs = [attend_rows(inputs.part(row), np.arange(inputs.values.shape[-1])) for row in range(len(inputs.values))]
+        return PatchOutputs(*map(np.stack, zip(*outputs, strict=True)))
+    outputs, ends = attend_by_lag(inputs), _near_reflected_ends(inputs)
     rows = np.flatnonzero(ends)
-    for column, exact in zip(outputs, _attend(inputs, rows), strict=True):
+    for column, exact in zip(outputs, _attend_compiled(inputs, rows), strict=True):
         column[..., rows] = exact
     faint = np.isnan(outputs.values).any(axis=1) & ~ends  # (s, n)
     for index in np.flatnonzero(faint.any(axis=1)):
         rows = np.flatnonzero(faint[index])
-        for column, exact in zip(outputs, _attend(inputs.part(slice(index, index + 1)), rows), strict=True):
+        for column, exact in zip(outputs, _attend_compiled(inputs.part(slice(index, index + 1)), rows), strict=True):
             column[index][:, rows] = exact[0]
     return outputs
 
@@ -150,12 +142,13 @@ def _check(profile: Floats, bandwidths: Floats, side: str) -> None:
         raise InputError('with side="past", a profile of 0 for later points', got=np.array2string(profile), fix=fix)
 
 
-def _attend(inputs: PatchInputs, rows: Indices | None = None) -> PatchOutputs:
-    """`attend_by_lag` of each series, in C++ where it is there; with `rows`, `attend_rows` of these."""
-    if not native.available():
-        each = [inputs.part(row) for row in range(len(inputs.values))]
-        outputs = [attend_by_lag(one) if rows is None else attend_rows(one, rows) for one in each]
-        return PatchOutputs(*map(np.stack, zip(*outputs, strict=True)))
+def attend_by_lag(inputs: PatchInputs) -> PatchOutputs:
+    """The rows of all series whose patches stay within them; NaN where a row's weights underflow."""
+    return _attend_compiled(inputs, None)
+
+
+def _attend_compiled(inputs: PatchInputs, rows: Indices | None) -> PatchOutputs:
+    """In the native core: lag by lag, or some rows by definition."""
     key_weights = None if (inputs.key_weights == 1).all() else inputs.key_weights
     count = inputs.values.shape[-1] if rows is None else rows.size
     outputs = PatchOutputs(*(np.empty((*inputs.rates.shape, count)) for _ in PatchOutputs._fields))
@@ -167,60 +160,8 @@ def _attend(inputs: PatchInputs, rows: Indices | None = None) -> PatchOutputs:
     return outputs
 
 
-def attend_by_lag(inputs: PatchInputs) -> PatchOutputs:
-    """The rows of one series whose patches stay within it; NaN where a row's weights underflow."""
-    sums = PatchSums(*(np.zeros((inputs.rates.size, inputs.values.size)) for _ in PatchSums._fields))
-    sums.total[:] = inputs.key_weights  # a point's own distance is 0
-    for lag in range(1, inputs.window + 1):
-        squares = (inputs.padded[lag:] - inputs.padded[:-lag]) ** 2
-        distances = np.correlate(squares, inputs.profile, "valid")  # (n - lag,) of the points i and i + lag
-        for bandwidth, rate in enumerate(inputs.rates):
-            row = PatchSums(*(column[bandwidth] for column in sums))
-            _add_lag(inputs, row, np.exp(-rate * distances), lag)
-    return _from_sums(inputs, sums)
-
-
-def _add_lag(inputs: PatchInputs, sums: PatchSums, similar: Floats, lag: int) -> None:
-    """Add the terms of pairs of points at this lag; `similar` (n − lag,) are exp(−d_ij/2h²)."""
-    x, p = inputs.values, inputs.half
-    step = x[lag:] - x[:-lag]
-    early, late = slice(None, -lag), slice(lag, None)
-    _add(sums, late, similar * inputs.key_weights[early], -step)
-    if not inputs.past:
-        _add(sums, early, similar * inputs.key_weights[late], step)
-    if lag > p:
-        return
-    # x_{2i−j}, on the other side of i.
-    ahead, behind = inputs.padded[p + 2 * lag : p + lag + x.size], inputs.padded[p - lag : p - 2 * lag + x.size]
-    _add_bend(sums, late, similar * inputs.key_weights[early] * inputs.profile[p + lag] * (ahead - x[late]), -step)
-    if not inputs.past:
-        _add_bend(sums, early, similar * inputs.key_weights[late] * inputs.profile[p - lag] * (behind - x[early]), step)
-
-
-def _add(sums: PatchSums, rows: slice, weights: Floats, step: Floats) -> None:
-    sums.total[rows] += weights
-    weights = weights * step
-    sums.first[rows] += weights
-    weights *= step
-    sums.second[rows] += weights
-
-
-def _add_bend(sums: PatchSums, rows: slice, weights: Floats, step: Floats) -> None:
-    sums.bend[rows] += weights
-    sums.tilt[rows] += weights * step
-
-
-def _from_sums(inputs: PatchInputs, sums: PatchSums) -> PatchOutputs:
-    total = np.where(sums.total < FAINT, np.nan, sums.total)
-    shift = sums.first / total  # y_i − x_i
-    variance = sums.second / total - shift**2
-    self_weights = inputs.key_weights / total
-    derivative = inputs.profile[inputs.half] * variance + (sums.tilt - shift * sums.bend) / total
-    return PatchOutputs(inputs.values + shift, self_weights + 2 * inputs.rates[:, None] * derivative, self_weights)
-
-
 def attend_rows(inputs: PatchInputs, rows: Indices) -> PatchOutputs:
-    """The same by definition, for some rows: at the ends, and where weights underflow; weights are relative to the largest."""
+    """Some rows of one series by definition, in NumPy; weights are relative to the largest."""
     outputs = PatchOutputs(*(np.empty((inputs.rates.size, rows.size)) for _ in PatchOutputs._fields))
     length = max(1, CELLS // ((2 * inputs.window + 1) * inputs.profile.size))
     for start in range(0, rows.size, length):
@@ -238,11 +179,10 @@ def _attend_block(inputs: PatchInputs, rows: Indices) -> PatchOutputs:
     distances, pulls = _distances(inputs, rows, keys)
     outputs = []
     for rate in inputs.rates:
-        scores = np.where(key_weights > 0, -rate * distances, -np.inf)
-        peak = scores.max(axis=1, keepdims=True)
-        weights = key_weights * np.exp(scores - np.where(np.isinf(peak), 0.0, peak))
-        total = weights.sum(axis=1, keepdims=True)
-        weights /= np.where(total > 0, total, np.nan)
+        weights = softmax(
+            np.where(key_weights > 0, np.log(np.where(key_weights > 0, key_weights, 1.0)) - rate * distances, -np.inf)
+        )
+        weights[~weights.any(axis=1)] = np.nan
         step = inputs.values[keys] - inputs.values[rows, None]
         shift = (weights * step).sum(axis=1)
         self_weights = weights[:, inputs.window]

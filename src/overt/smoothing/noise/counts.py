@@ -21,6 +21,8 @@ ORDERS = (2, 3, 5)
 NEAR = 15
 # Means up to this one are tabulated; above, the asymptotic form is exact to 1e-4 of them.
 LARGEST_MEAN = 200.0
+# A mean of this size has no counts.
+SMALLEST_MEAN = 1e-6
 # Risks are in units of the mean variance of as many points as hold this many counts.
 ENOUGH_COUNTS = 200
 
@@ -34,11 +36,12 @@ def check_counts(values: Floats) -> None:
         raise InputError('whole numbers of 0 or more with noise="poisson"', got=got, fix=fix)
 
 
-def are_counts(values: Floats) -> bool:
-    """Whether values (n,), in the order of their times and without NaN, look like Poisson counts.
+def are_counts(values: Floats, cycle: int = 1) -> bool:
+    """Whether values (n,), in the order of their times and without NaN, look like Poisson counts, with a season of so many points.
 
     They are whole numbers of 0 or more, and at every size of the values the variance that differences of neighbours show is their mean:
     −0.12 − 3s ≤ log(variance/mean) ≤ 0.22 + 3s, s its standard error, in groups of some 128 points of like size and over all of them.
+    With a season, neighbours are those of the same phase.
 
     >>> draw, times = np.random.default_rng(0), np.arange(1000)
     >>> are_counts(draw.poisson(20 + 15 * np.sin(times / 50)).astype(float))
@@ -46,25 +49,35 @@ def are_counts(values: Floats) -> bool:
     >>> are_counts(np.round(20 + 15 * np.sin(times / 50) + draw.normal(size=1000)))
     False
     """
-    if values.size < MIN_COUNTS or (values < 0).any() or (values != np.round(values)).any() or values.max() < 2:
+    if (
+        values.size < max(MIN_COUNTS, 2 * ORDERS[-1] * cycle)
+        or (values < 0).any()
+        or (values != np.round(values)).any()
+        or values.max() < 2
+    ):
         return False
     means = np.convolve(np.pad(values, NEAR // 2, mode="reflect"), np.full(NEAR, 1 / NEAR), "valid")
+    if cycle > 1:
+        phases = np.arange(values.size) % cycle
+        means *= (np.bincount(phases, values) / np.maximum(np.bincount(phases, means), np.finfo(float).tiny))[phases]
     # Differences of a longer series are taken at equal distances.
-    stride = -(-(values.size - ORDERS[0]) // MAX_CONTRASTS)
-    squares = [contrasts(None, values, np.ones(values.size), range(order + 1)) ** 2 for order in ORDERS]
-    count = min(each.size for each in squares)
-    beside = means[ORDERS[-1] // 2 :: stride][:count]
+    stride = -(-(values.size - ORDERS[0] * cycle) // MAX_CONTRASTS)
+    squares = [contrasts(None, values, np.ones(values.size), range(0, order * cycle + 1, cycle)) ** 2 for order in ORDERS]
+    count = min(of_order.size for of_order in squares)
+    beside = means[ORDERS[-1] * cycle // 2 :: stride][:count]
     # A jump or a spike counts as three standard deviations, and 4 for means near 0, where single counts are rare.
-    capped = np.stack([np.minimum(each[:count], 9 * beside + 4) for each in squares])
+    capped = np.stack([np.minimum(of_order[:count], 9 * beside + 4) for of_order in squares])
     order = np.argsort(beside, kind="stable")
     groups = [np.arange(count), *np.array_split(order, max(count // GROUP, 1))]
-    return all(_follows(capped[:, group].mean(axis=1).min(), beside[group].mean(), group.size) for group in groups)
+    return all(_follows(capped[:, group].mean(axis=1).min(), beside[group]) for group in groups)
 
 
-def _follows(variance: float, mean: float, count: int) -> bool:
+def _follows(variance: float, means: Floats) -> bool:
+    mean = float(means.mean())
     if mean <= 0:
         return variance <= 0
-    # Neighbouring squares share points: their mean has a variance of about 4/n, and single counts add 1/(n · mean).
+    # Neighbouring squares share points: their mean has a variance of about 4/n, and single counts add 1/(n · mean); large ones count most.
+    count = means.size * mean**2 / float(np.mean(means**2))
     error = np.sqrt((4 + 1 / mean) / count)
     return bool(variance > 0 and -BELOW - ERRORS * error <= np.log(variance / mean) <= ABOVE + ERRORS * error)
 
@@ -94,6 +107,19 @@ def slope_of_mean(values: Floats) -> Floats:
 
 
 SQUARE_ROOTS = Scale("square roots", mean_of_stabilized, slope_of_mean)
+LOGARITHMS_OF_COUNTS = Scale("logarithms of counts", np.exp, np.exp)
+
+
+def criterion_of_counts(counts: Floats, curve: Floats, degrees_of_freedom: float) -> float:
+    """Akaike's criterion of a curve λ (n,) of counts (n,), NaN where missing: 2 Σ (x log(x/λ) − x + λ), and 2 for a degree of freedom.
+
+    >>> criterion_of_counts(np.array([4.0, np.nan, 2.0]), np.array([4.0, 1.0, 2.0]), 3.0)
+    6.0
+    """
+    known = ~np.isnan(counts)
+    x, means = counts[known], np.maximum(curve[known], SMALLEST_MEAN)
+    logs = x * np.log(np.maximum(x, 1.0) / means)
+    return float(2 * np.sum(logs - x + means) + 2 * degrees_of_freedom)
 
 
 def variances_of_counts(means: Floats) -> Floats:

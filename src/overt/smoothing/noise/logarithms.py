@@ -1,10 +1,9 @@
-"""Noise in proportion to the values, over decades: the logarithms of the values have noise of one level."""
+"""Noise that follows the values: their logarithms, or the logits of rates near a bound, have noise of one level."""
 
 import numpy as np
 
 from overt.smoothing.data.series import Floats
 from overt.smoothing.noise.predictive import log_predictive_density, neighbour_medians
-from overt.smoothing.noise.scale import Scale
 
 # Fewer values do not show how their noise follows them.
 MIN_VALUES = 60
@@ -13,6 +12,8 @@ MIN_VALUES = 60
 LEAST_RATIO = 20.0
 # Powers of the value that the level may follow instead: 0 constant, ½ as of counts, 1 in proportion.
 POWERS = (0.25, 0.5, 0.75, 1.0)
+# Rates are near a bound where their curve comes within this part of the range.
+NEAR_A_BOUND = 0.1
 REACH = 4
 
 
@@ -32,23 +33,48 @@ def are_proportional(values: Floats) -> bool:
     if high < LEAST_RATIO * low:
         return False
     logarithms = np.log(values)
-    of_logarithms = log_predictive_density(logarithms) - float(logarithms.sum())
+    return _explained(values, logarithms, -float(logarithms.sum()), 1e-3 * high)
+
+
+def bounds_of_rates(values: Floats, bounds: tuple[float, float]) -> tuple[float, float] | None:
+    """The bounds of rates (n,) that come near them, in the order of their times and without NaN; None where values are none.
+
+    Bounds that were passed, both finite, or 0 and 1 or 0 and 100 where the values are between them and come near the upper one. The
+    logits of rates must predict them better than noise of one level does, and than one whose level is a power of the distance to the bound.
+
+    >>> draw, logits = np.random.default_rng(0), 3 + np.sin(np.arange(300) / 30)
+    >>> bounds_of_rates(1 / (1 + np.exp(-logits - 0.6 * draw.normal(size=300))), (-np.inf, np.inf))
+    (0.0, 1.0)
+    >>> bounds_of_rates(0.5 + 0.1 * draw.normal(size=300), (0.0, 1.0)) is None
+    True
+    """
+    if values.size < MIN_VALUES:
+        return None
+    passed = bool(np.isfinite(bounds).all())
+    low, high = bounds if passed else (0.0, 1.0 if values.max() < 1 else 100.0)
+    if not (low < values.min() and values.max() < high):
+        return None
+    near = np.quantile(neighbour_medians(values, REACH), [0.05, 0.95])
+    closest = min(near[0] - low, high - near[1]) / (high - low) if passed else (high - near[1]) / (high - low)
+    if closest > NEAR_A_BOUND:
+        return None
+    logits = np.log((values - low) / (high - values))
+    jacobian = float(np.log((high - low) / ((values - low) * (high - values))).sum())
+    distances = np.minimum(values - low, high - values)
+    return (low, high) if _explained(values, logits, jacobian, 1e-3 * float(np.median(distances)), (low, high)) else None
+
+
+def _explained(
+    values: Floats, transformed: Floats, jacobian: float, least: float, bounds: tuple[float, float] = (0.0, np.inf)
+) -> bool:
+    """Whether noise of one level on another scale predicts values better than one level, or a power of the distance to a bound."""
+    low, high = bounds
     by_powers = [
-        log_predictive_density(values, lambda curve, power=power: np.maximum(curve, 1e-3 * high) ** power) for power in POWERS
+        log_predictive_density(
+            values, lambda curve, power=power: np.maximum(np.minimum(curve - low, high - curve), least) ** power
+        )
+        for power in POWERS
     ]
     penalty = 0.5 * np.log(values.size)
-    return bool(of_logarithms > max(log_predictive_density(values) + penalty, max(by_powers) - penalty))
-
-
-def logarithmic(variance: float) -> Scale:
-    """The scale of natural logarithms with noise of this variance: their mean is y where that of the values is exp(y + variance/2).
-
-    >>> draw = np.random.default_rng(0)
-    >>> logarithmic(0.25).mean(np.log(3 * np.exp(0.5 * draw.normal(size=100_000))).mean()).round(1)
-    np.float64(3.4)
-    """
-
-    def mean(logarithms: Floats) -> Floats:
-        return np.exp(np.minimum(logarithms + variance / 2, 709.0))
-
-    return Scale("logarithms", mean, mean)
+    score = log_predictive_density(transformed) + jacobian
+    return bool(score > max(log_predictive_density(values) + penalty, max(by_powers) - penalty))

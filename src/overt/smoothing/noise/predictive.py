@@ -14,6 +14,9 @@ from overt.smoothing.data.series import Floats
 # Neighbours to either side of which the median is taken.
 REACHES = (1, 2, 4, 8, 16)
 FREEDOM = 4.0  # degrees of freedom of Student's t
+OUTLIERS = (
+    0.02  # the share of outliers, of any size within the range of the values: no single value says more against a hypothesis
+)
 _LOG_HEIGHT = np.log(3 / 8)  # of its density at 0
 _STEPS = 30  # of the fixed-point iteration for its scale, whose error falls to a half or less in each
 
@@ -52,4 +55,5 @@ def _density(values: Floats, predictions: Floats, shape: Callable[[Floats], Floa
             return np.inf  # values that are predicted exactly
         variance = float(np.mean((FREEDOM + 1) * squares / (FREEDOM + squares / variance)))
     logs = _LOG_HEIGHT - (FREEDOM + 1) / 2 * np.log1p(squares / (FREEDOM * variance)) - np.log(levels)
-    return float(logs.sum() - values.size / 2 * np.log(variance))
+    logs -= np.log(variance) / 2
+    return float(np.maximum(logs, np.log(OUTLIERS / np.ptp(values))).sum())

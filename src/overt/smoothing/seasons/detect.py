@@ -4,7 +4,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.heads.local.regression import attend_time
-from overt.smoothing.seasons.phase import Grid
+from overt.smoothing.seasons.phase import WHOLE, Grid
 from overt.smoothing.seasons.season import estimate_seasons
 from overt.smoothing.selection.waves import uneven_period
 
@@ -26,6 +26,12 @@ SHORTER = 0.5
 LEAST_GAIN, NEARLY = 0.5, 0.9
 # Cycles of fewer points than this are not compared: their cells are empty.
 SPARSE_CYCLE = 6
+# A multiple of a period is taken if what other cycles leave unexplained is smaller by this factor.
+CLEARLY = 0.95
+# On a grid of steps, where both are the same phases, unless the squared changes along a cycle are this part of those of the multiple.
+SMOOTHER = 0.4
+# Longer periods, in steps, are distinguished from their multiples only by what they predict.
+QUICK = 12.0
 # A period that is contained this often in another is part of its season.
 CONTAINED = (2, 3, 4)
 # Beyond so many steps for each point, a series is too uneven for the lags of a grid.
@@ -72,7 +78,8 @@ def agreement(series: Series, period: float) -> tuple[float, float]:
     best = (0.0, 0.0)
     for phases in sorted({min(most, max(2, round(period))) for most in PHASES}):
         cycles = int(series.times[-1] // period) + 1
-        grid = Grid(period, phases, cycles + 1)
+        clock = series.clock if series.clock is not None and series.clock.rules(period) else None
+        grid = Grid(period, phases, cycles + 1, clock)
         counts, sums = grid.add_up(times, np.ones(times.size)), grid.add_up(times, values)
         cells = np.where(counts > 0.25 * counts.max(), sums / np.maximum(counts, 1e-9), 0.0).reshape(-1, phases)
         cells, filled = cells[cells.any(axis=1)], float((counts > 0.25 * counts.max()).mean())
@@ -104,7 +111,48 @@ def _next(series: Series, dates: bool, known: tuple[float, ...]) -> float | None
     if not passed:
         return None
     most = max(rho for _, rho in passed)
-    return min(one for one, rho in passed if rho >= SHORTER * most)
+    return _fundamental(series, min(one for one, rho in passed if rho >= SHORTER * most), dates)
+
+
+def _fundamental(series: Series, period: float, dates: bool) -> float:
+    """The period, or its multiple if the period is that of a harmonic.
+
+    A multiple is taken if other cycles leave clearly less unexplained, or on a grid of steps not more, with a smoother season: 3.5 and 7
+    steps have the same seven phases there, in another order.
+    """
+    calendar = [length / series.step for length in CALENDAR] if dates else []
+    longest = (float(series.times[-1]) + 1) / LEAST_CYCLES
+    tried = [period, *(_on_grid(count * period, calendar) for count in CONTAINED if count * period <= longest)]
+    left = [1 - estimate_seasons(series, (length,)).each[0].gain for length in tried]
+    for length, part in zip(tried[1:], left[1:], strict=True):
+        equal = period <= QUICK and part * CLEARLY <= left[0]
+        if equal and (length in calendar or _is_smoother(series, length, round(length / period))):
+            return length
+    least = min(left)
+    if left[0] * CLEARLY <= least:
+        return period
+    return next(length for length, part in zip(tried, left, strict=True) if part * CLEARLY <= least)
+
+
+def _is_smoother(series: Series, period: float, parts: int) -> bool:
+    """Whether the means of a period's phases change less in their order than in that of a part of it; False off the grid of steps."""
+    whole = round(period)
+    if abs(period - whole) > WHOLE or whole % parts == 0 or np.abs(series.key_times - np.rint(series.key_times)).max() > WHOLE:
+        return False
+    phases = np.rint(series.key_times).astype(np.intp) % whole
+    values = _detrended(series, period / 2)
+    counts = np.maximum(np.bincount(phases, minlength=whole), 1)
+    means = np.bincount(phases, values, whole) / counts
+    of_noise = 2 * float(np.sum(np.bincount(phases, (values - means[phases]) ** 2, whole) / counts**2))
+    of_part = means[np.argsort(np.arange(whole) * parts % whole, kind="stable")]
+    changes, in_part = (float(np.sum((np.roll(order, -1) - order) ** 2)) for order in (means, of_part))
+    return in_part - of_noise > SMOOTHER * max(changes - of_noise, 0.0)
+
+
+def _on_grid(period: float, calendar: list[float]) -> float:
+    """The period of the calendar or the whole number of steps that is within 2% of a period, else the period."""
+    exact, whole = _calendar_of(period, calendar), float(round(period))
+    return whole if exact == period and abs(whole / period - 1) < 0.02 else exact
 
 
 def _near(period: float, known: tuple[float, ...], tolerance: float = 0.05) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from overt.smoothing.data.clock import Clock
 from overt.smoothing.data.series import Floats, Indices
 
 # Cells of a cycle between whose phases points fall. By lines between 24 a wave is right to 0.9% of its height.
@@ -29,6 +30,7 @@ class Grid(NamedTuple):
     period: float  # in steps
     phases: int
     cycles: int
+    clock: Clock | None = None  # which the phases follow
 
     @property
     def width(self) -> float:
@@ -37,7 +39,7 @@ class Grid(NamedTuple):
 
     def locate(self, times: Floats) -> tuple[Indices, Floats]:
         """The cell at or before each time (m,), and the share of the next. Times beyond the cycles take the nearest cycle's phase."""
-        position = times / self.width
+        position = (times if self.clock is None else self.clock.shifted(times)) / self.width
         nearest = np.rint(position)
         position = np.where(np.abs(position - nearest) < 1e-6, nearest, position)
         last = self.cycles * self.phases - 1
@@ -78,12 +80,14 @@ class PhaseRows(NamedTuple):
     slope_others: Floats
 
 
-def grid_of(times: Floats, period: float) -> Grid:
-    """Cells for times in steps from 0, ascending."""
+def grid_of(times: Floats, period: float, clock: Clock | None = None) -> Grid:
+    """Cells for times in steps from 0, ascending; a daily period follows the clock of a time zone."""
+    clock = clock if clock is not None and clock.rules(period) else None
+    times = times if clock is None else clock.shifted(times)
     cycles, phases = int(times[-1] // period) + 1, max(2, round(period))
     if max(abs(period - phases), np.abs(times - np.rint(times)).max(initial=0.0)) > WHOLE:
         phases = max(phases, FINE)
-    return Grid(period, min(phases, max(8, max(CELLS_A_POINT * times.size, CELLS) // cycles)), cycles + 1)
+    return Grid(period, min(phases, max(8, max(CELLS_A_POINT * times.size, CELLS) // cycles)), cycles + 1, clock)
 
 
 def phase_rows(grid: Grid, weights: Floats, head: PhaseHead, *, causal: bool = False) -> PhaseRows:

@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from overt.smoothing.data.clock import clock_of
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.periods import read_periods
-from overt.smoothing.data.series import NOISELESS, Series, overall_level
+from overt.smoothing.data.series import NOISELESS, Floats, Series, arrange, overall_level
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.seasons.detect import find_periods
+from overt.smoothing.seasons.phase import WHOLE
 from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.contrasts import constant_level
 from overt.smoothing.selection.noise import noise_levels
@@ -24,6 +26,8 @@ PASSES, SAME_PHASE = 3, 1.0
 
 def without_seasons(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
     """A series without its seasons and isolated wild values, its seasons, and which points these are; wild values enter no season."""
+    if options.period is not None:
+        series = replace(series, clock=clock_of(times, series.start, series.step))
     periods = _periods(series, times, options)
     if not periods:
         cleaned, outliers = _cleaned(series, options) if options.cleans else (series, np.zeros(series.values.size, dtype=bool))
@@ -87,6 +91,15 @@ def _furthest_of_phases(series: Series, rest: Series, periods: tuple[float, ...]
         if not (np.abs(away - np.rint(away)) * np.array(periods) < SAME_PHASE).any():
             furthest[point] = True
     return furthest
+
+
+def cycle_of(values: Floats, times: Times, options: Options) -> int:
+    """The points of the shortest season of values (n,) at equal steps, without NaN; 1 without a season, or where it has no whole number."""
+    if options.period is None:
+        return 1
+    series = arrange(values, times.moments, None)
+    cycle = min(_periods(series, times, options), default=1.0)
+    return round(cycle) if on_grid(series.key_times) and abs(cycle - round(cycle)) < WHOLE else 1
 
 
 def _periods(series: Series, times: Times, options: Options) -> tuple[float, ...]:

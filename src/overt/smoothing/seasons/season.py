@@ -155,7 +155,7 @@ def estimate_seasons(series: Series, periods: tuple[float, ...], *, causal: bool
     """
     times, values = series.key_times, series.key_values
     weights = np.ones(values.size) if series.key_weights is None else series.key_weights
-    grids = [grid_of(series.times, period) for period in periods]
+    grids = [grid_of(series.times, period, series.clock) for period in periods]
     rows = [_rows(grid, grid.add_up(times, weights), causal) for grid in grids]
     seasons = [Season(grid, heads, np.zeros(len(heads))) for grid, heads in zip(grids, rows, strict=True)]
     # With the shares that the first turns come to, the second ones are one linear map (`Seasons.operator`).

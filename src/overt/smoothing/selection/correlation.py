@@ -1,5 +1,6 @@
 """Noise whose neighbours are correlated: how strongly, and what that does to a head's risk."""
 
+import functools
 from math import comb
 from typing import NamedTuple
 
@@ -27,6 +28,11 @@ _LIKELY = 2.0  # below the largest log-likelihood, of every second frequency: tw
 _BAND, _TOO_MUCH = 10, 5.0
 # A ρ that may be this large is perhaps that of a random walk, one below the other perhaps 0.
 _OF_A_WALK, _SMALLEST = 0.95, 0.15
+# Correlations that few points may have, exp(−|ρ|/PRIOR) their prior, and the shares of a signal with which each is compared.
+POSSIBLE, PRIOR = np.linspace(-0.4, 0.8, 9), 0.3
+_FEW_SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1e5, 8)])
+# Fewer frequencies say nothing.
+_LEAST_FREQUENCIES = 3
 # What is said of noise that is smoothed as an autoregression, but may be another.
 SLOWER = (
     f"The noise may be slower than it seems: differences over {NEAR} or {BETWEEN} steps show an autoregression with a correlation of "
@@ -108,6 +114,57 @@ def spectral_autoregression(values: Floats) -> Spectral:
     return Spectral(float(_RHOS[losses.argmin()]), float(likely[0]), float(likely[-1]))
 
 
+def possible_correlations(values: Floats) -> Floats:
+    """The posterior probabilities of the `POSSIBLE` ρ of an autoregression (ρ,), for few values (n,) at equal steps.
+
+    Fewer than 250 points do not show whether neighbours are correlated; an error that is stated as if they were not is too small. The
+    likelihood is Whittle's, as of `spectral_autoregression`, in the mean over shares of a signal.
+
+    >>> noise = np.random.default_rng(0).normal(size=150)
+    >>> red = np.convolve(noise, 0.5 ** np.arange(40))[:150]
+    >>> [round(float(possible_correlations(series) @ POSSIBLE), 1) for series in (red, noise + red)]
+    [0.3, 0.1]
+    """
+    logs = -np.abs(POSSIBLE) / PRIOR
+    frequencies, periodogram = _spectrum(values)
+    if frequencies.size >= _LEAST_FREQUENCIES and np.median(periodogram) > 0:
+        losses = np.concatenate([_fits(frequencies, periodogram, POSSIBLE, power, _FEW_SHARES)[0] for power in _POWERS], axis=1)
+        logs = logs + np.log(np.exp(losses.min() - losses).mean(axis=1) + np.finfo(float).tiny)
+    likely = np.exp(logs - logs.max())
+    return likely / likely.sum()
+
+
+def variance_factors(leverages: Floats, probabilities: Floats) -> Floats:
+    """By how much the variances of a curve of these leverages (n,) exceed those under white noise, over `POSSIBLE` ρ; 1 at least.
+
+    Differences of neighbours show the level √(1 − 4ρ/3 + ρ²/3) of such noise, and its mean over a Gaussian's points varies more.
+
+    >>> variance_factors(np.array([0.05, 0.5]), np.eye(POSSIBLE.size)[5]).round(1)
+    array([3.6, 2.7])
+    """
+    grid, tables = _variance_tables()
+    return np.maximum(np.interp(leverages, grid, probabilities @ tables), 1.0)
+
+
+def level_factor(probabilities: Floats) -> float:
+    """By how much the level of noise exceeds that which differences show, in expectation over `POSSIBLE` ρ; 1 at least."""
+    return max(float(np.sqrt(probabilities @ (1 / _visible_part(POSSIBLE)))), 1.0)
+
+
+def _visible_part(rhos: Floats) -> Floats:
+    """The part of an autoregression's variance that second differences show (ρ,)."""
+    return 1 - 4 / 3 * rhos + rhos**2 / 3
+
+
+@functools.cache
+def _variance_tables() -> tuple[Floats, Floats]:
+    """Leverages, ascending (m,), and the factor of each for each possible ρ (ρ, m)."""
+    grid = np.geomspace(1e-3, 1.0, 60)
+    # The square of a Gaussian's weights is that of one √2 times as wide.
+    factors = [covariance_factors(grid / 2**0.5, rho) if abs(rho) > 1e-9 else np.ones(grid.size) for rho in POSSIBLE]
+    return grid, np.array(factors) / _visible_part(POSSIBLE)[:, None]
+
+
 def fits_the_spectrum(values: Floats, rho: float) -> bool:
     """Whether no ten neighbouring frequencies hold clearly more than this autoregression and a signal, as those of a quick signal do.
 
@@ -133,12 +190,14 @@ def _spectrum(values: Floats) -> tuple[Floats, Floats]:
     return 2 * np.pi * chosen / count, periodogram[chosen]
 
 
-def _fits(frequencies: Floats, periodogram: Floats, rhos: Floats, power: int) -> tuple[Floats, Floats]:
+def _fits(
+    frequencies: Floats, periodogram: Floats, rhos: Floats, power: int, shares: Floats = _SHARES
+) -> tuple[Floats, Floats]:
     """The losses of autoregressions with a signal c ω^−power, for each ρ and c (ρ, shares), and what the periodogram is over each model."""
     rhos = rhos[:, None]
     noise = (1 - rhos**2) / (1 + rhos**2 - 2 * rhos * np.cos(frequencies))
     signal = (2 * np.sin(frequencies / 2)) ** -power
-    model = noise[:, None, :] + _SHARES[:, None] * signal / np.median(signal)  # (ρ, shares, frequencies)
+    model = noise[:, None, :] + shares[:, None] * signal / np.median(signal)  # (ρ, shares, frequencies)
     ratios = periodogram / model
     level = np.median(ratios, axis=2, keepdims=True) / np.log(2)
     for _ in range(4):

@@ -9,7 +9,6 @@ from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import flat_runs
 from overt.smoothing.data.series import SHORT, Floats, Series, read_noise
 from overt.smoothing.selection.contrasts import (
-    LINES,
     MAX_CONTRASTS,
     constant_level,
     contrasts,
@@ -25,11 +24,14 @@ from overt.smoothing.selection.correlation import (
     autoregression,
     autoregression_level,
     fits_the_spectrum,
+    level_factor,
+    possible_correlations,
     spectral_autoregression,
     strongest,
+    variance_factors,
 )
 from overt.smoothing.selection.rounding import EQUAL, repeated_level, rounded_level
-from overt.smoothing.selection.varying import may_vary, varying_levels
+from overt.smoothing.selection.varying import may_vary, share_of_noise, varying_levels
 from overt.smoothing.selection.waves import have_waves, waves_of
 
 # A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them. They are compared over
@@ -41,6 +43,8 @@ MIN_CORRELATED = 250
 ON_GRID = 0.8
 # What S must exceed, times 1/√n: clearly, without a signal, and where the least ρ that is likely by the spectrum exceeds so much.
 CLEAR, HINTED, LEAST_SHOWN = 6.2, 5.0, 0.15
+# Where fewer windows look like noise, few points of a signal are not what makes S large (`varying.share_of_noise`).
+HARDLY_ANY = 0.2
 # What ρ of two distances may differ by if both are right.
 DISAGREEMENT = 0.3
 # Fewer values have no second difference.
@@ -53,8 +57,6 @@ REPEATED = (
 )
 # Waves are fitted to so many digits: below them there is no noise to be seen.
 FITTED_DIGITS = 1e-5
-# In a short series the levels of so many equal parts are compared too, where no law is found.
-PARTS = 8
 
 # The ρ of noise, its level in units of the weights, and what to say of it.
 Correlation = tuple[float, float, str]
@@ -70,6 +72,7 @@ class NoiseEstimate:
     reason: str  # one sentence if it is not white, and not an autoregression that is corrected for
     correlation: float = 0.0  # ρ of an autoregression ε_i = ρ ε_{i−1} + white
     waves: Floats | None = None  # (n,) the sum of sinusoids that stand out in the spectrum, which are signal
+    possible: Floats | None = None  # (ρ,) the probabilities of correlations that so few points do not exclude (`POSSIBLE`)
     heavy: bool = False  # values were left out that normal noise does not have: others like them are less far out
 
     def scaled(self, factor: float) -> "NoiseEstimate":
@@ -77,12 +80,28 @@ class NoiseEstimate:
         levels = None if self.levels is None else factor * self.levels
         return replace(self, level=factor * self.level, levels=levels)
 
+    def allowing(self, values: Floats) -> "NoiseEstimate":
+        """The same noise of few values (n,) at equal steps, with the correlations that these do not exclude."""
+        if not self.white or self.correlation or self.level == 0 or values.size >= SHORT:
+            return self
+        return replace(self, possible=possible_correlations(self.rest(values)))
+
+    def variance_factors(self, leverages: Floats) -> Floats:
+        """By how much correlations that are possible raise the variances of a curve of these leverages (n,)."""
+        return np.ones(leverages.size) if self.possible is None else variance_factors(leverages, self.possible)
+
+    @property
+    def level_factor(self) -> float:
+        """By how much correlations that are possible raise the level that differences show."""
+        return 1.0 if self.possible is None else level_factor(self.possible)
+
     def at(self, times: Floats, known: NDArray[np.bool_]) -> "NoiseEstimate":
         """The same noise at all times (n,), where it was estimated from the values that are known (n,)."""
         levels = None if self.levels is None else np.interp(times, times[known], self.levels)
-        waves = None if self.waves is None else np.zeros(times.size)
-        if waves is not None:
-            waves[known] = self.waves
+        if self.waves is None:
+            return replace(self, levels=levels)
+        waves = np.zeros(times.size)
+        waves[known] = self.waves
         return replace(self, levels=levels, waves=waves)
 
     def rest(self, values: Floats) -> Floats:
@@ -104,9 +123,7 @@ def estimate_noise(
     efficiency of one half relative to no signal. Heavy tails count less: for t-distributed noise with 4 degrees of freedom it is
     14% below the standard deviation. Lines and exact steps have level 0.
 
-    **levels**: where the level clearly varies with time or with the value, by a simple law (`varying.varying_levels`). In series of fewer
-    than 400 points without one they are the levels of eight equal parts, smoothed by medians of three (Tukey 1977, chapter 7) and
-    interpolated, if the largest exceeds the smallest by a factor above exp(11/√n + 70/n). `level` is then their root mean square.
+    **levels**: where the level around some points clearly differs (`varying.varying_levels`). `level` is then their root mean square.
 
     **white**: for independent noise, differences over two and three steps are as large as those over one; for positively
     correlated noise they are larger. Of second, third and fifth differences (all must agree, since jumps raise the high
@@ -134,8 +151,7 @@ def estimate_noise(
     is corrected. Where S exceeds 5/√n + 0.02 alone, as of short series, and all ρ that are likely by the spectrum exceed 0.15, that
     is taken.
 
-    times (n,) ascending, equal ones allowed; values (n,) without NaN; weights (n,): the variance of value i is σ²/w_i, and
-    values of weight 0 are ignored.
+    times (n,) ascending, equal ones allowed; values (n,) without NaN; weights (n,): value i has the variance σ²/w_i; 0: it is ignored.
 
     >>> noise = np.random.default_rng(0).normal(size=10_000)
     >>> estimated = estimate_noise(np.arange(10_000.0), noise)
@@ -151,8 +167,8 @@ def estimate_noise(
     if known.all() and not passed:
         known = ~flat_runs(values)
     if not known.all():
-        of_known = estimate_noise(times[known], values[known], weights[known], correlated=correlated, passed=passed)
-        return of_known.at(times, known)
+        parts = (column[known] for column in (times, values, weights))
+        return estimate_noise(*parts, correlated=correlated, passed=passed).at(times, known)
     steps = np.diff(times)
     even = steps.size > 0 and np.ptp(steps) <= 1e-9 * steps[0]
     moments = None if even else times
@@ -175,14 +191,17 @@ def _of_the_rest(
     times: Floats | None, values: Floats, rest: Floats, weights: Floats, level: float, correlated: bool
 ) -> NoiseEstimate:
     """Whether the level of a series without its waves varies, and whether it is white; `level` is that of a constant one."""
-    levels, constant = _levels(times, rest, weights, level, values), weights
+    levels, constant = varying_levels(times, rest, weights, level, None if rest is values else values), weights
     if levels is not None:
         level, weights = float(np.sqrt(np.mean(levels**2))), weights / levels**2
     # Few points of a walk seem to have a level that varies, which then hides that they depend on each other.
     ratios = _ratios(times, rest, weights)
     if levels is not None and rest.size < SHORT:
         ratios = max(ratios, _ratios(times, rest, constant), key=min)
-    not_white = min(ratios) > _bound(rest.size) + 70 / min(rest.size, MAX_CONTRASTS)
+    slack = _slack(rest.size)
+    if _bound(rest.size) < min(ratios) <= _bound(rest.size) + slack and share_of_noise(times, rest, constant) < HARDLY_ANY:
+        slack = 0.0
+    not_white = min(ratios) > _bound(rest.size) + _slack(rest.size)
     alternating = max(ratios) < -_bound(rest.size)
     hinted = not not_white and min(ratios) > _bound(rest.size, HINTED)
     if correlated and _mostly_on_grid(times) and rest.size >= MIN_CORRELATED and (not_white or alternating or hinted):
@@ -193,7 +212,7 @@ def _of_the_rest(
             rho, deviation, reason = correlation
             factor = deviation / (level if levels is None else 1.0)
             return NoiseEstimate(level * factor, None if levels is None else levels * factor, not reason, reason, rho)
-    reason = _reason_not_white(ratios, rest.size)
+    reason = _reason_not_white(ratios, rest.size, slack)
     return NoiseEstimate(level, levels, not reason, reason)
 
 
@@ -215,59 +234,26 @@ def estimate_noises(values: Floats) -> list[NoiseEstimate]:
     [1.01, 1.01]
     """
     count, alike = values.shape[1], np.ones(values.shape[1])
-    levels, tiny = constant_level(None, values, alike), np.finfo(float).tiny
+    levels = constant_level(None, values, alike)
     alone = (
         (np.mean(np.diff(values, axis=1) == 0, axis=1) >= EQUAL)  # rounded
         | (levels <= 8 * np.finfo(float).eps * np.abs(values).max(axis=1, initial=0.0))
         | (count >= SHORT)
-        | may_vary(values, np.maximum(levels, tiny))
+        | may_vary(values)
         | have_waves(values)
-        | np.array([_part_medians(parts, count) is not None for parts in _levels_of_parts(None, values, alike).T])
     )
     estimates = []
     for series, ratios in enumerate(_ratios(None, values, alike).T):
-        reason = _reason_not_white(ratios, count)
-        if alone[series] or ((reason or ratios.min() > _bound(count, HINTED)) and count >= MIN_CORRELATED):
+        reason = _reason_not_white(ratios, count, _slack(count))
+        if (
+            alone[series]
+            or _bound(count) < ratios.min() <= _bound(count) + _slack(count)
+            or ((reason or ratios.min() > _bound(count, HINTED)) and count >= MIN_CORRELATED)
+        ):
             estimates.append(estimate_noise(np.arange(float(count)), values[series], correlated=True))
         else:
             estimates.append(NoiseEstimate(float(levels[series]), None, not reason, reason))
     return estimates
-
-
-def _levels(times: Floats | None, rest: Floats, weights: Floats, level: float, values: Floats) -> Floats | None:
-    """By a law of time or of the values, or in short series those of equal parts; None where the level of the rest is constant."""
-    levels = varying_levels(times, rest, weights, level, values)
-    return _levels_by_parts(times, rest, weights) if levels is None and rest.size < SHORT else levels
-
-
-def _levels_of_parts(times: Floats | None, values: Floats, weights: Floats) -> Floats:
-    """The level of each of some equal parts of values (…, n), (parts, …)."""
-    residuals = [contrasts(times, values, weights, offsets) for offsets in LINES]
-    parts = zip(*(np.array_split(kind, PARTS, axis=-1) for kind in residuals), strict=True)
-    return np.array([trimmed_deviation(np.concatenate(part, axis=-1)) for part in parts])
-
-
-def _levels_by_parts(times: Floats | None, values: Floats, weights: Floats) -> Floats | None:
-    levels = _levels_of_parts(times, values, weights)
-    medians = _part_medians(levels, values.size)
-    if medians is None:
-        return None
-    logs = np.log(levels)
-    # At the ends, Tukey's rule: the median of the end, its neighbour, and the line through the next two.
-    first = np.median([logs[0], medians[0], 3 * medians[0] - 2 * medians[1]])
-    last = np.median([logs[-1], medians[-1], 3 * medians[-1] - 2 * medians[-2]])
-    moments = np.arange(values.size) if times is None else times
-    centres = moments[((np.arange(PARTS) + 0.5) * values.size / PARTS).astype(int)]
-    return np.exp(np.interp(moments, centres, [first, *medians, last]))
-
-
-def _part_medians(levels: Floats, count: int) -> Floats | None:
-    """The logs of the levels of parts, smoothed by medians of three; None where they do not vary."""
-    if levels.min() == 0.0:
-        return None  # too short, or exact steps in some parts
-    logs = np.log(levels)
-    medians = np.median([logs[:-2], logs[1:-1], logs[2:]], axis=0)
-    return medians if np.ptp(medians) > 11 / count**0.5 + 70 / count else None
 
 
 def _ratios(times: Floats | None, values: Floats, weights: Floats) -> Floats:
@@ -351,12 +337,16 @@ def _bound(count: int, errors: float = CLEAR) -> float:
     return errors / min(count, MAX_CONTRASTS) ** 0.5 + 0.02
 
 
-def _reason_not_white(ratios: Floats, count: int) -> str:
-    smallest, largest = min(ratios), max(ratios)
-    if smallest > _bound(count) + 70 / min(count, MAX_CONTRASTS):
-        return _reason("positive", smallest, "a random walk or a series that was smoothed before", count)
-    if largest < -_bound(count):
-        return _reason("negative", largest, "a zigzag or noise that overcorrects", count)
+def _slack(count: int) -> float:
+    """How much more S is for few points of a signal."""
+    return 70 / min(count, MAX_CONTRASTS)
+
+
+def _reason_not_white(ratios: Floats, count: int, slack: float) -> str:
+    if min(ratios) > _bound(count) + slack:
+        return _reason("positive", min(ratios), "a random walk or a series that was smoothed before", count)
+    if max(ratios) < -_bound(count):
+        return _reason("negative", max(ratios), "a zigzag or noise that overcorrects", count)
     return ""
 
 

@@ -28,6 +28,8 @@ RATIO = 4.0
 OFTEN, RATIO_AGAIN, EXPECTED_PAIRS, PASSES = 0.004, 2.2, 0.2, 4
 # Two wild values side by side are a peak of the signal, which stays, where chance puts fewer pairs than this among so many others.
 CHANCE_OF_A_PAIR = 0.004
+# Of short runs far out, at least so many above and below: then they are no peaks.
+RUNS = 2
 # It is also off to one side of the medians of three on its left and on its right, by this part of the distance at least: a jump is not.
 BOTH_SIDES = 0.5
 # Isolated values are moved to this many standard deviations from the points beside them; closer where so many of them reach as far that
@@ -179,7 +181,7 @@ def _first_look(values: Floats, level: float) -> Look | None:
     if values.size < SHORTEST or level <= 0 or not _any_far_out(values, CLIP * BESIDE_DEVIATION * level):
         return None
     look = _look(values, level, RATIO)
-    return look if look.beyond(CLIP).any() else None
+    return look if look.beyond(CLIP).any() or _among_others(values, BESIDE_DEVIATION * level, company=2).any() else None
 
 
 def _any_far_out(values: Floats, far: float) -> bool:
@@ -262,6 +264,8 @@ def _cleaned(values: Floats, level: float, first: Look) -> Cleaned:
         wild = look.beyond(FAR)
         if count * outlying.mean() ** 2 > EXPECTED_PAIRS:
             wild |= _pairs(current, FAR * look.unit) | _among_others(current, BESIDE_DEVIATION * level)
+        elif _on_both_sides(runs := _among_others(current, BESIDE_DEVIATION * level, company=2), look.above):
+            wild |= runs
         else:
             pairs = wild & _beside(wild)
             if count * (wild & ~pairs).mean() ** 2 < CHANCE_OF_A_PAIR:
@@ -317,14 +321,20 @@ def _pairs(values: Floats, far: Floats) -> NDArray[np.bool_]:
     return wild | np.append(False, wild[:-1])
 
 
-def _among_others(values: Floats, level: float) -> NDArray[np.bool_]:
+def _on_both_sides(runs: NDArray[np.bool_], above: Floats) -> bool:
+    """Whether at least so many short runs of values far out (n,) are above the others and below them: peaks are on one side."""
+    starts = runs & ~np.append(False, runs[:-1])
+    return bool(min(np.sum(above[starts] > 0), np.sum(above[starts] < 0)) >= RUNS)
+
+
+def _among_others(values: Floats, level: float, company: int = 1) -> NDArray[np.bool_]:
     """Values far out, to one side, from the medians of the seven before and after them, also beside other wild ones (n,).
 
-    A peak is told by its company: of the four values beside a wild one, one at most is near it.
+    A peak is told by its company: of the four values beside a wild one, so many at most are near it.
     """
     near = _shifted(values, 7, 7)
     left, right = values - medians(near[:7]), values - medians(near[8:])
     distances = np.minimum(np.abs(left), np.abs(right))
     unit = np.maximum(level, medians(_shifted(distances, NEAR, NEAR)) / SEVEN_MEDIAN)
-    company = sum((np.abs(each - values) < distances / 2).astype(np.intp) for each in (*near[5:7], *near[8:10]))
-    return (np.sign(left) == np.sign(right)) & (distances > FAR * unit) & (company <= 1)
+    alike = sum((np.abs(neighbour - values) < distances / 2).astype(np.intp) for neighbour in (*near[5:7], *near[8:10]))
+    return (np.sign(left) == np.sign(right)) & (distances > FAR * unit) & (alike <= company)

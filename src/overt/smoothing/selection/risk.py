@@ -90,7 +90,7 @@ def head_of(series: Series, options: Options, levels: Floats | None = None) -> H
     """The head that the options describe; the noise levels are for choosing a bandwidth."""
     window = np.inf if options.window is None else options.window / series.step
     if options.score == "dot":
-        return Head(dot_keys(series, options.scale, options.normalizer == "sum"), window, options.causal)
+        return Head(dot_keys(series, options.dot_scale, options.normalizer == "sum"), window, options.causal)
     degree = options.degree if options.keys == "time" else 0
     if levels is not None and options.bandwidths is None:
         return best_head(series, options.keys, key_noise(series, levels), window, options.causal, degree)

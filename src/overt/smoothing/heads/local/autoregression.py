@@ -18,6 +18,8 @@ LEAST_SHARE = 1 / 3
 UNEVEN, WHOLE = 0.25, 1e-6
 # Conjugate gradients end where the residual has fallen by this factor, or after so many steps.
 PRECISION, MOST_STEPS = 1e-8, 200
+# Up to so many numbers, positions times missing ones, the equations are solved at once: of 200 points in a tenth of the time.
+DENSE = 2**15
 
 
 class Steps(NamedTuple):
@@ -71,7 +73,7 @@ class Gappy(NamedTuple):
         lengths = positions[between] - positions[np.maximum(between - 1, 0)] - 1
         return Gappy(np.interp(grid, positions, values), np.flatnonzero(~known & (lengths <= longest)), known)
 
-    def fit(self) -> list["Autoregression"]:
+    def fit(self) -> list["Filled"]:
         """Those autoregressions whose orders the values suffice for, by Burg's method, each from values that the last one filled."""
         start = max(0, (self.values.size - FITTED) // 2)
         part = slice(start, start + FITTED)
@@ -80,13 +82,15 @@ class Gappy(NamedTuple):
         mean = float(self.values[self.known].mean())
         values = np.where(middle.known, middle.values, np.nan)
         values[middle.missing] = middle.values[middle.missing]
-        models: list[Autoregression] = []
+        fitted: list[Filled] = []
         for order in ORDERS:
             if order * PER_COEFFICIENT > middle.known.sum():
                 break
-            models.append(Autoregression(mean, _burg(values - mean, order)))
-            values[middle.missing] = middle.filled(models[-1])
-        return models
+            model = Autoregression(mean, _burg(values - mean, order))
+            values[middle.missing] = middle.filled(model)
+            of_all = self.filled(model) if middle.values.size < self.values.size else values[middle.missing]
+            fitted.append(Filled(model, of_all))
+        return fitted
 
     def filled(self, model: "Autoregression") -> Floats:
         """The missing values (m,): those that make the errors of prediction, forward and backward in time, least in the mean square.
@@ -100,10 +104,10 @@ class Gappy(NamedTuple):
         wanted = -_errors_of_errors(model.coefficients, start)[missing]
         return start[missing] + model.mean + _solved(model.coefficients, near.size, missing, wanted)
 
-    def whole(self, model: "Autoregression") -> Floats:
-        """All values (n,), with those that are missing filled."""
+    def whole(self, filling: Floats) -> Floats:
+        """All values (n,), with those that are missing (m,) filled."""
         values = self.values.copy()
-        values[self.missing] = self.filled(model)
+        values[self.missing] = filling
         return values
 
     def row(self, model: "Autoregression", position: int) -> Floats:
@@ -133,6 +137,13 @@ class Autoregression(NamedTuple):
 
     mean: float
     coefficients: Floats  # (order + 1,)
+
+
+class Filled(NamedTuple):
+    """An autoregression, and what it makes of the missing values (m,)."""
+
+    model: Autoregression
+    values: Floats
 
 
 def _burg(values: Floats, order: int) -> Floats:
@@ -177,7 +188,11 @@ def _near_ends(coefficients: Floats, values: Floats) -> Floats:
 
 
 def _solved(coefficients: Floats, count: int, missing: Indices, wanted: Floats) -> Floats:
-    """The values at missing positions whose gradient there is `wanted` (m,), by conjugate gradients."""
+    """The values at missing positions (m,) whose gradient there is `wanted` (m,): of few by elimination, of many by conjugate gradients."""
+    if count * missing.size <= DENSE:
+        solution = _eliminated(coefficients, count, missing, wanted)
+        if solution is not None:
+            return solution
     solution, residual = np.zeros(missing.size), wanted
     direction, grid = residual, np.zeros(count)
     square = float(residual @ residual)
@@ -195,3 +210,17 @@ def _solved(coefficients: Floats, count: int, missing: Indices, wanted: Floats) 
         square, before = float(residual @ residual), square
         direction = residual + square / before * direction
     return solution
+
+
+def _eliminated(coefficients: Floats, count: int, missing: Indices, wanted: Floats) -> Floats | None:
+    """The same from the matrix of the squared errors; None where it is singular, as of a pure wave."""
+    order = coefficients.size - 1
+    lags = np.arange(count - order)[:, None] + order - missing  # of each missing value in each error of prediction
+    inside = (lags >= 0) & (lags <= order)
+    forward, backward = (np.where(inside, one[np.clip(lags, 0, order)], 0.0) for one in (coefficients, coefficients[::-1]))
+    matrix = forward.T @ forward + backward.T @ backward
+    try:
+        solution: Floats = np.asarray(np.linalg.solve(matrix, wanted), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return None
+    return solution if np.abs(matrix @ solution - wanted).max() <= PRECISION * np.abs(wanted).max() else None

@@ -12,8 +12,8 @@ from overt.smoothing.heads.keys import NEGLIGIBLE
 
 # At most so many weights, or so many products in all, are summed directly: that is faster than making a plan.
 SHORT, FEW = 160, 2e7
-# Blocks computed together, whose sums stay in a processor's cache.
-TOGETHER = 256
+# Without the native core, more weights are multiplied as Fourier transforms.
+TRANSFORMED = 2048
 
 
 def convolve(values: Floats, weight: Callable[[Floats], Floats], scale: float, before: float, after: float) -> Floats:
@@ -26,8 +26,8 @@ def convolve(values: Floats, weight: Callable[[Floats], Floats], scale: float, b
     array([0.1353, 0.6065, 1.    , 0.    ])
     """
     back, ahead = (int(min(end, math.ceil(NEGLIGIBLE * scale), values.size - 1)) for end in (before, after))
-    if back + ahead <= SHORT or (native.available() and (back + ahead) * values.size <= FEW):
-        return _directly(values, weight(np.arange(-back, ahead + 1) / scale), back)
+    if not native.available() or back + ahead <= SHORT or (back + ahead) * values.size <= FEW:
+        return directly(values, weight(np.arange(-back, ahead + 1) / scale), back)
     plans = (BlockPlan(values.size, scale, width, before, after) for width in TERMS if width * scale >= MULTIPLE)
     return _by_blocks(values, weight, min(plans, key=lambda plan: plan.cost))
 
@@ -66,42 +66,26 @@ class BlockPlan:
         return np.where((self.first <= offset) & (offset <= self.last), weight(offset / self.scale), 0.0)
 
 
-def _directly(values: Floats, taps: Floats, before: int) -> Floats:
+def directly(values: Floats, taps: Floats, before: int) -> Floats:
+    """y_i = Σ_k taps_k x_(i − before + k) of values (n,); beyond its ends a series counts as zeros."""
     if native.available():
         outputs = np.empty(values.size)
         native.module().filter(values, taps, before, native.threads(), outputs)
         return outputs
-    padded = np.pad(values, (before, taps.size - 1 - before))
-    return np.convolve(padded, taps[::-1], "valid")
+    if taps.size <= TRANSFORMED:
+        return np.convolve(np.pad(values, (before, taps.size - 1 - before)), taps[::-1], "valid")
+    size = 1 << (values.size + taps.size).bit_length()  # of the transforms, with zeros beyond the ends
+    spectrum = np.fft.rfft(values, size) * np.fft.rfft(taps[::-1], size)
+    return np.fft.irfft(spectrum, size)[taps.size - 1 - before :][: values.size]
 
 
 def _by_blocks(values: Floats, weight: Callable[[Floats], Floats], plan: BlockPlan) -> Floats:
     reading = polynomials((2 * np.arange(plan.size) - plan.size + 1) / plan.size, plan.terms)  # (terms, size)
     table = np.ascontiguousarray(reading.T)
     matrices, corners = plan.matrices(weight), plan.corners(weight)
-    if not native.available():
-        return _by_matrix_products(values, plan, table, matrices, corners)
     outputs = np.empty(values.size)
     first = int(plan.whole[0]) if plan.whole.size else 0
     native.module().slide(
         *(values, table, reading, first, matrices, plan.cut.tolist(), corners.reshape(-1), native.threads(), outputs)
     )
     return outputs
-
-
-def _by_matrix_products(values: Floats, plan: BlockPlan, table: Floats, matrices: Floats, corners: Floats) -> Floats:
-    """The same in NumPy, as matrix products."""
-    count = -(-values.size // plan.size)
-    margin = int(max(np.abs(plan.whole).max(initial=0), np.abs(plan.cut).max(initial=0)))
-    padded = np.zeros((count + 2 * margin, plan.size))
-    padded[margin : margin + count].reshape(-1)[: values.size] = values
-    sums = padded @ table
-    outputs = np.zeros((count, plan.size))
-    for start in range(0, count, TOGETHER):
-        rows = slice(start, min(start + TOGETHER, count))
-        if plan.whole.size:
-            near = np.lib.stride_tricks.sliding_window_view(sums[margin + plan.whole[0] :], (plan.whole.size, plan.terms))
-            outputs[rows] = near[rows, 0].reshape(rows.stop - start, -1) @ matrices @ table.T
-        for away, corner in zip(plan.cut, corners, strict=True):
-            outputs[rows] += padded[margin + start + away : margin + rows.stop + away] @ corner
-    return outputs.reshape(-1)[: values.size]

@@ -1,5 +1,6 @@
-"""Local polynomials by definition, in NumPy: the sums over the keys of each target, in blocks of rows."""
+"""Local polynomials by definition, in NumPy: their rows of weights, from sums over the keys of each target, in blocks of targets."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ class WeightedPoints(NamedTuple):
 
     times: Floats
     values: Floats
-    weights: Floats
+    weights: Floats | None  # None: all 1
 
 
 class Targets(NamedTuple):
@@ -33,8 +34,8 @@ class Targets(NamedTuple):
         return Targets(self.times[rows], self.keys.part(rows), self.nearest[rows])
 
 
-def find_targets(times: Floats, targets: Floats, bandwidth: float, window: float, side: Side) -> Targets:
-    """The targets with the keys that each attends to.
+def find_targets(times: Floats, targets: Floats, bandwidth: float | Floats, window: float, side: Side) -> Targets:
+    """The targets with the keys that each attends to; one bandwidth, or one for each target (m,).
 
     Relative to the nearest key's, at distance d_0, a weight is exp(−(d² − d_0²)/2h²): negligible where d² > d_0² + (9h)².
     """
@@ -51,34 +52,55 @@ def find_targets(times: Floats, targets: Floats, bandwidth: float, window: float
     return Targets(targets, KeyRange(start, np.maximum(start, stop)), nearest)
 
 
-def attend_directly(points: WeightedPoints, targets: Targets, bandwidth: float, degree: int) -> Floats:
-    """Values, c_0 and unit variances of the fits (3, m), with sums by definition, in blocks of rows."""
-    columns = np.empty((3, targets.times.size))
-    for rows in row_blocks(targets.keys):
-        block = targets.part(rows)
-        keys = block.keys.span
-        near = WeightedPoints(points.times[keys], points.values[keys], points.weights[keys])
-        # Around their own mean, values keep the digits that a large offset would take.
-        center = near.values.mean() if near.values.size else 0.0
-        sums = _sums(near._replace(values=near.values - center), block, keys.start, bandwidth, degree)
-        columns[:, rows] = fit(sums).results(sums)
-        columns[0, rows] += center
-    return columns
+class LocalRows(NamedTuple):
+    """Rows l of the fits of a block of targets: y_i = Σ_j l_ij x_j for any values x of the keys; NaN where there is no key."""
+
+    targets: slice
+    keys: slice
+    weights: Floats  # l_ij (m, keys)
+    self_coefficients: Floats  # c_0 (m,): of a key at the target itself, l_ij = w_j c_0
+    unit_variances: Floats  # Σ_j l_ij²/w_j (m,)
 
 
-def _sums(near: WeightedPoints, targets: Targets, first: int, bandwidth: float, degree: int) -> PowerSums:
-    """Sums of a block of targets over its keys, the first of which has the index `first`."""
-    u = (near.times - targets.times[:, None]) / bandwidth  # (rows, keys)
-    column = np.arange(first, first + near.times.size)
-    within = (targets.keys.start[:, None] <= column) & (column < targets.keys.stop[:, None])
-    nearest = np.where(np.isfinite(targets.nearest), targets.nearest / bandwidth, 0.0)[:, None]
-    kernel = np.exp(-0.5 * np.where(within, u * u - nearest * nearest, np.inf))
-    total = kernel.sum(axis=1)
-    power, weights, sums, squares = kernel, [], [], []
-    for p in range(2 * degree + 1):
-        weights.append(power @ near.weights)
-        squares.append((power * kernel) @ near.weights)
-        if p <= degree:
-            sums.append(power @ (near.weights * near.values))
+def local_rows(times: Floats, weights: Floats | None, targets: Targets, bandwidth: float, degree: int) -> Iterator[LocalRows]:
+    """The rows of all fits, block by block; times (n,), weights (n,), None for 1."""
+    for part in row_blocks(targets.keys):
+        yield rows_of_block(times, weights, targets.part(part), np.array([bandwidth]), degree)._replace(targets=part)
+
+
+def rows_of_block(times: Floats, weights: Floats | None, block: Targets, bandwidths: Floats, degree: int) -> LocalRows:
+    """The rows of the fits at some targets (m,), with one bandwidth or one for each."""
+    keys, bandwidths = block.keys.span, bandwidths[:, None]
+    column = np.arange(keys.start, keys.stop)
+    u = (times[keys] - block.times[:, None]) / bandwidths  # (m, keys)
+    within = (block.keys.start[:, None] <= column) & (column < block.keys.stop[:, None])
+    nearest = np.where(np.isfinite(block.nearest), block.nearest, 0.0)[:, None] / bandwidths
+    kernel = np.exp(-0.5 * np.where(within, (u - nearest) * (u + nearest), np.inf))
+    weighted = kernel if weights is None else kernel * weights[keys]
+    fitted = fit(_sums(u, kernel, weighted, degree))
+    polynomials = fitted.coefficients[degree][:, None]
+    for coefficients in fitted.coefficients[:degree][::-1]:
+        polynomials = polynomials * u + coefficients[:, None]
+    return LocalRows(slice(0, len(u)), keys, weighted * polynomials, fitted.coefficients[0], fitted.unit_variances)
+
+
+def _sums(u: Floats, kernel: Floats, weighted: Floats, degree: int) -> PowerSums:
+    """The sums that determine the fits, without those of the values."""
+    power, weights, squares = weighted, [], []
+    for _ in range(2 * degree + 1):
+        weights.append(power.sum(axis=1))
+        squares.append(np.einsum("mk,mk->m", power, kernel))
         power = power * u
-    return PowerSums(np.stack(weights), np.stack(sums), np.stack(squares), total)
+    return PowerSums(np.stack(weights), np.zeros((degree + 1, len(u))), np.stack(squares), kernel.sum(axis=1))
+
+
+def attend_directly(points: WeightedPoints, targets: Targets, bandwidth: float, degree: int) -> Floats:
+    """Values, c_0 and unit variances of the fits (3, m), by their rows."""
+    columns = np.empty((3, targets.times.size))
+    for rows in local_rows(points.times, points.weights, targets, bandwidth, degree):
+        near = points.values[rows.keys]
+        # Around their own mean, values keep the digits that a large offset would take.
+        center = near.mean() if near.size else 0.0
+        values = np.where(np.isnan(rows.self_coefficients), np.nan, rows.weights @ (near - center) + center)
+        columns[:, rows.targets] = values, rows.self_coefficients, rows.unit_variances
+    return columns

@@ -98,10 +98,10 @@ class Keys(NamedTuple):
                 output[:] = self.attend(values, targets, FITS[head])
         if self.steps is not None and heads[-1] >= len(FITS):
             grid, at = self.gappy(values, targets)
-            models = grid.fit()
+            fitted = grid.fit()
             for output, order in zip(outputs, heads - len(FITS), strict=True):
-                if 0 <= order < len(models):
-                    output[:] = grid.whole(models[order])[at]
+                if 0 <= order < len(fitted):
+                    output[:] = grid.whole(fitted[order].values)[at]
         return outputs
 
 
@@ -276,7 +276,7 @@ def gap_row(keys: Keys, values: Floats, target: float, shares: Floats) -> Floats
     orders = shares[AUTOREGRESSED]
     if orders.any():
         grid, [position] = keys.gappy(values, np.array([target]))
-        row += sum(share * grid.row(model, int(position)) for share, model in zip(orders, grid.fit(), strict=False) if share)
+        row += sum(share * grid.row(one.model, int(position)) for share, one in zip(orders, grid.fit(), strict=False) if share)
     return row
 
 

@@ -10,7 +10,7 @@ from overt import native
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.local.compiled import attend_compiled
 from overt.smoothing.heads.local.direct_sums import WeightedPoints, attend_directly, find_targets
-from overt.smoothing.heads.local.even_grid import attend_even_grid
+from overt.smoothing.heads.local.grid import attend_even_grid
 from overt.smoothing.heads.local.polynomial import Local, Side
 
 # On a grid, boxes are faster for bandwidths of this many steps and series of at most so many bandwidths.
@@ -59,7 +59,7 @@ def attend_time(
         columns = attend_compiled(times, values - center, weights, targets, bandwidth, degree, window=window, side=side)
         columns[0] += center
     else:
-        points = WeightedPoints(times, values, np.ones(times.size) if weights is None else weights)
+        points = WeightedPoints(times, values, weights)
         columns = attend_directly(points, find_targets(times, targets, bandwidth, window, side), bandwidth, degree)
     leverages = np.where(self_index < 0, np.nan, columns[1] if weights is None else columns[1] * weights[self_index])
     return Local(columns[0], leverages, columns[2])

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from overt.smoothing.data.series import Floats
-from overt.smoothing.heads.local.even_grid import Ends
-from overt.smoothing.heads.local.polynomial import Local, PowerSums, Side, fit
+from overt.smoothing.heads.local.direct_sums import find_targets, rows_of_block
+from overt.smoothing.heads.local.polynomial import Local, Side
 
 # Rows take heads · n² numbers: 8 MB for the bank's sixty heads at most points.
 LONGEST = 128
@@ -63,36 +63,20 @@ def attend_short_grid(values: Floats, heads: tuple[TimeHead, ...]) -> Local:
 @functools.lru_cache(maxsize=LENGTHS)
 def _rows(points: int, heads: tuple[TimeHead, ...]) -> tuple[Floats, Floats, Floats]:
     """The rows of all heads (heads, n, n), their leverages and unit variances (heads, n)."""
-    rows = np.empty((len(heads), points, points))
+    rows, steps = np.empty((len(heads), points, points)), np.arange(float(points))
     leverages, unit_variances = np.empty((2, len(heads), points))
-    offsets = np.arange(1.0 - points, points)  # j − i
     for degree, side in dict.fromkeys(head[1:] for head in heads if head[1] != EXTRAPOLATED):
         members = [index for index, head in enumerate(heads) if head[1:] == (degree, side)]
-        scales = np.array([heads[index][0] for index in members])
-        fitted = fit(_power_sums(points, scales, degree, side))
-        coefficients = fitted.coefficients.reshape(degree + 1, len(members), points, 1)
-        leverages[members] = coefficients[0, :, :, 0]
-        unit_variances[members] = fitted.unit_variances.reshape(-1, points)
-        reached = (offsets <= 0 if side == "past" else offsets >= 0) if side != "both" else True
-        for index, scale, c in zip(members, scales, np.moveaxis(coefficients, 1, 0), strict=True):
-            u = offsets / scale
-            u, kernel = (_shifted(taps, points) for taps in (u, np.exp(-u * u / 2) * reached))
-            rows[index] = kernel * sum(c[p] * u**p for p in range(degree + 1))
+        scales = np.repeat([heads[index][0] for index in members], points)
+        targets = find_targets(steps, np.tile(steps, len(members)), scales, np.inf, side)
+        fitted = rows_of_block(steps, None, targets, scales, degree)
+        rows[members] = fitted.weights.reshape(-1, points, points)
+        leverages[members], unit_variances[members] = (
+            column.reshape(-1, points) for column in (fitted.self_coefficients, fitted.unit_variances)
+        )
     for index, head in enumerate(heads):
         if head[1] == EXTRAPOLATED:
             narrow, wide = parabolas_of(heads, head)
-            rows[index], leverages[index] = (extrapolate(each[narrow], each[wide]) for each in (rows, leverages))
+            rows[index], leverages[index] = (extrapolate(column[narrow], column[wide]) for column in (rows, leverages))
             unit_variances[index] = EXTRAPOLATED_VARIANCE * unit_variances[narrow]
     return rows, leverages, unit_variances
-
-
-def _power_sums(points: int, scales: Floats, degree: int, side: Side) -> PowerSums:
-    """The sums of all rows of heads that differ in bandwidth, without those of the values, (…, heads · n)."""
-    before, after = (0.0 if side == "future" else np.inf), (0.0 if side == "past" else np.inf)
-    sums = [Ends(points, float(scale), before, after).sums(np.arange(points), degree) for scale in scales]
-    return PowerSums(*(np.concatenate(column, axis=-1) for column in zip(*sums, strict=True)))
-
-
-def _shifted(taps: Floats, points: int) -> Floats:
-    """Row i of the matrix (n, n) is what the offsets from −i on have (2n − 1,)."""
-    return np.lib.stride_tricks.sliding_window_view(taps, points)[::-1]

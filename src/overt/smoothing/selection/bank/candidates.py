@@ -1,6 +1,5 @@
 """The heads of the bank: by time with many bandwidths, by patches, and guided by a pilot curve."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import product
@@ -10,6 +9,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.guided import GuidedOutputs, attend_guided
+from overt.smoothing.heads.local.grid import attend_grid_with_gaps, attend_weighted_grid, favors_convolutions
 from overt.smoothing.heads.local.polynomial import Local, Side
 from overt.smoothing.heads.local.regression import attend_time, on_grid
 from overt.smoothing.heads.local.short_grid import (
@@ -21,7 +21,6 @@ from overt.smoothing.heads.local.short_grid import (
     extrapolate,
     parabolas_of,
 )
-from overt.smoothing.heads.local.weighted_grid import attend_grid_with_gaps, attend_weighted_grid, favors_convolutions
 from overt.smoothing.heads.patches import PatchOutputs, attend_patch
 from overt.smoothing.operators.rows import guided_row, patch_row, time_row
 from overt.smoothing.selection.bank.coarse import CoarseHead, coarse_heads
@@ -237,7 +236,7 @@ def _write_by_time(series: NoisySeries, heads: tuple[TimeHead, ...], outputs: He
         _write_local(HeadOutputs(*(column[position] for column in outputs)), local, squares[row, 0])
 
     fitted = [index for index, head in enumerate(heads) if head[1] != EXTRAPOLATED]
-    deque(map_in_threads(write, [*product(range(len(series.values)), fitted)]), maxlen=0)
+    map_in_threads(write, [*product(range(len(series.values)), fitted)])
     for index, head in enumerate(heads):
         if head[1] == EXTRAPOLATED:
             narrow, wide = parabolas_of(heads, head)

@@ -7,15 +7,24 @@ narrow ones where the signal changes.
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from overt import native
 from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.heads.local.convolution import directly
 from overt.smoothing.heads.normalize import softmax
-from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations, block_sums, of_several, risk_sums, running_sums
+from overt.smoothing.selection.bank.risk_sums import (
+    BLOCK,
+    BlockWeights,
+    CausalWeights,
+    HeadOutputs,
+    Observations,
+    blend,
+    block_sums,
+    risk_sums,
+    running_sums,
+)
 
 # Risks are averaged with Gaussians of these standard deviations, in points. The last also averages the risks of the mixtures,
 # one for each width.
@@ -27,65 +36,14 @@ CAUSAL_WIDTHS = (15, *WIDTHS)
 FINENESS = 3
 # Standard deviations beyond which a neighbour's risk is ignored.
 CUT = 3
-# A causal average sums completed blocks of this many points, and the points of the current block one by one.
-BLOCK = 12
+# Averages over at most this many finest blocks are products with a matrix, the same for every series of this length.
+FEW_BLOCKS = 32
 # The temperature of a single point, among heads and among widths: the one for which Leung and Barron (2006, theorem 5) prove that a
 # mixture of projections is nearly as good as the best of them. 2, that of Akaike's weights, is better on most development signals
 # (benchmarks/ablation.py), but costs 5 to 10% where a signal has many peaks or jumps.
 TEMPERATURE = 4.0
 # Among the widths of causal averages, whose narrowest is much better right after a change: the smaller choice is made more sharply.
 CAUSAL_WIDTH_TEMPERATURE = 2.0
-# Averages over at most this many finest blocks are products with one matrix, the same for every series of this length.
-FEW_BLOCKS = 32
-# Points mixed at a time, so that the weights of all heads stay in a processor's cache.
-CHUNK = 2**11
-
-
-class BlockWeights(NamedTuple):
-    """The weight of each head at the middle of each block of `step` points (heads, blocks), interpolated linearly between.
-
-    `sensitivity` (blocks,) is 2κ/T: how strongly a point's own risk changes its weights.
-    """
-
-    weights: Floats
-    sensitivity: Floats
-    step: int
-
-    def at(self, points: Indices) -> tuple[Floats, Floats]:
-        """Weights (heads, points) and sensitivity (points,)."""
-        blocks = self.sensitivity.size
-        position = np.clip((points - (self.step - 1) / 2) / self.step, 0, blocks - 1)
-        left = position.astype(np.intp)
-        right, fraction = np.minimum(left + 1, blocks - 1), position - left
-        tables = (self.weights, self.sensitivity)
-        if blocks <= FEW_BLOCKS:
-            between = np.zeros((blocks, points.size))
-            between[left, np.arange(points.size)] = 1 - fraction
-            between[right, np.arange(points.size)] += fraction
-            return self.weights @ between, self.sensitivity @ between
-        weights, sensitivity = (table[..., left] * (1 - fraction) + table[..., right] * fraction for table in tables)
-        return weights, sensitivity
-
-
-class CausalWeights(NamedTuple):
-    """The weight of each head by its risk up to a point: in the completed blocks, and in the current block up to the point."""
-
-    before: Floats  # Σ_j κ_j r_j over the blocks before each (heads, blocks)
-    within: Floats  # Σ_j r_j over the block up to each point (heads, n)
-    counts: Floats  # Σ_j κ_j and Σ_j κ_j² over the blocks before (2, blocks)
-    known: Floats  # points with a value in the block up to each (n,)
-    temperature: float
-
-    def at(self, points: Indices) -> tuple[Floats, Floats]:
-        """Weights (heads, points) and sensitivity (points,)."""
-        sums = self.before[..., points // BLOCK] + self.within[..., points]
-        inverse_temperature = self.inverse_temperature(points)
-        return _over_heads(-sums * inverse_temperature), 2 * inverse_temperature
-
-    def inverse_temperature(self, points: Indices) -> Floats:
-        """κ/T of a point itself (points,)."""
-        total, squares = np.maximum(self.counts[:, points // BLOCK] + self.known[points], np.finfo(float).tiny)
-        return total / squares / self.temperature
 
 
 class Mixture(NamedTuple):
@@ -185,66 +143,6 @@ def _mix(
     return tuple(column[..., 0, :] for column in mixed), head_weights, width_weights
 
 
-def blend(
-    heads: tuple[Floats, ...], observed: Observations, head_weights: tuple[BlockWeights | CausalWeights, ...]
-) -> tuple[Floats, ...]:
-    """The columns of heads, which are values, leverages and perhaps variances, mixed by each of several sets of weights (sets, n)."""
-    if not native.available():
-        each = (_blend(heads, observed, weights) for weights in head_weights)
-        return tuple(np.stack(columns, axis=-2) for columns in zip(*each, strict=True))
-    *several, points = observed.values.shape
-    mixed = tuple(np.empty((*several, len(head_weights), points)) for _ in heads)
-    sharpness = np.ascontiguousarray(np.sqrt(observed.factors) / observed.noise)
-    past = [weights for weights in head_weights if isinstance(weights, CausalWeights)]
-    if past:
-        inverse_temperatures = [weights.inverse_temperature(np.arange(points)) for weights in past]
-        before, within = [_of_one(weights.before) for weights in past], _of_one(past[0].within)
-        columns, results = (_three([_of_one(column) for column in columns]) for columns in (heads, mixed))
-        options = before, within, inverse_temperatures, BLOCK, native.threads()
-        native.module().blend_past(*columns, sharpness.reshape(-1), *options, *results)
-        return mixed
-    around = [weights for weights in head_weights if isinstance(weights, BlockWeights)]
-    columns, results = (_three([of_several(column, 3) for column in columns]) for columns in (heads, mixed))
-    tables, *options = map(list, zip(*around, strict=True))
-    native.module().blend(
-        *columns,
-        *(of_several(sharpness, 2), [of_several(table, 3) for table in tables], *options, native.threads()),
-        *results,
-    )
-    return mixed
-
-
-def _of_one(column: Floats) -> Floats:
-    """The rows of a causal bank, which is of one series."""
-    return np.ascontiguousarray(column).reshape(-1, column.shape[-1])
-
-
-def _over_heads(scores: Floats) -> Floats:
-    """The softmax over heads of scores (…, heads, positions)."""
-    return np.swapaxes(softmax(np.swapaxes(scores, -1, -2)), -1, -2)
-
-
-def _three(columns: Sequence[Floats]) -> tuple[Floats | None, ...]:
-    """Values, leverages, and variances or None, as the kernels take them."""
-    return (*columns, None)[:3]
-
-
-def _blend(heads: tuple[Floats, ...], observed: Observations, weights_at: BlockWeights | CausalWeights) -> Floats:
-    *_, points = observed.values.shape
-    mixed = np.empty((len(heads), *observed.values.shape))
-    for start in range(0, points, CHUNK):
-        part = slice(start, min(start + CHUNK, points))
-        weights, sensitivity = weights_at.at(np.arange(part.start, part.stop))
-        values, leverages, *variances = (column[..., part] for column in heads)
-        noise = (observed.noise / np.sqrt(observed.factors))[..., part]
-        mixed[0, ..., part] = (weights * values).sum(axis=-2)
-        squares = (values - mixed[0, ..., None, part]) ** 2  # (…, heads, points)
-        mixed[1, ..., part] = (weights * leverages).sum(axis=-2) + sensitivity * (weights * squares).sum(axis=-2) / noise**2
-        for variance in variances:
-            mixed[2, ..., part] = (weights * np.sqrt(variance + squares)).sum(axis=-2) ** 2
-    return mixed
-
-
 def bank_risks(heads: tuple[Floats, ...], observed: Observations, *, causal: bool = False, premium: float = 0.0) -> Floats:
     """The sums of heads' risks that `mix` averages: over the finest blocks (heads, blocks), or with `causal` running ones (heads, n)."""
     return risk_sums(heads, observed, BLOCK if causal else _finest(WIDTHS), premium, running=causal)
@@ -266,47 +164,28 @@ def _weights(
         return tuple(_causal_weights(risks, counts, width, temperature) for width in widths)
     finest = _finest(widths)
     counts = block_sums(known, finest)
-    if counts.size <= FEW_BLOCKS:  # as of several series, which are short
-        return _few_weights(risks, _averages(counts.tobytes(), finest, widths, temperature))
     return tuple(_gaussian_weights(risks, counts, finest, width, temperature) for width in widths)
-
-
-class _Averages(NamedTuple):
-    """Averages over few blocks, for several widths one after the other: Σ_b sums_b matrix_b is −r/T in the blocks of each width."""
-
-    matrix: Floats  # (finest blocks, blocks of all widths)
-    parts: tuple[tuple[slice, Floats, int], ...]  # of each width: its blocks among all, their sensitivity, and their points
-
-
-@functools.lru_cache(maxsize=16)
-def _averages(counts: bytes, finest: int, widths: tuple[int, ...], temperature: float) -> _Averages:
-    """The averages for these numbers of known points in the finest blocks (1, blocks), as bytes."""
-    known = np.frombuffer(counts)[None]
-    matrices, parts, start = [], [], 0
-    for width in widths:
-        each = np.eye(known.size)  # the sums of one block at a time
-        scores, sensitivity, step = _gaussian_scores(each, known, finest, width, temperature)
-        parts.append((slice(start, start + sensitivity.size), sensitivity, step))
-        matrices.append(scores)
-        start += sensitivity.size
-    return _Averages(np.concatenate(matrices, axis=1), tuple(parts))
-
-
-def _few_weights(sums: Floats, averages: _Averages) -> tuple[BlockWeights, ...]:
-    weights = _over_heads(sums @ averages.matrix)  # (…, heads, blocks of all widths)
-    return tuple(
-        BlockWeights(np.ascontiguousarray(weights[..., part]), sensitivity, step) for part, sensitivity, step in averages.parts
-    )
 
 
 def _gaussian_weights(sums: Floats, counts: Floats, finest: int, width: int, temperature: float) -> BlockWeights:
     """Weights from risks averaged with a Gaussian of this width; the sums (…, heads, blocks) are over blocks of `finest` points."""
-    scores, sensitivity, step = _gaussian_scores(sums, counts, finest, width, temperature)
-    return BlockWeights(np.ascontiguousarray(_over_heads(scores)), sensitivity, step)
+    if counts.size <= FEW_BLOCKS:  # as of several series, which are short
+        matrix, sensitivity, step = _average(counts.tobytes(), finest, width, temperature)
+        scores = sums @ matrix
+    else:
+        scores, sensitivity, step = _gaussian_scores(sums, counts, finest, width, temperature)
+    return BlockWeights(softmax(scores, axis=-2), sensitivity, step)
+
+
+@functools.lru_cache(maxsize=64)
+def _average(counts: bytes, finest: int, width: int, temperature: float) -> tuple[Floats, Floats, int]:
+    """The same average as a matrix (finest blocks, blocks), for these numbers of known points in the finest blocks (1, blocks)."""
+    known = np.frombuffer(counts)[None]
+    return _gaussian_scores(np.eye(known.size), known, finest, width, temperature)
 
 
 def _gaussian_scores(sums: Floats, counts: Floats, finest: int, width: int, temperature: float) -> tuple[Floats, Floats, int]:
-    """−r/T (rows, blocks), the sensitivity 2κ/T (blocks,), and the points in a block."""
+    """−r/T (…, blocks), the sensitivity 2κ/T (blocks,), and the points in a block."""
     step = width // FINENESS
     sums, counts = block_sums(sums, step // finest), block_sums(counts, step // finest)
     reach = min(CUT * FINENESS, counts.shape[1] - 1)
@@ -332,14 +211,6 @@ def _causal_weights(within: Floats, known: Floats, width: int, temperature: floa
 def _convolve(rows: Floats, kernel: Floats) -> Floats:
     """Σ_d kernel_d · row_{b+d}, with zeros beyond the ends (…, blocks)."""
     reach, length = kernel.size // 2, rows.shape[-1]
-    if native.available():
-        padded = np.zeros((*rows.shape[:-1], length + reach))  # zeros between the concatenated rows
-        padded[..., :length] = rows
-        sums = np.empty(padded.shape)
-        native.module().filter(padded.reshape(-1), kernel, reach, native.threads(), sums.reshape(-1))
-        return sums[..., :length]
-    sums = np.zeros_like(rows)
-    for weight, shift in zip(kernel, range(-reach, reach + 1), strict=True):
-        if weight:
-            sums[..., max(0, -shift) : length - max(0, shift)] += weight * rows[..., max(0, shift) : length + min(0, shift)]
-    return sums
+    padded = np.zeros((*rows.shape[:-1], length + reach))  # zeros between the concatenated rows
+    padded[..., :length] = rows
+    return directly(padded.reshape(-1), kernel, reach).reshape(padded.shape)[..., :length]

@@ -83,7 +83,7 @@ class NamedHeads(NamedTuple):
 
 
 def bank_series(series: Series, levels: Floats, causal: bool, *, heavy: bool = False, drawn: str = "") -> NoisySeries:
-    """The series as the bank takes it, with missing values filled; `heavy`: its noise has heavy tails; `drawn`: "counts" or "outcomes"."""
+    """The series as the bank takes it, with missing values filled; `heavy`: its noise has heavy tails; `drawn`: its kind, as "counts"."""
     known = ~np.isnan(series.values)
     weights = known.astype(np.float64) if series.weights is None else np.where(known, series.weights, 0.0)
     # Without noise, a risk is the squared residual.
@@ -92,7 +92,7 @@ def bank_series(series: Series, levels: Floats, causal: bool, *, heavy: bool = F
     values = filled_values(series, causal=causal)
     options = {
         "heavy": heavy,
-        "by_time": drawn == "outcomes",
+        "by_time": drawn in ("outcomes", "amounts"),
         "risk_levels": None if risk_levels is None else risk_levels[None],
     }
     return NoisySeries.of(series.times, values, weights, levels, **options)

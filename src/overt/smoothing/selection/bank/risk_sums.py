@@ -1,11 +1,18 @@
-"""The outputs of heads, and Stein's estimates of their squared errors, summed over blocks of points."""
+"""The outputs of heads, Stein's estimates of their squared errors, summed over blocks of points, and mixtures by weights of blocks."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from overt import native
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.heads.normalize import softmax
+
+# A causal average sums completed blocks of this many points, and the points of the current block one by one.
+BLOCK = 12
+# Points mixed at a time, so that the weights of all heads stay in a processor's cache.
+CHUNK = 2**11
 
 
 class HeadOutputs(NamedTuple):
@@ -35,6 +42,47 @@ class Observations(NamedTuple):
     factors: Floats | float = 1.0
 
 
+class BlockWeights(NamedTuple):
+    """The weight of each head at the middle of each block of `step` points (heads, blocks), interpolated linearly between.
+
+    `sensitivity` (blocks,) is 2κ/T: how strongly a point's own risk changes its weights.
+    """
+
+    weights: Floats
+    sensitivity: Floats
+    step: int
+
+    def at(self, points: Indices) -> tuple[Floats, Floats]:
+        """Weights (heads, points) and sensitivity (points,)."""
+        blocks = self.sensitivity.size
+        position = np.clip((points - (self.step - 1) / 2) / self.step, 0, blocks - 1)
+        left = position.astype(np.intp)
+        right, fraction = np.minimum(left + 1, blocks - 1), position - left
+        weights, sensitivity = (table[..., left] * (1 - fraction) + table[..., right] * fraction for table in self[:2])
+        return weights, sensitivity
+
+
+class CausalWeights(NamedTuple):
+    """The weight of each head by its risk up to a point: in the completed blocks, and in the current block up to the point."""
+
+    before: Floats  # Σ_j κ_j r_j over the blocks before each (heads, blocks)
+    within: Floats  # Σ_j r_j over the block up to each point (heads, n)
+    counts: Floats  # Σ_j κ_j and Σ_j κ_j² over the blocks before (2, blocks)
+    known: Floats  # points with a value in the block up to each (n,)
+    temperature: float
+
+    def at(self, points: Indices) -> tuple[Floats, Floats]:
+        """Weights (heads, points) and sensitivity (points,)."""
+        sums = self.before[..., points // BLOCK] + self.within[..., points]
+        inverse_temperature = self.inverse_temperature(points)
+        return softmax(-sums * inverse_temperature, axis=-2), 2 * inverse_temperature
+
+    def inverse_temperature(self, points: Indices) -> Floats:
+        """κ/T of a point itself (points,)."""
+        total, squares = np.maximum(self.counts[:, points // BLOCK] + self.known[points], np.finfo(float).tiny)
+        return total / squares / self.temperature
+
+
 def risk_sums(
     heads: tuple[Floats, ...], observed: Observations, step: int, premium: float = 0.0, *, running: bool = False
 ) -> Floats:
@@ -52,15 +100,15 @@ def risk_sums(
         return running_sums(risks, step) if running else block_sums(risks, step)
     *several, count, points = heads[0].shape
     sums = np.empty((*several, count, points if running else -(-points // step)))
-    outputs = [of_several(column, 3) for column in heads[:2]]
-    series = [of_several(column, 2) for column in (observed.values, 1 / observed.noise)]
-    native.module().risks(*outputs, *series, premium, step, running, native.threads(), of_several(sums, 3))
+    *outputs, to = of_several(3, *heads[:2], sums)
+    series = of_several(2, observed.values, 1 / observed.noise)
+    native.module().risks(*outputs, *series, premium, step, running, native.threads(), to)
     return sums
 
 
-def of_several(array: Floats, dimensions: int) -> Floats:
-    """The array as the kernels take it, of several series: that of one gets an axis more, and is contiguous."""
-    return array if array.ndim == dimensions else np.ascontiguousarray(array)[None]
+def of_several(dimensions: int, *arrays: Floats) -> list[Floats]:
+    """Arrays as the kernels take them, of several series: those of one get an axis more, and are contiguous."""
+    return [array if array.ndim == dimensions else np.ascontiguousarray(array)[None] for array in arrays]
 
 
 def _risks(heads: tuple[Floats, ...], observed: Observations, premium: float) -> Floats:
@@ -85,3 +133,60 @@ def running_sums(rows: Floats, step: int) -> Floats:
 def block_sums(rows: Floats, step: int) -> Floats:
     """Sums over blocks of `step` points (…, blocks), of which the last may be shorter."""
     return rows if step == 1 else np.add.reduceat(rows, np.arange(0, rows.shape[-1], step), axis=-1)
+
+
+def blend(
+    heads: tuple[Floats, ...], observed: Observations, head_weights: tuple[BlockWeights | CausalWeights, ...]
+) -> tuple[Floats, ...]:
+    """The columns of heads, which are values, leverages and perhaps variances, mixed by each of several sets of weights (sets, n)."""
+    if not native.available():
+        each = (_blend(heads, observed, weights) for weights in head_weights)
+        return tuple(np.stack(columns, axis=-2) for columns in zip(*each, strict=True))
+    *several, points = observed.values.shape
+    mixed = tuple(np.empty((*several, len(head_weights), points)) for _ in heads)
+    sharpness = np.ascontiguousarray(np.sqrt(observed.factors) / observed.noise)
+    past = [weights for weights in head_weights if isinstance(weights, CausalWeights)]
+    if past:
+        inverse_temperatures = [weights.inverse_temperature(np.arange(points)) for weights in past]
+        columns, results = _three(_of_one(*heads)), _three(_of_one(*mixed))
+        options = (
+            _of_one(*(weights.before for weights in past)),
+            *_of_one(past[0].within),
+            inverse_temperatures,
+            BLOCK,
+            native.threads(),
+        )
+        native.module().blend_past(*columns, sharpness.reshape(-1), *options, *results)
+        return mixed
+    around = [weights for weights in head_weights if isinstance(weights, BlockWeights)]
+    tables, *options = map(list, zip(*around, strict=True))
+    columns, results = _three(of_several(3, *heads)), _three(of_several(3, *mixed))
+    weights = *of_several(2, sharpness), of_several(3, *tables)
+    native.module().blend(*columns, *weights, *options, native.threads(), *results)
+    return mixed
+
+
+def _of_one(*columns: Floats) -> list[Floats]:
+    """The rows of a causal bank, which is of one series."""
+    return [np.ascontiguousarray(column).reshape(-1, column.shape[-1]) for column in columns]
+
+
+def _three(columns: Sequence[Floats]) -> tuple[Floats | None, ...]:
+    """Values, leverages, and variances or None, as the kernels take them."""
+    return (*columns, None)[:3]
+
+
+def _blend(heads: tuple[Floats, ...], observed: Observations, weights_at: BlockWeights | CausalWeights) -> Floats:
+    *_, points = observed.values.shape
+    mixed = np.empty((len(heads), *observed.values.shape))
+    for start in range(0, points, CHUNK):
+        part = slice(start, min(start + CHUNK, points))
+        weights, sensitivity = weights_at.at(np.arange(part.start, part.stop))
+        values, leverages, *variances = (column[..., part] for column in heads)
+        noise = (observed.noise / np.sqrt(observed.factors))[..., part]
+        mixed[0, ..., part] = (weights * values).sum(axis=-2)
+        squares = (values - mixed[0, ..., None, part]) ** 2  # (…, heads, points)
+        mixed[1, ..., part] = (weights * leverages).sum(axis=-2) + sensitivity * (weights * squares).sum(axis=-2) / noise**2
+        for variance in variances:
+            mixed[2, ..., part] = (weights * np.sqrt(variance + squares)).sum(axis=-2) ** 2
+    return mixed

@@ -93,7 +93,7 @@ def attend_segments(times: Floats, values: Floats, precisions: Floats) -> tuple[
 
 def posterior(times: Floats, values: Floats, precisions: Floats) -> tuple[Floats, Floats]:
     """Means and variances of the curve given the values; all (…, n)."""
-    columns = [np.ascontiguousarray(of_several(column, 2)) for column in (times, values, precisions)]
+    columns = [*map(np.ascontiguousarray, of_several(2, times, values, precisions))]
     priors = [prior_of(*pair) for pair in zip(columns[1], columns[2], strict=True)]
     results = np.empty(columns[1].shape), np.empty(columns[1].shape)
     if native.available():

@@ -1,6 +1,6 @@
 """Independent parts of one computation, several at a time."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from overt import native
@@ -9,20 +9,19 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
-def map_in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
+def map_in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
     """The function of each part, in order, computed in one thread per processor, where kernels run on that thread alone.
 
     A kernel alone uses several threads only for itself; here the arithmetic between kernels is parallel as well.
 
-    >>> list(map_in_threads(lambda part: part**2, [1, 2, 3]))
+    >>> map_in_threads(lambda part: part**2, [1, 2, 3])
     [1, 4, 9]
     """
     workers = min(native.threads(), len(parts))
     if workers < 2:
-        yield from map(function, parts)
-        return
+        return list(map(function, parts))
     # Imported here, so that calls without threads start fast.
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(workers, initializer=native.limit_threads, initargs=(1,)) as pool:
-        yield from pool.map(function, parts)
+        return list(pool.map(function, parts))

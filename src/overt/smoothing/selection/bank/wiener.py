@@ -105,8 +105,8 @@ def attend_wiener(
         return _attend(values, squares, pilot, length, rho, starts)
     results = np.empty(values.shape), np.empty(values.shape)
     options = _taper(length), _spectrum(length, rho), _leverages_of_the_mean(length, rho), _transform_factors(length)
-    columns = (np.ascontiguousarray(of_several(column, 2)) for column in (values, squares, pilot))
-    native.module().wiener(*columns, starts, *options, native.threads(), *(of_several(result, 2) for result in results))
+    columns = map(np.ascontiguousarray, of_several(2, values, squares, pilot))
+    native.module().wiener(*columns, starts, *options, native.threads(), *of_several(2, *results))
     return results
 
 

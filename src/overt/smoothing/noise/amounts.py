@@ -1,0 +1,105 @@
+"""Skewed amounts, as rates near 0, durations or rain: positive values whose variance is φμ or φμ², with their mean μ as the curve."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats
+from overt.smoothing.noise.predictive import log_predictive_density
+from overt.smoothing.selection.contrasts import constant_level
+
+# Fewer values do not show the shape of their noise; of more, so many in the middle are compared.
+MIN_AMOUNTS, MOST_AMOUNTS = 100, 8192
+# Noise of a smaller level, over the mean, is hardly skewed: a gamma distribution's skewness is twice that.
+LEAST_VARIATION = 0.3
+# Neighbours to either side whose mean predicts a value.
+REACHES = (4, 8, 16, 32)
+POWERS = (1, 2)
+# The probability of a wave in noise below which amounts repeat: a pattern of 4 values, 60 times, is below 1e-100.
+WAVE = 1e-3
+# A curve that comes nearer to 0 has the variance of this part of its mean.
+SMALLEST = 0.03
+
+
+class Amounts(NamedTuple):
+    """Noise of variance φ μ^p about the mean μ, and a first curve (n,)."""
+
+    dispersion: float
+    power: int
+    curve: Floats
+
+    def variances(self, curve: Floats) -> Floats:
+        """φ μ^p for a curve μ (n,), at least that of 3% of its mean."""
+        return self.dispersion * np.maximum(curve, SMALLEST * float(np.nanmean(curve))) ** self.power
+
+    def unbiased(self, values: Floats) -> Floats:
+        """Estimates of the variances from the values x (n,) themselves: E x² = (1 + φ) μ² where p = 2."""
+        return self.dispersion * values**self.power / (1.0 if self.power == 1 else 1 + self.dispersion)
+
+
+def recognize_amounts(values: Floats) -> Amounts | None:
+    """The noise of skewed amounts (n,), in the order of their times and without NaN; None where they are not.
+
+    The gamma distribution of mean μ and variance φμ^p, μ the mean of neighbours, or noise of one level of the logarithms must predict
+    positive values better than symmetric noise of a constant level does, and than that of a level that is a power of the value.
+
+    >>> draw, curve = np.random.default_rng(0), 2 + np.sin(np.arange(400) / 40)
+    >>> recognize_amounts(curve * draw.exponential(size=400)).power
+    2
+    >>> recognize_amounts(curve + 0.3 * draw.normal(size=400)) is None
+    True
+    """
+    if values.size < MIN_AMOUNTS or not values.min() > 0 or np.ptp(values) == 0:
+        return None
+    if constant_level(None, values, np.ones(values.size)) < LEAST_VARIATION * values.mean():
+        return None
+    start = max(values.size - MOST_AMOUNTS, 0) // 2
+    part = values[start : start + MOST_AMOUNTS]
+    means = [_neighbour_means(part, reach) for reach in REACHES]
+    scores = [(_gamma_density(part, mean, p), p, r) for mean, r in zip(means, REACHES, strict=True) for p in POWERS]
+    score, power, reach = max(scores)
+    of_logarithms = log_predictive_density(np.log(part)) - float(np.log(part).sum())
+    if of_logarithms > score:  # as of a lognormal distribution, whose variance follows the square of its mean
+        score, power, reach = of_logarithms, 2, max(one for one in scores if one[1] == 2)[2]
+    least = SMALLEST * part.mean()
+    rivals = [log_predictive_density(part, lambda curve, p=p: np.maximum(curve, least) ** p) for p in (0.0, 0.5, 1.0)]
+    if score <= max(rivals) + 0.5 * np.log(part.size):
+        return None
+    curve = _neighbour_means(values, reach)
+    if _repeats(values / curve - 1, reach):
+        return None
+    dispersion = float(np.mean((values - curve) ** 2 / curve**power)) / (1 + 1 / (2 * reach))
+    return Amounts(dispersion, power, curve)
+
+
+def _neighbour_means(values: Floats, reach: int) -> Floats:
+    """The mean of so many neighbours to either side of each value (n,), without the value itself; the ends are reflected."""
+    padded = np.pad(values, reach, mode="reflect")
+    sums = np.concatenate([[0.0], np.cumsum(padded)])
+    return (sums[2 * reach + 1 :] - sums[: -2 * reach - 1] - values) / (2 * reach)
+
+
+def _repeats(residuals: Floats, reach: int) -> bool:
+    """Whether residuals (n,) of means over a reach have a wave, by the largest share of their periodogram (Fisher 1929)."""
+    powers = np.abs(np.fft.rfft(residuals)[max(residuals.size // (4 * reach), 1) :]) ** 2  # of periods up to four reaches
+    share = float(powers.max() / powers.sum())
+    return powers.size * (1 - share) ** (powers.size - 1) < WAVE
+
+
+def _gamma_density(values: Floats, means: Floats, power: int) -> float:
+    """The largest sum of log densities of values (n,) over φ, each of a gamma distribution of its mean (n,) and variance φμ^p."""
+    typical = float(means.mean()) ** (2 - power)
+    logs = np.log(values / means)
+    best = -np.inf
+    for shape in 2.0 ** np.arange(-3.0, 4.5, 0.5):  # of a typical value: μ^(2 − p)/φ
+        shapes = shape * means ** (2 - power) / typical
+        densities = shapes * (np.log(shapes) + logs - values / means) - _log_gamma(shapes) - np.log(values)
+        best = max(best, float(densities.sum()))
+    return best
+
+
+def _log_gamma(shapes: Floats) -> Floats:
+    """log Γ(k) (n,), by Stirling's series at k + 5."""
+    above = shapes + 5
+    series = (above - 0.5) * np.log(above) - above + 0.5 * np.log(2 * np.pi) + 1 / (12 * above) - 1 / (360 * above**3)
+    return series - np.log(shapes * (shapes + 1) * (shapes + 2) * (shapes + 3) * (shapes + 4))
