@@ -119,7 +119,7 @@ def test_times_that_are_none(times, kind, message):
         ({"score": "dot", "keys": "value", "scale": INF}, "Expected a finite scale, got inf"),
         ({"normalizer": "sum"}, 'score="dot" with normalizer="sum"'),
         ({"normalizer": "mean"}, 'normalizer="softmax" or "sum"'),
-        ({"scale": 2.0}, "no scale with the Gaussian score, got 2.0. Fix: pass bandwidth instead"),
+        ({"scale": 2.0}, "scale as a name with the Gaussian score, got 2.0. Fix: pass bandwidth instead of a factor"),
         ({"window": -1.0}, "a window of 0 or more, a distance in time, got -1.0. Fix: pass such a number, or None"),
         ({"window": NAN}, "a window of 0 or more, a distance in time, got nan"),
         ({"noise": -0.1}, "a noise standard deviation of 0 or more, got -0.1"),

@@ -104,7 +104,7 @@ def test_what_was_chosen_is_told():
     times, values = series()
     result = AttentionSmoother(keys="time").fit(column(times), values)
     assert result.bandwidth_ == overt.smoothing.analyze(values, times=times, keys="time").bandwidth
-    assert "bandwidth" in result.smoothing_.sentence
+    assert "bandwidth" in result.smoothing_.explanation
 
 
 @pytest.mark.parametrize("features", [1, 3])

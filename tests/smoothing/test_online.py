@@ -267,3 +267,54 @@ def test_what_is_no_time_is_refused():
         Online(keys="time", bandwidth=2.0).update(1.0, "soon")
     with pytest.raises(InputError, match=r"a finite time for every point, got NaT"):
         Online(keys="time", bandwidth=2.0).update(1.0, np.datetime64("NaT", "s"))
+
+
+def test_one_value_apart_from_all_others_is_left_out_and_a_jump_is_not():
+    draw = np.random.default_rng(0)
+    truth = np.sin(np.arange(60) / 10)
+    x = truth + 0.2 * draw.normal(size=60)
+    x[40] = 50.0
+    assert np.abs(online(x)[[40, 41, 59]] - truth[[40, 41, 59]]).max() < 1
+    jumped = truth + 0.2 * draw.normal(size=60) + np.where(np.arange(60) < 45, 0.0, 50.0)
+    assert np.abs(online(jumped)[[50, 59]] - truth[[50, 59]] - 50).max() < 1
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.7])
+def test_a_robust_stream_names_anomalies_at_once_and_a_level_after_four_points(correlation):
+    verdicts = []
+    for seed in range(10):
+        noise = np.random.default_rng(seed).normal(size=300)
+        for index in range(1, 300):
+            noise[index] += correlation * noise[index - 1]
+        noise[100] += 15
+        noise[200:] += 20
+        online = Online(keys="time", bandwidth=4.0, robust=True)
+        named = {
+            index: online.verdict for index, value in enumerate(noise) if np.isfinite(online.update(value)) and online.verdict
+        }
+        assert named.pop(100) == "anomaly"
+        assert named.pop(203) == "change"
+        verdicts += [index for index in named if index not in (200, 201, 202)]
+    assert len(verdicts) <= 3  # of 3000 points
+
+
+def test_a_robust_stream_follows_the_new_level_and_not_the_anomaly():
+    values = np.random.default_rng(0).normal(size=120)
+    values[50] = 100
+    values[80:] += 30
+    online, plain = (Online(keys="time", bandwidth=4.0, robust=robust) for robust in (True, False))
+    robust, others = (np.array([stream.update(value) for value in values]) for stream in (online, plain))
+    assert abs(robust[50]) < 2
+    assert abs(others[50]) > 10
+    assert np.abs(robust[83:] - 30).max() < 3
+
+
+def test_missing_points_and_plain_streams_have_no_verdict():
+    online = Online(keys="time", bandwidth=4.0)
+    for value in [*np.random.default_rng(0).normal(size=40), np.nan, 1000.0]:
+        online.update(value)
+        assert online.verdict == ""
+    robust = Online(keys="time", bandwidth=4.0, robust=True)
+    for value in [*np.random.default_rng(0).normal(size=40), np.nan]:
+        robust.update(value)
+        assert robust.verdict == ""

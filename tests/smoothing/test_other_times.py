@@ -51,7 +51,8 @@ def test_the_truth_is_in_the_band_inside_gaps_too(way):
 
 def test_the_band_widens_into_a_gap_and_beyond_the_ends():
     remaining = np.r_[:100, 130:300]
-    result = analyze(wave()[remaining], times=remaining).at([50.0, 104.0, 115.0, 305.0, 320.0, 1000.0], band=True)
+    with pytest.warns(UserWarning, match=r"^1 of 6 times are further beyond the data than half of its length.* use a library"):
+        result = analyze(wave()[remaining], times=remaining).at([50.0, 104.0, 115.0, 305.0, 320.0, 1000.0], band=True)
     width = result.upper - result.lower
     assert width[0] < width[1] < width[2]
     assert width[0] < width[3] < width[4]
@@ -123,3 +124,13 @@ def test_a_span_that_fits_is_taken_without_a_word():
 def test_what_a_span_cannot_be(way, message):
     with pytest.raises(InputError, match=message):
         overt.smooth(wave(), **way)
+
+
+def test_the_band_holds_the_truth_one_season_ahead():
+    inside, times = [], np.arange(264)
+    for seed in range(12):
+        draw = np.random.default_rng(seed)
+        truth = 4 * np.sin(2 * np.pi * times / 24) + np.cumsum(0.1 * draw.normal(size=264))
+        result = analyze((truth + draw.normal(size=264))[:240], period=24).at(times[240:].astype(float), band=True)
+        inside.append((result.lower <= truth[240:]) & (truth[240:] <= result.upper))
+    assert np.mean(inside) > 0.85

@@ -9,6 +9,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 
 from overt.errors import InputError
+from overt.smoothing import analyze
 from overt.smoothing.reporting.curve import Curve
 from overt.smoothing.reporting.plot import Panel, draw, figure_of
 
@@ -97,9 +98,12 @@ def test_a_long_series_is_thinned_but_keeps_its_extremes():
     (dots,) = (result for result in axes.collections if isinstance(result, PathCollection))
     assert dots.get_rasterized()
     assert len(dots.get_offsets()) <= 40_000
-    assert dots.get_offsets()[:, 1].max() == 50.0
-    assert len(axes.lines[0].get_ydata()) <= 5_000
-    assert axes.lines[0].get_ydata().min() == -9.0
+    beyond = next(line for line in axes.lines if line.get_label() == "value beyond the picture")
+    assert (beyond.get_xdata(), beyond.get_marker()) == (pytest.approx([123_456 * 0.5]), "^")
+    assert axes.get_ylim()[1] < 5
+    curve = next(line.get_ydata() for line in axes.lines if line.get_label() == "smoothed")
+    assert len(curve) <= 5_000
+    assert curve.min() == -9.0
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -149,3 +153,43 @@ def test_the_picture_says_that_a_band_is_withheld():
     )
     (axes,) = figure_of([message], x="time").axes
     assert [text.get_text() for text in axes.texts] == ["no band: many values repeat the one before"]
+
+
+def test_the_axes_are_those_of_the_curve_and_outliers_are_marked():
+    one = panel(60, dates=True)
+    one.data[[10, 30]] = 1.9, -999.0
+    outliers = np.isin(np.arange(60), [10, 30])
+    figure = figure_of([replace(one, curve=replace(one.curve, outliers=outliers))], x="")
+    (axes,) = figure.axes
+    assert -3 < axes.get_ylim()[0] < -1
+    marks = {
+        line.get_label(): (line.get_marker(), len(line.get_xdata())) for line in axes.lines if line.get_linestyle() == "None"
+    }
+    assert marks == {"outlier": ("x", 1), "value beyond the picture": ("v", 1)}
+    assert {"outlier", "value beyond the picture"} <= set(labels(figure)[0])
+
+
+def test_gaps_are_shaded_and_the_curve_goes_on_in_them():
+    draw = np.random.default_rng(0)
+    times = np.delete(np.arange(120.0), slice(50, 62))
+    values = np.sin(times / 12) + 0.1 * draw.normal(size=times.size)
+    values[80:86] = NAN
+    figure = analyze(values, times=times).plot()
+    axes = figure.axes[0]
+    assert len(axes.patches) == 2
+    assert "gap: drawn by the model" in labels(figure)[0]
+    curve = next(line for line in axes.lines if line.get_label() == "smoothed")
+    inside = (curve.get_xdata() > 49) & (curve.get_xdata() < 62)
+    assert inside.sum() == 12
+    assert np.isfinite(curve.get_ydata()[inside]).all()
+
+
+def test_trend_season_and_remainder_have_panels_of_their_own():
+    times = np.delete(np.arange(200.0), slice(90, 110))
+    values = times / 50 + np.sin(2 * np.pi * times / 10) + 0.1 * np.random.default_rng(0).normal(size=times.size)
+    result = analyze(values, times=times, period=10)
+    names = [axes.get_ylabel() for axes in result.plot().axes]
+    assert names[-3:] == ["trend", "seasonal", "remainder"]
+    drawn = result.plot().axes[-3].lines[0].get_ydata()
+    assert np.isnan(drawn).sum() == 1  # the line is broken in the gap
+    np.testing.assert_allclose(drawn[~np.isnan(drawn)], result.trend)

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 import overt
+from overt.cli.shared.tables.notation import Notation
 from overt.errors import InputError, KindError
 from overt.smoothing import Online, analyze
-from overt.smoothing.data.notation import Notation
 from overt.smoothing.reporting.curve import curve_of
-from overt.smoothing.reporting.interactive import write_page
+from overt.smoothing.reporting.page import write_page
 from overt.smoothing.reporting.plot import Panel, figure_of
 
 HOURS = pd.date_range("2024-06-01", periods=80, freq="h", tz="America/New_York")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from overt.errors import MissingExtra
 from overt.smoothing.api import analyze, smooth
+from overt.smoothing.reporting.columns import Columns, analyze_columns
+from overt.smoothing.reporting.comparison import Comparison, compare
 from overt.smoothing.reporting.demonstration import Demonstration, demonstration
 from overt.smoothing.result import Smoothing
 from overt.smoothing.streaming.online import Online
@@ -20,11 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttentionSmoother",
+    "Columns",
+    "Comparison",
     "Demonstration",
     "Online",
     "Reweighted",
     "Smoothing",
     "analyze",
+    "analyze_columns",
+    "compare",
     "demonstration",
     "reweight",
     "smooth",

@@ -1,15 +1,25 @@
 """Smooth a series by attention to itself: `smooth` returns the curve, `analyze` the curve and the estimates behind it."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from overt.smoothing.analysis import analyze_series, arranged, restored
+from overt.smoothing.analysis import InputSeries, analyze_series, analyze_together, arranged, restored
 from overt.smoothing.data.frames import read_input
-from overt.smoothing.data.options import Bandwidth, KeyKind, NoiseKind, NormalizerName, Options, ScoreName
+from overt.smoothing.data.options import (
+    Bandwidth,
+    KeyKind,
+    NoiseKind,
+    NormalizerName,
+    Options,
+    ScaleName,
+    ScoreName,
+    read_range,
+)
 from overt.smoothing.data.periods import Length, Periods
 from overt.smoothing.data.series import (
     Floats,
@@ -33,7 +43,7 @@ def smooth(
     bandwidth: Bandwidth = "auto",
     score: ScoreName = "gaussian",
     normalizer: NormalizerName = "softmax",
-    scale: float = 1.0,
+    scale: float | ScaleName = "auto",
     window: Length | None = None,
     degree: int = 1,
     causal: bool = False,
@@ -42,6 +52,9 @@ def smooth(
     fill: bool = True,
     period: Periods | None = None,
     span: Length | None = None,
+    bounds: tuple[float | None, float | None] | None = None,
+    circular: float | None = None,
+    missing: float | Sequence[float] = (),
     at: ArrayLike | None = None,
 ) -> Any:
     """Smooth a series by parameter-free self-attention: y_i = Σ_j W_ij x_j, W = softmax_j of the similarity of j to i.
@@ -71,12 +84,20 @@ def smooth(
     normal noise it changes next to nothing. True reduces the weight of whatever is far from the median of its neighbours, sharp peaks
     too; False takes every value as it is.
 
-    **score** "dot" is the literal recipe, softmax_j(scale·x_i·x_j), and **normalizer** "sum" its simplest form. They are
-    kept for teaching, with keys="value". The dot score does not measure similarity of single numbers. It changes with the
+    **score** "dot" is the literal recipe, softmax_j(scale·x_i·x_j) with a number as scale, and **normalizer** "sum" its simplest
+    form. They are kept for teaching, with keys="value". The dot score does not measure similarity of single numbers. It changes with the
     zero of the scale (adding c to the series multiplies each weight by e^(scale·c·x_j)), prefers large values to near ones,
     ignores time, and for a large scale maps every point to the maximum or the minimum. The plain sum does not even
     depend on i: W_ij = x_i x_j / Σ_k x_i x_k = x_j / Σ_k x_k, since x_i cancels, so that every y_i is the constant
     Σ_j x_j² / Σ_k x_k.
+
+    **scale** is the one on which the noise has one level: "log" for noise in proportion to the values, "sqrt" for noise that grows
+    with their root, "logit" for rates between **bounds**, which are 0 and 1 if none are passed. The curve is brought back as the mean of
+    the values, the band by its ends. "auto" takes logarithms where values span decades and scatter in proportion, and logits of rates
+    that come near a bound; "linear" takes neither. A `noise` that is passed is of one level on the scale. **bounds** (low, high), either
+    of them None, are kept by the curve and the band; values beyond are refused. **circular** is a full turn of values that are angles
+    or times of day, 360 or 24: they are smoothed the shorter way round, the curve is from 0 to `circular`, and the band may go beyond.
+    **missing** lists numbers that mark a missing value, as −999.
 
     **period** is the length of a season, or of several in a list: a number in the unit of the times, or "7D", "12h" where these are
     dates. A season is attention to the same phase of other cycles, as the same hour of other days, and the bank smooths the rest
@@ -104,20 +125,38 @@ def smooth(
     >>> smooth([1.0, 2.0, 4.0], keys="value", score="dot", normalizer="sum")
     array([3., 3., 3.])
     """
-    options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill, period, span)
+    options = Options(
+        keys,
+        bandwidth,
+        score,
+        normalizer,
+        scale,
+        window,
+        degree,
+        causal,
+        robust,
+        noise,
+        fill,
+        period,
+        span,
+        bounds,
+        circular,
+        missing,
+    )
     series = read_input(x, times)
-    values, length = series.values, series.values.shape[0]
+    values, length = read_range(series.values, options), series.values.shape[0]
     moments, point_weights = read_times(series.times, length), read_weights(weights, length)
     check_noise_of_weights(options.noise, point_weights)
     options = options.in_unit_of(moments)
     columns = [values] if values.ndim == 1 else list(values.T)
     if (
-        at is None and not options.counts and (options.bandwidths or options.score == "dot")
+        at is None and options.as_they_are and (options.bandwidths or options.score == "dot")
     ):  # nothing is chosen, so nothing is estimated
         curves = [_curve(column, moments, point_weights, options, index) for index, column in enumerate(columns)]
         sentences = {options.too_narrow(moments)}
     else:
-        results = [analyze_series(column, moments, point_weights, options, index) for index, column in enumerate(columns)]
+        several = [InputSeries(column, moments, point_weights, index) for index, column in enumerate(columns)]
+        results = analyze_together(several, options)
         curves = [result.values if at is None else result.at(at) for result in results]
         sentences = {sentence for result in results for sentence in (raises_the_error(result), too_narrow(result))}
     for sentence in sorted(sentences - {""}):
@@ -135,7 +174,7 @@ def analyze(
     bandwidth: Bandwidth = "auto",
     score: ScoreName = "gaussian",
     normalizer: NormalizerName = "softmax",
-    scale: float = 1.0,
+    scale: float | ScaleName = "auto",
     window: Length | None = None,
     degree: int = 1,
     causal: bool = False,
@@ -144,6 +183,9 @@ def analyze(
     fill: bool = True,
     period: Periods | None = None,
     span: Length | None = None,
+    bounds: tuple[float | None, float | None] | None = None,
+    circular: float | None = None,
+    missing: float | Sequence[float] = (),
 ) -> Smoothing:
     """Smooth one series as `smooth` does, and return the curve with band, bandwidth, noise, risk, mixture, weights and a report.
 
@@ -154,9 +196,26 @@ def analyze(
     >>> smoothing.noise, smoothing.values
     (0.0, array([3., 3., 3., 3.]))
     """
-    options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal, robust, noise, fill, period, span)
+    options = Options(
+        keys,
+        bandwidth,
+        score,
+        normalizer,
+        scale,
+        window,
+        degree,
+        causal,
+        robust,
+        noise,
+        fill,
+        period,
+        span,
+        bounds,
+        circular,
+        missing,
+    )
     series = read_input(x, times).one_series()
-    values = series.values
+    values = read_range(series.values, options)
     moments, point_weights = read_times(series.times, values.size), read_weights(weights, values.size)
     check_noise_of_weights(options.noise, point_weights)
     return replace(analyze_series(values, moments, point_weights, options.in_unit_of(moments)), index=series.index)

@@ -1,6 +1,7 @@
 """What `analyze` returns: a smoothed series with its band, its risk, its weights and a report in sentences."""
 
 import os
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -9,26 +10,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError
+from overt.smoothing.data.condition import Condition, find_condition
 from overt.smoothing.data.events import NOT_NORMAL
 from overt.smoothing.data.frames import frame_of
 from overt.smoothing.data.options import Options
+from overt.smoothing.data.periods import Length
 from overt.smoothing.data.repeats import Repeats, last_known
 from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.data.times import Times, read_moments
 from overt.smoothing.heads.head import Head
 from overt.smoothing.heads.local.gaps import Filling
-from overt.smoothing.noise.counts import SQUARE_ROOTS
-from overt.smoothing.noise.logarithms import logarithmic
-from overt.smoothing.noise.outcomes import variances_of_outcomes
-from overt.smoothing.noise.scale import Scale
+from overt.smoothing.noise.scale import Scale, wrapped
 from overt.smoothing.operators.base import Operator
-from overt.smoothing.operators.other_times import CurveAt, curve_at, deviation_at
+from overt.smoothing.operators.derivative import Derivative, derivative_of
+from overt.smoothing.operators.other_times import TOO_FAR, CurveAt, curve_at, deviation_at
 from overt.smoothing.operators.whole import operator_of
-from overt.smoothing.reporting.sentences import describe
+from overt.smoothing.reporting.anomalies import Anomaly, anomalies_of
+from overt.smoothing.reporting.changes import Change, changes_of
+from overt.smoothing.reporting.explanation import explain
+from overt.smoothing.reporting.sentences import Report, describe, report_of
 from overt.smoothing.seasons.season import Seasons
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
 from overt.smoothing.selection.noise import NoiseEstimate
-from overt.smoothing.selection.risk import STANDARD_ERRORS, combined_risk, risk_error
+from overt.smoothing.selection.risk import STANDARD_ERRORS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,11 +75,11 @@ class Smoothing:
     filling: Filling | None  # of missing points, by time
     components: Floats  # (n, seasons) each season; one of zeros without a period
     unit_levels: Floats  # (n,) standard deviations at weight 1, sorted by time
-    _variances: Floats | None  # of the bank, and of time keys whose bandwidth was passed
-    kind: str = ""  # what the values were recognized as: "counts", "square roots" of counts, "outcomes", "logarithms", or ""
+    curve_variances: Floats | None  # of the bank, and of time keys whose bandwidth was passed
+    kind: str = ""  # what the values were recognized as: "counts", "outcomes", "logarithms", "amounts", … or ""
     bounds: tuple[float, float] = (-np.inf, np.inf)  # which the curve and the band keep
     codes: NDArray[np.bool_] | None = None  # (n,) error codes and enormous values among the outliers
-    _scaled: "tuple[Smoothing, Scale] | None" = None  # the smoothing on another scale, where this is its image
+    scaled: "tuple[Smoothing, Scale] | None" = None  # the smoothing on another scale, where this is its image
     automatic: "Smoothing | None" = None  # with a span, what it takes the place of
     index: Any | None = None  # of the pandas object that was analyzed
 
@@ -87,7 +91,7 @@ class Smoothing:
         flat = repeats.flat
         known, order = ~np.isnan(values), self.series.order
         noisy = float(np.mean(~flat[known]))
-        variances = None if self._variances is None else np.where(flat[order], 0.0, self._variances)
+        variances = None if self.curve_variances is None else np.where(flat[order], 0.0, self.curve_variances)
         last = self.series.unsort(values[order][last_known(values[order])])
         curve = np.where(known | options.fill, np.where(flat, last, self.values), np.nan)
         return replace(
@@ -101,7 +105,7 @@ class Smoothing:
             options=options,
             noise=self.noise * repeats.events**0.5,
             withheld=self.withheld if repeats.events == 1 else NOT_NORMAL,
-            _variances=variances,
+            curve_variances=variances,
         )
 
     def with_codes(self, values: Floats, codes: NDArray[np.bool_], options: Options) -> "Smoothing":
@@ -111,64 +115,13 @@ class Smoothing:
         filled = int(np.sum(missing & ~np.isnan(curve)))
         return replace(self, values=curve, filled=filled, observed=values, codes=codes, outliers=outliers, options=options)
 
-    def of_stabilized_counts(self, counts: Floats, options: Options) -> "Smoothing":
-        """This smoothing of 2√(x + 3/8), brought back to the counts x (n,) without bias."""
-        counted = self._brought_back(SQUARE_ROOTS, options)
-        return counted._with_risks(counts, counted.values, counts)
-
-    def of_counts(self, counts: Floats, options: Options) -> "Smoothing":
-        """This smoothing of counts (n,), without outliers, under the variances of an earlier curve: never below 0."""
-        curve = np.maximum(self.values, 0.0)
-        counted = replace(self, values=curve, kind="counts", bounds=(0.0, np.inf), options=options)
-        return counted._with_risks(counts, curve, counts)
-
-    def of_outcomes(self, outcomes: Floats, low: float, high: float, options: Options) -> "Smoothing":
-        """This smoothing of outcomes (n,), each one of two values, under the variances of an earlier curve: between the two."""
-        curve = np.clip(self.values, low, high)
-        variances = variances_of_outcomes(curve, low, high)
-        result = replace(self, values=curve, kind="outcomes", bounds=(low, high), options=options)
-        return result._with_risks(outcomes, variances, variances)
-
-    def of_logarithms(self, values: Floats, options: Options) -> "Smoothing":
-        """This smoothing of logarithms, brought back to the values (n,) as their mean; the risk grows with its square."""
-        result = self._brought_back(logarithmic(self.noise**2), options)
-        known = self.series.unsort(np.isin(np.arange(values.size), self.series.present))
-        weights = np.ones(values.size) if self._variances is None else self.series.unsort(self._variances)
-        squares = float(np.average(result.values[known] ** 2, weights=weights[known] + np.finfo(float).tiny))
-        noise = np.sqrt(np.expm1(self.noise**2) * np.mean(result.values[known] ** 2))
-        risk, error = self.risk * squares, self.risk_error * squares
-        return replace(result, noise=float(noise), risk=risk, risk_error=error, observed=values)
-
-    def _brought_back(self, scale: Scale, options: Options) -> "Smoothing":
-        """The curve and the seasons of a smoothing on another scale in the caller's units."""
-        # Each season is what it adds to the trend and the seasons of shorter periods.
-        upward = self.trend[:, None] + np.cumsum(np.pad(self.components, ((0, 0), (1, 0))), axis=1)
-        return replace(
-            self,
-            values=scale.mean(self.values),
-            components=np.diff(scale.mean(upward), axis=1),
-            options=options,
-            leave_one_out=None,
-            kind=scale.name,
-            bounds=(0.0, np.inf),
-            _scaled=(self, scale),
-        )
-
-    def _with_risks(self, observed: Floats, variances: Floats, unbiased: Floats) -> "Smoothing":
-        """With the risk and noise of values whose `variances` (n,) follow the curve; `unbiased` (n,) estimates of these.
-
-        Of counts the count itself is one, as E λ f(x) = E x f(x − 1) takes the place of Stein's identity (Hudson 1978, section 4).
-        """
-        known = self.series.unsort(np.isin(np.arange(observed.size), self.series.present))
-        leverage = self.degrees_of_freedom / max(int(known.sum()), 1)
-        risks = (observed - self.values) ** 2 - unbiased + 2 * variances * leverage
-        noise = np.sqrt(variances[known])
-        risk, error = float(risks[known].mean()), risk_error(noise)
-        if self._variances is not None and self.head is None:
-            slopes = 1.0 if self._scaled is None else self._scaled[1].slope(self._scaled[0].values)
-            of_curve = self.series.unsort(self._variances) * (self.series.spread * slopes) ** 2
-            risk, error = combined_risk(risk, error, float(of_curve[known].mean()), int(known.sum()))
-        return replace(self, noise=float(np.sqrt(np.mean(noise**2))), risk=risk, risk_error=error, observed=observed)
+    def within(self, options: Options) -> "Smoothing":
+        """This smoothing with a curve and a band that keep the bounds that were passed."""
+        if options.bounds is None:
+            return self
+        (low, high), (least, most) = self.bounds, options.limits
+        bounds = max(low, least), min(high, most)
+        return replace(self, values=np.clip(self.values, *bounds), bounds=bounds, options=options)
 
     @property
     def levels(self) -> Floats:
@@ -176,9 +129,9 @@ class Smoothing:
 
         On another scale it follows the curve, with `noise` as its root mean square.
         """
-        if self._scaled is None:
+        if self.scaled is None:
             return self.series.unsort(self.unit_levels) * self.series.noise_unit * self.repeats.events**0.5
-        first, scale = self._scaled
+        first, scale = self.scaled
         levels = first.levels * scale.slope(first.values)
         return levels * self.noise / np.sqrt(np.nanmean(levels**2))
 
@@ -187,14 +140,14 @@ class Smoothing:
         """What was estimated of the noise, in the caller's units; `levels` and `waves` are sorted by time, without missing points."""
         series, estimate = self.series, self.estimate
         waves = None if estimate.waves is None else estimate.waves * series.spread
-        if self._scaled is None:
+        if self.scaled is None:
             return replace(estimate.scaled(series.noise_unit * self.repeats.events**0.5), waves=waves)
         return replace(estimate, level=self.noise, levels=self.levels[series.order][series.present], waves=None)
 
     @property
     def counts(self) -> bool:
         """Whether the values were smoothed as Poisson counts."""
-        return self.kind in ("counts", "square roots")
+        return self.kind in ("counts", "square roots", "logarithms of counts")
 
     @property
     def periods(self) -> tuple[float, ...]:
@@ -224,8 +177,9 @@ class Smoothing:
 
     @property
     def residuals(self) -> Floats:
-        """The observed values without the curve (n,), NaN where a value is missing."""
-        return self.observed - self.values
+        """The observed values without the curve (n,), NaN where a value is missing; of angles the shorter way."""
+        turn = self.options.circular
+        return self.observed - self.values if turn is None else wrapped(self.observed - self.values, turn)
 
     @property
     def remainder(self) -> Floats:
@@ -247,13 +201,14 @@ class Smoothing:
         """The standard deviation of each value of the curve (n,), without its bias; None where there is no band."""
         if self.withheld:
             return None
-        if self._scaled is not None and (deviation := self._scaled[0].deviation) is not None:
-            return deviation * self._scaled[1].slope(self._scaled[0].values)
-        if self._variances is not None or self.head is None:
-            deviation = np.sqrt(np.asarray(self._variances))
+        if self.scaled is not None and (deviation := self.scaled[0].deviation) is not None:
+            return deviation * self.scaled[1].slope(self.scaled[0].values)
+        if self.curve_variances is not None or self.head is None:
+            deviation = np.sqrt(np.asarray(self.curve_variances))
         else:
             selected = self.options.bandwidths is None
-            deviation = standard_deviations(self.series, self.head, self._sorted_curve(), self.unit_levels, selected=selected)
+            curve = (self.values[self.series.order] - self.series.center) / self.series.spread
+            deviation = standard_deviations(self.series, self.head, curve, self.unit_levels, selected=selected)
         deviation = self.series.unsort(deviation * self.series.spread)
         return np.where(np.isnan(self.values), np.nan, deviation)
 
@@ -298,7 +253,6 @@ class Smoothing:
         """The curve at other times (m,), in the unit of the series' times: numbers, or dates where those were dates.
 
         Dates have a time zone, any one, where those of the series have one, and none where those have none.
-
         Time keys fit at the new times as they do at the points. Other keys compare values, and a new time has no value. Their curve
         is interpolated linearly between points and constant beyond the ends; with `causal` it keeps the value of the last point.
         Seasons go on between and beyond the points.
@@ -306,16 +260,20 @@ class Smoothing:
         With **band**, (values, lower, upper): the band is wider in the middle of a gap and beyond the ends, by as much as a straight
         line over the same length misses the rest of the curve (`other_times`). lower and upper are None where there is no band.
 
+        Beyond the ends this extrapolates the last level and the seasons; it is no forecast of a trend. Further out than half the length
+        of the series there is no band: its ends are NaN, with a warning.
+
         >>> from overt.smoothing import analyze
         >>> smoothing = analyze([0.0, 1.0, 2.0, 3.0], keys="time", bandwidth=1.0)
         >>> smoothing.at([0.5, 2.75]).round(6)
         array([0.5 , 2.75])
         """
-        if self._scaled is not None:
-            first, scale = self._scaled
+        if self.scaled is not None:
+            first, scale = self.scaled
             if not band:
                 return scale.mean(first.at(times))
-            return CurveAt(*(None if end is None else scale.mean(end) for end in first.at(times, band=True)))  # type: ignore[arg-type]
+            curve, *ends = first.at(times, band=True)
+            return CurveAt(scale.mean(curve), *(None if end is None else scale.end(curve, end) for end in ends))
         moments = (read_moments(times, self.times) - self.series.start) / self.series.step
         order = np.argsort(moments, kind="stable")
         back = np.argsort(order)
@@ -325,7 +283,49 @@ class Smoothing:
         if self.withheld:
             return CurveAt(values, None, None)
         half = NORMAL_QUANTILE * self.series.spread * deviation_at(self, moments[order])[back]
+        if far := int(np.sum(np.isnan(half) & ((moments < self.series.times[0]) | (moments > self.series.times[-1])))):
+            warnings.warn(TOO_FAR.format(far, moments.size), stacklevel=2)
         return CurveAt(values, np.clip(values - half, *self.bounds), np.clip(values + half, *self.bounds))
+
+    def derivative(self, order: int = 1, *, per: Length | None = None) -> Derivative:
+        """The slope of the curve (order 1), or its curvature (2), with a pointwise 95% band.
+
+        Per step, per unit of the times, or where these are dates per day, hour, minute or second, whichever is the largest that a step
+        holds; **per** "1D" or a number of the times' unit is another. A band of models of the derivatives (`heads.state_space`) is mixed by
+        how well each predicts the values from all others, not the mixture of the curve: a slope needs wider averages than a level.
+        Raises InputError for fewer than 5 values.
+
+        >>> from overt.smoothing import analyze
+        >>> analyze([0.0, 0.5, 1.0, 1.5, 2.0, 2.5], scale="linear").derivative().values.round(2)
+        array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
+        """
+        return derivative_of(self, order, per)
+
+    def anomalies(self) -> list[Anomaly]:
+        """What is no part of the curve and its noise, by time: outliers, runs of them, stuck and missing values.
+
+        Each has `time` and `until`, `kind`, `points`, the `value` furthest from what is `expected`, and its `score` in standard deviations.
+
+        >>> from overt.smoothing import analyze
+        >>> noise = np.random.default_rng(0).normal(size=200)
+        >>> noise[50], noise[120:123] = 40.0, np.nan
+        >>> [(anomaly.time, anomaly.kind, anomaly.points) for anomaly in analyze(noise).anomalies()]
+        [(np.float64(50.0), 'point', 1), (np.float64(120.0), 'missing', 3)]
+        """
+        return anomalies_of(self)
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Where the level or the slope changes, by time: each with `time`, `lower`, `upper`, `kind`, `size` and `probability`.
+
+        Outliers, seasons and correlated noise make none; a change of probability below ½ is not listed. Needs 10 values or more.
+
+        >>> from overt.smoothing import analyze
+        >>> noisy = np.repeat([0.0, 5.0], 100) + np.random.default_rng(0).normal(size=200)
+        >>> [(change.time, change.kind, round(change.size)) for change in analyze(noisy).changes]
+        [(np.float64(100.0), 'level', 5)]
+        """
+        return changes_of(self)
 
     def to_frame(self) -> "DataFrame":
         """Everything by point as a pandas DataFrame, with the index of a pandas object that was analyzed, else with the times as index.
@@ -365,16 +365,36 @@ class Smoothing:
 
     @property
     def sentence(self) -> str:
-        """A report in a few sentences: what was computed, from what, and how large the remaining error is."""
+        """A report in a few sentences: what was read, noise, remaining error, outliers, season, changes if known, and what not to trust."""
         return describe(self)
+
+    @property
+    def report(self) -> Report:
+        """The sections of `sentence`, each a text, by name.
+
+        >>> from overt.smoothing import analyze
+        >>> analyze([1.0, float("nan"), 3.0]).report.read
+        '3 rows. Missing points filled from their neighbours: 1.'
+        """
+        return report_of(self)
+
+    @property
+    def explanation(self) -> str:
+        """How the curve was computed: the heads, the points that they attend to, and the degrees of freedom."""
+        return explain(self)
+
+    @cached_property
+    def condition(self) -> Condition:
+        """What stands out in the times and values: duplicates, absent times, stuck values, and values that may be error codes."""
+        condition = find_condition(self.observed, self.times)
+        removed = set() if self.codes is None else set(self.observed[self.codes])
+        return replace(condition, codes=tuple(code for code in condition.codes if code.value not in removed))
 
     def _band(self, quantile: float) -> Floats | None:
         if self.deviation is None:
             return None
-        if self._scaled is not None:
-            end = self._scaled[0]._band(quantile)
-            return None if end is None else self._scaled[1].mean(end)
+        if self.scaled is not None:
+            first, scale = self.scaled
+            end = first._band(quantile)
+            return None if end is None else np.clip(scale.end(first.values, end), *self.bounds)
         return np.clip(self.values + quantile * self.deviation, *self.bounds)
-
-    def _sorted_curve(self) -> Floats:
-        return (self.values[self.series.order] - self.series.center) / self.series.spread

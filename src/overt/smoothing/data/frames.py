@@ -4,6 +4,7 @@ Neither library is imported. A pandas index of dates, periods, lengths of time o
 dates or lengths of time of a table. Such columns are not smoothed and stay as they are; text is refused by name.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -13,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.errors import InputError, KindError, MissingExtra
-from overt.smoothing.data.notation import reads_as_date
 from overt.smoothing.data.series import Floats, read_values
 from overt.smoothing.data.times import Times
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+# Text such as 2024-12-31, 31.12.2024 or 01/02/2024 14:05.
+_DATE = re.compile(r"\s*(\d{4}([-/.])\d{1,2}(\2\d{1,2})?|\d{1,2}([-/.])\d{1,2}\4\d{4})([T ,].*)?")
 _TIMES = ("datetime", "date", "timestamp", "period[", "timedelta", "duration")
 
 
@@ -157,7 +159,7 @@ def _numbers_of(column: Any, name: str) -> NDArray[Any]:
             fix = "select the numeric columns, or convert it to float"
             raise KindError(f"real numbers in {name}", got=f"an error: {message}", fix=fix) from error
     fix = "select the numeric columns, or convert it to float first"
-    if name != "the series" and len(column) and reads_as_date(next((cell for cell in column if isinstance(cell, str)), None)):
+    if name != "the series" and _DATE.fullmatch(next((cell for cell in column if isinstance(cell, str)), "")):
         fix = "convert it with pandas.to_datetime (polars: str.to_datetime)"
     raise KindError(f"real numbers in {name}", got=f"dtype {dtype}", fix=fix)
 

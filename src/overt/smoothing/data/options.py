@@ -20,12 +20,13 @@ from overt.smoothing.data.periods import (
     read_span,
     read_window,
 )
-from overt.smoothing.data.times import Times
+from overt.smoothing.data.times import Floats, Times
 
 KeyKind = Literal["auto", "time", "value", "both", "patch"]
 ScoreName = Literal["gaussian", "dot"]
 NormalizerName = Literal["softmax", "sum"]
 NoiseKind = Literal["poisson", "gaussian"]
+ScaleName = Literal["auto", "linear", "log", "logit", "sqrt"]
 # A Gaussian of bandwidth span/2√π has the noise of a running mean over the span: ∫ K² = 1/(2√π h).
 SPAN = 2 * np.sqrt(np.pi)
 Bandwidth = Length | tuple[Length, float] | Literal["auto"]
@@ -44,7 +45,7 @@ class Options:
     bandwidth: Bandwidth = "auto"
     score: ScoreName = "gaussian"
     normalizer: NormalizerName = "softmax"
-    scale: float = 1.0
+    scale: float | ScaleName = "auto"  # a name, or with the dot score a factor
     window: Any = None  # a number or None; a length of time before `in_unit_of`
     degree: int = 1
     causal: bool = False
@@ -53,7 +54,10 @@ class Options:
     fill: bool = True
     period: Periods | None = None
     span: Length | None = None
-    from_curve: str = ""  # "counts" or "outcomes", whose noise is from a first curve of theirs
+    bounds: tuple[float | None, float | None] | None = None
+    circular: float | None = None
+    missing: Any = ()  # numbers that mark a missing value
+    from_curve: str = ""  # "counts", "outcomes" or "amounts", whose noise is from a first curve of theirs
 
     def __post_init__(self) -> None:
         one_of("keys", self.keys, get_args(KeyKind))
@@ -69,6 +73,7 @@ class Options:
         self._check_degree()
         check_period(self.period)
         self._check_span()
+        self._check_range()
         if self.period is not None and self.keys != "auto":
             raise InputError('keys="auto" with a period', got=f'keys="{self.keys}"', fix="leave keys out, or the period")
         if self.keys == "auto":
@@ -111,6 +116,40 @@ class Options:
         if self.span is None:
             return self
         return replace(self, keys="time", bandwidth=read_span(self.span, times) / SPAN, span=None)
+
+    @property
+    def dot_scale(self) -> float:
+        """The factor of the dot score."""
+        return 1.0 if isinstance(self.scale, str) else self.scale
+
+    @property
+    def transform(self) -> str:
+        """The name of the scale that was passed, "" for "auto" and "linear"."""
+        return self.scale if isinstance(self.scale, str) and self.scale not in ("auto", "linear") else ""
+
+    @property
+    def as_they_are(self) -> bool:
+        """Whether values are smoothed as they are: neither as counts nor on a scale, within bounds or round a circle."""
+        return not (self.counts or self.transform or self.bounds is not None or self.circular is not None)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The bounds of the values, infinite where there is none."""
+        low, high = self.bounds or (None, None)
+        return -np.inf if low is None else float(low), np.inf if high is None else float(high)
+
+    @property
+    def limits_of_scale(self) -> tuple[float, float]:
+        """The bounds that the scale needs: 0 below, and for logits 1 above, where none were passed."""
+        low, high = self.limits
+        return 0.0 if low == -np.inf else low, 1.0 if high == np.inf and self.transform == "logit" else high
+
+    @property
+    def on_its_scale(self) -> "Options":
+        """The options for values that are on their scale already."""
+        return replace(
+            self, scale="linear", bounds=None, circular=None, missing=(), noise="gaussian" if self.noise is None else self.noise
+        )
 
     @property
     def automatic(self) -> "Options":
@@ -174,6 +213,31 @@ class Options:
         if self.span is not None and self.period is not None:
             raise InputError("no period with a span", got=f"period={self.period!r}", fix="leave out one of them")
 
+    def _check_range(self) -> None:
+        """The bounds, the turn of circular values, the numbers that mark missing values, and what they go with."""
+        bounds = self.bounds
+        if bounds is not None:
+            numbers = (
+                isinstance(bounds, tuple | list) and len(bounds) == 2 and all(one is None or is_number(one) for one in bounds)
+            )
+            if not numbers or not self.limits[0] < self.limits[1]:
+                fix = "pass (0, 1), or (0, None) where there is no upper one"
+                raise InputError("bounds as (low, high) with low below high", got=repr(bounds), fix=fix)
+        if self.circular is not None:
+            if not is_number(self.circular, above=0.0):
+                raise InputError(
+                    "circular as a full turn above 0", got=repr(self.circular), fix="pass 360 for degrees, 24 for hours"
+                )
+            if bounds is not None or self.transform or self.counts:
+                fix = "leave out one of them"
+                raise InputError("no bounds, scale or counts with circular values", got=f"circular={self.circular!r}", fix=fix)
+        if self.transform and (self.counts or self.score == "dot"):
+            raise InputError(f'no noise="poisson" with scale="{self.transform}"', got="both", fix="leave out one of them")
+        for number in np.atleast_1d(np.asarray(self.missing, dtype=object)).tolist():
+            if not is_number(number):
+                fix = "pass a number or a list of numbers, as missing=[-999, 85]"
+                raise InputError("missing as numbers that mark missing values", got=repr(number), fix=fix)
+
     def _check_degree(self) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int | np.integer) or self.degree not in (0, 1, 2):
             fix = "pass 0 for a mean, 1 for a line, 2 for a parabola"
@@ -198,15 +262,20 @@ class Options:
             raise InputError('keys="value" with the dot score', got=f'keys="{self.keys}"', fix=fix)
         if not self.automatic_bandwidth:
             raise InputError("no bandwidth with the dot score", got=repr(self.bandwidth), fix="pass scale instead")
-        if not is_number(self.scale):
+        if self.scale != "auto" and not is_number(self.scale):
             raise InputError("a finite scale", got=repr(self.scale), fix="pass a finite number")
+        if self.bounds is not None or self.circular is not None:
+            got = "bounds" if self.circular is None else "circular"
+            raise InputError("no bounds and no circular values with the dot score", got=got, fix='leave score="dot" out')
 
     def _check_gaussian(self) -> None:
         if self.normalizer == "sum":
             fix = 'pass normalizer="softmax", or score="dot"'
             raise InputError('score="dot" with normalizer="sum"', got='score="gaussian"', fix=fix)
-        if self.scale != 1.0:
-            raise InputError("no scale with the Gaussian score", got=repr(self.scale), fix="pass bandwidth instead")
+        if not isinstance(self.scale, str):
+            fix = "pass bandwidth instead of a factor"
+            raise InputError("scale as a name with the Gaussian score", got=repr(self.scale), fix=fix)
+        one_of("scale", self.scale, get_args(ScaleName))
         if self.automatic_bandwidth:
             return
         if self.keys == "both":
@@ -224,6 +293,25 @@ class Options:
             fix = 'pass (time, value), or "auto"'
             raise InputError('two bandwidths above 0 with keys="both"', got=repr(pair), fix=fix)
         check_bandwidth(pair[0])
+
+
+def read_range(values: Floats, options: Options) -> Floats:
+    """Values (n,) or (n, columns) with NaN for the numbers that mark missing ones; an error where others break the bounds."""
+    numbers = np.atleast_1d(np.asarray(options.missing, dtype=np.float64))
+    if numbers.size:
+        known = ~np.isnan(values)
+        values = np.where(np.isin(values, numbers), np.nan, values)
+        if known.any() and np.isnan(values).all():
+            fix = "leave out those that are measurements"
+            raise InputError("missing to leave a value", got=f"only {', '.join(f'{one:g}' for one in numbers)}", fix=fix)
+    low, high = options.limits
+    broken = np.argwhere((values < low) | (values > high))
+    if broken.size:
+        at, more = tuple(broken[0]), f", and {len(broken) - 1} more" if len(broken) > 1 else ""
+        got = f"{values[at]:g} at [{', '.join(map(str, at))}]{more}"
+        fix = f"widen bounds, or pass missing={values[at]:g} if it marks a missing value"
+        raise InputError(f"values from {low:g} to {high:g}, as bounds say", got=got, fix=fix)
+    return values
 
 
 def one_of(argument: str, got: object, names: tuple[str, ...], otherwise: str = "") -> None:

@@ -111,6 +111,11 @@ def read_window(window: object, times: Times) -> float:
     return _in_unit_of(times, window, "window", _WINDOW) if is_length(window) else float(window)  # type: ignore[arg-type]
 
 
+def length_in_seconds(part: object) -> float:
+    """A length of time in seconds, or a number of them."""
+    return _length(part, _SPAN)[0]
+
+
 def is_length(part: object) -> bool:
     """Whether `part` is a length of time or a text that may be one."""
     return isinstance(part, str | timedelta | np.timedelta64)
@@ -135,6 +140,18 @@ def length_in_words(length: float, unit: str, digits: int = 3) -> str:
         length /= size
     number = f"{length:.{digits}g}"
     return f"{number} {unit.removesuffix('s') if number == '1' else unit}".rstrip()
+
+
+def length_as_option(length: float, unit: str) -> str:
+    """A length of time as an option takes it: a text for seconds, else a number.
+
+    >>> length_as_option(604800.0, "seconds"), length_as_option(5400.0, "seconds"), length_as_option(12.0, "steps")
+    ('"7D"', '"1.5h"', '12')
+    """
+    if unit != "seconds":
+        return f"{length:.6g}"
+    letter, size = next((pair for pair in (("D", 86400.0), ("h", 3600.0), ("min", 60.0)) if length >= pair[1]), ("s", 1.0))
+    return f'"{length / size:.7g}{letter}"'
 
 
 def _in_seconds(part: object, times: Times) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError, KindError
+from overt.smoothing.data.clock import Clock
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -38,6 +39,7 @@ class Series:
     start: float  # the first time, in the caller's unit
     step: float  # the typical step between two times, in the caller's unit
     weight: float = 1.0  # the typical weight, in the caller's unit
+    clock: Clock | None = None  # which seasons follow
 
     @property
     def noise_unit(self) -> float:

@@ -80,6 +80,48 @@ def read_moments(times: ArrayLike, like: Times) -> Floats:
     return _of_lengths(array) if like.unit == "seconds" else _numbers(array)
 
 
+def moment_in_words(moment: float, times: Times) -> str:
+    """A time of a series as text: its date, hours and minutes of a length of time, the number of its row, or the number itself.
+
+    >>> moment_in_words(4.0, Times(np.arange(9.0), "steps")), moment_in_words(3600.0, read_times(["2024-01-01", "2024-01-02"], 2))
+    ('row 5', '2024-01-01 01:00')
+    >>> moment_in_words(3690.0, Times(np.arange(9.0), "seconds"))
+    '1:01:30'
+    """
+    if times.origin is not None:
+        return date_in_words(times.origin + np.timedelta64(round(moment * 1e6), "us"), times.zone)
+    if times.unit == "seconds":
+        minutes, seconds = divmod(round(moment), 60)
+        return f"{minutes // 60}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
+    return f"row {round(moment) + 1}" if times.unit == "steps" else f"{moment:.6g}"
+
+
+def date_in_words(date: Any, zone: tzinfo | None = None) -> str:
+    """A date, in UTC if there is a zone, as text in that zone without a time of day at midnight; numbers as they are.
+
+    >>> date_in_words(np.datetime64("2024-06-01T22:00"), ZoneInfo("Europe/Berlin")), date_in_words(2.5)
+    ('2024-06-02', '2.5')
+    """
+    if not isinstance(date, np.datetime64):
+        return f"{date:.6g}" if isinstance(date, int | float) else str(date)
+    if zone is not None:
+        local = date.astype("datetime64[us]").item().replace(tzinfo=UTC).astimezone(zone)
+        date = np.datetime64(local.replace(tzinfo=None), "us")
+    day = date.astype("datetime64[D]")
+    return str(day) if date == day else str(date.astype("datetime64[s]")).replace("T", " ").removesuffix(":00")
+
+
+def moments_as_passed(moments: Floats, like: Times) -> Any:
+    """Other moments (m,) in the form in which a series' times were passed, as `read_moments` reads them."""
+    if like.unit != "seconds":
+        return moments
+    lengths = np.rint(moments * 1e6).astype("timedelta64[us]")
+    if like.origin is None:
+        return lengths
+    dates = like.origin.astype("datetime64[us]") + lengths
+    return dates if like.zone is None else [date.replace(tzinfo=UTC) for date in dates.tolist()]
+
+
 def read_dates(times: ArrayLike) -> tuple[NDArray[Any], tzinfo | None]:
     """Dates as datetime64, in UTC where they have a time zone, and this zone."""
     array, zone = _array_of(times)

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 # Times at which the error of a straight line is sampled, and cells of a block of them.
 SAMPLES, CELLS = 256, 2**20
+TOO_FAR = (
+    "{} of {} times are further beyond the data than half of its length: the curve there is the last level with its seasons. "
+    "For forecasts use a library for them, such as statsforecast, or statsmodels."
+)
 
 
 class CurveAt(NamedTuple):

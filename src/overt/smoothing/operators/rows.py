@@ -3,12 +3,12 @@
 import numpy as np
 
 from overt.smoothing.data.series import Floats, Series, filled_values
-from overt.smoothing.heads.by_definition import interpolation, intervals
+from overt.smoothing.heads.by_definition import block_weights, interpolation, intervals
 from overt.smoothing.heads.head import Head
-from overt.smoothing.heads.keys import DotKeys, PatchKeys, Points, TimeKeys
-from overt.smoothing.heads.local.direct_sums import find_targets
-from overt.smoothing.heads.local.polynomial import PowerSums, Side, fit
-from overt.smoothing.heads.normalize import plain_sum, softmax
+from overt.smoothing.heads.keys import DotKeys, KeyPoints, PatchKeys, Points, TimeKeys
+from overt.smoothing.heads.local.direct_sums import find_targets, local_rows
+from overt.smoothing.heads.local.polynomial import Side
+from overt.smoothing.heads.normalize import softmax
 
 
 def weight_row(series: Series, head: Head, row: int) -> Floats:
@@ -30,13 +30,10 @@ def weight_row(series: Series, head: Head, row: int) -> Floats:
             if neighbour >= 0 and share > 0:
                 row_weights += share * weight_row(series, head, int(neighbour))
         return row_weights
-    part = intervals(series, head, head.keys, np.array([row])).span
-    query = Points(series.times[[row]], series.values[[row]])
-    scores = head.keys.scores(query, Points(series.key_times[part], series.key_values[part]))[0]
-    if series.key_weights is not None and not isinstance(head.keys, DotKeys):
-        scores = scores + np.log(series.key_weights[part])
-    plain = isinstance(head.keys, DotKeys) and head.keys.plain_sum
-    row_weights[series.present[part]] = plain_sum(scores) if plain else softmax(scores)
+    reached = intervals(series, head, head.keys, np.array([row]))
+    keys = KeyPoints(series.key_times, series.key_values, None if isinstance(head.keys, DotKeys) else series.key_weights)
+    [weights] = block_weights(head.keys, keys, Points(series.times[[row]], series.values[[row]]), reached)
+    row_weights[series.present[reached.span]] = weights
     return row_weights
 
 
@@ -55,17 +52,9 @@ def time_row(
     >>> time_row(np.array([0.0, 1.0]), None, 2.0, 5.0, degree=0).round(2)
     array([0.49, 0.51])
     """
-    near = find_targets(times, np.array([target]), bandwidth, window, side)
-    part, nearest = near.keys.span, near.nearest[0]
-    away = times[part] - target
-    u = away / bandwidth
-    kernel = np.exp(-0.5 * ((away - nearest) / bandwidth) * ((away + nearest) / bandwidth))
-    weighted = kernel * (1.0 if weights is None else weights[part])
-    powers = u ** np.arange(2 * degree + 1)[:, None]  # (2·degree + 1, keys)
-    weight_sums, square_sums = ((terms * powers).sum(axis=1, keepdims=True) for terms in (weighted, weighted * kernel))
-    fitted = fit(PowerSums(weight_sums, np.zeros((degree + 1, 1)), square_sums, kernel.sum(keepdims=True)))
-    row = np.zeros(times.size)
-    row[part] = weighted * (fitted.coefficients[:, 0] @ powers[: degree + 1])
+    row, near = np.zeros(times.size), find_targets(times, np.array([target]), bandwidth, window, side)
+    for rows in local_rows(times, weights, near, bandwidth, degree):
+        row[rows.keys] = rows.weights[0]
     return row
 
 

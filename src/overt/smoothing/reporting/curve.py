@@ -1,34 +1,32 @@
 """A smoothed series without its data: the curve and its report, small enough to send and store."""
 
-import functools
 import json
 import math
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overt.files import whole
 from overt.smoothing.data.series import Floats
+from overt.smoothing.data.times import moments_as_passed
+from overt.smoothing.reporting.changes import known_changes
+from overt.smoothing.reporting.explanation import family_members
+from overt.smoothing.reporting.limits import gaps
 
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# Short names of the families of heads, for a legend.
-_FAMILIES = {
-    "itself": "the point itself",
-    "mean": "means",
-    "line": "lines",
-    "parabola": "parabolas",
-    "extrapolated parabola": "parabolas",
-}
 # Families with a smaller share are drawn as one, "others".
 _SMALL = 0.01
-_ARRAYS = ("values", "lower", "upper", "shares", "seasons")
+# Gaps in which the curve is drawn, and times in each.
+_GAPS, _IN_A_GAP = 40, 12
+_ARRAYS = ("values", "lower", "upper", "shares", "seasons", "outliers", "between", "slope")
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,15 @@ class Curve:
     sentence: str
     facts: dict[str, Any]  # the numbers of the report: noise, risk, bandwidth, …
     seasons: Floats | None = None  # (n, seasons), None without a period
+    outliers: NDArray[np.bool_] | None = None  # (n,)
+    between: Floats | None = (
+        None  # (m, 4): a position between two points in time, as 3.25, with curve and band there, inside gaps
+    )
+    report: dict[str, str] = field(default_factory=dict)  # the sections of `sentence`
+    explanation: str = ""
+    slope: Floats | None = None  # (3, n) the derivative and the ends of its band, NaN where there is none; None unless wanted
+    anomalies: tuple[dict[str, Any], ...] | None = None  # their fields by name, times as text or numbers; None unless wanted
+    changes: tuple[dict[str, Any], ...] | None = None
 
     @property
     def note(self) -> str:
@@ -97,14 +104,17 @@ def load_curves(path: Path) -> list[Curve] | None:
                 for name, shape in content.pop("shapes").items():
                     size = math.prod(shape)
                     curve_arrays[name], arrays[name] = arrays[name][:size].reshape(shape), arrays[name][size:]
-                curves.append(Curve(**curve_arrays, **{**content, "families": tuple(content["families"])}))
+                names = ("families", "anomalies", "changes")
+                tuples = {name: tuple(content[name]) for name in names if content.get(name) is not None}
+                curves.append(Curve(**curve_arrays, **{**content, **tuples}))
             return curves
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
         return None
 
 
-def curve_of(smoothing: "Smoothing") -> Curve:
-    """The part of a smoothing that is written, drawn and reported."""
+def curve_of(smoothing: "Smoothing", wanted: Sequence[str] = ()) -> Curve:
+    """The part of a smoothing that is written, drawn and reported, with the "derivative", "anomalies" and "changes" that are wanted."""
+    more = _more(smoothing, wanted)  # first, since the report has the changes that are known
     families, shares = _shares(smoothing)
     bandwidth = smoothing.bandwidth
     facts = {
@@ -123,16 +133,81 @@ def curve_of(smoothing: "Smoothing") -> Curve:
         "unit": smoothing.unit,
         "periods": list(smoothing.periods),
         "withheld": smoothing.withheld,
+        "changes": _positions(smoothing, [change.time for change in known_changes(smoothing) or ()]),
     }
     seasons = smoothing.components if smoothing.options.period is not None else None
-    return Curve(smoothing.values, smoothing.lower, smoothing.upper, shares, families, smoothing.sentence, facts, seasons)
+    report = smoothing.report._asdict()
+    return Curve(
+        values=smoothing.values,
+        lower=smoothing.lower,
+        upper=smoothing.upper,
+        shares=shares,
+        families=families,
+        sentence=" ".join(filter(None, report.values())),
+        facts=facts,
+        seasons=seasons,
+        outliers=smoothing.outliers,
+        between=_between(smoothing),
+        report=report,
+        explanation=smoothing.explanation,
+        **more,
+    )
+
+
+def _more(smoothing: "Smoothing", wanted: Sequence[str]) -> dict[str, Any]:
+    """Of slope, anomalies and changes those that are wanted."""
+    more: dict[str, Any] = {}
+    if "derivative" in wanted:
+        derivative = smoothing.derivative()
+        none = np.full(smoothing.points, np.nan)
+        ends = [none if end is None else end for end in (derivative.lower, derivative.upper)]
+        more["slope"] = np.stack([derivative.values, *ends])
+    if "anomalies" in wanted:
+        more["anomalies"] = tuple(_plain(anomaly._asdict()) for anomaly in smoothing.anomalies())
+    if "changes" in wanted:
+        more["changes"] = tuple(_plain(change._asdict()) for change in smoothing.changes)
+    return more
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields with numbers as Python's, and dates and all else as text."""
+    plain: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, np.datetime64):
+            plain[name] = str(np.datetime_as_string(value, unit="auto"))
+        else:
+            number = isinstance(value, (int, float, np.number)) and not isinstance(value, np.timedelta64)
+            plain[name] = float(value) if number else str(value)
+    return plain
+
+
+def _positions(smoothing: "Smoothing", times: Sequence[Any]) -> list[int]:
+    """The positions of times among those of the series, ascending."""
+    ordered = smoothing.times.as_passed[smoothing.series.order]
+    return [int(np.searchsorted(ordered, time)) for time in times]
+
+
+def _between(smoothing: "Smoothing") -> Floats | None:
+    """The curve and its band inside gaps without points, at a few times in each of the longest."""
+    options, times = smoothing.options, smoothing.times
+    moments = times.moments[smoothing.series.order]
+    before = gaps(moments)
+    before = np.sort(before[np.argsort(moments[before] - moments[before + 1], kind="stable")][:_GAPS])
+    if not before.size or options.causal or not options.fill:
+        return None
+    positions = (before[:, None] + np.arange(1, _IN_A_GAP + 1) / (_IN_A_GAP + 1)).ravel()
+    values, lower, upper = smoothing.at(
+        moments_as_passed(np.interp(positions, np.arange(moments.size), moments), times), band=True
+    )
+    missing = np.full(positions.size, np.nan)
+    return np.column_stack([positions, values, missing if lower is None else lower, missing if upper is None else upper])
 
 
 def _shares(smoothing: "Smoothing") -> tuple[tuple[str, ...], Floats | None]:
     """The mixture by family, the largest share first; nothing for a single head."""
     if smoothing.mixture is None:
         return (), None
-    names, members = _families(smoothing.heads)
+    names, members = family_members(smoothing.heads, legend=True)
     shares = members @ smoothing.mixture  # (families, cells)
     means = shares.mean(axis=1)
     large = [family for family in np.argsort(-means, kind="stable") if means[family] >= _SMALL]
@@ -141,22 +216,6 @@ def _shares(smoothing: "Smoothing") -> tuple[tuple[str, ...], Floats | None]:
         return families, rows
     others = np.delete(shares, large, axis=0).sum(axis=0)
     return (*families, "others"), np.concatenate([rows, others[None]])
-
-
-@functools.lru_cache(maxsize=16)
-def _families(heads: tuple[str, ...]) -> tuple[tuple[str, ...], Floats]:
-    """The families, and which heads belong to each (families, heads): the same for every series of one length."""
-    names = [_family(head) for head in heads]
-    families = tuple(dict.fromkeys(names))
-    return families, np.array([[float(name == family) for name in names] for family in families])
-
-
-def _family(head: str) -> str:
-    """The family of a head: "one side" for "line of the past, 8 steps"."""
-    name = head.partition(",")[0]
-    if name.endswith((" of the past", " of the future")):
-        return "one side"
-    return "patches" if name.startswith("patches") else _FAMILIES.get(name, name)
 
 
 def empty_curve(points: int) -> Curve:

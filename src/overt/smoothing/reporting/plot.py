@@ -4,7 +4,6 @@ import io
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,26 @@ from overt.errors import InputError, MissingExtra
 from overt.files import whole
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.reporting.curve import Curve
+from overt.smoothing.reporting.limits import gaps, limits
+from overt.smoothing.reporting.panel import (
+    PANELS,
+    RUNS,
+    Panel,
+    as_numbers,
+    components,
+    extremes,
+    gap_ends,
+    sample,
+    with_gaps,
+    with_zone,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's blue and a grey of another lightness, which also differ for colour-blind readers and in black and white.
-_CURVE, _DATA, _FRAME = "#0072B2", "#8A8F94", "#B8BDC2"
+_CURVE, _DATA, _FRAME, _OUTLIER, _GAP = "#0072B2", "#8A8F94", "#B8BDC2", "#D55E00", "#F3EFE4"
 # Each family of heads has a fixed colour; families not listed here take one of `_SPARE`.
 _HEADS = {
     "parabolas": "#9DB8CC",
@@ -37,23 +49,8 @@ _HEADS = {
 }
 _SPARE = ("#B5C7B0", "#C9B49A", "#8FA9A9", "#BFA5A5")
 
-# More series in one picture are not readable.
-PANELS = 12
-# Points and runs of the curve drawn at most: about three per column of pixels.
-_POINTS, _RUNS = 30_000, 2_000
 # A curve of more points than this, whose ups and downs come to so many times its range, is drawn with an excerpt beside it.
 _LONG, _DENSE, _EXCERPT = 2_000, 80, 200
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One series of a picture."""
-
-    name: str
-    times: NDArray[Any]  # (n,) numbers or datetime64, in UTC where there is a time zone
-    data: Floats  # (n,)
-    curve: Curve
-    zone: tzinfo | None = None  # in which dates are written
 
 
 def check_picture(path: str | os.PathLike[str], panels: int = 1) -> None:
@@ -88,9 +85,11 @@ def figure_of(panels: Sequence[Panel], *, x: str) -> "Figure":
 
     panel_height = 3.6 if len(panels) == 1 else 2.3
     dense = [_dense(panel) for panel in panels]
-    figure = Figure(figsize=(11.0 if any(dense) else 8.5, panel_height * len(panels) + 0.4), dpi=200, layout="constrained")
+    parts = components(panels[0]) if len(panels) == 1 else {}
+    height = panel_height * len(panels) + 1.3 * len(parts) + 0.4
+    figure = Figure(figsize=(11.0 if any(dense) else 8.5, height), dpi=200, layout="constrained")
     strip = 1.0 if len(panels) == 1 else 1.4
-    heights = [height for panel in panels for height in ([16, strip] if _mixed(panel) else [16])]
+    heights = [height for panel in panels for height in ([16, strip] if _mixed(panel) else [16])] + [6] * len(parts)
     widths = [5, 2] if any(dense) else [1]
     grid = figure.add_gridspec(len(heights), len(widths), height_ratios=heights, width_ratios=widths, hspace=0.0)
     rows = iter(range(len(heights)))
@@ -100,6 +99,7 @@ def figure_of(panels: Sequence[Panel], *, x: str) -> "Figure":
         axes = figure.add_subplot(grid[row, 0])
         bottom_axes = figure.add_subplot(grid[next(rows), 0], sharex=axes) if _mixed(panel) else axes
         _panel(axes, bottom_axes, panel, colours)
+        bottom_axes = _components(figure, [grid[next(rows), 0] for _ in parts], panel, bottom_axes)
         _time_axis(bottom_axes, panels, with_zone(x, panel.zone) if panel is panels[-1] else "")
         if is_dense:
             _excerpt(figure.add_subplot(grid[row : row + 1 + _mixed(panel), 1]), axes, panel)
@@ -144,36 +144,93 @@ def _mixed(panel: Panel) -> bool:
     return panel.curve.shares is not None and len(panel.curve.families) > 1
 
 
+def _components(figure: "Figure", cells: Sequence[Any], panel: Panel, above: "Axes") -> "Axes":
+    """Trend, season and remainder, one below the other; returns the last axes."""
+    order, axes = np.argsort(panel.times, kind="stable"), above
+    for cell, (name, values) in zip(cells, components(panel).items(), strict=True):
+        axes.tick_params(bottom=False, labelbottom=False)
+        axes = figure.add_subplot(cell, sharex=above)
+        runs = extremes(values[order], RUNS)
+        style = {"color": _DATA, "linewidth": 0.5} if name == "remainder" else {"color": _CURVE, "linewidth": 1.0}
+        axes.plot(*_broken(panel.times[order], values[order], runs), **style)
+        _fit(axes, limits(values, panel.curve.outliers, np.zeros(0) if name == "remainder" else values))
+        axes.set_ylabel(name, fontsize=9)
+        _frame(axes)
+    return axes
+
+
+def _broken(times: NDArray[Any], values: Floats, runs: Indices) -> tuple[NDArray[Any], Floats]:
+    """Some points of a line (n,), which is broken inside gaps of the times."""
+    breaks = np.searchsorted(runs, gaps(as_numbers(times)), side="right")
+    return np.insert(times[runs], breaks, times[0]), np.insert(values[runs], breaks, np.nan)
+
+
 def _panel(axes: "Axes", strip: "Axes", panel: Panel, colours: dict[str, str]) -> None:
     order = np.argsort(panel.times, kind="stable")
-    times = panel.times[order]
-    _data(axes, times, panel.data[order])
+    times, curve = panel.times[order], panel.curve
+    low, high = limits(panel.data, curve.outliers, curve.values, curve.lower, curve.upper)
+    _gaps(axes, times, panel.data[order])
+    _data(axes, times, panel.data[order], None if curve.outliers is None else curve.outliers[order], (low, high))
     _curve(axes, times, panel.curve, order, dense=_dense(panel))
+    for index, position in enumerate(curve.facts.get("changes", [])):
+        moment: Any = times[position]
+        axes.axvline(moment, color=_OUTLIER, linewidth=0.9, linestyle="--", label="" if index else "change")
+    _fit(axes, (low, high))
     axes.set_ylabel(panel.name)
-    axes.grid(axis="y", color="#ECEEF0", linewidth=0.8)
-    axes.set_axisbelow(True)
+    _frame(axes)
     if strip is not axes:
         _strip(strip, times, panel.curve, colours)
         axes.tick_params(bottom=False, labelbottom=False)
-    for part in (axes, strip):
-        part.spines[["top", "right"]].set_visible(False)
-        part.spines[["left", "bottom"]].set_color(_FRAME)
-        part.tick_params(color=_FRAME, labelsize=9)
+        _frame(strip)
 
 
-def _data(axes: "Axes", times: NDArray[Any], data: Floats) -> None:
-    shown = sample(data)
+def _fit(axes: "Axes", ends: tuple[float, float]) -> None:
+    margin = 0.05 * (ends[1] - ends[0]) or 0.5
+    axes.set_ylim(ends[0] - margin, ends[1] + margin)
+
+
+def _frame(axes: "Axes") -> None:
+    axes.grid(axis="y", color="#ECEEF0", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_FRAME)
+    axes.tick_params(color=_FRAME, labelsize=9)
+
+
+def _gaps(axes: "Axes", times: NDArray[Any], data: Floats) -> None:
+    """Shade the times without values: the curve there is the model's alone."""
+    for index, (start, end) in enumerate(gap_ends(times, data)):
+        axes.axvspan(start, end, color=_GAP, linewidth=0, zorder=0, label="" if index else "gap: drawn by the model")
+
+
+def _data(
+    axes: "Axes", times: NDArray[Any], data: Floats, outliers: NDArray[np.bool_] | None, ends: tuple[float, float]
+) -> None:
+    marked = np.zeros(data.size, dtype=bool) if outliers is None else outliers
+    beyond = (data < ends[0]) | (data > ends[1])
+    usual = np.flatnonzero(~(marked | beyond))
+    shown = usual[sample(data[usual])]
     # In a short series every point is a dot; in a long one the points are a cloud.
     size, alpha = float(np.clip(2500.0 / data.size, 1.2, 14.0)), float(np.clip(4000.0 / data.size, 0.3, 0.9))
     axes.scatter(times[shown], data[shown], s=size, alpha=alpha, color=_DATA, linewidths=0, rasterized=data.size > 5_000)
+    within = np.flatnonzero(marked & ~beyond & ~np.isnan(data))
+    if within.size:
+        axes.plot(times[within], data[within], "x", color=_OUTLIER, markersize=5, linestyle="", label="outlier")
+    named = False
+    for far, end, arrow in ((data < ends[0], ends[0], "v"), (data > ends[1], ends[1], "^")):
+        if far.any():
+            label = "" if named else "value beyond the picture"
+            style = {"color": _OUTLIER, "markersize": 6, "linestyle": "", "clip_on": False, "label": label}
+            axes.plot(times[far], np.full(int(far.sum()), end), arrow, **style)
+            named = True
 
 
 def _curve(axes: "Axes", times: NDArray[Any], curve: Curve, order: Indices, *, dense: bool) -> None:
-    values = curve.values[order]
-    runs = extremes(values, _RUNS)
-    if curve.lower is not None and curve.upper is not None:
-        lower, upper = curve.lower[order][runs], curve.upper[order][runs]
-        axes.fill_between(times[runs], lower, upper, color=_CURVE, alpha=0.22, linewidth=0, label="95% band of the mean")
+    times, values, lower, upper = with_gaps(times, curve, order)
+    runs = extremes(values, RUNS)
+    if curve.lower is not None:
+        band = times[runs], lower[runs], upper[runs]
+        axes.fill_between(*band, color=_CURVE, alpha=0.22, linewidth=0, label="95% band of the mean")
     width = 0.5 if dense else 1.5
     axes.plot(times[runs], values[runs], color=_CURVE, linewidth=width, solid_joinstyle="round", label="smoothed")
     if curve.note:
@@ -202,16 +259,6 @@ def _time_axis(axes: "Axes", panels: Sequence[Panel], x: str) -> None:
     _dates(axes, np.asarray(first), panels[0].zone, ticks=9)
     if x:
         axes.set_xlabel(x)
-
-
-def with_zone(x: str, zone: tzinfo | None) -> str:
-    """The label of an axis of times with their zone, where they have one.
-
-    >>> from datetime import UTC
-    >>> with_zone("when", UTC), with_zone("when", None)
-    ('when (UTC)', 'when')
-    """
-    return x if zone is None else f"{x} ({zone})".lstrip()
 
 
 def _dates(axes: "Axes", times: NDArray[Any], zone: tzinfo | None, *, ticks: int) -> None:
@@ -249,7 +296,7 @@ def _legends(figure: "Figure", colours: dict[str, str]) -> None:
     parts = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     # A separate dot, since those of a long series are too faint.
     dot = Line2D([], [], marker="o", markersize=3.5, color=_DATA, linestyle="", label="data")
-    figure.legend(handles=[dot, *parts.values()], loc="outside upper right", ncols=3, frameon=False, fontsize=9)
+    figure.legend(handles=[dot, *parts.values()], loc="outside upper right", ncols=6, frameon=False, fontsize=9)
     if len(colours) > 1:
         heads = [Patch(color=colour, label=family) for family, colour in colours.items()]
         figure.legend(
@@ -261,23 +308,3 @@ def _legends(figure: "Figure", colours: dict[str, str]) -> None:
             handlelength=1.0,
             handleheight=0.9,
         )
-
-
-def sample(values: Floats, points: int = _POINTS) -> Indices:
-    """The points to draw: all, or in a long series a sample with the extremes."""
-    if values.size <= points:
-        return np.arange(values.size)
-    drawn = np.random.default_rng(0).choice(values.size, points - 2 * _RUNS, replace=False)
-    return np.union1d(drawn, extremes(values, _RUNS))
-
-
-def extremes(values: Floats, runs: int) -> Indices:
-    """The indices of the minimum and maximum of each run and of both ends; all indices of a short series."""
-    if values.size <= 4 * runs:
-        return np.arange(values.size)
-    length = -(-values.size // runs)
-    padded = np.pad(values, (0, length * runs - values.size), constant_values=np.nan).reshape(runs, length)
-    starts = length * np.arange(runs)
-    lowest = starts + np.argmin(np.where(np.isnan(padded), np.inf, padded), axis=1)
-    highest = starts + np.argmax(np.where(np.isnan(padded), -np.inf, padded), axis=1)
-    return np.unique(np.concatenate([[0], lowest, highest, [values.size - 1]]).clip(max=values.size - 1))

@@ -1,12 +1,16 @@
-"""A smoothing described in sentences."""
+"""The report of a smoothing in sentences, by section: from what was read to what not to trust."""
 
-import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from overt.smoothing.data.periods import length_in_words
-from overt.smoothing.data.series import SHORT, Floats
+from overt.smoothing.data.condition import Condition
+from overt.smoothing.data.periods import length_as_option, length_in_words
+from overt.smoothing.data.series import SHORT
+from overt.smoothing.data.times import date_in_words, moment_in_words
+from overt.smoothing.reporting.changes import known_changes
+from overt.smoothing.reporting.explanation import chosen_from_all
+from overt.smoothing.seasons.suggestion import CALENDAR_NAMES, calendar_multiple, suggested_period
 from overt.smoothing.selection.outliers import wild_or_peaks
 from overt.smoothing.selection.risk import STANDARD_ERRORS
 from overt.smoothing.selection.waves import QUICK, roughest_period, roughness
@@ -14,45 +18,102 @@ from overt.smoothing.selection.waves import QUICK, roughest_period, roughness
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# The families of heads, in words.
-_FAMILIES = {
-    "itself": "the points as they are",
-    "mean": "means over time",
-    "line": "local lines",
-    "parabola": "local parabolas",
-    "extrapolated parabola": "local parabolas",
-    "mean of the past": "one-sided means",
-    "mean of the future": "one-sided means",
-    "line of the past": "one-sided lines",
-    "line of the future": "one-sided lines",
-    "parabola of the past": "one-sided parabolas",
-    "patches": "similar patches",
-    "waves": "waves that a first smoothing shows",
-    "segments": "segments that are constant or straight",
-    "guided": "means over points that a first smoothing puts at a similar level",
-}
 # Waves of a longer period, in steps, do not look like noise.
 QUICK_PERIOD = 12.0
-# Smaller shares are not mentioned.
-_MINIMUM_SHARE = 0.1
+# From this factor of the level on, correlations that few points do not exclude are mentioned.
+CORRELATED = 1.1
+# Full turns that are asked about: where so many neighbours of so many values differ by more than this part of one.
+TURNS, JUMP, LEAST_JUMPS, LEAST_TURNED = {2 * np.pi: "2π", 24.0: "24", 360.0: "360"}, 0.75, 3, 20
+# What holds of every curve that is not causal.
+NO_FORECAST = "Each point of the curve uses later values as well, so the curve is not a forecast."
+# Times that are listed.
+_LISTED = 3
+
+
+class Report(NamedTuple):
+    """The sections of a report, in the order in which an analyst reads them; "" where there is nothing to report."""
+
+    read: str
+    noise: str
+    error: str
+    outliers: str
+    season: str
+    changes: str
+    caution: str  # what not to trust
+
+
+def report_of(result: "Smoothing") -> Report:
+    """The report of `Smoothing.report`."""
+    condition = result.condition
+    return Report(
+        read=_joined(_rows(result, condition), *condition.of_times(), _repeats(result), _missing(result)),
+        noise=_joined(_noise(result), _flat(result)),
+        error=_joined(_error(result), _band(result)),
+        outliers=_outliers(result),
+        season=_joined(_seasons(result), _suggestion(result)),
+        changes=_changes(result),
+        caution=_joined(
+            too_narrow(result),
+            raises_the_error(result),
+            _turns(result),
+            *condition.of_values(),
+            _outliers_that_stay(result),
+            _forecast(result),
+        ),
+    )
 
 
 def describe(result: "Smoothing") -> str:
-    """The sentences of `Smoothing.sentence`: the weights, what they depend on, and the remaining error."""
-    parts = [
-        _heads(result),
-        too_narrow(result),
-        _seasons(result),
-        _waves(result),
-        _reach(result),
-        _outliers(result),
-        _repeats(result),
-        _error(result),
-        raises_the_error(result),
-        _band(result),
-        _missing(result),
-    ]
+    """The sentences of `Smoothing.sentence`: all sections of the report."""
+    return _joined(*report_of(result))
+
+
+def _joined(*parts: str) -> str:
     return " ".join(part for part in parts if part)
+
+
+def _rows(result: "Smoothing", condition: Condition) -> str:
+    """How many rows there are, from when to when, and how far apart."""
+    counted = f"{result.points} row" if result.points == 1 else f"{result.points} rows"
+    times = result.times
+    if times.unit == "steps" or result.points == 1:
+        return f"{counted}."
+    first, last = (moment_in_words(moment, times) for moment in (times.moments.min(), times.moments.max()))
+    apart = ", at uneven times" if result.points > 5 else ""
+    if condition.step is not None and not condition.rate_changes:
+        apart = (
+            f", one per {condition.step_name}"
+            if condition.step_name
+            else f", {length_in_words(condition.step, times.unit)} apart"
+        )
+    return f"{counted} from {first} to {last}{apart}."
+
+
+def _forecast(result: "Smoothing") -> str:
+    """Whether the curve has seen the future."""
+    if not result.options.causal:
+        return NO_FORECAST
+    chosen = chosen_from_all(result)
+    return f"Each point uses the present and the past only, but later values entered the choice of {chosen}." if chosen else ""
+
+
+def _changes(result: "Smoothing") -> str:
+    """The changes of level and slope, each with its size and its probability, if they have been asked for."""
+    changes, zone = known_changes(result), result.times.zone
+    if changes is None:
+        return ""
+    named = [
+        f"The {change.kind} {'rises' if change.size > 0 else 'falls'} by {abs(change.size):.3g} at {date_in_words(change.time, zone)} "
+        f"(probability {change.probability:.2g})."
+        for change in changes[:_LISTED]
+    ]
+    more = len(changes) - _LISTED
+    others = f"… and {more} more {'change' if more == 1 else 'changes'}." if more > 0 else ""
+    return _joined(*named, others) or "No change of level or slope was found."
+
+
+def _listed(times: list[str]) -> str:
+    return times[0] if len(times) == 1 else ", ".join(times[:-1]) + " and " + times[-1]
 
 
 def too_narrow(result: "Smoothing") -> str:
@@ -83,94 +144,19 @@ def _excess_risk(result: "Smoothing", other: "Smoothing") -> tuple[float, float]
     return float(squares.mean() + 2 * other.noise**2 * freedom / squares.size), float(squares.std() / np.sqrt(squares.size))
 
 
-def families(heads: tuple[str, ...]) -> list[str]:
-    """The family of each head, in words: heads are called "line, 8 steps" or "patches of 11, 2 σ"."""
-    short = [head.partition(",")[0] for head in heads]
-    return [_FAMILIES.get("patches" if name.startswith("patches") else name, name) for name in short]
-
-
-def _heads(result: "Smoothing") -> str:
-    """The head or heads, and the weights with which a point attends."""
-    options = result.options
-    if result.mixture is not None:
-        return _bank(result)
-    if options.score == "dot":
-        form = "the plain sum of" if options.normalizer == "sum" else "softmax of"
-        flaw = "every point gets the same value" if options.normalizer == "sum" else "it depends on the zero of the values"
-        return f"Each point became the mean of all, weighted by {form} {options.scale:g}·x_i·x_j: the literal recipe; {flaw}."
-    source = "given" if options.bandwidths else "chosen for the least estimated risk"
-    if isinstance(result.bandwidth, tuple):
-        time, value = result.bandwidth
-        near, width = "near it in time and similar in value", f"{length_in_words(time, result.unit)} and {value:.3g}"
-        return f"Each point became the mean of the points {near}, weighted by Gaussians of bandwidth {width} ({source})."
-    h = result.bandwidth or 0.0
-    if options.keys == "time":
-        through = ("the mean of", "the value of a line through", "the value of a parabola through")[options.degree]
-        near, width = "near it in time", length_in_words(h, result.unit)
-    else:
-        through = "the mean of"
-        near, width = ("similar in value" if options.keys == "value" else "with similar surroundings"), f"{h:.3g}"
-    return f"Each point became {through} the points {near}, weighted by a Gaussian of bandwidth {width} ({source})."
-
-
-def _bank(result: "Smoothing") -> str:
-    """The families of heads with the largest weights, and where in the series each is strongest."""
-    if result.mixture is None:
+def _turns(result: "Smoothing") -> str:
+    """A question where values jump from one end of a full turn to the other, as angles do and times of day."""
+    known = result.observed[~np.isnan(result.observed)]
+    if result.options.circular is not None or known.size < LEAST_TURNED or known.min() < 0:
         return ""
-    kinds, members = _kinds(result.heads)
-    shares = members @ result.mixture  # (kinds, cells)
-    means = shares.mean(axis=1)
-    used = [kind for kind in np.argsort(-means) if means[kind] >= _MINIMUM_SHARE]
-    parts = [
-        f"{kinds[kind]} ({means[kind]:.0%}{where})" for kind, where in zip(used, _strongest_thirds(shares[used]), strict=True)
-    ]
-    listed = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
-    return (
-        f"Each point is a mixture of {len(result.heads)} heads, with larger weights for lower estimated risk: mostly {listed}."
-    )
-
-
-@functools.lru_cache(maxsize=16)
-def _kinds(heads: tuple[str, ...]) -> tuple[list[str], np.ndarray]:
-    """The families, and which heads belong to each (kinds, heads): the same for every series of one length."""
-    names = families(heads)
-    kinds = list(dict.fromkeys(names))
-    return kinds, np.array([[float(name == kind) for name in names] for kind in kinds])
-
-
-def _strongest_thirds(shares: Floats) -> list[str]:
-    """The third of the series where each share (kinds, cells) is largest, if it is at least twice the share elsewhere."""
-    cells = shares.shape[1]
-    if cells < 3:
-        return [""] * shares.shape[0]
-    starts = np.array([0, -(-cells // 3), -(-cells * 2 // 3)])
-    thirds = np.add.reduceat(shares, starts, axis=1) / np.diff(starts, append=cells)
-    return [
-        "" if third.max() < third.sum() - third.max() else ", mostly " + ("early", "in the middle", "late")[third.argmax()]
-        for third in thirds
-    ]
-
-
-def _reach(result: "Smoothing") -> str:
-    """The points that each point attends to."""
-    scope = "Each point attends to past and future points, so the curve is not a forecast"
-    if result.options.causal:
-        chosen = _chosen_from_all(result)
-        scope = "Each point attends to the present and past only"
-        scope += f"; chosen from the whole series: {chosen}" if chosen else ""
-    window = result.options.window
-    return f"{scope}." if window is None else f"{scope}. The window is {length_in_words(window, result.unit)} to either side."
-
-
-def _chosen_from_all(result: "Smoothing") -> str:
-    """What depends on the whole series even in a causal curve."""
-    options = result.options
-    parts = ["the outliers"] if options.weighs_outliers else []
-    if result.mixture is not None:
-        parts += ["the heads"] if options.noise is not None else ["the noise level", "the heads"]
-    elif options.score == "gaussian" and options.bandwidths is None:
-        parts += ["the bandwidth"]
-    return " and ".join(parts)
+    for turn, name in TURNS.items():
+        jumps = int(np.sum(np.abs(np.diff(known)) > JUMP * turn))
+        if known.max() <= turn and jumps >= LEAST_JUMPS:
+            return (
+                f"The values jump {jumps} times between near 0 and near {name}. Are they angles or times of day? "
+                f"circular={turn:.6g} smooths them the shorter way round."
+            )
+    return ""
 
 
 def _seasons(result: "Smoothing") -> str:
@@ -187,28 +173,59 @@ def _seasons(result: "Smoothing") -> str:
     )
 
 
+def _suggestion(result: "Smoothing") -> str:
+    """The option that models a season in a series that was smoothed without one."""
+    if result.options.period is not None:
+        return ""
+    step = result.series.step
+    period = suggested_period(result.series, dates=result.times.origin is not None)
+    if period is None:
+        return _waves(result)
+    seconds = period * step
+    name = CALENDAR_NAMES.get(seconds) if result.unit == "seconds" else None
+    looks = f"The values look {name}" if name else f"The values repeat every {length_in_words(seconds, result.unit)}"
+    gap = _longest_gap(result)
+    fills = (
+        f" and fills gaps (the longest is {length_in_words(gap, result.unit)}) from other cycles" if gap > seconds / 2 else ""
+    )
+    return f"{looks}: period={length_as_option(seconds, result.unit)} separates this season from the trend{fills}."
+
+
+def _longest_gap(result: "Smoothing") -> float:
+    """The longest time without a value, in the unit of the times."""
+    known = np.sort(result.times.moments[~np.isnan(result.observed)])
+    return float(np.diff(known).max(initial=0.0)) - result.series.step
+
+
 def _waves(result: "Smoothing") -> str:
-    """A word on waves that differences do not tell from noise: they are as quick, but stand out in the spectrum."""
+    """A sentence on waves that differences cannot distinguish from noise: only the spectrum shows them."""
     waves, series = result.estimate.waves, result.series
     if waves is None or roughness(series.key_times, series.key_values, waves) > QUICK:
         return ""
     period = roughest_period(series.key_times, waves)
     if period > QUICK_PERIOD:
         return ""
-    length = length_in_words(period * series.step, result.unit)
+    seconds = period * series.step
+    whole = calendar_multiple(seconds) if result.times.origin is not None else None
+    option = length_as_option(whole, result.unit) if whole else '"auto"'
+    part = f" (part of a {CALENDAR_NAMES[whole]} cycle?)" if whole else ""
     return (
-        f"A wave of {length} is as quick as noise but stands out in the spectrum, so that it stays in the curve; "
-        'period="auto" smooths it as a season.'
+        f"There is a repeating pattern of {length_in_words(seconds, result.unit)}{part}, which stays in the curve although it is as quick "
+        f"as noise. period={option} smooths it as a season."
     )
 
 
 def _outliers(result: "Smoothing") -> str:
     codes = _codes(result)
-    count = int(result.outliers.sum()) - (0 if result.codes is None else int(result.codes.sum()))
+    marked = result.outliers if result.codes is None else result.outliers & ~result.codes
+    count = int(marked.sum())
     if not count:
-        return codes or _outliers_that_stay(result)
+        cleaned = result.options.cleans or result.options.robust is True
+        return codes or ("No outliers were found." if cleaned and not _outliers_that_stay(result) else "")
     verb = "1 isolated outlier was" if count == 1 else f"{count} isolated outliers were"
-    return f"{codes} {verb} left out (robust=False keeps all values).".strip()
+    moments = [moment_in_words(moment, result.times) for moment in np.sort(result.times.moments[marked])[:_LISTED]]
+    where = "It is at" if count == 1 else "They are at" if count <= _LISTED else "The first are at"
+    return f"{codes} {verb} removed (robust=False keeps all values). {where} {_listed(moments)}.".strip()
 
 
 def _codes(result: "Smoothing") -> str:
@@ -220,26 +237,35 @@ def _codes(result: "Smoothing") -> str:
         f"{value:.6g} ({count} times)" if count > 1 else f"{value:.6g}" for value, count in zip(values, counts, strict=True)
     ]
     verb = "is far from all other values, and was" if len(listed) == 1 else "are far from all other values, and were"
-    return f"{' and '.join(listed)} {verb} left out as no measurement (robust=False keeps all values)."
+    return f"{' and '.join(listed)} {verb} removed, because such values are codes, not measurements (robust=False keeps all values)."
 
 
 def _repeats(result: "Smoothing") -> str:
-    """What stays as it is, or does not count, and what to do where it should not."""
-    count, hold = int(result.repeats.flat.sum()), result.repeats.hold
-    if hold > 1:
-        return f"Each value is held for {hold} points: the first of them counts, and the curve goes on between."
+    """Whether fewer values than rows were smoothed."""
+    if result.repeats.hold > 1:
+        return (
+            f"Each value is held for {result.repeats.hold} points: the first of them counts, and the curve continues between."
+        )
     if result.repeats.events > 1:
-        return f"Something happens at some of the points alone: means of {result.repeats.events} points were smoothed."
-    if not count:
+        return (
+            f"The series is mostly zeros with occasional events, so averages of {result.repeats.events} points were smoothed."
+        )
+    return ""
+
+
+def _flat(result: "Smoothing") -> str:
+    """Values without noise, which stay as they are."""
+    count = int(result.repeats.flat.sum())
+    if not count or result.repeats.hold > 1 or result.repeats.events > 1:
         return ""
     return (
-        f"{count} points in runs of equal values show no noise, beside others that do, and stay as they are. Where such a run only fills "
-        "a gap, make it NaN."
+        f"{count} points in runs of equal values have no noise, unlike the others, and stay unchanged. If such a run only fills a gap, "
+        "make it NaN."
     )
 
 
 def _outliers_that_stay(result: "Smoothing") -> str:
-    """A word where isolated values stand far out, but recur, or are more than may be left out of a short series."""
+    """A sentence if isolated values stand far out but recur, or are too many to be removed from a short series."""
     if not result.options.cleans:
         return ""
     estimate = result.estimate
@@ -249,37 +275,68 @@ def _outliers_that_stay(result: "Smoothing") -> str:
     why = (
         "they recur at equal intervals, as peaks of a signal do"
         if recur
-        else f"fewer than {SHORT} points do not tell wild values from peaks"
+        else f"outliers cannot be distinguished from peaks in fewer than {SHORT} points"
     )
     return f"{count} isolated values stand far out and were kept: {why} (robust=True reduces their weight)."
 
 
-def _error(result: "Smoothing") -> str:
+def _noise(result: "Smoothing") -> str:
+    """What the noise is taken for, and its standard deviation."""
+    options = result.options
     if result.kind:
-        source = "given" if result.options.noise is not None else 'recognized from the values; noise="gaussian" turns this off'
-        return (
-            f"{_kind(result).format(source=source)} {_remaining_error(result).capitalize()}. "
-            f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points} points."
-        )
-    if result.noise == 0.0 and result.withheld:
-        return ""
+        passed = options.noise is not None or options.transform or options.circular
+        source = "given" if passed else 'recognized from the values; noise="gaussian" turns this off'
+        return f"{_kind(result).format(source=source)} {_level(result)}"
     if result.noise == 0.0:
-        zero = "The noise was given as 0" if result.options.noise is not None else "The second differences show no noise"
-        return f"{zero}, so there is nothing to remove."
-    source = "given" if result.options.noise is not None else "estimated"
-    varies = ", on average: it varies" if np.ptp(result.unit_levels) > 1e-12 * result.unit_levels.max() else ""
+        if result.withheld:
+            return ""
+        return "The noise was given as 0." if options.noise is not None else "The second differences show no noise."
+    return _level(result)
+
+
+def _level(result: "Smoothing") -> str:
+    source = "estimated" if result.options.noise is None or isinstance(result.options.noise, str) else "given"
+    varies = ", on average: it varies" if result.kind or np.ptp(result.unit_levels) > 1e-12 * result.unit_levels.max() else ""
+    deviation = f"The noise has a standard deviation of {result.noise:.3g} ({source}{varies})"
+    if result.kind or result.withheld:
+        return f"{deviation}."
     correlation = result.estimate.correlation
     kind = "independent from point to point" if not correlation else f"autoregressive with a correlation of {correlation:.2g}"
+    if result.estimate.level_factor > CORRELATED:
+        kind = "correlated as far as so few points do not exclude"
+    return f"{deviation}, if it is {kind} and close to normal."
+
+
+def _error(result: "Smoothing") -> str:
+    """How far the curve is from the truth, with the certainty of that; a bound where the estimate does not differ from 0."""
+    if result.withheld:
+        return ""
+    if result.noise == 0.0:
+        return "There is nothing to remove."
+    points, values = result.series.present.size, f"the values are {result.noise:.3g} from it"
+    bound = float(np.sqrt(result.risk_upper_bound))
+    if result.estimable:
+        error, low = np.sqrt(result.risk), np.sqrt(max(result.risk - STANDARD_ERRORS * result.risk_error, 0.0))
+        away = f"The curve is about {error:.3g} from the truth (root mean square; {low:.2g} to {bound:.2g} with 95% certainty)"
+        return f"{away}; {values}." if error < result.noise else f"{away}, farther than the values: smoothing raises the error."
+    if bound >= result.noise:
+        return f"{points} points are too few to estimate how far the curve is from the truth."
     return (
-        f"If the noise is {kind} and close to normal, with a standard deviation of {result.noise:.3g} "
-        f"({source}{varies}), {_remaining_error(result)}. "
-        f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {result.points - int(result.repeats.out.sum())} "
-        f"{'points' if result.repeats.events == 1 else 'means'}."
+        f"The curve is less than {bound:.3g} from the truth (root mean square, 97% certainty); {values}. "
+        f"How much less, {points} points do not show."
     )
 
 
 def _kind(result: "Smoothing") -> str:
     """What the values were recognized as, and how they were smoothed."""
+    if result.kind == "angles":
+        return f"The values are angles with a full turn of {result.options.circular:g} ({{source}}), smoothed the shorter way round."
+    if result.options.transform or result.kind == "logits":
+        low, high = result.bounds
+        within = f"above {low:g}" if high == np.inf else f"between {low:g} and {high:g}"
+        return (
+            f"The {result.kind} of the values, {within}, were smoothed ({{source}}), and the curve is the mean of the values."
+        )
     if result.kind == "logarithms":
         return (
             "The values span decades, and their noise is in proportion to them ({source}): their logarithms were smoothed, "
@@ -288,26 +345,17 @@ def _kind(result: "Smoothing") -> str:
     if result.kind == "outcomes":
         low, high = result.bounds
         return f"The values are outcomes of {low:g} and {high:g} ({{source}}): their mean p was smoothed, with the variance of each."
+    if result.kind == "amounts":
+        return "The values are skewed amounts ({source}): they were smoothed with a variance that follows their mean."
+    if result.kind == "logarithms of counts":
+        return "The values are Poisson counts with a season in proportion to their trend ({source}): log(x + ½) was smoothed."
     if result.kind == "square roots":
         return "The values are Poisson counts ({source}): 2√(x + 3/8) was smoothed, and the curve is the mean of the counts."
     return "The values are Poisson counts ({source}): they were smoothed with their mean as variance."
 
 
-def _remaining_error(result: "Smoothing") -> str:
-    """The remaining error: a number if its estimate differs from 0, else an upper bound."""
-    if result.estimable:
-        error = float(np.sqrt(result.risk))
-        return f"smoothing {'lowers' if error < result.noise else 'raises'} the error to about {error:.3g}"
-    bound, points = float(np.sqrt(result.risk_upper_bound)), result.series.present.size
-    if bound >= result.noise:
-        return f"{points} points are too few to estimate the remaining error"
-    return f"the remaining error is below about {bound:.3g}; {points} points do not tell it from 0"
-
-
 def _band(result: "Smoothing") -> str:
-    if not result.withheld:
-        return ""
-    return f"{result.withheld} So the error estimate is unreliable, and there is no band."
+    return f"Unknown. {result.withheld} So there is no error estimate and no band." if result.withheld else ""
 
 
 def _missing(result: "Smoothing") -> str:

@@ -4,11 +4,16 @@ from collections import deque
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overt.smoothing.api import smooth
+from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.keys import DotKeys, Keys, PatchKeys, Points, TimeKeys
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import plain_sum, softmax
+
+# Fewer points have no range that a value could be far from; and how many ranges that is.
+LEAST_POINTS, APART = 16, 3.0
 
 
 class IncrementalHead(Protocol):
@@ -19,8 +24,27 @@ class IncrementalHead(Protocol):
         ...
 
 
+def furthest_apart(values: Floats) -> NDArray[np.bool_]:
+    """Which value (n,) is farther from all others than three times their range: an outlier, or a jump that the next value confirms.
+
+    >>> furthest_apart(np.append(np.sin(np.arange(20)), 50.0)).nonzero()[0]
+    array([20])
+    >>> furthest_apart(np.append(np.sin(np.arange(20)), [50.0, 50.1])).any()
+    np.False_
+    """
+    marked = np.zeros(values.size, dtype=bool)
+    known = np.flatnonzero(~np.isnan(values))
+    if known.size < LEAST_POINTS:
+        return marked
+    ranked = known[np.argsort(values[known])]
+    low, second, before, high = values[ranked[[0, 1, -2, -1]]]
+    for point, gap, others in ((ranked[0], second - low, high - second), (ranked[-1], high - before, before - low)):
+        marked[point] = gap > APART * others > 0
+    return marked
+
+
 class IncrementalBank:
-    """The bank over the last points, whose choices are made anew at each."""
+    """The bank over the last points, whose choices are made again at each; a single value apart from all others is left out."""
 
     def __init__(self, history: int):
         self._recent = deque[tuple[float, float]](maxlen=history)  # moment and value, missing ones too
@@ -31,6 +55,7 @@ class IncrementalBank:
         times, values = np.array(self._recent).T
         if np.isnan(values).all():
             return float("nan")
+        values[furthest_apart(values)] = np.nan
         # Times relative to the newest keep their digits in a long series.
         return float(smooth(values, times=times - moment, causal=True)[-1])
 

@@ -19,6 +19,7 @@ from overt.smoothing.streaming.incremental import (
     IncrementalTime,
     IncrementalValue,
 )
+from overt.smoothing.streaming.robust import RobustHead
 
 Time = float | datetime | np.datetime64 | str
 _KINDS = {"none": "no time", "number": "a number", "date": "a date", "zoned": "a date with a time zone"}
@@ -28,8 +29,9 @@ class Online:
     """Smooths a series as it arrives: each point attends to itself and its past, y_i = Σ_{j≤i} W_ij x_j.
 
     With keys="auto" every `update` returns the last value of `overt.smooth(..., causal=True)` of the last `history` points, missing ones
-    included: the noise, the heads and their mixture are chosen anew from these alone, so that no choice sees the future. An update takes
-    20 to 60 ms, nearly as much for few points as for 512.
+    included: the noise, the heads and their mixture are chosen again from these only, so that no choice sees the future. One value that
+    is farther from all others than three times their range is left out: a jump of that size begins with its second value. An update
+    takes 20 to 60 ms, nearly as much for few points as for 512.
 
     With keys of one head it returns the value of `overt.smooth(..., causal=True)` with the same options at that point, to 1e-12 of the
     largest value: later points do not change such a curve. Nothing is chosen then: pass the bandwidth, or take it from an analysis of
@@ -37,11 +39,20 @@ class Online:
     compare times at most nine bandwidths. Keys that compare only values have infinite reach, so they need a window. Patches count
     points, not times.
 
+    With **robust** a value more than 4.5 standard deviations, after few points 7, from what the curve before it leads to expect is an
+    anomaly at once: it is left out, and `verdict` is "anomaly". The fourth in a row that agrees with the last three is a change of
+    level, `verdict` is "change", and the curve starts again with these four: a delay of three points. Smaller changes are followed as
+    without `robust`. The first 16 points have no verdict.
+
     Raises InputError for options that do not fit together, and for one head without a bandwidth.
 
     >>> online = Online(keys="time", bandwidth=2.0, degree=0)
     >>> [round(online.update(value), 3) for value in [1.0, 3.0, float("nan"), 5.0]]
     [1.0, 2.062, 2.185, 3.699]
+    >>> online, noise = Online(keys="time", bandwidth=3.0, robust=True), np.random.default_rng(0).normal(size=40)
+    >>> noise[30], noise[35:] = 50.0, noise[35:] + 20
+    >>> [(index, online.verdict) for index, value in enumerate(noise) if (online.update(value), online.verdict)[1]]
+    [(30, 'anomaly'), (35, 'anomaly'), (36, 'anomaly'), (37, 'anomaly'), (38, 'change')]
     """
 
     def __init__(
@@ -53,13 +64,18 @@ class Online:
         window: float | None = None,
         score: ScoreName = "gaussian",
         normalizer: NormalizerName = "softmax",
-        scale: float = 1.0,
+        scale: float | Literal["auto"] = "auto",
         fill: bool = True,
         history: int = 512,
+        robust: bool = False,
     ):
         _check(keys, bandwidth, score, window, history)
         self.options: Options = Options(keys, bandwidth, score, normalizer, scale, window, degree, causal=True, fill=fill)
-        self._head = IncrementalBank(history) if keys == "auto" else _head(self.options)
+
+        def new_head() -> IncrementalHead:
+            return IncrementalBank(history) if keys == "auto" else _head(self.options)
+
+        self._head: IncrementalHead = RobustHead(new_head) if robust else new_head()
         self._clock = _Clock()
 
     @classmethod
@@ -77,6 +93,9 @@ class Online:
         if not options.causal:
             fix = "analyze with causal=True"
             raise InputError("a causal smoothing", got="one that is not causal", fix=fix)
+        if not options.as_they_are:
+            fix = "analyze without scale, bounds and circular"
+            raise InputError("a smoothing of the values as they are", got="one on a scale or within bounds", fix=fix)
         if options.weighs_outliers or analysis.series.weights is not None:
             fix = "analyze without weights and robust"
             raise InputError("a smoothing with equal weights", got="one with weights", fix=fix)
@@ -87,9 +106,14 @@ class Online:
             window=options.window,
             score=options.score,
             normalizer=options.normalizer,
-            scale=options.scale,
+            scale=options.dot_scale if options.score == "dot" else "auto",
             fill=options.fill,
         )
+
+    @property
+    def verdict(self) -> str:
+        """On the last point: "anomaly", "change" of level, or ""; always "" without `robust`."""
+        return self._head.verdict if isinstance(self._head, RobustHead) else ""
 
     def update(self, value: float, time: Time | None = None) -> float:
         """Add the next point and return its smoothed value.
@@ -111,7 +135,7 @@ class Online:
 def _head(options: Options) -> IncrementalHead:
     window = np.inf if options.window is None else options.window
     if options.score == "dot":
-        return IncrementalValue(DotKeys(options.scale, plain_sum=options.normalizer == "sum"), window)
+        return IncrementalValue(DotKeys(options.dot_scale, plain_sum=options.normalizer == "sum"), window)
     bandwidths = options.bandwidths
     assert bandwidths is not None  # `_check` has refused "auto"
     if options.keys == "time":

@@ -1,0 +1,385 @@
+"""The condition of a series: what its times and values show that an analyst should know before trusting a curve."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overt.smoothing.data.periods import length_in_words
+from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.data.times import Times, moment_in_words
+
+# Times are a grid if at least this share of their steps is one step, to this part of it, and this share are whole numbers of steps.
+_EVEN, _TOLERANCE, _WHOLE = 0.6, 0.1, 0.9
+# A rate is the median of so many steps. It changes where it does by this factor, for at least so many points on either side.
+_STEPS_OF_RATE, _FACTOR, _LEAST_POINTS = 9, 1.5, 12
+# A stuck sensor: a run of one value, at least so many points and so many times as long as any but the few longest runs.
+_STUCK, _LONGER, _FEW = 8, 3.0, 3
+# Series whose values change more rarely than this are steps of a signal, as prices are.
+_MOST_EQUAL = 0.3
+# A counter rises in at least so many steps and falls in at most this share of its changes, each time by most of its height.
+_LEAST_RISES, _FALLS, _TO_START = 12, 0.1, 0.2
+# A suggested code repeats at least so often, mostly in runs, and is so many times as far from its neighbours as they are from each other.
+_LEAST_REPEATS, _FAR, _LARGEST_SHARE = 3, 6.0, 0.25
+_MONTH_NAMES = {1: "month", 3: "quarter", 12: "year"}
+_STEP_OF_DAYS = 86400.0
+_STEPS = {1.0: "second", 60.0: "minute", 3600.0: "hour", _STEP_OF_DAYS: "day", 604800.0: "week"}
+
+
+class Stuck(NamedTuple):
+    """A run of one value."""
+
+    value: float
+    points: int
+    start: float  # in the unit of the times, from their origin
+    end: float
+
+
+class RateChange(NamedTuple):
+    """A time at which the step between points changes."""
+
+    time: float
+    before: float
+    after: float
+
+
+class Code(NamedTuple):
+    """A value that may be an error code."""
+
+    value: float
+    occurrences: int
+    longest_run: int
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What stands out in the times and values of a series. Lengths and times are in the unit of the times, from their origin."""
+
+    points: int
+    missing: int  # values that are NaN
+    duplicates: int  # points at a time that an earlier point has
+    equal_duplicates: int  # of these, those with the same value
+    absent: int  # times of a regular grid at which there is no point
+    step: float | None  # of the grid; None for uneven times
+    step_name: str  # as "day", where the step has a name
+    weekends: bool  # whether the grid has no Saturdays and Sundays
+    longest_gap: float  # between two points, without the step; 0 where none is absent
+    longest_absent: int  # points of the grid in the longest gap
+    gap_start: float
+    rate_changes: tuple[RateChange, ...]
+    stuck: tuple[Stuck, ...]
+    resets: tuple[float, ...]  # times at which a counter begins again
+    codes: tuple[Code, ...]
+    times: Times
+
+    def facts(self) -> dict[str, Any]:
+        """The counts as plain data, times as text where they are dates."""
+        facts = asdict(self)
+        del facts["times"], facts["step_name"]
+        facts["gap_start"] = self._when(self.gap_start) if self.absent else None
+        facts["rate_changes"] = [{**change._asdict(), "time": self._when(change.time)} for change in self.rate_changes]
+        facts["stuck"] = [{**run._asdict(), "start": self._when(run.start), "end": self._when(run.end)} for run in self.stuck]
+        facts["resets"] = [self._when(time) for time in self.resets]
+        facts["codes"] = [code._asdict() for code in self.codes]
+        return facts
+
+    def sentences(self) -> list[str]:
+        """What an analyst should know, the most important first; nothing for a series in good condition."""
+        return self.of_times() + self.of_values()
+
+    def of_times(self) -> list[str]:
+        """Duplicated and absent times, and changes of the step."""
+        return [part for part in (self._duplicates(), self._absent(), self._rates()) if part]
+
+    def of_values(self) -> list[str]:
+        """A stuck sensor, a counter and error codes: questions, since only an analyst knows."""
+        return [part for part in (self._stuck(), self._resets(), self._codes()) if part]
+
+    def _duplicates(self) -> str:
+        if not self.duplicates:
+            return ""
+        equal = f", {self.equal_duplicates} of them with the same value" if self.equal_duplicates else ""
+        rows = "1 row repeats" if self.duplicates == 1 else f"{self.duplicates} rows repeat"
+        return f"{rows} the time of an earlier row{equal}: their values are averaged."
+
+    def _absent(self) -> str:
+        if not self.absent or self.step is None:
+            return ""
+        name = "row" if self.rate_changes or not self.step_name else self.step_name
+        counted = f"{self.absent} absent {name if self.absent == 1 else name + 's'}"
+        gap = self._length(self.longest_gap)
+        if name in _MONTH_NAMES.values():
+            gap = f"{self.longest_absent} {name if self.longest_absent == 1 else name + 's'}"
+        weekends = ", weekends not counted" if self.weekends else ""
+        longest = (
+            f"; the longest gap is {gap}, from {self._text(self.gap_start)}"
+            if self.absent > 1
+            else f": {self._text(self.gap_start)}"
+        )
+        grid = "" if self.step_name or self.rate_changes else f" in a grid of {self._length(self.step)}"
+        return f"{counted}{grid}{weekends}{longest}."
+
+    def _rates(self) -> str:
+        changes = [
+            f"at {self._text(change.time)} from {self._length(change.before)} to {self._length(change.after)}"
+            for change in self.rate_changes[:3]
+        ]
+        more = f" and {len(self.rate_changes) - 3} more times" if len(self.rate_changes) > 3 else ""
+        return f"The step between points changes {', '.join(changes)}{more}." if changes else ""
+
+    def _stuck(self) -> str:
+        if not self.stuck:
+            return ""
+        run, others = self.stuck[0], len(self.stuck) - 1
+        more = f" ({others} more such {'run' if others == 1 else 'runs'})" if others else ""
+        times = f"from {self._text(run.start)} to {self._text(run.end)}"
+        return f"The value {run.value:g} repeats {run.points} times in a row, {times}: a stuck sensor?{more}"
+
+    def _resets(self) -> str:
+        if not self.resets:
+            return ""
+        times = ", ".join(self._text(time) for time in self.resets[:3]) + (", …" if len(self.resets) > 3 else "")
+        counted = "once" if len(self.resets) == 1 else f"{len(self.resets)} times"
+        return f"The values rise like a counter that starts again {counted} ({times}): smooth its differences instead."
+
+    def _codes(self) -> str:
+        listed = [
+            f"{code.value:g} occurs {code.occurrences} times"
+            + (f" in runs of up to {code.longest_run}" if code.longest_run > 1 else "")
+            for code in self.codes
+        ]
+        values = ",".join(f"{code.value:g}" for code in self.codes)
+        return (
+            f"{' and '.join(listed)}: {'an error code' if len(listed) == 1 else 'error codes'}? missing=[{values}]"
+            if listed
+            else ""
+        )
+
+    def _text(self, moment: float) -> str:
+        """A time as text; rows are counted from 1."""
+        when = self._when(moment)
+        return f"{when:g}" if isinstance(when, float | int) else when
+
+    def _length(self, length: float) -> str:
+        return length_in_words(length, self.times.unit)
+
+    def _when(self, moment: float) -> float | str:
+        """A time as text, if the times are dates; else as a number."""
+        if self.times.origin is None:
+            return float(f"{moment:.6g}") if self.times.unit != "steps" else int(moment) + 1
+        return moment_in_words(moment, self.times)
+
+
+def find_condition(values: Floats, times: Times) -> Condition:
+    """The condition of a series (n,) with its times, in any order.
+
+    >>> days = np.datetime64("2024-01-01") + np.array([0, 1, 2, 2, 3, 6, 7, 8, 9, 10])
+    >>> from overt.smoothing.data.times import read_times
+    >>> for sentence in find_condition(np.arange(10.0) % 3, read_times(days, 10)).sentences():
+    ...     print(sentence)
+    1 row repeats the time of an earlier row: their values are averaged.
+    2 absent days; the longest gap is 2 days, from 2024-01-05.
+    """
+    order = np.argsort(times.moments, kind="stable")
+    moments, ordered = times.moments[order], values[order]
+    repeated = np.flatnonzero(np.diff(moments) == 0)
+    distinct = moments[np.append(True, np.diff(moments) > 0)]
+    rates = _rate_changes(distinct) if times.unit != "steps" else ()
+    grid = _grids(distinct, rates, times) if times.unit != "steps" else _Grid()
+    return Condition(
+        points=values.size,
+        missing=int(np.isnan(values).sum()),
+        duplicates=repeated.size,
+        equal_duplicates=int((ordered[repeated] == ordered[repeated + 1]).sum()),
+        **grid._asdict(),
+        rate_changes=rates,
+        stuck=_stuck_runs(ordered, moments),
+        resets=_resets(ordered, moments),
+        codes=_codes(ordered),
+        times=times,
+    )
+
+
+class _Grid(NamedTuple):
+    absent: int = 0
+    step: float | None = None
+    step_name: str = ""
+    weekends: bool = False
+    longest_gap: float = 0.0
+    longest_absent: int = 0
+    gap_start: float = 0.0
+
+
+def _grids(moments: Floats, rates: tuple[RateChange, ...], times: Times) -> _Grid:
+    """The grid of times whose step may change: absent points are counted in each part."""
+    cuts = np.searchsorted(moments, [change.time for change in rates])
+    grids = [_grid(part, times) for part in np.split(moments, cuts)]
+    if len(grids) == 1:
+        return grids[0]
+    longest = max(grids, key=lambda grid: grid.longest_gap)
+    step = longest.step or next((grid.step for grid in grids if grid.step), None)
+    return longest._replace(absent=sum(grid.absent for grid in grids), step=step)
+
+
+def _grid(moments: Floats, times: Times) -> _Grid:
+    """The regular grid on which different times stand, and what is absent from it."""
+    steps = np.diff(moments)
+    if steps.size < 4:
+        return _Grid()
+    step = _middle(steps)
+    positions, name, weekends = _positions(moments, step, times)
+    ratios = np.diff(positions) / _middle(np.diff(positions))
+    counts = np.rint(ratios).astype(np.int64)
+    whole = np.abs(ratios - counts) <= _TOLERANCE * np.maximum(1.0, counts / 10)
+    if np.mean(whole & (counts == 1)) < _EVEN or np.mean(whole) < _WHOLE:
+        return _Grid()
+    longest = int(np.argmax(np.where(counts > 1, steps, 0)))
+    if counts[longest] < 2:
+        return _Grid(0, step, name, weekends)
+    start = _after(float(moments[longest]), step, name, weekends, times)
+    absent, gap = int(np.maximum(counts - 1, 0).sum()), float(steps[longest] - step)
+    return _Grid(absent, step, name, weekends, gap, int(counts[longest]) - 1, start)
+
+
+def _middle(steps: Floats) -> float:
+    return float(np.partition(steps, (steps.size - 1) // 2)[(steps.size - 1) // 2])
+
+
+def _dates(moments: Floats, times: Times) -> NDArray[Any]:
+    return np.asarray(times.origin).astype("datetime64[s]") + np.rint(moments).astype("timedelta64[s]")
+
+
+def _positions(moments: Floats, step: float, times: Times) -> tuple[Floats, str, bool]:
+    """Times as numbers that are even on their calendar, the name of the step, and whether weekends are left out."""
+    if times.origin is None:
+        return moments, _STEPS.get(step, "") if times.unit == "seconds" else "", False
+    dates = _dates(moments, times)
+    months = _months(dates)
+    if months is not None:
+        return months, _MONTH_NAMES.get(int(_middle(np.diff(months))), ""), False
+    days = dates.astype("datetime64[D]")
+    weekdays = (days.astype(np.int64) + 3) % 7
+    if step == _STEP_OF_DAYS and (weekdays < 5).all() and days[-1] - days[0] > np.timedelta64(14, "D"):
+        return np.busday_count(np.datetime64("1970-01-01"), days).astype(np.float64), "day", True
+    return moments, _STEPS.get(step, ""), False
+
+
+def _after(moment: float, step: float, name: str, weekends: bool, times: Times) -> float:
+    """The next time on the grid."""
+    if times.origin is None or not (weekends or name in _MONTH_NAMES.values()):
+        return moment + step
+    date = _dates(np.array([moment]), times)[0]
+    if weekends:
+        later = np.busday_offset(date.astype("datetime64[D]"), 1)
+        return moment + float((later - date.astype("datetime64[D]")) / np.timedelta64(1, "s"))
+    month = date.astype("datetime64[M]")
+    months = next(count for count, other in _MONTH_NAMES.items() if other == name)
+    return moment + float(((month + months).astype("datetime64[s]") - month.astype("datetime64[s]")) / np.timedelta64(1, "s"))
+
+
+def _months(dates: NDArray[Any]) -> Floats | None:
+    """Dates as numbers of months, if all are the same day of their months, or all the last one."""
+    months, days = dates.astype("datetime64[M]"), dates.astype("datetime64[D]")
+    day = (days - months.astype("datetime64[D]")).astype(np.int64)
+    last = (days + 1).astype("datetime64[M]") > months
+    same = bool(np.unique(day).size == 1 or last.all()) and bool(np.unique(dates - days).size == 1)
+    return months.astype(np.int64).astype(np.float64) if same and (np.diff(months.astype(np.int64)) > 0).all() else None
+
+
+def _rate_changes(moments: Floats) -> tuple[RateChange, ...]:
+    """Where the median of nine steps changes by a factor, and stays so."""
+    steps = np.diff(moments)
+    if steps.size < 2 * _LEAST_POINTS:
+        return ()
+    half = _STEPS_OF_RATE // 2
+    padded = np.pad(steps, half, mode="edge")
+    rates = np.median(np.lib.stride_tricks.sliding_window_view(padded, _STEPS_OF_RATE), axis=1)
+    starts = np.flatnonzero(np.append(True, np.abs(np.diff(rates)) > 0.05 * np.minimum(rates[1:], rates[:-1])))
+    lengths = np.diff(starts, append=steps.size)
+    lasting = starts[lengths >= _LEAST_POINTS]
+    lengths = lengths[lengths >= _LEAST_POINTS]
+    changes = []
+    for start, length, following, after in zip(lasting[:-1], lengths[:-1], lasting[1:], lengths[1:], strict=True):
+        before, later = steps[start : start + length], steps[following : following + after]
+        old, new = float(np.median(before)), float(np.median(later))
+        even = all(np.mean(np.abs(part - np.median(part)) <= _TOLERANCE * np.median(part)) >= 0.7 for part in (before, later))
+        if even and max(old, new) >= _FACTOR * min(old, new):
+            near = np.arange(max(start, following - half - 1), following + half)
+            first = near[np.argmax(np.abs(steps[near] - new) <= _TOLERANCE * new)]
+            changes.append(RateChange(float(moments[first]), old, new))
+    return tuple(changes)
+
+
+def _stuck_runs(values: Floats, moments: Floats) -> tuple[Stuck, ...]:
+    """Long runs of one value, the longest first; runs that recur, as zeros at night do, are none."""
+    known = np.flatnonzero(~np.isnan(values))
+    starts, lengths = _runs(values[known])
+    if not lengths.size or np.unique(values[known]).size < 5:
+        return ()
+    usual = np.sort(lengths)[:-_FEW].max(initial=1)
+    long = np.flatnonzero(lengths >= np.maximum(_STUCK, _LONGER * usual))
+    long = long[
+        (values[known[starts[long]]] != 0) | (values[known].min() < 0)
+    ]  # zeros of what is never below are no measurement
+    others = np.delete(lengths, long)
+    if others.size < _MOST_EQUAL * others.sum():
+        return ()
+    runs = [
+        Stuck(
+            float(values[known[starts[at]]]),
+            int(lengths[at]),
+            float(moments[known[starts[at]]]),
+            float(moments[known[starts[at] + lengths[at] - 1]]),
+        )
+        for at in long[np.argsort(-lengths[long], kind="stable")]
+    ]
+    return tuple(runs) if len(runs) <= _FEW else ()
+
+
+def _runs(values: Floats) -> tuple[Indices, Indices]:
+    """The starts and lengths of the runs of equal values."""
+    starts = np.flatnonzero(np.append(True, np.diff(values) != 0))[: values.size]
+    return starts, np.diff(starts, append=values.size)
+
+
+def _resets(values: Floats, moments: Floats) -> tuple[float, ...]:
+    """The times at which a counter begins again: values that rise, but fall a few times by most of their height."""
+    known = np.flatnonzero(~np.isnan(values))
+    counts = values[known]
+    changes = np.diff(counts)
+    falls, rises = np.flatnonzero(changes < 0), int((changes > 0).sum())
+    if not falls.size or rises < _LEAST_RISES or falls.size > _FALLS * (rises + falls.size):
+        return ()
+    low = counts.min()
+    if (counts[falls + 1] - low > _TO_START * (counts[falls] - low)).any() or falls.size * 3 > rises:
+        return ()
+    # Between falls, values only rise: a sum of rises far above the height of each cycle is implied.
+    return tuple(float(moments[known[fall + 1]]) for fall in falls)
+
+
+def _codes(values: Floats) -> tuple[Code, ...]:
+    """Values that repeat exactly, and to which the series leaps from values far away."""
+    known = values[~np.isnan(values)]
+    levels, counts = np.unique(known, return_counts=True)
+    if known.size < 20 or levels.size < 8:
+        return ()
+    starts, lengths = _runs(known)
+    codes = []
+    for level in levels[(counts >= _LEAST_REPEATS) & (counts <= _LARGEST_SHARE * known.size)]:
+        others = known[known != level]
+        runs = np.flatnonzero(known[starts] == level)
+        if runs.size < 2:
+            continue
+        before, after = known[np.maximum(starts[runs] - 1, 0)], known[np.minimum(starts[runs] + lengths[runs], known.size - 1)]
+        leaps = np.minimum(
+            np.abs(level - before)[before != level].min(initial=np.inf),
+            np.abs(level - after)[after != level].min(initial=np.inf),
+        )
+        changes = np.abs(np.diff(others))
+        usual = float(np.quantile(changes, 0.95))
+        nearest = float(np.abs(others - level).min())
+        spacing = float(np.median(np.diff(levels)))
+        if np.isfinite(leaps) and leaps > max(_FAR / 2 * usual, 0.0) and nearest > _FAR * spacing and leaps > 0:
+            codes.append(Code(float(level), int((known == level).sum()), int(lengths[runs].max())))
+    return tuple(codes) if len(codes) <= 3 else ()

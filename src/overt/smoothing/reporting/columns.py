@@ -1,0 +1,68 @@
+"""Several columns that share times, smoothed in one call: one report, with the times at which several have outliers."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from overt.smoothing.analysis import InputSeries, analyze_together
+from overt.smoothing.data.frames import read_input
+from overt.smoothing.data.options import Options, read_range
+from overt.smoothing.data.series import check_noise_of_weights, read_weights
+from overt.smoothing.data.times import read_times
+from overt.smoothing.result import Smoothing
+
+# Shared times that a report lists; the others are counted.
+LISTED = 5
+
+
+class Columns(NamedTuple):
+    """The smoothings of columns that share times, by name: of a table its names, else 0, 1, …
+
+    >>> list(analyze_columns(np.zeros((5, 2))).smoothings)
+    [0, 1]
+    """
+
+    smoothings: dict[Any, Smoothing]
+
+    @property
+    def shared_outliers(self) -> list[tuple[Any, tuple[Any, ...]]]:
+        """The times, ascending, at which two columns or more have an outlier, each with the names of these."""
+        names = list(self.smoothings)
+        times = next(iter(self.smoothings.values())).times
+        marked = np.stack([smoothing.outliers for smoothing in self.smoothings.values()])
+        rows = np.flatnonzero(marked.sum(axis=0) > 1)
+        rows = rows[np.argsort(times.moments[rows], kind="stable")]
+        return [(times.as_passed[row], tuple(names[column] for column in np.flatnonzero(marked[:, row]))) for row in rows]
+
+    @property
+    def sentence(self) -> str:
+        """The report of each column, and the outliers at the same times."""
+        lines = [f"{name}: {smoothing.sentence}" for name, smoothing in self.smoothings.items()]
+        shared = self.shared_outliers
+        if shared:
+            listed = "; ".join(f"{time} ({', '.join(map(str, names))})" for time, names in shared[:LISTED])
+            more = f"; and {len(shared) - LISTED} more" if len(shared) > LISTED else ""
+            lines.append(f"Outliers at the same time in several columns: {listed}{more}.")
+        return "\n".join(lines)
+
+
+def analyze_columns(x: Any, *, times: ArrayLike | None = None, weights: ArrayLike | None = None, **options: Any) -> Columns:
+    """Smooth the columns of x (n, columns) as `analyze` does each, with its other arguments as `options`, in one call.
+
+    Columns do not influence each other. Raises InputError or KindError as `analyze` does, and TypeError for an unknown option.
+
+    >>> draw = np.random.default_rng(0)
+    >>> table = draw.normal(size=(200, 3))
+    >>> table[70, :2], table[120, 2] = 30.0, 30.0
+    >>> analyze_columns(table).shared_outliers
+    [(np.float64(70.0), (0, 1))]
+    """
+    chosen, series = Options(**options), read_input(x, times)
+    values = read_range(series.values, chosen)
+    columns = [values] if values.ndim == 1 else list(values.T)
+    moments, point_weights = read_times(series.times, values.shape[0]), read_weights(weights, values.shape[0])
+    check_noise_of_weights(chosen.noise, point_weights)
+    several = [InputSeries(column, moments, point_weights, index) for index, column in enumerate(columns)]
+    smoothings = analyze_together(several, chosen.in_unit_of(moments))
+    return Columns(dict(zip(series.columns or range(len(columns)), smoothings, strict=True)))

@@ -1,0 +1,104 @@
+"""Where two smoothed series differ: the difference of their curves with a band that holds all of it at once."""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overt.errors import InputError
+from overt.smoothing.data.series import Floats
+from overt.smoothing.noise.scale import wrapped
+from overt.smoothing.selection.bands import NORMAL_QUANTILE
+
+if TYPE_CHECKING:
+    from overt.smoothing.result import Smoothing
+
+# The probability that the whole difference is inside its band.
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The difference of two curves, first − second, at `times` (m,), with a simultaneous 95% band; all (m,).
+
+    >>> comparison = Comparison(np.arange(3.0), np.array([0.0, 2.0, 3.0]), np.array([-1.0, 1.0, 2.0]), np.array([1.0, 3.0, 4.0]))
+    >>> comparison.differ, comparison.stretches
+    (array([False,  True,  True]), [(np.float64(1.0), np.float64(2.0))])
+    """
+
+    times: Any
+    difference: Floats
+    lower: Floats
+    upper: Floats
+
+    @property
+    def differ(self) -> NDArray[np.bool_]:
+        """Where the band leaves out 0 (m,)."""
+        return (self.lower > 0) | (self.upper < 0)
+
+    @property
+    def stretches(self) -> list[tuple[Any, Any]]:
+        """The first and the last time of each stretch where the curves differ."""
+        marked = np.flatnonzero(self.differ)
+        runs = np.split(marked, np.flatnonzero(np.diff(marked) > 1) + 1) if marked.size else []
+        return [(self.times[run[0]], self.times[run[-1]]) for run in runs]
+
+
+def compare(first: "Smoothing", second: "Smoothing") -> Comparison:
+    """Where the curves of two smoothings differ, at the times of both that lie within both.
+
+    The band is simultaneous: d ± c √(s₁² + s₂²), with c the two-sided normal quantile of 1 − (1 − 0.95)^(1/k) (Šidák 1967), where k is
+    the degrees of freedom of both curves, each at least 1: about as many places of a curve vary independently. It is that of curves without
+    bias. Raises InputError where either has no band, times of another kind, or no time in common.
+
+    >>> from overt.smoothing import analyze
+    >>> draw, times = np.random.default_rng(0), np.arange(200.0)
+    >>> one = analyze(np.sin(times / 30) + 0.1 * draw.normal(size=200))
+    >>> other = analyze(np.sin(times / 30) + 0.5 * (times > 120) + 0.1 * draw.normal(size=200))
+    >>> [(start > 110, stop) for start, stop in compare(one, other).stretches]
+    [(np.True_, np.float64(199.0))]
+    """
+    for name, smoothing in (("first", first), ("second", second)):
+        if smoothing.withheld:
+            fix = "pass noise=, or smooth series whose noise is independent"
+            raise InputError("two smoothings with a band", got=f"none in the {name}: {smoothing.withheld}", fix=fix)
+    if (first.times.kind, first.times.zone is None) != (second.times.kind, second.times.zone is None):
+        got = f"{first.times.kind} and {second.times.kind}"
+        raise InputError(
+            "times of one kind, with a time zone both or neither", got=got, fix="pass both series with the same kind"
+        )
+    times = _common(first.times.as_passed, second.times.as_passed)
+    turn = first.options.circular
+    if turn != second.options.circular:
+        fix = "smooth both with the same circular="
+        raise InputError(
+            "values that are both angles of one turn, or neither", got=f"circular={turn} and {second.options.circular}", fix=fix
+        )
+    curves = [smoothing.at(_with_zone(times, smoothing), band=True) for smoothing in (first, second)]
+    difference = curves[0].values - curves[1].values
+    difference = difference if turn is None else wrapped(difference, turn)
+    halves = [(curve.upper - curve.lower) / 2 for curve in curves]  # type: ignore[operator]
+    freedom = sum(max(smoothing.degrees_of_freedom, 1.0) for smoothing in (first, second))
+    quantile = NormalDist().inv_cdf(0.5 + 0.5 * CONFIDENCE ** (1 / freedom))
+    half = quantile / NORMAL_QUANTILE * np.hypot(*halves)
+    return Comparison(times, difference, difference - half, difference + half)
+
+
+def _common(first: Any, second: Any) -> Any:
+    """The times of both that lie within both, ascending."""
+    low, high = max(first.min(), second.min()), min(first.max(), second.max())
+    times = np.unique(np.concatenate([first, second]))
+    times = times[(times >= low) & (times <= high)]
+    if not times.size:
+        got = f"{first.min()} to {first.max()}, and {second.min()} to {second.max()}"
+        raise InputError("two series that overlap in time", got=got, fix="shift the times of one, as to days since an event")
+    return times
+
+
+def _with_zone(times: Any, smoothing: "Smoothing") -> Any:
+    """Times as `Smoothing.at` reads them: dates of a series with a time zone are in UTC."""
+    if smoothing.times.zone is None:
+        return times
+    return [f"{text}+00:00" for text in np.datetime_as_string(times.astype("datetime64[us]"))]

@@ -1,0 +1,132 @@
+"""How a curve was computed, in sentences: the heads, the points that they attend to, and the degrees of freedom."""
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from overt.smoothing.data.periods import length_in_words
+from overt.smoothing.data.series import Floats
+
+if TYPE_CHECKING:
+    from overt.smoothing.result import Smoothing
+
+# The families of heads, in words and in a legend.
+_FAMILIES = {
+    "itself": ("the points as they are", "the point itself"),
+    "mean": ("means over time", "means"),
+    "line": ("local lines", "lines"),
+    "parabola": ("local parabolas", "parabolas"),
+    "extrapolated parabola": ("local parabolas", "parabolas"),
+    "mean of the past": ("one-sided means", "one side"),
+    "line of the past": ("one-sided lines", "one side"),
+    "parabola of the past": ("one-sided parabolas", "one side"),
+    "patches": ("similar patches", "patches"),
+    "waves": ("waves that a first smoothing shows", "waves"),
+    "segments": ("segments that are constant or straight", "segments"),
+    "guided": ("averages of points at similar levels", "guided"),
+}
+# Smaller shares are not mentioned.
+_MINIMUM_SHARE = 0.1
+
+
+def explain(result: "Smoothing") -> str:
+    """The sentences of `Smoothing.explanation`."""
+    counted = result.points - int(result.repeats.out.sum())
+    freedom = (
+        f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {counted} "
+        f"{'points' if result.repeats.events == 1 else 'means'}."
+    )
+    return " ".join([_heads(result), _reach(result), freedom])
+
+
+def families(heads: tuple[str, ...], *, legend: bool = False) -> list[str]:
+    """The family of each head, in words or as in a legend: heads are called "line, 8 steps" or "patches of 11, 2 σ"."""
+    short = [head.partition(",")[0] for head in heads]
+    return [_FAMILIES.get("patches" if name.startswith("patches") else name, (name, name))[legend] for name in short]
+
+
+@functools.lru_cache(maxsize=32)
+def family_members(heads: tuple[str, ...], *, legend: bool = False) -> tuple[list[str], Floats]:
+    """The families, and which heads belong to each (families, heads): the same for every series of one length."""
+    names = families(heads, legend=legend)
+    kinds = list(dict.fromkeys(names))
+    return kinds, np.array([[float(name == kind) for name in names] for kind in kinds])
+
+
+def _heads(result: "Smoothing") -> str:
+    """The head or heads, and the weights with which a point attends."""
+    options = result.options
+    if result.mixture is not None:
+        return _bank(result)
+    if options.score == "dot":
+        form = "the plain sum of" if options.normalizer == "sum" else "softmax of"
+        flaw = "every point gets the same value" if options.normalizer == "sum" else "it depends on the zero of the values"
+        return (
+            f"Each point became the mean of all, weighted by {form} {options.dot_scale:g}·x_i·x_j: the literal recipe; {flaw}."
+        )
+    source = "given" if options.bandwidths else "chosen for the least estimated risk"
+    if isinstance(result.bandwidth, tuple):
+        time, value = result.bandwidth
+        near, width = "near it in time and similar in value", f"{length_in_words(time, result.unit)} and {value:.3g}"
+        return f"Each point became the mean of the points {near}, weighted by Gaussians of bandwidth {width} ({source})."
+    h = result.bandwidth or 0.0
+    if options.keys == "time":
+        through = ("the mean of", "the value of a line through", "the value of a parabola through")[options.degree]
+        near, width = "near it in time", length_in_words(h, result.unit)
+    else:
+        through = "the mean of"
+        near, width = ("similar in value" if options.keys == "value" else "with similar surroundings"), f"{h:.3g}"
+    return f"Each point became {through} the points {near}, weighted by a Gaussian of bandwidth {width} ({source})."
+
+
+def _bank(result: "Smoothing") -> str:
+    """The families of heads with the largest weights, and where in the series each is strongest."""
+    if result.mixture is None:
+        return ""
+    kinds, members = family_members(result.heads)
+    shares = members @ result.mixture  # (kinds, cells)
+    means = shares.mean(axis=1)
+    used = [kind for kind in np.argsort(-means) if means[kind] >= _MINIMUM_SHARE]
+    parts = [
+        f"{kinds[kind]} ({means[kind]:.0%}{where})" for kind, where in zip(used, _strongest_thirds(shares[used]), strict=True)
+    ]
+    listed = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+    return (
+        f"Each point is a mixture of {len(result.heads)} heads, with larger weights for lower estimated risk: mostly {listed}."
+    )
+
+
+def _strongest_thirds(shares: Floats) -> list[str]:
+    """The third of the series where each share (kinds, cells) is largest, if it is at least twice the share elsewhere."""
+    cells = shares.shape[1]
+    if cells < 3:
+        return [""] * shares.shape[0]
+    starts = np.array([0, -(-cells // 3), -(-cells * 2 // 3)])
+    thirds = np.add.reduceat(shares, starts, axis=1) / np.diff(starts, append=cells)
+    return [
+        "" if third.max() < third.sum() - third.max() else ", mostly " + ("early", "in the middle", "late")[third.argmax()]
+        for third in thirds
+    ]
+
+
+def _reach(result: "Smoothing") -> str:
+    """The points that each point attends to."""
+    scope = "Each point attends to past and future points, so the curve is not a forecast"
+    if result.options.causal:
+        chosen = chosen_from_all(result)
+        scope = "Each point attends to the present and past only"
+        scope += f"; chosen from the whole series: {chosen}" if chosen else ""
+    window = result.options.window
+    return f"{scope}." if window is None else f"{scope}. The window is {length_in_words(window, result.unit)} to either side."
+
+
+def chosen_from_all(result: "Smoothing") -> str:
+    """What depends on the whole series even in a causal curve."""
+    options = result.options
+    parts = ["the outliers"] if options.weighs_outliers else []
+    if result.mixture is not None:
+        parts += ["the heads"] if options.noise is not None else ["the noise level", "the heads"]
+    elif options.score == "gaussian" and options.bandwidths is None:
+        parts += ["the bandwidth"]
+    return " and ".join(parts)

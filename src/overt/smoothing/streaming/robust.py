@@ -1,0 +1,69 @@
+"""A stream with anomalies: one value far from what the past leads to expect is left out; several that agree are a new level."""
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from overt.smoothing.streaming.incremental import IncrementalHead
+
+# Values before a verdict is given, and those that the spread of surprises is taken from.
+LEAST_POINTS, RECENT = 16, 128
+# A surprise of so many standard deviations is an anomaly, of more where few are known: by the factor 1 + FEW / n of n.
+FAR, FEW = 4.5, 10
+# So many anomalies in a row, on one side and within AGREE standard deviations of each other, are a change of level.
+CONFIRMED, AGREE = 4, 6.0
+
+
+class RobustHead:
+    """A head that takes no anomalies, and starts again at a change of level; `verdict` is "", "anomaly" or "change".
+
+    A value's surprise is its distance from the curve before it. Its spread is 1.4826 times the median distance of the last ones from
+    their median.
+    """
+
+    def __init__(self, new_head: Callable[[], IncrementalHead]) -> None:
+        self.verdict = ""
+        self._new_head, self._head = new_head, new_head()
+        self._surprises = deque[float](maxlen=RECENT)
+        self._pending: list[tuple[float, float]] = []
+        self._output = float("nan")
+
+    def update(self, moment: float, value: float) -> float:
+        """Add a point and return its y."""
+        self.verdict = ""
+        surprise = value - self._output
+        if np.isnan(surprise) or self._distance(surprise) <= FAR:
+            if not np.isnan(surprise):
+                self._surprises.append(surprise)
+                self._pending = []
+            self._output = self._head.update(moment, value)
+            return self._output
+        self._pending.append((moment, value))
+        if self._is_level():
+            self.verdict, self._head = "change", self._new_head()
+            for before in self._pending:
+                self._output = self._head.update(*before)
+            self._pending = []
+        else:
+            self.verdict = "anomaly"
+            self._output = self._head.update(moment, float("nan"))
+        return self._output
+
+    def _spread(self) -> tuple[float, float]:
+        surprises = np.array(self._surprises)
+        middle = float(np.median(surprises))
+        return middle, 1.4826 * float(np.median(np.abs(surprises - middle)))
+
+    def _distance(self, surprise: float) -> float:
+        """A surprise in standard deviations; 0 where too few points are known, or most are equal."""
+        if len(self._surprises) < LEAST_POINTS:
+            return 0.0
+        middle, spread = self._spread()
+        return abs(surprise - middle) / (spread * (1 + FEW / len(self._surprises))) if spread > 0 else 0.0
+
+    def _is_level(self) -> bool:
+        """Whether the last anomalies, without others between them, agree."""
+        self._pending = self._pending[-CONFIRMED:]
+        values = np.array([value for _, value in self._pending])
+        return values.size == CONFIRMED and bool(np.ptp(values) <= AGREE * self._spread()[1])
