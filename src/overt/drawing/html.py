@@ -23,6 +23,8 @@ _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[\w./-]+\.js)";\n', re.MULTI
 _COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)  # lines of their own
 _TRAILING = re.compile(r"""(?<=[;,{}]) // [^"'`\n]*$""", re.MULTILINE)  # no text of one line holds this: its quote would follow
 _BLANK = re.compile(r"^[ \t]+|^\n", re.MULTILINE)  # indentation, and empty lines
+_STYLE_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_STYLE_SPACE = re.compile(r"(?<=[{};,])\s+|\s+(?=[{}])")  # what no style needs
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|const|let|class)) (\w+)", re.MULTILINE)
 
 
@@ -78,21 +80,32 @@ def fill_template(path: str, *, style: str, script: str, **parts: str) -> str:
 
     Everything is inserted in one pass: inserted text is not searched for fields.
     """
+    style = _STYLE_SPACE.sub("", _STYLE_COMMENT.sub("", style))
     parts |= {"style": style, "style_hash": _hash(style), "script": script, "script_hash": _hash(script)}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read(path))
 
 
 def data_page(
-    root: str, web: str, path: str | os.PathLike[str] | None, *, title: str, data: Any, still: str, smaller: str
+    root: str,
+    web: str,
+    path: str | os.PathLike[str] | None,
+    *,
+    title: str,
+    data: Any,
+    still: str,
+    smaller: str,
+    library: str = "",
 ) -> str:
     """Write a page whose script, `root`.js in the folder `web`, shows data in the element `root`; `still` stands there without scripts.
 
-    Returns its path, or the page itself without one. Raises InputError for more than 20 MB; `smaller` says what to do about it.
+    `library` names a script and a style in drawing/web/vendored that come first. Returns its path, or the page itself without one.
+    Raises InputError for more than 20 MB; `smaller` says what to do about it.
     """
+    vendored = [f"drawing/web/vendored/{library}.{ending}" for ending in ("iife.min.js", "min.css") if library]
     html = fill_template(
         "drawing/web/data_page.html",
-        style="\n".join(read(each) for each in ("drawing/web/palette.css", f"{web}/{root}.css")),
-        script=bundle(f"{web}/{root}.js"),
+        style="\n".join(read(each) for each in (*vendored[1:], "drawing/web/palette.css", f"{web}/{root}.css")),
+        script="\n".join([*(read(each) for each in vendored[:1]), bundle(f"{web}/{root}.js")]),
         root=root,
         title=escape_text(title),
         data=script_json(data),
@@ -113,11 +126,12 @@ def _hash(text: str) -> str:
 
 
 @cache
-def bundle(first: str) -> str:
+def bundle(first: str, reused: str = "") -> str:
     """The JavaScript module at `first` and all that it imports, as one text without comments; imported modules stand before the others.
 
     The modules import only by `import { name } from "./file.js";` on one line and export only by `export function`, `const` or
-    `class`. Each becomes a function of its own, which returns what it exports, so that two modules may use the same names.
+    `class`. Each becomes a function of its own, which returns what it exports, so that two modules may use the same names. The function
+    of the module `reused` has the name REUSED, for a Worker that runs its text.
 
     >>> text = bundle("lens/viewer/web/map/colour_scale.js")
     >>> "import" in text, text.index("const $lens_viewer_web_data_exact") < text.index("const $lens_viewer_web_map_colour_scale")
@@ -125,12 +139,7 @@ def bundle(first: str) -> str:
     """
     order: dict[str, None] = {}
     _add_after_imports(first, order)
-    return "\n".join(['"use strict";', *(_as_function(path) for path in order)])
-
-
-def plain_script(path: str) -> str:
-    """The text of a module that imports nothing, without its export lines."""
-    return _EXPORT.sub(r"\1 \2", read(path))
+    return "\n".join(['"use strict";', *(_as_function(path, path == reused) for path in order)])
 
 
 def _add_after_imports(path: str, order: dict[str, None]) -> None:
@@ -144,11 +153,16 @@ def _resolved(path: str, imported: str) -> str:
     return normpath(PurePosixPath(path).parent / imported)
 
 
-def _as_function(path: str) -> str:
-    text = _BLANK.sub("", _TRAILING.sub("", _COMMENT.sub("", plain_script(path))))
+def _as_function(path: str, reused: bool) -> str:
+    text = _BLANK.sub("", _TRAILING.sub("", _COMMENT.sub("", _EXPORT.sub(r"\1 \2", read(path)))))
     exported = ", ".join(name for _, name in _EXPORT.findall(read(path)))
     text = _IMPORT.sub(lambda match: f"const {match[1]} = {_identifier(_resolved(path, match[2]))};\n", text)
-    return f"const {_identifier(path)} = (() => {{\n{text}\nreturn {{ {exported} }};\n}})();"
+    function = f"() => {{\n{text}\nreturn {{ {exported} }};\n}}"
+    return (
+        f"const REUSED = {function};\nconst {_identifier(path)} = REUSED();"
+        if reused
+        else f"const {_identifier(path)} = ({function})();"
+    )
 
 
 def _identifier(path: str) -> str:
