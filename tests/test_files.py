@@ -1,7 +1,6 @@
 """A file is written whole or not at all."""
 
 import os
-import resource
 import socket
 import stat
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from full_disk import files_up_to
 from overt.errors import InputError
 from overt.files import exclusive, is_standard_output, make_folder, separate, whole
 from overt.reading import read_json
@@ -89,10 +89,8 @@ def test_a_folder_that_takes_no_file_is_an_error_that_says_why(tmp_path, monkeyp
 @pytest.fixture
 def small_disk():
     """Files of this process end after 4,096 bytes, as on a disk that is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with files_up_to(4096):
+        yield
 
 
 def test_a_disk_that_is_full_is_an_error_that_says_so_and_leaves_the_old_file(tmp_path, small_disk):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,23 +41,23 @@ def demo_in_this_process(folder, **environment):
 def test_one_screen_tells_it_all_and_two_files_are_written(demo, tmp_path):
     result = demo(tmp_path, COLUMNS="100")
     lines = result.stdout.splitlines()
-    assert len(lines) <= 40
+    assert len(lines) <= 44
     assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
     assert "\x1b" not in result.stdout
     for message in (
         "noise −",
         "sky 1.89   is −0.18   clear 0.00   today 0.02",
         "→ y_sky = [−0.02 … 384]",
-        "a trained model does: see 4",
+        "a trained model links words: see 4",
         "4×8 → 4×16",
         "4  Query, key, value",
         "L5H11  animal",
         "23.43",
         "recomputed vs. model",
-        "Open overt-demo.html in a browser",
-        "overt play",
+        "overt-demo.png is a picture",
     ):
         assert message in result.stdout
+    assert re.fullmatch(r"open overt-demo\.html   ·   next: \S*overt play", lines[-1])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["overt-demo.html", "overt-demo.png"]
 
 
@@ -66,15 +67,32 @@ def test_the_commands_that_it_ends_with_run_as_printed(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "overt", "demo"], capture_output=True, text=True, env=environment, cwd=tmp_path
     )
-    [line] = [line for line in result.stdout.splitlines() if line.startswith("Next:")]
-    command = line.removeprefix("Next:").split(" play")[0].strip()
+    *_, line = result.stdout.splitlines()
+    command = line.partition("next: ")[2].removesuffix(" play")
     assert subprocess.run([command, "--version"], cwd=tmp_path, env=environment, check=True, capture_output=True).stdout
 
 
 def test_a_narrow_pipe_loses_no_figure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "80"})
-    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+    lines = result.stdout.splitlines()
+    assert len(lines) <= 46
+    assert all(len(line) <= 80 for line in lines)
+    for symbol in (
+        "score:",
+        "softmax:",
+        "y_sky:",
+        "h_j:",
+        "f:",
+        "c_1:",
+        "4×8 → 4×16:",
+        "[SEP]:",
+        "head:",
+        "L5H11:",
+        "q, k, v:",
+        "α:",
+    ):
+        assert result.stdout.count(symbol) == 1, symbol
     for message in ("noise −", "c_1 = Σ a_1j h_j", "4×8 → 4×16"):
         assert message in result.stdout
 

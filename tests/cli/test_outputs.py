@@ -19,7 +19,14 @@ ROLES = {
     "atlas": {"model": "apart", "corpus": "input", "out": "output", "survey": "output", "beside": "input"},
     "play": {"model": "apart", "text": "apart", "out": "apart"},
     "replay": {"log": "apart", "model": "apart", "html": "apart", "json_out": "apart"},  # its own tests
-    "smooth": {"file": "input", "out": "output", "plot": "output", "html": "output"},
+    "smooth": {
+        "paths": "input",
+        "out": "output",
+        "plot": "output",
+        "html": "output",
+        "json_out": "output",
+        "anomalies": "output",
+    },
     "view": {"recording": "input", "out": "output"},
     "explain": {
         "text": "input",
@@ -32,16 +39,33 @@ ROLES = {
         "gif": "output",
         "json": "output",
     },
-    "translate": {"text": "input", "model": "folder", "out": "output", "attention": "output", "warnings": "output"},
+    "translate": {
+        "text": "input",
+        "model": "folder",
+        "out": "output",
+        "attention": "output",
+        "warnings": "output",
+        "json_out": "output",
+    },
     "train": {"recipe": "apart", "out": "apart", "data": "apart"},  # their own tests, below
-    "evaluate": {"recipe": "input", "model": "folder", "source": "input", "reference": "input", "data": "folder"},
+    "evaluate": {
+        "recipe": "input",
+        "model": "folder",
+        "source": "input",
+        "reference": "input",
+        "data": "apart",  # its files are the recipe's
+        "json_out": "output",
+    },
+    "doctor": {"json_out": "output"},
+    "heads": {"model": "apart", "pairs": "input", "json": "output", "plot": "output"},
     "bench": {"out": "output"},
     "bench smooth": {"data": "apart", "out": "output"},
 }
 TEXTS = {"text", "other", "compare", "model"}  # strings that may name files
-FLAGS = {"other": "--with"}
+FLAGS = {"other": "--with", "json_out": "--json"}
 BASE = {
     "atlas": ["a-model", "a-corpus.txt"],
+    "heads": ["a-model"],
     "smooth": ["--column", "v"],
     "explain": ["--recipe", "plain"],
     "bench smooth": ["--part", "real"],
@@ -67,7 +91,11 @@ def test_every_path_on_a_command_line_has_its_role_here(command):
 
 def flag(command, name):
     positional = "Argument" in str(get_args(parameters(command)[name].annotation)[1:])
-    return [] if positional else [FLAGS.get(name, f"--{name}")]
+    return [] if positional else [option(name)]
+
+
+def option(name):
+    return FLAGS.get(name, f"--{name}")
 
 
 def _pairs(*roles):
@@ -114,8 +142,8 @@ def test_no_output_is_an_input(command, name, output, way, tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("what the user has\n")
     first = [] if command != "explain" or name == "text" else ["a text"]
-    message = refused(command, *first, *flag(command, name), file, f"--{output}", way(file))
-    assert f"not an input file, got --{output}" in message
+    message = refused(command, *first, *flag(command, name), file, option(output), way(file))
+    assert f"not an input file, got {option(output)}" in message
     assert "the same file as" in message
     assert file.read_text() == "what the user has\n"
 
@@ -126,7 +154,7 @@ def test_no_output_is_a_file_of_the_model(command, name, output, tmp_path):
         folder.mkdir(exist_ok=True)
         for file in ("config.json", "model.safetensors", "tokenizer.json"):
             (folder / file).write_text("what the user has")
-            message = refused(command, "a text", f"--{name}", tmp_path, f"--{output}", folder / file)
+            message = refused(command, "a text", f"--{name}", tmp_path, option(output), folder / file)
             assert f"the same file as {file} of the model in" in message
             assert (folder / file).read_text() == "what the user has"
 
@@ -137,7 +165,7 @@ def test_two_outputs_are_two_files(command, name, output, there, tmp_path):
     (tmp_path / "in.txt").write_text("v\n1\n")
     if there:
         (tmp_path / "out.png").write_text("old")
-    message = refused(command, tmp_path / "in.txt", f"--{name}", tmp_path / "out.png", f"--{output}", tmp_path / "out.png")
+    message = refused(command, tmp_path / "in.txt", option(name), tmp_path / "out.png", option(output), tmp_path / "out.png")
     assert "a different file for each output, got --" in message
     assert (tmp_path / "out.png").exists() == there
 

@@ -13,6 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import overt
+from full_disk import files_up_to
+from json_schemas import validated
 from overt.cli import smooth as smooth_command
 from overt.cli.main import app
 from overt.drawing.letters import sparkline
@@ -62,7 +64,7 @@ def test_the_written_file_has_the_curve_and_its_band_as_columns_more(days, tmp_p
     out = tmp_path / "out.csv"
     assert run(days, "--column", "temp", "--time", "date", "--keys", "time", "--bandwidth", 86400, "--out", out).exit_code == 0
     rows = read(out)
-    assert rows[0] == ["date", "temp", "city", "temp_smooth", "temp_lower", "temp_upper"]
+    assert rows[0] == ["date", "temp", "city", "temp_smooth", "temp_lower", "temp_upper", "temp_outlier"]
     assert [row[:3] for row in rows] == list(csv.reader(DAYS.splitlines()))
     expected = overt.smooth([1.5, 2.5, float("nan"), 4.0, 3.5], times=[0, 1, 2, 4, 5], keys="time", bandwidth=1.0)
     np.testing.assert_allclose(curve_in(out), expected, rtol=1e-14)
@@ -81,16 +83,36 @@ def test_what_stays_missing_is_an_empty_cell(tmp_path):
     assert (tmp_path / "b.csv").read_text().splitlines()[1].startswith("NA,,")
 
 
-def test_the_screen_shows_the_facts_the_series_before_and_after_and_the_sentence(days):
-    shown = run(days, "--column", "temp", "--time", "date", "--keys", "time", "--bandwidth", 86400).stdout
+def test_the_screen_shows_the_report_by_section_and_the_series_before_and_after(days):
+    way = (days, "--column", "temp", "--time", "date", "--keys", "time", "--bandwidth", 86400)
+    shown = run(*way).stdout
     assert "days.csv · temp by date" in shown
-    assert re.search(r"^points +5 +1 missing, 1 filled$", shown, flags=re.MULTILINE)
-    assert re.search(r"^bandwidth +1 day +given$", shown, flags=re.MULTILINE)
-    assert re.search(r"^remaining error +unknown +too few points to estimate it$", shown, flags=re.MULTILINE)
+    names = [line.split("  ")[0] for line in shown.splitlines()[2:] if line and not line.startswith(" ")]
+    assert names == ["read", "noise", "error left", "take care", "before", "after"]
+    words = " ".join(shown.split())
+    assert "read 5 rows from 2024-01-01 to 2024-01-06" in words
+    assert "1 absent day: 2024-01-04. Missing points filled from their neighbours: 1. 1 missing value: 1 × empty." in words
+    assert "too few to estimate how far the curve is from the truth" in words
     assert "before  ▁▄ █▇" in shown
     smooth = overt.smooth([1.5, 2.5, float("nan"), 4.0, 3.5], times=[0, 1, 2, 4, 5], keys="time", bandwidth=1.0)
     assert f"after   {sparkline(smooth, 1.5, 4.0)}" in shown
-    assert "Each point attends to past and future points" in " ".join(shown.split())
+    explained = " ".join(run(*way, "--explain").stdout.split())
+    assert "weighted by a Gaussian of bandwidth 1 day (given)" in explained
+    assert "degrees of freedom" in explained
+    assert "bandwidth" not in words
+    assert "degrees of freedom" not in words
+
+
+def test_a_report_names_the_options_of_the_command_and_outliers_do_not_flatten_the_strip(tmp_path):
+    values = np.where(np.arange(140) % 7 < 5, 10.0, 4.0) + np.random.default_rng(0).normal(size=140)
+    values[40] = -999.0
+    days = np.datetime64("2024-01-01") + np.arange(140)
+    shown = run(series(tmp_path / "a.csv", day=days, x=values.round(2)), "-c", "x", "--time", "day").stdout
+    words = " ".join(shown.split())
+    assert "The values look weekly: --period 7D separates this season from the trend." in words
+    assert "(--no-robust keeps all values). It is at 2024-02-10." in words
+    before = next(line for line in shown.splitlines() if line.startswith("before"))
+    assert len(set(before[8:])) > 5
 
 
 def series(path, **columns):
@@ -107,8 +129,8 @@ def test_an_error_too_small_to_estimate_is_a_bound_and_not_a_number(tmp_path):
     table = series(tmp_path / "a.csv", smooth=smooth, waves=waves, walk=walk)
     shown = run(table, "-c", "smooth").stdout
     most = f"{overt.smoothing.analyze(smooth).risk_upper_bound ** 0.5:.3g}"
-    assert re.search(rf"^remaining error +< {most} +root mean square; not told from 0$", shown, flags=re.MULTILINE)
-    shown = run(table, "-c", "smooth", "-c", "walk").stdout
+    assert f"error left The curve is less than {most} from the truth" in " ".join(shown.split())
+    shown = run(table, "-c", "smooth", "-c", "walk", "--explain").stdout
     assert re.search(rf"^smooth +400 +[\d.]+ +< {most} ", shown, flags=re.MULTILINE)
     assert re.search(r"^walk +400 +[\d.]+ +unknown +\d+ +none", shown, flags=re.MULTILINE)
 
@@ -171,9 +193,9 @@ def test_zones_are_honoured(tmp_path):
         (
             "x,y\n1,2\n3\n",
             ["-c", "x"],
-            "2 cells in each row of a.csv, as in its first line, got 1 at line 3. Fix: correct that row.",
+            "2 cells in each row of a.csv, as in its first line, got 1 at line 3. Fix: correct that row, or pass --errors missing",
         ),
-        ("x\nNA\n\nnan\n", ["-c", "x"], "a series with at least one value, got only NaN."),
+        ("x\nNA\n\nnan\n", ["-c", "x"], "a series with at least one value, got 1 × NA, 1 × nan. Fix: check --missing"),
         (
             "t,x\n2024-01-01,1\n2024-13-01,2\n",
             ["-c", "x", "--time", "t"],
@@ -195,7 +217,7 @@ def test_zones_are_honoured(tmp_path):
         ("x\n1\n2\n", ["-c", "x", "--out", "o.parquet"], "an output of the input's file format, got o.parquet for a.csv."),
         ("x,g\n1,a\n2,\n", ["-c", "x", "--group", "g"], "a group name in each row of column g, got an empty cell at line 3."),
         ("x,g\n1,a\n2,b\n", ["-c", "x", "--group", "h"], "Expected a column of a.csv: x, g, got 'h'. Fix: choose one of them."),
-        ("x,y\nNA,\nnan,\n", ["-c", "x", "-c", "y"], "a series with at least one value, got only NaN."),
+        ("x,y\nNA,\nnan,\n", ["-c", "x", "-c", "y"], "a series with at least one value, got 1 × NA, 1 × nan, 2 × empty."),
         (
             "x\n1\n2\n",
             ["-c", "x", "--keys", "time", "--window", "-1"],
@@ -217,7 +239,6 @@ def test_a_file_that_is_no_text_is_said(tmp_path):
     text = message(tmp_path / "a.csv", "-c", "x")
     assert "a.csv to be UTF-8 text, got" in text
     assert "Fix: save it as UTF-8, or `iconv -f cp1252 -t utf-8 FILE | overt smooth -`." in text
-    assert "Is a directory" in message(tmp_path, "-c", "x")
 
 
 CITIES = pd.DataFrame(
@@ -281,12 +302,13 @@ def test_of_many_series_the_screen_shows_a_line_each(cities):
     lines = [line.split() for line in shown.splitlines()]
     assert ["warm", "·", "Ulm", "3"] in [line[:4] for line in lines]
     assert ["wet", "·", "Bonn", "3", "1"] in [line[:5] for line in lines]
-    table = shown.splitlines()[2:7]
-    for column in ("points", "missing", "noise", "error", "freedom"):  # each set to the right, under its head
+    first = next(index for index, line in enumerate(shown.splitlines()) if line.startswith("series"))
+    table = shown.splitlines()[first : first + 5]
+    for column in ("points", "missing", "noise", "error", "outliers"):  # each set to the right, under its head
         end = table[0].index(column) + len(column)
         assert all(line[end : end + 1] in ("", " ") for line in table)
         cells = [line[end - 1] != " " for line in table[1:]]
-        assert any(cells) if column == "missing" else all(cells)  # where nothing is missing there is no number
+        assert any(cells) is (column != "outliers") if column in ("missing", "outliers") else all(cells)  # none is no number
     start = table[0].index("band")
     assert {line[start:] for line in table[1:]} <= {"95%", "none", "no values"}
 
@@ -351,14 +373,9 @@ def test_a_stopped_job_goes_on_from_its_parts_and_sweeps_them_up(cities, tmp_pat
 
 
 def test_a_full_disk_is_said_and_leaves_no_half_file(tmp_path, monkeypatch):
-    resource = pytest.importorskip("resource")
     (tmp_path / "a.csv").write_text("x\n" + "1.25\n" * 2000)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    try:
+    with files_up_to(4096):
         text = message(tmp_path / "a.csv", "-c", "x", "--keys", "time", "--bandwidth", 1, "--out", tmp_path / "b.csv")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (
         "b.csv to be writable, got File too large. Fix: raise the limit of a file's size (ulimit -f), or choose another folder"
         in text
@@ -435,14 +452,14 @@ def test_a_period_may_be_a_number_of_rows(tmp_path):
 def test_several_periods_are_all_taken(tmp_path):
     rows = np.arange(120)
     path = series(tmp_path / "a.csv", x=np.sin(rows * 2 * np.pi / 6) + np.cos(rows * 2 * np.pi / 24))
-    assert "6 steps, 24 steps" in run(path, "-c", "x", "--period", "6", "--period", "24").output
+    assert "Periods of 6 steps and 24 steps were given" in run(path, "-c", "x", "--period", "6", "--period", "24").output
     assert "24 steps" not in run(path, "-c", "x", "--period", "6").output
 
 
 def test_noise_is_told_as_given_where_it_is(days):
     for options, origin in (((), "estimated"), (("--noise", "0.25"), "given")):
         shown = run(days, "-c", "temp", *options).stdout
-        assert re.search(rf"^noise +[\d.]+ +standard deviation, {origin}$", shown, flags=re.MULTILINE)
+        assert re.search(rf"noise The noise has a standard deviation of [\d.]+ \({origin}\)", " ".join(shown.split()))
 
 
 def test_noise_of_counts_is_told_as_theirs_however_they_were_recognised(tmp_path):
@@ -450,28 +467,30 @@ def test_noise_of_counts_is_told_as_theirs_however_they_were_recognised(tmp_path
     table = series(tmp_path / "a.csv", cases=counts)
     for options in ((), ("--noise", "poisson")):
         shown = run(table, "-c", "cases", *options).stdout
-        assert re.search(r"^noise +[\d.]+ +standard deviation of counts, on average$", shown, flags=re.MULTILINE)
+        assert re.search(r"noise The values are Poisson counts .* of [\d.]+ \(estimated, on average", " ".join(shown.split()))
 
 
 @pytest.mark.parametrize("args", [[], ["-c", "v"]])
 def test_numbers_in_the_first_line_are_no_names(tmp_path, args):
     (tmp_path / "a.csv").write_text("0.070\n0.1\n0.2\n")
-    assert "the first line must name the columns" in message(tmp_path / "a.csv", *args)
+    assert "1; the file has no line of names" in message(tmp_path / "a.csv", *args)
     (tmp_path / "a.csv").write_text("x\n0.1\n0.2\n")
-    assert "the first line" not in message(tmp_path / "a.csv", *args)
+    assert "line of names" not in message(tmp_path / "a.csv", *args)
 
 
-def test_times_of_day_are_read_with_the_format_that_the_error_names(tmp_path):
-    path = series(tmp_path / "a.csv", when=[f"00:{minute:02}:00" for minute in range(20)], x=np.arange(20) % 3)
-    args = (path, "-c", "x", "--time", "when")
-    assert "as in --date-format %H:%M:%S." in message(*args)
-    assert run(*args, "--date-format", "%H:%M:%S").exit_code == 0
+def test_times_of_day_are_read_and_go_on_after_midnight(tmp_path):
+    clock = [f"{(1430 + minute) // 60 % 24:02}:{(1430 + minute) % 60:02}" for minute in range(20)]
+    path = series(tmp_path / "a.csv", when=clock, x=np.arange(20) % 3)
+    out = run(path, "-c", "x", "--time", "when", "--keys", "time", "--bandwidth", "2min", "--out", tmp_path / "b.csv")
+    assert out.exit_code == 0, out.output
+    expected = overt.smooth(np.arange(20) % 3, times=np.arange(20.0), keys="time", bandwidth=2.0)
+    np.testing.assert_allclose(curve_in(tmp_path / "b.csv"), expected, rtol=1e-12)
 
 
 def test_a_file_may_have_any_name_but_the_one_of_standard_output(days, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(days, "-c", "temp", "--out", "!.csv").exit_code == 0
-    assert read(tmp_path / "!.csv")[0][-1] == "temp_upper"
+    assert read(tmp_path / "!.csv")[0][-1] == "temp_outlier"
 
 
 def test_a_period_that_is_no_length_is_refused(tmp_path):
@@ -596,4 +615,60 @@ def test_the_report_says_why_there_is_no_band(tmp_path):
     draw = np.random.default_rng(0)
     table = series(tmp_path / "a.csv", sales=np.where(draw.random(400) < 0.4, draw.gamma(2.0, size=400), 0.0))
     shown = run(table, "-c", "sales").stdout
-    assert re.search(r"^remaining error +unknown +means of a few events are not normal$", shown, flags=re.MULTILINE)
+    assert "error left Unknown. Means of a few events are not normal" in " ".join(shown.split())
+
+
+def test_scale_bounds_and_full_turns_are_options(tmp_path):
+    path, out = tmp_path / "wind.csv", tmp_path / "smooth.csv"
+    draw = np.random.default_rng(0)
+    angles = np.mod(350 + 8 * draw.normal(size=80), 360)
+    path.write_text(
+        "angle,share\n" + "\n".join(f"{one:.2f},{share:.3f}" for one, share in zip(angles, draw.uniform(0.2, 0.8, 80)))
+    )
+    runner = CliRunner()
+    assert runner.invoke(app, ["smooth", str(path), "-c", "angle", "--circular", "360", "--out", str(out)]).exit_code == 0
+    curve = pd.read_csv(out)["angle_smooth"].to_numpy()
+    assert (np.abs((curve - 350 + 180) % 360 - 180) < 8).all()
+    arguments = ["smooth", str(path), "-c", "share", "--scale", "logit", "--bounds", "0,1"]
+    assert "The logits of the values, between 0 and 1" in " ".join(runner.invoke(app, arguments).output.split())
+    for bounds in ("0", "a,1", "1,0"):
+        refused = runner.invoke(app, ["smooth", str(path), "-c", "share", "--bounds", bounds])
+        assert refused.exit_code == 2
+        assert "bounds" in refused.output
+
+
+@pytest.fixture
+def step_with_outlier(tmp_path):
+    """A step from 0 to 6 after 60 of 120 days, an outlier and a missing value."""
+    values = np.repeat([0.0, 6.0], 60) + np.random.default_rng(0).normal(size=120)
+    values[[30, 80]] = 40, NAN
+    path = tmp_path / "step.csv"
+    pd.DataFrame({"day": pd.date_range("2024-01-01", periods=120), "v": values}).to_csv(path, index=False)
+    return path
+
+
+def test_derivative_anomalies_and_changes_are_written(step_with_outlier, tmp_path):
+    out, written, json_file = tmp_path / "out.csv", tmp_path / "anomalies.csv", tmp_path / "a.json"
+    names = ("--column", "v", "--time", "day", "--out", out, "--json", json_file)
+    report = run(step_with_outlier, *names, "--derivative", "--changes", "--anomalies", written)
+    assert report.exit_code == 0, report.output
+    expected = "The level changes by 5.68 at 2024-03-01 (2024-03-01 to 2024-03-01, probability 1.00)."
+    assert expected in " ".join(report.output.split())
+    table = pd.read_csv(out)
+    assert table["v_outlier"].to_numpy().nonzero()[0].tolist() == [30]
+    assert (table["v_slope_lower"] <= table["v_slope"]).all()
+    header, point, missing = read(written)
+    assert header == ["series", "time", "until", "kind", "points", "value", "expected", "score"]
+    assert point[:6] == ["v", "2024-01-31", "2024-01-31", "point", "1", "40.0"]
+    assert missing[3:6] == ["missing", "1", ""]
+    [series] = validated(json_file, "smooth")["series"]
+    assert [change["time"] for change in series["changes"]] == ["2024-03-01"]
+    assert [row["kind"] for row in series["anomalies"]] == ["point", "missing"]
+    assert len(series["slope"]) == 120
+
+
+def test_without_times_findings_name_rows(step_with_outlier, tmp_path):
+    written = tmp_path / "anomalies.csv"
+    report = run(step_with_outlier, "--column", "v", "--changes", "--anomalies", written)
+    assert "at 61 (61 to 61, probability 1.00)" in report.output.replace("\n", " ")
+    assert [row[1] for row in read(written)[1:]] == ["31", "81"]

@@ -27,9 +27,20 @@ SENTENCE, WORD = "The animal didn't cross the street because it was too tired", 
 WORDS = "Sky is clear today"
 PAGE, PICTURE = "overt-demo.html", "overt-demo.png"
 _WIDEST = 100
-_LEGEND = (
-    "[0.02 … 384]: a vector of 384 numbers · 4×8: four words, 8 numbers each · L5H11: layer 5, head 11, both counted from 0"
+# What each part shows, and its symbols, where they are first seen.
+_ATTENTION = "Attention: each vector becomes a mean of all, weighted by how well they match."
+_SERIES = "each point becomes a mean of similar points; nothing was trained or tuned"
+_WORDS = (
+    "score: how well “sky” matches each word · softmax: scores as shares of 1 · "
+    "y_sky: the mean of the word vectors by these shares, 384 numbers"
 )
+_NEXT_PART = "word vectors mostly match themselves; a trained model links words: see 4"
+_STATES = (
+    "h_j: what the layer holds after word j · f: a small network that scores two states · c_1: their mean by these shares · "
+    "4×8 → 4×16: four words of 8 numbers, then of 16"
+)
+_TOKENS = "[CLS], [SEP]: marks at the ends · head: an attention of a layer · L5H11: layer 5, head 11, from 0"
+_STEPS = "q, k, v: query, key and value of a token, 32 numbers each · α: its weight"
 
 
 def demo() -> None:
@@ -39,7 +50,7 @@ def demo() -> None:
     model = reading_model()
     device = "CPU" if isinstance(model, HubModel) else "CPU, offline"
     console.print(Piece(lambda ink: [_apart(ink, "overt · attention with nothing hidden", device, "bold")]))
-    console.print(Piece(lambda ink: ink.prose(_LEGEND, "dim", "")))
+    console.print(Piece(lambda ink: ink.prose(_ATTENTION, lead="")))
     console.print(Piece(_series))
     words = vectors.of_text(model, WORDS)
     console.print(Piece(lambda ink: _plain(ink, plain(words, choose(words.encoded, "sky")))))
@@ -76,13 +87,19 @@ def _series(ink: Ink) -> Iterable[Text]:
     low, high = series.noisy.min(), series.noisy.max()
     noisy, smoothed = (sparkline(list(values[indices]), low, high) for values in (series.noisy, series.smoothed))
     yield _heading(ink, 1, "Re-weight a series", f"{noisy} → {smoothed}", f"noise −{series.reduction:.0%}".replace("%", " %"))
+    yield from _legend(ink, _SERIES)
+
+
+def _legend(ink: Ink, text: str) -> Iterable[Text]:
+    return ink.prose(text, "dim", "   ")
 
 
 def _plain(ink: Ink, explanation: Explanation) -> Iterable[Text]:
     """Part 2: the vectors themselves."""
     yield _heading(ink, 2, "No trained weights", explanation.text)
-    yield from _pairs(ink, explanation, "sky ·", f"→ y_sky = {vector(explanation.output, 1)}")
-    yield from ink.prose("word vectors alone hardly link the words; a trained model does: see 4", "dim", "   ")
+    yield from _pairs(ink, explanation, "score", f"→ y_sky = {vector(explanation.output, 1)}")
+    yield from _legend(ink, _WORDS)
+    yield from ink.prose(_NEXT_PART, lead="   ")
 
 
 def _states(ink: Ink, explanation: Explanation) -> Iterable[Text]:
@@ -92,31 +109,32 @@ def _states(ink: Ink, explanation: Explanation) -> Iterable[Text]:
     yield _heading(ink, 3, "Hidden states [h, c]", source, f"{count}×{width} → {count}×{2 * width}")
     yield from _pairs(ink, explanation, "f(h_1, h_j)", "→ c_1 = Σ a_1j h_j")
     yield from ink.prose(f"[h_1, c_1] = {vector(explanation.joined or [])}", lead="   ")
+    yield from _legend(ink, _STATES)
 
 
 def _pairs(ink: Ink, explanation: Explanation, score: str, result: str) -> list[Text]:
     """Each token's score, and its weight under it."""
     scores = [ink.line(ink.token(row.token, 12, "dim"), " ", ink.text(number(row.score))) for row in explanation.steps]
     weights = [ink.text(number(row.weight).removeprefix("0"), "bold") for row in explanation.steps]
-    rows = [
-        [ink.text(f"   {score}"), *scores, ink.text("")],
-        [ink.text(f"   {explanation.normalizer}"), *weights, ink.text(result)],
-    ]
-    right = [False, *[True] * len(scores), False]
-    wide = ink.grid(rows, right, gap=3)
-    return wide if max(line.cell_len for line in wide) <= ink.width else ink.table(rows, right)
+    rows = [[ink.text(f"   {score}"), *scores], [ink.text(f"   {explanation.normalizer}"), *weights]]
+    ends = [ink.text(""), ink.text(result)]
+    right = [False, *[True] * len(scores)]
+    for gap in (3, 2):
+        wide = ink.grid([[*row, end] for row, end in zip(rows, ends, strict=True)], [*right, False], gap)
+        if max(line.cell_len for line in wide) <= ink.width:
+            return wide
+    return [*ink.table(rows, right), *ink.prose(result, lead="   ")]
 
 
 def _trained(explanation: Explanation) -> Iterable[Piece]:
     """Part 4: a trained model, its strongest links, and the six steps in one head."""
     yield Piece(lambda ink: [_heading(ink, 4, "Query, key, value", explanation.source)])
-    for part in (
-        terminal.sentence(explanation),
-        terminal.links(explanation),
-        terminal.step_table(explanation, 2),
-        terminal.checks(explanation),
-    ):
-        yield _indented(part)
+    yield _indented(terminal.sentence(explanation))
+    yield Piece(lambda ink: _legend(ink, _TOKENS))
+    yield _indented(terminal.links(explanation))
+    yield Piece(lambda ink: _legend(ink, _STEPS))
+    yield _indented(terminal.step_table(explanation, 2))
+    yield _indented(terminal.checks(explanation))
 
 
 def _indented(part: Piece) -> Piece:
@@ -125,12 +143,11 @@ def _indented(part: Piece) -> Piece:
 
 
 def _next(ink: Ink) -> Iterable[Text]:
-    """The files that were written, and what to try with one's own text and series."""
+    """The files that were written, what to try with one's own text and series, and the next step as the last line."""
     overt = _command()
-    yield from ink.prose(f"Open {PAGE} in a browser ({PICTURE} is the same as a picture).", "bold", "")
-    yield from ink.prose(
-        f"{overt} play   ·   {overt} explain TEXT --word WORD   ·   {overt} smooth FILE.csv --column NAME", lead="Next:  "
-    )
+    yield from ink.prose(f"{PAGE} has all heads and numbers; {PICTURE} is a picture of part 4.", lead="")
+    yield from ink.prose(f"{overt} explain TEXT --word WORD   ·   {overt} smooth FILE.csv --column NAME", lead="Your own: ")
+    yield from ink.prose(f"open {PAGE}   ·   next: {overt} play", "bold", "")
 
 
 def _command() -> str:

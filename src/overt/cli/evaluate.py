@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
-from overt.cli.shared.console import busy, require_torch
+from overt.cli.shared.console import busy, report_console, require_torch
+from overt.cli.shared.inputs import model_files
+from overt.cli.shared.json_output import write_json
 from overt.cli.train import score_lines
 from overt.drawing.letters import Ink, Piece, bar
 from overt.errors import InputError
+from overt.files import separate
 
 _LONGEST_BAR = 40
 
@@ -27,8 +29,11 @@ def evaluate(
     reference: Annotated[Path | None, typer.Option(help="Its reference translation, line by line.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the recipe's data.")] = None,
     beam: Annotated[int | None, typer.Option(help="Beam size; 1 is greedy. (default: the recipe's, or 5)")] = None,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the scores as JSON; - is standard output.")] = None,
 ) -> None:
     """Score a trained model: overt evaluate RECIPE, or overt evaluate --model FOLDER --source FILE --reference FILE."""
+    inputs = {"RECIPE": recipe, "--source": source, "--reference": reference}
+    separate({"--json": json_out}, inputs | model_files(model))
     _check(recipe, model, source, reference)
     require_torch("overt evaluate", "train")
     if data is not None:
@@ -37,12 +42,14 @@ def evaluate(
         task, network = _of_recipe(recipe, model, beam) if recipe else _of_files(model, source, reference, beam)
     with busy("running the model on the test set …"):
         scores = task.test(network)
-    console = Console(highlight=False)
+    console = report_console("/dev/stdout" if str(json_out) == "-" else json_out)
     for line in [*task.corpus.notes, *score_lines(scores)]:
         console.print(Piece(lambda ink, line=line: ink.prose(line, lead="")))
     if "by_length" in scores:
         console.print()
         console.print(Piece(lambda ink: _by_length(scores["by_length"], ink)))
+    if json_out is not None:
+        write_json(json_out, "evaluate", {"scores": scores, "notes": list(task.corpus.notes)})
 
 
 def _check(recipe: Path | None, model: Path | None, source: Path | None, reference: Path | None) -> None:

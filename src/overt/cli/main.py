@@ -25,6 +25,7 @@ COMMANDS = {
     "play": "Write a page in which a model runs: edit the sentence, and all pictures follow.",
     "view": "Write a saved recording as a page, from the map of every head down to single weights.",
     "atlas": "Survey every head of a model over a corpus, and write what it does as a page.",
+    "heads": "Find the heads that look from one word of your sentences to another.",
     "replay": "Replay a server's answers: which parts of the prompt the model read, and which it needed.",
     "smooth": "Smooth columns of a CSV or Parquet file by self-attention.",
     "train": "Train a model from a recipe; the same command resumes a stopped run.",
@@ -116,12 +117,12 @@ def _placeholder(sentence: str) -> Any:
 
 
 def module_of(name: str) -> str:
-    """The module of a command: a file of this folder, or of `benches`.
+    """The module of a command: a file of this folder, of `benches` or of `lens`.
 
-    >>> module_of("view"), module_of("bench smooth")
-    ('overt.cli.view', 'overt.cli.benches.bench_smooth')
+    >>> module_of("view"), module_of("bench smooth"), module_of("heads")
+    ('overt.cli.view', 'overt.cli.benches.bench_smooth', 'overt.cli.lens.heads')
     """
-    folder = "benches." if name.startswith("bench") else ""
+    folder = "benches." if name.startswith("bench") else "lens." if name in ("atlas", "heads") else ""
     return f"overt.cli.{folder}{name.replace(' ', '_')}"
 
 

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from overt.cli.shared.console import busy, report_console, require_torch
 from overt.cli.shared.inputs import input_of, model_files, read_text
+from overt.cli.shared.json_output import write_json
 from overt.drawing.letters import ROOM_FOR_A_BAR, Piece, writable
 from overt.errors import InputError
 from overt.explain.terminal.weight_map import weight_map
@@ -40,13 +41,14 @@ def translate(
         Path | None, typer.Option(help="Write an HTML page that shows what each word attended to; it works offline.")
     ] = None,
     show_map: Annotated[bool, typer.Option("--map", help="Show in the terminal what each word attended to.")] = False,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write translations, scores and warnings as JSON.")] = None,
     as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, even if a file has that name.")] = False,
 ) -> None:
     """Translate a text, or each line of a file: overt translate english.txt > french.txt.
 
     The order of the lines is kept, and empty lines stay empty. Addresses, mark-up, code, file names, exact numbers and emoji are copied.
     """
-    paths = {"--out": out, "--warnings": warnings, "--attention": attention}
+    paths = {"--out": out, "--warnings": warnings, "--attention": attention, "--json": json_out}
     separate(paths, input_of(text, as_text) | model_files(model))
     with busy("loading torch …"):
         lines = _lines(text, as_text)
@@ -67,6 +69,8 @@ def translate(
             _warn(each.sentence.format(lines=_lines_in_words(list(each.lines), len(lines))))
         if warnings is not None:
             outputs["--warnings"].write_text(_rows(warned), encoding="utf-8")
+        if json_out is not None:
+            write_json(outputs["--json"], "translate", {"lines": _data(lines, translations, warned)})
         content = "".join(f"{line}\n" for line in _output_lines(translations, nbest))
         if out is None:
             _print(content)
@@ -77,6 +81,19 @@ def translate(
             _show(translator, lines[0], translations[0][0], outputs.get("--attention"), console)
     for path in filter(None, paths.values()):
         Console(stderr=True, highlight=False).print(Piece(lambda ink, path=path: ink.prose(f"→ {path}", lead="")))
+
+
+def _data(lines: list[str], translations: list[list[Any]], warned: Sequence["Warned"]) -> list[dict[str, Any]]:
+    """Each line with its translations, scores and warnings."""
+    return [
+        {
+            "line": number,
+            "text": line,
+            "translations": [{"text": candidate.text, "score": candidate.score} for candidate in candidates],
+            "warnings": [{"kind": one.kind, "what": one.lines[number]} for one in warned if number in one.lines],
+        }
+        for number, (line, candidates) in enumerate(zip(lines, translations, strict=True), 1)
+    ]
 
 
 def _lines(text: str | None, as_text: bool) -> list[str]:

@@ -1,137 +1,157 @@
-"""A table of comma-separated values."""
+"""A table of comma-separated values, or of values between other separators."""
 
-import codecs
 import csv
 import gzip
 import io
 import math
 import os
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from overt.cli.shared.tables.layout import Layout, read_layout
+from overt.cli.shared.tables.notation import Notation
+from overt.cli.shared.tables.numerals import Numbers, find_decimal, is_ambiguous, mark_of, read_numbers
 from overt.cli.shared.tables.table import Table
 from overt.errors import InputError
 from overt.files import whole
-from overt.reading import gunzip, reading, reason
-from overt.smoothing.data.notation import Notation, find_decimal, mark_of, parse_number, parse_numbers
 from overt.smoothing.data.series import Floats
 
-_LARGEST_CELL = 2**31 - 1  # as large as `csv` takes everywhere
-_limit = threading.Lock()
+# Dates of countries whose decimal mark is a comma.
+_DATE_WITH_POINTS = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}.*")
 
 
 @dataclass(frozen=True)
 class CommaSeparated(Table):
-    """The cells of a file as text; `lines` are the line numbers of the rows, counted from 1."""
+    """The cells of a file as text."""
 
     path: Path
     header: list[str]
     notation: Notation
-    rows: list[list[str]]
-    lines: list[int]
+    layout: Layout
 
     @property
     def length(self) -> int:
         """The number of rows."""
-        return len(self.rows)
+        return len(self.layout.rows)
 
     def cells(self, column: str) -> list[str]:
         """The cells of a column without surrounding blanks."""
         self.check_column(column)
         index = self.header.index(column)
-        return [row[index].strip() for row in self.rows]
+        return [row[index].strip() for row in self.layout.rows]
 
     def row_label(self, row: int) -> str:
         """A row's line number, counted from 1."""
-        return f"line {self.lines[row]}"
+        return f"line {self.layout.lines[row]}"
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Sentences on lines of the file that are no rows."""
+        uneven = self.layout.uneven
+        if not uneven:
+            return self.layout.remarks
+        counted = "1 row has" if len(uneven) == 1 else f"{len(uneven)} rows have"
+        return [
+            *self.layout.remarks,
+            f"{counted} another number of cells than the names and count as empty, first {self.row_label(uneven[0])}.",
+        ]
+
+    @property
+    def listed_columns(self) -> str:
+        """The names of the columns, to choose from."""
+        listed = ", ".join(self.header)
+        return (
+            f"{listed}; the file has no line of names"
+            if any("no names" in remark for remark in self.layout.remarks)
+            else listed
+        )
+
+    def unit_line(self, column: str) -> str:
+        """The unit that a line of units states for a column; "" where there is none."""
+        return self.layout.units[self.header.index(column)].strip("[]() ") if self.layout.units else ""
 
     @cached_property
     def decimal(self) -> str:
         """The decimal mark: what was passed, or what some cell shows beyond doubt."""
         if self.notation.decimal is not None:
             return self.notation.decimal
-        mark = find_decimal(cell.strip() for row in self.rows for cell in row if "," in cell)
+        mark = find_decimal(cell.strip() for row in self.layout.rows for cell in row if "," in cell)
         return mark or ("," if self._has_points_between_thousands() else ".")
 
     def _has_points_between_thousands(self) -> bool:
         """Whether some column holds numbers such as 1.513.823, and no cell one such as 1.5."""
-        pointed = [at for at in range(len(self.header)) if any(row[at].count(".") > 1 for row in self.rows)]
-        if all(isinstance(parse_numbers([row[at].strip() for row in self.rows], ","), int) for at in pointed):
+        rows = self.layout.rows
+        pointed = [index for index in range(len(self.header)) if any(row[index].count(".") > 1 for row in rows)]
+        columns = [read_numbers([row[index].strip() for row in rows], ",", Notation()) for index in pointed]
+        if all(numbers.unreadable for numbers in columns):
             return False
-        return all(mark_of(cell.strip()) != "." for row in self.rows for cell in row)
+        return not self._shows_a_point
 
-    def numbers(self, column: str) -> Floats:
-        """A column as float64. Where a comma may be decimal or between thousands, an error asks."""
-        cells = self.cells(column)
-        if self.notation.decimal is None and self.decimal == "." and any("," in cell for cell in cells):
-            row = next(row for row, cell in enumerate(cells) if "," in cell)
-            if parse_number(cells[row], ".") is not None and find_decimal(cells) is None:
-                fix = "pass --decimal , if the comma is decimal, or --decimal . if it is between thousands"
-                raise InputError("a decimal mark that the file shows", got=self._cell(cells[row], row, column), fix=fix)
-        return super().numbers(column)
+    @cached_property
+    def _shows_a_point(self) -> bool:
+        """Whether some cell shows a decimal point beyond doubt."""
+        return any(mark_of(cell.strip()) == "." for row in self.layout.rows for cell in row if "." in cell)
+
+    def read(self, column: str) -> Numbers:
+        """A column as float64. Where a mark may be decimal or between thousands, an error asks."""
+        if self.notation.decimal is None and self.decimal == ".":
+            self._ask_for_decimal(self.cells(column), column)
+        return super().read(column)
+
+    def _ask_for_decimal(self, cells: list[str], column: str) -> None:
+        for mark, name, asks in ((",", "comma", self._comma_is_open), (".", "point", self._point_is_open)):
+            row = next((row for row, cell in enumerate(cells) if is_ambiguous(cell, mark)), None)
+            if row is None or not asks(cells):
+                continue
+            other = "." if mark == "," else ","
+            fix = f"pass --decimal {mark} if the {name} is decimal, or --decimal {other} if it is between thousands"
+            raise InputError("a decimal mark that the file shows", got=self._label(cells[row], row), fix=fix)
+
+    def _comma_is_open(self, cells: list[str]) -> bool:
+        return find_decimal(cells) is None
+
+    def _point_is_open(self, cells: list[str]) -> bool:
+        """Whether a point may be between thousands: the file is of a country with decimal commas, and shows no decimal point."""
+        european = self.layout.separator == ";" or any(
+            _DATE_WITH_POINTS.fullmatch(cell.strip()) for row in self.layout.rows[:1] for cell in row
+        )
+        return european and not self._shows_a_point
 
     def _written(self, values: Floats) -> list[str]:
         written = ["" if math.isnan(value) else repr(value) for value in values.tolist()]
         return written if self.decimal == "." else [cell.replace(".", self.decimal) for cell in written]
 
     def write(self, target: str | os.PathLike[str], columns: Mapping[str, Floats]) -> None:
-        """Write the file with these columns added; NaN becomes an empty cell. It is written completely or not at all."""
-        added = [self._written(values) for values in columns.values()]
+        """Write the file with these columns added, its comments and units kept; NaN becomes an empty cell.
+
+        It is UTF-8, and written completely or not at all.
+        """
+        layout, added = self.layout, [self._written(values) for values in columns.values()]
         text = io.StringIO()
-        writer = csv.writer(text, delimiter=self.notation.separator or ",", lineterminator="\n")
+        text.writelines(f"{line}\n" for line in layout.before)
+        writer = csv.writer(text, delimiter=layout.separator, lineterminator="\n")
         writer.writerow([*self.header, *columns])
-        writer.writerows([*row, *cells] for row, *cells in zip(self.rows, *added, strict=True))
+        if layout.units:
+            writer.writerow([*layout.units, *map(self._unit, columns)])
+        for index, (row, *cells) in enumerate(zip(layout.rows, *added, strict=True)):
+            writer.writerows(layout.comments.get(index, ()))
+            writer.writerow([*row, *cells])
+        writer.writerows(layout.comments.get(len(layout.rows), ()))
         content = text.getvalue().encode()
         with whole(target) as temporary:
             temporary.write_bytes(gzip.compress(content) if str(target).lower().endswith(".gz") else content)
 
+    def _unit(self, name: str) -> str:
+        """The unit of a new column: its curve has the column's; "" of a slope and of what is an outlier."""
+        source, _, part = name.rpartition("_")
+        is_curve = source in self.header and part not in ("outlier", "slope")
+        return self.layout.units[self.header.index(source)] if self.layout.units and is_curve else ""
 
-def read_comma_separated(path: Path, content: bytes, notation: Notation) -> CommaSeparated:
+
+def read_comma_separated(path: Path, content: bytes, notation: Notation, wanted: Collection[str] = ()) -> CommaSeparated:
     """Read text whose first line names its columns, separated as `notation` says, or by commas, semicolons, tabs or vertical bars."""
-    with reading(path, "comma-separated values", "export it again"), _utf_8(path, content):
-        text = (gunzip(path, content) if content.startswith(b"\x1f\x8b") else content).decode("utf-8-sig")
-        first = text.partition("\n")[0]
-        separator = notation.separator or max(",;\t|", key=first.count)
-        with _cells_of_any_size():
-            reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-            rows, lines = [], []
-            for row in reader:
-                if row:
-                    rows.append(row)
-                    lines.append(reader.line_num)
-    if len(rows) < 2:
-        got = "an empty file" if not rows else "only the first line"
-        raise InputError(f"a line of column names and at least one row in {path}", got=got, fix="pass a file with both")
-    header = rows[0]
-    for row, line in zip(rows, lines, strict=True):
-        if len(row) != len(header):
-            expected = f"{len(header)} cells in each row of {path}, as in its first line"
-            raise InputError(expected, got=f"{len(row)} at line {line}", fix="correct that row")
-    names = [name.strip() for name in header]
-    return CommaSeparated(path, names, replace(notation, separator=separator), rows[1:], lines[1:])
-
-
-@contextmanager
-def _utf_8(path: Path, content: bytes) -> Iterator[None]:
-    """Say of a text in another encoding how to convert it."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "cp1252"
-        fix = f"save it as UTF-8, or `iconv -f {encoding} -t utf-8 FILE | overt smooth -`"
-        raise InputError(f"{path} to be UTF-8 text", got=reason(error), fix=fix) from error
-
-
-@contextmanager
-def _cells_of_any_size() -> Iterator[None]:
-    """Raise the limit of 131,072 characters per cell, which is global to the process, and restore it."""
-    with _limit:
-        before = csv.field_size_limit(_LARGEST_CELL)
-        try:
-            yield
-        finally:
-            csv.field_size_limit(before)
+    layout = read_layout(path, content, notation, wanted)
+    return CommaSeparated(path, layout.names, replace(notation, separator=layout.separator), layout)

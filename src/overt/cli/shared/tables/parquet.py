@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from overt.cli.shared.tables.notation import Notation
+from overt.cli.shared.tables.numerals import Numbers, without_codes
 from overt.cli.shared.tables.table import Table
 from overt.errors import InputError, MissingExtra
 from overt.files import whole
 from overt.reading import reading
-from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.series import Floats
 
 
@@ -42,28 +43,34 @@ class Parquet(Table):
         """A row's number, counted from 0 as in pandas."""
         return f"row {row}"
 
-    def numbers(self, column: str) -> Floats:
+    def read(self, column: str) -> Numbers:
         """A column as float64, null as NaN; numbers stored as text are parsed."""
         cells = self._column(column)
         if not _is_numeric(cells):
-            return super().numbers(column)
-        numbers = cells.cast("float64", safe=False).to_numpy()
-        infinite = np.flatnonzero(np.isinf(numbers))
-        if infinite.size:
+            return super().read(column)
+        values = cells.cast("float64", safe=False).to_numpy().copy()
+        infinite = np.flatnonzero(np.isinf(values))
+        if infinite.size and self.notation.errors == "ask":
             raise self._not_a_number("inf", int(infinite[0]), column)
-        return numbers
+        values[infinite] = np.nan
+        missing = int(np.isnan(values).sum()) - infinite.size
+        return without_codes(values, {"": missing} if missing else {}, self.notation)._replace(
+            unreadable=tuple(infinite.tolist())
+        )
 
     def times(self, column: str) -> NDArray[Any]:
         """A column of times: float64, or datetime64 (in UTC if there is a time zone) for timestamps and dates."""
         import pyarrow
 
+        if len(self.time_columns(column)) > 1:
+            return super().times(column)
         cells = self._column(column)
         dated = pyarrow.types.is_timestamp(cells.type) or pyarrow.types.is_date(cells.type)
         if dated and not cells.null_count:
             unit = cells.type.unit if pyarrow.types.is_timestamp(cells.type) else "s"
             return cells.cast(pyarrow.timestamp(unit)).to_numpy()
         numbers = self.numbers(column) if _is_numeric(cells) else np.full(1, np.nan)
-        return super().times(column) if np.isnan(numbers).any() else numbers
+        return super().times(column) if np.isnan(numbers).any() else self.as_times(numbers, column)
 
     def write(self, target: str | os.PathLike[str], columns: Mapping[str, Floats]) -> None:
         """Write the file with these columns added; NaN becomes null. It is written completely or not at all."""

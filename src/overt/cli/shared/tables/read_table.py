@@ -1,18 +1,22 @@
 """Read a table from a file: its first bytes say of what kind it is."""
 
 import io
+from collections.abc import Collection
 from pathlib import Path
 
 from overt.cli.shared.tables.comma_separated import read_comma_separated
+from overt.cli.shared.tables.notation import Notation
 from overt.cli.shared.tables.parquet import read_parquet
 from overt.cli.shared.tables.spreadsheet import read_spreadsheet
 from overt.cli.shared.tables.table import Table, kind_of
 from overt.reading import reading
-from overt.smoothing.data.notation import Notation
 
 
-def read_table(path: Path, notation: Notation | None = None) -> Table:
-    """Read a Parquet file, an Excel workbook, or a file of separated values, which may be compressed by gzip."""
+def read_table(path: Path, notation: Notation | None = None, wanted: Collection[str] = ()) -> Table:
+    """Read a Parquet file, an Excel workbook, or a file of separated values, which may be compressed by gzip.
+
+    `wanted` are columns that the caller names: a first line that has one of them holds names.
+    """
     notation = notation or Notation()
     if kind_of(path) == "Parquet":
         return read_parquet(path, path, notation)
@@ -22,4 +26,4 @@ def read_table(path: Path, notation: Notation | None = None) -> Table:
         return read_parquet(path, io.BytesIO(content), notation)
     if content.startswith(b"PK\x03\x04") or kind_of(path) == "Excel":
         return read_spreadsheet(path, content, notation)
-    return read_comma_separated(path, content, notation)
+    return read_comma_separated(path, content, notation, wanted)

@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from overt.cli.shared.tables.notation import Notation
 from overt.cli.shared.tables.table import Table
 from overt.errors import InputError, MissingExtra
 from overt.files import whole
 from overt.reading import check_unpacked, reading
-from overt.smoothing.data.notation import Notation
 from overt.smoothing.data.series import Floats
 
 _LAST_ROW = 2**20  # of a sheet in Excel

@@ -1,22 +1,24 @@
 """A table in a file: columns as numbers, times and names, and writing it with columns added."""
 
 import os
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from overt.cli.shared.tables.dates import SERIALS, Dates, from_serials, is_compact_date, is_zoned, read_clocks, read_dates
+from overt.cli.shared.tables.notation import ABSENT, Notation
+from overt.cli.shared.tables.numerals import Numbers, bare, parse_number, read_numbers
 from overt.errors import InputError
 from overt.files import check_target, is_stream
-from overt.smoothing.data.notation import MISSING, Notation, is_compact_date, is_zoned, parse_dates, parse_number, parse_numbers
 from overt.smoothing.data.series import Floats
 
-_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}:\d{2}")
 _KINDS = {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
+_TIMES_OF_DAY = ("%H", "%I")  # in a format
 
 
 class Table(ABC):
@@ -43,36 +45,58 @@ class Table(ABC):
     def write(self, target: str | os.PathLike[str], columns: Mapping[str, Floats]) -> None:
         """Write the file with these columns added, NaN as a missing value. It is written completely or not at all."""
 
-    def numbers(self, column: str) -> Floats:
-        """A column as float64; an empty cell, NA, NaN, null or None is NaN."""
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Sentences on lines of the file that are no rows."""
+        return ()
+
+    def unit_line(self, column: str) -> str:
+        """The unit that a line of units states for a column; "" where there is none."""
+        return ""
+
+    def read(self, column: str) -> Numbers:
+        """A column as float64 with what is missing. A cell that cannot be read is an error, unless `notation.errors` says otherwise."""
         cells = self.cells(column)
-        numbers = parse_numbers(cells, self.decimal)
-        if isinstance(numbers, int):
-            raise self._not_a_number(cells[numbers], numbers, column)
+        numbers = read_numbers(cells, self.decimal, self.notation)
+        if self.notation.errors == "missing":
+            values = numbers.values.copy()
+            values[list(numbers.other_units)] = np.nan
+            return numbers._replace(values=values)
+        if numbers.unreadable:
+            raise self._not_a_number(cells[numbers.unreadable[0]], numbers.unreadable[0], column)
+        if numbers.other_units:
+            row = numbers.other_units[0]
+            unit = f"numbers in {numbers.unit}" if numbers.unit else "numbers without a unit"
+            fix = "convert that cell, or pass --errors missing to leave such cells out"
+            raise InputError(f"one unit in column {column}", got=f"{self._label(cells[row], row)} among {unit}", fix=fix)
         return numbers
 
+    def numbers(self, column: str) -> Floats:
+        """A column as float64, NaN where it is missing."""
+        return self.read(column).values
+
     def times(self, column: str) -> NDArray[Any]:
-        """A column of times: float64, or datetime64 (in UTC if there is a time zone) for dates."""
-        cells = self.cells(column)
-        self._refuse_missing(cells, column, f"a time in each row of column {column}", "fill in that time, or drop that row")
-        dated = self.notation.date_format is not None or is_compact_date(cells)
-        if not dated and parse_number(cells[0], self.decimal) is not None:
-            return self.numbers(column)
-        try:
-            dates = parse_dates(cells, self.notation)
-        except InputError as error:
-            raise InputError(f"{error.expected} in column {column}", got=error.got, fix=error.fix) from error
-        if isinstance(dates, int):
-            example = "%H:%M:%S" if _TIME_OF_DAY.fullmatch(cells[dates]) else "%d.%m.%Y"
-            fix = f"write dates as 2024-12-31 or 2024-12-31T23:59, or say how they are written, as in --date-format {example}"
-            form = f"dates as {self.notation.date_format}" if self.notation.date_format else "numbers or dates"
-            raise InputError(f"{form} as times in column {column}", got=self._cell(cells[dates], dates, column), fix=fix)
-        return dates
+        """A column of times, or two columns, date and time of day, as "date,clock".
+
+        float64, datetime64 (in UTC if there is a time zone) or timedelta64 (times of day); NaN or NaT where a time cannot be read, if
+        `notation.errors` allows that.
+        """
+        columns = self.time_columns(column)
+        return self._moments(column) if len(columns) == 1 else self._date_and_clock(*columns)
+
+    def time_columns(self, column: str) -> list[str]:
+        """The column of this name, or the two of a date and a time of day that it lists."""
+        parts = [part.strip() for part in column.split(",")]
+        columns = parts if column not in self.header and len(parts) == 2 else [column]
+        for name in columns:
+            self.check_column(name)
+        return columns
 
     def has_zone(self, column: str) -> bool:
         """Whether a column holds dates with a time zone, which `times` has in UTC."""
-        cell = next(iter(self.cells(column)), "")
-        return is_zoned(cell, self.notation)
+        columns = self.time_columns(column)
+        cell = next(filter(None, self.cells(column)), "") if len(columns) == 1 else ""
+        return is_zoned(cell, self.notation.date_format)
 
     @cached_property
     def decimal(self) -> str:
@@ -82,11 +106,11 @@ class Table(ABC):
     def text_columns(self) -> list[str]:
         """The columns that hold text in which words repeat: perhaps the groups of a long table."""
         columns = [name for name in self.header if self.header.count(name) == 1]
-        return [name for name in columns if _repeats(self.cells(name), self.decimal)]
+        return [name for name in columns if self._repeats(self.cells(name))]
 
     def names(self, column: str) -> list[str]:
-        """A column of names as text: the group of each row."""
-        cells = self.cells(column)
+        """A column of names as text: the group of each row; "" where there is none, if `notation.errors` allows that."""
+        cells = ["" if cell.lower() in ABSENT else cell for cell in self.cells(column)]
         self._refuse_missing(cells, column, f"a group name in each row of column {column}", "fill it in, or drop that row")
         return cells
 
@@ -96,19 +120,12 @@ class Table(ABC):
             got = f"{self.header.count(column)} columns called {column}"
             raise InputError(f"one column called {column}", got=got, fix="rename all but one")
         if column not in self.header:
-            fix = "choose one of them; the first line must name the columns" if self._has_no_names else "choose one of them"
-            raise InputError(f"a column of {self.path}: {', '.join(self.header)}", got=repr(column), fix=fix)
+            raise InputError(f"a column of {self.path}: {self.listed_columns}", got=repr(column), fix="choose one of them")
 
     @property
     def listed_columns(self) -> str:
         """The names of the columns, to choose from."""
-        listed = ", ".join(self.header)
-        return f"{listed}; the first line must name the columns" if self._has_no_names else listed
-
-    @property
-    def _has_no_names(self) -> bool:
-        """Whether the first line holds numbers in the place of names."""
-        return all(is_numeral(name.replace(",", ".")) for name in self.header)
+        return ", ".join(self.header)
 
     def check_target(self, target: Path, columns: list[str]) -> None:
         """Refuse a target that `write` would refuse, before the work."""
@@ -121,39 +138,101 @@ class Table(ABC):
             raise InputError("an output of the input's file format", got=f"{target.name} for {self.path.name}", fix=fix)
         check_target(target)
 
+    def labels(self, column: str, rows: Iterable[int]) -> list[str]:
+        """Cells with their positions in the file, for sentences."""
+        cells = self.cells(column)
+        return [self._label(cells[row], row) for row in rows]
+
+    def _moments(self, column: str) -> NDArray[Any]:
+        cells, form = self.cells(column), self.notation.date_format
+        self._refuse_missing(cells, column, f"a time in each row of column {column}", "fill in that time, or drop that row")
+        present = [cell for cell in cells if cell.lower() not in self.notation.spellings]
+        dated = form not in (None, "excel", "number") or is_compact_date(present)
+        if form == "number" or (not dated and present and parse_number(present[0], self.decimal) is not None):
+            return self.as_times(self.numbers(column), column)
+        clocks = read_clocks(cells) if form is None and present and not read_clocks(present[:1]).unreadable else None
+        return self._readable(clocks or self._dates(cells, column), cells, column)
+
+    def as_times(self, numbers: Floats, column: str) -> NDArray[Any]:
+        """Numbers as times. Numbers that may be the dates of a spreadsheet are asked about."""
+        form = self.notation.date_format
+        if form == "excel":
+            return from_serials(numbers)
+        known = numbers[~np.isnan(numbers)]
+        if form is None and known.size > 1 and SERIALS[0] <= known.min() and known.max() < SERIALS[1]:
+            date = from_serials(known[:1])[0].astype("datetime64[D]")
+            got = f"{known[0]:.15g} in column {column}, which Excel shows as {date}"
+            fix = "pass --date-format excel if these are dates of a spreadsheet, or --date-format number if they are plain numbers"
+            raise InputError("times whose kind is clear", got=got, fix=fix)
+        return numbers
+
+    def _date_and_clock(self, date: str, clock: str) -> NDArray[Any]:
+        """A column of dates and a column of times of day as datetime64."""
+        days, clocks = self.cells(date), self.cells(clock)
+        for column, cells in ((date, days), (clock, clocks)):
+            self._refuse_missing(cells, column, f"a time in each row of column {column}", "fill in that time, or drop that row")
+        form = self.notation.date_format
+        if form and any(part in form for part in _TIMES_OF_DAY):
+            both = [f"{day} {time}" for day, time in zip(days, clocks, strict=True)]
+            return self._readable(self._dates(both, f"{date},{clock}"), both, f"{date},{clock}")
+        times = read_clocks([time.rpartition("T")[2] for time in clocks])
+        lengths = self._readable(times, clocks, clock, "times of day, as 14:05 or 2:05 pm,")
+        if (
+            form in (None, "excel")
+            and all(parse_number(day, self.decimal) is not None for day in days)
+            and not is_compact_date(days)
+        ):
+            return self.as_times(self.numbers(date), date) + lengths
+        return self._readable(self._dates(days, date), days, date) + lengths
+
+    def _dates(self, cells: list[str], column: str) -> Dates:
+        form = self.notation.date_format
+        try:
+            return read_dates(cells, None if form == "excel" else form)
+        except InputError as error:
+            raise InputError(f"{error.expected} in column {column}", got=error.got, fix=error.fix) from error
+
+    def _readable(self, dates: Dates, cells: list[str], column: str, expected: str = "") -> NDArray[Any]:
+        """The dates, if all can be read or `notation.errors` allows others."""
+        if dates.unreadable and self.notation.errors == "ask":
+            row, form = dates.unreadable[0], self.notation.date_format
+            fix = (
+                "write dates as 2024-12-31 or 2024-12-31T23:59, or say how they are written, as in --date-format %d.%m.%Y, "
+                "or pass --errors missing to leave such rows out"
+            )
+            expected = expected or (f"dates as {form}" if form else "numbers or dates")
+            raise InputError(f"{expected} as times in column {column}", got=self._label(cells[row], row), fix=fix)
+        return dates.values
+
     def _refuse_missing(self, cells: list[str], column: str, expected: str, fix: str) -> None:
-        for row, cell in enumerate(cells):
-            if cell.lower() in MISSING:
-                raise InputError(expected, got=self._cell(cell, row, column), fix=fix)
+        spellings = {""} if expected.startswith("a group") else self.notation.spellings
+        row = next((row for row, cell in enumerate(cells) if cell.lower() in spellings), None)
+        if row is not None and self.notation.errors == "ask":
+            fix += ", or pass --errors missing to leave such rows out"
+            raise InputError(expected, got=self._label(self.cells(column)[row], row), fix=fix)
 
     def _not_a_number(self, cell: str, row: int, column: str) -> InputError:
         fix = "correct that cell, or leave it empty if the value is missing"
-        other = "," if self.decimal == "." else "."
-        if parse_number(cell, other) is not None:
+        other, stripped = "," if self.decimal == "." else ".", bare(cell)
+        if stripped and parse_number(stripped.numeral, other) is not None:
             fix = f"pass --decimal {other} if that is the decimal mark, or correct that cell"
-        return InputError(f"a finite number in each cell of column {column}", got=self._cell(cell, row, column), fix=fix)
+        elif cell and "," not in cell:
+            fix = f"correct that cell, or pass --missing {cell!r} if that is how missing values are written"
+        fix += ", or --errors missing to count all cells that are no numbers as missing"
+        return InputError(f"a finite number in each cell of column {column}", got=self._label(cell, row), fix=fix)
 
-    def _cell(self, cell: str, row: int, column: str) -> str:
+    def _label(self, cell: str, row: int) -> str:
         return f"{repr(cell) if cell else 'an empty cell'} at {self.row_label(row)}"
+
+    def _repeats(self, cells: list[str]) -> bool:
+        """Whether cells are text that is neither numbers nor dates, and some word is there twice."""
+        words = [cell for cell in cells if cell.lower() not in self.notation.spellings]
+        if not words or parse_number(words[0], self.decimal) is not None or len(set(words)) == len(words):
+            return False
+        numbers = read_numbers(words, self.decimal, self.notation)
+        return bool(numbers.unreadable or numbers.other_units) and not words[0][:4].isdigit()
 
 
 def kind_of(path: Path) -> str:
     """The kind of file by its suffix: "Parquet", "Excel", or "text"."""
     return _KINDS.get(path.suffix.lower(), "text")
-
-
-def _repeats(cells: list[str], decimal: str) -> bool:
-    """Whether cells are text that is neither numbers nor dates, and some word is there twice."""
-    words = [cell for cell in cells if cell.lower() not in MISSING]
-    if not words or parse_number(words[0], decimal) is not None or len(set(words)) == len(words):
-        return False
-    return isinstance(parse_numbers(words, decimal), int) and not words[0][:4].isdigit()
-
-
-def is_numeral(cell: str) -> bool:
-    """Whether a text is a number, NaN and infinity counted."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

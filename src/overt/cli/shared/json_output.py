@@ -1,0 +1,45 @@
+"""What `--json` writes: one object whose form is a JSON Schema in `schemas`, with the command and its version as `format`."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from overt.files import PathLike, whole
+
+SCHEMAS = Path(__file__).with_name("schemas")
+
+
+def schema(command: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of what a command writes.
+
+    >>> schema("doctor")["properties"]["format"]
+    {'const': 'overt doctor 1'}
+    """
+    return json.loads((SCHEMAS / f"{command.replace(' ', '_')}.json").read_text(encoding="utf-8"))
+
+
+def write_json(path: PathLike, command: str, content: dict[str, Any]) -> None:
+    """Write what a command found; a number that is not finite is null, and the path - is standard output.
+
+    >>> write_json("-", "doctor", {"findings": []})  # doctest: +SKIP
+    {"format": "overt doctor 1", "findings": []}
+    """
+    text = json.dumps(finite({"format": f"overt {command} 1", **content}), ensure_ascii=False, allow_nan=False, indent=1)
+    with whole("/dev/stdout" if str(path) == "-" else path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def finite(value: Any) -> Any:
+    """The same data with null for NaN and infinity, and lists for arrays.
+
+    >>> finite({"a": [1.0, float("nan")]})
+    {'a': [1.0, None]}
+    """
+    if isinstance(value, dict):
+        return {name: finite(entry) for name, entry in value.items()}
+    if hasattr(value, "tolist"):
+        return finite(value.tolist())
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,291 @@
+"""Cells of text as dates and times of day, as they are written in different countries: recognised from all cells, or as the caller says.
+
+A day comes first where some cell can be nothing else, as 31/12/2024, or where dots separate. What could be read in two ways is not
+guessed: an error asks. A column has one form; pandas and polars try one form for each cell, or need to be told it.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overt.errors import InputError
+
+_CLOCK = r"(\d{1,2}):(\d{2})(?::(\d{2}(?:[.,]\d+)?))?[ ]*([AaPp])?(?:\.?[Mm]\.?)?"
+_TIME = rf"(?:(?:,?[ ]+|T){_CLOCK})?"
+_MONTH = r"([^\W\d_]{3,10})\.?"
+_WEEKDAY = r"(?:[^\W\d_]{2,10}\.?,?[ ]+)?"
+_YEAR_FIRST = re.compile(r"(\d{4})([-/.]?)(\d{1,2})(?:\2(\d{1,2}))?" + _TIME)
+_YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{4})" + _TIME)
+_DAY_AND_NAME = re.compile(_WEEKDAY + r"(\d{1,2})\.?([-/. ]?)[ ]?" + _MONTH + r"(?:\2|[ ,]+)(\d{4}|\d{2})" + _TIME)
+_NAME_AND_DAY = re.compile(_WEEKDAY + _MONTH + r"[ ](\d{1,2})(?:st|nd|rd|th)?,?[ ]+(\d{4})" + _TIME)
+_NAME_AND_YEAR = re.compile(_MONTH + r"[-/ ,]+(\d{4})")
+_YEAR_AND_NAME = re.compile(r"(\d{4})([-/ ]?)" + _MONTH + r"(?:\2(\d{1,2})" + _TIME + ")?")
+_PERIOD = re.compile(r"(\d{4})[-/ ]?([QqMmHhSsWw])(\d{1,2})|([Qq])([1-4])[-/ ]?(\d{4})|([1-4])[Qq][-/ ]?(\d{4})")
+_OF_DAY = re.compile(r"(\d{1,3}):(\d{2})(?::(\d{2}(?:[.,]\d+)?))?[ ]*(?:([AaPp])\.?[Mm]\.?)?")
+_COMPACT = re.compile(r"(?:1[6-9]|2[0-2])\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
+# The first letters of the months in English, German, French, Spanish and Italian.
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        (
+            *("jan ene jän gen", "feb fév fev", "mar mär mrz", "apr avr abr", "may mai mag", "jun juin giu", "jul juil lug"),
+            *("aug aoû ago aou", "sep set", "oct okt ott", "nov", "dec dez déc dic"),
+        ),
+        start=1,
+    )
+    for name in names.split()
+}
+_MONTHS_IN_PERIOD = {"Q": 3, "M": 1, "H": 6, "S": 6}
+_SAMPLE = 50  # cells that show a column's form
+_CENTURY = 69  # years of two digits: from here on 19.., before it 20.., as in POSIX
+# Days that a spreadsheet counts from 1899-12-30: those from 1970 to 2099 are asked about.
+SERIALS = (25569.0, 73050.0)
+_DAY = 86_400_000_000  # microseconds
+
+
+class Dates(NamedTuple):
+    """A column of cells as dates, or as times of day."""
+
+    values: NDArray[Any]  # (n,) datetime64[us] in UTC where there are time zones, or timedelta64[us]; NaT where a cell is none
+    unreadable: tuple[int, ...]  # rows whose cell is no date, ascending
+
+
+Moment = tuple[str, int]  # a day in ISO 8601, and microseconds after its midnight
+Parser = Callable[[str], Moment | None]
+
+
+def is_compact_date(cells: Sequence[str]) -> bool:
+    """Whether all cells are dates of eight digits, as 20241231, and two of them differ."""
+    return len(set(cells)) > 1 and all(_COMPACT.fullmatch(cell) for cell in cells)
+
+
+def read_dates(cells: Sequence[str], date_format: str | None = None) -> Dates:
+    """Cells as dates in the form that most of them have, or in that of `date_format` (as in datetime.strptime).
+
+    >>> read_dates(["31.12.2024", "01.01.2025 14:05"]).values.astype("datetime64[m]")
+    array(['2024-12-31T00:00', '2025-01-01T14:05'], dtype='datetime64[m]')
+    >>> read_dates(["2024Q1", "2024Q2", "soon"]).unreadable
+    (2,)
+    """
+    if date_format is not None:
+        return _by_library(cells, lambda cell: datetime.strptime(cell, date_format))
+    sample = cells[:_SAMPLE]
+    forms = [_iso, *_forms(cells)]
+    counts = [sum(form(cell) is not None for cell in sample) for form in forms]
+    best = Dates(np.full(len(cells), np.datetime64("NaT", "us")), tuple(range(len(cells))))
+    for index in sorted(range(len(forms)), key=lambda index: -counts[index]):
+        if counts[index] and best.unreadable:
+            dates = _by_form(cells, forms[index]) if index else _by_library(cells, datetime.fromisoformat)
+            best = min(best, dates, key=lambda dates: len(dates.unreadable))
+    return best
+
+
+def read_clocks(cells: Sequence[str]) -> Dates:
+    """Cells as times of day (timedelta64[us]), as 14:05, 14:05:30 or 2:05 pm.
+
+    >>> read_clocks(["14:05", "2:05 pm", "25-05"]).values.astype("timedelta64[m]")
+    array([  845,   845, 'NaT'], dtype='timedelta64[m]')
+    """
+    values, unreadable = np.full(len(cells), np.timedelta64("NaT", "us")), []
+    for row, cell in enumerate(cells):
+        match = _OF_DAY.fullmatch(cell)
+        length = None if match is None else _after_midnight(*match.groups())
+        if length is None:
+            unreadable.append(row)
+        else:
+            values[row] = np.timedelta64(length, "us")
+    return Dates(values, tuple(unreadable))
+
+
+def past_midnight(clocks: NDArray[Any]) -> NDArray[Any]:
+    """Times of day in the order of their rows as lengths that ascend: a fall by more than half a day is midnight.
+
+    >>> past_midnight(np.array([1430, 10, 20], dtype="timedelta64[m]"))
+    array([1430, 1450, 1460], dtype='timedelta64[m]')
+    """
+    known = np.flatnonzero(~np.isnat(clocks))
+    days = np.cumsum(np.diff(clocks[known], prepend=clocks[known][:1]) < -np.timedelta64(12, "h"))
+    lengths = clocks.copy()
+    lengths[known] += days * np.timedelta64(24, "h").astype(clocks.dtype)
+    return lengths
+
+
+def is_date(cell: str) -> bool:
+    """Whether a cell is a date or a time of day in one of the forms that are read.
+
+    >>> is_date("2024-01-31"), is_date("01/02/2024"), is_date("14:05"), is_date("Oslo"), is_date("20241231")
+    (True, True, True, False, False)
+    """
+    if cell.isdigit():
+        return False
+    return any(form(cell) for form in (_iso, _year_last((4, 3, 1)), _year_last((4, 1, 3)), *_PLAIN_FORMS)) or bool(
+        _OF_DAY.fullmatch(cell)
+    )
+
+
+def is_zoned(cell: str, date_format: str | None = None) -> bool:
+    """Whether a cell is a date with a time zone.
+
+    >>> is_zoned("2024-12-31T23:59Z"), is_zoned("2024-12-31"), is_zoned("3.5")
+    (True, False, False)
+    """
+    try:
+        moment = datetime.fromisoformat(cell) if date_format is None else datetime.strptime(cell, date_format)
+    except ValueError:
+        return False
+    return moment.tzinfo is not None
+
+
+def from_serials(numbers: NDArray[np.float64]) -> NDArray[Any]:
+    """Days since 1899-12-30, as spreadsheets store dates, as datetime64[us].
+
+    >>> from_serials(np.array([45292.5]))
+    array(['2024-01-01T12:00:00.000000'], dtype='datetime64[us]')
+    """
+    milliseconds = np.rint(numbers * (_DAY / 1000)).astype("timedelta64[ms]")
+    return (np.datetime64("1899-12-30") + milliseconds).astype("datetime64[us]")
+
+
+def _by_library(cells: Sequence[str], parse: Callable[[str], datetime]) -> Dates:
+    moments: dict[int, datetime] = {}
+    for row, cell in enumerate(cells):
+        try:
+            moments[row] = parse(cell)
+        except ValueError:
+            continue
+    zoned = {row: moment.tzinfo is not None for row, moment in moments.items()}
+    if len(set(zoned.values())) > 1:
+        first = next(iter(zoned.values()))
+        other = next(row for row, zone in zoned.items() if zone != first)
+        got = f"both, first {cells[other]!r}"
+        raise InputError("times all with a time zone, or all without", got=got, fix="add or remove time zones")
+    plain = [moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment for moment in moments.values()]
+    # Much faster than passing NumPy the dates themselves.
+    return _dates(len(cells), list(moments), np.array([moment.isoformat() for moment in plain], dtype="datetime64[us]"))
+
+
+def _by_form(cells: Sequence[str], form: Parser) -> Dates:
+    moments = {row: moment for row, cell in enumerate(cells) if (moment := form(cell)) is not None}
+    days = np.array([day for day, _ in moments.values()], dtype="datetime64[D]")
+    lengths = np.array([length for _, length in moments.values()], dtype="timedelta64[us]")
+    return _dates(len(cells), list(moments), days + lengths)
+
+
+def _dates(count: int, rows: list[int], moments: NDArray[Any]) -> Dates:
+    values = np.full(count, np.datetime64("NaT", "us"))
+    values[rows] = moments
+    return Dates(values, tuple(np.flatnonzero(np.isnat(values)).tolist()))
+
+
+def _forms(cells: Sequence[str]) -> list[Parser]:
+    """The forms that some cell may have; a day or a month first as the cells say."""
+    sample = [cell for cell in cells[:_SAMPLE] if _YEAR_LAST.fullmatch(cell)]
+    return [_year_last(_order(cells)), *_PLAIN_FORMS] if sample else list(_PLAIN_FORMS)
+
+
+def _order(cells: Sequence[str]) -> tuple[int, int, int]:
+    """The groups of year, month and day of `_YEAR_LAST`: whichever of the first two exceeds 12 is the day."""
+    matches = [match for cell in cells if (match := _YEAR_LAST.fullmatch(cell))]
+    day_first = any(int(match[1]) > 12 for match in matches) or matches[0][2] == "."
+    month_first = any(int(match[3]) > 12 for match in matches)
+    if day_first or month_first:
+        return (4, 3, 1) if day_first else (4, 1, 3)
+    mark = matches[0][2]
+    fix = f"pass --date-format %d{mark}%m{mark}%Y for a day first, or --date-format %m{mark}%d{mark}%Y for a month first"
+    raise InputError("dates of which one has a day above 12", got=f"{matches[0][0]!r} and others that have none", fix=fix)
+
+
+def _year_last(order: tuple[int, int, int]) -> Parser:
+    def parse(cell: str) -> Moment | None:
+        match = _YEAR_LAST.fullmatch(cell)
+        return match and _moment(*(match[group] for group in order), *match.groups()[4:])
+
+    return parse
+
+
+def _iso(cell: str) -> Moment | None:
+    try:
+        moment = datetime.fromisoformat(cell)
+    except ValueError:
+        return None
+    return moment.date().isoformat(), 0  # only whether there is one counts
+
+
+def _year_first(cell: str) -> Moment | None:
+    match = _YEAR_FIRST.fullmatch(cell)
+    return match and _moment(match[1], match[3], match[4] or "1", *match.groups()[4:])
+
+
+def _day_and_name(cell: str) -> Moment | None:
+    match = _DAY_AND_NAME.fullmatch(cell)
+    if match is None:
+        return None
+    year = int(match[4]) if len(match[4]) == 4 else int(match[4]) + (1900 if int(match[4]) >= _CENTURY else 2000)
+    return _moment(str(year), _month(match[3]), match[1], *match.groups()[4:])
+
+
+def _name_and_day(cell: str) -> Moment | None:
+    match = _NAME_AND_DAY.fullmatch(cell)
+    return match and _moment(match[3], _month(match[1]), match[2], *match.groups()[3:])
+
+
+def _name_and_year(cell: str) -> Moment | None:
+    match = _NAME_AND_YEAR.fullmatch(cell)
+    return match and _moment(match[2], _month(match[1]), "1")
+
+
+def _year_and_name(cell: str) -> Moment | None:
+    match = _YEAR_AND_NAME.fullmatch(cell)
+    return match and _moment(match[1], _month(match[3]), match[4] or "1", *match.groups()[4:])
+
+
+def _period(cell: str) -> Moment | None:
+    """The first day of a quarter, a month, a half-year or a week of ISO 8601, as 2024Q1, 2024M03, 2024H1, 2024-W05."""
+    match = _PERIOD.fullmatch(cell)
+    if match is None:
+        return None
+    year, kind, number = match[1] or match[6] or match[8], (match[2] or "Q").upper(), match[3] or match[5] or match[7]
+    if kind == "W":
+        try:
+            return date.fromisocalendar(int(year), int(number), 1).isoformat(), 0
+        except ValueError:
+            return None
+    return _moment(year, str((int(number) - 1) * _MONTHS_IN_PERIOD[kind] + 1), "1")
+
+
+_PLAIN_FORMS: tuple[Parser, ...] = (*(_year_first, _day_and_name, _name_and_day, _name_and_year, _year_and_name, _period),)
+
+
+def _month(name: str) -> str:
+    return str(_MONTHS.get(name.lower()[:3]) or _MONTHS.get(name.lower()[:4], 0))
+
+
+def _moment(
+    year: str,
+    month: str,
+    day: str,
+    hour: str | None = None,
+    minute: str = "0",
+    second: str | None = None,
+    half: str | None = None,
+) -> Moment | None:
+    """A day and the time after its midnight; None where there is none such. 24:00 is the end of the day."""
+    try:
+        day = date(int(year), int(month), int(day)).isoformat()
+    except ValueError:
+        return None
+    length = 0 if hour is None else _after_midnight(hour, minute, second, half)
+    return None if length is None or length > _DAY else (day, length)
+
+
+def _after_midnight(hour: str, minute: str, second: str | None, half: str | None) -> int | None:
+    hours, seconds = int(hour), float((second or "0").replace(",", "."))
+    if int(minute) > 59 or seconds >= 60 or (half and not 1 <= hours <= 12):
+        return None
+    if half:
+        hours = hours % 12 + 12 * (half in "pP")
+    return (hours * 60 + int(minute)) * 60_000_000 + round(seconds * 1e6)

@@ -1,0 +1,85 @@
+"""How a file writes its cells, as the caller says, and the spellings of a missing value that every file may use."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from overt.errors import InputError
+
+# A time or the name of a group that is one of these is absent: other words, as "-", may be the name of a group.
+ABSENT = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "nat"})
+# Of numbers: those of pandas and R, of spreadsheets in English and German, and of statistical offices (".", "..", ":").
+MISSING = ABSENT | frozenset(
+    {
+        *("#n/a", "#n/a n/a", "#na", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!", "#spill!", "#calc!"),
+        *("#nv", "#wert!", "#bezug!", "#zahl!", "-nan", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan", "nan(ind)", "-nan(ind)"),
+        *(
+            "-",
+            "--",
+            "---",
+            "–",
+            "—",
+            "−",
+            "?",
+            "??",
+            "???",
+            ".",
+            "..",
+            "...",
+            "…",
+            ":",
+            "*",
+            "**",
+            "***",
+            "n.a.",
+            "n.a",
+            "n/d",
+        ),
+        *("nd", "n.d.", "nil", "no data", "nodata", "missing", "unavailable", "not available", "unknown", "k.a.", "k. a."),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How a file writes its cells; None for what is to be recognised from them.
+
+    `missing` are further spellings and numbers of missing values. `errors` says whether a cell that cannot be read is an error ("ask")
+    or counts as missing.
+    """
+
+    separator: str | None = None
+    decimal: str | None = None  # "." or ","
+    date_format: str | None = None  # as in datetime.strptime, or "excel" or "number"
+    missing: tuple[str, ...] = ()
+    errors: str = "ask"
+    spellings: frozenset[str] = field(init=False, repr=False)
+    codes: tuple[float, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.separator is not None and len(self.separator) != 1:
+            raise InputError("one character between cells", got=repr(self.separator), fix=r"pass one, as ';', or tab")
+        if self.decimal not in (None, ".", ","):
+            raise InputError("a decimal point or comma", got=repr(self.decimal), fix="pass . or ,")
+        if self.errors not in ("ask", "missing"):
+            fix = "choose missing to count cells that cannot be read as missing values"
+            raise InputError("--errors ask or missing", got=repr(self.errors), fix=fix)
+        object.__setattr__(self, "spellings", MISSING | {text.lower() for text in self.missing if not is_numeral(text)})
+        object.__setattr__(self, "codes", tuple(float(text) for text in self.missing if is_numeral(text)))
+
+
+def split_missing(texts: Iterable[str] | None) -> tuple[str, ...]:
+    """The spellings of `--missing`, each a list between commas.
+
+    >>> split_missing(["-999, ERR", "#N/A"])
+    ('-999', 'ERR', '#N/A')
+    """
+    return tuple(part.strip() for text in texts or () for part in text.split(",") if part.strip())
+
+
+def is_numeral(cell: str) -> bool:
+    """Whether a text is a number, NaN and infinity counted."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
