@@ -34,7 +34,8 @@ WASM_FLAGS := --target=wasm32 -msimd128 -mbulk-memory -std=c++17 -O3 -ffp-contra
   -nostdlib -nostdinc++ -isystem native/wasm/include -Inative -DOVERT_LEVEL=wasm -DOVERT_BYTES=16 -DOVERT_SMALL=1 -fvisibility=hidden \
   -Wall -Wextra -Wno-unknown-pragmas -Wno-bitwise-conditional-parentheses -Wno-unused-variable \
   -Wl,--no-entry,--gc-sections,--strip-all,--stack-first,-z,stack-size=262144
-NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py tests/kernels/test_native_summary.py
+NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py tests/kernels/test_native_summary.py \
+  tests/kernels/derivatives/test_own_scores.py
 # Nothing here asks a hub for a model: what a test or the demonstration reads comes with a package.
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -47,6 +48,9 @@ export OMP_WAIT_POLICY = passive
 unexport PYTHONDONTWRITEBYTECODE
 # Where the tests leave pictures of the page, for people to look at.
 export OVERT_PICTURES = $(CURDIR)/build/pictures
+
+# Python compiles the few modules that are imported; pip would compile all, one after the other.
+UNCOMPILED := --no-compile --constraint constraints.txt
 
 # A command whose output goes to a log, with one line that moves on a terminal. If it fails, the end of the log is shown.
 define quietly
@@ -74,10 +78,10 @@ test: $(VENV)/.has-dev
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" $(TRITON_TESTS)
 	$(PYTEST) -m "not slow"
 
-# 5 is pytest's word for "no tests", which is fine while none is slow.
+# What is slow, but for what no three parameters of a test need: that is left to test-all. 5 is pytest's word for "no tests".
 test-slow: $(VENV)/.has-dev
-	$(PYTEST) -m slow || [ $$? -eq 5 ]
-	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m slow $(TRITON_TESTS)
+	$(PYTEST) -m "slow and not exhaustive" || [ $$? -eq 5 ]
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m "slow and not exhaustive" $(TRITON_TESTS)
 
 # One thread a process, since each mutant has a process of its own; tests/mutants.py says which tests a module has.
 mutants: $(VENV)/.has-mutants
@@ -162,25 +166,25 @@ $(BIN)/python:
 # The stamps are older than pyproject.toml, constraints.txt or the native core after these change, and only then is anything
 # installed again. Without a compiler overt is installed without its native core; the demonstration runs so, the tests do not.
 $(VENV)/.has-all: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt with torch, text, plots and smoothing into $(VENV): 5 to 9 minutes, 460 MB to download, 1.8 GB on disk"
+	@echo "Installing overt with torch, text, plots and smoothing into $(VENV): 5 to 9 minutes, 460 MB to download, 1.7 GB on disk"
 	@echo "(more if pip's configured sources offer torch for CUDA only)"
-	$(call quietly,$(BIN)/python -m pip install --constraint constraints.txt --editable ".[all]")
+	$(call quietly,$(BIN)/python -m pip install $(UNCOMPILED) --editable ".[all]")
 	@touch $@
 
 $(VENV)/.has-dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt and the tools for tests into $(VENV): 5 to 9 minutes, 500 MB to download, 1.9 GB on disk"
+	@echo "Installing overt and the tools for tests into $(VENV): 5 to 9 minutes, 500 MB to download, 3 GB on disk"
 	@echo "(more if pip's configured sources offer torch for CUDA only; less after make demo)"
-	$(call quietly,$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]")
+	$(call quietly,$(BIN)/python -m pip install $(UNCOMPILED) --editable ".[dev]")
 	@$(BIN)/python -c "import sys; from overt import native; sys.exit(native.why_not())"
 	@touch $@ $(VENV)/.has-all
 
 $(VENV)/.has-mutants: $(VENV)/.has-dev
-	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[mutants]"
+	$(BIN)/python -m pip install $(UNCOMPILED) --editable ".[mutants]"
 	@touch $@
 
 # Beside what the tests need, without compiling the native core a second time.
 $(VENV)/.has-docs: $(VENV)/.has-dev
 	@$(BIN)/python -c "from importlib.metadata import requires; print(*(each.partition(';')[0] for each in requires('overt') \
 	  if 'extra == \'docs\'' in each.replace('\"', '\'') and not each.startswith('overt')), sep='\n')" > $(VENV)/docs.txt
-	$(BIN)/python -m pip install --constraint constraints.txt --requirement $(VENV)/docs.txt
+	$(BIN)/python -m pip install $(UNCOMPILED) --requirement $(VENV)/docs.txt
 	@touch $@

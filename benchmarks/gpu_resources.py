@@ -125,7 +125,7 @@ def summaries(dtype: torch.dtype, score, **options) -> None:
     x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
     call = Call.of(x, x, x if options else x[..., :0], score, **options)
     inputs = flat_summary.inputs_of(call, 8, (torch.arange(0, LENGTH + 1, 32),) * 2)
-    run_summary.summary(flat_summary.empty_outputs(inputs), *inputs[:-2])
+    run_summary.summary(x, flat_summary.empty_outputs(inputs), inputs)
 
 
 def compiled(capability: int, everything: bool) -> list[tuple[str, bytes, int]]:

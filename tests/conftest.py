@@ -1,5 +1,6 @@
 """What all tests share: no network, no screen, no deadline that another process could make them miss."""
 
+import gc
 import os
 import sys
 
@@ -29,6 +30,16 @@ def pytest_configure(config):
     """Triton's interpreter computes with NumPy, which says so where a number leaves its type."""
     if os.environ.get("TRITON_INTERPRET") == "1":
         config.addinivalue_line("filterwarnings", "ignore::RuntimeWarning:triton.runtime.interpreter")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is collected stays until the end: the garbage collector neither looks for it meanwhile nor at it later."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)

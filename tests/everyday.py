@@ -2,7 +2,9 @@
 
 Of a list of cases, `everyday` keeps those that are named, and the mark `few_cases` so many, spread over all of them from the first. Of
 a product of several lists, the mark `each_value` keeps as few cases as hold each value of each parameter once, and `each_pair` as few as
-hold each pair of values of two parameters; see conftest.py. Of the tests in a browser those run every day that compare numbers, refuse what is hostile, and go the main way through a page.
+hold each pair of values of two parameters; see conftest.py. With the slow ones, each combination of values of three parameters of such a
+product is run, or of any of its parameters where there are three at most; what is then left is marked `exhaustive`, and run by
+`make test-all` alone. Of the tests in a browser those run every day that compare numbers, refuse what is hostile, and go the main way through a page.
 """
 
 import os
@@ -25,15 +27,18 @@ def everyday_where_interpreted(cases, *quick):
     return everyday(cases, *quick) if INTERPRETED else [*cases]
 
 
-def covering(cases, size):
-    """The places of cases, dictionaries, that together hold each combination of as many of their entries; the first is among them."""
+def covering(cases, size, chosen=()):
+    """The places of cases, dictionaries, that with those chosen hold each combination of as many entries; without any, the first is among them."""
     parts = [{*combinations(sorted(case.items()), min(size, len(case)))} for case in cases]
-    missing, chosen = set().union(*parts), []
+    missing, added = set().union(*parts).difference(*(parts[index] for index in chosen)), []
+    counts = [len(part & missing) for part in parts]
     while missing:
-        best = max(range(len(cases)), key=lambda index: len(parts[index] & missing))
-        chosen.append(best)
+        # A count only falls, so it is counted again where it is the largest.
+        while counts[best := counts.index(max(counts))] != (count := len(parts[best] & missing)):
+            counts[best] = count
+        added.append(best)
         missing -= parts[best]
-    return chosen
+    return added
 
 
 def values_of(item):
@@ -51,15 +56,18 @@ def spread(cases, count):
 
 
 def leave_to_slow(items):
-    """Mark as slow what `each_pair`, `each_value` and `few_cases` leave of the collected tests."""
+    """Mark as slow what `each_pair`, `each_value` and `few_cases` leave of the collected tests, and as exhaustive what threes need not."""
     of_test = {}
     for item in items:
         sampled = next(filter(None, map(item.get_closest_marker, ("each_pair", "each_value", "few_cases"))), None)
         if sampled and hasattr(item, "callspec") and item.get_closest_marker("slow") is None:
             of_test.setdefault((item.path, item.originalname, sampled.name, sampled.args), []).append(item)
     for (_, _, name, counts), cases in of_test.items():
-        size = {"each_pair": 2, "each_value": 1}.get(name)
-        quick = {*(spread(cases, *counts) if size is None else covering([values_of(case) for case in cases], size))}
+        size, values = {"each_pair": 2, "each_value": 1}.get(name), [values_of(case) for case in cases]
+        quick = {*(spread(cases, *counts) if size is None else covering(values, size))}
+        slow = {*range(len(cases))} if len(values[0]) < 4 else {*covering(values, 3, quick)}
         for index, case in enumerate(cases):
             if index not in quick:
                 case.add_marker(pytest.mark.slow)
+                if index not in slow:
+                    case.add_marker(pytest.mark.exhaustive)

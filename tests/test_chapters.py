@@ -99,3 +99,83 @@ def test_the_row_that_chapter_1_quotes_has_the_softmax_of_its_dot_products():
     printed, *_ = run("1-hidden-states", "A long state gets much", words=words, steps=steps)
     of_saw = np.exp([0, 1, 0, 2, 1]) / np.exp([0, 1, 0, 2, 1]).sum()
     assert f"*river* {of_saw[3]:.2f} and itself, in the same direction, {of_saw[1]:.2f}" in printed
+
+
+def exercises(chapter):
+    """The names that the exercises of a chapter define, and what they print."""
+    blocks = BLOCK.findall(chapter.read_text(encoding="utf-8").partition("## Exercises\n")[2])
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for block in blocks:
+            exec(block, names)
+    return names, printed.getvalue()
+
+
+CHAPTER_FILES = [pytest.param(chapter, id=chapter.stem) for chapter in sorted(CHAPTERS.glob("*.md"))]
+
+
+@pytest.mark.parametrize("chapter", CHAPTER_FILES)
+def test_a_chapter_ends_in_three_exercises_whose_answers_pass(chapter):
+    _, printed = exercises(chapter)
+    assert printed == "right\n" * 3
+
+
+@pytest.mark.parametrize("chapter", CHAPTER_FILES)
+def test_an_exercise_names_each_usual_mistake(chapter):
+    names, _ = exercises(chapter)
+    compare = names["check"]
+    for name in [name for name in names if name.startswith("check_")]:
+        mistakes = {}
+        names["check"] = lambda answer, right, wrong, *inputs: mistakes.update(wrong)
+        names[name](None)
+        names["check"] = compare
+        assert len(mistakes) >= 2
+        for hint, mistake in mistakes.items():
+            with pytest.raises(AssertionError, match=f"^{re.escape(f'Not yet: {hint}')}$"):
+                names[name](mistake)
+
+
+@pytest.mark.parametrize("chapter", CHAPTER_FILES)
+def test_checks_and_answers_are_hidden_until_they_are_opened(chapter):
+    text = chapter.read_text(encoding="utf-8").partition("## Exercises\n")[2]
+    hidden = re.findall(r'<details markdown="1"><summary>(\w+)</summary>\n(.*?)</details>', text, flags=re.DOTALL)
+    assert [name for name, _ in hidden] == ["Check", "Answer"] * 3
+    opened = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
+    assert "check_" not in opened
+
+
+@pytest.mark.parametrize(
+    "chapter", [chapter for chapter in CHAPTER_FILES if "from pictures import" in chapter.values[0].read_text()]
+)
+def test_the_first_block_that_draws_finds_its_pictures_in_a_clone(chapter):
+    first = next(block for block in BLOCK.findall(chapter.read_text(encoding="utf-8")) if "from pictures import" in block)
+    assert first.startswith('import sys\n\nsys.path.append("docs/making")')
+
+
+@pytest.mark.slow
+def test_chapter_6_says_of_its_heads_what_they_do():
+    chapter = "6-why-a-head-looks-there"
+    _, names, _ = run(chapter, "sentences = []")
+    printed, names, prose = run(chapter, "find_heads", **names)
+    best, second = (names["found"].heads[0], next(head for head in names["found"].heads if head.name == "L3H1"))
+    assert best.name == "L3H5"
+    assert round(best.accuracy, 2) == 0.76  # "three sentences of four"
+    assert best.p_value < 0.01
+    assert max(names["found"].baselines.values()) <= 0.5
+    assert 30 < second.mass / best.mass < 50  # "forty times"
+    assert second.accuracy < best.accuracy
+    _, names, _ = run(chapter, "score_contributions", **names)
+    assert names["why"].holds
+    heads = [part for part in names["why"].query.strongest() if part.kind == "head"]
+    assert (heads[0].call, heads[0].head) == (2, 1)
+    printed, names, prose = run(chapter, "L3H5 is right in", **names)
+    without = names["without"]
+    assert "L3H5 is right in 0.80" in printed
+    assert min(without, key=without.get) == "L2H1"
+    assert round(without["L2H1"], 2) == 0.73
+    assert "falls from 0.80 to 0.73, further than without any other head of layer 2" in " ".join(prose.split())
+    printed, names, prose = run(chapter, "def nearer", **names)
+    shares = [float(share) for share in re.findall(r"0\.\d+", printed)]
+    assert shares[0] == 0.515
+    assert "in 0.515 of the sentences" in " ".join(prose.split())
+    assert all(abs(share - 0.5) < 0.07 for share in shares)  # "a coin toss"

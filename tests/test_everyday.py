@@ -21,6 +21,33 @@ def test_a_sample_has_every_combination_of_so_many_parameters(size, most):
     assert len(sample) == len({*sample}) <= most
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_what_is_slow_completes_the_threes_and_repeats_none(size):
+    quick = covering(CASES, size)
+    slow = covering(CASES, 3, quick)
+    assert not {*quick} & {*slow}
+    for names in combinations("abcd", 3):
+        present, all_of_them = (
+            {tuple(case[name] for name in names) for case in cases}
+            for cases in (map(CASES.__getitem__, [*quick, *slow]), CASES)
+        )
+        assert present == all_of_them
+    assert len(quick) + len(slow) < 80 < len(CASES)
+    assert covering(CASES, 3, range(len(CASES))) == []
+
+
+@pytest.mark.each_pair
+@pytest.mark.parametrize("d", range(2))
+@pytest.mark.parametrize("c", range(2))
+@pytest.mark.parametrize("b", range(3))
+@pytest.mark.parametrize("a", range(3))
+def test_of_a_product_of_four_what_no_three_need_is_exhaustive(request, a, b, c, d):
+    mine = [item for item in request.session.items if item.originalname == request.node.originalname]
+    exhaustive = [item for item in mine if item.get_closest_marker("exhaustive")]
+    assert all(item.get_closest_marker("slow") for item in exhaustive)
+    assert len(mine) < 36 or 36 - len(exhaustive) in range(18, 24)
+
+
 @pytest.mark.each_value
 @pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 2), (2, 1)])
 @pytest.mark.parametrize("c", range(3))

@@ -44,7 +44,7 @@ BELOW_LAYERS = {package for floor in FLOORS[: FLOORS.index({"layers"})] for pack
 ASIDE = {
     "attention": set(),
     "drawing": {"errors", "files", "reading"},
-    "smoothing": {"errors", "files", "reading", "native", "__init__"},
+    "smoothing": {"errors", "files", "reading", "native", "drawing", "__init__"},  # drawing for its page
     "lens": BELOW_LAYERS | {"layers", "drawing", "__init__"},
     "explain": BELOW_LAYERS | {"layers", "drawing", "lens"},
     "play": BELOW_LAYERS | {"layers", "models", "learn", "drawing", "lens", "explain"},
@@ -59,6 +59,7 @@ PLACES = {index for floor in FLOORS for index in floor} | set(ASIDE)
 FILES = sorted(SOURCE.rglob("*.py"))
 OTHERS = sorted(path for folder in ("tests", "benchmarks", "docs", "examples") for path in (ROOT / folder).rglob("*.py"))
 UNTYPED = sorted(path for path in [*(ROOT / "native").rglob("*.[ch]pp"), *SOURCE.rglob("*.js"), *SOURCE.rglob("*.css")])
+UNTYPED = [path for path in UNTYPED if "vendored" not in path.parts]
 MODULES = sorted(
     {"overt", *(actual.name for actual in pkgutil.walk_packages(overt.__path__, "overt."))} - {"overt.__main__"},
 )

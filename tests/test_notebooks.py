@@ -24,8 +24,8 @@ notebooks = module("notebooks")
 CHAPTERS = [pytest.param(chapter, id=chapter.stem) for chapter in notebooks.CHAPTERS]
 
 
-def test_there_are_five_chapters():
-    assert [chapter.stem[0] for chapter in notebooks.CHAPTERS] == ["1", "2", "3", "4", "5"]
+def test_there_are_six_chapters():
+    assert [chapter.stem[0] for chapter in notebooks.CHAPTERS] == ["1", "2", "3", "4", "5", "6"]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

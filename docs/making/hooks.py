@@ -10,8 +10,11 @@ import sys
 import warnings
 from pathlib import Path
 
+import llms
 import matplotlib
 import torch
+from formulas import typeset
+from glossary import GLOSSARY, linked
 from links import faults
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +41,13 @@ def on_page_markdown(markdown, page, config, files):
     warnings.resetwarnings()
     matplotlib.rcdefaults()
     markdown = with_notebook(markdown, page.file.src_uri, os.environ.get("GITHUB_REPOSITORY"))
+    markdown = linked(markdown, page.file.src_uri, GLOSSARY.read_text(encoding="utf-8"))
     return LINK.sub(lambda link: inside(link, page, Path(config.docs_dir)), markdown)
+
+
+def on_page_content(html, page, config, files):
+    """Formulas are typeset."""
+    return typeset(html)
 
 
 def with_notebook(markdown: str, source: str, repository: str | None) -> str:
@@ -64,12 +73,15 @@ def inside(link: re.Match, page, docs: Path) -> str:
 
 
 def on_post_build(config):
-    """Take in what pages recorded, give the search's worker as text (assets/iframe-worker.js says why), and warn of dead links."""
+    """Add recordings, the search's worker as text (assets/iframe-worker.js says why), llms.txt and llms-full.txt; warn of dead links."""
     site = Path(config.site_dir)
     if RECORDINGS.is_dir():
         shutil.copytree(RECORDINGS, site / RECORDINGS.name, dirs_exist_ok=True)
     [worker] = site.glob("assets/javascripts/workers/search.*.js")
     text = re.sub(r"//# sourceMappingURL=.*", "", worker.read_text(encoding="utf-8"))
     (site / "assets" / "worker-text.js").write_text(f"window.searchWorker = {json.dumps(text)}\n", encoding="utf-8")
+    nav, docs = config.nav, Path(config.docs_dir)
+    (site / "llms.txt").write_text(llms.index(config.site_name, config.site_description, nav, docs), encoding="utf-8")
+    (site / "llms-full.txt").write_text(llms.full(nav, docs), encoding="utf-8")
     for fault in faults(site):
         LOG.warning(fault)

@@ -4,8 +4,8 @@
 
 A block that the page shows becomes a cell; what a page prints as SVG or Markdown is displayed by `draw` or `say` of pictures.py instead. A
 block that the page hides becomes a folded cell if it prints sentences, and is left out if it draws, since it is about the site then; what
-a comment `<!-- notebook … -->` holds becomes a cell. Commands become `!` cells, stored with what a terminal shows at the end: without
-spinners and progress bars. Sentences about the page alone are left out.
+a comment `<!-- notebook … -->` holds becomes a cell, and what `<details>` hides a folded one. Commands become `!` cells, stored with what a
+terminal shows at the end: without spinners and progress bars. Sentences about the page are left out.
 """
 
 import json
@@ -21,7 +21,10 @@ ROOT = Path(__file__).parents[2]
 CHAPTERS = sorted((ROOT / "docs" / "chapters").glob("*.md"))
 PART = re.compile(r"^```(?P<told>\w+[^\n]*)\n(?P<code>.*?)^```$|^<!-- notebook\n(?P<only>.*?)^-->$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^):#\s]+)(#[^)\s]*)?\)")
-OF_THE_PAGE = re.compile(r"(Blocks that draw import [^\n]*\n)?The chapter is a \[notebook\]\([^)\s]+\) too\.\s*")
+SUMMARY = re.compile(r"<summary>(.*?)</summary>")
+PATH = re.compile(r"import sys\n\nsys\.path\.append\([^\n]*\n")  # the first cell does that
+DETAILS = re.compile(r"</?details[^>]*>\n?")
+OF_THE_PAGE = re.compile(r"The chapter is a \[notebook\]\([^)\s]+\) too\.\s*")
 ERASED = re.compile(r"[^\n]*(?:\n\r?\x1b\[1A|\r)\x1b\[2K")  # a line of a terminal, and the command that takes it away
 CURSOR = re.compile(r"\x1b\[\?25[hl]\r?")
 FIRST = """\
@@ -37,7 +40,8 @@ def notebook(markdown: str) -> dict[str, Any]:
     """A chapter's Markdown as a notebook, in nbformat's words."""
     cells, end = [], 0
     for part in PART.finditer(markdown):
-        cells += [_text(markdown[end : part.start()]), _block(part)]
+        folded = markdown.rfind("<details", 0, part.start()) > markdown.rfind("</details", 0, part.start())
+        cells += [_text(markdown[end : part.start()]), _block(part, folded=folded)]
         end = part.end()
     cells.append(_text(markdown[end:]))
     remaining = [cell for cell in cells if cell is not None]
@@ -101,10 +105,10 @@ def file_of(chapter: Path) -> Path:
     return ROOT / "notebooks" / f"{chapter.stem}.ipynb"
 
 
-def _block(part: re.Match[str]) -> dict[str, Any] | None:
+def _block(part: re.Match[str], *, folded: bool) -> dict[str, Any] | None:
     if part["only"]:
         return _code(part["only"])
-    message, code = part["told"], part["code"]
+    message, code = part["told"], PATH.sub("", part["code"])
     if message.startswith("bash"):
         return _code(f"!{code}")
     drawn, shown = 'html="1"' in message, "source=" in message
@@ -112,11 +116,12 @@ def _block(part: re.Match[str]) -> dict[str, Any] | None:
         return _code(code.replace("print(", "draw(")) if shown else None
     if 'result="text"' not in message:
         code = code.replace("print(", "say(")
-    return _code(code, folded=not shown)
+    return _code(code, folded=folded or not shown)
 
 
 def _text(markdown: str) -> dict[str, Any] | None:
-    text = LINK.sub(_linked, OF_THE_PAGE.sub("", markdown).strip())
+    text = SUMMARY.sub(r"*\1, in the folded cell:*", DETAILS.sub("", OF_THE_PAGE.sub("", markdown)))
+    text = LINK.sub(_linked, text.strip())
     return {"cell_type": "markdown", "metadata": {}, "source": _lines(text)} if text else None
 
 

@@ -1,11 +1,11 @@
 """Checkpoints are whole or not there, and whatever was done to one of them is found."""
 
 import json
-import resource
 
 import pytest
 import torch
 
+from full_disk import files_up_to
 from overt.errors import InputError
 from overt.learn.loop.averaging import average_checkpoints
 from overt.learn.run import checkpoint as checkpoints
@@ -103,10 +103,8 @@ def test_a_checkpoint_of_a_newer_overt_is_refused(tmp_path, monkeypatch):
 @pytest.fixture
 def small_disk():
     """Files of this process end after 4,096 bytes, as on a disk that is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with files_up_to(4096):
+        yield
 
 
 def test_a_full_disk_is_said_and_leaves_the_last_checkpoint_alone(tmp_path, small_disk):

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from counting import Counting, Model
+from full_disk import files_up_to
 from overt.errors import InputError
 from overt.learn import Training, train
 from overt.learn.run import checkpoint as checkpoints
@@ -145,15 +146,10 @@ class Filling(Counting):
 
 
 def test_after_a_full_disk_a_run_goes_on_to_the_same_bytes(tmp_path):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     torch.manual_seed(0)
-    try:
-        with pytest.raises(
-            InputError, match=r"000012 to be writable, got .*raise the limit of a file's size .*: it resumes from update 8\."
-        ):
-            train(Model(64, dropout=0.3), Filling(), Training(**SETTINGS), tmp_path / "full")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    message = r"000012 to be writable, got .*raise the limit of a file's size .*: it resumes from update 8\."
+    with files_up_to(resource.RLIM_INFINITY), pytest.raises(InputError, match=message):
+        train(Model(64, dropout=0.3), Filling(), Training(**SETTINGS), tmp_path / "full")
     for folder in (tmp_path / "full", tmp_path / "unbroken"):
         torch.manual_seed(0)
         trained(folder, Model(64, dropout=0.3))

@@ -15,6 +15,7 @@ from overt.errors import OvertError
 
 _TENSORS, _TENSORS_BACKWARD = 3, 6  # tensors of B · Q · K · D numbers that the eager code has in memory
 _MAX_TERMS = 1 << 26
+_MAX_TERMS_IN_BLOCKS = 1 << 30  # above these, a run of overt's blocks or of eager PyTorch takes minutes
 
 
 def manhattan(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
@@ -82,6 +83,8 @@ def _overt(inputs: Inputs, kind: ScoreKind, path: str) -> tuple[Run, str]:
         with overt.use_path(path):
             return overt.attend(query, key, value, score=lambda query, key: kind.score(query, key, weight))
 
+    if path == "blocked":
+        _refuse_minutes(inputs, kind)
     try:
         with overt.use_path(path):
             plan = overt.plan(*inputs.tensors[:3], score=lambda query, key: kind.score(query, key, inputs.weight))
@@ -94,7 +97,13 @@ def _eager(inputs: Inputs, kind: ScoreKind) -> tuple[Run, str]:
     shortage = memory_shortage(inputs, _TENSORS if inputs.upstream is None else _TENSORS_BACKWARD) if kind.features else None
     if shortage:
         raise Unable(shortage)
+    _refuse_minutes(inputs, kind)
     return _run(_formula(kind), inputs, kind), ""
+
+
+def _refuse_minutes(inputs: Inputs, kind: ScoreKind) -> None:
+    if kind.features and inputs.query.shape[:-1].numel() * inputs.key.shape[-2] * inputs.query.shape[-1] > _MAX_TERMS_IN_BLOCKS:
+        raise Unable("minutes a run; see the same case with fewer tokens")
 
 
 def _compiled(inputs: Inputs, kind: ScoreKind) -> tuple[Run, str]:
