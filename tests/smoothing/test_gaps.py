@@ -198,4 +198,16 @@ def test_known_points_on_a_coarser_grid_are_smoothed_on_it(every):
     np.testing.assert_allclose(result.values[3::every][:20], coarse.values[:20], rtol=1e-9)
     for point in (3, 3 + every // 2, 3 + 20 * every, 3 + 50 * every + 1):
         assert result.weights(point) @ np.nan_to_num(hourly) == pytest.approx(result.values[point], abs=1e-9)
-    assert result.risk == pytest.approx(coarse.risk, rel=1e-6)
+    whole = np.nan_to_num(daily)  # the lengths of gaps, which decide what fills them, are in steps of the finer grid
+    hourly[3::every][:150] = whole
+    assert analyze(hourly, robust=False).risk == pytest.approx(analyze(whole, robust=False).risk, rel=1e-6)
+
+
+@pytest.mark.parametrize("length", [60, 150])
+def test_the_stated_error_includes_that_of_filled_points(length):
+    draw = np.random.default_rng(length)
+    truth = np.sin(np.arange(400) / 15)
+    values = truth + 0.2 * draw.normal(size=400)
+    values[120 : 120 + length] = np.nan
+    result = analyze(values)
+    assert 0.3 < result.risk / np.mean((result.values - truth) ** 2) < 3

@@ -141,3 +141,44 @@ def test_a_value_beyond_a_gap_is_an_outlier_only_beside_others_beyond_gaps():
         x = truth + 0.05 * draw.normal(size=1000)
         x[far] = truth[far] + (1.0 if wild else 0.0)
         assert analyze(x, times=times).outliers[far] == wild
+
+
+def with_runs(runs, seed=0):
+    """A wave with noise of 0.3, with so much added to runs of values."""
+    values = 3 * np.sin(np.arange(400) / 30) + 0.3 * np.random.default_rng(seed).normal(size=400)
+    for start, length, height in runs:
+        values[start : start + length] += height
+    return values
+
+
+@pytest.mark.parametrize(
+    "runs", [[(100, 4, 4.0), (260, 6, -4.0)], [(200, 9, 3.5)], [(60, 3, -5.0), (300, 12, 5.0), (350, 3, 5.0)]]
+)
+def test_no_error_is_stated_where_short_runs_may_be_errors_or_events(runs):
+    values = with_runs(runs)
+    result = analyze(values)
+    assert result.lower is None
+    assert f"from row {runs[0][0] + 1}" in result.withheld
+    for start, length, _ in runs:
+        values[start : start + length] = np.nan
+    assert analyze(values).lower is not None
+
+
+def test_several_short_runs_to_one_side_are_events():
+    assert analyze(with_runs([(60, 5, 4.0), (150, 5, 4.0), (290, 5, 4.0)])).lower is not None
+
+
+def test_all_runs_are_events_if_the_caller_says_so():
+    assert analyze(with_runs([(100, 4, 4.0), (260, 6, -4.0)]), robust=False).lower is not None
+
+
+@pytest.mark.parametrize("share", [0.14, 0.18])
+def test_outliers_that_break_the_level_of_contrasts_are_removed(share):
+    draw = np.random.default_rng(3)
+    truth = 3 * np.sin(np.arange(400) / 30)
+    values = truth + 0.3 * draw.normal(size=400)
+    wild = draw.choice(400, round(share * 400), replace=False)
+    values[wild] += 4 * draw.choice([-1, 1], wild.size)
+    result = analyze(values)
+    assert result.outliers[wild].mean() > 0.9
+    assert np.mean((result.values - truth) ** 2) < 0.02

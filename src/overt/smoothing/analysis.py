@@ -18,7 +18,7 @@ from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.local.gaps import Filling, fill_gaps, keys_of
 from overt.smoothing.heads.local.regression import on_grid
-from overt.smoothing.noise.guard import objection
+from overt.smoothing.noise.guard import doubt, objection
 from overt.smoothing.noise.recognized import SMOOTHED, hypothesis
 from overt.smoothing.result import Smoothing
 from overt.smoothing.seasons.rest import without_seasons
@@ -196,7 +196,8 @@ def _withheld(prepared: Prepared, curve: Floats, degrees_of_freedom: float, bank
     if not estimate.white or bank is None or prepared.options.noise is not None:
         return "" if estimate.white else estimate.reason
     known = ~prepared.missing
-    return objection(prepared.values[known], curve[known], degrees_of_freedom, estimate.level)
+    objected = objection(prepared.values[known], curve[known], degrees_of_freedom, estimate.level)
+    return objected or (doubt(prepared.series, prepared.times, prepared.levels) if prepared.options.cleans else "")
 
 
 def arranged(
@@ -250,7 +251,14 @@ def _risk(prepared: Prepared, outputs: Outputs, variances: Floats | None) -> tup
     if not estimate.white:
         residuals = series.key_values - outputs.values[series.present]
         risk = max(risk, float(np.mean(np.minimum(noise, key_noise(series, prepared.levels)) ** 2 - residuals**2)))
-    return risk, error
+    if variances is None or not prepared.options.fill:
+        return risk, error
+    # Points without a value, of the grid that the others are on, have the variances of what fills them; a constant has no larger ones.
+    first, last = series.present[[0, -1]]
+    grid = np.arange(first, last, int(np.gcd.reduce(np.diff(series.present))) or 1)
+    filled = np.minimum(variances[np.setdiff1d(grid, series.present)], np.var(series.key_values))
+    points = series.present.size + filled.size
+    return (series.present.size * risk + float(filled.sum())) / points, series.present.size / points * error
 
 
 def _prepared(rest: Rest, estimate: NoiseEstimate) -> Prepared:

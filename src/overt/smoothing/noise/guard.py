@@ -1,13 +1,24 @@
 """The last look at a finished curve: whether it contradicts the noise that was found, so that its error and band mean nothing."""
 
 import numpy as np
+from numpy.typing import NDArray
 
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import Floats, Series
+from overt.smoothing.data.times import Times, moment_in_words
 
 # A curve of more degrees of freedom than this part of the values follows their noise; shorter series have few values beyond their signal.
 FOLLOWED, LEAST_VALUES = 0.8, 30
 # A curve may leave the range of the values by this part of it.
 BEYOND = 1.0
+# An abrupt run has so few points and is compared with a line through the medians of so many on either side. It is so many levels of the
+# noise from that line, begins and ends with a step of this part of its height, and all points stay within a third of it, or so many levels.
+# Of 1,152 series of the development signals under white noise 3 have one, of those with runs of outliers 3 of 4.
+SHORTEST, LONGEST, COMPARED = 3, 12, 8
+HEIGHT, STEP, WITHIN, LEVELS_WITHIN = 7.0, 0.6, 1 / 3, 3.5
+# So many abrupt runs to one side, and none to the other, are events of the signal.
+EVENTS = 3
+# So many runs are named.
+NAMED = 4
 
 
 def objection(values: Floats, curve: Floats, degrees_of_freedom: float, noise: float) -> str:
@@ -27,3 +38,54 @@ def objection(values: Floats, curve: Floats, degrees_of_freedom: float, noise: f
     if known.size and (known.min() < low - slack or known.max() > high + slack):
         return "The curve leaves the range of the values by more than that range."
     return ""
+
+
+def abrupt_runs(values: Floats, level: float) -> NDArray[np.intp]:
+    """Runs of a few values (n,) that jump away and back: 1 at points of those above, −1 below, 0 elsewhere (n,).
+
+    They are errors of the sensor or events of the signal, and nothing in the values distinguishes these.
+
+    >>> values = np.random.default_rng(0).normal(size=60)
+    >>> values[30:34] += 12.0
+    >>> np.flatnonzero(abrupt_runs(values, 1.0))
+    array([30, 31, 32, 33])
+    """
+    runs, steps = np.zeros(values.size, dtype=np.intp), np.diff(values)
+    large = np.where(np.abs(steps) > STEP * HEIGHT * level, np.sign(steps), 0.0)
+    for length in range(SHORTEST, LONGEST + 1):
+        starts = 1 + np.flatnonzero(large[:-length] * large[length:] < 0)
+        starts = starts[(starts >= COMPARED) & (starts + length + COMPARED <= values.size)]
+        for start in starts[_jump_back(values[starts[:, None] + np.arange(-COMPARED, length + COMPARED)], level)]:
+            runs[start : start + length] = large[start - 1]
+    return runs
+
+
+def _jump_back(windows: Floats, level: float) -> NDArray[np.bool_]:
+    """Whether the middle points of windows (m, points), `COMPARED` to either side of them, are an abrupt run (m,)."""
+    length = windows.shape[1] - 2 * COMPARED
+    before, after = np.median(windows[:, :COMPARED], axis=1), np.median(windows[:, -COMPARED:], axis=1)
+    along = (np.arange(windows.shape[1]) - (windows.shape[1] - 1) / 2) / (
+        length + COMPARED
+    )  # ±½ in the middle of those to either side
+    windows = windows - (before + after)[:, None] / 2 - (after - before)[:, None] * along
+    inside = windows[:, COMPARED:-COMPARED]
+    height = np.median(inside, axis=1)
+    steps = np.abs(inside[:, [0, -1]] - windows[:, [COMPARED - 1, -COMPARED]]).min(axis=1, initial=np.inf)
+    inside -= height[:, None]
+    height = np.abs(height)
+    near = np.abs(windows).max(axis=1, initial=0.0) < np.maximum(LEVELS_WITHIN * level, WITHIN * height)
+    return near & (height > HEIGHT * level) & (steps > STEP * height) & (np.abs(after - before) < height)
+
+
+def doubt(series: Series, times: Times, levels: Floats) -> str:
+    """Which abrupt runs may be errors, one sentence; "" without any, and where several are to one side, as events are; levels (n,)."""
+    runs = abrupt_runs(series.key_values, float(np.median(levels)))
+    starts = np.flatnonzero(runs * (runs != np.append(0, runs[:-1])))
+    if not starts.size or (starts.size >= EVENTS and np.ptp(runs[starts]) == 0):
+        return ""
+    moments = series.start + series.step * series.key_times[starts[:NAMED]]
+    named = ", ".join(moment_in_words(moment, times) for moment in moments) + (", …" if starts.size > NAMED else "")
+    return (
+        f"Short runs of points jump away and back, from {named}: errors and events look alike. Mark errors as missing, or pass "
+        "robust=False if all are events."
+    )

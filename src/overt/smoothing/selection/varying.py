@@ -27,8 +27,8 @@ ABOVE, BELOW = 1.0, 1.1
 # 0.25 under correlation.
 ALONG_VALUES = 0.8
 # Of white noise all predictors miss by as much: the logs of their levels in a window differ by 0.28 in the median within bursts, and by 0.6
-# to 1.3 beside jumps and narrow peaks. Where they differ by more than this, the window holds a signal. On a quick wave neighbours have other
-# levels of noise: 0.36 in the median, and above 0.69 where a wave is left (300 points of a Doppler signal).
+# to 1.3 beside jumps and narrow peaks. Where they differ by more than this, the window holds a signal. On a quick wave neighbours have
+# other levels of noise: 0.36 in the median, and above 0.69 where a wave is left (300 points of a Doppler signal).
 AGREE, AGREE_ON_WAVES = 0.34, 0.42
 # Of a longer series this many squares are enough: a window then is one of a longer stretch.
 MAX_SQUARES = 8192
