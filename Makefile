@@ -3,7 +3,7 @@
 # make test-all  all tests;  make lint, make types  the checks;  make clean  remove what these made
 # make test-oldest  the everyday tests with the oldest versions that pyproject.toml declares, in an environment of their own
 # make test-torch TORCH=2.7  the everyday tests with another version of torch, in build/torch-2.7 (up to 7 GB: CUDA comes along);
-#                TESTS="tests/kernels tests/lens" runs only those
+#                TESTS="tests/attention/kernels tests/lens" runs only those
 # make wheel     a wheel for this system, into dist/;  make wheel OVERT_PURE=1  one for every system, without the native core
 # make docs      the documentation site, into build/site; every code block on it runs while it is made
 # make notebooks the chapters as notebooks, into notebooks/, and run them
@@ -19,14 +19,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := build/oldest
 WITH_TORCH = build/torch-$(TORCH)
-SHAPED := tests/test_attend.py tests/test_laws.py tests/test_meaning.py tests/test_normalizers.py tests/test_biases.py \
-  tests/test_trace.py tests/test_summary.py
+SHAPED := tests/attention/test_attend.py tests/attention/test_trace.py tests/attention/test_summary.py tests/attention/promises/test_laws.py \
+  tests/attention/promises/test_meaning.py tests/attention/pieces/test_normalizers.py tests/attention/pieces/test_biases.py
 # What the native core is compiled from; when any of it changes, overt is installed anew.
 NATIVE := CMakeLists.txt $(shell find native -type f)
 # The kernels for GPUs, in Triton's interpreter: their own tests, and those that they share with the native ones.
-TRITON_TESTS := tests/kernels/test_triton.py tests/kernels/test_gpu.py tests/kernels/test_native_attend.py tests/kernels/test_native_masks.py
+TRITON_TESTS := tests/attention/kernels/gpu/test_triton.py tests/attention/kernels/gpu/test_gpu.py \
+  tests/attention/kernels/test_native_attend.py tests/attention/kernels/test_native_masks.py
 # The core of live pages: the kernels that it has, and what a model needs beside them. The same clang makes the same bytes (14.0.6, Debian 12).
-WASM := native/attention/masks/mask.cpp native/attention/dot.cpp native/attention/summary/summary.cpp \
+WASM := native/attention/masks/mask.cpp native/attention/dot/dot.cpp native/attention/summary/summary.cpp \
   native/attention/programs/program.cpp native/attention/programs/machine.cpp $(sort $(wildcard native/wasm/*.cpp))
 CORE := src/overt/play/core.wasm
 CLANG := clang++
@@ -34,8 +35,8 @@ WASM_FLAGS := --target=wasm32 -msimd128 -mbulk-memory -std=c++17 -O3 -ffp-contra
   -nostdlib -nostdinc++ -isystem native/wasm/include -Inative -DOVERT_LEVEL=wasm -DOVERT_BYTES=16 -DOVERT_SMALL=1 -fvisibility=hidden \
   -Wall -Wextra -Wno-unknown-pragmas -Wno-bitwise-conditional-parentheses -Wno-unused-variable \
   -Wl,--no-entry,--gc-sections,--strip-all,--stack-first,-z,stack-size=262144
-NATIVE_TESTS := tests/kernels/test_native_numpy.py tests/kernels/test_native_module.py tests/kernels/test_native_summary.py \
-  tests/kernels/derivatives/test_own_scores.py
+NATIVE_TESTS := tests/attention/kernels/native/test_native_numpy.py tests/attention/kernels/native/test_native_module.py \
+  tests/attention/kernels/test_native_summary.py tests/attention/kernels/derivatives/test_own_scores.py
 # Nothing here asks a hub for a model: what a test or the demonstration reads comes with a package.
 export HF_HUB_OFFLINE = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -83,9 +84,9 @@ test-slow: $(VENV)/.has-dev
 	$(PYTEST) -m "slow and not exhaustive" || [ $$? -eq 5 ]
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m "slow and not exhaustive" $(TRITON_TESTS)
 
-# One thread a process, since each mutant has a process of its own; tests/mutants.py says which tests a module has.
+# One thread a process, since each mutant has a process of its own; tests/house/mutants.py says which tests a module has.
 mutants: $(VENV)/.has-mutants
-	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py $(MODULE) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
+	OMP_NUM_THREADS=1 $(BIN)/python tests/house/mutants.py $(MODULE) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 test-all: $(VENV)/.has-dev
 	$(PYTEST)
@@ -110,7 +111,7 @@ test-torch: $(VENV)/.has-dev
 
 test-gpu: $(VENV)/.has-dev
 	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'torch sees no GPU here'"
-	$(BIN)/python -m pytest tests/kernels/test_gpu.py
+	$(BIN)/python -m pytest tests/attention/kernels/gpu/test_gpu.py
 
 # The sanitizers come before all else that Python loads, and C++'s own library with them, whose exceptions they watch. What Python
 # keeps until it ends is no leak. Nothing is captured, so that a report is seen. The threads
@@ -136,7 +137,7 @@ types: $(VENV)/.has-dev
 
 # As a user's type checker sees the package: how many public names have a type.
 typed: $(VENV)/.has-dev
-	$(BIN)/python tests/completeness.py
+	$(BIN)/python tests/house/completeness.py
 
 # Words that are right and look wrong stand in docs/making/words.txt; those of the tests are wrong on purpose.
 docs: $(VENV)/.has-docs
@@ -145,7 +146,7 @@ docs: $(VENV)/.has-docs
 
 notebooks: $(VENV)/.has-dev
 	$(BIN)/python docs/making/notebooks.py
-	$(PYTEST) tests/test_notebooks.py
+	$(PYTEST) tests/house/docs/test_notebooks.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis overt-demo.html overt-demo.png

@@ -1,6 +1,6 @@
 """The matrix of models: every model type of transformers that can be made small, timm, x-transformers and others, judged.
 
-    HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 python benchmarks/models.py [--only NAME …] [--out docs/results/models.json]
+    HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 python -m benchmarks.models [--only NAME …] [--out docs/results/models.json]
 
 Each is built with random weights and run alone, recorded by overt.lens under "eager" and "sdpa", and on overt's backend; a judge that is
 not overt (matrix/judge.py) sees what attention ran. Arcs that overt.lens.edit blocks are removed by the judge too (matrix/edits.py).
@@ -22,9 +22,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TRITON_INTERPRET", "1")  # flash-linear-attention's kernels, on the processor
 
-import results
-from matrix import cases
-from matrix.isolation import apart
+from benchmarks import results
+from benchmarks.matrix import cases
+from benchmarks.matrix.isolation import apart
 
 SECONDS = 90
 WAYS = ("recording eager", "recording sdpa", "backend")

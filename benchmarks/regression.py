@@ -1,7 +1,7 @@
 """Whether overt became slower beside others: stored results against new ones of the same kind of machine.
 
     overt bench --quick --out first.json
-    python benchmarks/regression.py stored.json first.json second.json
+    python -m benchmarks.regression stored.json first.json second.json
 
 Compared are ratios, how many times as fast as the best other library overt was in the same run, since times differ between machines. A case
 fails if its ratio is more than 15 % below the stored one in every new file: one slow run of a shared machine is not enough.

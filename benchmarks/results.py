@@ -28,5 +28,7 @@ def write(out: Path | None, **results: Any) -> None:
 
 def command(arguments: list[str]) -> str:
     """How the benchmark was called, from the repository's root and without the files that it writes."""
-    called = " ".join(["python", f"benchmarks/{Path(arguments[0]).name}", shlex.join(arguments[1:])])
+    parts = Path(arguments[0]).with_suffix("").parts
+    module = ".".join(parts[-1 - parts[::-1].index("benchmarks") :])
+    called = " ".join(["python", "-m", module, shlex.join(arguments[1:])])
     return re.sub(r" --(out|log)[ =]\S+", "", called).rstrip()

@@ -28,8 +28,9 @@ def prepare() -> None:
     from transformers.generation import candidate_generator, utils  # noqa: F401
 
     import overt
-    from matrix import hugging_face, judge  # noqa: F401
-    from matrix.without_torchvision import import_timm, tell_transformers
+    from benchmarks.matrix import judge  # noqa: F401
+    from benchmarks.matrix.models import hugging_face  # noqa: F401
+    from benchmarks.matrix.models.without_torchvision import import_timm, tell_transformers
 
     if import_timm():
         tell_transformers()
@@ -52,7 +53,14 @@ def chosen(only: list[str] | None) -> list[Case]:
 
 def all_cases() -> list[Case]:
     """Every model of every library that is installed, in a fixed order."""
-    from matrix import flash_linear, hugging_face, timm_models, torch_geometric_models, torch_models, x_transformers_models
+    from benchmarks.matrix.models import (
+        flash_linear,
+        hugging_face,
+        timm_models,
+        torch_geometric_models,
+        torch_models,
+        x_transformers_models,
+    )
 
     libraries: dict[str, Any] = {
         "torch": (torch_models, list(torch_models.CASES)),
@@ -74,7 +82,7 @@ def all_cases() -> list[Case]:
 
 
 def _judging(run_all: Callable[[str], dict[str, Any]], name: str) -> Callable[[], dict[str, Any]]:
-    from matrix.hugging_face import NotBuilt
+    from benchmarks.matrix.models.hugging_face import NotBuilt
 
     def run() -> dict[str, Any]:
         try:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import overt
-from matrix.judge import PRODUCTS, Event, Judge, tolerance
+from benchmarks.matrix.judge import PRODUCTS, Event, Judge, tolerance
 
 CALLS = 3  # of one model that are edited, the first, the last and one between them
 TRIED = 24  # rows of a call that are looked at until one is found that no other row equals

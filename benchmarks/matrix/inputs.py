@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from matrix.small import IMAGE, PATCH
+from benchmarks.matrix.models.small import IMAGE, PATCH
 
 BATCH, LENGTH, TARGET, PADDED, WORDS = 2, 12, 7, 4, 100
 SAMPLES, FRAMES = 1600, 64

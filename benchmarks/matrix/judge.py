@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from matrix import fused
-from matrix.running import running
+from benchmarks.matrix import fused
+from benchmarks.matrix.running import running
 
 SOFTMAX = {"_softmax", "_safe_softmax"}
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "mv": 0}

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from matrix.judge import near
-from matrix.running import running
+from benchmarks.matrix.judge import near
+from benchmarks.matrix.running import running
 
 TOLERANCE = 1e-5
 # What a function adds that no value of its call gives, or multiplies afterwards: left out when it is called again.

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 import overt
-from matrix import edits, linear
-from matrix.judge import Judge, judged, listed, near
-from matrix.linear import LinearJudge
+from benchmarks.matrix import edits, linear
+from benchmarks.matrix.judge import Judge, judged, listed, near
+from benchmarks.matrix.linear import LinearJudge
 
 # The verdicts, the best first.
 VERDICTS = ("exact", "whole", "missing", "refused", "wrong", "crashed")

@@ -6,8 +6,8 @@ from importlib import import_module
 
 import numpy as np
 
+from benchmarks.smoothing.in_r import missing, r_curve
 from overt.bench.smoothing.peers import PEERS, Smoother
-from smoothing.in_r import missing, r_curve
 
 
 @dataclass(frozen=True)

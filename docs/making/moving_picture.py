@@ -15,7 +15,7 @@ from typing import Any
 from overt.files import whole
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "tests"))
+sys.path.append(str(ROOT / "tests" / "helpers"))
 WIDTH, HEIGHT, COLOURS = 900, 620, 64
 ENDING = "wide"
 

@@ -3,7 +3,7 @@
 
 #include "attention/scores/relu_scores.hpp"
 #include "attention/scores/tanh_scores.hpp"
-#include "attention/softmax.hpp"
+#include "attention/tiles/softmax.hpp"
 #include "attention/threads.hpp"
 #include "level.hpp"
 

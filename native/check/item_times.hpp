@@ -1,5 +1,5 @@
 // How busy threads would be that the machine has not: every item of work runs on one thread and is timed, and then given, in order, to
-// whichever of the threads is free first, as OpenMP's dynamic schedule does. benchmarks/scheduling.py compiles the kernels with it.
+// whichever of the threads is free first, as OpenMP's dynamic schedule does. benchmarks/kernels/scheduling.py compiles the kernels with it.
 #pragma once
 
 #include <time.h>

@@ -1,4 +1,4 @@
-"""FlexAttention's interface, as benchmarks/flex_attention.py measured it."""
+"""FlexAttention's interface, as benchmarks/kernels/flex_attention.py measured it."""
 
 from pictures import result, table
 

@@ -1,4 +1,4 @@
-"""The kernels for GPUs: times of `overt bench --device cuda`, and what they take of a GPU, as benchmarks/gpu_resources.py reads it off."""
+"""The kernels for GPUs: times of `overt bench --device cuda`, and what they take of a GPU, by benchmarks/kernels/gpu_resources.py."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the kernels reach beside their targets, as benchmarks/kernel_rows.py and benchmarks/scheduling.py measured it."""
+"""What the kernels reach beside their targets, as benchmarks/kernels/kernel_rows.py and benchmarks/kernels/scheduling.py measured it."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What live pages cost to write, to open and to type on, and how near they come to Python, as benchmarks/live_page.py measured it."""
+"""What live pages cost to write, to open and to type on, and how near they come to Python, as benchmarks/play/live_page.py measured it."""
 
 from pictures import result, table
 

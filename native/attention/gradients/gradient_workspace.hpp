@@ -1,7 +1,7 @@
 // The working memory of a thread in the backward pass, and what all threads read of a chunk of rows.
 #pragma once
 
-#include "attention/softmax.hpp"
+#include "attention/tiles/softmax.hpp"
 #include "attention/threads.hpp"
 
 namespace overt::OVERT_LEVEL {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attention/masks/mask.hpp"
-#include "attention/tiles.hpp"
+#include "attention/tiles/tiles.hpp"
 #include "simd/vectors.hpp"
 
 namespace overt::OVERT_LEVEL {

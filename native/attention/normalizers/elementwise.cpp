@@ -1,7 +1,7 @@
 // Attention under a sigmoid or a sum, forward: transposed tiles of scores, their shares, values. Nothing of size Q x K is stored.
 #include "attention/normalizers/elementwise.hpp"
 
-#include "attention/dot_decode.hpp"
+#include "attention/dot/dot_decode.hpp"
 #include "attention/normalizers/blocks.hpp"
 #include "level.hpp"
 

@@ -1,7 +1,7 @@
 // Normalizers whose weights depend on their own score, and at most on a sum: no maximum of the row is needed.
 #pragma once
 
-#include "attention/transposed_tile.hpp"
+#include "attention/tiles/transposed_tile.hpp"
 
 namespace overt::OVERT_LEVEL {
 

@@ -1,7 +1,7 @@
 // Products over a list of keys: one vector of queries as lanes, rows of keys or values by their numbers.
 #pragma once
 
-#include "attention/transposed_tile.hpp"
+#include "attention/tiles/transposed_tile.hpp"
 
 namespace overt::OVERT_LEVEL {
 

@@ -3,7 +3,7 @@
 
 #include "attention/pairs/pair_products.hpp"
 #include "attention/threads.hpp"
-#include "attention/transposed_tile.hpp"
+#include "attention/tiles/transposed_tile.hpp"
 
 namespace overt::OVERT_LEVEL {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "attention/programs/machine.hpp"
-#include "attention/transposed_tile.hpp"
+#include "attention/tiles/transposed_tile.hpp"
 
 namespace overt::OVERT_LEVEL {
 

@@ -1,6 +1,6 @@
 // Attention with the scores of a program, forward.
 #include "attention/programs/program_tiles.hpp"
-#include "attention/softmax_forward.hpp"
+#include "attention/tiles/softmax_forward.hpp"
 #include "level.hpp"
 
 namespace overt::OVERT_LEVEL {

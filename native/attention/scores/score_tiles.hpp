@@ -8,7 +8,7 @@
 #include "attention/programs/program_tiles.hpp"
 #include "attention/scores/relu_scores.hpp"
 #include "attention/scores/tanh_scores.hpp"
-#include "attention/transposed_tile.hpp"
+#include "attention/tiles/transposed_tile.hpp"
 
 namespace overt::OVERT_LEVEL {
 

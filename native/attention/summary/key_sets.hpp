@@ -1,7 +1,7 @@
 // The weight that sets of keys get from each query, added up tile by tile.
 #pragma once
 
-#include "attention/softmax.hpp"
+#include "attention/tiles/softmax.hpp"
 
 namespace overt::OVERT_LEVEL {
 

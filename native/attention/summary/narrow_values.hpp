@@ -2,7 +2,7 @@
 // leave most lanes empty.
 #pragma once
 
-#include "attention/softmax.hpp"
+#include "attention/tiles/softmax.hpp"
 
 namespace overt::OVERT_LEVEL {
 

@@ -1,7 +1,7 @@
 // The statistics of each query, collected tile by tile: the sums behind log-sum-exp and entropy, and the largest scores.
 #pragma once
 
-#include "attention/softmax.hpp"
+#include "attention/tiles/softmax.hpp"
 #include "attention/summary/row_weights.hpp"
 
 namespace overt::OVERT_LEVEL {

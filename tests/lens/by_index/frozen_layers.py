@@ -1,8 +1,9 @@
 """More layers of both kinds, written down before the rules met them, and not used to make the rules."""
 
 import torch
-from tests.lens.by_index.layers import SOURCES, TARGETS, WIDTH
 from torch.nn import functional
+
+from tests.lens.by_index.layers import SOURCES, TARGETS, WIDTH
 
 
 def edge_convolution(self, x):

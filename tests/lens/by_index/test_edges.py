@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from tests.lens.by_index.attention import FIRST, FROZEN, LENGTH, WIDTH, Edges
 from torch import nn
 from torch.nn import functional
 
 from overt.lens import load, record
+from tests.lens.by_index.attention import FIRST, FROZEN, LENGTH, WIDTH, Edges
 
 
 class Net(nn.Module):

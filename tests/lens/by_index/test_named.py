@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.lens.by_index.frozen_layers import FROZEN_MIXED, FROZEN_UNMIXED
-from tests.lens.by_index.layers import MIXED, UNMIXED, WIDTH, Layer
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from overt.lens import record
+from tests.lens.by_index.frozen_layers import FROZEN_MIXED, FROZEN_UNMIXED
+from tests.lens.by_index.layers import MIXED, UNMIXED, WIDTH, Layer
 
 
 class Net(nn.Module):

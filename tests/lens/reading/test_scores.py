@@ -2,7 +2,6 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -129,8 +128,7 @@ def test_a_changed_model_is_not_answered_from_the_run_before(llama):
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_the_previous_token_head_is_named_as_what_an_induction_head_reads(seed, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
-    induction = importlib.import_module("induction")
+    induction = importlib.import_module("benchmarks.lens.induction")
     model, _ = induction.trained(seed, 400)
     generator = torch.Generator().manual_seed(100 + seed)
     text = induction.repeating(1, generator)

@@ -8,7 +8,7 @@ from overt.smoothing.noise.predictive import log_predictive_density, neighbour_m
 # Fewer values do not show how their noise follows them.
 MIN_VALUES = 60
 # The curve spans at least this ratio between its 5% and 95% quantiles; below it, laws of the level suffice (`selection.varying`). On the
-# development signals the error falls to 0.6 of what it is without logarithms at 10, to 0.12 at 1,000 (benchmarks/cliffs.py).
+# development signals the error falls to 0.6 of what it is without logarithms at 10, to 0.12 at 1,000 (benchmarks/smoothing/cliffs.py).
 LEAST_RATIO = 20.0
 # Powers of the value that the level may follow instead: 0 constant, ½ as of counts, 1 in proportion.
 POWERS = (0.25, 0.5, 0.75, 1.0)

@@ -18,9 +18,9 @@ HALVES = (2, 5, 10)
 # Limits of bandwidths in a series' own units. All distances lie between them; powers of other bandwidths leave float64.
 NARROWEST, WIDEST = 1e-40, 1e40
 # The relative error of the band's mean variance as an estimate of the mean squared error that is left. On the signals of
-# benchmarks/smoothing/development.py and the development half of benchmarks/noise_kinds.py the risk that both estimates state has the
-# median of the error (0.98 of it at 200 points, 1.01 at 1,024), and the error is below the upper bound in 95% of series of 200 points
-# and in 99% of 1,024.
+# benchmarks/smoothing/signals/development.py and the development half of benchmarks/smoothing/noise_kinds.py the risk that both
+# estimates state has the median of the error (0.98 of it at 200 points, 1.01 at 1,024), and the error is below the upper bound in 95% of
+# series of 200 points and in 99% of 1,024.
 RELATIVE_SPREAD = 0.7
 # Standard errors from which a risk differs from 0, and of its upper bound: 97.5% of a normal distribution lie below.
 STANDARD_ERRORS = 2.0

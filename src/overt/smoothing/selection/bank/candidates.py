@@ -38,7 +38,7 @@ from overt.smoothing.selection.bank.threads import map_in_threads
 
 # Narrow bandwidths of time, in steps, by factors of √2. These heads are parabolas: lines beside them raise the error by 1%, as heads do
 # that are never clearly the best, and means and lines of one side change it by less than 0.1%, since guided heads serve jumps (here and
-# below: benchmarks/ablation.py, and the same signals at 30 to 4,096 points).
+# below: benchmarks/smoothing/ablation.py, and the same signals at 30 to 4,096 points).
 NARROW = 0.5 * np.sqrt(2.0) ** np.arange(16)  # 0.5 … 91
 # Heads are extrapolated from pairs of parabolas, from this narrow bandwidth on: narrower ones see three points or fewer.
 FIRST_EXTRAPOLATED = 3

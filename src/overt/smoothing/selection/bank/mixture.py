@@ -40,7 +40,7 @@ CUT = 3
 FEW_BLOCKS = 32
 # The temperature of a single point, among heads and among widths: the one for which Leung and Barron (2006, theorem 5) prove that a
 # mixture of projections is nearly as good as the best of them. 2, that of Akaike's weights, is better on most development signals
-# (benchmarks/ablation.py), but costs 5 to 10% where a signal has many peaks or jumps.
+# (benchmarks/smoothing/ablation.py), but costs 5 to 10% where a signal has many peaks or jumps.
 TEMPERATURE = 4.0
 # Among the widths of causal averages, whose narrowest is much better right after a change: the smaller choice is made more sharply.
 CAUSAL_WIDTH_TEMPERATURE = 2.0

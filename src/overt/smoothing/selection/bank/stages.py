@@ -48,8 +48,8 @@ GUIDED = ((32.0,), (16.0, 64.0, 256.0))
 # What a degree of freedom of a head costs beyond Stein's 2σ², in parts of that (`mixture.mix`). An error of the noise's level shifts the
 # risks of all points alike, by twice that error for each degree of freedom, and no average takes it away: without a premium narrow heads
 # win wherever the level is too low, and on smooth signals most of the error is theirs. It is a prior of exp(−0.22) for each degree of
-# freedom. 0 to 0.5 were compared on the development half of benchmarks/noise_kinds.py and at 64 to 16,384 points: with 0.2 the error falls
-# by 8%, on parabolas by 27%. With the extrapolated parabolas and the waves 0.45 is better than 0.3 by another 1.5% on the
+# freedom. 0 to 0.5 were compared on the development half of benchmarks/smoothing/noise_kinds.py and at 64 to 16,384 points: with 0.2 the
+# error falls by 8%, on parabolas by 27%. With the extrapolated parabolas and the waves 0.45 is better than 0.3 by another 1.5% on the
 # same signals, drawn anew, and under nearly all kinds of noise, and costs 2% on peaks. Causal curves do not gain.
 PREMIUM = 0.45
 # Patches join the bank up to this many points, and where there are no segments. In longer series of white noise segments and guided heads

@@ -1,0 +1,95 @@
+"""Changes of level and slope: F1 at ± 2 points, false alarms, and how well probabilities are calibrated.
+
+python -m benchmarks.smoothing.changes [--half development | frozen] [--signals 150]
+
+Signals of 200 to 2,000 points with 0 to 8 changes of level, slope or both, under white, AR(1), heavy-tailed (t with 3 or 5 degrees) and
+heavy-tailed AR(1) noise; the frozen half has other seeds, which no choice was made on.
+"""
+
+import argparse
+import itertools
+
+import numpy as np
+
+from overt.smoothing.operators.changes import Located, locate
+
+SEEDS = {"development": (10_000, 30_000), "frozen": (20_000, 40_000)}
+TOLERANCE = 2
+
+
+def noise_of(random: np.random.Generator, count: int) -> tuple[np.ndarray, float]:
+    """Noise of standard deviation about 1, and its correlation."""
+    kind = random.choice(["white", "white", "ar", "heavy", "heavy ar"])
+    correlation = random.uniform(0.3, 0.9) if kind.endswith("ar") else 0.0
+    heavy = kind.startswith("heavy")
+    noise = random.standard_t(random.choice([3, 5]), size=count + 300) / 1.35 if heavy else random.normal(size=count + 300)
+    for index in range(1, noise.size):
+        noise[index] += correlation * noise[index - 1]
+    return noise[300:] * np.sqrt(1 - correlation**2), correlation
+
+
+def signal(seed: int, amount: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Noisy values (n,) and the first points after their changes."""
+    random = np.random.default_rng(seed)
+    count = int(np.exp(random.uniform(np.log(200), np.log(2000))))
+    gap, amount = max(15, count // 25), int(random.integers(0, 9)) if amount is None else amount
+    changes = np.sort(random.choice(np.arange(gap, count - gap), amount, replace=False))
+    while amount > 1 and np.diff(changes).min() < gap:
+        changes = np.sort(random.choice(np.arange(gap, count - gap), amount, replace=False))
+    mode = random.choice(["level", "slope", "both"])
+    noise, correlation = noise_of(random, count)
+    larger = ((1 + correlation) / (1 - correlation)) ** 0.35
+    bounds = np.concatenate([[0], changes, [count]])
+    lengths, curve, level, slope = (
+        np.diff(bounds),
+        np.zeros(count),
+        0.0,
+        0.0 if mode == "level" else random.normal() * 3 / count,
+    )
+    for index, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        if index and (mode == "level" or (mode == "both" and random.random() < 0.5)):
+            level += random.choice([-1, 1]) * random.uniform(1.5, 5) * larger
+        elif index:
+            slope += random.choice([-1, 1]) * random.uniform(4, 14) * larger / lengths[index - 1 : index + 1].min()
+        curve[start:stop] = level + slope * np.arange(stop - start)
+        level += slope * (stop - start)
+    return curve + noise, changes
+
+
+def hits(located: list[Located], changes: np.ndarray) -> int:
+    """How many changes have a reported one within the tolerance, one each."""
+    left = [*changes]
+    for change in located:
+        near = [point for point in left if abs(point - change.position) <= TOLERANCE]
+        if near:
+            left.remove(min(near, key=lambda point: abs(point - change.position)))
+    return len(changes) - len(left)
+
+
+def located_in(values: np.ndarray) -> list[Located]:
+    """The changes of values (n,) at equal steps."""
+    return locate(np.arange(float(values.size)), values, np.ones(values.size))
+
+
+def main() -> None:
+    """Measure and print."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--half", choices=SEEDS, default="development")
+    options.add_argument("--signals", type=int, default=150)
+    chosen = options.parse_args()
+    changing, still = SEEDS[chosen.half]
+    counts, scores = np.zeros(3), []
+    for seed in range(changing, changing + chosen.signals):
+        values, changes = signal(seed)
+        located = located_in(values)
+        counts += hits(located, changes), len(located), len(changes)
+        scores += [(one.probability - np.any((one.lower <= changes) & (changes <= one.upper))) ** 2 for one in located]
+    alarms = sum(bool(located_in(signal(seed, 0)[0])) for seed in range(still, still + chosen.signals))
+    print(
+        f"{chosen.half}: F1 {2 * counts[0] / (counts[1] + counts[2]):.3f} ({counts[0]:.0f} of {counts[2]:.0f}, {counts[1]:.0f} reported)"
+    )
+    print(f"Brier score of intervals {np.mean(scores):.3f}; {alarms} of {chosen.signals} series without changes have one")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+// Rows of keys and values where decoding reads them: once, in the caller's memory and in its number type, while the next tile is on its way.
+//
+// A reader takes one vector of memory and gives the vectors of T that are in it. What is packed and summed beside its rows has its order.
+#pragma once
+
+#include "attention/tiles/softmax.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+enum class Layout { copied, whole, pairs, halves };
+
+#ifdef OVERT_SMALL
+constexpr bool READS_IN_PLACE = false;
+#else
+constexpr bool READS_IN_PLACE = true;
+#endif
+
+template <class T>
+struct WholeReader {
+    using Number = T;
+    static constexpr int VECTORS = 1;
+    OVERT_INLINE void read(const Number* from, Vector<T>* to) { to[0] = load(from); }
+};
+
+// A bfloat16 is the upper half of a float32, so that a vector of them is its odd features, and 16 bits further its even ones.
+struct PairReader {
+    using Number = std::uint16_t;
+    static constexpr int VECTORS = 2;
+    OVERT_INLINE void read(const Number* from, Vector<float>* to) {
+        Bits<float> both = (Bits<float>)load(reinterpret_cast<const float*>(from));
+        to[0] = (Vector<float>)(both << 16), to[1] = (Vector<float>)(both & 0xffff0000u);
+    }
+};
+
+#if defined(__F16C__)
+struct HalfReader {
+    using Number = std::uint16_t;
+    static constexpr int VECTORS = 1;
+    OVERT_INLINE void read(const Number* from, Vector<float>* to) {
+#if OVERT_BYTES == 64 && defined(__AVX512F__)
+        to[0] = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#else
+        copy_float16(from, WIDTH<float>, reinterpret_cast<float*>(to));
+#endif
+    }
+};
+#endif
+
+// How rows of so many columns are read: in place where they are whole vectors of memory, else they are copied.
+template <class T>
+static inline Layout layout_of(const Matrix& matrix, Index columns) {
+    if (!READS_IN_PLACE) return Layout::copied;
+    if (matrix.kind == KIND<T> && columns % WIDTH<T> == 0) return Layout::whole;
+    if (sizeof(T) == 4 && matrix.kind == Kind::bfloat16 && columns % (2 * WIDTH<T>) == 0) return Layout::pairs;
+#if defined(__F16C__)
+    if (sizeof(T) == 4 && matrix.kind == Kind::float16 && columns % WIDTH<T> == 0) return Layout::halves;
+#endif
+    return Layout::copied;
+}
+
+// work(reader, the first of an entry's rows) of a layout that is not copied.
+template <class T, class Work>
+static inline void with_reader(Layout layout, const Matrix& matrix, Index start, Work work) {
+    if (layout == Layout::whole) return work(WholeReader<T>(), static_cast<const T*>(matrix.data) + start);
+    if constexpr (sizeof(T) == 4) {
+        const std::uint16_t* halves = static_cast<const std::uint16_t*>(matrix.data) + start;
+#if defined(__F16C__)
+        if (layout == Layout::halves) return work(HalfReader(), halves);
+#endif
+        work(PairReader(), halves);
+    }
+}
+
+// A row, in features, to the order of its reader: even ones of two vectors before odd ones. Or back.
+template <class T>
+static inline void order_pairs(T* row, Index columns, bool back) {
+    constexpr int W = WIDTH<T>;
+    T both[2 * W];
+    for (Index d = 0; d < columns; d += 2 * W, row += 2 * W) {
+        for (int i = 0; i < 2 * W; i++) both[back ? i % W * 2 + i / W : i] = row[back ? i : i % W * 2 + i / W];
+        for (int i = 0; i < 2 * W; i++) row[i] = both[i];
+    }
+}
+
+// Rows that are needed in a moment are fetched into the second cache, a line for each line that is read.
+template <int BYTES, class Number>
+OVERT_INLINE void fetch_line(const Number* from, Index further) {
+    constexpr std::uintptr_t LINE = 64;
+    if (BYTES >= static_cast<int>(LINE) || reinterpret_cast<std::uintptr_t>(from) % LINE < BYTES)
+        __builtin_prefetch(from + further, 0, 2);
+}
+
+// products[r * KEYS + c] = rows r . keys c. `further` is how far away the keys are that come next, 0 where none come;
+// the first rows that read a key fetch.
+template <class T, int ROW_COUNT, int N, bool FETCHES, class Reader>
+static inline void read_dots_of(Reader, const T* rows, Index padded_dim, const typename Reader::Number* keys, Index key_row,
+                                Index further, T* products) {
+    constexpr int W = WIDTH<T>, V = Reader::VECTORS;
+    Vector<T> sums[ROW_COUNT][N] = {};
+    for (Index e = 0; e < padded_dim; e += V * W)
+        for (int n = 0; n < N; n++) {
+            Vector<T> parts[V];
+            Reader::read(keys + n * key_row + e, parts);
+            if (FETCHES) fetch_line<V * W * sizeof(typename Reader::Number)>(keys + n * key_row + e, further);
+            for (int v = 0; v < V; v++)
+                for (int r = 0; r < ROW_COUNT; r++)
+                    sums[r][n] = multiply_add(load(rows + r * padded_dim + e + v * W), parts[v], sums[r][n]);
+        }
+    for (int r = 0; r < ROW_COUNT; r++) Sums<T, N>::of(sums[r], products + r * KEYS);
+}
+
+// The keys stay in the nearest cache for all rows.
+template <class T, int N, class Reader>
+static inline void read_dots_of_keys(Reader reader, const T* rows, Index padded_dim, const typename Reader::Number* keys,
+                                     Index key_row, Index further, int row_count, T* products) {
+    constexpr int TOGETHER = OVERT_BYTES == 64 ? 4 : 2;  // as many independent sums as there are registers for
+    if (row_count < TOGETHER) read_dots_of<T, 1, N, true>(reader, rows, padded_dim, keys, key_row, further, products);
+    else read_dots_of<T, TOGETHER, N, true>(reader, rows, padded_dim, keys, key_row, further, products);
+    int r = row_count < TOGETHER ? 1 : TOGETHER;
+    for (; r + TOGETHER <= row_count; r += TOGETHER)
+        read_dots_of<T, TOGETHER, N, false>(reader, rows + r * padded_dim, padded_dim, keys, key_row, 0, products + r * KEYS);
+    for (; r < row_count; r++)
+        read_dots_of<T, 1, N, false>(reader, rows + r * padded_dim, padded_dim, keys, key_row, 0, products + r * KEYS);
+}
+
+template <class T, class Reader>
+static void read_dots(Reader reader, const T* rows, Index padded_dim, const typename Reader::Number* keys, Index key_row,
+                      Index further, int row_count, int count, T* products) {
+    int c = 0;
+    for (; c + 4 <= count; c += 4)
+        read_dots_of_keys<T, 4>(reader, rows, padded_dim, keys + c * key_row, key_row, further, row_count, products + c);
+    if (c < count && count >= 4) {  // the last four, some of them a second time: faster than one by one
+        c = count - 4;
+        read_dots_of_keys<T, 4>(reader, rows, padded_dim, keys + c * key_row, key_row, further, row_count, products + c);
+        return;
+    }
+    for (; c < count; c++)
+        read_dots_of_keys<T, 1>(reader, rows, padded_dim, keys + c * key_row, key_row, further, row_count, products + c);
+}
+
+// accumulator of some rows += weights . values, MEMORY vectors of memory of them.
+template <class T, int ROW_COUNT, int MEMORY, bool FETCHES, class Reader>
+static inline void read_values_of(Reader, const T* weights, const typename Reader::Number* values, Index value_row, Index further,
+                                  int keys, Index padded_dim, T* accumulator) {
+    constexpr int W = WIDTH<T>, V = Reader::VECTORS;
+    Vector<T> sums[ROW_COUNT][MEMORY * V] = {};
+    for (int c = 0; c < keys; c++, values += value_row) {
+        Vector<T> parts[MEMORY * V];
+        for (int m = 0; m < MEMORY; m++) {
+            Reader::read(values + m * V * W, parts + m * V);
+            if (FETCHES) fetch_line<V * W * sizeof(typename Reader::Number)>(values + m * V * W, further);
+        }
+        for (int r = 0; r < ROW_COUNT; r++) {
+            Vector<T> weight = in_register<T>(broadcast(weights[r * KEYS + c]));
+            for (int v = 0; v < MEMORY * V; v++) sums[r][v] = multiply_add(weight, parts[v], sums[r][v]);
+        }
+    }
+    for (int r = 0; r < ROW_COUNT; r++)
+        for (int v = 0; v < MEMORY * V; v++) {
+            T* at = accumulator + r * padded_dim + v * W;
+            store(at, load(at) + sums[r][v]);
+        }
+}
+
+// Panels of so many vectors of memory, then narrower ones.
+template <class T, int ROW_COUNT, int MEMORY, bool FETCHES, class Reader>
+static inline void read_panels(Reader reader, const T* weights, const typename Reader::Number* values, Index value_row, Index further,
+                               int keys, Index padded_dim, T* accumulator) {
+    constexpr int STEP = MEMORY * Reader::VECTORS * WIDTH<T>;
+    Index e = 0;
+    for (; e + STEP <= padded_dim; e += STEP)
+        read_values_of<T, ROW_COUNT, MEMORY, FETCHES>(reader, weights, values + e, value_row, further, keys, padded_dim,
+                                                      accumulator + e);
+    if constexpr (MEMORY > 1)
+        if (e < padded_dim)
+            for (int r = 0; r < ROW_COUNT; r++)
+                read_panels<T, 1, MEMORY / 2, FETCHES>(reader, weights + r * KEYS, values + e, value_row, further, keys,
+                                                       padded_dim - e, accumulator + r * padded_dim + e);
+}
+
+template <int N>
+struct RowCount {
+    static constexpr int COUNT = N;
+};
+
+// accumulator (rows x padded_dim) += weights (rows x KEYS) . values, all of which count.
+template <class T, class Reader>
+static void read_values(Reader reader, const T* weights, const typename Reader::Number* values, Index value_row, Index further,
+                        int row_count, int keys, Index padded_dim, T* accumulator) {
+    int r = 0;
+    auto some = [&](auto size) {
+        // One row has few sums, so that they wait for each other unless there are more vectors.
+        constexpr int COUNT = decltype(size)::COUNT, MEMORY = (COUNT == 1 ? 8 : WIDEST) / Reader::VECTORS;
+        for (; r + COUNT <= row_count; r += COUNT)
+            if (r == 0)
+                read_panels<T, COUNT, MEMORY, true>(reader, weights, values, value_row, further, keys, padded_dim, accumulator);
+            else
+                read_panels<T, COUNT, MEMORY, false>(reader, weights + r * KEYS, values, value_row, 0, keys, padded_dim,
+                                                     accumulator + r * padded_dim);
+    };
+    some(RowCount<4>()), some(RowCount<1>());
+}
+
+}  // namespace overt::OVERT_LEVEL
