@@ -196,7 +196,7 @@ def _withheld(prepared: Prepared, curve: Floats, degrees_of_freedom: float, bank
     if not estimate.white or bank is None or prepared.options.noise is not None:
         return "" if estimate.white else estimate.reason
     known = ~prepared.missing
-    objected = objection(prepared.values[known], curve[known], degrees_of_freedom, estimate.level)
+    objected = objection(prepared.values[known], curve[known], degrees_of_freedom, estimate.level, estimate.level_factor)
     return objected or (doubt(prepared.series, prepared.times, prepared.levels) if prepared.options.cleans else "")
 
 

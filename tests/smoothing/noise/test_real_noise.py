@@ -623,3 +623,14 @@ def test_edges_of_bursts_are_those_of_the_largest_likelihood():
         for index in range(1, len(cut) - 1):
             for moved in range(max(cut[index - 1] + 24, cut[index] - 40), min(cut[index + 1] - 24, cut[index] + 40) + 1):
                 assert cost(cut) <= cost([*cut[:index], moved, *cut[index + 1 :]]) + 1e-9
+
+
+@pytest.mark.parametrize("correlation", [0.8, 0.95])
+def test_a_short_series_of_correlated_noise_has_no_band(correlation):
+    for seed in range(6):
+        noise = np.random.default_rng(seed).normal(size=300)
+        for i in range(1, noise.size):
+            noise[i] += correlation * noise[i - 1]
+        result = analyze(np.sin(np.arange(200) / 30) + noise[-200:])
+        assert result.lower is None
+        assert result.withheld
