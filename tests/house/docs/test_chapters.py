@@ -136,6 +136,35 @@ def test_an_exercise_names_each_usual_mistake(chapter):
 
 
 @pytest.mark.parametrize("chapter", CHAPTER_FILES)
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (np.full((2, 3), np.nan), "NaN; a row without keys has no softmax, as under an inverted mask"),
+        (np.ones(3), "expected shape (2, 3), got (3,)"),
+        (np.zeros((2, 3)), "the shape is right, the numbers are not"),
+    ],
+)
+def test_an_answer_with_no_named_mistake_gets_a_reason(chapter, answer, message):
+    check = exercises(chapter)[0]["check"]
+    with pytest.raises(AssertionError, match=f"^{re.escape(f'Not yet: {message}')}$"):
+        check(lambda: answer, lambda: np.ones((2, 3)), {})
+
+
+def test_a_mask_that_hides_each_state_from_itself_is_called_inverted():
+    names, _ = exercises(CHAPTERS / "1-hidden-states.md")
+    future = ~np.tril(np.ones((5, 5), dtype=bool))
+    with np.errstate(invalid="ignore"), pytest.raises(AssertionError, match="inverted mask"):
+        names["check_causal"](lambda h: names["softmax"](np.where(future, h @ h.T, -np.inf)))
+
+
+def test_the_teachers_page_counts_the_exercises():
+    count = sum(
+        len(re.findall(r"^\*\*\d\. ", chapter.values[0].read_text(encoding="utf-8"), re.MULTILINE)) for chapter in CHAPTER_FILES
+    )
+    assert (count, "eighteen exercises" in (CHAPTERS.parent / "teaching.md").read_text(encoding="utf-8")) == (18, True)
+
+
+@pytest.mark.parametrize("chapter", CHAPTER_FILES)
 def test_checks_and_answers_are_hidden_until_they_are_opened(chapter):
     text = chapter.read_text(encoding="utf-8").partition("## Exercises\n")[2]
     hidden = re.findall(r'<details markdown="1"><summary>(\w+)</summary>\n(.*?)</details>', text, flags=re.DOTALL)
