@@ -1,5 +1,6 @@
 # make demo      install, show what overt is for, write overt-demo.html and overt-demo.png here
 # make test      install with the tools, run the everyday tests
+# make test-most  these, and all slow tests but those of large products that no three parameters need: what .ci/run runs
 # make test-all  all tests;  make lint, make types  the checks;  make clean  remove what these made
 # make test-oldest  the everyday tests with the oldest versions that pyproject.toml declares, in an environment of their own
 # make test-torch TORCH=2.7  the everyday tests with another version of torch, in build/torch-2.7 (up to 7 GB: CUDA comes along);
@@ -63,7 +64,7 @@ define quietly
   wait $$job || { tail -n 20 $(VENV)/install.log >&2; echo "The installation failed; its whole output: $(VENV)/install.log" >&2; exit 1; }
 endef
 
-.PHONY: demo wheel test test-slow test-all test-oldest test-torch test-gpu mutants wasm sanitize lint types typed docs notebooks clean
+.PHONY: demo wheel test test-most test-slow test-all test-oldest test-torch test-gpu mutants wasm sanitize lint types typed docs notebooks clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-all
@@ -72,17 +73,21 @@ demo: $(VENV)/.has-all
 wheel: | $(BIN)/python
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
-# The first run checks the shapes in signatures against real calls, see tests/conftest.py.
-test: $(VENV)/.has-dev
+# The cases of each target; 5 is pytest's word for "no tests". The first run checks the shapes in signatures against real calls, see
+# tests/conftest.py. test-most is one run, so that what a file's tests share is made once for the everyday and the slow ones.
+test: CASES := not slow
+test-most: CASES := not exhaustive
+test-slow: CASES := slow and not exhaustive
+
+test test-most: $(VENV)/.has-dev
 	OVERT_CHECK_SHAPES=1 $(PYTEST) -m "not slow" \
 	  -k "not compile and not inductor and not refused and not says_so" $(SHAPED)
-	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" $(TRITON_TESTS)
-	$(PYTEST) -m "not slow"
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m "$(CASES)" $(TRITON_TESTS)
+	$(PYTEST) -m "$(CASES)"
 
-# What is slow, but for what no three parameters of a test need: that is left to test-all. 5 is pytest's word for "no tests".
 test-slow: $(VENV)/.has-dev
-	$(PYTEST) -m "slow and not exhaustive" || [ $$? -eq 5 ]
-	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m "slow and not exhaustive" $(TRITON_TESTS)
+	$(PYTEST) -m "$(CASES)" || [ $$? -eq 5 ]
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m "$(CASES)" $(TRITON_TESTS)
 
 # One thread a process, since each mutant has a process of its own; tests/house/mutants.py says which tests a module has.
 mutants: $(VENV)/.has-mutants

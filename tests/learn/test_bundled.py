@@ -105,6 +105,7 @@ def test_one_head_of_the_decoder_reads_the_word_that_it_writes(translator):
     assert max(float(weights[0, :, written, read].max()) for weights in cross) > 0.5
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "tatoeba").is_dir(), reason="needs tatoeba/fra-eng.zip in the folder that OVERT_DATA names")
 def test_the_cards_scores_are_those_of_the_box(folder, card):

@@ -290,6 +290,7 @@ def sample(count=40):
     return [built[index * len(built) // count]["name"] for index in range(count)]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_nothing_is_wrong_and_nothing_crashes_in_a_sample_of_40_models(tmp_path):
     names = sample()

@@ -104,6 +104,7 @@ def test_streams_of_two_names_stay_apart():
     assert notebooks.at_the_end(both) == both
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("chapter", CHAPTERS)

@@ -42,6 +42,7 @@ def test_two_processes_give_what_one_gives(tmp_path):
     assert failures(2, tmp_path) == {}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_four_processes_give_what_one_gives(tmp_path):
     assert failures(4, tmp_path) == {}
