@@ -18,6 +18,8 @@
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
+# What the demonstration and the README's commands need: neither data frames nor notebooks. A variable, since a comma ends an argument of $(call).
+DEMO := text,train,plot
 OLDEST := build/oldest
 WITH_TORCH = build/torch-$(TORCH)
 SHAPED := tests/attention/test_attend.py tests/attention/test_trace.py tests/attention/test_summary.py tests/attention/promises/test_laws.py \
@@ -67,7 +69,7 @@ endef
 .PHONY: demo wheel test test-most test-slow test-all test-oldest test-torch test-gpu mutants wasm sanitize lint types typed docs notebooks clean
 .DELETE_ON_ERROR:
 
-demo: $(VENV)/.has-all
+demo: $(VENV)/.has-demo
 	@$(BIN)/overt demo
 
 wheel: | $(BIN)/python
@@ -171,18 +173,18 @@ $(BIN)/python:
 
 # The stamps are older than pyproject.toml, constraints.txt or the native core after these change, and only then is anything
 # installed again. Without a compiler overt is installed without its native core; the demonstration runs so, the tests do not.
-$(VENV)/.has-all: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt with torch, text, plots and smoothing into $(VENV): 5 to 9 minutes, 460 MB to download, 1.7 GB on disk"
+$(VENV)/.has-demo: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
+	@echo "Installing overt with torch, text, training and plots into $(VENV): 5 to 9 minutes, 410 MB to download, 1.4 GB on disk"
 	@echo "(more if pip's configured sources offer torch for CUDA only)"
-	$(call quietly,$(BIN)/python -m pip install $(UNCOMPILED) --editable ".[all]")
+	$(call quietly,$(BIN)/python -m pip install $(UNCOMPILED) --editable ".[$(DEMO)]")
 	@touch $@
 
 $(VENV)/.has-dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt and the tools for tests into $(VENV): 5 to 9 minutes, 500 MB to download, 3 GB on disk"
+	@echo "Installing overt and the tools for tests into $(VENV): 5 to 9 minutes, 900 MB to download, 3 GB on disk"
 	@echo "(more if pip's configured sources offer torch for CUDA only; less after make demo)"
 	$(call quietly,$(BIN)/python -m pip install $(UNCOMPILED) --editable ".[dev]")
 	@$(BIN)/python -c "import sys; from overt import native; sys.exit(native.why_not())"
-	@touch $@ $(VENV)/.has-all
+	@touch $@ $(VENV)/.has-demo
 
 $(VENV)/.has-mutants: $(VENV)/.has-dev
 	$(BIN)/python -m pip install $(UNCOMPILED) --editable ".[mutants]"

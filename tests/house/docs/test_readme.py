@@ -184,6 +184,13 @@ def test_make_knows_what_is_printed(line):
     assert result.returncode == 0, result.stderr
 
 
+def test_the_demonstration_installs_text_training_and_plots():
+    printed = subprocess.run(
+        ["make", "--always-make", "--dry-run", "demo"], capture_output=True, text=True, cwd=ROOT, check=True
+    ).stdout
+    assert re.search(r'--constraint constraints\.txt --editable "\.\[text,train,plot\]" > \S+install\.log', printed)
+
+
 def test_every_name_in_code_is_there():
     for name in re.findall(r"`(overt(?:\.\w+)+)\b", README):
         actual = overt
