@@ -11,19 +11,27 @@ import pytest
 ROOT = Path(__file__).parents[4]
 
 
+USUAL = {"_weigh", "_raise", "forward", "gradients", "of_queries", "of_keys"}
+ALL = USUAL | {"bias_gradient", "distance_gradient"}
+
+
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 90])
-def test_all_kernels_compile_and_four_terms_share_a_reciprocal(capability, tmp_path):
+@pytest.mark.parametrize(
+    ("capability", "wanted"),
+    [(80, USUAL), (90, ALL), pytest.param(80, ALL, marks=pytest.mark.exhaustive)],
+    ids=["80", "90", "80, all"],
+)
+def test_all_kernels_compile_and_four_terms_share_a_reciprocal(capability, wanted, tmp_path):
     # Compiled anew, not taken from the compiler's cache of an earlier run; and not interpreted, whatever the run around is.
     surroundings = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     surroundings["TRITON_CACHE_DIR"] = str(tmp_path)
-    command = [sys.executable, "-m", "benchmarks.kernels.gpu_resources", "--all", "--capability", str(capability)]
+    arguments = [*["--all"] * (wanted is ALL), "--capability", str(capability)]
+    command = [sys.executable, "-m", "benchmarks.kernels.gpu_resources", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=surroundings, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
-    assert {"_weigh", "_raise", "forward", "gradients", "bias_gradient", "distance_gradient", "of_queries", "of_keys"} <= set(
-        rows
-    )
+    assert wanted <= set(rows)
     message = re.search(r"forward +(\d+) +(\d+) B +(\d+) KiB +(\d+) +([\d.]+) +(.*)", done.stdout)
     assert message is not None
     assert "MUFU.RCP 0.25" in done.stdout
