@@ -32,15 +32,15 @@ from overt.smoothing.selection.tails import tail_factor
 from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 
 # Points to either side of deleted ones that the curve without them is computed from.
-BESIDE = 512
+MARGIN = 512
 # How often a level that varies is taken from the residuals of the last curve, again only where it moved by more than this factor. A second
-# time lowers the error under bursts by 2%, and to a quarter where an edge had been missed (the development half, drawn anew).
+# time lowers the error under bursts by 2%, and to a quarter where an edge had been missed (the development half, drawn again).
 LEVEL_PASSES, LEVEL_MOVED = 2, 1.25
 
 
 @dataclass(frozen=True)
 class Rest:
-    """One series in its own units, without seasons and isolated wild values."""
+    """One series in its own units, without seasons and isolated outliers."""
 
     series: Series
     values: Floats  # as they were passed (n,)
@@ -98,7 +98,7 @@ def analyze_together(several: Sequence[InputSeries], options: Options) -> list[S
 
 
 def _of_another(inputs: InputSeries, options: Options) -> Smoothing | None:
-    """The smoothing of a series that another one stands for: its logarithms, its values without repeats; None of most."""
+    """The smoothing of a series by that of another one, of its logarithms or its values without repeats; None for most."""
     values, times, weights, column = inputs
     if options.span is not None:
         automatic = analyze_series(*inputs[:3], options.automatic, column)
@@ -284,7 +284,7 @@ def _prepared(rest: Rest, estimate: NoiseEstimate) -> Prepared:
 def _refined(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, BankOutputs]:
     """Where the noise's level varies: that level from the residuals of the first curve, and the bank once more; where it moved, again.
 
-    A burst whose edge was found too late is followed by the first curve, beside the edge, whose residuals show only a part of it.
+    A burst whose edge was found too late is followed by the first curve, next to the edge, whose residuals show only a part of it.
     """
     for _ in range(LEVEL_PASSES):
         before = prepared.levels
@@ -320,7 +320,7 @@ def _filling(prepared: Prepared) -> Filling:
 
     def curve_without(rows: Indices) -> Floats:
         deleted = series.present[rows]
-        near = slice(max(first, deleted.min() - BESIDE), min(last, deleted.max() + BESIDE) + 1)
+        near = slice(max(first, deleted.min() - MARGIN), min(last, deleted.max() + MARGIN) + 1)
         values = series.values.copy()
         values[deleted] = np.nan
         part = series.with_values(values).part(near)

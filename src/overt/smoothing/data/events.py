@@ -14,7 +14,7 @@ VARIATION = 0.3
 # What so much of repeats itself after some points happens at the same places of a week or a day.
 REGULAR = 0.5
 # A mean is of so many events, and of so many means a series at least. Fewer events leave it far from normal, more hide quick changes: on
-# the development signals of benchmarks/smoothing/noise_kinds.py, drawn anew, means of 4, 6, 8 and 10 have the same error to 2%.
+# the development signals of benchmarks/smoothing/noise_kinds.py, drawn again, means of 4, 6, 8 and 10 have the same error to 2%.
 OF_A_MEAN, LEAST_MEANS = 8, 12
 # A curve that comes nearer to nothing has the variance of this part of its mean.
 SMALLEST = 0.05

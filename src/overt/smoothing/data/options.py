@@ -112,7 +112,7 @@ class Options:
         return f"A {what} for points {length_in_words(apart, times.unit)} apart changes next to nothing.{unit}"
 
     def by_hand(self, times: Times) -> "Options":
-        """With a span, the options that it stands for: time keys of a bandwidth."""
+        """With a span, the options that it means: time keys of a bandwidth."""
         if self.span is None:
             return self
         return replace(self, keys="time", bandwidth=read_span(self.span, times) / SPAN, span=None)

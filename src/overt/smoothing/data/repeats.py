@@ -92,7 +92,7 @@ def flat_runs(values: Floats) -> NDArray[np.bool_]:
 
     Where independent neighbours are equal with a probability p = Σ_v P(v)², as rounded values are, a run of L begins at a point with
     Σ_v P(v)^L ≤ p^(L/2), and all n points are expected to begin n·p^(L/2) at most. A flat run is as long as makes this `FALSE_RUNS`, where
-    p is the share of equal neighbours outside flat runs: in all of the series, or beside that run over its own length, if that is more.
+    p is the share of equal neighbours outside flat runs: in all of the series, or next to that run over its own length, if that is more.
 
     >>> day = np.sin(np.arange(24) / 8) + 0.1 * np.random.default_rng(0).normal(size=24)
     >>> flat_runs(np.concatenate([np.zeros(6), day, np.zeros(8)])).nonzero()[0]
@@ -128,8 +128,8 @@ def _longer_than_by_chance(
     first, length = starts[runs], lengths[runs]
     last = first + length - 1
     from_first, to_last = np.maximum(first - length, 0), np.minimum(last + length, count - 1)
-    beside = sums[:, first] - sums[:, from_first] + sums[:, to_last] - sums[:, last]
-    shares = np.maximum(sums[1, -1] / sums[0, -1], beside[1] / np.maximum(beside[0], 1))
+    nearby = sums[:, first] - sums[:, from_first] + sums[:, to_last] - sums[:, last]
+    shares = np.maximum(sums[1, -1] / sums[0, -1], nearby[1] / np.maximum(nearby[0], 1))
     needed = 2 * np.log(count / FALSE_RUNS) / np.log(1 / np.clip(shares, 1e-9, EQUAL_ELSEWHERE))
     longer = np.zeros_like(runs)
     longer[runs] = (length >= needed) & (shares <= EQUAL_ELSEWHERE)

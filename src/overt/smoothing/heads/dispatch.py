@@ -45,7 +45,7 @@ def attend_in_time(series: Series, head: Head, bandwidth: float, *, targets: Flo
 def interpolate_missing(series: Series, head: Head, smoothed: Floats, rows: Indices) -> Floats:
     """Rows without a value, interpolated linearly between the smoothed neighbours that they may attend to."""
     between = interpolation(series, head, rows)
-    padded = np.append(smoothed, np.nan)  # the index −1 stands for "no neighbour"
+    padded = np.append(smoothed, np.nan)  # the index −1 means "no neighbour"
     left, right = padded[between.left], padded[between.right]
     left, right = np.where(np.isnan(left), right, left), np.where(np.isnan(right), left, right)
     return left + between.share * (right - left)

@@ -68,7 +68,7 @@ def attend_past(times: Floats, values: Floats, weights: Floats | None, bandwidth
     sums = _rests(values, weights, counts, bandwidth)
     size = BLOCK
     while size <= values.size:
-        inside = np.flatnonzero(counts // size % 2)  # counts ascend, so that rows of one block stand beside each other
+        inside = np.flatnonzero(counts // size % 2)  # counts ascend, so that rows of one block are next to each other
         for rows in np.split(inside, np.flatnonzero(np.diff(counts[inside] // size)) + 1) if inside.size else []:
             stop = counts[rows[0]] // size * size
             sums[:, rows] += _of_block(values, weights, slice(stop - size, stop), rows, bandwidth)

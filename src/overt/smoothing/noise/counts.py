@@ -17,7 +17,7 @@ GROUP = 128
 BELOW, ABOVE, ERRORS = 0.12, 0.22, 3.0
 # Differences of these orders, the smallest of which counts: signals raise some of them, noise raises all.
 ORDERS = (2, 3, 5)
-# A running mean of this many points stands for the mean.
+# A running mean of this many points estimates the mean.
 NEAR = 15
 # Means up to this one are tabulated; above, the asymptotic form is exact to 1e-4 of them.
 LARGEST_MEAN = 200.0
@@ -64,12 +64,12 @@ def are_counts(values: Floats, cycle: int = 1) -> bool:
     stride = -(-(values.size - ORDERS[0] * cycle) // MAX_CONTRASTS)
     squares = [contrasts(None, values, np.ones(values.size), range(0, order * cycle + 1, cycle)) ** 2 for order in ORDERS]
     count = min(of_order.size for of_order in squares)
-    beside = means[ORDERS[-1] * cycle // 2 :: stride][:count]
+    nearby = means[ORDERS[-1] * cycle // 2 :: stride][:count]
     # A jump or a spike counts as three standard deviations, and 4 for means near 0, where single counts are rare.
-    capped = np.stack([np.minimum(of_order[:count], 9 * beside + 4) for of_order in squares])
-    order = np.argsort(beside, kind="stable")
+    capped = np.stack([np.minimum(of_order[:count], 9 * nearby + 4) for of_order in squares])
+    order = np.argsort(nearby, kind="stable")
     groups = [np.arange(count), *np.array_split(order, max(count // GROUP, 1))]
-    return all(_follows(capped[:, group].mean(axis=1).min(), beside[group]) for group in groups)
+    return all(_follows(capped[:, group].mean(axis=1).min(), nearby[group]) for group in groups)
 
 
 def _follows(variance: float, means: Floats) -> bool:

@@ -88,8 +88,8 @@ def agreement(series: Series, period: float) -> tuple[float, float]:
         if count < LEAST_CYCLES or filled < 0.3:
             continue
         squares = float((cells**2).sum())
-        beside = float((cells[1:] * cells[:-1]).sum())
-        apart = float((cells.sum(axis=0) ** 2).sum()) - squares - 2 * beside
+        nearby = float((cells[1:] * cells[:-1]).sum())
+        apart = float((cells.sum(axis=0) ** 2).sum()) - squares - 2 * nearby
         rho = apart / ((count - 1) * (count - 2)) / max(squares / count, np.finfo(float).tiny)
         ratio = count * rho / max(1 - rho, 1e-6)
         best = max(best, (ratio, rho))
@@ -226,7 +226,7 @@ def _autocorrelation(series: Series, bandwidth: float) -> Floats:
 
 
 def _detrended(series: Series, bandwidth: float) -> Floats:
-    """The values without a local line, wild ones drawn in (m,)."""
+    """The values without a local line, outliers drawn in (m,)."""
     trend = attend_time(series.key_times, series.key_values, series.key_weights, bandwidth, degree=1).values
     detrended = series.key_values - trend
     limit = CLIP * max(float(np.median(np.abs(detrended))), 0.1 * float(np.sqrt(np.mean(detrended**2))))

@@ -137,9 +137,9 @@ def self_weights(grid: Grid, rows: PhaseRows, times: Floats, *, causal: bool = F
         return np.zeros(times.size)
     left, share = grid.locate(times)
     mean = np.nan_to_num(rows.mean).reshape(-1)
-    beside = np.exp(-0.5 / rows.head.phase**2) if rows.head.phase else 0.0
+    nearby = np.exp(-0.5 / rows.head.phase**2) if rows.head.phase else 0.0
     right = np.minimum(left + 1, mean.size - 1)
-    across = share * (1 - share) * beside * (mean[left] + mean[right])
+    across = share * (1 - share) * nearby * (mean[left] + mean[right])
     return (1 - share) ** 2 * mean[left] + share**2 * mean[right] + across
 
 

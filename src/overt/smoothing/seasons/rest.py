@@ -1,4 +1,4 @@
-"""What the bank smooths: a series without its seasons and without isolated wild values."""
+"""What the bank smooths: a series without its seasons and without isolated outliers."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ PASSES, SAME_PHASE = 3, 1.0
 
 
 def without_seasons(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
-    """A series without its seasons and isolated wild values, its seasons, and which points these are; wild values enter no season."""
+    """A series without its seasons and isolated outliers, its seasons, and which points these are; outliers enter no season."""
     if options.period is not None:
         series = replace(series, clock=clock_of(times, series.start, series.step))
     periods = _periods(series, times, options)
@@ -35,14 +35,14 @@ def without_seasons(series: Series, times: Times, options: Options) -> tuple[Ser
     if not options.cleans:
         seasons = estimate_seasons(series, periods, causal=options.causal)
         return seasons.rest, seasons, np.zeros(series.values.size, dtype=bool)
-    series, seasons, wild = _without_echoes(series, periods)
+    series, seasons, removed = _without_echoes(series, periods)
     rest, outliers = _cleaned(seasons.rest, options)
     if outliers.any():
         series = _without(series, outliers[series.order])
         seasons = estimate_seasons(series, periods)
         rest, more = _cleaned(seasons.rest, options)
         outliers |= more
-    return rest, seasons, outliers | series.unsort(wild)
+    return rest, seasons, outliers | series.unsort(removed)
 
 
 def _without(series: Series, marked: NDArray[np.bool_]) -> Series:
@@ -52,13 +52,13 @@ def _without(series: Series, marked: NDArray[np.bool_]) -> Series:
 
 
 def _without_echoes(series: Series, periods: tuple[float, ...]) -> tuple[Series, Seasons, NDArray[np.bool_]]:
-    """A series without its wildest values, its seasons, and which values these are (n,).
+    """A series without its furthest values, its seasons, and which values these are (n,).
 
     A season that is estimated with an outlier has a part of it in every cycle: echoes, which look like peaks that recur. So the furthest
-    value of each phase is deleted, and is wild if it is far out from seasons without it, too.
+    value of each phase is deleted, and is an outlier if it is far out from seasons without it, too.
     """
     seasons = estimate_seasons(series, periods)
-    wild = np.zeros(series.values.size, dtype=bool)
+    removed = np.zeros(series.values.size, dtype=bool)
     for _ in range(PASSES):
         suspects = _furthest_of_phases(series, seasons.rest, periods)
         if not suspects.any():
@@ -67,9 +67,9 @@ def _without_echoes(series: Series, periods: tuple[float, ...]) -> tuple[Series,
         confirmed = suspects & _far_out(without.rest.with_values(series.values - without.at(series.times).sum(axis=0)))
         if not confirmed.any():
             break
-        series, wild = _without(series, confirmed), wild | confirmed
+        series, removed = _without(series, confirmed), removed | confirmed
         seasons = estimate_seasons(series, periods)
-    return series, seasons, wild
+    return series, seasons, removed
 
 
 def _far_out(rest: Series) -> NDArray[np.bool_]:
@@ -112,7 +112,7 @@ def _periods(series: Series, times: Times, options: Options) -> tuple[float, ...
 
 
 def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_]]:
-    """The series without isolated wild values, and which points these are, in the caller's order."""
+    """The series without isolated outliers, and which points these are, in the caller's order."""
     weights = np.ones(series.present.size) if series.key_weights is None else series.key_weights
     times = None if on_grid(series.key_times) else series.key_times
     passed = options.noise is not None and np.ndim(options.noise) == 0
@@ -127,7 +127,7 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
     cleaned = without_those_beyond_gaps(clean(rest, level), series.key_times, rest)
     if to_one_side(rest, cleaned.outliers):  # those of noise are as often above as below
         if waves.any() and not quick.any():
-            # What stands alone in the values and not beside their waves is a part of these: a dip that returns.
+            # What stands alone in the values and not next to their waves is a part of these: a dip that returns.
             cleaned = cleaned.keeping(cleaned.outliers & ~clean(series.key_values - waves, level).outliers, rest)
         if times is not None and recur(times, cleaned.outliers):
             cleaned = cleaned.keeping(cleaned.outliers, rest)

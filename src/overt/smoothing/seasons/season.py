@@ -140,8 +140,8 @@ class Seasons:
         """The noise of the values over the noise that is visible in differences after the seasons were taken off."""
         self_weight = float(self.self_weights()[self.series.present].mean())
         h = max(season.phase_bandwidth for season in self.each)
-        beside = np.exp(-0.5 * (np.array([1.0, 2.0]) / h) ** 2) if h else np.zeros(2)
-        visible = 1 - self_weight * max(0.0, 1 - 4 / 3 * beside[0] + 1 / 3 * beside[1])
+        nearby = np.exp(-0.5 * (np.array([1.0, 2.0]) / h) ** 2) if h else np.zeros(2)
+        visible = 1 - self_weight * max(0.0, 1 - 4 / 3 * nearby[0] + 1 / 3 * nearby[1])
         return 1 / np.sqrt(max(visible, 0.1))
 
 

@@ -10,7 +10,7 @@ from overt.smoothing.data.series import Floats
 
 # Differences over so many steps are compared with those over one: the far ones, and where a signal raises these, nearer ones.
 FAR, BETWEEN, NEAR = 16, 8, 4
-# Stronger correlation cannot be told from a signal or a random walk by differences over so many steps: one random walk in twenty seems to
+# Differences over so many steps do not distinguish stronger correlation from a signal or a random walk: one random walk in twenty seems to
 # have less, of 200, of 400 and of 1,000 points.
 _STRONGEST = {NEAR: (0.5, 0.59, 0.69), BETWEEN: (0.66, 0.74, 0.81), FAR: (0.74, 0.83, 0.87)}
 _STRONGEST_OF = (200, 400, 1000)
@@ -225,7 +225,7 @@ def white_level(rho: float) -> float:
 
 
 def coloring(rho: float) -> Floats:
-    """The taps c_k = (1 − ρ) ρ^k that undo the whitening: x_i = Σ_k c_k x̃_{i−k}, where the first x̃ stands for all before it.
+    """The taps c_k = (1 − ρ) ρ^k that undo the whitening: x_i = Σ_k c_k x̃_{i−k}, where the first x̃ replaces all before it.
 
     >>> taps = coloring(-0.5)
     >>> float(taps[0]), round(float(taps.sum()), 12)

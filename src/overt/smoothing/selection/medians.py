@@ -1,4 +1,4 @@
-"""Medians of few numbers at many positions: those beside each point of a series."""
+"""Medians of few numbers at many positions: those next to each point of a series."""
 
 import functools
 from collections.abc import Iterator, Sequence

@@ -42,7 +42,7 @@ MIN_CORRELATED = 250
 # The share of equal steps that makes a grid: missing values and outliers leave gaps in it.
 ON_GRID = 0.8
 # What S must exceed, times 1/√n: clearly, without a signal, and where the least ρ that is likely by the spectrum exceeds so much.
-CLEAR, HINTED, LEAST_SHOWN = 6.2, 5.0, 0.15
+CLEAR, SUGGESTED, LEAST_SHOWN = 6.2, 5.0, 0.15
 # Where fewer windows look like noise, few points of a signal are not what makes S large (`varying.share_of_noise`).
 HARDLY_ANY = 0.2
 # What ρ of two distances may differ by if both are right.
@@ -138,14 +138,14 @@ def estimate_noise(
     of 400. Correlated noise cannot be distinguished from waves shorter than about 20 points or from steps every few points, nor
     white noise from noise whose correlations begin beyond three steps. Below 100 points little is detected.
 
-    **flat runs**, of equal values beside others with noise, do not count (`data.repeats`), and **repeated** values, of which many equal
+    **flat runs**, of equal values next to others with noise, do not count (`data.repeats`), and **repeated** values, of which many equal
     the one before, are reported as not white (`rounding.repeated_level`); neither where the level is `passed`, and only `white` is asked.
 
     **rounded** values, whose steps are more than twice that level, are reported as not white; see `rounding.rounded_level`.
 
     **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 250 points, the noise is taken
     for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. A ρ above 0.87, of 250
-    points above 0.76, cannot be told from a signal or a random walk. If far differences have one and nearer ones have not, the
+    points above 0.76, cannot be distinguished from a signal or a random walk. If far differences have one and nearer ones have not, the
     nearer ones are right, and `reason` says so: what the far ones hold may be slower noise. If all have one, ρ is that beneath the
     signal in the spectrum (`correlation.spectral_autoregression`), and `reason` says so; if the spectrum has none either, nothing
     is corrected. Where S exceeds 5/√n + 0.02 alone, as of short series, and all ρ that are likely by the spectrum exceed 0.15, that
@@ -203,10 +203,10 @@ def _of_the_rest(
         slack = 0.0
     not_white = min(ratios) > _bound(rest.size) + _slack(rest.size)
     alternating = max(ratios) < -_bound(rest.size)
-    hinted = not not_white and min(ratios) > _bound(rest.size, HINTED)
-    if correlated and _mostly_on_grid(times) and rest.size >= MIN_CORRELATED and (not_white or alternating or hinted):
-        correlation = _correlation(rest, weights, alternating=alternating, hinted=hinted)
-        if correlation is None and rest is not values and not hinted:  # what is left of waves that change may hide it
+    suggested = not not_white and min(ratios) > _bound(rest.size, SUGGESTED)
+    if correlated and _mostly_on_grid(times) and rest.size >= MIN_CORRELATED and (not_white or alternating or suggested):
+        correlation = _correlation(rest, weights, alternating=alternating, suggested=suggested)
+        if correlation is None and rest is not values and not suggested:  # what is left of waves that change may hide it
             correlation = _correlation(values, weights, alternating=alternating)
         if correlation:
             rho, deviation, reason = correlation
@@ -248,7 +248,7 @@ def estimate_noises(values: Floats) -> list[NoiseEstimate]:
         if (
             alone[series]
             or _bound(count) < ratios.min() <= _bound(count) + _slack(count)
-            or ((reason or ratios.min() > _bound(count, HINTED)) and count >= MIN_CORRELATED)
+            or ((reason or ratios.min() > _bound(count, SUGGESTED)) and count >= MIN_CORRELATED)
         ):
             estimates.append(estimate_noise(np.arange(float(count)), values[series], correlated=True))
         else:
@@ -268,7 +268,7 @@ def _ratios(times: Floats | None, values: Floats, weights: Floats) -> Floats:
     return two + three - 2 * one
 
 
-def _correlation(values: Floats, weights: Floats, *, alternating: bool, hinted: bool = False) -> Correlation | None:
+def _correlation(values: Floats, weights: Floats, *, alternating: bool, suggested: bool = False) -> Correlation | None:
     """The correlation of noise; None where none is found.
 
     Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one. Where
@@ -277,7 +277,7 @@ def _correlation(values: Floats, weights: Floats, *, alternating: bool, hinted: 
     if alternating:
         rho, deviation = _fitted(values, weights, NEAR)
         return (rho, deviation, "") if rho <= 0 else None
-    correlation = _shown(values, weights) if hinted else _beneath_the_signal(values, weights)
+    correlation = _shown(values, weights) if suggested else _beneath_the_signal(values, weights)
     is_noise = correlation is None or values.size >= SHORT or fits_the_spectrum(values, correlation[0])
     return correlation if is_noise else None
 

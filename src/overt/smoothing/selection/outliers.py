@@ -13,32 +13,32 @@ NEIGHBOURS = 4
 # Median absolute deviations beyond which the weight is 0 (Cleveland 1979, section 2.2).
 CUTOFF = 6.0
 # The standard deviation of a value's distance from the median of the two on either side, of normal noise of 1.
-BESIDE_DEVIATION = 1.14
+NEARBY_DEVIATION = 1.14
 # Isolated values count as outliers from this many standard deviations, in series of `SHORTEST` points and more.
 FAR, FAR_ALONE, SHORTEST = 4.5, 8.0, 16
-# In a short series a peak of the signal may have a single point. Wild values are as often above as below: where more than this
+# In a short series a peak of the signal may have a single point. Outliers are as often above as below: where more than this
 # share stand out, mostly to one side, or more than the second share at all, they may be peaks. The tails of the noise are not moved then,
 # and only a value beyond `FAR_ALONE` counts.
 SHARE_OF_SHORT, MOST_OF_SHORT = 0.01, 0.08
-# An isolated value is this many times further from the points beside it than they are from those around them. A peak of the signal
+# An isolated value is this many times further from the points next to it than they are from those around them. A peak of the signal
 # raises its neighbours too: one that falls to a half over one step has a ratio of 2.
 RATIO = 4.0
-# Where so large a share was found, wild values are part of the noise: they are looked for again without those that were found, with a lower
+# Where so large a share was found, outliers are part of the noise: they are looked for again without those that were found, with a lower
 # ratio, and two of them side by side where chance puts so many pairs into the series.
 OFTEN, RATIO_AGAIN, EXPECTED_PAIRS, PASSES = 0.004, 2.2, 0.2, 4
-# Two wild values side by side are a peak of the signal, which stays, where chance puts fewer pairs than this among so many others.
+# Two outliers side by side are a peak of the signal, which stays, where chance puts fewer pairs than this among so many others.
 CHANCE_OF_A_PAIR = 0.004
 # Of short runs far out, at least so many above and below: then they are no peaks.
 RUNS = 2
 # It is also off to one side of the medians of three on its left and on its right, by this part of the distance at least: a jump is not.
 BOTH_SIDES = 0.5
-# Isolated values are moved to this many standard deviations from the points beside them; closer where so many of them reach as far that
+# Isolated values are moved to this many standard deviations from the points next to them; closer where so many of them reach as far that
 # the noise has heavy tails. Of normal noise 0.27% reach beyond 3.
 CLIP, CLIP_HEAVY, NORMAL_SHARE, HEAVY_ERRORS = 3.0, 1.8, 0.0027, 3.5
 # Peaks that recur: at least so many, whose points are at most so many apart; so many of them stand on one side, and less than that part of
 # an interval from a grid of equal ones. Fewer than one of 1,000 sets of outliers at random recur.
 RECUR, WIDEST, MOSTLY, IRREGULAR = 8, 3, 0.8, 0.06
-# A value beside a step so many times as long as the median one is compared with so many beside steps of like length.
+# A value next to a step so many times as long as the median one is compared with so many next to steps of like length.
 LONG, LIKE = 2.0, 40
 # The median distance among this many neighbours to either side is the least level: within a burst of noise all distances are large.
 NEAR = 12
@@ -93,13 +93,13 @@ class Cleaned(NamedTuple):
 
 
 def clean(values: Floats, level: float) -> Cleaned:
-    """Find isolated wild values (n,), in the order of their times, and bring the tails of the noise near its middle.
+    """Find isolated outliers (n,), in the order of their times, and bring the tails of the noise near its middle.
 
     A value's distance is that from the median of the two values on either side, in units of the noise's `level` or, where that is more,
     of the median distance nearby. Only isolated values count: a peak of the signal has neighbours that rise with it, and a jump has
     one side on which it is near. White normal noise of 1,024 points loses one value in 40 series, and a quarter of a percent is
     moved. Where there are several, they are looked for again among what is left, and tails are moved again; where there are many, pairs
-    and those beside others are found too. Those that recur at equal intervals are peaks of the signal: then all values are kept. In fewer
+    and those next to others are found too. Those that recur at equal intervals are peaks of the signal: then all values are kept. In fewer
     than 400 points they may be peaks, of which a single point shows: where several are mostly on one side, or one in twelve points or
     more stand out, they are kept.
 
@@ -141,7 +141,7 @@ def stand_alone(values: Floats, level: float) -> NDArray[np.bool_]:
 
 
 def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats) -> Cleaned:
-    """The same without outliers beside long steps in time that are no further out than other values beside such steps.
+    """The same without outliers next to long steps in time that are no further out than other values next to such steps.
 
     What a signal does over a long step differs more than noise does. times and values (n,), in order.
     """
@@ -161,11 +161,11 @@ def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats) -
     return cleaned.keeping(near, values)
 
 
-def wild_or_peaks(values: Floats, level: float) -> tuple[int, bool]:
+def kept_outliers(values: Floats, level: float) -> tuple[int, bool]:
     """How many isolated values (n,) are far out, but kept, since they are or may be peaks of the signal, and whether they recur.
 
     >>> spikes = np.where(np.arange(60) % 15 == 10, 9.0, 0.0)
-    >>> wild_or_peaks(spikes + 0.2 * np.random.default_rng(0).normal(size=60), 0.2)
+    >>> kept_outliers(spikes + 0.2 * np.random.default_rng(0).normal(size=60), 0.2)
     (4, False)
     """
     first = _first_look(values, level)
@@ -180,22 +180,22 @@ def wild_or_peaks(values: Floats, level: float) -> tuple[int, bool]:
 class Look(NamedTuple):
     """How each value stands to those around it; all (n,)."""
 
-    beside: Floats  # the median of the two values on either side
+    nearby: Floats  # the median of the two values on either side
     above: Floats  # the value less that
     unit: Floats  # what its distance is measured in
     isolated: NDArray[np.bool_]
 
     def beyond(self, far: float) -> NDArray[np.bool_]:
-        """Which values stand alone, and further than so many units from those beside them (n,)."""
+        """Which values stand alone, and further than so many units from those next to them (n,)."""
         return self.isolated & (np.abs(self.above) > far * self.unit)
 
 
 def _first_look(values: Floats, level: float) -> Look | None:
     """The look at a series as it is; None where nothing is far out, as in most short series."""
-    if values.size < SHORTEST or level <= 0 or not _any_far_out(values, CLIP * BESIDE_DEVIATION * level):
+    if values.size < SHORTEST or level <= 0 or not _any_far_out(values, CLIP * NEARBY_DEVIATION * level):
         return None
     look = _look(values, level, RATIO)
-    return look if look.beyond(CLIP).any() or _among_others(values, BESIDE_DEVIATION * level, company=2).any() else None
+    return look if look.beyond(CLIP).any() or _among_others(values, NEARBY_DEVIATION * level, similar=2).any() else None
 
 
 def _any_far_out(values: Floats, far: float) -> bool:
@@ -266,7 +266,7 @@ def _cleaned(values: Floats, level: float, first: Look) -> Cleaned:
     current, clipped, heavy = values, values, False
     for pass_number in range(PASSES):
         if pass_number:
-            # Wild values raise the distances around them: without those that were found, others beside them stand out.
+            # Outliers raise the distances around them: without those that were found, others next to them stand out.
             current = values.copy()
             current[outlying] = np.interp(np.flatnonzero(outlying), np.flatnonzero(~outlying), values[~outlying])
             look = _look(current, level, RATIO_AGAIN)
@@ -274,27 +274,27 @@ def _cleaned(values: Floats, level: float, first: Look) -> Cleaned:
             heavy = np.mean(look.beyond(CLIP)) > NORMAL_SHARE + HEAVY_ERRORS * (NORMAL_SHARE / count) ** 0.5
         if heavy or not pass_number:
             limit = CLIP_HEAVY if heavy else CLIP
-            clipped = np.where(look.beyond(limit), look.beside + np.sign(look.above) * limit * look.unit, clipped)
-        wild = look.beyond(FAR)
+            clipped = np.where(look.beyond(limit), look.nearby + np.sign(look.above) * limit * look.unit, clipped)
+        marked = look.beyond(FAR)
         if count * outlying.mean() ** 2 > EXPECTED_PAIRS:
-            wild |= _pairs(current, FAR * look.unit) | _among_others(current, BESIDE_DEVIATION * level)
-        elif _on_both_sides(runs := _among_others(current, BESIDE_DEVIATION * level, company=2), look.above):
-            wild |= runs
+            marked |= _pairs(current, FAR * look.unit) | _among_others(current, NEARBY_DEVIATION * level)
+        elif _on_both_sides(runs := _among_others(current, NEARBY_DEVIATION * level, similar=2), look.above):
+            marked |= runs
         else:
-            pairs = wild & _beside(wild)
-            if count * (wild & ~pairs).mean() ** 2 < CHANCE_OF_A_PAIR:
-                wild, peaks = wild & ~pairs, peaks | pairs
-        more, outlying = (wild & ~outlying).any(), outlying | wild
+            pairs = marked & _next_to(marked)
+            if count * (marked & ~pairs).mean() ** 2 < CHANCE_OF_A_PAIR:
+                marked, peaks = marked & ~pairs, peaks | pairs
+        more, outlying = (marked & ~outlying).any(), outlying | marked
         if not more or outlying.mean() < OFTEN:
             break
     return Cleaned(np.where(peaks & ~outlying, values, clipped), outlying)
 
 
 def _look(values: Floats, level: float, ratio: float) -> Look:
-    beside, distances, isolated = _isolated(values, ratio)
+    nearby, distances, isolated = _isolated(values, ratio)
     # In units of the noise's level, or of the median distance nearby, if that is more.
-    unit = np.maximum(BESIDE_DEVIATION * level, medians(_shifted(distances, NEAR, NEAR)) / 0.6744897501960817)
-    return Look(beside, values - beside, unit, isolated)
+    unit = np.maximum(NEARBY_DEVIATION * level, medians(_shifted(distances, NEAR, NEAR)) / 0.6744897501960817)
+    return Look(nearby, values - nearby, unit, isolated)
 
 
 def _shifted(values: Floats, before: int, after: int) -> list[Floats]:
@@ -306,13 +306,13 @@ def _shifted(values: Floats, before: int, after: int) -> list[Floats]:
 def _isolated(values: Floats, ratio: float) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """The median of the two values on either side of each (n,), the distance from it, and whether the value stands alone."""
     near = _shifted(values, 6, 6)  # the value itself at 6
-    beside, around = medians([*near[4:6], *near[7:9]]), medians([*near[:4], *near[9:]])
+    nearby, around = medians([*near[4:6], *near[7:9]]), medians([*near[:4], *near[9:]])
     left, right = values - medians(near[3:6]), values - medians(near[7:10])
-    distances = np.abs(values - beside)
-    return beside, distances, _stands_out(left, right, distances) & (distances > ratio * np.abs(beside - around))
+    distances = np.abs(values - nearby)
+    return nearby, distances, _stands_out(left, right, distances) & (distances > ratio * np.abs(nearby - around))
 
 
-def _beside(marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _next_to(marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether the value before or after each is marked (n,)."""
     return np.append(False, marked[:-1]) | np.append(marked[1:], False)
 
@@ -325,14 +325,14 @@ def _pairs(values: Floats, far: Floats) -> NDArray[np.bool_]:
     """Neighbours that both stand far out, to one side, from the three values before and after them (n,)."""
     near = _shifted(values, 6, 7)  # a pair at 6 and 7
     before, after = medians(near[3:6]), medians(near[8:11])
-    beside, around = medians([*near[3:6], *near[8:11]]), medians([*near[:3], *near[11:]])
-    first, second = near[6] - beside, near[7] - beside
+    nearby, around = medians([*near[3:6], *near[8:11]]), medians([*near[:3], *near[11:]])
+    first, second = near[6] - nearby, near[7] - nearby
     nearer = np.where(np.abs(first) < np.abs(second), first, second)
     distances = np.abs(nearer)
-    wild = (np.sign(first) == np.sign(second)) & (distances > far) & (distances > RATIO_AGAIN * np.abs(beside - around))
-    wild &= _stands_out(nearer + beside - before, nearer + beside - after, distances)
-    wild[-1] = False
-    return wild | np.append(False, wild[:-1])
+    marked = (np.sign(first) == np.sign(second)) & (distances > far) & (distances > RATIO_AGAIN * np.abs(nearby - around))
+    marked &= _stands_out(nearer + nearby - before, nearer + nearby - after, distances)
+    marked[-1] = False
+    return marked | np.append(False, marked[:-1])
 
 
 def _distances(values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -348,13 +348,13 @@ def _on_both_sides(runs: NDArray[np.bool_], above: Floats) -> bool:
     return bool(min(np.sum(above[starts] > 0), np.sum(above[starts] < 0)) >= RUNS)
 
 
-def _among_others(values: Floats, level: float, company: int = 1) -> NDArray[np.bool_]:
-    """Values far out, to one side, from the medians of the seven before and after them, also beside other wild ones (n,).
+def _among_others(values: Floats, level: float, similar: int = 1) -> NDArray[np.bool_]:
+    """Values far out, to one side, from the medians of the seven before and after them, also next to other outliers (n,).
 
-    A peak is told by its company: of the four values beside a wild one, so many at most are near it.
+    A peak has similar neighbours: of the four values next to an outlier, so many at most are near it.
     """
     left, right, distances = _distances(values)
     unit = np.maximum(level, medians(_shifted(distances, NEAR, NEAR)) / SEVEN_MEDIAN)
     near = _shifted(values, 2, 2)
     alike = sum((np.abs(neighbour - values) < distances / 2).astype(np.intp) for neighbour in (*near[:2], *near[3:]))
-    return (np.sign(left) == np.sign(right)) & (distances > FAR * unit) & (alike <= company)
+    return (np.sign(left) == np.sign(right)) & (distances > FAR * unit) & (alike <= similar)

@@ -11,8 +11,8 @@ MIN_POINTS = 400
 # A long series is represented by this many stretches of this many points.
 STRETCHES, STRETCH = 24, 2048
 # Medians of so many values before and after a point; where they differ by more than `STEEP` standard errors the signal is steep, and
-# contrasts within `BESIDE` points of it may contain it.
-MEDIAN_OF, STEEP, BESIDE = 6, 2.5, 4
+# contrasts within `REACH` points of it may contain it.
+MEDIAN_OF, STEEP, REACH = 6, 2.5, 4
 # The variance of the median of six normal values is 1.3 to 1.5 times that of their mean; the larger one excludes less.
 MEDIAN_VARIANCE = 1.5
 # Fewer contrasts than that are no sample, and a larger factor is a signal's.
@@ -27,7 +27,7 @@ def tail_factor(times: Floats, values: Floats, noise: Floats) -> float:
     same amount: no average over neighbours takes that away. Here both levels are those of the same contrasts, away from jumps, peaks
     and steep slopes, where only noise is large.
 
-    times (n,) ascending, values (n,) without isolated wild values, noise (n,): the trimmed σ_i.
+    times (n,) ascending, values (n,) without isolated outliers, noise (n,): the trimmed σ_i.
 
     >>> draw, points = np.random.default_rng(0), np.arange(4000.0)
     >>> tail_factor(points, draw.normal(size=4000), np.ones(4000)).__round__(2)
@@ -66,4 +66,4 @@ def _near_steep(values: Floats) -> NDArray[np.bool_]:
     medians = np.median(np.lib.stride_tricks.sliding_window_view(padded, MEDIAN_OF), axis=1)
     difference = np.abs(medians[MEDIAN_OF + 1 :][: values.size] - medians[: values.size])
     steep = difference > STEEP * (2 * MEDIAN_VARIANCE / MEDIAN_OF) ** 0.5
-    return np.convolve(steep, np.ones(2 * BESIDE + 1), mode="same") > 0
+    return np.convolve(steep, np.ones(2 * REACH + 1), mode="same") > 0

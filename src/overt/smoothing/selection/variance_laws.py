@@ -12,7 +12,7 @@ from overt.smoothing.data.series import Floats, Indices
 
 # Contrasts of neighbours share points: as evidence they count half.
 EVIDENCE = 0.5
-# What a law pays beside half a log n for each parameter (Schwarz 1978), since it was chosen among several.
+# What a law pays in addition to half a log n for each parameter (Schwarz 1978), since it was chosen among several.
 CHOICE = 2.0
 # Shorter segments are not looked for.
 SHORTEST = 24
@@ -135,8 +135,8 @@ def segment_variances(squares: Floats, edges: list[int]) -> Floats:
         variances[start:stop] += step * np.interp(np.arange(start, stop), cut, np.cumsum(likelihoods) / likelihoods.sum())
         variances[stop:] += step
     # Both edges of a short segment may lie on either side of the same square.
-    beside = sliding_window_view(np.pad(means, 1, mode="edge"), 3)
-    lowest, highest = (np.repeat(limit, np.diff(edges)) for limit in (beside.min(axis=1), beside.max(axis=1)))
+    nearby = sliding_window_view(np.pad(means, 1, mode="edge"), 3)
+    lowest, highest = (np.repeat(limit, np.diff(edges)) for limit in (nearby.min(axis=1), nearby.max(axis=1)))
     return np.clip(variances, lowest, highest)
 
 

@@ -27,7 +27,7 @@ ABOVE, BELOW = 1.0, 1.1
 # 0.25 under correlation.
 ALONG_VALUES = 0.8
 # Of white noise all predictors miss by as much: the logs of their levels in a window differ by 0.28 in the median within bursts, and by 0.6
-# to 1.3 beside jumps and narrow peaks. Where they differ by more than this, the window holds a signal. On a quick wave neighbours have
+# to 1.3 next to jumps and narrow peaks. Where they differ by more than this, the window holds a signal. On a quick wave neighbours have
 # other levels of noise: 0.36 in the median, and above 0.69 where a wave is left (300 points of a Doppler signal).
 AGREE, AGREE_ON_WAVES = 0.34, 0.42
 # Of a longer series this many squares are enough: a window then is one of a longer stretch.
@@ -38,10 +38,10 @@ MOST = 20.0
 # signal beyond this many first levels, which may be too low by a factor of √2.
 MOST_FOLLOWED, TRIM_TWICE = 0.9, TRIM * 2.0**0.5
 # The level that decides what is signal is the highest within so many squares.
-BESIDE = 32
+REACH = 32
 
 
-# A running mean of this many points stands for the value of the signal.
+# A running mean of this many points estimates the signal.
 PILOT = 15
 
 
@@ -132,8 +132,8 @@ def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels:
 
 
 def _highest(levels: Floats) -> Floats:
-    """The highest level (m,) within `BESIDE` to either side of each: a burst's edge is found late where its first squares are signal."""
-    return sliding_window_view(np.pad(levels, BESIDE, mode="edge"), 2 * BESIDE + 1).max(axis=1)
+    """The highest level (m,) within `REACH` to either side of each: a burst's edge is found late where its first squares are signal."""
+    return sliding_window_view(np.pad(levels, REACH, mode="edge"), 2 * REACH + 1).max(axis=1)
 
 
 def _differs(rows: Floats, agree: float = AGREE) -> NDArray[np.bool_]:

@@ -16,7 +16,7 @@ LOWEST = 8
 FALSE_WAVES, MARGIN = 1e-4, 1.15
 # At most so many waves of a part, harmonics included, and one for so many points: each takes three degrees of freedom.
 MOST, POINTS_OF_EACH = 24, 40
-# The level of the spectrum at a frequency is the median of about so many beside it; of half as many in short series, where it may fall.
+# The level of the spectrum at a frequency is the median of about so many next to it; of half as many in short series, where it may fall.
 BLOCK = 48
 # Times on a grid of more positions than this for each value are uneven. These are counted in cells, so many a point.
 SPARSEST, CELLS = 2.0, 8
@@ -222,7 +222,7 @@ def _waves_of_part(part: Part, signal: Floats) -> Floats:
     least = _least(power)
     for _ in range(min(MOST, part.at.size // POINTS_OF_EACH)):
         standing = power > least
-        if not standing.any():  # waves raise the level that those beside them must exceed
+        if not standing.any():  # waves raise the level that those next to them must exceed
             least = _least(power)
             standing = power > least
         if not standing.any():

@@ -56,7 +56,7 @@ def equal_steps(times: Floats) -> Steps | None:
 class Gappy(NamedTuple):
     """Values at equal steps (n,), those that are missing interpolated linearly; the positions to fill (m,), ascending; which are known.
 
-    What is neither is in a long gap, of which only its straight line is used, beside other gaps.
+    What is neither is in a long gap, of which only its straight line is used, next to other gaps.
     """
 
     values: Floats

@@ -1,4 +1,4 @@
-"""Local polynomials on even steps: a convolution with one row of weights, with other rows at the ends and beside missing values."""
+"""Local polynomials on even steps: a convolution with one row of weights, with other rows at the ends and next to missing values."""
 
 import functools
 
@@ -18,7 +18,7 @@ PAIRS = 3e6
 WIDE = 16.0
 # Where Σ_j k_j is smaller, the nearest key is far away: the sums have lost digits, and are computed key by key.
 FEW = 1.0
-# Of the points, those that may be computed key by key beside missing values while the others are convolutions.
+# Of the points, those that may be computed key by key next to missing values while the others are convolutions.
 SHARE = 0.5
 
 

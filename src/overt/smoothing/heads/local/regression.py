@@ -1,7 +1,7 @@
 """Time keys of degree 0 to 2: around each target, a polynomial fitted with the weights of attention.
 
 Degree 0 is plain attention, a weighted mean. A line or a parabola with the same weights corrects the bias of the mean
-at the ends of a series, beside gaps and on top of peaks.
+at the ends of a series, next to gaps and on top of peaks.
 """
 
 import numpy as np

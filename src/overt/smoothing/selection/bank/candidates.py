@@ -36,7 +36,7 @@ from overt.smoothing.selection.bank.noisy_series import (
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs
 from overt.smoothing.selection.bank.threads import map_in_threads
 
-# Narrow bandwidths of time, in steps, by factors of √2. These heads are parabolas: lines beside them raise the error by 1%, as heads do
+# Narrow bandwidths of time, in steps, by factors of √2. These heads are parabolas: lines in addition raise the error by 1%, as heads do
 # that are never clearly the best, and means and lines of one side change it by less than 0.1%, since guided heads serve jumps (here and
 # below: benchmarks/smoothing/ablation.py, and the same signals at 30 to 4,096 points).
 NARROW = 0.5 * np.sqrt(2.0) ** np.arange(16)  # 0.5 … 91
@@ -48,11 +48,11 @@ WHOLE = (0.5, 1.0, 8.0)
 # nothing from 256 points on, and lower the error of 64 to 100 points by 0.7%; every other bandwidth alone costs 2 to 3% there.
 PATCHES = ((2, 2.0 ** np.arange(0, 2, 0.5)), (10, 2.0 ** np.arange(1, 3, 0.5)))
 PATCH_WINDOW = 60
-# Guided heads: bandwidths of the pilot in units of the noise, and the window in bandwidths of time. Beside segments one bandwidth costs up
+# Guided heads: bandwidths of the pilot in units of the noise, and the window in bandwidths of time. With segments one bandwidth costs up
 # to 1% and 17% where it costs most, two up to 2% and 59%, four bring nothing for a third more time. Windows of 1.5 to 3 bandwidths give the
 # same errors to three thousandths, and take time in proportion.
 PILOT_BANDWIDTHS = (1.2, 0.6, 0.3)
-# The same beside segments in series of more points than LONG, those of one stretch (`stages`): at 100,000 points one bandwidth lowers the
+# The same with segments in series of more points than LONG, those of one stretch (`stages`): at 100,000 points one bandwidth lowers the
 # error of white noise by 1.4%, and raises it by 4% at most; under bursts it lowers it by 5%. Guided heads took a fifth of the time.
 LONG, LONG_PILOT_BANDWIDTHS = 97_920, (0.6,)
 GUIDED_WINDOW = 2.0

@@ -66,7 +66,7 @@ def _lagrange(cell: int, step: int) -> Floats:
 def coarse_heads(times: Floats, values: Floats, weights: Floats, heads: tuple[TimeHead, ...]) -> list[CoarseHead] | None:
     """Heads of degree 1 or 2 over both sides on a grid; None where they have to be computed at every point.
 
-    That is on times that are no grid, beside gaps as long as the smallest bandwidth, where a line takes the place of a parabola, and
+    That is on times that are no grid, next to gaps as long as the smallest bandwidth, where a line takes the place of a parabola, and
     without the native core.
     """
     if not native.available() or any(side != "both" for _, _, side in heads) or not on_grid(times):

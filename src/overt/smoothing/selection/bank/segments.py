@@ -25,7 +25,7 @@ LENGTH = 128
 NAME = f"segments, {LENGTH} points"
 # What a degree of freedom of this head costs, in parts of that of others. Where its ends lie was chosen by the noise, so that its risk
 # is estimated with a larger error: with 1 the head lowers the error of white noise as much, and doubles it in one of a hundred series;
-# with 1.5 steps have a fifth more error (the development half of benchmarks/smoothing/signals/kinds.py and development.py, drawn anew).
+# with 1.5 steps have a fifth more error (the development half of benchmarks/smoothing/signals/kinds.py and development.py, drawn again).
 SEARCH = 1.3
 # First points of the last segment: where there are ROOM of them, the last RECENT remain, and of the others, from a probability of HOPELESS
 # on, those of most, MOST in all. More change the curve by about a hundredth of the noise where nothing is sure, and by less elsewhere.

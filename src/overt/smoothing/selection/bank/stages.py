@@ -50,7 +50,7 @@ GUIDED = ((32.0,), (16.0, 64.0, 256.0))
 # win wherever the level is too low, and on smooth signals most of the error is theirs. It is a prior of exp(−0.22) for each degree of
 # freedom. 0 to 0.5 were compared on the development half of benchmarks/smoothing/noise_kinds.py and at 64 to 16,384 points: with 0.2 the
 # error falls by 8%, on parabolas by 27%. With the extrapolated parabolas and the waves 0.45 is better than 0.3 by another 1.5% on the
-# same signals, drawn anew, and under nearly all kinds of noise, and costs 2% on peaks. Causal curves do not gain.
+# same signals, drawn again, and under nearly all kinds of noise, and costs 2% on peaks. Causal curves do not gain.
 PREMIUM = 0.45
 # Patches join the bank up to this many points, and where there are no segments. In longer series of white noise segments and guided heads
 # do their work: without patches the error of 1,024 points is 0.7% lower, of 4,096 the same, of 64 a tenth higher (the development half).
@@ -271,7 +271,7 @@ def _windows(count: int, causal: bool) -> Windows:
 
 
 def _segments(series: NoisySeries, causal: bool, correlation: float) -> Segments | None:
-    """The head that attends within segments, which see the future and would follow correlated noise; none beside no waves."""
+    """The head that attends within segments, which see the future and would follow correlated noise; none without waves."""
     return segments_of(series) if not causal and correlation == 0 and wiener_lengths(series.times.size) else None
 
 

@@ -20,7 +20,7 @@ from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries,
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, of_several
 
 # Points of the windows. Without those of 512 and 1,024 the error of 1,024 points is 3% larger, with 32, 128 and 512 alone 2%; series of
-# 64 points gain from 16 (the development half of benchmarks/smoothing/signals/kinds.py and the signals of development.py, drawn anew).
+# 64 points gain from 16 (the development half of benchmarks/smoothing/signals/kinds.py and the signals of development.py, drawn again).
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 # Windows over each point that begin at equal steps from the first point, and as many that end at equal steps from the last, so that a
 # series reversed has its curve reversed. Half as many raise the error by 0.7%, a quarter by 2%.
@@ -63,7 +63,7 @@ def wiener_heads(series: NoisySeries, pilot: Floats, windows: Windows, correlati
 
 
 def in_gaps(weights: Floats) -> NDArray[np.bool_]:
-    """The missing points beside other missing ones (n,), where filters would follow the line that fills the gap: it is no wave.
+    """The missing points next to other missing ones (n,), where filters would follow the line that fills the gap: it is no wave.
 
     A single missing value is filled as well by its neighbours: without it real series with a tenth left out have 1 to 4% more error.
 
