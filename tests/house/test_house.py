@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tokenize
 import types
 import warnings
 from collections.abc import Callable, Iterable
@@ -242,13 +243,49 @@ def identifiers(path: Path) -> set[str]:
     return {name for name in names - FORMATS if not name.startswith("test_")}
 
 
-def dialect(path: Path) -> set[str]:
+# Refused in identifiers, comments and docstrings of the packages that are written in plain English; the other packages follow.
+PLAIN = {"attention", "layers", "models", "learn", "integrations", "explain", "cli", "bench", "drawing"}
+PROSE = {
+    "wild": "outlier", "company": "others", "beside": "next to, with, compared with", "anew": "again",
+    "told": "arguments", "hinted": "annotated", "stands": "is",
+}  # fmt: skip
+# Of these, identifiers alone are refused: in a sentence they are English.
+NOUNS = {"each": "call, head, text, …", "rest": "remaining, body, …", "look": "index, lookup"}
+PLAIN_FILES = [path for path in FILES if path.relative_to(SOURCE / "overt").parts[0] in PLAIN]
+OPTIONS = {"beside"}  # of `overt atlas`
+
+
+def dialect(path: Path, refused: Iterable[str] = DIALECT) -> set[str]:
     words = {name: set(re.findall("[A-Z]?[a-z]+", name)) for name in identifiers(path)}
-    return {name for name, parts in words.items() if {part.lower() for part in parts} & DIALECT.keys()}
+    return {name for name, parts in words.items() if {part.lower() for part in parts}.intersection(refused)}
+
+
+def prose(path: Path) -> set[str]:
+    """The comments and docstrings of a file that have a word of PROSE, by their lines."""
+    with path.open("rb") as file:
+        texts = [token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
+    holders = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    texts += [ast.get_docstring(node) or "" for node in nodes(path) if isinstance(node, holders)]
+    return {
+        line.strip() for text in texts for line in text.splitlines() if set(re.findall("[a-z]+", line.lower())) & PROSE.keys()
+    }
 
 
 def test_identifiers_are_the_fields_words():
     assert offences(dialect, [*FILES, *OTHERS]) == {}
+
+
+def test_packages_in_plain_english_name_what_they_loop_over():
+    assert offences(lambda path: dialect(path, PROSE | NOUNS) - OPTIONS, PLAIN_FILES) == {}
+
+
+def test_comments_and_docstrings_are_plain_english():
+    assert offences(prose, PLAIN_FILES) == {}
+
+
+def test_a_word_of_the_dialect_is_found_in_a_comment_and_in_a_docstring(tmp_path):
+    (tmp_path / "file.py").write_text('"""What stands here."""\n\nx = "told"  # anew\n')
+    assert prose(tmp_path / "file.py") == {"What stands here.", "# anew"}
 
 
 def test_importing_overt_or_its_smoothing_reaches_no_torch():

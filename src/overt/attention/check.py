@@ -39,7 +39,7 @@ def attention_inputs(query: Any, key: Any, value: Any) -> None:
     if not query.device == key.device == value.device:
         tensors = {"query": query, "key": key, "value": value}
         raise KindError(
-            "query, key and value to be on one device", got=_each(tensors, "device"), fix="move them with .to(device)"
+            "query, key and value to be on one device", got=_by_name(tensors, "device"), fix="move them with .to(device)"
         )
     if key.shape[-2] != value.shape[-2]:
         raise InputError(
@@ -113,7 +113,7 @@ def one_dtype(query: Tensor, key: Tensor, value: Tensor) -> None:
     if not query.dtype == key.dtype == value.dtype:
         tensors = {"query": query, "key": key, "value": value}
         raise KindError(
-            "query, key and value to have one dtype", got=_each(tensors, "dtype"), fix="convert them with .to(dtype)"
+            "query, key and value to have one dtype", got=_by_name(tensors, "dtype"), fix="convert them with .to(dtype)"
         )
 
 
@@ -221,7 +221,7 @@ def shape_fix(name: str, shape: Sequence[int], target: Sequence[int | None]) -> 
         excess = "a dimension" if missing == -1 else f"{-missing} dimensions"
         size = " of size 1" if list(shape).count(1) >= -missing else ""
         return f"remove {excess}{size}: the weights have {len(target)} dimensions"
-    # A batch dimension that stands where that of the heads or the queries is.
+    # A batch dimension at the position of the heads or the queries.
     if missing and len(shape) > 1 and broadcasts_to((shape[0], *(1,) * missing, *shape[1:]), target):
         index = f"{name}[:{', None' * missing}{', :' * (len(shape) - 1)}]"
         if len(shape) > 2:
@@ -234,8 +234,10 @@ def shape_fix(name: str, shape: Sequence[int], target: Sequence[int | None]) -> 
 def not_a_class(name: str, value: Any) -> None:
     """Refuse a class where an object of it is meant."""
     if isinstance(value, type):
-        required = [each for each in inspect.signature(value).parameters.values() if each.default is each.empty]
-        needs = any(each.kind is each.POSITIONAL_OR_KEYWORD for each in required)
+        required = [
+            parameter for parameter in inspect.signature(value).parameters.values() if parameter.default is parameter.empty
+        ]
+        needs = any(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in required)
         raise KindError(
             f"{name} to be an object",
             got=f"the class {value.__name__}",
@@ -315,7 +317,7 @@ def one_of(name: str, value: Any, known: Iterable[Any], fixes: Mapping[Any, str]
     """Refuse what is not one of the known names, and suggest the one that is spelled like it; `fixes` are those of other names."""
     known = list(known)
     if value not in known:
-        close = difflib.get_close_matches(str(value), [str(each) for each in known], n=1, cutoff=0.7)
+        close = difflib.get_close_matches(str(value), [str(choice) for choice in known], n=1, cutoff=0.7)
         fix = (fixes or {}).get(value) or (f"write {close[0]!r}" if close else "choose one of them")
         raise InputError(f"{name} to be one of {', '.join(map(repr, known))}", got=repr(value), fix=fix)
 
@@ -331,8 +333,8 @@ def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:
             got=f"a tensor of shape {tuple(tensor.shape)}",
             fix="give query, key and value a batch dimension, or pass fewer dimensions here",
         )
-    rest = (1,) * (leading - batch)
-    return tensor.reshape(*tensor.shape[:batch], *rest, *(tensor.shape[batch:] if last else (1, 1)))
+    ones = (1,) * (leading - batch)
+    return tensor.reshape(*tensor.shape[:batch], *ones, *(tensor.shape[batch:] if last else (1, 1)))
 
 
 def kind_of(value: Any) -> str:
@@ -346,5 +348,5 @@ def kind_of(value: Any) -> str:
     )
 
 
-def _each(tensors: dict[str, Any], attribute: str) -> str:
+def _by_name(tensors: dict[str, Any], attribute: str) -> str:
     return ", ".join(f"{name} {getattr(tensor, attribute)}" for name, tensor in tensors.items())

@@ -65,7 +65,9 @@ def _refusing_wrong_arguments(cls: type) -> Callable[..., None]:
             try:
                 signature.bind(*arguments, **options)
             except TypeError as problem:
-                taken = ", ".join(str(each.replace(annotation=each.empty)) for each in signature.parameters.values())
+                taken = ", ".join(
+                    str(parameter.replace(annotation=parameter.empty)) for parameter in signature.parameters.values()
+                )
                 name = f"overt.{cls.__name__}" if cls.__module__.startswith("overt.") else cls.__qualname__
                 got = str(problem).removeprefix("got ")
                 raise KindError(f"{name}({taken})", got=got, fix="pass the arguments by these names") from error
@@ -90,7 +92,7 @@ def inherit_only_with(formula: str, cls: type, base: type, names: tuple[str, ...
     A subclass of `Causal` with a `block` of its own is no longer causal: its ranges and spans are the base's, which claim nothing.
     """
     for name in names if formula in vars(cls) else ():
-        defined_in = next(each for each in cls.__mro__ if name in vars(each))
+        defined_in = next(owner for owner in cls.__mro__ if name in vars(owner))
         if defined_in is not cls and getattr(defined_in, formula) is not getattr(base, formula):
             setattr(cls, name, vars(base)[name])
 
@@ -131,7 +133,7 @@ def number(name: str, value: Any, above: float = -math.inf, fix: str = "", minus
         if not readable(value):
             return
         with torch._C.DisableTorchFunction():
-            least, largest = (each.item() for each in value.detach().aminmax())
+            least, largest = (bound.item() for bound in value.detach().aminmax())
         got = f"a tensor of numbers from {least:g} to {largest:g}" if value.ndim else f"tensor({least:g})"
     elif isinstance(value, bool) or not isinstance(value, _NUMBERS):
         raise KindError(f"{name} to be {kind}, or a floating-point tensor", got=check.kind_of(value), fix=f"pass {kind}")

@@ -104,9 +104,9 @@ def summarize(
         first_able(TABLE, call)  # an error where overt.use_path forces one that is not
         summary = gathered(call, top, map_size)
     statistics = {
-        each.name: getattr(summary, each.name) for each in fields(summary) if each.name != "output" or value is not None
+        field.name: getattr(summary, field.name) for field in fields(summary) if field.name != "output" or value is not None
     }
-    return Summary(**{name: None if each is None else call.returned(each) for name, each in statistics.items()})
+    return Summary(**{name: None if statistic is None else call.returned(statistic) for name, statistic in statistics.items()})
 
 
 @torch.no_grad()

@@ -71,7 +71,7 @@ def steps(
     if call.sharded:
         refuse_whole("the steps, Q × K numbers", "steps")
     *stages, output = blocked(call, formula, every_key=True)
-    return Steps(*[call.returned(each) for each in (*stages, output.to(call.query.dtype))])
+    return Steps(*[call.returned(stage) for stage in (*stages, output.to(call.query.dtype))])
 
 
 def loop(
@@ -137,7 +137,7 @@ def _allowed(mask, query: Tensor, key: Tensor) -> list[list[bool]]:
 
 def _table(steps: Steps, max_pairs: int = 24) -> str:
     """The pairs of one head, one on each line; for larger results the shapes, and the first pairs of the first head."""
-    scores, masked, weights, output = (torch.as_tensor(each).detach() for each in steps)
+    scores, masked, weights, output = (torch.as_tensor(step).detach() for step in steps)
     lead = scores.shape[:-2]
     header = f"{'query':>5}{'key':>5}{'score':>9}{'masked':>9}{'weight':>9}{'output':>9}".rstrip()
     lines = []

@@ -129,7 +129,7 @@ def typed(function: Callable[..., Any]) -> Attend:
     return function
 
 
-# What layers take beside these: the names of scores that learn matrices, the lengths of padded sequences, a window's size.
+# What layers take besides these: the names of scores that learn matrices, the lengths of padded sequences, a window's size.
 LearnedScoreLike = ScoreLike | Literal["additive", "concat", "general", "gaussian"]
 LengthsLike = Tensor | int | list[int] | tuple[int, ...]
 WindowLike = int | tuple[int | None, int | None] | None

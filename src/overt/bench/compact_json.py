@@ -6,7 +6,7 @@ from typing import Any
 
 
 def compact_json(data: Any) -> str:
-    """JSON in which a list of plain values stands on one line.
+    """JSON in which a list of plain values is on one line.
 
     >>> print(compact_json({"runs": [[1, 2], [3, 4]]}))
     {

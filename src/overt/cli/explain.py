@@ -106,11 +106,11 @@ def explain(
 ) -> None:
     """Explain how a word attends: every step of it, with its numbers, in a trained model, a recurrent layer or plain vectors."""
     outputs = {kind: path for kind, path in {"html": html, "png": png, "gif": gif, "json": json}.items() if path is not None}
-    texts = [each for each in (text, other, compare) if each is not None]
-    read = [path for each in texts for path in input_of(each, as_text).values()]
+    texts = [written for written in (text, other, compare) if written is not None]
+    read = [path for written in texts for path in input_of(written, as_text).values()]
     inputs = {f"the text {path}": path for path in read} | {"--vectors": vectors} | model_files(model)
     separate({_flag(kind): path for kind, path in outputs.items()}, inputs)
-    text, other, compare = (None if each is None else _text(each, as_text) for each in (text, other, compare))
+    text, other, compare = (None if written is None else _text(written, as_text) for written in (text, other, compare))
     request = Request(
         text,
         word,
@@ -163,7 +163,7 @@ def _print_why(explained: Explanation, request: Request, console: Any) -> None:
 
 
 def _text(text: str, as_text: bool) -> str:
-    """The text of an argument: itself, or what stands in the file that it names."""
+    """The text of an argument: itself, or the contents of the file that it names."""
     if file_of(text, as_text) is None:
         return text
     require_torch("this recipe")
@@ -177,7 +177,7 @@ def explanations(request: Request) -> list[Explanation]:
     recipe, read = _recipe(request), _reader(request)
     vectors = [read(request.text)] + ([read(request.compare)] if request.compare else [])
     other = read(request.other) if request.other else None
-    return [recipe(each, choose(each.encoded, request.word), other=other, loop=request.loop) for each in vectors]
+    return [recipe(vector, choose(vector.encoded, request.word), other=other, loop=request.loop) for vector in vectors]
 
 
 def write(explained: list[Explanation], paths: dict[str, Path]) -> str:

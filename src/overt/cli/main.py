@@ -44,8 +44,8 @@ class Commands(TyperGroup):
         """Find the command by its name, and replace the placeholder by the imported command."""
         if " ".join(args[:2]) in COMMANDS:
             args = [" ".join(args[:2]), *args[2:]]
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, _load(name) if name in COMMANDS else command, rest
+        name, command, arguments = super().resolve_command(ctx, args)
+        return name, _load(name) if name in COMMANDS else command, arguments
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; print the message of an OvertError on stderr and exit with 2, and end with 143 on SIGTERM."""

@@ -48,9 +48,9 @@ def replay(
     from overt.lens.analysis.replay.result import check_bound
 
     separate({"--html": html, "--json": json_out}, {"LOG": log, **model_files(model)})
-    for each in (html, json_out):
-        if each is not None:
-            check_target(each)
+    for target in (html, json_out):
+        if target is not None:
+            check_target(target)
     check_bound(bound)
     spans = _spans(span) if span else None
     logged = read_log(log)
@@ -77,7 +77,7 @@ def replay(
             _write(results, failed, html, json_out)
     for line, why in failed:
         console.print(f"line {line} was skipped: {why}", markup=False, soft_wrap=True)
-    refused = sum(each["refused"] is not None for each in results)
+    refused = sum(entry["refused"] is not None for entry in results)
     console.print(f"{len(results) - refused} of {len(results)} answers explained, {len(failed)} skipped", soft_wrap=True)
     if refused or failed:
         raise typer.Exit(1)

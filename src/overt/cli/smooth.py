@@ -233,7 +233,7 @@ def _bounds(text: str | None) -> tuple[float | None, float | None] | None:
 
 
 def _period(texts: list[str] | None) -> Periods | None:
-    """Numbers where they are numbers, else lengths of time as they are; "auto" stands alone."""
+    """Numbers where they are numbers, else lengths of time as they are; "auto" is the only word."""
     if not texts:
         return None
     periods: Any = [_number(text) for text in texts]

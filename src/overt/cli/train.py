@@ -77,7 +77,7 @@ def _check_outputs(path: Path, recipe: Any, folder: Path) -> None:
 
     named = [*recipe.data.train, *recipe.data.valid, *recipe.data.test, *filter(None, [recipe.tokens.merges_file])]
     files = [*data_paths(recipe.data, named), *map(Path, recipe.data.added)]
-    inputs = {"the recipe": path} | {f"{each} of the data": each for each in files}
+    inputs = {"the recipe": path} | {f"{file} of the data": file for file in files}
     separate({f"{name} of --out": folder / name for name in _RUN_FILES}, inputs)
     if os.path.lexists(folder) and not folder.is_dir():
         raise InputError("--out to be a folder", got=f"the file {folder}", fix="name a folder, or leave --out out")
@@ -127,7 +127,7 @@ def run_results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> 
         "processes": processes.count,
         "threads": torch.get_num_threads(),
         "software": {name: environment["machine"][name] for name in ("python", "overt", "torch")},
-        "parameters": sum(each.numel() for each in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "examples": {split: len(getattr(corpus, split)) for split in ("train", "valid", "test")},
         "data": asdict(recipe.data),
         "notes": corpus.notes,

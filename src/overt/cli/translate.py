@@ -65,8 +65,8 @@ def translate(
         parts = [[Part(line)] for line in lines] if attention or show_map else [*parts_of_lines(lines)]
         translations = _translate_lines(translator, parts, beam, nbest or 1)
         warned = _warnings(translator, parts, translations, beam)
-        for each in warned:
-            _warn(each.sentence.format(lines=_lines_in_words(list(each.lines), len(lines))))
+        for warning in warned:
+            _warn(warning.sentence.format(lines=_lines_in_words(list(warning.lines), len(lines))))
         if warnings is not None:
             outputs["--warnings"].write_text(_rows(warned), encoding="utf-8")
         if json_out is not None:
@@ -141,16 +141,17 @@ def _warnings(translator: Any, lines: Sequence[Sequence[Any]], translations: lis
     """What is uncertain: characters that the model cannot read, texts unlike its training data, spans and numbers that it lost."""
     first = {number: candidates[0] for number, candidates in enumerate(translations, 1) if candidates}
     warned = [_unknown_characters(translator, lines), _unusual_lines(translator, first, beam)]
-    notes = {number: each.notes for number, each in first.items() if each.notes}
-    kinds = dict.fromkeys(note.partition(": ")[0] for each in notes.values() for note in each)
+    notes = {number: translation.notes for number, translation in first.items() if translation.notes}
+    kinds = dict.fromkeys(note.partition(": ")[0] for line_notes in notes.values() for note in line_notes)
     for kind in kinds:
         matched = {
-            number: [note.partition(": ")[2] for note in each if note.startswith(kind)] for number, each in notes.items()
+            number: [note.partition(": ")[2] for note in line_notes if note.startswith(kind)]
+            for number, line_notes in notes.items()
         }
-        there = {number: ", ".join(each) for number, each in matched.items() if each}
+        there = {number: ", ".join(entries) for number, entries in matched.items() if entries}
         named = f" ({next(iter(there.values()))})" if len(there) == 1 else ""
         warned.append(Warned(kind, f"{kind}{_literal(named)} in {{lines}}", there))
-    return [each for each in warned if each.lines]
+    return [warning for warning in warned if warning.lines]
 
 
 def _unknown_characters(translator: Any, lines: Sequence[Sequence[Any]]) -> Warned:
@@ -159,10 +160,10 @@ def _unknown_characters(translator: Any, lines: Sequence[Sequence[Any]]) -> Warn
     translated = {number: [part.text for part in line if not part.copied] for number, line in enumerate(lines, 1)}
     sources = {number: "".join(translator.prepare(text).source for text in texts) for number, texts in translated.items()}
     unknown = {number: tokenizer.unknown_characters(source) for number, source in sources.items() if source}
-    characters = list(dict.fromkeys(each for line in unknown.values() for each in line))
+    characters = list(dict.fromkeys(character for line in unknown.values() for character in line))
     shown = _literal(" ".join(characters[:10]) + (" …" if len(characters) > 10 else ""))
     what = "reads only the bytes of" if tokenizer.byte_fallback else "cannot read"
-    lost = {number: " ".join(each) for number, each in unknown.items() if each}
+    lost = {number: " ".join(symbols) for number, symbols in unknown.items() if symbols}
     sentence = f"the translator {what} {shown} in {{lines}}; its translation may be wrong"
     return Warned(f"the translator {what}", sentence, lost)
 
@@ -174,7 +175,7 @@ def _literal(text: str) -> str:
 
 def _unusual_lines(translator: Any, translations: dict[int, Any], beam: int) -> Warned:
     """The lines that are unlike what the model was trained on, by their translation or by their words."""
-    unusual = [number for number, each in translations.items() if translator.is_unusual(each, beam=beam)]
+    unusual = [number for number, translation in translations.items() if translator.is_unusual(translation, beam=beam)]
     bounds = [
         f"a mean log probability of the translation above {translator.score_bound:.2f}"
         if translator.score_bound is not None
@@ -210,7 +211,7 @@ def _lines_in_words(numbers: Sequence[int], count: int) -> str:
 
 def _rows(warned: Sequence[Warned]) -> str:
     """A row for each line of each warning, in the order of the lines: its number, the kind, and what is there, between tabs."""
-    rows = sorted((number, each.kind, what) for each in warned for number, what in each.lines.items())
+    rows = sorted((number, warning.kind, what) for warning in warned for number, what in warning.lines.items())
     return "".join(f"{number}\t{kind}\t{what}\n" for number, kind, what in rows)
 
 
@@ -224,8 +225,8 @@ def _output_lines(translations: list[list[Any]], nbest: int | None) -> Iterator[
     for number, candidates in enumerate(translations, 1):
         if nbest is None:
             yield _on_one_line(candidates[0].text) if candidates else ""
-        for each in candidates if nbest is not None else ():
-            yield f"{number}\t{each.score:.4f}\t{_on_one_line(each.text)}"
+        for candidate in candidates if nbest is not None else ():
+            yield f"{number}\t{candidate.score:.4f}\t{_on_one_line(candidate.text)}"
 
 
 def _on_one_line(text: str) -> str:

@@ -159,7 +159,7 @@ class Sheet:
         self.axes.plot([x, to_x], [y, to_y], color=colour, linewidth=width, solid_capstyle="round")
 
     def arc(self, x: float, to_x: float, floor: float, height: float, colour: str, width: float, alpha: float) -> None:
-        """Draw an arc that stands on the floor."""
+        """Draw an arc whose ends are on the floor."""
         top = floor - height / 0.75
         self._curve([(x, floor), (x, top), (to_x, top), (to_x, floor)], colour, width, alpha)
 

@@ -96,7 +96,7 @@ def data_page(
     smaller: str,
     library: str = "",
 ) -> str:
-    """Write a page whose script, `root`.js in the folder `web`, shows data in the element `root`; `still` stands there without scripts.
+    """Write a page whose script, `root`.js in the folder `web`, shows data in the element `root`; `still` is shown without scripts.
 
     `library` names a script and a style in drawing/web/vendored that come first. Returns its path, or the page itself without one.
     Raises InputError for more than 20 MB; `smaller` says what to do about it.
@@ -104,8 +104,8 @@ def data_page(
     vendored = [f"drawing/web/vendored/{library}.{ending}" for ending in ("iife.min.js", "min.css") if library]
     html = fill_template(
         "drawing/web/data_page.html",
-        style="\n".join(read(each) for each in (*vendored[1:], "drawing/web/palette.css", f"{web}/{root}.css")),
-        script="\n".join([*(read(each) for each in vendored[:1]), bundle(f"{web}/{root}.js")]),
+        style="\n".join(read(file) for file in (*vendored[1:], "drawing/web/palette.css", f"{web}/{root}.css")),
+        script="\n".join([*(read(file) for file in vendored[:1]), bundle(f"{web}/{root}.js")]),
         root=root,
         title=escape_text(title),
         data=script_json(data),

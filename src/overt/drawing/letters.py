@@ -1,4 +1,4 @@
-"""Letters that a terminal can show: bars, sparklines, and what stands in for a letter that its encoding lacks."""
+"""Letters that a terminal can show: bars, sparklines, and what replaces a letter that its encoding lacks."""
 
 import math
 import re
@@ -19,7 +19,7 @@ _STAND_INS = {
     "▏": " ", "▎": " ", "▍": " ", "▌": "#", "▋": "#", "▊": "#", "▉": "#", "▒": "=", "’": "'", "│": "|",
     "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
 }  # fmt: skip
-# Columns from which a terminal has room for a bar beside the count of what is done: none of its numbers may be pushed out.
+# Columns from which a terminal has room for a bar next to the count of what is done: none of its numbers may be pushed out.
 ROOM_FOR_A_BAR = 80
 _TELLING = 16  # columns that a column of words needs
 _WORD = "(?:\\S|[\u00a0\u2007\u202f])+"  # no line is broken at a no-break space
@@ -80,7 +80,7 @@ _SURROGATE = re.compile(
 
 
 def writable(text: str, encoding: str) -> str:
-    """Replace each letter that the encoding lacks by one that stands in for it.
+    """Replace each letter that the encoding lacks by a similar one.
 
     >>> writable("÷ √32 → α·v", "ascii"), writable("α·v", "utf-8")
     ('/ sqrt32 -> a.v', 'α·v')
@@ -101,7 +101,7 @@ def _writable_letter(letter: str, encoding: str) -> str:
 def broken(line: Text, width: int, indent: int | None = None) -> list[Text]:
     """A line as lines of at most `width` columns, broken between words, so that no number is cut; a longer word is cut where it must.
 
-    What follows stands under the line's own beginning, two columns farther in, or `indent` columns.
+    What follows is under the line's own beginning, two columns farther in, or `indent` columns.
 
     >>> [part.plain for part in broken(Text("  one of 0.647 and 0.12"), 12)]
     ['  one of', '    0.647', '    and 0.12']
@@ -154,7 +154,7 @@ class Ink:
         return self.text(content, style)
 
     def line(self, *parts: Text | str) -> Text:
-        """Parts beside each other; a `Piece` breaks the line between words where it is too long."""
+        """Parts side by side; a `Piece` breaks the line between words where it is too long."""
         whole = Text(no_wrap=True, overflow="crop")
         for part in parts:
             whole.append_text(part if isinstance(part, Text) else self.text(part))
@@ -198,7 +198,7 @@ class Ink:
         parts: list[list[int]] = [[]]
         for column in range(1, len(widths)):
             widths[column] = min(widths[column], available)
-            if parts[-1] and sum(widths[each] + gap for each in parts[-1]) + widths[column] > available:
+            if parts[-1] and sum(widths[letter] + gap for letter in parts[-1]) + widths[column] > available:
                 parts.append([])
             parts[-1].append(column)
         lines: list[Text] = []

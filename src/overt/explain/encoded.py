@@ -12,7 +12,7 @@ from overt.reading import check_text
 
 @dataclass(frozen=True)
 class Encoded:
-    """A text as a model reads it: its tokens, their numbers, where each stands in the text, and which are special."""
+    """A text as a model reads it: its tokens, their numbers, where each is in the text, and which are special."""
 
     text: str
     tokens: list[str]
@@ -24,7 +24,7 @@ class Encoded:
     def of(
         cls, text: str, pieces: Sequence[str], ids: Sequence[int], spans: Sequence[tuple[int, int]], special: Sequence[int]
     ) -> "Encoded":
-        """A text as its tokenizer cut it: each token knows its piece, whether it is special, and whether a space stands before it."""
+        """A text as its tokenizer cut it: each token knows its piece, whether it is special, and whether a space precedes it."""
         tokens: list[str] = []
         before = 0
         for index, word in enumerate(readable(text, pieces, spans)):

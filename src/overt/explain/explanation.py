@@ -55,7 +55,7 @@ class Looks:
 
 @dataclass(frozen=True)
 class Timing:
-    """The loop form beside the matrix form: seconds of each and the largest difference between their outputs."""
+    """The loop form and the matrix form: seconds of each and the largest difference between their outputs."""
 
     loop: float
     matrices: float
@@ -107,7 +107,7 @@ class Explanation:
     links: list[Link] = field(default_factory=list)
     looks: Looks | None = None
     residual: float | None = None  # largest difference between the recomputed output and the model's own
-    bound: float | None = None  # the rounding bound the residual stands beside
+    bound: float | None = None  # the rounding bound that the residual is compared with
     loop: Timing | None = None
     notes: list[str] = field(default_factory=list)  # what is true of this picture, a sentence each
     recorded: Callable[[], Shown] | None = field(default=None, repr=False, compare=False)  # what the page shows; it needs torch
@@ -132,7 +132,7 @@ def step_rows(tokens: Sequence[str], scores: Any, scaled: Any, weights: Any, key
     scores, scaled, weights, keys, values = (np.asarray(array) for array in (scores, scaled, weights, keys, values))
     weighted = weights[:, None] * values  # (K, E)
     columns = (array.tolist() for array in (scores, scaled, weights, keys, values, weighted))
-    return [StepRow(index, token, *rest) for index, (token, *rest) in enumerate(zip(tokens, *columns, strict=True))]
+    return [StepRow(index, token, *cells) for index, (token, *cells) in enumerate(zip(tokens, *columns, strict=True))]
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _size(weight: float) -> float:
 
 
 def word_index(explanation: Explanation) -> int | None:
-    """Where the word stands among the tokens that it attends to; None where those are another sentence's."""
+    """Where the word is among the tokens that it attends to; None where those are another sentence's."""
     return explanation.word if explanation.other is None else None
 
 
@@ -204,7 +204,7 @@ def stages(explanation: Explanation) -> list[Stage]:
     texts = {"qkv": _trained, "hidden": _hidden, "plain": _plain}[explanation.recipe](explanation)
     if not explanation.scale_name and all(row.score == row.scaled for row in explanation.steps):
         texts = [step for step in texts if step[0] != "scale"]
-    return [Stage(key, number, *rest) for number, (key, *rest) in enumerate(texts, start=1)]
+    return [Stage(key, number, *words) for number, (key, *words) in enumerate(texts, start=1)]
 
 
 def count_word(count: int) -> str:
@@ -214,7 +214,7 @@ def count_word(count: int) -> str:
 
 def stage(explanation: Explanation, key: str) -> Stage | None:
     """The step of that key, or None where the recipe has no such step."""
-    return next((each for each in stages(explanation) if each.key == key), None)
+    return next((candidate for candidate in stages(explanation) if candidate.key == key), None)
 
 
 StepTexts = list[tuple[str, str, str, str]]
@@ -325,7 +325,7 @@ def looks_line(explanation: Explanation) -> str:
 
 
 def residual_line(explanation: Explanation) -> str:
-    """The difference between the recomputed output and the model's own, beside the rounding bound; empty where unknown."""
+    """The difference between the recomputed output and the model's own, and the rounding bound; empty where unknown."""
     residual, bound = explanation.residual, explanation.bound
     if residual is None:
         return ""
@@ -338,7 +338,7 @@ def residual_line(explanation: Explanation) -> str:
 
 
 def loop_line(explanation: Explanation) -> str:
-    """The loop form beside the matrix form, timed; empty where it was not requested."""
+    """The loop form and the matrix form, timed; empty where it was not requested."""
     timing = explanation.loop
     if timing is None:
         return ""

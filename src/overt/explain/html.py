@@ -27,13 +27,13 @@ def write(
     Raises InputError where even these are.
     """
     first = explanations[0]
-    shown = [each.recorded() for each in explanations if each.recorded is not None]
+    shown = [explanation.recorded() for explanation in explanations if explanation.recorded is not None]
     options: dict[str, Any] = {
         "title": _title(explanations),
         "model": shown[0].model,
         "opened": (*shown[0].heads[first.shown[0]][first.shown[1]], first.word),
         "beside": shown[1].recording if len(shown) > 1 else None,
-        "story": _story(explanations, [each.states for each in shown]),
+        "story": _story(explanations, [explanation.states for explanation in shown]),
         "limit": limit,
         "live": live,
     }
@@ -57,11 +57,11 @@ def _story(explanations: Sequence[Explanation], states: list[Any]) -> Story:
         recipe=first.recipe,
         heading=heading(first),
         source=first.source,
-        why=[each.why for each in explanations],
-        notes=[each.notes for each in explanations],
-        loops=[loop_line(each) for each in explanations],
-        words=[each.word for each in explanations],
-        still="\n".join(article(each) for each in explanations),
+        why=[explanation.why for explanation in explanations],
+        notes=[explanation.notes for explanation in explanations],
+        loops=[loop_line(explanation) for explanation in explanations],
+        words=[explanation.word for explanation in explanations],
+        still="\n".join(article(explanation) for explanation in explanations),
         sides=("what is written", "what is read") if first.other is not None else None,
         states=states,
     )

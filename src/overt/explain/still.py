@@ -1,4 +1,4 @@
-"""What stands on the page without its script: the sentence, the table of the steps, the links, what is true."""
+"""What the page shows without its script: the sentence, the table of the steps, the links, what is true."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -70,8 +70,8 @@ def _table(explanation: Explanation) -> str:
 def _columns(explanation: Explanation, known: dict[str, Stage]) -> list[tuple[str, str]]:
     """The columns by the step that makes them, and how they are headed."""
     first = {"qkv": ["key", "value"], "hidden": ["h_j"], "plain": ["x_j"]}[explanation.recipe]
-    rest = [(key, known[key].formula) for key in ("score", "scale", "normalize", "weigh") if key in known]
-    named = [(key, f"{normalizer_name(explanation)} {name}" if key == "normalize" else name) for key, name in rest]
+    formulas = [(key, known[key].formula) for key in ("score", "scale", "normalize", "weigh") if key in known]
+    named = [(key, f"{normalizer_name(explanation)} {name}" if key == "normalize" else name) for key, name in formulas]
     return [*(("vectors", name) for name in first), *named]
 
 

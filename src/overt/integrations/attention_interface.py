@@ -67,8 +67,8 @@ def attention(
     if attention_mask is None and is_causal and query.shape[2] > 1:
         mask = Causal(offset=0)  # a static cache is filled from its start
     selected = None if indices is None else _selected_keys(indices, key.shape[2])
-    for each in (selected, _packed_sequences(cu_seq_lens_q, cu_seq_lens_k, query, key)):
-        mask = each if mask is None else mask if each is None else mask & each
+    for part in (selected, _packed_sequences(cu_seq_lens_q, cu_seq_lens_k, query, key)):
+        mask = part if mask is None else mask if part is None else mask & part
     if position_bias is not None:
         positions: Tensor = aligned_right(position_bias, key.ndim)
         bias = positions if bias is None else positions + bias

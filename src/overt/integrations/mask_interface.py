@@ -73,14 +73,14 @@ def _is_traced(*inputs: Any) -> bool:
     """Whether torch is tracing the model, so that the computation must not depend on values."""
     from transformers.utils.import_utils import is_tracing
 
-    return is_tracing() or any(each.is_meta or is_tracing(each) for each in inputs if isinstance(each, Tensor))
+    return is_tracing() or any(tensor.is_meta or is_tracing(tensor) for tensor in inputs if isinstance(tensor, Tensor))
 
 
 def _takes_bool(config: Any) -> bool:
     """Whether the models of this configuration support "sdpa", and so bool masks; others support only the masks of "eager"."""
     source = sys.modules.get(type(config).__module__.replace("configuration_", "modeling_"))
-    models = [each for each in vars(source).values() if isinstance(each, type)] if source is not None else []
-    supports = [each._supports_sdpa for each in models if getattr(each, "config_class", None) is type(config)]
+    models = [var for var in vars(source).values() if isinstance(var, type)] if source is not None else []
+    supports = [model._supports_sdpa for model in models if getattr(model, "config_class", None) is type(config)]
     return any(supports) or not supports
 
 
@@ -115,7 +115,7 @@ def _window_of(function: Callable[..., Any], masking: Any) -> KeyWindow | None:
     if any(part is None for part in parts):
         return None
     sides = zip(*(part for part in parts if part is not None), strict=True)
-    before, after = (min((side for side in each if side is not None), default=None) for each in sides)
+    before, after = (min((side for side in reach if side is not None), default=None) for reach in sides)
     return before, after
 
 

@@ -55,8 +55,8 @@ def warn_if_unused(base: Any, name: str, consequence: str) -> None:
 def count_call() -> None:
     """Count a call of overt in every model whose forward pass is running."""
     if not torch.compiler.is_compiling():
-        for each in _running.get():
-            each.calls += 1
+        for entry in _running.get():
+            entry.calls += 1
 
 
 def _begin_pass(model: nn.Module, args: tuple[Any, ...]) -> None:
@@ -65,7 +65,7 @@ def _begin_pass(model: nn.Module, args: tuple[Any, ...]) -> None:
 
 
 def _end_pass(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-    if torch.compiler.is_compiling() or all(each.model is not model for each in _running.get()):
+    if torch.compiler.is_compiling() or all(entry.model is not model for entry in _running.get()):
         return
     running = _running.get()
     while running[-1].model is not model:  # passes of inner models that raised an error
@@ -103,7 +103,7 @@ def _warn_missing_weights(model: Any, name: str, kwargs: dict[str, Any], output:
         return
     outputs = [value for key, value in output.items() if key.endswith("attentions")]
     if not any(
-        isinstance(each, torch.Tensor) for value in outputs for each in (value if isinstance(value, tuple) else (value,))
+        isinstance(part, torch.Tensor) for value in outputs for part in (value if isinstance(value, tuple) else (value,))
     ):
         warnings.warn(
             f"output_attentions=True: the code of {type(model).__name__} does not return the attention weights of "
@@ -115,8 +115,8 @@ def _warn_missing_weights(model: Any, name: str, kwargs: dict[str, Any], output:
 def _add_to_tables(source: Any, name: str) -> None:
     """Add an entry that raises an InputError to each table of names in which a model's code looks up its attention class."""
     for table_name, table in vars(source).items():
-        if isinstance(table, dict) and "eager" in table and all(isinstance(each, type) for each in table.values()):
-            choices = " or ".join(f'"{each}"' for each in table)
+        if isinstance(table, dict) and "eager" in table and all(isinstance(choice, type) for choice in table.values()):
+            choices = " or ".join(f'"{choice}"' for choice in table)
             table[name] = functools.partial(_raise_unsupported, table_name, name, choices)
 
 

@@ -22,7 +22,7 @@ class Contextual(nn.Module):
     """A layer and the context of each of its states: h_1 … h_n = layer(x), c_i = Σ_j a_ij h_j, a_ij = softmax_j f(h_i, h_j) → [h_i, c_i].
 
     It is called like the layer, and returns the same with an output of twice the width: an LSTM takes its (h_0, c_0) and returns its
-    states unchanged beside the output, packed sequences come out packed, and a Conv1d keeps its order (B, C, L). So the next layer reads
+    states unchanged with the output, packed sequences come out packed, and a Conv1d keeps its order (B, C, L). So the next layer reads
     2 × the width, which is `features`. The table of `overt.layers.parts.sequence_form` lists the known layers and the axes of their
     positions; for any other module that maps a sequence to a sequence pass `axis=` (0 for (L, B, D), 1 for (B, L, D), 2 for (B, C, L))
     and `features=`.
@@ -31,7 +31,7 @@ class Contextual(nn.Module):
     `overt.layers.parts.learned_scores`, without a value matrix, since c_i is a mixture of states), a score object, or a
     `SelfAttention`, used as it is. In a decoder use `causal=True`, which excludes later positions; `window` is `SelfAttention`'s.
 
-    Beside the layer's arguments the call takes `lengths` (B,), which excludes padding from layer and attention, so that each
+    Besides the layer's arguments the call takes `lengths` (B,), which excludes padding from layer and attention, so that each
     sequence has the same output as alone, and zeros after its end; and `mask` and `bias` of the attention, against (B, n, n) for any
     order of the layer. A Transformer layer's `src_key_padding_mask` is a mask of the attention too.
 

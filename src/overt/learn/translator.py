@@ -149,9 +149,9 @@ class Translator:
         _check_beam(beam, best)
         checked = {index: check_text(text, f"text {index}") for index, text in enumerate(texts) if text.strip()}
         prepared = {index: self.prepare(text) for index, text in checked.items()}
-        for index in [index for index, each in prepared.items() if each.copied]:
+        for index in [index for index, line in prepared.items() if line.copied]:
             yield index, [_EMPTY._replace(text=prepared.pop(index).text)]
-        encoded = {index: [*self.tokenizer.encode(each.source), END] for index, each in prepared.items()}
+        encoded = {index: [*self.tokenizer.encode(line.source), END] for index, line in prepared.items()}
         for batch in _batches({index: len(ids) for index, ids in encoded.items()}, max(1, tokens_per_batch // beam)):
             source, lengths = pad_rows([encoded[index] for index in batch], self.device)
             results = self._search(source, lengths, beam, beam, length_penalty, longest)
@@ -241,11 +241,11 @@ class Translator:
 
     def _translations(self, prepared: Prepared, source: list[int], hypotheses: list[Hypothesis]) -> list[Translation]:
         """The translations of a text, best first, after those that hold its numbers and protected spans."""
-        texts = {id(each): self.tokenizer.decode(each.tokens) for each in hypotheses}
+        texts = {id(hypothesis): self.tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses}
         if not self._preparation:
-            return [self._translation(prepared, source, each, texts[id(each)]) for each in hypotheses]
-        hypotheses = sorted(hypotheses, key=lambda each: len(failures(prepared, texts[id(each)])))
-        return [self._translation(prepared, source, each, texts[id(each)]) for each in hypotheses]
+            return [self._translation(prepared, source, hypothesis, texts[id(hypothesis)]) for hypothesis in hypotheses]
+        hypotheses = sorted(hypotheses, key=lambda candidate: len(failures(prepared, texts[id(candidate)])))
+        return [self._translation(prepared, source, hypothesis, texts[id(hypothesis)]) for hypothesis in hypotheses]
 
     def _translation(self, prepared: Prepared, source: list[int], hypothesis: Hypothesis, text: str) -> Translation:
         read, wrote = self.tokenizer.tokens(source), self.tokenizer.tokens(hypothesis.tokens)
@@ -270,7 +270,8 @@ class Translator:
 def _as_one(parts: Sequence[Translation], beam: int) -> Translation:
     """The translations of the parts of a line as one."""
     tokens, sources, ids, notes = (
-        [*chain.from_iterable(each)] for each in zip(*((p.tokens, p.source_tokens, p.ids, p.notes) for p in parts), strict=True)
+        [*chain.from_iterable(column)]
+        for column in zip(*((p.tokens, p.source_tokens, p.ids, p.notes) for p in parts), strict=True)
     )
     # Greedy search leaves the sum of log probabilities undivided.
     lengths = [len(part.ids) + 1 if part.source_tokens else 0 for part in parts]

@@ -21,10 +21,10 @@ def attention_weights(layers: Mapping[str, Sequence[nn.Module]], run: Callable[[
     def capture(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         inputs[layer] = args, kwargs
 
-    hooks = [layer.register_forward_pre_hook(capture, with_kwargs=True) for each in layers.values() for layer in each]
+    hooks = [layer.register_forward_pre_hook(capture, with_kwargs=True) for group in layers.values() for layer in group]
     try:
         run()
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: [layer.weights(*inputs[layer][0], **inputs[layer][1]) for layer in each] for name, each in layers.items()}  # type: ignore[operator]
+    return {name: [layer.weights(*inputs[layer][0], **inputs[layer][1]) for layer in group] for name, group in layers.items()}  # type: ignore[operator]

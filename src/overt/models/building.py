@@ -66,7 +66,7 @@ def _check(kind: str, arguments: Mapping[str, Any], constructor: Callable[..., A
             raise InputError(f"{name} of {kind} of at most {maximum:,}", got=_short(value), fix="choose a smaller number")
         if not _has_type(value, hints.get(name, Any)):
             names = " or ".join(
-                "None" if each is type(None) else each.__name__ for each in get_args(hints[name]) or (hints[name],)
+                "None" if choice is type(None) else choice.__name__ for choice in get_args(hints[name]) or (hints[name],)
             )
             raise KindError(f"{name} of {kind} as {names}", got=f"{_short(value)} of type {type(value).__name__}")
 
@@ -76,7 +76,7 @@ def _has_type(value: Any, hint: Any) -> bool:
     if hint is Any:
         return True
     if get_args(hint):
-        return any(_has_type(value, each) for each in get_args(hint))
+        return any(_has_type(value, argument) for argument in get_args(hint))
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, (int, float) if hint is float else hint)

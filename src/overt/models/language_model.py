@@ -73,7 +73,7 @@ class LanguageModel(nn.Module):
         layers: dict[str, Any] = {"decoder": [layer.attention for layer in self.body.layers]}
         weights = attention_weights(layers, lambda: self.body(tokens))["decoder"]
         lengths = needed_lengths(lengths, tokens)
-        return {"decoder": [zero_padding(each, lengths) for each in weights]}
+        return {"decoder": [zero_padding(weight, lengths) for weight in weights]}
 
     def start(self, tokens: Tensor, *, lengths: Tensor | None = None) -> TransformerMemory:
         """Read a prompt (B, n), which may be empty; `step` continues it."""

@@ -70,7 +70,7 @@ class Reader(nn.Module):
         self.words = words
         self.dropout: nn.Dropout = nn.Dropout(dropout)
         if encoder == "transformer":
-            _refuse_beside_transformer(embedding, self_attention)
+            _refuse_with_transformer(embedding, self_attention)
             self.layer: nn.Module = TransformerEncoder(
                 words, width, heads, layers, 4 * width, positions=positions, dropout=dropout
             )
@@ -111,7 +111,7 @@ class Reader(nn.Module):
     def weights(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> list[Tensor]:
         """The weights of each attention: [(B, H, n, n)]; without any, an empty list."""
         if isinstance(self.layer, TransformerEncoder):
-            attentions: list[Any] = [each.attention for each in self.layer.layers]
+            attentions: list[Any] = [layer.attention for layer in self.layer.layers]
             return attention_weights({"all": attentions}, lambda: self(tokens, lengths=lengths))["all"]
         if isinstance(self.layer, Contextual):
             layers = {"all": [self.layer.attention]}
@@ -131,7 +131,7 @@ def _layer(encoder: str, embedding: int, width: int, layers: int, dropout: float
     return RECURRENT[encoder](embedding, width, layers, batch_first=True, dropout=between, bidirectional=True), 2 * width
 
 
-def _refuse_beside_transformer(embedding: int | None, self_attention: str | None) -> None:
+def _refuse_with_transformer(embedding: int | None, self_attention: str | None) -> None:
     if embedding is not None or self_attention is not None:
         raise InputError(
             "no embedding and self_attention beside a Transformer, which has its self-attention, and embeddings as wide as its states",

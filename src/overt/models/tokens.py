@@ -53,7 +53,7 @@ def needed_lengths(lengths: LengthsLike | None, tokens: Tensor) -> Tensor | None
 
 
 def checked_documents(documents: Tensor, tokens: Tensor, caches: object = None) -> Tensor:
-    """The numbers of the texts that tokens (B, n) belong to. Raises InputError for others, and beside a cache.
+    """The numbers of the texts that tokens (B, n) belong to. Raises InputError for others, and with a cache.
 
     >>> checked_documents(torch.tensor([[0, 0, 1]]), torch.ones(1, 3, dtype=torch.long))
     tensor([[0, 0, 1]])

@@ -104,7 +104,7 @@ class Transformer(nn.Module):
         }
         lengths = needed_lengths(target_lengths, target)
         weights = attention_weights(layers, lambda: self.states(source, target, source_lengths=source_lengths))
-        return weights | {name: [zero_padding(each, lengths) for each in weights[name]] for name in ("decoder", "cross")}
+        return weights | {name: [zero_padding(weight, lengths) for weight in weights[name]] for name in ("decoder", "cross")}
 
     def start(self, source: Tensor, *, source_lengths: Tensor | None = None) -> TransformerMemory:
         """Read the source (B, S): the memory from which `step` starts."""

@@ -51,7 +51,7 @@ class TokenEmbedding(nn.Module):
 
 
 class Residual(nn.Module):
-    """A sublayer f beside its input: x + dropout(f(norm(x))), or with "post" norm(x + dropout(f(x))).
+    """A sublayer f with its residual connection: x + dropout(f(norm(x))), or with "post" norm(x + dropout(f(x))).
 
     "post" is Vaswani et al. 2017, section 5.4. With "pre" the residual path has no norm, so deep stacks train
     without a careful warm-up (Xiong et al. 2020, section 3).

@@ -33,7 +33,7 @@ class Division:
 
     def divisor(self, total: Tensor) -> Tensor:
         """What a row's numbers (..., Q, K) are divided by, of their sum (..., Q, 1)."""
-        return _evaluated(self.by, {id(each): total for each in self.sums})
+        return _evaluated(self.by, {id(part): total for part in self.sums})
 
 
 def _sums_over_keys(expression: Any, ndim: int) -> Iterator[Expression]:

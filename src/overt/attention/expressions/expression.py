@@ -42,9 +42,9 @@ class Expression:
     def parts(self) -> Iterator["Expression"]:
         """The expressions among the arguments."""
         for argument in (*self.arguments, *self.options.values()):
-            for each in argument if isinstance(argument, tuple) else (argument,):
-                if isinstance(each, Expression):
-                    yield each
+            for item in argument if isinstance(argument, tuple) else (argument,):
+                if isinstance(item, Expression):
+                    yield item
 
     def symbols(self) -> set[str]:
         """The names of all symbols inside."""
@@ -53,9 +53,9 @@ class Expression:
     def tensors(self) -> Iterator[Tensor]:
         """All tensors that the mod captured."""
         for argument in (*self.arguments, *self.options.values()):
-            for each in argument if isinstance(argument, tuple) else (argument,):
-                if isinstance(each, Tensor):
-                    yield each
+            for item in argument if isinstance(argument, tuple) else (argument,):
+                if isinstance(item, Tensor):
+                    yield item
         for part in self.parts():
             yield from part.tensors()
 
@@ -67,11 +67,11 @@ class Expression:
         if self.symbol:
             return values[self.function]
         if id(self) not in known:
-            arguments = [_value_of(each, values, known) for each in self.arguments]
-            options = {name: _value_of(each, values, known) for name, each in self.options.items()}
+            arguments = [_value_of(argument, values, known) for argument in self.arguments]
+            options = {name: _value_of(option, values, known) for name, option in self.options.items()}
             if self.function == "getitem":
                 tensor, indices = arguments
-                known[id(self)] = tensor[tuple(_index(each, tensor) for each in indices)]
+                known[id(self)] = tensor[tuple(_index(index, tensor) for index in indices)]
             else:
                 with_number = arguments and not isinstance(arguments[0], Tensor) and self.function in OPERATORS
                 function = OPERATORS[self.function] if with_number else FUNCTIONS[self.function]
@@ -133,13 +133,17 @@ _operators()
 def applied(name: str, *arguments: Any, **options: Any) -> Expression:
     """A function of these arguments, by one of its names; raises NotElementwise where it is none that is recorded."""
     name = ALIASES.get(name, name)
-    if name == "to" and not options and all(each is None or isinstance(each, torch.device) for each in arguments[1:]):
+    if (
+        name == "to"
+        and not options
+        and all(argument is None or isinstance(argument, torch.device) for argument in arguments[1:])
+    ):
         return arguments[0]  # to the device that it is on
-    for each in (*arguments, *options.values()):
+    for value in (*arguments, *options.values()):
         incomplete = (
-            isinstance(each, Expression) and each.function == "getitem" and len(each.arguments[1]) < each.arguments[0].ndim
+            isinstance(value, Expression) and value.function == "getitem" and len(value.arguments[1]) < value.arguments[0].ndim
         )
-        if incomplete or (isinstance(each, Tensor) and each.ndim):
+        if incomplete or (isinstance(value, Tensor) and value.ndim):
             raise NotElementwise
     if name not in FUNCTIONS:
         raise NotElementwise
@@ -148,7 +152,7 @@ def applied(name: str, *arguments: Any, **options: Any) -> Expression:
 
 def indexed(tensor: Any, indices: tuple[Any, ...]) -> Expression:
     """An element of a captured tensor, or a part of one that more indices follow."""
-    whole = all((isinstance(each, (Expression, int)) and not isinstance(each, bool)) or is_index(each) for each in indices)
+    whole = all((isinstance(index, (Expression, int)) and not isinstance(index, bool)) or is_index(index) for index in indices)
     if not isinstance(tensor, Tensor) or not whole or len(indices) > tensor.ndim:
         raise NotElementwise
     return Expression("getitem", tensor, indices)
@@ -172,8 +176,8 @@ class _Recording(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         options = options or {}
         everything = [*arguments, *options.values()]
-        everything += [each for argument in everything if isinstance(argument, (tuple, list)) for each in argument]
-        if any(isinstance(each, Expression) for each in everything):
+        everything += [item for argument in everything if isinstance(argument, (tuple, list)) for item in argument]
+        if any(isinstance(item, Expression) for item in everything):
             return recorded(function, arguments, options)
         return function(*arguments, **options)
 
@@ -204,7 +208,7 @@ def is_index(argument: Any) -> bool:
 def _value_of(argument: Any, values: Mapping[str, Any], known: dict[int, Any]) -> Any:
     """What an argument comes to. Not inside of `_value`: a function that calls itself would keep all values until they are collected."""
     if isinstance(argument, tuple):
-        return tuple(_value_of(each, values, known) for each in argument)
+        return tuple(_value_of(item, values, known) for item in argument)
     return argument._value(values, known) if isinstance(argument, Expression) else argument
 
 

@@ -42,7 +42,7 @@ NOTHING: Operand = (0, 0, 0)
 
 
 class Program(NamedTuple):
-    """What the native core takes: whole numbers, numbers beside those of the call, and how many operations a pair and a feature cost."""
+    """What the native core takes: whole numbers, numbers besides those of the call, and how many operations a pair and a feature cost."""
 
     code: list[int]
     numbers: list[float]

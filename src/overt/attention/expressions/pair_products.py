@@ -112,6 +112,6 @@ def _joined(inputs: list[str], output: str, operands: list[Any]) -> tuple[list[s
             others = output + "".join(one for i, one in enumerate(inputs) if i not in (index, side))
             letters = "".join(sorted(set(inputs[index] + inputs[side]) & set(others)))
             joined = torch.einsum(f"{inputs[side]},{inputs[index]}->{letters}", operands[side], operand)
-            rest = [i for i in range(len(operands)) if i not in (index, side)]
-            return _joined([letters, *(inputs[i] for i in rest)], output, [joined, *(operands[i] for i in rest)])
+            remaining = [i for i in range(len(operands)) if i not in (index, side)]
+            return _joined([letters, *(inputs[i] for i in remaining)], output, [joined, *(operands[i] for i in remaining)])
     return inputs, operands

@@ -130,7 +130,7 @@ def summary(inputs: Any, outputs: Any) -> None:
         None if inputs.normalizer else array(outputs.lse),
         *map(array, outputs[1:5]),
         *(array(inputs.row_edges), array(inputs.key_edges), *maps, array(outputs.output)),
-        *(inputs.have_ids, [array(each) for each in inputs.sets], array(outputs.masses) if inputs.have_ids else None),
+        *(inputs.have_ids, [array(ids) for ids in inputs.sets], array(outputs.masses) if inputs.have_ids else None),
         array(outputs.support) if inputs.normalizer else None,
         *_line_biases(inputs),
     )

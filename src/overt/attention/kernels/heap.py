@@ -1,7 +1,7 @@
 """Freed memory, given back to the machine.
 
 Every block of rows allocates some megabytes and frees them. In between lie small things that stay, such as a block's output, and
-glibc's heap then fits the next block beside the last one's gap instead of into it: live memory is linear in the length, and the
+glibc's heap then fits the next block after the last one's gap instead of into it: live memory is linear in the length, and the
 process still grows with its square. So where the process has grown by 64 MB since its pages last went back, those of the gaps
 go back. What the heap counts as free cannot tell: it counts pages that are gone as well.
 """

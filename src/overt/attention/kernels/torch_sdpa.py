@@ -51,7 +51,7 @@ def delegated(call: Call, recompute: Callable[[Call], Tensor]) -> Tensor:
 
 
 class _Options(NamedTuple):
-    """The arguments of torch's kernel beside its inputs."""
+    """The arguments of torch's kernel besides its inputs."""
 
     allowed: Tensor | None
     causal: bool

@@ -1,4 +1,4 @@
-"""The masks: each beside the line that says which query may attend to which key."""
+"""The masks, each with the line that says which query may attend to which key."""
 
 from contextlib import suppress
 from dataclasses import replace

@@ -18,7 +18,7 @@ _MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operators
 
 
 def contenders(work: str) -> list[Contender]:
-    """Those that serve this kind of work, beside overt and torch's fused kernel."""
+    """Those that serve this kind of work, besides overt and torch's fused kernel."""
     kind = DOTS[work]
     if kind.normalizer or kind.dropout or kind.biased or (kind.documents and kind.backward):
         return []

@@ -87,7 +87,7 @@ def total_variation(x: Floats) -> Floats:
 def spline(x: Floats, times: Floats | None = None) -> Floats:
     """SciPy's cubic smoothing spline, λ by generalised cross-validation (Woltring 1986); times in steps, equal ones if None."""
     # It searches λ between 0 and n in units of time cubed. With time in steps that is too small for a smooth series; with time
-    # from 0 to 1 the λ of a rough series is too small beside n.
+    # from 0 to 1 the λ of a rough series is too small compared with n.
     moments, known = 0.1 * (np.arange(x.size) if times is None else times), ~np.isnan(x)
     return import_module("scipy.interpolate").make_smoothing_spline(moments[known], x[known])(moments)
 
@@ -184,4 +184,4 @@ PEERS = [
 
 def smoother(name: str) -> Smoother:
     """The smoother called `name`: ours or a peer."""
-    return next(each for each in (OURS, *PEERS) if each.name == name)
+    return next(candidate for candidate in (OURS, *PEERS) if candidate.name == name)

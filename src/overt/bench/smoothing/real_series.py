@@ -61,7 +61,7 @@ def measure(folder: Path, name: str, names: list[str], notify: Callable[[str], N
     x = _numbers(folder / file, column)
     hidden, unable = single_points(x), {}
     errors, gap_errors = (errors_at(x, left_out, names, unable, notify) for left_out in (hidden, gaps(x)))
-    unable = {each: f"failed on {name}: {what}" for each, what in unable.items()}
+    unable = {peer: f"failed on {name}: {what}" for peer, what in unable.items()}
     return SeriesResult(name, x.size, hidden.size, errors, gap_errors, unable, analyze(x).sentence)
 
 
@@ -102,12 +102,12 @@ def errors_at(
     visible[hidden] = np.nan
     steps, known = np.arange(x.size), ~np.isnan(visible)
     errors = {LINE: _error(np.interp(steps, steps[known], visible[known]), x, hidden)}
-    for each in names:
-        notify(each)
+    for name in names:
+        notify(name)
         try:
-            errors[each] = _error(smoother(each).smooth(visible), x, hidden)
+            errors[name] = _error(smoother(name).smooth(visible), x, hidden)
         except Exception as error:  # any error of another library is reported, and the others go on
-            unable[each] = f"{type(error).__name__}: {error}"
+            unable[name] = f"{type(error).__name__}: {error}"
     return errors
 
 

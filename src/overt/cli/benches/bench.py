@@ -62,7 +62,7 @@ def bench(
     cases = select_cases(case or [], quick, kind, requested)
     console = report_console(out)
     if listed:
-        rows = [(each.name, WORKS[each.work]) for each in cases]
+        rows = [(entry.name, WORKS[entry.work]) for entry in cases]
         table = Piece(
             lambda ink: ink.table([[ink.text(name, "bold"), ink.text(work, "dim")] for name, work in rows], [False] * 2)
         )
@@ -79,10 +79,10 @@ def bench(
             show("measuring its limits")
             limits = ceilings.measured(options.threads) if kind == "cpu" else gpu_ceilings.measured()
         console.print(Piece(lambda ink: _machine(ink, options, limits)))
-        for number, each in enumerate(cases, 1):
-            with _status(f"{number} of {len(cases)} · {each.name}") as show:
-                result = measure(each, options, show)
-            results.append((result, _bound(each, options.dtype_of(each), limits)))
+        for number, benchmark in enumerate(cases, 1):
+            with _status(f"{number} of {len(cases)} · {benchmark.name}") as show:
+                result = measure(benchmark, options, show)
+            results.append((result, _bound(benchmark, options.dtype_of(benchmark), limits)))
             console.print(Piece(lambda ink: _case(ink, *results[-1])))
         if output:
             output.write_text(_numbers(options, limits, results), encoding="utf-8")
@@ -216,8 +216,8 @@ def _comparison(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Ite
 
 def _gpu_bound(ink: Ink, limit: GpuBound, ours: tuple[str, float] | None) -> Iterable[Text]:
     """The bound of the case, and the time that one hardware tanh per term would take."""
-    beside = "" if limit.reciprocals is None else f" (reciprocals beside them {_duration(limit.reciprocals)})"
-    yield from ink.prose(f"bound: {_duration(limit.seconds)} of {limit.applies}{beside}", "dim")
+    reciprocals = "" if limit.reciprocals is None else f" (reciprocals beside them {_duration(limit.reciprocals)})"
+    yield from ink.prose(f"bound: {_duration(limit.seconds)} of {limit.applies}{reciprocals}", "dim")
     if limit.tanhs is not None:
         share = f"; {ours[0]} takes {_short(100 * ours[1] / limit.tanhs)} % of that" if ours else ""
         yield from ink.prose(f"one float32 hardware tanh per term would take {_duration(limit.tanhs)}{share}", "dim")

@@ -66,9 +66,9 @@ def bench_smooth(
     """
     parts, cases = _parts(part, data), _cases(case or [])
     folder = real_series.folder(data) if "real" in parts and data else None
-    taking = [each for each in _peers(peer or []) if not each.missing]
+    taking = [contender for contender in _peers(peer or []) if not contender.missing]
     separate({"--out": out}, real_series.files(folder) if folder else {})
-    console, names, results = report_console(out), [OURS.name, *(each.name for each in taking)], _Results()
+    console, names, results = report_console(out), [OURS.name, *(contender.name for contender in taking)], _Results()
     # A file that cannot be written is refused before the work.
     with whole(out) if out else nullcontext() as file:
         if "accuracy" in parts:
@@ -80,22 +80,22 @@ def bench_smooth(
             results.speed = _speeds([OURS, *taking])
             console.print(Piece(lambda ink: _speed(ink, "all settings automatic", results.speed)))
         if "heads" in parts:
-            results.heads = _speeds([each for each in heads.HEADS if not each.missing])
+            results.heads = _speeds([head for head in heads.HEADS if not head.missing])
             console.print(Piece(lambda ink: _speed(ink, "one head with a given bandwidth", results.heads)))
         if "resources" in parts:
             with _progress() as show:
                 results.resources = resources.measure(speed.SIZES, lambda doing: show(doing, 0, 1))
             console.print(Piece(lambda ink: _resources(ink, results.resources)))
         if folder:
-            results.real = _measure_real(folder, [each.name for each in (OURS, *taking) if each.fills])
+            results.real = _measure_real(folder, [contender.name for contender in (OURS, *taking) if contender.fills])
             console.print(Piece(lambda ink: _real(ink, results.real)))
         if file:
             file.write_text(_numbers(results), encoding="utf-8")
-    missing = [each.missing for each in _peers(peer or []) if each.missing]
+    missing = [contender.missing for contender in _peers(peer or []) if contender.missing]
     console.print(Piece(lambda ink: (line for reason in missing for line in ink.prose(reason, "dim", "- "))), end="")
     if out:
         console.print(Piece(lambda ink: ink.prose(f"→ {out}", lead="")))
-    if any(OURS.name in each.unable for each in (results.accuracy, *results.real) if each):
+    if any(OURS.name in scored.unable for scored in (results.accuracy, *results.real) if scored):
         raise typer.Exit(1)
 
 
@@ -119,7 +119,7 @@ def _cases(prefixes: list[str]) -> list[Case]:
 
 
 def _peers(names: list[str]) -> list[Smoother]:
-    known = {each.name: each for each in peers.PEERS}
+    known = {peer.name: peer for peer in peers.PEERS}
     for name in names:
         if name not in known:
             raise InputError("--peer " + " or ".join(known), got=repr(name), fix="choose one of them")
@@ -141,9 +141,9 @@ def _progress() -> Iterator[ShowProgress]:
 def _speeds(taking: list[Smoother]) -> dict[str, Speed]:
     speeds: dict[str, Speed] = {}
     with _progress() as show:
-        for each in taking:
-            show_size = partial(_show_step, show, each.name, len(speeds), len(taking))
-            speeds[each.name] = speed.measure(each, speed.SIZES, show_size)
+        for contender in taking:
+            show_size = partial(_show_step, show, contender.name, len(speeds), len(taking))
+            speeds[contender.name] = speed.measure(contender, speed.SIZES, show_size)
     return speeds
 
 
@@ -165,7 +165,7 @@ def _accuracy(ink: Ink, result: Accuracy | None, seeds: int) -> Iterable[Text]:
         return
     yield from ink.prose(f"Remaining error: 10⁴·Σ(f̂ − f)²/Σf² of 1,024 points, mean of {seeds} seeds", "bold", "")
     if OURS.name in result.scores:
-        yield from _beside_the_best(ink, result)
+        yield from _best_and_published(ink, result)
     if len(result.scores) > 1:
         yield from _all_scores(ink, result)
     for name, what in result.unable.items():
@@ -173,8 +173,8 @@ def _accuracy(ink: Ink, result: Accuracy | None, seeds: int) -> Iterable[Text]:
     yield ink.line()
 
 
-def _beside_the_best(ink: Ink, result: Accuracy) -> Iterable[Text]:
-    """Our scores beside those of the best peer and the best published result."""
+def _best_and_published(ink: Ink, result: Accuracy) -> Iterable[Text]:
+    """Our scores and those of the best peer and the best published result."""
     rows = [_heads(ink, "", OURS.name, "× peer", "", "best peer", "× published", "", "best published")]
     published: dict[str, float] = {}
     for case in result.cases:
@@ -280,7 +280,7 @@ def _heads(ink: Ink, *heads: str) -> list[Text]:
 def _numbers(results: _Results) -> str:
     """Everything as JSON: each score, seconds by length, errors on real series."""
     result = results.accuracy
-    versions = {package: version for each in peers.PEERS for package, version in each.versions.items()}
+    versions = {package: version for peer in peers.PEERS for package, version in peer.versions.items()}
     content: dict[str, Any] = provenance(**versions)
     content["runs"] = speed.RUNS
     content["speed"] = {name: asdict(one) for name, one in results.speed.items()}

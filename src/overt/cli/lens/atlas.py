@@ -54,10 +54,10 @@ def atlas(
     from overt.lens import load_survey
 
     state = _survey_file(out, survey)
-    merging = [each.suffix == _SURVEY for each in corpus]
+    merging = [file.suffix == _SURVEY for file in corpus]
     if any(merging) and not all(merging):
         raise InputError("texts or surveys as CORPUS", got="both", fix="survey the texts first, then merge the .survey files")
-    inputs = {f"CORPUS {each}": each for each in corpus} | {"--beside": beside} | model_files(model)
+    inputs = {f"CORPUS {file}": file for file in corpus} | {"--beside": beside} | model_files(model)
     _separate(out, survey, state, {name: path for name, path in inputs.items() if path is not None})
     number, count, launched = _shard(shard)
     check_target(out)
@@ -132,7 +132,7 @@ def _surveyed(
 def _merged(files: list[Path], state: Path) -> Any:
     from overt.lens import Survey, load_survey
 
-    result = Survey.merged([load_survey(each) for each in files])
+    result = Survey.merged([load_survey(file) for file in files])
     result.save(state)
     return result
 
@@ -169,6 +169,6 @@ def _gathered(state: Path, number: int, count: int) -> Any:
     distributed.destroy_process_group()
     if number:
         return None
-    result = Survey.merged([load_survey(_part(state, each, count)) for each in range(count)])
+    result = Survey.merged([load_survey(_part(state, index, count)) for index in range(count)])
     result.save(state)
     return result

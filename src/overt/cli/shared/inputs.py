@@ -44,8 +44,8 @@ def looks_like_a_path(text: str) -> bool:
         return False
     if re.search(r"\s", text):
         return begins and ends
-    first, slash, rest = text.partition("/")
-    return begins or ends or (bool(slash) and (_is_folder(first) if rest else bool(re.fullmatch(r"[\w.-]+", first))))
+    first, slash, tail = text.partition("/")
+    return begins or ends or (bool(slash) and (_is_folder(first) if tail else bool(re.fullmatch(r"[\w.-]+", first))))
 
 
 def file_of(text: str | None, as_text: bool = False) -> Path | None:

@@ -94,7 +94,7 @@ def _many_series(ink: Ink, series: Sequence[SmoothedSeries], read: Sequence[str]
 
 
 def _notes(ink: Ink, series: Sequence[SmoothedSeries]) -> Iterable[Text]:
-    """What stands out in the series, those with the same note together; and why bands are withheld, once."""
+    """What is unusual in the series, those with the same note together; and why bands are withheld, once."""
     names: dict[str, list[str]] = {}
     for member in series:
         names.setdefault(_note(member), []).append(member.name)
@@ -124,7 +124,7 @@ def _cells(member: SmoothedSeries, *, explain: bool) -> list[str]:
 
 
 def _note(member: SmoothedSeries) -> str:
-    """What stands out in one of many series: all that its sections say beyond the row of the table."""
+    """What is unusual in one of many series: all that its sections say beyond the row of the table."""
     report, facts = member.curve.report, member.curve.facts
     if not report:
         return ""

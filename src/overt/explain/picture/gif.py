@@ -53,7 +53,7 @@ def _frame(explanation: Explanation, known: list[Stage], stage: Stage, rows: flo
     where = f"{explanation.name} · {explanation.source}" if explanation.name else explanation.source
     sheet.text(EDGE + title_width + 14, 35, where, 11, QUIET, max_width=page_width - title_width - 20)
     _progress(sheet, known, stage, page_width)
-    weighing = next(each.number for each in known if each.key == "normalize")
+    weighing = next(candidate.number for candidate in known if candidate.key == "normalize")
     sentence(sheet, explanation, EDGE, 168, page_width, 116, weighed=stage.number >= weighing)
     _query(sheet, explanation, page_width)
     StepColumns(sheet, explanation, choose_rows(explanation, 7), EDGE, 330, page_width, 370).draw(stage.number, rows)
@@ -68,11 +68,11 @@ def _frame(explanation: Explanation, known: list[Stage], stage: Stage, rows: flo
 def _progress(sheet: Sheet, known: list[Stage], stage: Stage, page_width: float) -> None:
     """A line for each step, the present one marked, and what it does in a sentence."""
     width = page_width / len(known)
-    for index, each in enumerate(known):
-        left, now = EDGE + index * width, each is stage
-        colour = FIRE if now else BLUE if each.number < stage.number else LINE
+    for index, step in enumerate(known):
+        left, now = EDGE + index * width, step is stage
+        colour = FIRE if now else BLUE if step.number < stage.number else LINE
         sheet.line(left, 62, left + width - 10, 62, colour, 3.2)
-        sheet.text(left, 80, f"{each.number}  {each.title}", 10.5, INK if now else QUIET, bold=now, max_width=width - 12)
+        sheet.text(left, 80, f"{step.number}  {step.title}", 10.5, INK if now else QUIET, bold=now, max_width=width - 12)
     sheet.text(EDGE, 116, lowered(stage.formula), 17, FIRE, bold=True, max_width=page_width / 3)
     reach = sheet.measure(lowered(stage.formula), 17, bold=True) + 18
     sheet.wrapped(

@@ -36,7 +36,7 @@ def sentence(
 def _two_sentences(
     sheet: Sheet, explanation: Explanation, weights: Sequence[float], x: float, y: float, max_width: float, height: float
 ) -> None:
-    """Draw the sentence of the queries above that of the keys, with links between where each stands on one line."""
+    """Draw the sentence of the queries above that of the keys, with links between where each is on one line."""
     share = height / 2 - 8
     size, attending = _set(sheet, explanation.query_tokens, max_width, share)
     other, attended = _set(sheet, explanation.tokens, max_width, share)
@@ -58,7 +58,7 @@ def _two_sentences(
 
 @dataclass(frozen=True)
 class PlacedToken:
-    """A token where it stands on its line."""
+    """A token at its position on its line."""
 
     index: int
     text: str
@@ -119,7 +119,7 @@ def _arcs(sheet: Sheet, weights: Sequence[float], middles: dict[int, float], wor
 
 @dataclass
 class DrawnColumn:
-    """A column of the table: which step makes it, its name, where it stands, and how a cell of it is drawn."""
+    """A column of the table: which step makes it, its name, its position, and how a cell of it is drawn."""
 
     stage: Stage
     name: str

@@ -13,7 +13,7 @@ _CHANGE = 0.1
 def compared(first: Explanation, second: Explanation, pieces: tuple[Word, Word]) -> list[Explanation]:
     """Both explanations, the second with notes on what changed; `pieces` are the words that ask in each."""
     layer, head = first.shown
-    here, there = (_strongest(each, layer, head, word.pieces) for each, word in zip((first, second), pieces, strict=True))
+    here, there = (_strongest(vectors, layer, head, word.pieces) for vectors, word in zip((first, second), pieces, strict=True))
     if here is None or there is None:
         return [first, second]
     notes = []

@@ -28,7 +28,7 @@ class Written(NamedTuple):
     def layers(self) -> list[list[Head]]:
         """Every head of every layer that attends from the one text to the other."""
         shape = (len(self.text.ids), len(self.read.ids))
-        calls = [each for each in self.recording.calls if is_between(each) and (each.queries, each.keys) == shape]
+        calls = [call for call in self.recording.calls if is_between(call) and (call.queries, call.keys) == shape]
         return [[Head(captured, head) for head in captured.heads] for captured in calls]
 
 

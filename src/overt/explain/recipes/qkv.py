@@ -38,8 +38,8 @@ class ReadText(NamedTuple):
     def layers(self) -> list[list[Head]]:
         """Every head of every layer that attends over the text; layers that mix tokens by a state are left out."""
         length = len(self.encoded.ids)
-        attending = [each for each in self.recording.calls if isinstance(each, CapturedCall)]
-        calls = [each for each in attending if (each.queries, each.keys) == (length, length)]
+        attending = [call for call in self.recording.calls if isinstance(call, CapturedCall)]
+        calls = [call for call in attending if (call.queries, call.keys) == (length, length)]
         layers = [[Head(captured, head) for head in captured.heads] for captured in calls]
         return [heads for heads in layers if heads[0].query.shape[-1]]  # without query and key there is nothing to explain
 
@@ -96,7 +96,7 @@ def qkv(
 def _recorded(source: ReadText, target: ReadText, model: Any) -> Shown:
     """The recording of the text; of two texts the calls in which the queries of one meet the keys and values of the other."""
     if source is target:
-        heads = [[(each.captured.number, each.head) for each in layer] for layer in source.layers]
+        heads = [[(member.captured.number, member.head) for member in layer] for layer in source.layers]
         return Shown(source.recording, heads, model=model.network)
     layers = []
     for query_heads, key_heads in zip(source.layers, target.layers, strict=True):

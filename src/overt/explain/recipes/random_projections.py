@@ -15,7 +15,7 @@ from overt.explain.recipes.vectors import Vectors, one_head
 @torch.no_grad()
 def projected(vectors: Vectors, word: Word, *, other: Vectors | None = None, seed: int = 0, loop: bool = False) -> Explanation:
     """Explain one vector: q = W_q x, k = W_k x, v = W_v x with matrices drawn from `seed`, then the steps of a trained head."""
-    x, y = (torch.from_numpy(each.values).float() for each in (vectors, other or vectors))
+    x, y = (torch.from_numpy(embedded.values).float() for embedded in (vectors, other or vectors))
     width = x.shape[-1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

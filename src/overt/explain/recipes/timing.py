@@ -1,4 +1,4 @@
-"""The loop form beside the matrix form, both timed."""
+"""The loop form and the matrix form, both timed."""
 
 import time
 from collections.abc import Callable

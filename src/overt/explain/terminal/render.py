@@ -40,17 +40,17 @@ __all__ = [
 ]
 
 _LEAST_BESIDE = 36  # columns that each of two compared rows of bars needs
-SIDE_BY_SIDE = 150  # columns from which two explanations stand beside each other
+SIDE_BY_SIDE = 150  # columns from which two explanations are side by side
 
 
 def render(explanations: Sequence[Explanation], console: Console) -> None:
-    """Print one explanation, or two beside each other where the terminal is wide enough and one after the other where not."""
+    """Print one explanation, or two side by side where the terminal is wide enough and one after the other where not."""
     parts = [explained(explanation) for explanation in explanations]
     if len(parts) > 1:
         console.print(comparison(explanations))
         console.print()
     if len(parts) > 1 and console.width >= SIDE_BY_SIDE:
-        console.print(_beside(parts))
+        console.print(_side_by_side(parts))
         return
     for index, part in enumerate(parts):
         if index:
@@ -178,11 +178,11 @@ def comparison(explanations: Sequence[Explanation], rows: int = 5) -> Piece:
 def _comparison(explanations: Sequence[Explanation], rows: int, ink: Ink) -> Iterable[Text]:
     name = explanations[0].name
     yield ink.line(ink.text(f"The same head, {name}, in {len(explanations)} sentences" if name else "Side by side", "bold"))
-    beside = ink.width >= _LEAST_BESIDE * len(explanations)
-    width = (ink.width - 4) // len(explanations) if beside else ink.width - 2
+    side_by_side = ink.width >= _LEAST_BESIDE * len(explanations)
+    width = (ink.width - 4) // len(explanations) if side_by_side else ink.width - 2
     texts = _apart([visible(explanation.text) for explanation in explanations], width - 3)
     blocks = [_block(explanation, text, rows, ink, width) for explanation, text in zip(explanations, texts, strict=True)]
-    if not beside:
+    if not side_by_side:
         yield from (ink.line("  ", line) for block in blocks for line in block)
         return
     for index in range(max(map(len, blocks))):
@@ -206,7 +206,7 @@ def _block(explanation: Explanation, text: str, rows: int, ink: Ink, width: int)
     return [ink.token(text, width - 3, QUIET), *ink.grid(table, [False, True, False])]
 
 
-def _beside(parts: Sequence[RenderableType], gap: int = 4) -> Table:
+def _side_by_side(parts: Sequence[RenderableType], gap: int = 4) -> Table:
     grid = Table.grid(padding=(0, gap, 0, 0), expand=True)
     for _ in parts:
         grid.add_column(ratio=1)

@@ -56,7 +56,7 @@ class StepTable:
             yield from self._joined(ink)
 
     def _body(self, ink: Ink) -> list[Text]:
-        """The widest table that fits; vectors that have no room beside the rest stand on lines of their own."""
+        """The widest table that fits; vectors that have no room next to the other columns get their own lines."""
         apart: list[Text] = []
         if self.explanation.recipe != "qkv":
             table = self._fitted(ink, 3, with_vectors=True)
@@ -79,7 +79,7 @@ class StepTable:
         return ink.line(ink.text(title, "bold"), "   ", ink.text(query_line))
 
     def _sequence(self, ink: Ink) -> list[Text]:
-        """The vectors of step 1 on lines of their own, where the table has no room for them beside the rest."""
+        """The vectors of step 1 on lines of their own, if the table has no room for them."""
         ordered = sorted(self.choice.rows, key=lambda row: row.index)
         more = ink.prose(f"and {len(self.choice.others)} more", QUIET) if self.choice.others else []
         table: list[Text] = []

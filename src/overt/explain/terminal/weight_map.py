@@ -16,7 +16,7 @@ from overt.drawing.numbers import number
 from overt.explain.terminal.step_table import QUIET, WORD
 
 _LABEL = 14  # columns of a row's name at most
-_DEEP = 12  # letters of a name that stands upright
+_DEEP = 12  # letters of a name that is upright
 _SEEN = 0.005  # what would read .00 stays blank
 _HALF = "▀"  # its upper half in the letter's colour, its lower half in the background's
 _MOST = 96  # cells of a picture along each side: 48 lines
@@ -30,8 +30,8 @@ _NOT_A_NUMBER = Color.parse("red")
 def weight_map(query_tokens: Sequence[str], key_tokens: Sequence[str], weights: Sequence[Sequence[float]]) -> Piece:
     """Draw `weights[i][j]`, of query `query_tokens[i]` on key `key_tokens[j]`, each as a shaded cell with its number to two decimals.
 
-    The names of the columns stand upright where they would not fit side by side; columns that still do not fit stand below, beside
-    the names of the rows once more.
+    The names of the columns are upright if they do not fit side by side; columns that still do not fit follow below, with the names
+    of the rows again.
     """
     return Piece(lambda ink: _map(query_tokens, key_tokens, weights, ink))
 
@@ -60,7 +60,7 @@ def _map(
 
 
 def _parts(wide: Sequence[int], available: int) -> list[slice]:
-    """Columns that fit beside each other, as many in each part as nearly can be."""
+    """Columns that fit side by side, as many in each part as nearly can be."""
     if sum(wide) <= available:
         return [slice(0, len(wide))]
     columns = max(available // max(wide), 1)
@@ -142,7 +142,7 @@ class BlockMap:
 
 
 def _caption(rows: int, columns: int, largest: float, joined: int) -> str:
-    """What stands under the title."""
+    """The lines under the title."""
     cells = f"each cell is the largest of {joined} × {joined} weights, " if joined > 1 else ""
     return f"{rows} queries down, {columns} keys across; {cells}brightness grows with √weight, up to {number(largest)}"
 
@@ -189,7 +189,7 @@ def _line(upper: list[Color], lower: list[Color] | None, wide: int) -> Text:
 
 
 def _tint(weight: float, largest: float, few: bool) -> Color:
-    """The colour of a weight between nothing and the largest: by its root, so that weak ones are visible beside what is strong."""
+    """The colour of a weight between nothing and the largest: by its root, so that weak ones are visible next to strong ones."""
     if not math.isfinite(weight):
         return _NOT_A_NUMBER
     share = math.sqrt(min(abs(weight) / largest, 1.0)) if largest else 0.0

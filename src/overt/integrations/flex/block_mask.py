@@ -36,7 +36,9 @@ class BlockTables:
 
     def span(self, first: int, stop: int) -> tuple[int, int]:
         """The keys outside of which no block of these rows is listed."""
-        spans = [each for each in self.spans[first // self.rows : (stop - 1) // self.rows + 1] if each[0] < each[1]]
+        spans = [
+            interval for interval in self.spans[first // self.rows : (stop - 1) // self.rows + 1] if interval[0] < interval[1]
+        ]
         return min((low for low, _ in spans), default=0), max((high for _, high in spans), default=0)
 
     def of(self, table: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
@@ -84,7 +86,7 @@ def mask_of_block_mask(block_mask: Any, sizes: Sizes) -> Mask | None:
     names = [BATCH, HEAD, QUERY, KEY]
     expression = traced(block_mask.mask_mod, *names)
     tensors = _tensors(block_mask, expression)
-    versions = [(id(each), each._version) for each in tensors if not each.is_inference()]
+    versions = [(id(tensor), tensor._version) for tensor in tensors if not tensor.is_inference()]
     state = block_mask.mask_mod, sizes, versions, _text(expression)
     known = _lowered.get(block_mask)
     if known is not None and known[0] == state:
@@ -126,16 +128,16 @@ def _tensors(block_mask: Any, expression: Any) -> list[Tensor]:
     """The tables of a BlockMask, and what its mod captured."""
     tables = (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
     captured = expression.tensors() if isinstance(expression, Expression) else ()
-    return [each for each in (*tables, *captured) if each is not None]
+    return [tensor for tensor in (*tables, *captured) if tensor is not None]
 
 
 def _text(expression: Any) -> str:
     """An expression written out, in which captured tensors stand by identity: constants of the mod may change between two calls."""
     if isinstance(expression, tuple):
-        return f"({', '.join(_text(each) for each in expression)})"
+        return f"({', '.join(_text(part) for part in expression)})"
     if not isinstance(expression, Expression):
         return f"tensor {id(expression)}" if isinstance(expression, Tensor) else repr(expression)
-    options = sorted((name, _text(each)) for name, each in expression.options.items())
+    options = sorted((name, _text(option)) for name, option in expression.options.items())
     return f"{expression.function}{_text(expression.arguments)}{options or ''}"
 
 
@@ -170,7 +172,7 @@ def _by_blocks(mask: Mask | None, tables: BlockTables) -> Mask:
 def _is_computed(mask: Any) -> bool:
     """Whether a mask, or one that it is made of, is computed block by block and known to no kernel."""
     parts = [getattr(mask, name) for name in ("left", "right", "inner") if hasattr(mask, name)]
-    return isinstance(mask, (ExpressionMask, ModMask)) or any(_is_computed(each) for each in parts)
+    return isinstance(mask, (ExpressionMask, ModMask)) or any(_is_computed(part) for part in parts)
 
 
 def _inspected(mask: Mask | None, tables: BlockTables, sizes: Sizes) -> tuple[bool, tuple[Tensor, Tensor] | None]:

@@ -117,9 +117,11 @@ def _as_autocast(*inputs: Any) -> Iterator[tuple[Any, ...]]:
     if device is None or not torch.is_autocast_enabled(device):
         yield inputs
         return
-    if torch.float64 not in [getattr(each, "dtype", None) for each in inputs]:
+    if torch.float64 not in [getattr(tensor, "dtype", None) for tensor in inputs]:
         dtype = torch.get_autocast_dtype(device)
-        inputs = tuple(each.to(dtype) if isinstance(each, Tensor) and each.is_floating_point() else each for each in inputs)
+        inputs = tuple(
+            tensor.to(dtype) if isinstance(tensor, Tensor) and tensor.is_floating_point() else tensor for tensor in inputs
+        )
     with torch.autocast(device, enabled=False):
         yield inputs
 
@@ -190,7 +192,7 @@ def _row_statistics(lowered: Lowered) -> tuple[Tensor, Tensor]:
         empty = (masked == -torch.inf).all(-1, keepdim=True)
         scores = torch.where(empty, 0, masked)
         of_rows = torch.logsumexp(scores, -1, keepdim=True), scores.amax(-1, keepdim=True)
-        return tuple(torch.where(empty, -torch.inf, each) for each in of_rows)
+        return tuple(torch.where(empty, -torch.inf, row) for row in of_rows)
 
     tensors, pieces = lowered.arguments()
     lse, largest = blocked(Call.of(*tensors, **pieces), of_block)

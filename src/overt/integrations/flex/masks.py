@@ -49,7 +49,7 @@ def _check_bool(dtype: torch.dtype) -> None:
 def mapped(mod: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
     """A mod called for each element of arguments that broadcast."""
     arguments = torch.broadcast_tensors(*arguments)
-    result = torch.vmap(mod)(*(each.reshape(-1) for each in arguments))
+    result = torch.vmap(mod)(*(argument.reshape(-1) for argument in arguments))
     if result.ndim != 1:
         raise KindError("the mod to return one number", got=f"shape {tuple(result.shape[1:])}", fix="index down to one element")
     return result.view(arguments[0].shape)
@@ -62,12 +62,12 @@ def mask_of(expression: Any, sizes: Sizes) -> Mask | None:
     _check_bool(_dtype(expression, sizes))
     name, arguments = expression.function, expression.arguments
     if name in ("and", "or", "logical_and", "logical_or"):
-        left, right = (_operand(each, sizes) for each in arguments)
+        left, right = (_operand(argument, sizes) for argument in arguments)
         if left is not None and right is not None:
             return left & right if name.endswith("and") else left | right
     elif name in ("not", "logical_not") and (inner := _operand(arguments[0], sizes)) is not None:
         return ~inner
-    elif name == "where" and (parts := [_operand(each, sizes) for each in arguments]) and None not in parts:
+    elif name == "where" and (parts := [_operand(argument, sizes) for argument in arguments]) and None not in parts:
         condition, chosen, other = parts
         return (condition & chosen) | (~condition & other)  # type: ignore[operator]
     elif name in ("ge", "gt", "le", "lt") and (compared := _compared(name, arguments[0], arguments[1], sizes)) is not None:
@@ -103,10 +103,10 @@ def _compared(name: str, left: Any, right: Any, sizes: Sizes) -> Mask | None:
     if first is None or second is None:
         return None
     query, key = first[0] - second[0], first[1] - second[1]
-    rest = _integer(first[2] - second[2], sizes)
-    if rest is None:
+    constant = _integer(first[2] - second[2], sizes)
+    if constant is None:
         return None
-    least = rest - (1 if name == "gt" else 0)  # query · i + key · j + least >= 0
+    least = constant - (1 if name == "gt" else 0)  # query · i + key · j + least >= 0
     if (query, key) == (1, -1):
         return Causal(offset=least)
     if (query, key) == (-1, 1):
@@ -137,18 +137,18 @@ def _equal(left: Any, right: Any, sizes: Sizes) -> Mask | None:
     if first is not None and second is not None and (first[0] - second[0], first[1] - second[1]) in ((1, -1), (-1, 1)):
         both = [_compared(name, left, right, sizes) for name in ("ge", "le")]
         return None if None in both else both[0] & both[1]  # type: ignore[operator]
-    sides = [each.symbols() if isinstance(each, Expression) else set() for each in (left, right)]
+    sides = [side.symbols() if isinstance(side, Expression) else set() for side in (left, right)]
     if sides[0] <= {KEY, BATCH} and sides[1] <= {QUERY, BATCH}:
         left, right, sides = right, left, sides[::-1]
     if not (sides[0] <= {QUERY, BATCH} and sides[1] <= {KEY, BATCH} and QUERY in sides[0] and KEY in sides[1]):
         return None
-    queries, keys = (torch.as_tensor(each.value(sizes.indices())) for each in (left, right))
+    queries, keys = (torch.as_tensor(side.value(sizes.indices())) for side in (left, right))
     if queries.is_floating_point() or keys.is_floating_point():
         return None
     # (B or 1, 1, Q, 1) and (B or 1, 1, 1, K); a negative number belongs to no document in `Documents`, and to its own here.
     queries, keys = queries.long().flatten(1), keys.long().flatten(1)
     least = torch.minimum(queries.amin(), keys.amin()) if queries.numel() and keys.numel() else 0
-    ids = [each.expand(sizes.batch, -1) - least for each in (keys, queries)]
+    ids = [tensor.expand(sizes.batch, -1) - least for tensor in (keys, queries)]
     return Documents(*ids)
 
 
@@ -169,7 +169,7 @@ def table_of(expression: Any, sizes: Sizes) -> Tensor | None:
     if not isinstance(expression, Expression) or expression.function != "getitem":
         return None
     tensor, indices = expression.arguments
-    names = [each.symbol or "" if isinstance(each, Expression) else "" for each in indices]
+    names = [index.symbol or "" if isinstance(index, Expression) else "" for index in indices]
     if "" in names or len(set(names)) < len(names) or not {QUERY, KEY} <= set(names):
         return None
     lengths = {BATCH: sizes.batch, HEAD: sizes.heads, QUERY: sizes.queries, KEY: sizes.keys}
@@ -184,15 +184,15 @@ def table_of(expression: Any, sizes: Sizes) -> Tensor | None:
     return tensor
 
 
-def _integer(rest: Any, sizes: Sizes) -> Any:
+def _integer(constant: Any, sizes: Sizes) -> Any:
     """The part of a sum that is free of positions: an int, or a tensor (B,) or (B, H); None of what is no integer."""
-    if isinstance(rest, int):
-        return rest
-    value = torch.as_tensor(rest.value(sizes.indices()) if isinstance(rest, Expression) else rest)
+    if isinstance(constant, int):
+        return constant
+    value = torch.as_tensor(constant.value(sizes.indices()) if isinstance(constant, Expression) else constant)
     if value.is_floating_point() or value.dtype == torch.bool:
         return None
     value = value.long().to(sizes.device)  # one number, or (B or 1, H or 1, 1, 1)
-    by_head = isinstance(rest, Expression) and HEAD in rest.symbols()
+    by_head = isinstance(constant, Expression) and HEAD in constant.symbols()
     value = value.reshape(value.shape[:2]) if value.ndim else value.reshape(1, 1)
     return value.expand(sizes.batch, sizes.heads) if by_head else value[:, 0].expand(sizes.batch)
 

@@ -100,7 +100,7 @@ class Pairs:
             allowed = self.allowed(rows, keys)
             if bool(allowed.any()):
                 batch, head, row, key = torch.unravel_index(allowed.flatten().int().argmax(), allowed.shape)
-                return dict(zip(NAMES, (each.item() for each in (batch, head, row + first, key)), strict=True))
+                return dict(zip(NAMES, (number.item() for number in (batch, head, row + first, key)), strict=True))
             first, count = first + count, min(2 * count, max(PAIRS // max(sizes.keys, 1), 1))
         return dict.fromkeys(NAMES, 0)
 
@@ -177,9 +177,11 @@ def _has_finite_derivatives(argument: Any) -> bool:
     if not isinstance(argument, Expression) or argument.function == "getitem" or not _is_differentiable(argument):
         return True
     if argument.function == "mul" and not argument.options:
-        factors = [each for each in argument.arguments if _is_differentiable(each)]
-        others = [each for each in argument.arguments if not _is_differentiable(each)]
-        return len(factors) == 1 and all(_has_finite_derivatives(each) for each in factors) and all(map(_is_bounded, others))
+        factors = [operand for operand in argument.arguments if _is_differentiable(operand)]
+        others = [operand for operand in argument.arguments if not _is_differentiable(operand)]
+        return (
+            len(factors) == 1 and all(_has_finite_derivatives(factor) for factor in factors) and all(map(_is_bounded, others))
+        )
     return argument.function in _LINEAR and all(_has_finite_derivatives(part) for part in argument.parts())
 
 

@@ -41,12 +41,12 @@ def linear_in_positions(expression: Any) -> tuple[int, int, Any] | None:
         inside = linear_in_positions(expression.arguments[0])
         return None if inside is None else inside if expression.function != "neg" else _combined(0, inside, -1)
     if expression.function in ("add", "sub") and not expression.options:
-        first, second = (linear_in_positions(each) for each in expression.arguments)
+        first, second = (linear_in_positions(argument) for argument in expression.arguments)
         return None if first is None or second is None else _combined(first, second, 1 if expression.function == "add" else -1)
     return None
 
 
 def _combined(first: Any, second: tuple[int, int, Any], sign: int) -> tuple[int, int, Any]:
-    q, k, rest = first or (0, 0, 0)
+    q, k, constant = first or (0, 0, 0)
     more = second[2] if sign > 0 else operator.neg(second[2])
-    return q + sign * second[0], k + sign * second[1], more if isinstance(rest, int) and rest == 0 else rest + more
+    return q + sign * second[0], k + sign * second[1], more if isinstance(constant, int) and constant == 0 else constant + more

@@ -41,7 +41,7 @@ def replacing_flex_attention() -> Iterator[None]:
 def _holders(function: Any) -> list[tuple[Any, str]]:
     """The modules, and the names in them, that hold a function."""
     modules = [module for module in list(sys.modules.values()) if isinstance(getattr(module, "__dict__", None), dict)]
-    return [(module, name) for module in modules for name, each in list(vars(module).items()) if each is function]
+    return [(module, name) for module in modules for name, value in list(vars(module).items()) if value is function]
 
 
 def _without_training(*arguments: Any, training: bool = False, **options: Any) -> Any:

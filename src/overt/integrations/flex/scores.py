@@ -108,7 +108,7 @@ def _where(condition: Any, chosen: Any, other: Any, dtype: torch.dtype) -> Score
         return None
     if not (_alike(inside.scale, second.scale) and _alike(inside.cap, second.cap)):
         return None
-    biases = [0.0 if each.bias is None else each.bias for each in (inside, second)]
+    biases = [0.0 if term.bias is None else term.bias for term in (inside, second)]
     return replace(inside, bias=Expression("where", condition, *biases))
 
 
@@ -117,7 +117,7 @@ def _as_precise(cast: Expression, dtype: torch.dtype) -> bool:
     targets = {"float": [torch.float32], "double": [torch.float64]}.get(
         cast.function, [*cast.arguments[1:], *cast.options.values()]
     )
-    return all(isinstance(each, torch.dtype) and torch.promote_types(each, dtype) == each for each in targets)
+    return all(isinstance(target, torch.dtype) and torch.promote_types(target, dtype) == target for target in targets)
 
 
 def _negative(argument: Any) -> Any:
@@ -170,7 +170,7 @@ class ExpressionBias(Bias):
     @property
     def source(self) -> Tensor:
         """A captured tensor, or one of its device."""
-        tensors = [each for each in self.expression.tensors() if each.device == self.sizes.device]
+        tensors = [tensor for tensor in self.expression.tensors() if tensor.device == self.sizes.device]
         return tensors[0] if tensors else torch.empty(0, device=self.sizes.device)
 
 
@@ -194,7 +194,7 @@ def bias_of(expression: Any, pairs: Pairs, dtype: torch.dtype) -> Any:
     if expression.function in ("add", "sub") and not expression.options:
         first, second = expression.arguments
         return sum_of(
-            *(bias_of(each, pairs, dtype) for each in (first, second if expression.function == "add" else _negative(second)))
+            *(bias_of(term, pairs, dtype) for term in (first, second if expression.function == "add" else _negative(second)))
         )
     return ExpressionBias(expression, pairs)
 
@@ -210,8 +210,8 @@ def of_distance(argument: Any) -> bool:
     form = linear_in_positions(argument)
     if form is not None:
         return form[0] == -form[1]
-    parts = [each for argument in argument.arguments for each in (argument if isinstance(argument, tuple) else (argument,))]
-    return bool(argument.arguments) and all(of_distance(each) for each in parts) and not argument.options
+    parts = [item for argument in argument.arguments for item in (argument if isinstance(argument, tuple) else (argument,))]
+    return bool(argument.arguments) and all(of_distance(part) for part in parts) and not argument.options
 
 
 def _by_distance(expression: Expression, pairs: Pairs, dtype: torch.dtype) -> RelativePositionBias:
@@ -245,7 +245,7 @@ class ModScore:
     def __call__(self, query: Tensor, key: Tensor) -> Tensor:
         """The modified scores of these queries and keys (..., Q, K)."""
         scores = query[..., :-3] @ key[..., :-1].mT * self.scale  # (..., Q, K)
-        batch, head, row = (query[..., each, None].int() - 1 for each in (-3, -2, -1))  # (..., Q, 1)
+        batch, head, row = (query[..., column, None].int() - 1 for column in (-3, -2, -1))  # (..., Q, 1)
         values = {SCORE: scores, BATCH: batch, HEAD: head, QUERY: row, KEY: key[..., None, :, -1].int() - 1}  # (..., 1, K)
         return self._of_pairs(values).expand(scores.shape)
 
@@ -272,11 +272,11 @@ class ModScore:
     def _allowed(self, values: dict[str, Tensor]) -> Tensor:
         """Which pairs may attend: (..., Q, K)."""
         batch, head, row, column = (values[name] for name in (BATCH, HEAD, QUERY, KEY))
-        rows, keys = (each.flatten(end_dim=-3).amax(0).flatten().clamp(min=0) for each in (row[None], column[None]))
+        rows, keys = (indices.flatten(end_dim=-3).amax(0).flatten().clamp(min=0) for indices in (row[None], column[None]))
         allowed = self.pairs.allowed(rows, keys)  # (B or 1, H or 1, Q, K)
         entries = (
-            each.flatten(-2).amax(-1).clamp(0, size - 1).long()
-            for each, size in zip((batch, head), allowed.shape[:2], strict=True)
+            indices.flatten(-2).amax(-1).clamp(0, size - 1).long()
+            for indices, size in zip((batch, head), allowed.shape[:2], strict=True)
         )
         return allowed[tuple(entries)] & (row >= 0) & (column >= 0)
 

@@ -76,7 +76,7 @@ def refuse_ambiguous(layer: str, mask: Any, bias: Any, dimensions: int) -> None:
 
 
 def widths(layer: str, **features: Any) -> None:
-    """Refuse widths that are not whole numbers of at least 1; None stands for a default."""
+    """Refuse widths that are not whole numbers of at least 1; None is a default."""
     for name, width in features.items():
         if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
             raise InputError(f"{name} of {layer} of at least 1", got=repr(width), fix="pass a whole number")

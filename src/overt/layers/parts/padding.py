@@ -49,8 +49,8 @@ def checked_lengths(lengths: LengthsLike, states: Tensor) -> Tensor:
 def within_lengths(lengths: Tensor, states: Tensor) -> Tensor:
     """Which positions of (..., n, D) are not padding: (B, …, n, 1)."""
     positions = torch.arange(states.shape[-2], device=states.device)
-    rest = (1,) * (states.ndim - 2 - lengths.ndim)
-    return positions[:, None] < lengths.reshape(*lengths.shape, *rest, 1, 1)
+    ones = (1,) * (states.ndim - 2 - lengths.ndim)
+    return positions[:, None] < lengths.reshape(*lengths.shape, *ones, 1, 1)
 
 
 def zero_padding(states: Tensor, lengths: Tensor | None) -> Tensor:

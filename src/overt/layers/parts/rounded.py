@@ -95,7 +95,7 @@ def change_of_outputs(query: Tensor | None, key: Tensor, value: Tensor, store: s
 
 
 def check_store(store: Any, window: int | None) -> None:
-    """Refuse what is no store, and a store beside a window."""
+    """Refuse what is no store, and a store with a window."""
     if store is not None and store not in STORES:
         raise InputError('store of a cache to be None, "int8" or "bfloat16"', got=repr(store), fix="choose one of them")
     if store is not None and window is not None:

@@ -194,7 +194,7 @@ class _Reader:
     def _at(self, location: tuple[str, str], expected: str, got: str = "", fix: str = "") -> InputError:
         """An error with the line of a key, or of its table where the key is not in the file."""
         table, key = location
-        lines = [self.lines[each] for each in (location, (table or key, ""), ("", table)) if each in self.lines]
+        lines = [self.lines[spot] for spot in (location, (table or key, ""), ("", table)) if spot in self.lines]
         return self._error(lines[0] if lines else None, expected, got, fix)
 
     def _error(self, line: int | None, expected: str, got: str = "", fix: str = "") -> InputError:
@@ -224,11 +224,11 @@ def _is_of(value: Any, hint: Any) -> bool:
     """Whether a TOML value has an annotated type; a whole number is a number too, and true is not."""
     if get_origin(hint) is tuple:
         inner = get_args(hint)
-        each = inner[0] if inner[-1] is Ellipsis else None
+        item_hint = inner[0] if inner[-1] is Ellipsis else None
         if not isinstance(value, list):
             return False
-        if each is not None:
-            return all(_is_of(item, each) for item in value)
+        if item_hint is not None:
+            return all(_is_of(item, item_hint) for item in value)
         return len(value) == len(inner) and all(_is_of(item, kind) for item, kind in zip(value, inner, strict=True))
     if isinstance(value, bool):
         return hint is bool

@@ -193,7 +193,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.training.r_drop and self.task != "translate":
             raise InputError("r_drop only for translation", got=f"task {self.task!r}", fix="leave r_drop out")
-        changed = [each.name for each in fields(Tokenization) if getattr(self.tokens, each.name) != each.default]
+        changed = [option.name for option in fields(Tokenization) if getattr(self.tokens, option.name) != option.default]
         ignored = [name for name in changed if name not in {"byte_fallback", "dropout"}]
         if self.training.start is not None and ignored:
             fix = f"leave {' and '.join(ignored)} out of [tokens]; byte_fallback and dropout may stand there"

@@ -29,7 +29,7 @@ class Corpus(NamedTuple):
     test: list[Example]
     notes: list[str]
     held_out: bool = False  # whether sources of validation or test were taken out of training
-    added: Sequence[Example] = ()  # training pairs beside these, which are not altered and teach no tokenizer
+    added: Sequence[Example] = ()  # further training pairs, which are not altered and teach no tokenizer
 
 
 def read_corpus(data: Data) -> Corpus:
@@ -101,15 +101,15 @@ def without_contracted_copies(
     [Example(source='Go.', target='')]
     """
     tested = {without_contractions(example.source) for example in test}
-    valid_rest = [example for example in valid if without_contractions(example.source) not in tested]
+    valid_remaining = [example for example in valid if without_contractions(example.source) not in tested]
     held_out = tested | {without_contractions(example.source) for example in valid}
-    rest = [example for example in train if without_contractions(example.source) not in held_out]
-    counts = len(train) - len(rest), len(valid) - len(valid_rest)
+    remaining = [example for example in train if without_contractions(example.source) not in held_out]
+    counts = len(train) - len(remaining), len(valid) - len(valid_remaining)
     if any(counts):
         notes.append(
             f"left out, as held-out sources with or without contractions: {counts[0]} of training, {counts[1]} of validation"
         )
-    return rest, valid_rest
+    return remaining, valid_remaining
 
 
 def without_contractions(source: str) -> str:
@@ -181,12 +181,12 @@ def _read_added(data: Data, held_out: list[Example], notes: list[str]) -> list[E
     english = data.languages[:1] == ("en",)
     keys = (_letters, without_contractions) if english else (_letters,)
     out = {key(example.source) for example in (held_out if examples else ()) for key in keys}
-    rest = [example for example in examples if out.isdisjoint(key(example.source) for key in keys)]
+    remaining = [example for example in examples if out.isdisjoint(key(example.source) for key in keys)]
     if examples:
         notes.append(
-            f"{len(rest):,} pairs added from {', '.join(data.added)}; {len(examples) - len(rest):,} left out, as held-out sources"
+            f"{len(remaining):,} pairs added from {', '.join(data.added)}; {len(examples) - len(remaining):,} left out, as held-out sources"
         )
-    return rest
+    return remaining
 
 
 def _two_files(paths: list[Path], encoding: str) -> list[Example]:

@@ -83,7 +83,7 @@ class Recall(nn.Module):
         super().__init__()
         check.one_of("layer", layer, (*RECURRENT, "attention"))
         self.embedding: nn.Embedding = nn.Embedding(symbols + 1, width)  # one more, for the query token
-        nn.init.normal_(self.embedding.weight, std=0.5)  # small beside the positions, whose values are up to 1
+        nn.init.normal_(self.embedding.weight, std=0.5)  # small compared with the positions, whose values are up to 1
         self.query_token = symbols
         self.positions: Sinusoidal = Sinusoidal(width)
         self.layer: nn.RNN | nn.GRU | nn.LSTM | None = (

@@ -19,9 +19,9 @@ class FlatGradient:
     def __init__(self, model: nn.Module):
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.vector: Tensor = torch.zeros(
-            sum(each.numel() for each in parameters), dtype=parameters[0].dtype, device=parameters[0].device
+            sum(weight.numel() for weight in parameters), dtype=parameters[0].dtype, device=parameters[0].device
         )
-        for parameter, view in zip(parameters, self.vector.split([each.numel() for each in parameters]), strict=True):
+        for parameter, view in zip(parameters, self.vector.split([weight.numel() for weight in parameters]), strict=True):
             parameter.grad = view.view_as(parameter)
 
     def divide_and_clip(self, divisor: float, max_norm: float | None) -> Tensor:

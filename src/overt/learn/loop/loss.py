@@ -69,7 +69,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return *(gradients[0].to(each.dtype) * each for each in ctx.saved_tensors), None, None
+        return *(gradients[0].to(tensor.dtype) * tensor for tensor in ctx.saved_tensors), None, None
 
 
 def _sum_over_rows(

@@ -97,17 +97,17 @@ class OptimizerStep:
     def load_optimizer_state(self, tensors: dict[str, Tensor]) -> None:
         """Restore AdamW's state."""
         for name, parameter in self.model.named_parameters():
-            state = {key.removeprefix(f"{name}/"): each for key, each in tensors.items() if key.startswith(f"{name}/")}
+            state = {key.removeprefix(f"{name}/"): tensor for key, tensor in tensors.items() if key.startswith(f"{name}/")}
             if state:
-                self.optimizer.state[parameter] = {key: each.to(parameter.device) for key, each in state.items()}
+                self.optimizer.state[parameter] = {key: moment.to(parameter.device) for key, moment in state.items()}
 
 
 def adamw(model: nn.Module, settings: Training) -> torch.optim.AdamW:
     """AdamW (Loshchilov and Hutter 2019); weights decay in matrices, not in biases and norms."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
-        {"params": [each for each in parameters if each.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
+        {"params": [weight for weight in parameters if weight.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [weight for weight in parameters if weight.ndim <= 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW([group for group in groups if group["params"]], betas=settings.betas, fused=True)
 

@@ -44,7 +44,7 @@ class _Disagreement(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return tuple(gradients[0].to(each.dtype) * each for each in ctx.saved_tensors)
+        return tuple(gradients[0].to(tensor.dtype) * tensor for tensor in ctx.saved_tensors)
 
 
 def _sum_over_rows(
@@ -58,7 +58,7 @@ def _sum_over_rows(
     for first in range(0, len(halves[0]), block):
         both = [half[first : first + block] for half in halves]
         logs = [torch.addmm(bias.to(rows.dtype), rows, low_weight.T).to(high_dtype).log_softmax(1) for rows in both]
-        p, q = (each.exp() for each in logs)
+        p, q = (log.exp() for log in logs)
         ratio = logs[0].sub_(logs[1])  # log p − log q, (n, V)
         difference = p - q
         total += (difference * ratio).sum() / 2

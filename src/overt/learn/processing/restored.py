@@ -127,7 +127,7 @@ def _placeholder(edit: Edit, number: int, aligned: "_Aligned") -> tuple[list[_Ch
 def _signs_restored(prepared: Prepared, text: str) -> str:
     """The text in capitals and with the quotes, apostrophes and dashes of the source, letter by letter."""
     if prepared.capitals:
-        text = "".join(each.upper() if len(each.upper()) == 1 else each for each in text)
+        text = "".join(letter.upper() if len(letter.upper()) == 1 else letter for letter in text)
     source = prepared.text[prepared.start : prepared.stop]
     if re.search(r"\w’\w", source):
         text = re.sub(r"(?<=\w)'(?=\w)", "’", text)
@@ -138,7 +138,7 @@ def _signs_restored(prepared: Prepared, text: str) -> str:
 
 def _endings(prepared: Prepared, text: str) -> Iterator[_Change]:
     """The last signs of sentences as the source has them, and none after a source without."""
-    finals, sources = [list(_FINAL.finditer(each)) for each in (text, prepared.source)]
+    finals, sources = [list(_FINAL.finditer(line)) for line in (text, prepared.source)]
     for edit, (start, _) in zip(prepared.edits, prepared.positions, strict=True):
         if edit.kind != "ending":
             continue
@@ -260,4 +260,4 @@ def attention_of(weights: Sequence[Tensor]) -> Tensor:
 
     The largest of these means, in the step that writes a word, was its counterpart for 19 of 19 words of six sentences.
     """
-    return torch.stack([each[0].mean(0) for each in weights]).mean(0)
+    return torch.stack([weight[0].mean(0) for weight in weights]).mean(0)

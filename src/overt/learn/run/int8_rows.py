@@ -10,7 +10,7 @@ SCALE = ".scale"  # the end of the name of a matrix's scales
 
 
 def int8_rows(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices of floating-point numbers as int8, beside their scales under `name`.scale; other tensors as they are.
+    """Matrices of floating-point numbers as int8, with their scales under `name`.scale; other tensors as they are.
 
     >>> {name: tensor.tolist() for name, tensor in int8_rows({"map": torch.tensor([[254.0, -128.0]])}).items()}
     {'map': [[127, -64]], 'map.scale': [2.0]}

@@ -58,7 +58,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
+        return {key: _rounded(entry) for key, entry in value.items()}
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value

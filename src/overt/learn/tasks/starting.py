@@ -73,7 +73,7 @@ def load_starting_weights(model: nn.Module, tokenizer: Any, start: StartingModel
             f"a {type(model).__name__} to start from", got=f"a {type(start.model).__name__} in {start.folder}", fix=fix
         )
     weights, initial = get_weights(start.model), get_weights(model)
-    old, new = (each.pieces.get_vocab() if isinstance(each, Tokenizer) else {} for each in (start.tokenizer, tokenizer))
+    old, new = (either.pieces.get_vocab() if isinstance(either, Tokenizer) else {} for either in (start.tokenizer, tokenizer))
     if old != new:
         common = [piece for piece in new if piece in old]
         new_rows, old_rows = (torch.tensor([ids[piece] for piece in common]) for ids in (new, old))
@@ -91,9 +91,9 @@ def _added_layers(start: Transformer, initial: dict[str, Tensor]) -> dict[str, T
     """
     added = {}
     for name, tensor in initial.items():
-        side, _, rest = name.partition(".layers.")
-        number, _, weight = rest.partition(".")
-        if rest and int(number) >= len([*start.get_submodule(f"{side}.layers").children()]):
+        side, _, tail = name.partition(".layers.")
+        number, _, weight = tail.partition(".")
+        if tail and int(number) >= len([*start.get_submodule(f"{side}.layers").children()]):
             adds = weight.startswith(
                 ("attention.output.", "self_attention.output.", "cross_attention.output.", "feed_forward.narrow.")
             )

@@ -124,7 +124,9 @@ class TranslationTask:
         """What 1 % of the validation sources are beyond, each alone: a low "score_bound", a high "split_bound" (see `Translator`)."""
         sources = list(dict.fromkeys(row.source for row in self.corpus.valid))
         translations = Translator(model, self.tokenizer, processing=False).translate(sources)
-        scores, shares = zip(*((each.score, split_share(each.source_tokens)) for each in translations), strict=True)
+        scores, shares = zip(
+            *((translation.score, split_share(translation.source_tokens)) for translation in translations), strict=True
+        )
         return {
             "score_bound": float(np.quantile(scores, UNUSUAL)),
             "split_bound": float(np.quantile(shares, 1 - UNUSUAL)),
@@ -134,7 +136,10 @@ class TranslationTask:
         """The model's translation of each row's source, tokenized as for scores; equal sources are translated once."""
         sources = list(dict.fromkeys(row.source for row in rows))
         translations = Translator(model, self.tokenizer, processing=False).translate(sources, **search)
-        texts = {source: self.tokenizer.decode_words(each.ids) for source, each in zip(sources, translations, strict=True)}
+        texts = {
+            source: self.tokenizer.decode_words(translation.ids)
+            for source, translation in zip(sources, translations, strict=True)
+        }
         return [texts[row.source] for row in rows]
 
     @property

@@ -1,6 +1,6 @@
 """A call as the kernels for CPU and GPU take it: tensors, numbers, the mask as a program; and why they cannot serve the others.
 
-Beside what makes each part of a call flat, its score, its softmax, its bias, stands the reason to refuse it, None where there is none.
+Each part of a call, its score, its softmax, its bias, has a function that makes it flat, and one that says why it is refused.
 """
 
 import importlib.util
@@ -218,7 +218,7 @@ def _as_program(call: Call) -> tuple[tuple[Any, ...], bool]:
 
 
 def _by_distance(call: Call, bias: Bias) -> Tensor:
-    """A bias by distance as (..., Q + K − 1) numbers: distance j − i stands at j − i + Q − 1."""
+    """A bias by distance as (..., Q + K − 1) numbers: distance j − i is at j − i + Q − 1."""
     # The last query's row, over all positions that a key can have.
     last, count = max(call.queries - 1, 0), max(call.queries + call.keys - 1, 0)
     device = call.query.device

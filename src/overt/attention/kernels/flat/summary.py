@@ -118,8 +118,8 @@ def inputs_of(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: S
         *flat_normalizer.form_of(call.normalizer),
         min(top, call.keys),
         *(edges or (None, None)),
-        [each.key_ids is not None for each in sets],
-        [array for each in sets for array in each if array is not None],
+        [group.key_ids is not None for group in sets],
+        [array for group in sets for array in group if array is not None],
         *flat_call.line_biases(call),
     )
 

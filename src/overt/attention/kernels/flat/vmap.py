@@ -37,7 +37,7 @@ def batched(operator: str) -> Callable[..., Any]:
             if name == "arrays":
                 dims = mapped["arrays"] or [None] * len(trailing)
                 arrays = zip(arguments["arrays"], dims, trailing, strict=True)
-                arguments["arrays"] = [_with_leading_dim(*each, len(batch)) for each in arrays]
+                arguments["arrays"] = [_with_leading_dim(*array, len(batch)) for array in arrays]
             elif arguments[name] is not None:
                 arguments[name] = _with_leading_dim(arguments[name], mapped[name], trailing, len(batch))
         arguments["batch"] = (info.batch_size, *batch)

@@ -18,7 +18,7 @@ _ops: Any = torch.ops.aten
 
 def refusal(call: Call) -> str | None:
     """Why torch's kernels cannot compute this part; None where they can."""
-    call = one_head_each(call)
+    call = head_batches(call)
     if reason := torch_sdpa.refusal(call):
         return reason
     if call.mask is not None and not torch_sdpa.all_visible(call) and not torch_sdpa.causal_from_the_start(call):
@@ -28,7 +28,7 @@ def refusal(call: Call) -> str | None:
     return None
 
 
-def one_head_each(call: Call) -> Call:
+def head_batches(call: Call) -> Call:
     """The same call with grouped heads repeated, as the kernels take them."""
     key, value = (
         tensor.repeat_interleave(call.batch[-1] // tensor.shape[-3], dim=-3)
@@ -82,7 +82,7 @@ class _Resumed(torch.autograd.Function):
 
 def _arguments(call: Call) -> tuple[Tensor, Tensor, Tensor, bool, float]:
     """Query, key and value (B, H, L, D) as the kernels take them, whether they are causal, and the scale."""
-    call = one_head_each(call)
+    call = head_batches(call)
     query, key, scale = call.score.as_dot(call.query, call.key)
     heads = call.batch[-1] if call.batch else 1
     four = [

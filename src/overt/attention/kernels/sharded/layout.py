@@ -63,7 +63,11 @@ class Spread(NamedTuple):
 
     def divided_by(self, dim: int) -> list[int]:
         """The dimensions of the mesh that divide this dimension, counted from the end."""
-        return [index for index, each in enumerate(self.placements) if type(each) is Shard and each.dim - self.ndim == dim]
+        return [
+            index
+            for index, placement in enumerate(self.placements)
+            if type(placement) is Shard and placement.dim - self.ndim == dim
+        ]
 
 
 def layout_of(call: Call, all_keys: bool = False) -> Layout:
@@ -86,8 +90,8 @@ def layout_of(call: Call, all_keys: bool = False) -> Layout:
         )
     counts, coordinate = [mesh.size(index) for index in range(mesh.ndim)], mesh.get_coordinate()
     shares: dict[int, tuple[int, Interval]] = {}
-    for dim in {each for each in divided if each is not None and each != SEQUENCE}:
-        size, along = call.batch[dim + 2], [index for index, each in enumerate(divided) if each == dim]
+    for dim in {mesh_dim for mesh_dim in divided if mesh_dim is not None and mesh_dim != SEQUENCE}:
+        size, along = call.batch[dim + 2], [index for index, mesh_dim in enumerate(divided) if mesh_dim == dim]
         _check_shares(inputs, dim, size, along, counts)
         shares[dim] = size, _part(size, along, counts, coordinate)
     sequence = _sequence(call, inputs, mesh, divided.index(SEQUENCE)) if SEQUENCE in divided else None
@@ -123,7 +127,9 @@ def with_all_keys(call: Call) -> Call:
 def _undivided(tensor: Any) -> tuple[Any, ...]:
     """The placements of keys or values that are whole along a divided sequence."""
     placements = tensor.placements
-    return tuple(Replicate() if type(each) is Shard and each.dim == tensor.ndim - 2 else each for each in placements)
+    return tuple(
+        Replicate() if type(placement) is Shard and placement.dim == tensor.ndim - 2 else placement for placement in placements
+    )
 
 
 def _divided(inputs: dict[str, Spread], index: int) -> int | None:

@@ -78,12 +78,12 @@ def merge(output: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[
     """Output and log-sum-exp over two sets of keys together."""
     both = torch.logaddexp(lse, more_lse)
     none = both == -torch.inf
-    first, second = (torch.exp(torch.where(none, -torch.inf, each - both))[..., None] for each in (lse, more_lse))
+    first, second = (torch.exp(torch.where(none, -torch.inf, part - both))[..., None] for part in (lse, more_lse))
     return output * first + more * second, both
 
 
 def with_sink(output: Tensor, lse: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp beside a sink, a logit (...) that has no value."""
+    """Output and log-sum-exp with a sink, a logit (...) that has no value."""
     if sink is None:
         return output, lse
     logit = sink.to(lse.dtype)[..., None].expand_as(lse)

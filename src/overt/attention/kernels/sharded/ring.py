@@ -36,7 +36,7 @@ def divided_keys(call: Call, formula: Formula, sequence: Sequence, total: tuple[
         schedule = schedule_of(sequence, call.mask, total[1])
     else:  # all queries are everywhere: nothing is moved, and each process attends to the keys it has
         schedule = Schedule(
-            [[each] for each in sequence.rows], [[each] for each in sequence.keys], [0], {(0, total[0]): (0, total[1])}
+            [[row] for row in sequence.rows], [[key] for key in sequence.keys], [0], {(0, total[0]): (0, total[1])}
         )
     leaves, _ = pytree.tree_flatten((call.score, call.bias, call.normalizer))
     output: Any = _DividedKeys.apply(Ring(call, formula, sequence, total, schedule), call.query, call.key, call.value, *leaves)
@@ -69,7 +69,7 @@ class _DividedKeys(torch.autograd.Function):
 
 
 def _home(intervals: list[Interval]) -> list[list[Interval]]:
-    return [[each] for each in intervals]
+    return [[interval] for interval in intervals]
 
 
 def _moved(ring: Ring, tensors: tuple[Tensor, ...], back: bool) -> tuple[Tensor, ...]:
@@ -184,7 +184,7 @@ class _Gradients:
                 self._add_part(part, where, keys, sums, (output, lse, upstream))
             if arriving is not None:
                 sums = [mine + others for mine, others in zip(sums, arriving.wait(), strict=True)]
-            following = [each for each in ring.schedule.passes if each > step]
+            following = [number for number in ring.schedule.passes if number > step]
             arriving = _shift(ring, sums, step, following[0] if following else len(ring.schedule.keys))
         self.keys = tuple(arriving.wait()) if arriving is not None else ()
 

@@ -31,10 +31,10 @@ class Schedule(NamedTuple):
 
 def schedule_of(sequence: Sequence, mask: Any, keys: int) -> Schedule:
     """The schedule of a call whose queries and keys are divided; each process comes to the same one."""
-    contiguous = [[each] for each in sequence.rows], [[each] for each in sequence.keys]
+    contiguous = [[row] for row in sequence.rows], [[key] for key in sequence.keys]
     early_and_late = tuple(_early_and_late(intervals[-1][1], len(intervals)) for intervals in (sequence.rows, sequence.keys))
     spans = {}
-    for rows in {interval for layout in (contiguous, early_and_late) for each in layout[0] for interval in each}:
+    for rows in {interval for layout in (contiguous, early_and_late) for group in layout[0] for interval in group}:
         spans[rows] = mask.span(*rows, keys) if isinstance(mask, Mask) and rows[0] < rows[1] else (0, keys)
     rows_of, keys_of = early_and_late if _is_uneven(early_and_late[0], spans, keys) else contiguous
     schedule = Schedule(rows_of, keys_of, [], spans)
@@ -56,12 +56,12 @@ def _early_and_late(length: int, count: int) -> list[list[Interval]]:
 def _is_uneven(early_and_late: list[list[Interval]], spans: dict[Interval, Interval], keys: int) -> bool:
     """Whether neighbouring pieces would give some process clearly more pairs to look at than pieces from both ends."""
     pairs = {}
-    for rows in (interval for each in early_and_late for interval in each):
+    for rows in (interval for intervals in early_and_late for interval in intervals):
         low, high = spans[rows]
         pairs[rows] = (rows[1] - rows[0]) * max(min(high, keys) - max(low, 0), 0)
     in_order = [pairs[rows] for rows in sorted(pairs)]
     longest = max(map(sum, zip(in_order[::2], in_order[1::2], strict=False)), default=0)
-    return max(sum(pairs[rows] for rows in each) for each in early_and_late) < _WORTHWHILE * longest
+    return max(sum(pairs[rows] for rows in intervals) for intervals in early_and_late) < _WORTHWHILE * longest
 
 
 def moved(tensor: Tensor, source: list[list[Interval]], target: list[list[Interval]], sequence: Sequence) -> Tensor:
@@ -74,7 +74,7 @@ def moved(tensor: Tensor, source: list[list[Interval]], target: list[list[Interv
     order = torch.searchsorted(mine, torch.cat(leaving)).to(tensor.device)
     sent = tensor.movedim(-2, 0)[order].contiguous()  # (L, ..., D)
     received = sent.new_empty(sum(map(len, coming)), *sent.shape[1:])
-    sizes = [len(each) for each in coming], [len(each) for each in leaving]
+    sizes = [len(part) for part in coming], [len(part) for part in leaving]
     dist.all_to_all_single(received, sent, *sizes, group=sequence.group)
     return received[torch.cat(coming).argsort().to(tensor.device)].movedim(0, -2)
 

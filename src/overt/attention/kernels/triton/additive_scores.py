@@ -2,7 +2,7 @@
 
 The exponentials are taken once a query and once a key (`packing`). With y_d = (1 + e^2q_d e^2k_d) / w_d, one multiply-add each, four terms
 share one reciprocal, 1/a + 1/b = (a + b) / ab twice over: the special-function units are used once where they would be four times. A
-sigmoid is the same with e^q e^k and without the 2. Features come in groups of four, which lie beside each other in memory: (groups, rows,
+sigmoid is the same with e^q e^k and without the 2. Features come in groups of four, adjacent in memory: (groups, rows,
 4). All of it holds for tiles of queries by keys and of keys by queries.
 """
 
@@ -17,7 +17,7 @@ from overt.attention.kernels.triton.tiles import KEY, QUERY, WEIGHT, offset_of
 #   capped  so they do, each term held at CAP, so that the product of four is a number
 #   plain   each has an exponential of its own, since those of query or key leave the number type
 SHARED, CAPPED, PLAIN = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-CAP, WIDE_CAP = tl.constexpr(2.0**29), tl.constexpr(2.0**240)  # 1 / CAP is nothing beside 1: of float32, of float64
+CAP, WIDE_CAP = tl.constexpr(2.0**29), tl.constexpr(2.0**240)  # 1 / CAP is negligible compared with 1: of float32, of float64
 INTERPRETED = tl.constexpr(flat_operator.INTERPRETED)
 
 

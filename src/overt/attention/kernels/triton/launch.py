@@ -20,7 +20,7 @@ def on_its_device(run: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(run)
     def run_there(*inputs: Any) -> Any:
-        device = next(each.device for each in inputs if isinstance(each, Tensor))
+        device = next(tensor.device for tensor in inputs if isinstance(tensor, Tensor))
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             return run(*inputs)
 
@@ -35,7 +35,7 @@ def table(
     `trailing` has of each tensor how many of its last dimensions are not the batch's.
     """
     leading = [_leading(*trailing.get(name, (None, 0))) for name in COLUMNS]
-    leading += [_leading(*each) for each in zip(arrays, _trailing_dims(program), strict=True)]
+    leading += [_leading(*pair) for pair in zip(arrays, _trailing_dims(program), strict=True)]
     device = next(tensor.device for tensor, _ in trailing.values() if tensor is not None)
     offsets = _table(tuple(batch), tuple(leading), device)
     return offsets, offsets.shape[1]
@@ -65,7 +65,7 @@ def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tup
 def mask_of(arrays: Sequence[Tensor], program: Sequence[int], offsets: tuple[Tensor, int]) -> tuple[Any, ...]:
     """The mask as the kernels take it: arrays, the strides of their trailing dimensions, offsets."""
     strides = (_strides(tensor, trailing) for tensor, trailing in zip(arrays, _trailing_dims(program), strict=True))
-    return tuple(arrays), tuple((*each, 0)[:2] for each in strides), offsets
+    return tuple(arrays), tuple((*stride, 0)[:2] for stride in strides), offsets
 
 
 def bias_of(bias: Tensor | None, by_distance: bool) -> tuple[Tensor, int, int] | None:
@@ -102,7 +102,7 @@ def _leading(tensor: Tensor | None, trailing: int) -> Leading | None:
 @lru_cache(maxsize=256)
 def _table(batch: tuple[int, ...], leading: tuple[Leading | None, ...], device: torch.device) -> Tensor:
     """A row a tensor, a column an entry: made once for calls of one shape."""
-    rows = [np.zeros(batch, np.int64) if each is None else _offsets(batch, *each) for each in leading]
+    rows = [np.zeros(batch, np.int64) if pair is None else _offsets(batch, *pair) for pair in leading]
     return torch.from_numpy(np.stack([row.reshape(-1) for row in rows])).to(device)
 
 

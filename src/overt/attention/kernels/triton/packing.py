@@ -1,4 +1,4 @@
-"""Queries and keys as additive kernels on a GPU read them: exponentials, in groups of four features that lie beside each other.
+"""Queries and keys as additive kernels on a GPU read them: exponentials, in groups of four features that are adjacent.
 
 What makes the reciprocal form of `additive_scores` safe is decided here: how far the exponents of each feature range over all
 queries and all keys, and by that, which group of four is shared,
@@ -53,7 +53,7 @@ def packed(query: Tensor, key: Tensor, weight: Tensor, activation: str, bare: bo
         _raised(divided, *shared, SIGN=-1, OVER_SHARES=True, CLEAN=False),
         _raised(key, *shared, SIGN=1, OVER_SHARES=False, CLEAN=False),
     )
-    bares = (_raised(each, *shared, SIGN=sign, OVER_SHARES=False, CLEAN=True) for each, sign in ((query, -1), (key, 1)))
+    bares = (_raised(array, *shared, SIGN=sign, OVER_SHARES=False, CLEAN=True) for array, sign in ((query, -1), (key, 1)))
     return Packed(*pair, *(bares if bare else (None, None)), workspace, ways)
 
 

@@ -99,8 +99,8 @@ def _of_keys(
     if not keys:
         return
     row_cells, key_cells = (
-        torch.tensor((0, length), device=outputs.lse.device) if each is None else each
-        for each, length in zip(edges, (queries, keys), strict=True)
+        torch.tensor((0, length), device=outputs.lse.device) if edge is None else edge
+        for edge, length in zip(edges, (queries, keys), strict=True)
     )
     rows, block = size(-(-queries // (len(row_cells) - 1)), KEYS["rows"]), size(keys, KEYS["keys"])
     (row_edges, parts), (key_edges, key_parts) = _pieces(row_cells, queries, rows), _pieces(key_cells, keys, block)
@@ -108,7 +108,7 @@ def _of_keys(
     wide = max(block // triton.cdiv(keys, count), 1)
     maps = outputs.map_mean, outputs.map_max
     if key_parts > 1:  # each piece's, of which a cell has several
-        maps = tuple(each.new_zeros(*each.shape[:-1], count if each.numel() else 0) for each in maps)
+        maps = tuple(cells.new_zeros(*cells.shape[:-1], count if cells.numel() else 0) for cells in maps)
     KERNELS.of_keys[triton.cdiv(count, wide), entries](
         *arguments, outputs.lse, outputs.received, row_edges, key_edges, *maps, (len(row_edges) - 1, count), parts, wide, **kind,
         ROWS=rows, KEYS=block, CELLS=0 if edges[0] is None else triton.next_power_of_2(wide), num_warps=KEYS["warps"],

@@ -1,7 +1,7 @@
 """Cells of text as dates and times of day, as they are written in different countries: recognised from all cells, or as the caller says.
 
 A day comes first where some cell can be nothing else, as 31/12/2024, or where dots separate. What could be read in two ways is not
-guessed: an error asks. A column has one form; pandas and polars try one form for each cell, or need to be told it.
+guessed: an error asks. A column has one form; pandas and polars try one form for each cell, or need it as an argument.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The lines of a text file before its rows: an encoding, Excel's `sep=`, comments, names and units.
 
 Python's `csv` reads the cells: polars and pyarrow turn cells into types, so they keep neither the line numbers that errors name nor the
-text that `--out` copies unchanged, and they need to be told how many lines come before the names.
+text that `--out` copies unchanged, and they need the number of lines before the names.
 """
 
 import codecs
@@ -56,10 +56,10 @@ def read_layout(path: Path, content: bytes, notation: Notation, wanted: Collecti
     """Read a text file. `wanted` are columns that the caller names: a first line that has one of them is no row."""
     with reading(path, "comma-separated values", "export it again"):
         text, remarks = _decode(path, gunzip(path, content) if content.startswith(b"\x1f\x8b") else content)
-        separator, before, rest = _split(text, notation)
+        separator, before, body = _split(text, notation)
         first = len(before) + 1
-        separator = separator or _separator(rest)
-        rows, lines = _cells(rest, separator, first)
+        separator = separator or _separator(body)
+        rows, lines = _cells(body, separator, first)
     if not rows:
         got = "only the first line" if before else "an empty file"
         raise InputError(f"a line of column names and at least one row in {path}", got=got, fix="pass a file with both")

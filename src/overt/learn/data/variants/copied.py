@@ -46,7 +46,7 @@ def copied(example: Example, names: set[str], generator: random.Random, *, frenc
 
 
 def _elided(before: str | None, name: str) -> str:
-    """A name after "d", "qu" and the like, if one stands there, with their end: "d'Anna", "de Ruth"."""
+    """A name after "d", "qu" and the like, if there is one, with their end: "d'Anna", "de Ruth"."""
     return name if before is None else f"{before}'{name}" if name[0] in _VOWELS else f"{before}e {name}"
 
 

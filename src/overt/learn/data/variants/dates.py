@@ -39,7 +39,7 @@ _FRENCH_DATE = re.compile(
 
 
 class Dated(NamedTuple):
-    """An example with one time or date, and where it stands in the source and in the target."""
+    """An example with one time or date, and where it is in the source and in the target."""
 
     example: Example
     spans: tuple[tuple[int, int], tuple[int, int]]

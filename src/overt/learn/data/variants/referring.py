@@ -1,8 +1,8 @@
-"""Sentences in which "it" stands for a thing, made of two pairs of English and French: il where the thing is le, elle where it is la.
+"""Sentences in which "it" refers to a thing, made of two pairs of English and French: il where the thing is le, elle where it is la.
 
 As an object it is l' for both, and the participle agrees: "la clé … je l'ai perdue".
 
-Tatoeba has a few hundred sentences whose pronoun stands for a noun of the same sentence, too few to learn that it agrees with the noun.
+Tatoeba has a few hundred sentences whose pronoun refers to a noun of the same sentence, too few to learn that it agrees with the noun.
 """
 
 import random
@@ -60,7 +60,7 @@ class Antecedents(NamedTuple):
 
         A third go on with what a person did to the thing, if the sentence is about that person.
         """
-        gender = generator.choice([each for each in _PRONOUN if self.sentences[each] and self.states[each]])
+        gender = generator.choice([candidate for candidate in _PRONOUN if self.sentences[candidate] and self.states[candidate]])
         if self.actions and generator.random() < 1 / 3:
             sentence = generator.choice(self.sentences[gender])
             person = sentence.source.partition(" ")[0]

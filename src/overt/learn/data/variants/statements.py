@@ -24,20 +24,20 @@ class Statement(NamedTuple):
     """An English subject and what is said of it, and the French sentence in the two parts that answer to these."""
 
     subject: str
-    rest: str
+    predicate: str
     french_subject: str
-    french_rest: str
+    french_predicate: str
 
     @property
     def example(self) -> Example:
         """The whole sentence."""
-        return Example(f"{self.subject} {self.rest}.", f"{self.french_subject}{self.french_rest}.")
+        return Example(f"{self.subject} {self.predicate}.", f"{self.french_subject}{self.french_predicate}.")
 
     def inside(self, *, bare: bool) -> tuple[str, str]:
         """Both sides as they stand after the first words of a sentence; `bare`, the English one without its subject."""
         subject = self.subject if self.subject == "I" else self.subject.lower()
-        english = self.rest if bare else f"{subject} {self.rest}"
-        return english, self.french_subject[0].lower() + self.french_subject[1:] + self.french_rest
+        english = self.predicate if bare else f"{subject} {self.predicate}"
+        return english, self.french_subject[0].lower() + self.french_subject[1:] + self.french_predicate
 
 
 class Statements(NamedTuple):
@@ -47,7 +47,7 @@ class Statements(NamedTuple):
 
     def named(self, generator: random.Random) -> Example:
         """A statement about people who have names: "Ruth and Karl are late.", "Ruth et Karl sont en retard."."""
-        subject = generator.choice([each for each in ("He", "She", "We", "They") if each in self.by_subject])
+        subject = generator.choice([pronoun for pronoun in ("He", "She", "We", "They") if pronoun in self.by_subject])
         statement = generator.choice(self.by_subject[subject])
         like = "Mary" if statement.french_subject.startswith("Elle") else "Tom"
         (first, french_first), (second, french_second) = (new_name(like, generator) for _ in range(2))
@@ -58,12 +58,12 @@ class Statements(NamedTuple):
                 english, french = f"{first} and I", f"{french_first} et moi"
             case _:
                 english, french = f"{first} and {second}", f"{french_first} et {french_second}"
-        return Example(f"{english} {statement.rest}.", f"{french} {statement.french_rest}.")
+        return Example(f"{english} {statement.predicate}.", f"{french} {statement.french_predicate}.")
 
     def coordinated(self, generator: random.Random) -> Example:
         """Two or three statements in one sentence, half of them about the same subject, which English may say once.
 
-        One of tu and vous stands for "you" in all of them.
+        One of tu and vous translates "you" in all of them.
         """
         subjects, subject = list(self.by_subject), generator.choice(list(self.by_subject))
         other = generator.choice(("Tu ", "Vous "))
@@ -91,7 +91,7 @@ class Statements(NamedTuple):
         """What one subject does, one after another: "We sang, danced, and went home."."""
         first, (second, french_second), (third, french_third) = (
             group[0].example,
-            *(each.inside(bare=True) for each in group[1:]),
+            *(clause.inside(bare=True) for clause in group[1:]),
         )
         comma = generator.choice(("", ","))
         source = f"{first.source[:-1]}, {second}{comma} and {third}."
@@ -101,7 +101,9 @@ class Statements(NamedTuple):
         """A statement about a subject, of those whose French subject is not the excluded one if there are others."""
         statements = self.by_subject[subject]
         tries = generator.choices(statements, k=8)
-        return next((each for each in (*tries, *statements) if each.french_subject not in (excluded, "Elles ")), tries[0])
+        return next(
+            (statement for statement in (*tries, *statements) if statement.french_subject not in (excluded, "Elles ")), tries[0]
+        )
 
 
 def statements(examples: list[Example]) -> Statements | None:
@@ -116,9 +118,9 @@ def statements(examples: list[Example]) -> Statements | None:
     """
     result: dict[str, list[Statement]] = defaultdict(list)
     for source, target in examples:
-        subject, _, rest = source[:-1].partition(" ")
-        french = next((each for each in _SUBJECTS.get(subject, ()) if target.startswith(each)), "")
+        subject, _, predicate = source[:-1].partition(" ")
+        french = next((pronoun for pronoun in _SUBJECTS.get(subject, ()) if target.startswith(pronoun)), "")
         plain = source.endswith(".") and target.endswith(".") and not re.search(r"[.,;:!?…\"«]", source[:-1] + target[:-1])
         if french and plain and len(source.split()) <= _MAX_WORDS:
-            result[subject].append(Statement(subject, rest, french, target[len(french) : -1].rstrip()))
+            result[subject].append(Statement(subject, predicate, french, target[len(french) : -1].rstrip()))
     return Statements(dict(result)) if result.keys() - {"I", "You"} else None

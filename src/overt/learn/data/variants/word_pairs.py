@@ -28,7 +28,7 @@ def word_pairs(examples: list[Example]) -> list[Example]:
 
 
 def _opening(example: Example) -> Example | None:
-    """What stands before the first comma or exclamation mark of each side, if that is at most two words and more follows."""
+    """The text before the first comma or exclamation mark of each side, if that is at most two words and more follows."""
     parts = [match.group(1) for text in example if (match := _OPENING.match(text))]
     return Example(*parts) if len(parts) == 2 and max(len(text.split()) for text in parts) <= 2 else None
 
