@@ -1,3 +1,4 @@
+# make check     what a commit needs: formatting, words, the rules of the house, and the types of changed files
 # make demo      install, show what overt is for, write overt-demo.html and overt-demo.png here
 # make test      install with the tools, run the everyday tests
 # make test-most  these, and all slow tests but those of large products that no three parameters need: what .ci/run runs
@@ -66,7 +67,7 @@ define quietly
   wait $$job || { tail -n 20 $(VENV)/install.log >&2; echo "The installation failed; its whole output: $(VENV)/install.log" >&2; exit 1; }
 endef
 
-.PHONY: demo wheel test test-most test-slow test-all test-oldest test-torch test-gpu mutants wasm sanitize lint types typed docs notebooks clean
+.PHONY: check demo wheel test test-most test-slow test-all test-oldest test-torch test-gpu mutants wasm sanitize lint types typed docs notebooks clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.has-demo
@@ -134,6 +135,16 @@ sanitize: $(VENV)/.has-dev
 
 wasm:
 	$(CLANG) $(WASM_FLAGS) $(WASM) -o $(CORE)
+
+# The rules of the house without its doctests. Of src, pyright reads the files that differ from the last commit.
+CHANGED = $(shell git diff --name-only --diff-filter=d HEAD -- 'src/*.py')
+check: $(VENV)/.has-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@if [ -x $(BIN)/codespell ]; then $(BIN)/codespell; fi
+	@if [ -n "$(CHANGED)" ]; then $(BIN)/pyright $(CHANGED); fi
+	$(BIN)/python -m pytest -q -n 0 tests/house/test_house.py tests/house/test_ways.py tests/house/test_release.py \
+	  -k "not examples and not benchmark_finds and not extra_brings"
 
 lint: $(VENV)/.has-dev
 	$(BIN)/ruff check .
