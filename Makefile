@@ -171,12 +171,13 @@ clean:
 	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
+	@[ -w . ] || { echo "overt is installed into .venv in this folder, which cannot be written to. Copy it: cp -r . /tmp/overt && make -C /tmp/overt demo" >&2; exit 2; }
 	@for python in $(PYTHON) python3.11 python3; do \
 	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    echo "Making $(VENV) with $$("$$python" --version)"; \
 	    "$$python" -m venv $(VENV) && exit 0; \
 	    rm -rf $(VENV); \
-	    echo "$$python cannot make a virtual environment; on Debian: apt install python3-venv" >&2; exit 2; \
+	    echo "$$python cannot make a virtual environment, for the reason above. If venv or ensurepip is missing, on Debian: apt install python3-venv" >&2; exit 2; \
 	  fi; \
 	done; \
 	echo "overt needs Python 3.11 or newer, and found none as python3.11 or python3. Name one: make PYTHON=/path/to/python" >&2; \

@@ -7,8 +7,10 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 import warnings
 from fnmatch import fnmatchcase
@@ -189,6 +191,18 @@ def test_the_demonstration_installs_text_training_and_plots():
         ["make", "--always-make", "--dry-run", "demo"], capture_output=True, text=True, cwd=ROOT, check=True
     ).stdout
     assert re.search(r'--constraint constraints\.txt --editable "\.\[text,train,plot\]" > \S+install\.log', printed)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="whoever may not write is another user of the system")
+def test_a_clone_that_cannot_be_written_to_is_named_with_the_command_that_works():
+    someone = 65534 if os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(ROOT / "Makefile", folder)
+        os.chmod(folder, 0o555)
+        result = subprocess.run(["make", ".venv/bin/python"], capture_output=True, text=True, cwd=folder, user=someone)
+        os.chmod(folder, 0o755)
+    assert result.returncode == 2
+    assert "cannot be written to. Copy it: cp -r . /tmp/overt && make -C /tmp/overt demo" in result.stderr
 
 
 def test_every_name_in_code_is_there():
