@@ -4,13 +4,14 @@
 
 Each is built with random weights and run alone, recorded by overt.lens under "eager" and "sdpa", and on overt's backend; a judge that is
 not overt (matrix/judge.py) sees what attention ran. Arcs that overt.lens.edit blocks are removed by the judge too (matrix/edits.py).
-`--log FILE` keeps each line as it comes, and a run that is started again with it goes on where it ended. The verdicts: exact, missing
+`--sample COUNT` judges as many models that `--seed` draws. `--log FILE` keeps each line as it comes, and a run that is started again with it goes on where it ended. The verdicts: exact, missing
 (why), refused (why), wrong, crashed; what cannot be built is listed with its reason.
 """
 
 import argparse
 import json
 import os
+import random
 import sys
 import time
 import warnings
@@ -34,13 +35,18 @@ def main() -> None:
     """Run all, or some, and write what came of it."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--only", nargs="+", metavar="NAME", help="these models, or libraries (transformers, timm, …)")
+    options.add_argument("--sample", type=int, metavar="COUNT", help="as many of them, drawn at random")
+    options.add_argument("--seed", type=int, default=0, help="what the draw begins from")
     options.add_argument("--log", type=Path, help="keep each line here as it comes, and leave out those that are there already")
     options.add_argument("--seconds", type=float, default=SECONDS, help="the time that one model gets")
     results.takes_out(options)
     requested = options.parse_args()
     cases.prepare()
     lines = _logged(requested.log)
-    for case in cases.chosen(requested.only):
+    chosen = cases.chosen(requested.only)
+    if requested.sample is not None:
+        chosen = random.Random(requested.seed).sample(chosen, min(requested.sample, len(chosen)))
+    for case in chosen:
         if case.name not in lines:
             lines[case.name] = line = one(case, requested.seconds)
             _log(requested.log, line)

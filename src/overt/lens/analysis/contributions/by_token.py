@@ -10,16 +10,14 @@ from torch import Tensor
 from overt.attention.kernels.blocked import block_of, rows_of
 from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
-from overt.lens.analysis.by_block import WeightsByBlock
+from overt.lens.analysis.by_block import BLOCK, WeightsByBlock, runs
 from overt.lens.analysis.contributions.traced import Point
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.rounding import rounding_bound
 from overt.lens.statistics.verified import Allowance
 
-Row = tuple[
-    int, Tensor, Tensor, Tensor
-]  # its number, weights (H, K), value (H, K, E), and how far rounding may move the output (H, E)
+Rows = tuple[slice | list[int], Tensor, Tensor, Tensor]  # weights (H, R, K), value (H, K, E), rounding of the output (H, R, E)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +39,15 @@ def split(captured: CapturedCall | CapturedMixer, point: Point) -> Split:
     total = torch.zeros(gradient.shape[0], captured.keys, dtype=torch.float64, device=gradient.device)
     square = 0.0
     mixed = _of_mixer(captured, rows) if isinstance(captured, CapturedMixer) else _of_attention(captured, rows)
-    for row, weights, value, allowed in mixed:
-        direction = gradient[:, row]  # (H, E)
-        total += weights * torch.einsum("hke,he->hk", value, direction)
+    for some, weights, value, allowed in mixed:
+        direction = gradient[:, some]  # (H, R, E)
+        total += (weights * (direction @ value.mT)).sum(1)
         square += float((allowed * direction).square().sum())
     return Split(captured, point, dict(zip(captured.heads, total.cpu(), strict=True)), square**0.5)
 
 
-def _of_attention(captured: CapturedCall, rows: list[int]) -> Iterator[Row]:
-    """Row by row, what a call of attention mixes."""
+def _of_attention(captured: CapturedCall, rows: list[int]) -> Iterator[Rows]:
+    """Run by run of neighbouring rows, what a call of attention mixes."""
     by_block = WeightsByBlock(captured)
     call = by_block.call
     allowance = Allowance(captured, call)
@@ -59,14 +57,19 @@ def _of_attention(captured: CapturedCall, rows: list[int]) -> Iterator[Row]:
         else _repeated(call)
     )
     value = value.reshape(captured.total, *value.shape[-2:])
-    for row in rows:
+    for first, stop in runs(rows, max(1, BLOCK // max(1, value.shape[0] * captured.keys))):
         with unrounded(call.query):
-            block = block_of(call, rows_of(call, row, row + 1), every_key=True, careful=by_block.careful)
+            block = block_of(call, rows_of(call, first, stop), every_key=True, careful=by_block.careful)
             stages = formula(block)
         allowed = allowance.of(block, *stages)
-        shape = (*call.batch, 1)
-        weights = stages[2].expand(*shape, stages[2].shape[-1]).reshape(len(value), -1)
-        yield row, weights.double(), value, allowed.expand(*shape, allowed.shape[-1]).reshape(len(value), -1).double()
+        shape = (*call.batch, stop - first)
+        weights = stages[2].expand(*shape, stages[2].shape[-1]).reshape(len(value), stop - first, -1)
+        yield (
+            slice(first, stop),
+            weights.double(),
+            value,
+            allowed.expand(*shape, allowed.shape[-1]).reshape(len(value), stop - first, -1).double(),
+        )
 
 
 def _repeated(call: Any) -> Tensor:
@@ -77,7 +80,7 @@ def _repeated(call: Any) -> Tensor:
     return value.expand(*call.batch, *value.shape[-2:])
 
 
-def _of_mixer(captured: CapturedMixer, rows: list[int]) -> Iterator[Row]:
+def _of_mixer(captured: CapturedMixer, rows: list[int]) -> Iterator[Rows]:
     """The same of a linear token mixer, with signed weights."""
     if not rows:
         return
@@ -88,5 +91,4 @@ def _of_mixer(captured: CapturedMixer, rows: list[int]) -> Iterator[Row]:
     index = torch.tensor(rows, device=output.device)
     allowed = rounding_bound(captured.recurrence, index, output, captured.score_dtype)
     allowed = allowed + torch.finfo(captured.output.dtype).eps * output.abs()
-    for number, row in enumerate(rows):
-        yield row, weights[0, :, number], recurrence.value[0], allowed[0, :, number]
+    yield rows, weights[0], recurrence.value[0], allowed[0]

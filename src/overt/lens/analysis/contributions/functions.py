@@ -103,3 +103,32 @@ def zeros(tree: Any) -> Any:
         return torch.zeros_like(leaf) if isinstance(leaf, Tensor) and leaf.requires_grad else leaf
 
     return tree_map(zero, tree)
+
+
+class Joined(torch.autograd.Function):
+    """A sum and the constant that is in it: its gradient is the constant's too."""
+
+    @staticmethod
+    def forward(ctx, linear, constant):
+        """The sum, which has the constant in it."""
+        return linear.clone()
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        """The gradient of both."""
+        return gradients[0], gradients[0]
+
+
+class Valued(torch.autograd.Function):
+    """Numbers as the model computed them, with the gradient of a linear function that gives them to rounding."""
+
+    @staticmethod
+    def forward(ctx, linear, value):
+        """The numbers of the model."""
+        ctx.dtype = linear.dtype
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        """The gradient of the linear function."""
+        return gradients[0].to(ctx.dtype), None

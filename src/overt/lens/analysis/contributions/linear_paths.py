@@ -27,6 +27,8 @@ from overt.lens.analysis.contributions.functions import (
     PRODUCTS,
     SCALES,
     SUMS,
+    Joined,
+    Valued,
     detached,
     plain,
     tensors,
@@ -67,6 +69,7 @@ class LinearPaths(TorchFunctionMode):
         self.cap: str | None = None
         self.words = 0
         self.latest: list[weakref.ref[Tensor]] = []
+        self.factors: list[Tensor] = []  # queries and keys that are multiplied, kept until attention is recognised
         self.by_storage: dict[int, weakref.ref[Tensor]] = {}  # the largest tensor on the paths of each storage
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -189,7 +192,8 @@ class LinearPaths(TorchFunctionMode):
         if not bool(constant.any()):
             return output
         role = self.roles.get(result)
-        joined = _Joined.apply(result, self._constant(constant))
+        joined = Joined.apply(result, self._constant(constant))
+        self._remember(joined)
         if writes(name):
             args[0].copy_(joined)
             joined = args[0]
@@ -268,6 +272,7 @@ class LinearPaths(TorchFunctionMode):
         if len(sides) > 1:
             mixed = [each for each in sides if self.roles.get(each) == MIXING]
             if len(mixed) != 1 or writes(name):
+                self.factors += sides
                 return self._cut(func, name, tuple(parts), kwargs)
             parts = [each.detach() if isinstance(each, Tensor) and each is not mixed[0] else each for each in parts]
             output = self._passed(func, name, tuple(parts), kwargs, sides[0].shape[-1], MIXING)
@@ -281,7 +286,7 @@ class LinearPaths(TorchFunctionMode):
         with torch.no_grad():
             value = func(*detached(args), **detached(kwargs))
         linear = _LINEAR_NORMS[base](self, args[0], *args[1:], **{key: each for key, each in kwargs.items() if key != "input"})
-        output = _Valued.apply(linear, value)
+        output = Valued.apply(linear, value)
         if args[0] in self.roles:
             self.roles[output] = self.roles[args[0]]
         self._freeze("the scale of a norm", output)
@@ -354,31 +359,6 @@ class LinearPaths(TorchFunctionMode):
 
 
 _LINEAR_NORMS = {"layer_norm": LinearPaths.layer_norm, "rms_norm": LinearPaths.rms_norm, "normalize": LinearPaths.normalize}
-
-
-class _Joined(torch.autograd.Function):
-    """A sum and the constant that is in it: its gradient is the constant's too."""
-
-    @staticmethod
-    def forward(ctx, linear, constant):
-        return linear.clone()
-
-    @staticmethod
-    def backward(ctx, *gradients):
-        return gradients[0], gradients[0]
-
-
-class _Valued(torch.autograd.Function):
-    """Numbers as the model computed them, with the gradient of a linear function that gives them to rounding."""
-
-    @staticmethod
-    def forward(ctx, linear, value):
-        ctx.dtype = linear.dtype
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, *gradients):
-        return gradients[0].to(ctx.dtype), None
 
 
 def _adds_constants(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

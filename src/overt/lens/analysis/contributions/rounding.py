@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 from overt.lens.analysis.contributions.functions import tensors
 
 _TINY = torch.finfo(torch.float64).tiny
+_STORED = 2**24  # squares of matrices that are kept for the next target of a run, 64 MB
 
 
 class Rounding:
@@ -23,6 +24,7 @@ class Rounding:
 
     def __init__(self):
         self.squares: float = 0.0
+        self.stored: dict[int, tuple[Tensor, Tensor]] = {}  # matrices by their ids, and their squares
 
     def expect(
         self, result: Tensor, terms: int, func: Callable[..., Any] | None, inputs: tuple[tuple[Any, ...], dict[str, Any]]
@@ -33,11 +35,11 @@ class Rounding:
         def count(gradient: Tensor | None) -> None:
             if gradient is None:
                 return
-            square = gradient.detach().double().square()
+            wide = gradient.detach().double()
             eps = torch.finfo(value.dtype).eps / 2 if value.is_floating_point() else 0.0
-            self.squares += 2 * eps**2 * float((square * value.double().square()).sum())
+            self.squares += 2 * eps**2 * float(torch.linalg.vector_norm(wide * value)) ** 2
             if func is not None and terms > 2:
-                self.squares += self._partial_sums(func, inputs, square, value, terms)
+                self.squares += self._partial_sums(func, inputs, wide.square(), value, terms)
 
         result.register_hook(count)
 
@@ -51,18 +53,28 @@ class Rounding:
         if func is functional.linear and not kwargs:
             # Only what reaches the target: an output matrix has a row for every word.
             inputs_read, weights = args[0].reshape(-1, args[0].shape[-1])[rows], args[1]
-            weights = weights if bool(columns.all()) else weights[columns]
+            every = bool(columns.all())
             reached = square.reshape(-1, square.shape[-1])[rows][:, columns]
             # The matrix stays in float32, since its squares are all that takes time; what could underflow there is scaled by its largest.
             wide = torch.promote_types(value.dtype, torch.float32)
             largest = reached.amax(), inputs_read.abs().amax().double()
             sizes = (inputs_read.to(wide) / largest[1].clamp(min=_TINY)).square()
-            by_input = (reached / largest[0].clamp(min=_TINY)).to(wide) @ weights.to(wide).square()
+            squares = self._squares(weights, wide) if every else weights[columns].to(wide).square()
+            by_input = (reached / largest[0].clamp(min=_TINY)).to(wide) @ squares
             total = float((by_input.double() * sizes.double()).sum() * largest[0] * largest[1].square())
         else:
             squares = tree_map(_square, inputs)
             total = float((square * tensors(func(*squares[0], **squares[1]))[0].double()).sum())
         return 2 * (terms + int(columns.sum())) * eps**2 * total
+
+    def _squares(self, weights: Tensor, dtype: torch.dtype) -> Tensor:
+        """The squares of a matrix, which the next target of the same run needs again."""
+        if id(weights) not in self.stored:
+            squares = weights.to(dtype).square()
+            if sum(squared.numel() for _, squared in self.stored.values()) + squares.numel() > _STORED:
+                return squares
+            self.stored[id(weights)] = weights, squares
+        return self.stored[id(weights)][1]
 
     def bound(self) -> float:
         """Four times the root of what was counted."""

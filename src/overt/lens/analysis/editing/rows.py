@@ -16,6 +16,7 @@ from overt.attention.masks import Mask
 from overt.attention.masks.base import Dense, as_mask
 from overt.attention.normalizers import Softmax
 from overt.errors import InputError
+from overt.lens.analysis.by_block import runs
 from overt.lens.analysis.editing.changes import BlockedArcs, Change, RowsSet, TemperatureSet
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 from overt.lens.captured import MASKED_GAP, of_entries
@@ -94,24 +95,15 @@ def recomputed(call: Call, placed: Sequence[Placed], layer: str, self_key: int |
     masks_only = all(isinstance(each.change, BlockedArcs | TemperatureSet) for each in placed)
     if masks_only and len(rows) > _FEW and not isinstance(call.normalizer, ExpOfLogWeights) and _by_kernel(placed, rows):
         output = mechanism.compute(_masked(call, placed, rows))
-        yield from ((first, stop, output[..., first:stop, :]) for first, stop in _runs(rows, call.queries))
+        yield from ((first, stop, output[..., first:stop, :]) for first, stop in runs(rows, call.queries))
         return
     size = max(1, BLOCK // max(1, math.prod(call.batch) * call.keys))
     with unrounded(call.query):
         ready = widened(call)
         careful = call.mask is not None and not (call.inspectable and call.finite)
-        for first, stop in _runs(rows, size):
+        for first, stop in runs(rows, size):
             block = block_of(ready, rows_of(ready, first, stop), every_key=True, careful=careful)
             yield first, stop, _output(block, range(first, stop), placed, layer, self_key)
-
-
-def _runs(rows: list[int], size: int) -> Iterator[tuple[int, int]]:
-    """Runs of neighbouring rows, of at most so many."""
-    start = 0
-    for index in range(1, len(rows) + 1):
-        if index == len(rows) or rows[index] != rows[index - 1] + 1 or index - start == size:
-            yield rows[start], rows[index - 1] + 1
-            start = index
 
 
 def _by_kernel(placed: Sequence[Placed], rows: list[int]) -> bool:

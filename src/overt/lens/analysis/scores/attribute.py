@@ -72,7 +72,7 @@ def score_contributions(
         pairs = _pairs(*sides, form, coefficients)
     number = _score_of(question, form, bias, coefficients)
     position = 0.0 if form.softcap is not None else number.position
-    encodes = encoder_of(model)
+    encodes = encoder_of(model) if stopped else str
     return ScoreContributions(
         layer=question.head.layer,
         head=(recording.number_of(question.head.captured), question.head.head),

@@ -96,7 +96,8 @@ def followed(
         if bool(gradient.any()):
             writer = run.paths.writers[index]
             term = _of_writer(gradient, writer.leaf)
-            part = part_of_writer(writer, float(term().detach()), mixing)
+            with torch.no_grad():
+                part = part_of_writer(writer, float(term()), mixing)
             layer = "" if part.kind in PLAIN else part.layer
             terms.setdefault((part.kind, layer, None, None), []).append((part.value, term))
     parts = {
@@ -115,5 +116,9 @@ def _of_head(gradient: Tensor | None, output: Tensor, index: int) -> Callable[[]
 
 
 def _of_writer(gradient: Tensor, leaf: Tensor) -> Callable[[], Tensor]:
-    numbers = leaf.detach().double()
-    return lambda: torch.where(gradient == 0, 0, gradient.double() * numbers).sum()
+    def term() -> Tensor:
+        rows, numbers = gradient.double(), leaf.detach().double()
+        finite = bool(numbers.isfinite().all())  # what a mask made −inf has no gradient
+        return (rows * numbers if finite else torch.where(gradient == 0, 0, rows * numbers)).sum()
+
+    return term
