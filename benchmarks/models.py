@@ -4,8 +4,8 @@
 
 Each is built with random weights and run alone, recorded by overt.lens under "eager" and "sdpa", and on overt's backend; a judge that is
 not overt (matrix/judge.py) sees what attention ran. Arcs that overt.lens.edit blocks are removed by the judge too (matrix/edits.py).
-`--sample COUNT` judges as many models that `--seed` draws. `--log FILE` keeps each line as it comes, and a run that is started again with it goes on where it ended. The verdicts: exact, missing
-(why), refused (why), wrong, crashed; what cannot be built is listed with its reason.
+`--sample COUNT` judges as many models, drawn by `--seed`. `--log FILE` keeps each line as it comes, and a run that is started again with it
+goes on where it ended. The verdicts: exact, missing (why), refused (why), wrong, crashed; what cannot be built is listed with its reason.
 """
 
 import argparse

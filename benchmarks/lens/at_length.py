@@ -2,12 +2,15 @@
 
     python -m benchmarks.lens.recording --part gpt2 [--length 8192] [--threads 2] [--map 256] [--runs 3]
     python -m benchmarks.lens.recording --part layer [--length 32768]
+    python -m benchmarks.lens.recording --part edit [--length 16384]
     python -m benchmarks.lens.recording --part length
 
 `gpt2`: the forward pass of a GPT-2 of random weights (12 layers, 12 heads, 768 features) on torch's fused attention, plain and recorded
 with keep="summary", beside the model and in one pass with it; outputs are compared, to the bit and within 1e-4. `layer`: one layer of 8
 heads of 64 features, torch's fused attention beside `overt.summarize` with the map, the 8 largest weights, entropy and what keys receive;
-some rows are compared with the softmax of their scores in float64. `length`: the same model recorded at growing lengths. Nothing is
+some rows are compared with the softmax of their scores in float64. `edit`: a Llama of random weights (2 layers, 4 heads of 64 features that
+share one key and value, 256 features) on torch's fused attention, plain and with one arc blocked in all heads of every layer by
+overt.lens.edit; outputs before the edited query are compared to the bit. `length`: the same model recorded at growing lengths. Nothing is
 printed where numbers disagree.
 """
 
@@ -30,7 +33,7 @@ from torch.nn import functional
 
 import overt
 from benchmarks import results
-from overt.lens import record
+from overt.lens import edit, record
 
 HEADS, FEATURES = 8, 64
 RUNS = 3
@@ -44,7 +47,7 @@ def main(arguments: argparse.Namespace) -> None:
         print(json.dumps(_contender(arguments, CONTENDERS[arguments.part])))
         return
     part = "gpt2" if arguments.part == "length" else arguments.part
-    lengths = {"gpt2": [8192], "layer": [32768], "length": [1024, 2048, 4096, 8192]}[arguments.part]
+    lengths = {"gpt2": [8192], "layer": [32768], "edit": [16384], "length": [1024, 2048, 4096, 8192]}[arguments.part]
     result = {}
     for length in [arguments.length] if arguments.length else lengths:
         arguments.length = length
@@ -67,6 +70,10 @@ def _side_by_side(arguments: argparse.Namespace, part: str) -> dict[str, Any]:
         stored = [torch.load(Path(folder) / f"{name}.pt") for name in CONTENDERS[part]]
     if part == "gpt2" and not (torch.equal(*stored[:2]) and torch.allclose(stored[0], stored[2], atol=1e-4)):
         sys.exit("the recorded output is not that of the plain run")
+    if part == "edit" and not (
+        torch.equal(*(each[:, : _edited_query(arguments)] for each in stored)) and not torch.equal(*stored)
+    ):
+        sys.exit("the edited output differs in other rows than the edited one and those behind it, or in none")
     (base, first), *others = result.items()
     print(f"{part}, {arguments.length} tokens, {arguments.threads} threads")
     for each, numbers in result.items():
@@ -144,6 +151,31 @@ def _recorded(arguments: argparse.Namespace, one_pass: bool = False) -> Contende
     return run, notes
 
 
+def _edited_query(arguments: argparse.Namespace) -> int:
+    return arguments.length // 2
+
+
+def _llama(arguments: argparse.Namespace, edited: bool) -> Contender:
+    from transformers import LlamaConfig, LlamaModel
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 4, "num_key_value_heads": 1}
+    config = LlamaConfig(**sizes, num_hidden_layers=2, max_position_embeddings=arguments.length)
+    model = LlamaModel._from_config(config, attn_implementation="sdpa").eval()
+    ids, last = torch.randint(0, 32000, (1, arguments.length)), list[str]()
+
+    def run() -> Tensor:
+        if not edited:
+            return model(ids, use_cache=False).last_hidden_state
+        with edit(model) as edits:
+            edits.block(query=_edited_query(arguments), key=5)
+            output = model(ids, use_cache=False).last_hidden_state
+        last[:] = edits.report().splitlines()[1:]
+        return output
+
+    return run, lambda: {"edited": last[0]} if edited else {}
+
+
 def _inputs(arguments: argparse.Namespace) -> list[Tensor]:
     torch.manual_seed(0)
     return [torch.randn(1, HEADS, arguments.length, FEATURES) for _ in range(3)]
@@ -184,5 +216,6 @@ def _checked(query: Tensor, key: Tensor, summary: overt.Summary, row: int) -> fl
 ALTERNATING = "in turn"
 CONTENDERS: dict[str, dict[str, Callable[[argparse.Namespace], Contender]]] = {
     "gpt2": {"plain": _plain, "recorded": _recorded, "in one pass": partial(_recorded, one_pass=True)},
+    "edit": {"plain": partial(_llama, edited=False), "edited": partial(_llama, edited=True)},
     "layer": {"fused attention": _fused, "summarize": _summarized},
 }

@@ -1,14 +1,20 @@
 """An induction circuit while it forms: a language model of two layers with one head each, on texts that repeat.
 
     python -m benchmarks.lens.induction [--seeds 3] [--updates 400] [--out docs/results/induction.json]
+    python -m benchmarks.lens.induction --part why [--out docs/results/induction-why.json]
 
 Every text is a row of random words that starts again after 6 to 16 of them. At checkpoints `overt.lens.probe` measures the heads, and the
 loss is that of the last 8 words, which stand earlier in their text. At the end each head is taken out. The same command trains the same
 models; the chapter docs/chapters/5-induction.md shows the numbers.
+
+`why`: in each of 64 new texts `overt.lens.score_contributions` splits the score of the induction head's strongest key, relative to the
+row's others. Is the part that it names a cause? `overt.lens.edit` takes that part's output out of the induction head's key, query or value,
+and of nothing else, and the loss is measured again.
 """
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +23,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks import results
-from overt.lens import probe, without_heads
+from overt.lens import edit, probe, record, score_contributions, without_heads
+from overt.lens.analysis.scores.sides import name_of_part
 from overt.models import LanguageModel
 
 WORDS, LENGTH, LAST, BATCH = 32, 32, 8, 64
+TEXTS = 64  # that are split by part
 
 
 def main() -> None:
@@ -28,11 +36,15 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--updates", type=int, default=400)
+    options.add_argument("--part", choices=["forming", "why"], default="forming")
     options.add_argument("--every", type=int, default=25, help="updates between checkpoints")
     results.takes_out(options)
     arguments = options.parse_args()
     torch.set_num_threads(1)
-    runs = [run_of(seed, arguments.updates, arguments.every) for seed in range(arguments.seeds)]
+    if arguments.part == "why":
+        runs = [why_of(seed, arguments.updates) for seed in range(arguments.seeds)]
+    else:
+        runs = [run_of(seed, arguments.updates, arguments.every) for seed in range(arguments.seeds)]
     results.write(arguments.out, words=WORDS, length=LENGTH, runs_by_seed=runs)
 
 
@@ -51,6 +63,32 @@ def run_of(seed: int, updates: int, every: int) -> dict[str, Any]:
         without[name] = round(loss_on_repeats(model, heads), 4)
     print(f"seed {seed}: loss without {without}, {seconds:.1f} s of training", flush=True)
     return {"seed": seed, "seconds": round(seconds, 1), "checkpoints": checkpoints, "loss_without": without}
+
+
+def why_of(seed: int, updates: int) -> dict[str, Any]:
+    """How often the split names each part first, and the loss with each part of the head's key that was named taken out by edit."""
+    model, _ = trained(seed, updates)
+    named = Counter(named_in(model, text) for text in repeating(TEXTS, torch.Generator().manual_seed(2000 + seed)))
+    (part, before), texts = named.most_common(1)[0]
+    result = {"seed": seed, "part": part, "token before": before, "texts": texts, "of": TEXTS, "loss": loss_on_repeats(model)}
+    for into in ("key", "query", "value"):
+        with edit(model) as edits:
+            edits.path((0, 0), (1, 0), into=into)
+            result[f"loss without it in the {into}"] = loss_on_repeats(model)
+    print(result, flush=True)
+    return result
+
+
+def named_in(model: LanguageModel, text: Tensor) -> tuple[str, bool]:
+    """The part that wrote most of what the induction head reads in its strongest key, and whether it brought the token before that."""
+    with torch.no_grad(), record(model) as recording:
+        model(text[None])
+    row = LENGTH - 2
+    key = int(recording[1, 0].top(row, 1).keys[0, 0])
+    side = score_contributions(recording, model, head=(1, 0), query=row, key=key, relative=True).key
+    part = side.strongest(1)[0]
+    name = name_of_part(part)
+    return name, part.kind == "head" and int(side.by_token[part.call, part.head].argmax()) == key - 1
 
 
 def trained(

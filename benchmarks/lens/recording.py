@@ -1,7 +1,7 @@
 """What recording costs: all-MiniLM-L6-v2 over 512 tokens, recorded in every way, beside the plain forward pass.
 
     OMP_NUM_THREADS=2 HF_HUB_OFFLINE=1 python -m benchmarks.lens.recording [--runs 30] [--hugging-face]
-    OMP_NUM_THREADS=2 python -m benchmarks.lens.recording --part gpt2 | layer | length [--out docs/results/recording-gpt2.json]
+    OMP_NUM_THREADS=2 python -m benchmarks.lens.recording --part gpt2 | layer | edit | length [--out docs/results/recording-gpt2.json]
 
 The second line measures recording at length, as `at_length.py` says.
 
@@ -33,7 +33,7 @@ WAYS: dict[str, dict] = {
 def main() -> None:
     """Measure and print the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--part", choices=("minilm", "gpt2", "layer", "length"), default="minilm")
+    options.add_argument("--part", choices=("minilm", "gpt2", "layer", "edit", "length"), default="minilm")
     options.add_argument("--runs", type=int)
     options.add_argument("--length", type=int)
     options.add_argument("--hugging-face", action="store_true")

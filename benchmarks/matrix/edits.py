@@ -111,14 +111,21 @@ def _arc(recording: Any, position: int, events: list[Event]) -> Arc | None:
         for number, event in enumerate(events):
             if event.weights.shape[-1] != weights.shape[-1] or not event.required:
                 continue
-            near = (event.weights.reshape(-1, weights.shape[-1]) - weights[:, None]).abs().amax(-1) <= tolerance(
-                event
-            )  # (B, rows)
-            if bool((near.sum(-1) == 1).all()):
-                where = near.int().argmax(-1).tolist()
-                if len(set(where)) == len(where):
-                    return Arc(captured.call_index, head, query, key, number, tuple(where))
+            where = _rows_of(event.weights.reshape(-1, weights.shape[-1]), weights, tolerance(event))
+            if where is not None:
+                return Arc(captured.call_index, head, query, key, number, where)
     return None
+
+
+def _rows_of(rows: Tensor, weights: Tensor, bound: float) -> tuple[int, ...] | None:
+    """Which row the weights (B, K) of each sequence are, if each is near one row alone and no two are the same."""
+    where: list[int] = []
+    for sequence in weights:  # in windowed attention as many as windows
+        near = ((rows - sequence).abs().amax(-1) <= bound).nonzero().flatten().tolist()
+        if len(near) != 1 or near[0] in where:
+            return None
+        where += near
+    return tuple(where)
 
 
 def judged_edits(

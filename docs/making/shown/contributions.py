@@ -29,12 +29,14 @@ def scores() -> str:
     """On how many models the parts of a score sum to it, and where they could not be followed."""
     data = result("contributions-scores")
     counts, models = data["scores"], data["models"]
-    refused = ", ".join(f"`{name}`" for name in sorted({row["name"] for row in models if row["score"]["verdict"] == "refused"}))
+    names = sorted({row["name"] for row in models if row["score"]["verdict"] == "refused"})
+    refused = ", ".join(f"`{name}`" for name in names)
+    others = f" Refused, since their own code copies query or key to another layout: {refused}." if names else ""
     architectures = len({row["name"] for row in models})
     return (
         f"At {made(data)}, of a random sample of {architectures} architectures whose contributions hold, the parts of a score hold on "
         f"{counts['holds']} of {counts['covered']} models with attention ({counts['holds'] / counts['covered']:.0%}), and "
-        f"{counts.get('differs', 0)} differ. The others are refused, since their own code copies query or key to another layout: {refused}."
+        f"{counts.get('differs', 0)} differ.{others}"
     )
 
 

@@ -86,14 +86,16 @@ def families() -> str:
 
 
 def edited() -> str:
-    """In how many of the models that are recorded exactly edited arcs are exact too; nothing before that was measured."""
-    counts = result("models")["counts"].get("edited")
-    if counts is None:
-        return ""
+    """In how many of the models of a sample that are recorded exactly edited arcs are exact too, and which are not."""
+    measured = result("models-edits")
+    counts, ways = measured["counts"]["edited"], ("recording eager", "recording sdpa")
+    reasons = {
+        line["name"]: line[way]["edit why"] for line in measured["models"] for way in ways if "edit why" in line.get(way, {})
+    }
+    others = f" Not exact: {'; '.join(f'{name} ({reason})' for name, reason in reasons.items())}." if reasons else ""
     return (
-        f"**Edited:** of {counts['kinds']:,} models that are recorded exactly, {counts['exact']:,} "
-        f"({counts['exact'] / counts['kinds']:.1%}) also give the outputs that they give with the same arcs removed by the judge "
-        f"({counts['exact edits']:,} of {counts['edits']:,} arcs)."
+        f"**{counts['exact']:,} of {counts['kinds']:,} models ({counts['exact'] / counts['kinds']:.1%})** that are recorded exactly "
+        f"and have an arc to remove give the judge's outputs ({counts['exact edits']:,} of {counts['edits']:,} arcs).{others}"
     )
 
 

@@ -99,6 +99,33 @@ def at_length() -> str:
     return f"{table(rows, ['', 'time', 'memory'])}\n\n({runs(result('recording-layer')['runs'])})"
 
 
+def edited_at_length() -> str:
+    """What one blocked arc in every layer costs, beside the plain pass."""
+    measured = result("edit-at-length")
+    ((length, contenders),) = measured["lengths"].items()
+    plain, edited = contenders["plain"], contenders["edited"]
+    return (
+        f"{int(length):,} tokens, threads: {measured['threads']}, beside other work. With one arc blocked in all heads of every layer the pass "
+        f"takes {edited['cpu'] / plain['cpu']:.2f} times the processor time ({seconds(edited['cpu'])} and {seconds(plain['cpu'])}), "
+        f"{edited['wall'] / plain['wall']:.2f} times the time by the clock, and {edited['peak'] / plain['peak']:.2f} times the memory. "
+        f"Medians of {measured['runs']} alternating runs."
+    )
+
+
+def named_parts() -> str:
+    """Which part the split names in the induction lab, and the loss without it in the key, the query or the value, by seed."""
+    ways = [f"loss without it in the {into}" for into in ("key", "query", "value")]
+    rows = [
+        (
+            str(run["seed"]),
+            f"{run['part']} ({run['texts']} of {run['of']} texts)",
+            *(f"{run[way]:.2f}" for way in ("loss", *ways)),
+        )
+        for run in result("induction-why")["runs_by_seed"]
+    ]
+    return table(rows, ["seed", "named first", "loss", *ways], "rlrrrr")
+
+
 def after_recording() -> str:
     """What is asked of a recording beside the forward pass that it is of."""
     measured = result("after-recording")

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 import overt
@@ -115,6 +116,30 @@ def test_a_position_bias_is_a_part_of_its_own():
     assert [part.kind for part in why.parts].count("position") == 1
 
 
+WRITTEN_OUT = {
+    "RoFormerForMaskedLM": {
+        "embedding_size": 32,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    },
+    "XLNetLMHeadModel": {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64},
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_queries_and_keys_are_followed_that_are_gone_before_the_weights_meet_the_values(name):
+    kind = getattr(transformers, name)
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**WRITTEN_OUT[name], vocab_size=60)).eval()
+    recording, _ = recorded(model, {"input_ids": IDS})
+    why = score_contributions(recording, model, head=(1, 2), query=QUERY, key=KEY, inputs={"input_ids": IDS})
+    assert why.holds
+    assert why.score - why.position == pytest.approx(product_of(recording[1, 2], QUERY, KEY), abs=1e-9)
+    assert {part.kind for part in why.key.parts} >= {"embedding", "head", "feed-forward"}
+
+
 def test_a_changed_model_is_not_answered_from_the_run_before(llama):
     model, inputs = small("llama"), arguments("llama")
     recording, _ = recorded(model, inputs)
@@ -141,7 +166,13 @@ def test_the_previous_token_head_is_named_as_what_an_induction_head_reads(seed, 
     strongest = why.key.strongest(1)[0]
     assert (strongest.call, strongest.head) == (0, 0)
     assert int(why.key.by_token[0, 0].argmax()) == key - 1  # it brought the token before
-    # By edit: without the head the induction head looks elsewhere.
+    # By edit: without what the head writes into its key, and nothing else, the induction head looks elsewhere.
+    losses = {}
+    for into in ("key", "query", "value"):
+        with overt.lens.edit(model) as edits:
+            edits.path((0, 0), (1, 0), into=into)
+            losses[into] = induction.loss_on_repeats(model)
+    assert losses["key"] > 2.5 > 1 > max(losses["query"], losses["value"])
     with torch.no_grad(), overt.lens.without_heads(model, [(0, 0)]), overt.lens.record(model) as without:
         model(text)
     assert float(without[1, 0].weights(row)[0, 0, key]) < 0.3 * why.weight

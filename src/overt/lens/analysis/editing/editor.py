@@ -45,6 +45,7 @@ class Editor(Recorder):
         self.fired: dict[int, Fired] = {}
         self.word_positions: WordPositions = {}
         self.heads_of_calls: dict[int, int] = {}  # of each call of a pass, by its number
+        self.positions = 0, 0  # queries and keys that the chosen calls have at most, counted from the first of the text
 
     def keep(
         self,
@@ -150,6 +151,7 @@ class Editor(Recorder):
             shift, read = shift + before.first, read + before.before.queries - before.dropped
             before = before.before
         self_key = None if is_cross_attention(captured) else node.written - node.queries
+        self.positions = max(self.positions[0], read + captured.queries), max(self.positions[1], shift + captured.keys)
         return Spot(captured, read, shift, self_key, self.tokens, self.word_positions)
 
     def _matched(self, layer: str, call_index: int, total: int) -> list[tuple[int, Change]]:
@@ -221,11 +223,13 @@ class Editor(Recorder):
         reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
         passes = f"{self.pass_count} {'pass' if self.pass_count == 1 else 'passes'}"
         ran = f"{passes} without it" if self.pass_count else "a model that did not run"
+        queries, keys = self.positions
+        there = f"; the chosen ones have queries 0 to {queries - 1} and keys 0 to {keys - 1}" if queries else ""
         named = "; ".join(map(str, unmatched[:4])) + (f" and {len(unmatched) - 4} more" if len(unmatched) > 4 else "")
         calls = f"; its calls are 0 to {max(self.layers)}" if self.layers else ""
         raise InputError(
             "heads of calls that the model makes inside the block, at positions that may attend to what is changed",
-            got=f"{named} and {ran}{calls}" + (f" ({reasons})" if reasons else ""),
+            got=f"{named} and {ran}{calls}{there}" + (f" ({reasons})" if reasons else ""),
             fix="see the layers of a recording: overt.lens.record(model)",
         )
 
