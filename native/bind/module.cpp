@@ -60,8 +60,8 @@ void dot(const Array& query, const Array& key, const Array& value, double scale,
     void* saved_sums = sums ? call.out(*sums, "sums", call.saved_shape(), call.number) : nullptr;
     call.run([&](const Kernels& kernels) {
         if (call.by.kind != Normalizer::softmax) return kernels.normalized(call.inputs, call.score, call.by, to, saved_sums);
-        const PairUnit* unit = unit_of(call.inputs);
-        (unit ? unit->dot : kernels.dot)(call.inputs, call.score, to, saved_sums);
+        auto of_unit = unit_forward_of(call.inputs);
+        (of_unit ? of_unit : kernels.dot)(call.inputs, call.score, to, saved_sums);
     });
 }
 

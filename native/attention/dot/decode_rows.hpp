@@ -82,26 +82,38 @@ static inline void order_pairs(T* row, Index columns, bool back) {
     }
 }
 
-// Rows that are needed in a moment are fetched into the second cache, a line for each line that is read.
-template <int BYTES, class Number>
-OVERT_INLINE void fetch_line(const Number* from, Index further) {
-    constexpr std::uintptr_t LINE = 64;
-    if (BYTES >= static_cast<int>(LINE) || reinterpret_cast<std::uintptr_t>(from) % LINE < BYTES)
-        __builtin_prefetch(from + further, 0, 2);
-}
+// Fetches rows that are needed in a moment into the second cache, as many bytes as are read meanwhile, in the order of memory: of one long
+// stream the processor fetches more by itself.
+class Ahead {
+    const char* at;
+    Index row_bytes, gap, left;  // of this row
 
-// products[r * KEYS + c] = rows r . keys c. `further` is how far away the keys are that come next, 0 where none come;
-// the first rows that read a key fetch.
+   public:
+    template <class Number>
+    Ahead(const Number* first, Index columns, Index row)
+        : at(reinterpret_cast<const char*>(first)), row_bytes(columns * static_cast<Index>(sizeof(Number))),
+          gap(row * static_cast<Index>(sizeof(Number)) - row_bytes), left(row_bytes) {}
+
+    template <int BYTES>
+    OVERT_INLINE_MEMBER void fetch() {
+        constexpr std::uintptr_t LINE = 64;
+        if (BYTES >= static_cast<int>(LINE) || reinterpret_cast<std::uintptr_t>(at) % LINE < BYTES) __builtin_prefetch(at, 0, 2);
+        at += BYTES, left -= BYTES;
+        if (left <= 0) at += gap, left = row_bytes;
+    }
+};
+
+// products[r * KEYS + c] = rows r . keys c. The first rows that read a key fetch.
 template <class T, int ROW_COUNT, int N, bool FETCHES, class Reader>
 static inline void read_dots_of(Reader, const T* rows, Index padded_dim, const typename Reader::Number* keys, Index key_row,
-                                Index further, T* products) {
+                                Ahead& ahead, T* products) {
     constexpr int W = WIDTH<T>, V = Reader::VECTORS;
     Vector<T> sums[ROW_COUNT][N] = {};
     for (Index e = 0; e < padded_dim; e += V * W)
         for (int n = 0; n < N; n++) {
             Vector<T> parts[V];
             Reader::read(keys + n * key_row + e, parts);
-            if (FETCHES) fetch_line<V * W * sizeof(typename Reader::Number)>(keys + n * key_row + e, further);
+            if (FETCHES) ahead.template fetch<V * W * sizeof(typename Reader::Number)>();
             for (int v = 0; v < V; v++)
                 for (int r = 0; r < ROW_COUNT; r++)
                     sums[r][n] = multiply_add(load(rows + r * padded_dim + e + v * W), parts[v], sums[r][n]);
@@ -112,35 +124,37 @@ static inline void read_dots_of(Reader, const T* rows, Index padded_dim, const t
 // The keys stay in the nearest cache for all rows.
 template <class T, int N, class Reader>
 static inline void read_dots_of_keys(Reader reader, const T* rows, Index padded_dim, const typename Reader::Number* keys,
-                                     Index key_row, Index further, int row_count, T* products) {
+                                     Index key_row, Ahead& ahead, int row_count, T* products) {
     constexpr int TOGETHER = OVERT_BYTES == 64 ? 4 : 2;  // as many independent sums as there are registers for
-    if (row_count < TOGETHER) read_dots_of<T, 1, N, true>(reader, rows, padded_dim, keys, key_row, further, products);
-    else read_dots_of<T, TOGETHER, N, true>(reader, rows, padded_dim, keys, key_row, further, products);
+    if (row_count < TOGETHER) read_dots_of<T, 1, N, true>(reader, rows, padded_dim, keys, key_row, ahead, products);
+    else read_dots_of<T, TOGETHER, N, true>(reader, rows, padded_dim, keys, key_row, ahead, products);
     int r = row_count < TOGETHER ? 1 : TOGETHER;
     for (; r + TOGETHER <= row_count; r += TOGETHER)
-        read_dots_of<T, TOGETHER, N, false>(reader, rows + r * padded_dim, padded_dim, keys, key_row, 0, products + r * KEYS);
+        read_dots_of<T, TOGETHER, N, false>(reader, rows + r * padded_dim, padded_dim, keys, key_row, ahead, products + r * KEYS);
     for (; r < row_count; r++)
-        read_dots_of<T, 1, N, false>(reader, rows + r * padded_dim, padded_dim, keys, key_row, 0, products + r * KEYS);
+        read_dots_of<T, 1, N, false>(reader, rows + r * padded_dim, padded_dim, keys, key_row, ahead, products + r * KEYS);
 }
 
+// `further` is how far away the keys are that come next, 0 where none come.
 template <class T, class Reader>
 static void read_dots(Reader reader, const T* rows, Index padded_dim, const typename Reader::Number* keys, Index key_row,
                       Index further, int row_count, int count, T* products) {
+    Ahead ahead(keys + further, padded_dim, key_row);
     int c = 0;
     for (; c + 4 <= count; c += 4)
-        read_dots_of_keys<T, 4>(reader, rows, padded_dim, keys + c * key_row, key_row, further, row_count, products + c);
+        read_dots_of_keys<T, 4>(reader, rows, padded_dim, keys + c * key_row, key_row, ahead, row_count, products + c);
     if (c < count && count >= 4) {  // the last four, some of them a second time: faster than one by one
         c = count - 4;
-        read_dots_of_keys<T, 4>(reader, rows, padded_dim, keys + c * key_row, key_row, further, row_count, products + c);
+        read_dots_of_keys<T, 4>(reader, rows, padded_dim, keys + c * key_row, key_row, ahead, row_count, products + c);
         return;
     }
     for (; c < count; c++)
-        read_dots_of_keys<T, 1>(reader, rows, padded_dim, keys + c * key_row, key_row, further, row_count, products + c);
+        read_dots_of_keys<T, 1>(reader, rows, padded_dim, keys + c * key_row, key_row, ahead, row_count, products + c);
 }
 
 // accumulator of some rows += weights . values, MEMORY vectors of memory of them.
 template <class T, int ROW_COUNT, int MEMORY, bool FETCHES, class Reader>
-static inline void read_values_of(Reader, const T* weights, const typename Reader::Number* values, Index value_row, Index further,
+static inline void read_values_of(Reader, const T* weights, const typename Reader::Number* values, Index value_row, Ahead& ahead,
                                   int keys, Index padded_dim, T* accumulator) {
     constexpr int W = WIDTH<T>, V = Reader::VECTORS;
     Vector<T> sums[ROW_COUNT][MEMORY * V] = {};
@@ -148,7 +162,7 @@ static inline void read_values_of(Reader, const T* weights, const typename Reade
         Vector<T> parts[MEMORY * V];
         for (int m = 0; m < MEMORY; m++) {
             Reader::read(values + m * V * W, parts + m * V);
-            if (FETCHES) fetch_line<V * W * sizeof(typename Reader::Number)>(values + m * V * W, further);
+            if (FETCHES) ahead.template fetch<V * W * sizeof(typename Reader::Number)>();
         }
         for (int r = 0; r < ROW_COUNT; r++) {
             Vector<T> weight = in_register<T>(broadcast(weights[r * KEYS + c]));
@@ -164,17 +178,17 @@ static inline void read_values_of(Reader, const T* weights, const typename Reade
 
 // Panels of so many vectors of memory, then narrower ones.
 template <class T, int ROW_COUNT, int MEMORY, bool FETCHES, class Reader>
-static inline void read_panels(Reader reader, const T* weights, const typename Reader::Number* values, Index value_row, Index further,
+static inline void read_panels(Reader reader, const T* weights, const typename Reader::Number* values, Index value_row, Ahead& ahead,
                                int keys, Index padded_dim, T* accumulator) {
     constexpr int STEP = MEMORY * Reader::VECTORS * WIDTH<T>;
     Index e = 0;
     for (; e + STEP <= padded_dim; e += STEP)
-        read_values_of<T, ROW_COUNT, MEMORY, FETCHES>(reader, weights, values + e, value_row, further, keys, padded_dim,
+        read_values_of<T, ROW_COUNT, MEMORY, FETCHES>(reader, weights, values + e, value_row, ahead, keys, padded_dim,
                                                       accumulator + e);
     if constexpr (MEMORY > 1)
         if (e < padded_dim)
             for (int r = 0; r < ROW_COUNT; r++)
-                read_panels<T, 1, MEMORY / 2, FETCHES>(reader, weights + r * KEYS, values + e, value_row, further, keys,
+                read_panels<T, 1, MEMORY / 2, FETCHES>(reader, weights + r * KEYS, values + e, value_row, ahead, keys,
                                                        padded_dim - e, accumulator + r * padded_dim + e);
 }
 
@@ -187,15 +201,16 @@ struct RowCount {
 template <class T, class Reader>
 static void read_values(Reader reader, const T* weights, const typename Reader::Number* values, Index value_row, Index further,
                         int row_count, int keys, Index padded_dim, T* accumulator) {
+    Ahead ahead(values + further, padded_dim, value_row);
     int r = 0;
     auto some = [&](auto size) {
         // One row has few sums, so that they wait for each other unless there are more vectors.
         constexpr int COUNT = decltype(size)::COUNT, MEMORY = (COUNT == 1 ? 8 : WIDEST) / Reader::VECTORS;
         for (; r + COUNT <= row_count; r += COUNT)
             if (r == 0)
-                read_panels<T, COUNT, MEMORY, true>(reader, weights, values, value_row, further, keys, padded_dim, accumulator);
+                read_panels<T, COUNT, MEMORY, true>(reader, weights, values, value_row, ahead, keys, padded_dim, accumulator);
             else
-                read_panels<T, COUNT, MEMORY, false>(reader, weights + r * KEYS, values, value_row, 0, keys, padded_dim,
+                read_panels<T, COUNT, MEMORY, false>(reader, weights + r * KEYS, values, value_row, ahead, keys, padded_dim,
                                                      accumulator + r * padded_dim);
     };
     some(RowCount<4>()), some(RowCount<1>());

@@ -25,13 +25,19 @@ static inline void finish_row(SoftmaxState<T>& all, int r, const Inputs& inputs,
             output + (entry * inputs.queries + row) * inputs.value_dim);
 }
 
-template <class T, class State = SoftmaxState<T>>
+// How a unit multiplies rows that it reads in the caller's memory: the level's own kernels have none.
+struct NoProducts {
+    static constexpr bool ENABLED = false;
+};
+
+template <class T, class State = SoftmaxState<T>, class Products = NoProducts>
 class DotDecode {
     const Inputs& inputs;
     const Score& score;
     T *output, *saved_sums;
     Index together, groups, padded_dim, spans, sums_size, workspace_size;
     int rows;  // of a group: the queries of its heads
+    bool products;
     Layout key_layout, value_layout;
     int threads;
     Scratch<T> workspaces, partial;
@@ -41,7 +47,7 @@ class DotDecode {
         : inputs(inputs), score(score), output(output), saved_sums(saved_sums), together(heads_together()),
           groups(together ? inputs.batch / together : 0), padded_dim(padded<T>(inputs.head_dim)), spans(spans_of()),
           sums_size(State::size(inputs.value_dim)), workspace_size(size_of_workspace()),
-          rows(static_cast<int>(together * inputs.queries)), key_layout(layout_here(inputs.key, inputs.head_dim)),
+          rows(static_cast<int>(together * inputs.queries)), products(products_here()), key_layout(layout_here(inputs.key, inputs.head_dim)),
           value_layout(layout_here(inputs.value, inputs.value_dim)), threads(Team(inputs, true).threads),
           workspaces(threads * workspace_size), partial(spans > 1 ? groups * spans * sums_size : 0) {}
 
@@ -106,6 +112,8 @@ class DotDecode {
             }
             State& running = parts.next();
             weigh(scores, rows, at.keys, running);
+            if constexpr (Products::ENABLED)
+                if (products) Products::round(scores, rows, at.keys, running.row_sum);
             for (int r = 0; r < rows && inputs.dropout > 0; r++)
                 apply_dropout(inputs, at.entry + r / inputs.queries, r % inputs.queries, at.key, at.keys, scores + r * KEYS);
             add_values(scores, at, coverage, allowed, following, spare + KEYS * padded_dim, running);
@@ -121,10 +129,24 @@ class DotDecode {
         return layout == Layout::whole && rows <= 2 && inputs.keys < SHORT ? Layout::copied : layout;
     }
 
+    bool products_here() const {
+        if constexpr (Products::ENABLED) return Products::serve(inputs);
+        return false;
+    }
+
     static Index start_of(const Matrix& matrix, const Tile& at) { return matrix.offsets[at.entry] + at.key * matrix.row; }
 
     // `following`: how many keys further the next tile is, 0 after the last.
     void score_keys(const T* queries, const Tile& at, Index following, T* spare, T* scores) const {
+        if constexpr (Products::ENABLED)
+            if (products) {
+                Products::dots(queries, inputs.key, inputs.head_dim, start_of(inputs.key, at), following, rows, at.keys, scores);
+                for (int r = 0; r < rows; r++) {
+                    Vector<T> scale = broadcast(static_cast<T>(score.scale[at.entry + r / inputs.queries]));
+                    for (int c = 0; c < KEYS; c += WIDTH<T>) store(scores + r * KEYS + c, load(scores + r * KEYS + c) * scale);
+                }
+                return;
+            }
         if (!READS_IN_PLACE || key_layout == Layout::copied)
             return dots(queries, padded_dim, WholeRows<T>(inputs.key, inputs.head_dim, at, spare), rows, at.keys, scores);
         with_reader<T>(key_layout, inputs.key, start_of(inputs.key, at), [&](auto reader, const auto* keys) {
@@ -135,16 +157,26 @@ class DotDecode {
     // Where a mask cuts the tile, values are copied, and looked at: they may be NaN.
     void add_values(const T* weights, const Tile& at, Coverage coverage, const std::uint8_t* allowed, Index following, T* spare,
                     State& running) const {
+        if constexpr (Products::ENABLED)
+            if (products && coverage == Coverage::full)
+                return Products::add_values(weights, inputs.value, start_of(inputs.value, at), following, rows, at.keys, running.padded_dim,
+                                            spare, running.accumulator);
         if (!READS_IN_PLACE || value_layout == Layout::copied || coverage == Coverage::partial) {
             Values<T> values(inputs, at, spare);
-            for (int c = 0; c < at.keys && value_layout == Layout::pairs; c++)
-                order_pairs(spare + c * values.row, inputs.value_dim, false);
+            for (int c = 0; c < at.keys; c++) order_values(spare + c * values.row, false);
             return accumulate_values(weights, at, coverage, allowed, values, running.padded_dim, running.accumulator);
         }
         with_reader<T>(value_layout, inputs.value, start_of(inputs.value, at), [&](auto reader, const auto* values) {
             read_values(reader, weights, values, inputs.value.row, following * inputs.value.row, rows, at.keys, running.padded_dim,
                         running.accumulator);
         });
+    }
+
+    // A row of values in the order of the sums, or back.
+    void order_values(T* row, bool back) const {
+        if constexpr (Products::ENABLED)
+            if (products) return Products::order(row, inputs.value_dim, back);
+        if (value_layout == Layout::pairs) order_pairs(row, inputs.value_dim, back);
     }
 
     // No query of the group attends to keys outside of low to high; all attend to those within full_low to full_high.
@@ -179,6 +211,8 @@ class DotDecode {
     // Queries, scaled and padded to whole vectors.
     void pack(Index entry, T* to) const {
         T scale = static_cast<T>(score.scale[entry]);
+        if constexpr (Products::ENABLED)
+            if (products) return Products::pack(inputs.query, entry, inputs.queries, inputs.head_dim, to);
         for (Index r = 0; r < inputs.queries; r++, to += padded_dim) {
             read_row(inputs.query, entry, r, inputs.head_dim, to);
             for (Index d = 0; d < padded_dim; d++) to[d] = d < inputs.head_dim ? to[d] * scale : T(0);
@@ -198,7 +232,7 @@ class DotDecode {
 
     void finish(Index group, State& all) {
         for (int r = 0; r < rows; r++) {
-            if (value_layout == Layout::pairs) order_pairs(all.accumulator + r * all.padded_dim, inputs.value_dim, true);
+            order_values(all.accumulator + r * all.padded_dim, true);
             finish_row(all, r, inputs, group * together + r / inputs.queries, r % inputs.queries, output, saved_sums);
         }
     }

@@ -19,12 +19,16 @@
     static const overt::PairUnit UNIT_##level
 
 #ifdef OVERT_HAS_amx
-OVERT_DECLARE_UNIT(amx) = {"amx", overt::amx::pair_dot, overt::amx::pair_dot_gradients};
+OVERT_DECLARE_UNIT(amx) = {"amx", overt::amx::pair_dot, overt::amx::pair_dot_gradients, nullptr};
 #endif
 #ifdef OVERT_HAS_avx512_bf16
-OVERT_DECLARE_UNIT(avx512_bf16) = {"avx512_bf16", overt::avx512_bf16::pair_dot, overt::avx512_bf16::pair_dot_gradients};
+namespace overt::avx512_bf16 {
+void pair_decode(const Inputs&, const Score&, void* output, void* sums);
+}
+OVERT_DECLARE_UNIT(avx512_bf16) = {"avx512_bf16", overt::avx512_bf16::pair_dot, overt::avx512_bf16::pair_dot_gradients,
+                                   overt::avx512_bf16::pair_decode};
 #endif
-OVERT_DECLARE_UNIT(amx_emulated) = {"amx-emulated", overt::amx_emulated::pair_dot, overt::amx_emulated::pair_dot_gradients};
+OVERT_DECLARE_UNIT(amx_emulated) = {"amx-emulated", overt::amx_emulated::pair_dot, overt::amx_emulated::pair_dot_gradients, nullptr};
 
 namespace overt {
 namespace {
@@ -37,7 +41,7 @@ struct Features {
         avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
         unsigned a = 0, b = 0, c = 0, d = 0;
-        if (avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) avx512_bf16 = a >> 5 & 1;
+        if (avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) avx512_bf16 = (a >> 5 & 1) && __builtin_cpu_supports("avx512vbmi");
         if (avx512_bf16 && __get_cpuid_count(7, 0, &a, &b, &c, &d)) amx = (d >> 22 & 1) && (d >> 24 & 1) && asked();
     }
 
@@ -95,11 +99,23 @@ const PairUnit* const* available_units(int* count) {
 
 const PairUnit* current_unit() { return current().load(std::memory_order_relaxed); }
 
-const PairUnit* unit_of(const Inputs& inputs) {
-    constexpr Index DECODED = 8;  // queries: reading the keys takes the time
+namespace {
+constexpr Index DECODED = 8;  // queries: reading the keys takes the time
+
+bool all_halves(const Inputs& inputs) {
     const Kind wanted = Kind::bfloat16;
-    bool halves = inputs.query.kind == wanted && inputs.key.kind == wanted && inputs.value.kind == wanted;
-    return halves && inputs.queries > DECODED && !inputs.bias_of_keys.data ? current_unit() : nullptr;
+    return inputs.query.kind == wanted && inputs.key.kind == wanted && inputs.value.kind == wanted;
+}
+}  // namespace
+
+const PairUnit* unit_of(const Inputs& inputs) {
+    return all_halves(inputs) && inputs.queries > DECODED && !inputs.bias_of_keys.data ? current_unit() : nullptr;
+}
+
+void (*unit_forward_of(const Inputs& inputs))(const Inputs&, const Score&, void* output, void* sums) {
+    if (const PairUnit* unit = unit_of(inputs)) return unit->dot;
+    const PairUnit* unit = current_unit();
+    return unit && inputs.queries <= DECODED && all_halves(inputs) ? unit->decode : nullptr;
 }
 
 bool use_unit(const char* name) {

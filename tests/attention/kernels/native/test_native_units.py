@@ -87,3 +87,33 @@ def test_the_environment_names_a_unit_or_a_level_without_one():
             [sys.executable, "-c", program], env={**os.environ, "OVERT_SIMD": setting}, capture_output=True, text=True
         )
         assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.parametrize("keys", [1, 15, 16, 17, 31, 33, 63, 65, 257, 1025])
+@pytest.mark.parametrize(("queries", "heads", "features", "width"), [(1, 1, 32, 64), (1, 4, 128, 96), (3, 6, 64, 32), (1, 16, 96, 64)])
+def test_decoding_multiplies_pairs_as_float64_does(unit, keys, queries, heads, features, width):
+    compared(*tensors((2, 2 * heads, queries, features), (2, 2, keys, features), (2, 2, keys, width)), mask=overt.Causal())
+
+
+def test_decoding_reads_rows_of_any_stride_and_values_that_are_part_of_their_keys(unit):
+    query, key = (tensor.bfloat16() for tensor in tensors((1, 16, 1, 192), (1, 1, 333, 2, 193)))
+    key = key[:, :, :, 0, :192]
+    with overt.use_path("native"):
+        output = overt.attend(query, key, key[..., :128])
+    expected = overt.attend(query.double(), key.double(), key[..., :128].double())
+    close(output.double(), expected, OUTPUT[torch.bfloat16], "output")
+
+
+@pytest.mark.parametrize("behind", [torch.nan, torch.inf])
+def test_decoding_with_masks_caps_and_sinks_gives_the_numbers_of_float64(unit, behind):
+    query, key, value = (tensor.bfloat16() for tensor in tensors((2, 8, 2, 64), (2, 2, 200, 64), (2, 2, 200, 64)))
+    mask, cap = overt.Lengths(torch.tensor([77, 130])), overt.Dot(scale=-0.3, softcap=3.0)
+    sink = torch.linspace(-1, 2, 8)
+    expected = overt.attend(
+        *(tensor.double() for tensor in (query, key, value)), mask=mask, score=cap, normalizer=overt.Softmax(sink=sink.double())
+    )
+    for row, length in enumerate((77, 130)):
+        key[row, :, length:], value[row, :, length:] = behind, behind
+    with overt.use_path("native"):
+        output = overt.attend(query, key, value, mask=mask, score=cap, normalizer=overt.Softmax(sink=sink))
+    close(output.double(), expected, OUTPUT[torch.bfloat16], "output")

@@ -1,0 +1,174 @@
+// Rows of bfloat16 keys and values where decoding reads them, multiplied in pairs by vdpbf16ps: half of the products, and no conversions.
+#pragma once
+
+#include "attention/decode_rows.hpp"
+
+namespace overt::OVERT_LEVEL {
+
+using Half = std::uint16_t;
+constexpr int PAIR_VECTOR = 32;  // numbers of a vector of bfloat16
+
+OVERT_INLINE __m512bh halves(const Half* from) { return (__m512bh)_mm512_loadu_si512(from); }
+
+// products[r * KEYS + c] = row r . key c, for four keys; the first rows that read a key fetch. Rows lie as far apart as in float32.
+template <int ROW_COUNT, bool FETCHES>
+static inline void pair_dots_of_four(const Half* rows, Index dim, const Half* keys, Index key_row, Ahead& ahead, float* products) {
+    __m512 sums[ROW_COUNT][4] = {};
+    for (Index e = 0; e < dim; e += PAIR_VECTOR) {
+        __m512bh key[4];
+        for (int n = 0; n < 4; n++) {
+            key[n] = halves(keys + n * key_row + e);
+            if (FETCHES) ahead.fetch<64>();
+        }
+        for (int r = 0; r < ROW_COUNT; r++) {
+            __m512bh row = halves(rows + r * 2 * dim + e);
+            for (int n = 0; n < 4; n++) sums[r][n] = _mm512_dpbf16_ps(sums[r][n], row, key[n]);
+        }
+    }
+    for (int r = 0; r < ROW_COUNT; r++) Sums<float, 4>::of(sums[r], products + r * KEYS);
+}
+
+static inline void pair_dots_of_one(const Half* rows, Index dim, const Half* key, int row_count, float* products) {
+    for (int r = 0; r < row_count; r++, rows += 2 * dim) {
+        __m512 sums{};
+        for (Index e = 0; e < dim; e += PAIR_VECTOR) sums = _mm512_dpbf16_ps(sums, halves(rows + e), halves(key + e));
+        products[r * KEYS] = _mm512_reduce_add_ps(sums);
+    }
+}
+
+static void pair_dots(const Half* rows, Index dim, const Half* keys, Index key_row, Index further, int row_count, int count,
+                      float* products) {
+    Ahead ahead(keys + further, dim, key_row);
+    int c = 0;
+    for (; c + 4 <= count; c += 4) {
+        const Half* four = keys + c * key_row;
+        int r = 0;
+        if (row_count >= 4) pair_dots_of_four<4, true>(rows, dim, four, key_row, ahead, products + c), r = 4;
+        else pair_dots_of_four<1, true>(rows, dim, four, key_row, ahead, products + c), r = 1;
+        for (; r + 4 <= row_count; r += 4) pair_dots_of_four<4, false>(rows + r * 2 * dim, dim, four, key_row, ahead, products + r * KEYS + c);
+        for (; r < row_count; r++) pair_dots_of_four<1, false>(rows + r * 2 * dim, dim, four, key_row, ahead, products + r * KEYS + c);
+    }
+    for (; c < count; c++) pair_dots_of_one(rows, dim, keys + c * key_row, row_count, products + c);
+}
+
+// Weights to pairs of rounded ones: a word of two consecutive keys.
+static inline void pair_weights(const float* weights, int row_count, std::uint32_t* pairs) {
+    for (int r = 0; r < row_count; r++, weights += KEYS, pairs += KEYS / 2)
+        for (int c = 0; c < KEYS; c += PAIR_VECTOR)
+            _mm512_storeu_si512(pairs + c / 2, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(weights + c + 16), _mm512_loadu_ps(weights + c)));
+}
+
+// accumulator of some rows += weights . values, MEMORY vectors of memory of them. Two keys' values are woven where they are read, so that
+// sums have the order of the woven halves of lanes.
+template <int ROW_COUNT, int MEMORY, bool FETCHES>
+static inline void pair_values_of(const std::uint32_t* weights, const Half* values, Index value_row, Ahead& ahead, int keys,
+                                  Index padded_dim, float* accumulator) {
+    __m512 sums[ROW_COUNT][2 * MEMORY] = {};
+    for (int c = 0; c < keys; c += 2, values += 2 * value_row) {
+        __m512bh parts[2 * MEMORY];
+        for (int m = 0; m < MEMORY; m++) {
+            const Half* at = values + m * PAIR_VECTOR;
+            __m512i first = _mm512_loadu_si512(at), second = c + 1 < keys ? _mm512_loadu_si512(at + value_row) : __m512i{};
+            if (FETCHES) ahead.fetch<64>(), ahead.fetch<64>();
+            parts[2 * m] = (__m512bh)_mm512_unpacklo_epi16(first, second), parts[2 * m + 1] = (__m512bh)_mm512_unpackhi_epi16(first, second);
+        }
+        for (int r = 0; r < ROW_COUNT; r++) {
+            __m512bh weight = (__m512bh)_mm512_set1_epi32(static_cast<int>(weights[r * KEYS / 2 + c / 2]));
+            for (int v = 0; v < 2 * MEMORY; v++) sums[r][v] = _mm512_dpbf16_ps(sums[r][v], weight, parts[v]);
+        }
+    }
+    for (int r = 0; r < ROW_COUNT; r++)
+        for (int v = 0; v < 2 * MEMORY; v++) {
+            float* at = accumulator + r * padded_dim + v * 16;
+            _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), sums[r][v]));
+        }
+}
+
+template <int ROW_COUNT, int MEMORY, bool FETCHES>
+static inline void pair_panels(const std::uint32_t* weights, const Half* values, Index value_row, Ahead& ahead, int keys, Index padded_dim,
+                               Index first, float* accumulator) {
+    Index e = first;
+    for (; e + MEMORY * PAIR_VECTOR <= padded_dim; e += MEMORY * PAIR_VECTOR)
+        pair_values_of<ROW_COUNT, MEMORY, FETCHES>(weights, values + e, value_row, ahead, keys, padded_dim, accumulator + e);
+    if constexpr (MEMORY > 1)
+        if (e < padded_dim)
+            pair_panels<ROW_COUNT, MEMORY / 2, FETCHES>(weights, values, value_row, ahead, keys, padded_dim, e, accumulator);
+}
+
+// accumulator (rows x padded_dim) += weights (rows x KEYS / 2 pairs) . values, all of which count.
+static void pair_values(const std::uint32_t* weights, const Half* values, Index value_row, Index further, int row_count, int keys,
+                        Index padded_dim, float* accumulator) {
+    Ahead ahead(values + further, padded_dim, value_row);
+    int r = 0;
+    auto some = [&](auto size, auto memory) {
+        constexpr int COUNT = decltype(size)::COUNT, MEMORY = decltype(memory)::COUNT;
+        for (; r + COUNT <= row_count; r += COUNT) {
+            const std::uint32_t* of_rows = weights + r * KEYS / 2;
+            float* to = accumulator + r * padded_dim;
+            if (r == 0) pair_panels<COUNT, MEMORY, true>(of_rows, values, value_row, ahead, keys, padded_dim, 0, to);
+            else pair_panels<COUNT, MEMORY, false>(of_rows, values, value_row, ahead, keys, padded_dim, 0, to);
+        }
+    };
+    // As many sums as hide the latency of a product, and few words of values for each.
+    some(RowCount<8>(), RowCount<1>()), some(RowCount<4>(), RowCount<2>()), some(RowCount<1>(), RowCount<4>());
+}
+
+// A row of features in the order of the sums, or back: of each eight, four belong to the first vector and four to the second.
+static inline void order_woven(float* row, Index columns, bool back) {
+    float both[PAIR_VECTOR];
+    for (Index d = 0; d < columns; d += PAIR_VECTOR, row += PAIR_VECTOR) {
+        for (int i = 0; i < PAIR_VECTOR; i++) {
+            int place = i / 8 * 4 + i % 4 + i / 4 % 2 * 16;
+            both[back ? i : place] = row[back ? place : i];
+        }
+        for (int i = 0; i < PAIR_VECTOR; i++) row[i] = both[i];
+    }
+}
+
+// For DotDecode: rows of bfloat16 are multiplied as they lie in memory, and weights are rounded.
+struct PairProducts {
+    static constexpr bool ENABLED = true;
+
+    static bool serve(const Inputs& inputs) {
+        bool halves = inputs.query.kind == Kind::bfloat16 && inputs.key.kind == Kind::bfloat16 && inputs.value.kind == Kind::bfloat16;
+        return halves && inputs.head_dim % PAIR_VECTOR == 0 && inputs.value_dim % PAIR_VECTOR == 0;
+    }
+
+    // The rows of an entry, as they are, each at its place in float32.
+    static void pack(const Matrix& query, Index entry, Index queries, Index dim, float* to) {
+        const Half* from = static_cast<const Half*>(query.data) + query.offsets[entry];
+        for (Index r = 0; r < queries; r++)
+            __builtin_memcpy(to + r * dim, from + r * query.row, static_cast<std::size_t>(dim) * sizeof(Half));
+    }
+
+    static void dots(const float* rows, const Matrix& key, Index dim, Index start, Index following, int row_count, int count, float* scores) {
+        pair_dots(reinterpret_cast<const Half*>(rows), dim, static_cast<const Half*>(key.data) + start, key.row, following * key.row,
+                  row_count, count, scores);
+    }
+
+    // Weights as they are multiplied, and their sums.
+    static void round(float* weights, int row_count, int keys, float* row_sum) {
+        for (int r = 0; r < row_count; r++, weights += KEYS) {
+            __m512 changes{};
+            for (int c = 0; c < keys; c += 16) {
+                __m512 weight = _mm512_loadu_ps(weights + c);
+                __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(weight)), 16);
+                _mm512_storeu_ps(weights + c, _mm512_castsi512_ps(bits));
+                changes = _mm512_add_ps(changes, _mm512_sub_ps(_mm512_castsi512_ps(bits), weight));
+            }
+            row_sum[r] += _mm512_reduce_add_ps(changes);
+        }
+    }
+
+    static void add_values(const float* weights, const Matrix& value, Index start, Index following, int row_count, int keys,
+                           Index padded_dim, float* spare, float* accumulator) {
+        std::uint32_t* pairs = reinterpret_cast<std::uint32_t*>(spare);
+        pair_weights(weights, row_count, pairs);
+        pair_values(pairs, static_cast<const Half*>(value.data) + start, value.row, following * value.row, row_count, keys, padded_dim,
+                    accumulator);
+    }
+
+    static void order(float* row, Index columns, bool back) { order_woven(row, columns, back); }
+};
+
+}  // namespace overt::OVERT_LEVEL
