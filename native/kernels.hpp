@@ -10,7 +10,7 @@ namespace overt {
 
 using Index = std::int64_t;
 
-enum class Kind : int { float32, float64, float16, bfloat16, boolean, integer };
+enum class Kind : int { float32, float64, float16, bfloat16, boolean, integer, int8 };
 
 // Element (i, j) of entry b is data[offsets[b] + i * row + j * column]. Offsets and strides count elements and may be 0 or negative.
 struct Matrix {
@@ -89,6 +89,7 @@ struct Inputs {
     std::uint64_t seed = 0;
     int threads = 1;
     Interruption* interruption = nullptr;  // nullptr: the call runs to its end
+    Matrix key_scale, value_scale;         // (K), float32: what int8 keys and values are multiplied with; data == nullptr: none
 };
 
 // What the backward pass reads beside the inputs. Rows are contiguous, entries follow each other, in the kernel's number type.

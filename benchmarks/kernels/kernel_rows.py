@@ -8,6 +8,7 @@ file. With `avx2` this calls itself, with both libraries held to AVX2. What a pr
 """
 
 import argparse
+import functools
 import json
 import os
 import subprocess
@@ -145,6 +146,90 @@ def step() -> list[dict[str, Any]]:
         assert float((contenders["ours"]().float() - contenders["theirs_packed"]().float()).abs().max()) < 1e-2
         rows.append({"dtype": str(dtype)[6:], "bytes": 2 * key.nbytes} | seconds(contenders))
     return rows
+
+
+@part
+def decoding() -> list[dict[str, Any]]:
+    """A token's attention to many keys, by the way in which they are stored, and adding up the same bytes as float32 numbers."""
+    rows = []
+    for heads, kv_heads, keys in ((32, 8, 16384), (32, 32, 4096)):
+        for store in ("float32", "bfloat16", "int8"):
+            contenders = step_of(heads, kv_heads, keys, store)
+            rows.append({"heads": [heads, kv_heads], "keys": keys, "stored": store} | seconds(contenders))
+    for dtype in (torch.float32, torch.bfloat16):
+        query, key = normal(1, 16, 1, 576, dtype=dtype), normal(1, 1, 8192, 576, dtype=dtype)
+        latent: dict[str, Run] = {"ours": lambda q=query, k=key: overt.attend(q, k, k[..., :512])}
+        latent["sum"] = lambda k=key: k.view(torch.float32).sum()
+        rows.append({"heads": [16, 1], "keys": 8192, "stored": str(dtype)[6:]} | seconds(latent))
+    return rows
+
+
+def step_of(heads: int, kv_heads: int, keys: int, store: str) -> dict[str, Run]:
+    """One token's attention to stored keys of 128 features, and the sum of their bytes. Queries are float32, or bfloat16."""
+    dtype = torch.float32 if store == "float32" else torch.bfloat16
+    query, token = normal(1, heads, 1, 128, dtype=dtype), normal(2, 1, kv_heads, 1, 128, dtype=dtype)
+    pair = [normal(1, kv_heads, keys, 128, dtype=dtype) for _ in range(2)]
+    if store != "int8":
+        return {
+            "ours": lambda: overt.attend(query, *pair),
+            "sum": lambda: [tensor.view(torch.float32).sum() for tensor in pair],
+        }
+    cache = overt.layers.KVCache(store="int8")
+    cache.extend(*pair)
+    slots = cache.extend(*(tensor[:, :, :64] for tensor in pair))
+    step: Run = lambda: cache.step(query, *token)  # noqa: E731
+    expected = overt.attend(query, *(torch.cat([stored, new], -2) for stored, new in zip(slots[:2], token, strict=True)))
+    assert float((step() - expected).float().abs().max()) < 1e-2
+    codes = [torch.zeros(kv_heads, keys, 32) for _ in range(2)]  # as many bytes
+    return {"ours": step, "sum": lambda: [tensor.sum() for tensor in codes]}
+
+
+@part
+def named() -> list[dict[str, Any]]:
+    """Gates, blocks, statistics and documents by name: `ours` beside `theirs`, the plain call of whose time the target is a share."""
+    return [
+        {"what": what, "target": target} | seconds({"ours": ours, "theirs": theirs})
+        for what, target, ours, theirs in (*gates_and_blocks(), *statistics_and_documents())
+    ]
+
+
+def gates_and_blocks() -> list[tuple[str, float, Run, Run]]:
+    """Of 8,192 tokens."""
+    inputs, rows = [normal(1, 1, 8192, 64) for _ in range(3)], []
+    for fading, mean in (("that fade in 20 tokens", 3.0), ("near 1", 12.0)):
+        bias = overt.biases.Forget(torch.nn.functional.logsigmoid(normal(1, 1, 8192) + mean))
+        gated: Run = lambda bias=bias: overt.attend(*inputs, mask=overt.Causal(), bias=bias)  # noqa: E731
+        plain: Run = lambda: overt.attend(*inputs, mask=overt.Causal())  # noqa: E731
+        rows.append((f"gates {fading}, over plain causal attention", 1.05, gated, plain))
+    for size in (64, 32):
+        listed = torch.rand(8192 // size, 8192 // size).topk(8192 // size // 32).indices.sort().values
+        sparse = functools.partial(overt.attend, mask=overt.masks.Blocks(listed, size))
+        rows.append(
+            (
+                f"a 32nd of the blocks of {size}, over dense",
+                0.05,
+                lambda run=sparse: run(*inputs),
+                lambda: overt.attend(*inputs),
+            )
+        )
+        rows.append((f"the same with the backward pass, {size}", 0.05, both(sparse, *inputs), both(overt.attend, *inputs)))
+    return rows
+
+
+def statistics_and_documents() -> list[tuple[str, float, Run, Run]]:
+    """Of 8 heads: all statistics of 1,024 tokens with the output, and 16 documents of 20 to 400 tokens in one row."""
+    heads, lengths = [normal(1, 8, 1024, 64) for _ in range(3)], torch.randint(20, 400, (16,)).tolist()
+    packed = [normal(1, 8, sum(lengths), 64) for _ in range(3)]
+    documents = overt.Documents(torch.repeat_interleave(torch.arange(16), torch.tensor(lengths)))
+    parts = list(zip(*(tensor.split(lengths, dim=2) for tensor in packed), strict=True))
+    together: Run = lambda: overt.attend(*packed, mask=documents)  # noqa: E731
+    apart: Run = lambda: torch.cat([sdpa(*one) for one in parts], dim=2)  # noqa: E731
+    assert float((together() - apart()).abs().max()) < 1e-4
+    summary: Run = lambda: overt.summarize(*heads[:2], value=heads[2])  # noqa: E731
+    return [
+        ("summarize with its output, over a forward pass", 1.2, summary, lambda: overt.attend(*heads)),
+        ("16 packed documents, over a loop of torch's calls", 1 / 1.4, together, apart),
+    ]
 
 
 @part

@@ -43,6 +43,7 @@ Kind kind_of(const Any& array, const char* name) {
     if (is(Code::Bfloat, 16)) return Kind::bfloat16;
     if (is(Code::Bool, 8)) return Kind::boolean;
     if (is(Code::Int, 64)) return Kind::integer;
+    if (is(Code::Int, 8)) return Kind::int8;
     refuse(std::string(name) + " of dtype float64, float32, float16 or bfloat16, masks of bool or int64", "another dtype");
 }
 

@@ -24,9 +24,9 @@ struct Call : Shapes {
     Program program;
     Kind number = Kind::float32;
 
-    // The batch is that of `like`, without its last `trailing` dimensions.
+    // The batch is that of `like`, without its last `trailing` dimensions. Keys are of the query's dtype, or int8 codes.
     template <class Any>
-    Call(const Array& query, const Array& key, const Any& like, size_t trailing, int threads, bool same_columns = true) {
+    Call(const Array& query, const Array& key, const Any& like, size_t trailing, int threads, bool same_columns = true, bool codes = false) {
         if (like.ndim() < trailing || query.ndim() < 2 || key.ndim() < 2)
             refuse("query and key with two dimensions or more", shape_of(query));
         for (size_t i = 0; i + trailing < like.ndim(); i++) batch.push_back(like.shape(i)), entries *= like.shape(i);
@@ -37,7 +37,8 @@ struct Call : Shapes {
         inputs.threads = threads > 0 ? threads : 1;
         inputs.query = matrix(query, "query", inputs.queries, inputs.head_dim);
         inputs.key = matrix(key, "key", inputs.keys, same_columns ? inputs.head_dim : -1, false, true);
-        if (!floating(inputs.query.kind) || inputs.query.kind != inputs.key.kind)
+        if (codes && inputs.key.kind != Kind::int8) refuse("codes of dtype int8", "another dtype");
+        if (!floating(inputs.query.kind) || (!codes && inputs.query.kind != inputs.key.kind))
             refuse("query and key of one floating dtype", shape_of(query) + " and " + shape_of(key) + " of other dtypes");
         number = inputs.query.kind == Kind::float64 ? Kind::float64 : Kind::float32;
     }
@@ -46,7 +47,14 @@ struct Call : Shapes {
         if (value.ndim() < 2) refuse("value with two dimensions or more", shape_of(value));
         inputs.value_dim = value.shape(value.ndim() - 1);
         inputs.value = matrix(value, "value", inputs.keys, inputs.value_dim, false, true);
-        if (inputs.value.kind != inputs.query.kind) refuse("value of the dtype of query and key", "another dtype");
+        if (inputs.value.kind != inputs.key.kind) refuse("value of the dtype of the key", "another dtype");
+    }
+
+    // What the codes of keys or values are multiplied with: (..., K, 1).
+    Matrix scale_of_codes(const Array& scale, const char* name) {
+        Matrix result = matrix(scale, name, inputs.keys, 1, false, true);
+        if (result.kind != Kind::float32) refuse(std::string(name) + " of dtype float32", "another dtype");
+        return result;
     }
 
     void additive(const Array& weight, int activation) {

@@ -151,6 +151,13 @@ static inline T horizontal_max(Vector<T> v) {
     return maximum;
 }
 
+#if defined(__AVX512F__) && OVERT_BYTES == 64
+template <>
+inline float sum<float>(Vector<float> v) { return _mm512_reduce_add_ps(v); }
+template <>
+inline float horizontal_max<float>(Vector<float> v) { return _mm512_reduce_max_ps(v); }
+#endif
+
 // A bit mask: which lanes of a are greater than those of b.
 template <class T>
 static inline unsigned lanes_above(Vector<T> a, Vector<T> b) {
@@ -364,6 +371,7 @@ static void read_row(const Matrix& matrix, Index entry, Index row, Index count, 
         case Kind::float32: return copy_numbers(static_cast<const float*>(matrix.data) + start, count, to);
         case Kind::float64: return copy_numbers(static_cast<const double*>(matrix.data) + start, count, to);
         case Kind::float16: return copy_float16(static_cast<const std::uint16_t*>(matrix.data) + start, count, to);
+        case Kind::int8: return copy_numbers(static_cast<const std::int8_t*>(matrix.data) + start, count, to);
         default: {
             const std::uint16_t* from = static_cast<const std::uint16_t*>(matrix.data) + start;
             for (Index i = 0; i < count; i++) to[i] = bfloat16_to_float(from[i]);

@@ -41,6 +41,26 @@ def times(what: str, rows: list[Measured], target: float, bound: str) -> Row:
     return Row(what, measured, f"{target:g} ×", ratios[0] / target, bound)
 
 
+def decoding() -> str:
+    """The time of a token's attention by what its keys are stored in, and how many times that of adding up the same bytes it is."""
+    lines = {}
+    for row in part("decoding"):
+        heads, kv_heads = row["heads"]
+        shape = "16 heads × 576 over 1, values a slice of keys" if kv_heads == 1 else f"{heads} heads × 128 over {kv_heads}"
+        cell = f"{1e3 * row['ours']:.1f} ms, {row['ours'] / row['sum']:.1f} ×"
+        lines.setdefault((shape, f"{row['keys']:,}"), {})[row["stored"]] = cell
+    stores = ("float32", "bfloat16", "int8")
+    rows = [(*shape, *(cells.get(store, "–") for store in stores)) for shape, cells in lines.items()]
+    return table(rows, ["", "keys", *stores], "lrrrr")
+
+
+def named() -> str:
+    """Named gates, blocks and statistics as a share of plain calls, those that are furthest from their targets first."""
+    shares = [(row["ours"] / row["theirs"], row["target"], row["what"]) for row in part("named")]
+    rows = [(what, f"{share:.2f}", f"{target:.2f}") for share, target, what in sorted(shares, key=lambda row: row[1] / row[0])]
+    return table(rows, ["", "share of the time", "target"], "lrr")
+
+
 def target_rows() -> list[Row]:
     """All rows."""
     return [*_calls(), *_short_and_long(), *_half(), *_masks(), *_step(), *_additive(), *_window()]

@@ -7,7 +7,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-enum class Layout { copied, whole, pairs, halves };
+enum class Layout { copied, whole, pairs, halves, codes };
 
 #ifdef OVERT_SMALL
 constexpr bool READS_IN_PLACE = false;
@@ -46,12 +46,28 @@ struct HalfReader {
 };
 #endif
 
+// Codes of a rounded cache, before their scale.
+struct CodeReader {
+    using Number = std::int8_t;
+    static constexpr int VECTORS = 1;
+    OVERT_INLINE void read(const Number* from, Vector<float>* to) {
+#if OVERT_BYTES == 64 && defined(__AVX512F__)
+        to[0] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#elif OVERT_BYTES == 32 && defined(__AVX2__)
+        to[0] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+        copy_numbers(from, WIDTH<float>, reinterpret_cast<float*>(to));
+#endif
+    }
+};
+
 // How rows of so many columns are read: in place where they are whole vectors of memory, else they are copied.
 template <class T>
 static inline Layout layout_of(const Matrix& matrix, Index columns) {
     if (!READS_IN_PLACE) return Layout::copied;
     if (matrix.kind == KIND<T> && columns % WIDTH<T> == 0) return Layout::whole;
     if (sizeof(T) == 4 && matrix.kind == Kind::bfloat16 && columns % (2 * WIDTH<T>) == 0) return Layout::pairs;
+    if (sizeof(T) == 4 && matrix.kind == Kind::int8 && columns % WIDTH<T> == 0) return Layout::codes;
 #if defined(__F16C__)
     if (sizeof(T) == 4 && matrix.kind == Kind::float16 && columns % WIDTH<T> == 0) return Layout::halves;
 #endif
@@ -63,6 +79,7 @@ template <class T, class Work>
 static inline void with_reader(Layout layout, const Matrix& matrix, Index start, Work work) {
     if (layout == Layout::whole) return work(WholeReader<T>(), static_cast<const T*>(matrix.data) + start);
     if constexpr (sizeof(T) == 4) {
+        if (layout == Layout::codes) return work(CodeReader(), static_cast<const std::int8_t*>(matrix.data) + start);
         const std::uint16_t* halves = static_cast<const std::uint16_t*>(matrix.data) + start;
 #if defined(__F16C__)
         if (layout == Layout::halves) return work(HalfReader(), halves);
@@ -108,17 +125,19 @@ template <class T, int ROW_COUNT, int N, bool FETCHES, class Reader>
 static inline void read_dots_of(Reader, const T* rows, Index padded_dim, const typename Reader::Number* keys, Index key_row,
                                 Ahead& ahead, T* products) {
     constexpr int W = WIDTH<T>, V = Reader::VECTORS;
+    Ahead next = ahead;  // in registers
     Vector<T> sums[ROW_COUNT][N] = {};
     for (Index e = 0; e < padded_dim; e += V * W)
         for (int n = 0; n < N; n++) {
             Vector<T> parts[V];
             Reader::read(keys + n * key_row + e, parts);
-            if (FETCHES) ahead.template fetch<V * W * sizeof(typename Reader::Number)>();
+            if (FETCHES) next.template fetch<V * W * sizeof(typename Reader::Number)>();
             for (int v = 0; v < V; v++)
                 for (int r = 0; r < ROW_COUNT; r++)
                     sums[r][n] = multiply_add(load(rows + r * padded_dim + e + v * W), parts[v], sums[r][n]);
         }
-    for (int r = 0; r < ROW_COUNT; r++) Sums<T, N>::of(sums[r], products + r * KEYS);
+    ahead = next;
+    RowSums<T, ROW_COUNT, N>::of(sums, products, KEYS);
 }
 
 // The keys stay in the nearest cache for all rows.
@@ -157,18 +176,20 @@ template <class T, int ROW_COUNT, int MEMORY, bool FETCHES, class Reader>
 static inline void read_values_of(Reader, const T* weights, const typename Reader::Number* values, Index value_row, Ahead& ahead,
                                   int keys, Index padded_dim, T* accumulator) {
     constexpr int W = WIDTH<T>, V = Reader::VECTORS;
+    Ahead next = ahead;  // in registers
     Vector<T> sums[ROW_COUNT][MEMORY * V] = {};
     for (int c = 0; c < keys; c++, values += value_row) {
         Vector<T> parts[MEMORY * V];
         for (int m = 0; m < MEMORY; m++) {
             Reader::read(values + m * V * W, parts + m * V);
-            if (FETCHES) ahead.template fetch<V * W * sizeof(typename Reader::Number)>();
+            if (FETCHES) next.template fetch<V * W * sizeof(typename Reader::Number)>();
         }
         for (int r = 0; r < ROW_COUNT; r++) {
             Vector<T> weight = in_register<T>(broadcast(weights[r * KEYS + c]));
             for (int v = 0; v < MEMORY * V; v++) sums[r][v] = multiply_add(weight, parts[v], sums[r][v]);
         }
     }
+    ahead = next;
     for (int r = 0; r < ROW_COUNT; r++)
         for (int v = 0; v < MEMORY * V; v++) {
             T* at = accumulator + r * padded_dim + v * W;

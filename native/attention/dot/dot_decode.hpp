@@ -104,6 +104,7 @@ class DotDecode {
             if (coverage == Coverage::none) continue;
             Index following = at.key + at.keys < end ? at.keys : 0;
             score_keys(queries, at, following, spare, scores);
+            multiply_keys(inputs.key_scale, at, scores);
             if (score.softcap > 0) apply_softcap(static_cast<T>(score.softcap), at.rows, at.keys, scores);
             for (Index head = 0; head < together; head++) {
                 Tile head_tile{at.entry + head, 0, at.key, static_cast<int>(inputs.queries), at.keys};
@@ -113,9 +114,10 @@ class DotDecode {
             State& running = parts.next();
             weigh(scores, rows, at.keys, running);
             if constexpr (Products::ENABLED)
-                if (products) Products::round(scores, rows, at.keys, running.row_sum);
+                if (products && !inputs.value_scale.data) Products::round(scores, rows, at.keys, running.row_sum);
             for (int r = 0; r < rows && inputs.dropout > 0; r++)
                 apply_dropout(inputs, at.entry + r / inputs.queries, r % inputs.queries, at.key, at.keys, scores + r * KEYS);
+            multiply_keys(inputs.value_scale, at, scores);
             add_values(scores, at, coverage, allowed, following, spare + KEYS * padded_dim, running);
         }
         State& sums_of_all = parts.joined();
@@ -140,7 +142,7 @@ class DotDecode {
     void score_keys(const T* queries, const Tile& at, Index following, T* spare, T* scores) const {
         if constexpr (Products::ENABLED)
             if (products) {
-                Products::dots(queries, inputs.key, inputs.head_dim, start_of(inputs.key, at), following, rows, at.keys, scores);
+                Products::dots(queries, inputs, start_of(inputs.key, at), following, rows, at.keys, scores);
                 for (int r = 0; r < rows; r++) {
                     Vector<T> scale = broadcast(static_cast<T>(score.scale[at.entry + r / inputs.queries]));
                     for (int c = 0; c < KEYS; c += WIDTH<T>) store(scores + r * KEYS + c, load(scores + r * KEYS + c) * scale);
@@ -152,6 +154,16 @@ class DotDecode {
         with_reader<T>(key_layout, inputs.key, start_of(inputs.key, at), [&](auto reader, const auto* keys) {
             read_dots(reader, queries, padded_dim, keys, inputs.key.row, following * inputs.key.row, rows, at.keys, scores);
         });
+    }
+
+    // The numbers of a tile times the scale of each key.
+    void multiply_keys(const Matrix& scale, const Tile& at, T* numbers) const {
+        if (!READS_IN_PLACE || !scale.data) return;
+        T scales[KEYS] = {};
+        const float* from = static_cast<const float*>(scale.data) + scale.offsets[at.entry] + at.key * scale.row;
+        for (int c = 0; c < at.keys; c++) scales[c] = static_cast<T>(from[c * scale.row]);
+        for (int r = 0; r < rows; r++, numbers += KEYS)
+            for (int c = 0; c < at.keys; c += WIDTH<T>) store(numbers + c, load(numbers + c) * load(scales + c));
     }
 
     // Where a mask cuts the tile, values are copied, and looked at: they may be NaN.
@@ -175,7 +187,7 @@ class DotDecode {
     // A row of values in the order of the sums, or back.
     void order_values(T* row, bool back) const {
         if constexpr (Products::ENABLED)
-            if (products) return Products::order(row, inputs.value_dim, back);
+            if (products) return Products::order(row, inputs, back);
         if (value_layout == Layout::pairs) order_pairs(row, inputs.value_dim, back);
     }
 
@@ -212,7 +224,7 @@ class DotDecode {
     void pack(Index entry, T* to) const {
         T scale = static_cast<T>(score.scale[entry]);
         if constexpr (Products::ENABLED)
-            if (products) return Products::pack(inputs.query, entry, inputs.queries, inputs.head_dim, to);
+            if (products) return Products::pack(inputs, entry, to);
         for (Index r = 0; r < inputs.queries; r++, to += padded_dim) {
             read_row(inputs.query, entry, r, inputs.head_dim, to);
             for (Index d = 0; d < padded_dim; d++) to[d] = d < inputs.head_dim ? to[d] * scale : T(0);

@@ -115,7 +115,8 @@ const PairUnit* unit_of(const Inputs& inputs) {
 void (*unit_forward_of(const Inputs& inputs))(const Inputs&, const Score&, void* output, void* sums) {
     if (const PairUnit* unit = unit_of(inputs)) return unit->dot;
     const PairUnit* unit = current_unit();
-    return unit && inputs.queries <= DECODED && all_halves(inputs) ? unit->decode : nullptr;
+    const bool pairs = all_halves(inputs) || (inputs.query.kind == Kind::bfloat16 && inputs.key.kind == Kind::int8);
+    return unit && inputs.queries <= DECODED && pairs ? unit->decode : nullptr;
 }
 
 bool use_unit(const char* name) {

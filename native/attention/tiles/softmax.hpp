@@ -188,7 +188,7 @@ static inline void dots_of(const T* rows, Index padded_dim, const T* others, Ind
             Vector<T> other = load(others + n * other_row + e);
             for (int r = 0; r < ROW_COUNT; r++) sums[r][n] = multiply_add(load(rows + r * padded_dim + e), other, sums[r][n]);
         }
-    for (int r = 0; r < ROW_COUNT; r++) Sums<T, N>::of(sums[r], products + r * KEYS);
+    RowSums<T, ROW_COUNT, N>::of(sums, products, KEYS);
 }
 
 template <class T, int ROW_COUNT>

@@ -21,7 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention import check
-from overt.attention.masks import Mask, as_mask
+from overt.attention.masks import Lengths
+from overt.attention.mechanism import attend
+from overt.attention.scores import Dot
 from overt.attention.typing import WindowLike
 from overt.errors import InputError, KindError
 from overt.layers.parts.chunks import check_like, check_pair
@@ -89,6 +91,29 @@ class KVCache:
         padding, which no query attends to. A chunk that does not fit the stored ones is an InputError or a KindError, and changes
         nothing.
         """
+        return self._slots(self._add(key, value, lengths))
+
+    def step(self, query: Tensor, key: Tensor, value: Tensor, scale: float | None = None) -> Tensor:
+        """Add one token and return its softmax attention (B, H, 1, E) to all tokens, itself included.
+
+        As `attend(query, slots.key, slots.value)` with the slots of `extend`. The native core reads int8 codes as they are stored. `scale`
+        multiplies the scores; None: 1/√D.
+
+        >>> import overt
+        >>> cache, (query, key, value) = KVCache(store="int8"), torch.randn(3, 1, 2, 1, 4)
+        >>> torch.equal(cache.step(query, key, value), value)
+        True
+        """
+        before = self._add(key, value)
+        if len({*self._used}) == 1 and self._rounded.reads_codes(query):
+            newest = [tensor[:, :, : self._used[0] - self._rounded.length] for tensor in self._stored]
+            return self._rounded.attended(query, newest, query.shape[-1] ** -0.5 if scale is None else scale)
+        slots = self._slots(before)
+        mask = None if slots.lengths is None else Lengths(slots.lengths)
+        return attend(query, slots.key, slots.value, score=Dot(scale), mask=mask)
+
+    def _add(self, key: Tensor, value: Tensor, lengths: Any = None) -> list[int]:
+        """Store a chunk; how many slots of each row were filled before it."""
         check_pair(key, value)
         if self.store is not None:
             check_no_gradients(self.store, key, value)
@@ -108,7 +133,7 @@ class KVCache:
         before, self._used = self._used, [used + count for used, count in zip(self._used, counts, strict=True)]
         if self.store is not None:
             self._round(tokens)
-        return self._slots(before)
+        return before
 
     def error(self, query: Tensor | None = None) -> Tensor:
         """How much rounding changes outputs, for each head: √(Σ (o' − o)² / Σ o²), of attention to the tokens that are still whole.
@@ -324,23 +349,6 @@ def check_cache(cache: Any, layer: nn.Module, window: WindowLike, query_is_key: 
         )
     if not len(cache) or cache._layer is None:
         cache._layer = weakref.ref(layer)
-
-
-def check_chunk(cache: KVCache, tokens: int, causal: bool, window: WindowLike, mask: Any) -> None:
-    """Refuse several tokens that follow others where each would attend to those after it, of its own chunk alone.
-
-    One token has none after it, and a first chunk is the whole sequence so far, so both may be read without a causal mask.
-    """
-    ordered = causal or (isinstance(window, tuple) and window[1] == 0)
-    if ordered or tokens < 2 or not len(cache):
-        return
-    mask = None if mask is None else as_mask(mask)
-    if mask is None or (isinstance(mask, Mask) and mask.by_key):
-        raise InputError(
-            "a causal layer for several tokens that follow those of a cache, since earlier ones have not attended to them",
-            got=f"{tokens} tokens after {len(cache)} in a layer that is not causal",
-            fix="build the layer with causal=True, or pass mask=overt.Causal()",
-        )
 
 
 def _write_rows(tensor: Tensor, new: Tensor, starts: list[int]) -> None:

@@ -17,8 +17,9 @@ from overt.attention.trace import Steps, steps
 from overt.attention.typing import BiasLike, LengthsLike, MaskLike, NormalizerLike, Refused, ScoreLike, WindowLike
 from overt.errors import InputError
 from overt.layers.cross_attention import Prepared
-from overt.layers.kv_cache import KVCache, check_cache, check_chunk, restored_on_error
+from overt.layers.kv_cache import KVCache, check_cache, restored_on_error
 from overt.layers.parts import checks
+from overt.layers.parts.chunks import check_chunk
 from overt.layers.parts.extra_keys import bias_with_extra, mask_with_extra, with_extra
 from overt.layers.parts.heads import join_heads, split_heads, with_batch
 from overt.layers.parts.padding import (
@@ -129,15 +130,16 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """The output for each query: (..., Q, width)."""
         with restored_on_error(cache):
-            arguments, query_lengths, batched = self._arguments(query, key, value, mask, bias, lengths, cache, **unknown)
-            heads = attend(**arguments)  # (..., H, Q, head_width)
+            step = mask is None and bias is None and lengths is None and self._steps(cache)
+            arguments, query_lengths, batched = self._arguments(query, key, value, mask, bias, lengths, cache, step, **unknown)
+            heads = arguments if isinstance(arguments, Tensor) else attend(**arguments)  # (..., H, Q, head_width)
         output = self.output(join_heads(heads))  # (..., Q, width)
         return zero_padding(output if batched else output.squeeze(0), query_lengths)
 
     def _arguments(
-        self, query, key=None, value=None, mask=None, bias=None, lengths=None, cache=None, **unknown
-    ) -> tuple[dict[str, Any], Tensor | None, bool]:
-        """The arguments of `attend`, the lengths of the queries, and whether the inputs have a batch."""
+        self, query, key=None, value=None, mask=None, bias=None, lengths=None, cache=None, step=False, **unknown
+    ) -> tuple[Any, Tensor | None, bool]:
+        """The arguments of `attend`, or its output of a `step` of the cache, the lengths of the queries, and whether there is a batch."""
         checks.refuse_torch_keywords(NAME, unknown)
         query_is_key = key is None or key is query
         query, key, value, lengths, batched = self._checked(query, key, value, mask, bias, lengths, cache)
@@ -151,6 +153,9 @@ class MultiHeadAttention(nn.Module):
             keys, values, key_lengths = self._projected(key, value, key_positions, lengths)  # (..., Hk, K, D)
         offset = None  # the slot of query 0 among the keys; None aligns the last query with the last key
         if cache is not None:
+            if step and query.shape[-2] == 1:
+                heads = cache.step(with_batch(queries), with_batch(keys), with_batch(values), self.score.current().scale)
+                return heads, None, batched
             keys, values, offset, key_lengths, _ = cache.extend(with_batch(keys), with_batch(values), lengths)
 
         mask = combine_masks(mask, window_mask(self.causal, self.window))
@@ -174,6 +179,23 @@ class MultiHeadAttention(nn.Module):
             "dropout": self.dropout if self.training else 0.0,
         }
         return arguments, lengths if query_is_key else None, batched
+
+    def _steps(self, cache: KVCache | None) -> bool:
+        """Whether a token's attention to all of a rounded cache is plain: a dot product under a softmax, and nothing else."""
+        if (
+            not isinstance(cache, KVCache)
+            or cache.store != "int8"
+            or self.window is not None
+            or self.extra_key is not None
+            or self.zero_key
+        ):
+            return False
+        score, softmax = self.score.current(), self.normalizer.current()
+        dropped = self.training and self.dropout > 0
+        plain = type(score) is Dot and score.softcap is None and not isinstance(score.scale, Tensor)
+        plain = plain and type(softmax) is Softmax and softmax.sink is None and not isinstance(softmax.temperature, Tensor)
+        plain = plain and softmax.temperature == 1
+        return bool(plain) and not dropped and self.positions.bias(None) is None
 
     def steps(self, query: Tensor, key: Tensor | Prepared | None = None, value: Tensor | None = None, **options: Any) -> Steps:
         """Scores, masked scores and weights (..., H, Q, K), and the output of each head (..., H, Q, head_width).

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import overt
+from compare import OUTPUT, close
 from overt.errors import InputError
 from overt.layers import KVCache, MultiHeadAttention
-from overt.layers.parts.rounded import FIRST, NEWEST
+from overt.layers.parts.rounded import FIRST, NEWEST, RoundedTokens
 
 STORES = ["int8", "bfloat16"]
 
@@ -145,3 +146,65 @@ def test_bad_input_is_refused_in_a_sentence():
         KVCache(store="int8").extend(*(tensor.requires_grad_() for tensor in tokens(3)))
     with pytest.raises(InputError, match="a cache with tokens that are still whole"):
         KVCache(store="int8").error()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("count", "width"), [(140, 16), (331, 64), (1100, 24), (700, 128)])
+def test_a_step_reads_codes_as_they_are_stored(dtype, count, width, monkeypatch):
+    generator = torch.Generator().manual_seed(count)
+    caches = [KVCache(store="int8"), KVCache(store="int8")]
+    with torch.no_grad():
+        pair = [torch.randn(2, 3, count, width, generator=generator).to(dtype) for _ in range(2)]
+        for cache in caches:
+            cache.extend(*pair)
+            cache.extend(*(tensor[:, :, :70] for tensor in pair))
+        for _ in range(3):
+            query = torch.randn(2, 12, 1, width, generator=generator).to(dtype)
+            key, value = (torch.randn(2, 3, 1, width, generator=generator).to(dtype) for _ in range(2))
+            slots = caches[0].extend(key, value)
+            with monkeypatch.context() as patch:
+                patch.setattr(RoundedTokens, "decoded", None)  # nothing is decoded
+                output = caches[1].step(query, key, value)
+            expected = overt.attend(query.double(), slots.key.double(), slots.value.double())
+            assert output.dtype == dtype
+            close(output.double(), expected, max(OUTPUT[dtype], 1e-6), "output")
+
+
+def test_a_step_with_rows_of_different_lengths_or_a_scale_is_that_of_the_slots():
+    (key, value), lengths = tokens(300, rows=2), torch.tensor([300, 250])
+    caches = [KVCache(store="int8"), KVCache(store="int8")]
+    with torch.no_grad():
+        for cache in caches:
+            cache.extend(key, value, lengths)
+            cache.extend(*tokens(100, rows=2))
+        query, (key, value) = torch.randn(2, 4, 1, 16), tokens(1, rows=2, seed=9)
+        slots = caches[0].extend(key, value)
+        expected = overt.attend(query, slots.key, slots.value, score=overt.Dot(0.7), mask=overt.Lengths(slots.lengths))
+        torch.testing.assert_close(caches[1].step(query, key, value, 0.7), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"kv_heads": 1}, {"positions": "rotary"}, {"positions": "alibi"}, {"extra_key": True}])
+def test_a_layer_steps_as_its_slots_do(options, monkeypatch):
+    torch.manual_seed(0)
+    layer = MultiHeadAttention(32, heads=2, causal=True, **options).eval().requires_grad_(False)
+    x, cache, decoded = torch.randn(2, 400, 32), KVCache(store="int8"), KVCache(store="int8")
+    parts = (x[:, :300], *x[:, 300:].split(1, 1))
+    outputs = torch.cat([layer(part, cache=cache) for part in parts], 1)
+    monkeypatch.setattr(RoundedTokens, "reads_codes", lambda self, query: False)
+    expected = torch.cat([layer(part, cache=decoded) for part in parts], 1)
+    torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_codes_that_are_nan_reach_the_output_and_gradients_take_the_slots():
+    key, value = tokens(300)
+    key[0, 1, 50, 3] = torch.nan
+    cache = KVCache(store="int8")
+    with torch.no_grad():
+        cache.extend(key, value)
+        cache.extend(*tokens(100))
+        output = cache.step(torch.randn(1, 2, 1, 16), *tokens(1))
+    assert bool(output[0, 0].isfinite().all())
+    assert bool(output[0, 1].isnan().all())
+    query = torch.randn(1, 2, 1, 16, requires_grad=True)
+    (gradient,) = torch.autograd.grad(cache.step(query, *tokens(1))[0, 0].sum(), query)
+    assert bool(gradient[0, 0].any())

@@ -44,6 +44,13 @@ def dot(inputs: Any, outputs: tuple[Tensor, ...]) -> None:
     native.module().dot(*_dot_arguments(inputs, inputs.bias), *outputs, *nothing, *_line_biases(inputs))
 
 
+def dot_codes(
+    query: Tensor, key: Sequence[Tensor], value: Sequence[Tensor], scale: float, outputs: tuple[Tensor, Tensor]
+) -> None:
+    """Output (..., Q, E), and each row's base and total, of up to 8 queries; key and value are int8 (..., K, ·) and scales (..., K, 1)."""
+    native.module().dot_codes(dense(query), *key, *value, scale, native.threads(), *outputs)
+
+
 def dot_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, gradients: tuple[Tensor | None, ...]) -> None:
     """Of query, key and value, delta, the bias's gradient, and that of biases of keys."""
     *direct, d_bias, of_keys = map(array, gradients)

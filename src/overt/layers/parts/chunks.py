@@ -1,10 +1,13 @@
 """Checks of the chunks of tokens that a key-value cache takes."""
 
+from collections.abc import Sized
 from typing import Any
 
 from torch import Tensor
 
 from overt.attention import check
+from overt.attention.masks import Mask, as_mask
+from overt.attention.typing import WindowLike
 from overt.errors import InputError, KindError
 
 
@@ -49,3 +52,20 @@ def check_like(stored: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
                 got=f"{name} of {tensor.dtype} on {tensor.device}",
                 fix="convert the chunk with .to(…), or clear() the cache",
             )
+
+
+def check_chunk(cache: Sized, tokens: int, causal: bool, window: WindowLike, mask: Any) -> None:
+    """Refuse several tokens that follow others where each would attend to those after it, of its own chunk alone.
+
+    One token has none after it, and a first chunk is the whole sequence so far, so both may be read without a causal mask.
+    """
+    ordered = causal or (isinstance(window, tuple) and window[1] == 0)
+    if ordered or tokens < 2 or not len(cache):
+        return
+    mask = None if mask is None else as_mask(mask)
+    if mask is None or (isinstance(mask, Mask) and mask.by_key):
+        raise InputError(
+            "a causal layer for several tokens that follow those of a cache, since earlier ones have not attended to them",
+            got=f"{tokens} tokens after {len(cache)} in a layer that is not causal",
+            fix="build the layer with causal=True, or pass mask=overt.Causal()",
+        )

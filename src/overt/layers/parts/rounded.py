@@ -7,7 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.attention.mechanism import attend
+from overt import native
+from overt.attention.kernels import cpu
+from overt.attention.kernels.flat.dot import lse_of
+from overt.attention.kernels.plan import permits
+from overt.attention.mechanism import attend, observers
+from overt.attention.scores import Dot
 from overt.errors import InputError
 
 STORES = ("int8", "bfloat16")
@@ -49,6 +54,29 @@ class RoundedTokens:
             torch.cat([whole, decode([part[:, :, :count] for part in parts], dtype)], dim=-2)
             for whole, parts in zip(self.whole, self.encoded, strict=True)
         )
+
+    def attended(self, query: Tensor, newest: Sequence[Tensor], scale: float) -> Tensor:
+        """Attention (B, H, Q, E) of a few queries to these tokens and the newest, key and value (B, Hk, n, ·): codes as they are stored."""
+        count = self.length - FIRST
+        key, value = (torch.cat(pair, dim=-2) for pair in zip(self.whole, newest, strict=True))
+        output, lse = attend(query, key, value, score=Dot(scale), return_lse=True)
+        dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+        of_codes = query.new_empty(*query.shape[:-1], value.shape[-1], dtype=dtype)
+        sums = query.new_empty(*query.shape[:2], 2, query.shape[2], dtype=dtype)
+        codes = [[part[:, :, :count] for part in parts] for parts in self.encoded]
+        cpu.dot_codes(query, codes[0], codes[1], scale, (of_codes, sums))
+        lse_of_codes = lse_of(sums)
+        total = torch.logaddexp(lse, lse_of_codes)
+        share, share_of_codes = ((part - total).exp()[..., None] for part in (lse, lse_of_codes))
+        return (output * share + of_codes * share_of_codes).to(query.dtype)
+
+    def reads_codes(self, query: Tensor) -> bool:
+        """Whether the native core may read the codes for this query (B, H, 1, D): others get decoded numbers."""
+        plain = query.device.type == "cpu" and query.shape[-2] == 1 and self.length > FIRST and self.store == "int8"
+        if not plain or torch.compiler.is_compiling() or not native.available() or not permits("native"):
+            return False
+        observed = observers.get() or (torch.is_grad_enabled() and query.requires_grad)
+        return not observed and type(query) is Tensor and not torch._C._are_functorch_transforms_active()
 
     def first(self, length: int) -> "RoundedTokens":
         """The first slots alone."""

@@ -90,7 +90,9 @@ def test_the_environment_names_a_unit_or_a_level_without_one():
 
 
 @pytest.mark.parametrize("keys", [1, 15, 16, 17, 31, 33, 63, 65, 257, 1025])
-@pytest.mark.parametrize(("queries", "heads", "features", "width"), [(1, 1, 32, 64), (1, 4, 128, 96), (3, 6, 64, 32), (1, 16, 96, 64)])
+@pytest.mark.parametrize(
+    ("queries", "heads", "features", "width"), [(1, 1, 32, 64), (1, 4, 128, 96), (3, 6, 64, 32), (1, 16, 96, 64)]
+)
 def test_decoding_multiplies_pairs_as_float64_does(unit, keys, queries, heads, features, width):
     compared(*tensors((2, 2 * heads, queries, features), (2, 2, keys, features), (2, 2, keys, width)), mask=overt.Causal())
 
