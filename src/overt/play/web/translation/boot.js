@@ -1,7 +1,7 @@
 import { mount } from "../../../lens/viewer/web/main.js";
 import { REWEIGHT, reweightPanel } from "../lessons/reweight.js";
 import { STATES, statesPanel, trainedLayers } from "../lessons/states.js";
-import { CUTS, cutting, startCutting } from "../cut/cutting.js";
+import { CUTS, cutting, editOf, startCutting } from "../cut/cutting.js";
 import { startLive, tellStory } from "../live.js";
 import { SENTENCE, startTyping } from "../typing/typing.js";
 import { TRANSLATED } from "../typing/examples.js";
@@ -20,7 +20,9 @@ startLive(({ root, recording, description }) => {
   const panels = [writtenPanel(listeners), statesPanel(trainedLayers(document)), ...lesson, reweightPanel(null), movedPanel(reader, description.shape)];
   const store = mount(root, recording, { titled: false, cutting, fields: [SENTENCE, ...CUTS, SEARCH, ...STATES, ...MOVED, ...REWEIGHT], panels });
   let number = 0;
-  reader.read = (text, edit) => reader.changed({ text, edit, number: number++, beam: store.get().search === "beam" ? 5 : 1 });
+  const beam = () => (store.get().search === "beam" ? 5 : 1);
+  reader.read = (text, edit) => reader.changed({ text, edit, number: number++, beam: beam() });
+  recording.why = (why) => reader.changed({ text: store.get().text, edit: editOf(store.get()), beam: beam(), why });
   const typing = startTyping(root, recording, store, description, reader, TRANSLATED);
   startOutput(root, recording, listeners);
   startCutting(root, recording, store);

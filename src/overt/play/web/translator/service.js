@@ -7,9 +7,10 @@ import { createReading, crossWeights } from "./reading.js";
 import { beamSearch, END, greedySearch, longestOf } from "./search.js";
 import { createSeq2Seq } from "./seq2seq.js";
 import { createTransformer } from "./transformer.js";
+import { createWhy } from "./why.js";
 
 // What runs in the Worker of a translator's page: first { core, model } comes, then the weights' blocks one by one as { block }, then texts. { text, number,
-// beam } is translated and shown; { text, off } is translated with heads off; { text, pair: true } by the two models of the lesson on the bottleneck. While
+// beam } is translated and shown; { text, edit, beam, why } asks for the parts of a score; { text, off } is translated with heads off; { text, pair: true } by the two models of the lesson on the bottleneck. While
 // a text is written, { step } comes for each word.
 
 const EMPTY = "Type a sentence: there is no word in this text.";
@@ -31,7 +32,8 @@ async function begin(letters) {
 function createTranslator({ tokenizer, shape }, name) {
   const of = { at: (tensor) => weights.at(`${name}.${tensor}`), tensor: (tensor) => weights.tensor(`${name}.${tensor}`) };
   const model = shape.kind === "Transformer" ? createTransformer(core, of, shape) : createSeq2Seq(core, of, shape);
-  return { bpe: createBpe(tokenizer), model, shape, read: shape.kind === "Transformer" ? createReading(core, of, shape, model) : null };
+  const more = shape.kind === "Transformer" ? { read: createReading(core, of, shape, model), why: createWhy(core, of, shape, model) } : {};
+  return { bpe: createBpe(tokenizer), model, shape, ...more };
 }
 
 // The tokens that a model reads, with the end; the beginning of a text that is too long.
@@ -120,6 +122,16 @@ function changed({ text, off }) {
   return { output, tokens: tokens.map(translator.bpe.piece), score };
 }
 
+// The parts of a score of the decoder's attention to the source, while it writes this text.
+function whyOf({ text, beam, edit = NONE, why }) {
+  const source = sourceOf(translator, text);
+  if (source.empty) return { sentence: EMPTY };
+  const before = core.allocate(0);
+  const { tokens } = translated(translator, source, { beam, edit });
+  core.release(before);
+  return translator.why({ source: source.ids, target: targetOf(translator, tokens).ids, edit, why });
+}
+
 // Both models of the lesson on the bottleneck; a step has the name of its model, the word and its weights on the source.
 function both({ text }) {
   const results = pair.map((each) => {
@@ -148,6 +160,7 @@ function answer(data) {
   if (data.core !== undefined) return begin(data);
   if (data.block !== undefined) return { sentence: weights.add(data.block) };
   if (data.pair) return both(data);
+  if (data.why) return whyOf(data);
   return data.off ? changed(data) : translation(data);
 }
 

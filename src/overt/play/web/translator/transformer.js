@@ -6,14 +6,14 @@ import { addSinusoids, embedded } from "./embeddings.js";
 // The Transformer of models/transformer.py in the core: an encoder, and a decoder that keeps the keys and values of what it wrote. `off` are heads
 // [part, layer, head] whose output is zero, part "encoder", "decoder" or "cross".
 
-const EPSILON = 1e-5;
+export const EPSILON = 1e-5;
 
 export function createTransformer(core, weights, shape) {
   const self = { core, weights, ...shape, headDim: shape.width / shape.heads, stride: Math.ceil(shape.words / 8) * 8, off: [] };
   return {
     words: shape.words,
-    // Reads the source. What it leaves in the core's memory stays until the caller releases it.
-    start: (ids, off = [], edit = { cuts: [], all: false }) => started({ ...self, off, edit }, ids),
+    // Reads the source; `tap(name, x, { mixed, output })` is called behind each sublayer, also of `forced`, before it is added to x. What it leaves in the core's memory stays until the caller releases it.
+    start: (ids, off = [], edit = { cuts: [], all: false }, tap = () => {}) => started({ ...self, off, edit, tap }, ids),
     step: (tokens, memory) => stepped(memory, tokens),
     reorder: (memory, rows) => reordered(memory, rows),
     // The whole target in one pass, as it is scored; `seen(layer, { query, mixed })` is called behind each cross-attention.
@@ -26,10 +26,12 @@ const linear = ({ core, weights }, name, from, rows, among, columns, to) => core
 const normalize = ({ core, weights, width }, name, from, rows, to) => core.layer_norm(from, rows, width, weights.at(`${name}.gain`), weights.at(`${name}.bias`), EPSILON, to);
 
 // x + f(norm(x)), or norm(x + f(x)).
-function around(self, name, x, rows, { normed, output }, sublayer) {
-  const { core, norm, width } = self;
+function around(self, name, x, rows, space, sublayer) {
+  const { core, norm, width, tap } = self;
+  const { normed, output } = space;
   if (norm === "pre") normalize(self, name, x, rows, normed);
   sublayer(norm === "pre" ? normed : x, output);
+  tap(name, x, space);
   core.add(output, rows * width, x);
   if (norm === "post") normalize(self, name, x, rows, x);
 }

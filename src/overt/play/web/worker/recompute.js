@@ -96,6 +96,7 @@ export const norms = {
   },
 };
 
+export const dot = (a, b) => a.reduce((sum, each, d) => sum + each * b[d], 0);
 const sumOf = (a, b) => a.map((each, c) => each + b[c]);
 export const differenceOf = (a, b) => a.reduce((most, each, c) => Math.max(most, Number.isNaN(each - b[c]) ? Infinity : Math.abs(each - b[c])), 0);
 

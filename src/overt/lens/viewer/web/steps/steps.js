@@ -75,7 +75,7 @@ function tell(s, head, query, stage) {
   const told = says.textContent + working.textContent;
   if (s.said === told && s.asked === s.recording.cut) return;
   [s.said, s.asked] = [told, s.recording.cut];
-  s.caption.replaceChildren(says, working, ...(s.recording.why && head.same ? whyNodes(s.recording.why, head, query, s.key) : []));
+  s.caption.replaceChildren(says, working, ...(s.recording.why ? whyNodes(s.recording.why, head, query, s.key) : []));
 }
 
 // What the table's columns and the lines below it have to do with the present step.

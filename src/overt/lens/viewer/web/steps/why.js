@@ -4,7 +4,7 @@ import { label } from "../data/labels.js";
 import { button, gauge, make } from "../../../../drawing/web/elements.js";
 
 const SHOWN = 7; // parts of a side
-const WORDS = { word: "the word itself", position: "its position", biases: "all biases" };
+const WORDS = { word: "the word itself", before: "the word before", position: "its position", biases: "all biases" };
 const SAYS = "Each list adds up to the score. It has direct paths only: what a part does by changing later parts is not in it.";
 
 // The button, and what it opens; `ask({ layer, head, row, key })` promises { score, query, key } or a sentence.

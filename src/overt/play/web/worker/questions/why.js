@@ -2,7 +2,7 @@
 // lens.score_contributions has it. The scales of norms are what they were; the direct effect of each part.
 import { lookUp } from "../weights.js";
 import { UNCHANGED } from "../encoder.js";
-import { gelu, linearOf, norms } from "../recompute.js";
+import { dot, gelu, linearOf, norms } from "../recompute.js";
 
 // A question is { text, edit, why: { layer, head, row, key } }; the answer has for `query` and `key` a list of { name, value } whose sum is `score`.
 export function createWhy(core, weights, shape, tokenize, run) {
@@ -21,8 +21,6 @@ export function createWhy(core, weights, shape, tokenize, run) {
     return { score: dot(pair[0], pair[1]) / Math.sqrt(dim), query, key: keys };
   };
 }
-
-const dot = (a, b) => a.reduce((sum, each, d) => sum + each * b[d], 0);
 
 // What the tables of words and positions give to each place.
 function tablesOf(core, weights, ids, places, width) {
@@ -76,7 +74,7 @@ function forwardOf({ core, weights, shape }, at, [entered, mixed]) {
 }
 
 // The gradient of a linear map's input, from that of some of its outputs, `first` and those behind it; eight columns stand together.
-function backOf({ core, weights, shape: { width } }, name, gradient, first) {
+export function backOf({ core, weights, shape: { width } }, name, gradient, first) {
   const { rows, columns } = weights.tensor(`${name}.weight`);
   const map = core.floats(weights.at(`${name}.weight`), rows * columns);
   return Float64Array.from({ length: width }, (_, k) => gradient.reduce((sum, each, n) => {
