@@ -32,6 +32,14 @@ def play(
     word: Annotated[str | None, typer.Option(help="The word that is chosen in it. (default: the last word)")] = None,
     out: Annotated[Path | None, typer.Option(help=f"The page to write. (default: {PAGE}, which is opened)")] = None,
     small: Annotated[bool, typer.Option("--small", help="Weights of 8 bits instead of 16: half the size, less exact.")] = False,
+    beside: Annotated[
+        bool,
+        typer.Option(
+            "--beside",
+            help="Write the model into files beside the page, for a website: the page has at most 400 KB for a sentence, and "
+            "overt-attention.js shows it in other pages.",
+        ),
+    ] = False,
     serve: Annotated[
         bool,
         typer.Option(
@@ -43,8 +51,9 @@ def play(
     """Write a page in which a model runs: edit the sentence, and tokens, heads, steps and maps follow. It works offline."""
     if model is not None and named is not None and model != named:
         raise InputError("one model", got=f"{model} and --model {named}", fix="leave out one of them")
-    if serve and (small or out is not None):
-        raise InputError("--serve, which writes nothing", got="--small" if small else "--out", fix="leave out one of them")
+    if serve and (small or beside or out is not None):
+        refused = "--small" if small else "--beside" if beside else "--out"
+        raise InputError("--serve, which writes nothing", got=refused, fix="leave out one of them")
     if text is not None:
         require_words(text)
     require_torch("overt play")
@@ -55,20 +64,20 @@ def play(
     target = PAGE if out is None else out
     separate({"--out": target}, model_files(name))
     console = report_console(target)
-    page = _write(name, text, word, target, small)
+    page = _write(name, text, word, target, small=small, beside=beside, one_head=beside)
     console.print(Piece(lambda ink: ink.prose(f"→ {target}, {page.size / 10**6:.1f} MB", lead="")))
     console.print(Piece(lambda ink: ink.prose(page.rounding, "dim", "· ")))
     if open_page or (open_page is None and out is None):
         webbrowser.open(target.resolve().as_uri())
 
 
-def _write(name: str, text: str | None, word: str | None, target: Path, small: bool) -> Any:
+def _write(name: str, text: str | None, word: str | None, target: Path, **options: bool) -> Any:
     with busy("reading the sentence …"):
         explanation, model = _translator(name, text, word) or _encoder(name, text, word)
     with busy("writing the model into the page …"):
         from overt.play.page import write
 
-        return write(explanation, model, target, small=small)
+        return write(explanation, model, target, **options)
 
 
 def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:

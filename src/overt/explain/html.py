@@ -20,11 +20,12 @@ def write(
     *,
     limit: int = PAGE_LIMIT,
     live: Live = FROZEN,
+    one_head: bool = False,
 ) -> tuple[str, str]:
     """Write one explanation, or two side by side, as a single page; the page or its path, and a note where it lacks heads.
 
-    It holds all heads of the recording, or those of the layer that is explained where all of them would be more than `limit` bytes.
-    Raises InputError where even these are.
+    It holds all heads of the recording, or those of the layer that is explained if all of them were more than `limit` bytes; with
+    `one_head` the explained one. Raises InputError if even these are more.
     """
     first = explanations[0]
     shown = [explanation.recorded() for explanation in explanations if explanation.recorded is not None]
@@ -41,6 +42,8 @@ def write(
     note = (
         f"The page holds the {len(heads)} heads of layer {first.shown[0]}: with the heads of all layers it would be too large."
     )
+    if one_head:
+        return page(shown[0].recording, path, heads=[shown[0].heads[first.shown[0]][first.shown[1]]], **options), ""
     with suppress(PageTooLarge):  # all heads of a large model make too large a page
         return page(shown[0].recording, path, **options), ""
     try:

@@ -4,13 +4,13 @@ import gzip
 import json
 import os
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from overt.drawing.html import bundle, escape_text, script_json
+from overt.drawing.html import bundle, escape_text, read, script_json
 from overt.explain import html
 from overt.explain.explanation import Explanation
 from overt.files import whole
@@ -20,6 +20,7 @@ from overt.play.encoders import BertEncoder
 from overt.play.translators import PageTranslator
 
 LIMIT = 400 * 10**6  # bytes: browsers open files of this size, if slowly
+COMPONENT = "overt-attention.js"  # the element <overt-attention>, which shows pages in frames
 _AS_STORED = "The page's weights have 8 bits, as the model's file has them."
 _NOTES = (
     "Weights show what this head attended to, not why, and not what the model concluded.",
@@ -42,50 +43,58 @@ def write(
     *,
     small: bool = False,
     beside: bool = False,
+    one_head: bool = False,
 ) -> LivePage:
     """Write the page of an explanation, and the model that made it with its weights.
 
     They have 16 bits, or 8 where `small`, and where the model's own file has no more.
-    For a site the weights stand `beside` the page, in files that it fetches: NAME-weights-0.txt and so on.
+    For a site the model stands `beside` the page, in files that it fetches: NAME-core.txt, NAME-weights-0.txt and so on, with the script
+    COMPONENT. With `one_head` the page holds only the explained head until the model is there: at most 400 KB for a sentence.
     """
     weights = model.weights(small or model.in_int8)
     rounding = _AS_STORED if model.in_int8 else model.rounding(small).sentence(8 if small else 16)
     text = explanation.text if explanation.other is None else explanation.other
     description = {"text": text, "label": model.label, "blocks": len(weights.blocks), "notes": [rounding, *_NOTES]}
-    blocks = [b64encode(block).decode() for block in weights.blocks]
-    elements = (
-        _files_beside(Path(path), blocks) if beside else [_element(f"weights-{n}", block) for n, block in enumerate(blocks)]
-    )
+    parts = _parts(bundle(model.worker), weights.header() | model.description(), weights.blocks)
+    elements = _files_beside(Path(path), parts) if beside else [_element(name, letters) for name, letters in parts]
     live = Live(
         boot=model.boot,
         styles=(*lessons.STYLES, *model.styles),
         behind="\n".join(
-            _elements(bundle(model.worker), description | model.facts(), weights.header() | model.description(), elements)
+            (
+                f'<script type="application/json" id="live">{script_json(description | model.facts())}</script>',
+                lessons.layers_element(),
+                *elements,
+            )
         ),
         script_sources=("'wasm-unsafe-eval'",),
         connections=("'self'",) if beside else (),
     )
-    html.write([explanation], path, limit=LIMIT, live=live)
+    html.write([explanation], path, limit=LIMIT, live=live, one_head=one_head)
     return LivePage(os.path.getsize(path), rounding)
 
 
-def _elements(worker: str, description: dict[str, Any], model: dict[str, Any], weights: list[str]) -> Iterator[str]:
-    """What the page says of the model, the lessons' layers, the worker, the core, what the worker needs to know, and the weights."""
-    yield f'<script type="application/json" id="live">{script_json(description)}</script>'
-    yield lessons.layers_element()
+def _parts(worker: str, model: dict[str, Any], blocks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    """The worker, the core, what the worker needs to know, and the weights, each with its name."""
     core = files("overt").joinpath("play/core.wasm").read_bytes()
     for name, data in ("worker", worker.encode()), ("core", core), ("model", json.dumps(model).encode()):
-        yield _element(name, b64encode(gzip.compress(data, mtime=0)).decode())
-    yield from weights
+        yield name, b64encode(gzip.compress(data, mtime=0)).decode()
+    for number, block in enumerate(blocks):
+        yield f"weights-{number}", b64encode(block).decode()
 
 
-def _files_beside(page: Path, blocks: list[str]) -> list[str]:
-    """Write each block beside the page; the elements that name them."""
-    names = [f"{page.stem}-weights-{number}.txt" for number in range(len(blocks))]
-    for name, block in zip(names, blocks, strict=True):
-        with whole(page.with_name(name)) as temporary:
-            temporary.write_text(block, encoding="ascii")
-    return [_element(f"weights-{number}", "", f' data-file="{escape_text(name)}"') for number, name in enumerate(names)]
+def _files_beside(page: Path, parts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Write the component and each part beside the page; the elements that name the parts."""
+    _write_text(page.with_name(COMPONENT), read("lens/viewer/web/embed/component.js"))
+    for part, letters in parts:
+        name = f"{page.stem}-{part}.txt"
+        _write_text(page.with_name(name), letters)
+        yield _element(part, "", f' data-file="{escape_text(name)}"')
+
+
+def _write_text(path: Path, text: str) -> None:
+    with whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _element(name: str, letters: str, attributes: str = "") -> str:

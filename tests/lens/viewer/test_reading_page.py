@@ -1,5 +1,7 @@
 import json
 import math
+import os
+from datetime import date
 
 import pytest
 import torch
@@ -473,3 +475,14 @@ def test_a_chooser_on_top_shows_another_text_in_every_panel(opened):
         assert page.ask("[...document.querySelectorAll('.reading [data-token]')].map((each) => each.textContent)") == texts[1]
         assert page.ask("viewer.recording.heads[viewer.store.get().head].keyCount") == 2
     assert page.complaints == []
+
+
+def test_the_header_says_what_one_looks_at(opened, tmp_path):
+    facts = "document.querySelector('.facts').textContent"
+    _, recording = multi_head()
+    assert opened(recording).ask(facts) == f"MultiHeadAttention · 2 heads in 1 layer · {date.today().isoformat()}"
+    path = tmp_path / "a & b.safetensors"
+    recording.save(path)
+    os.utime(path, (1e9, 1e9))
+    page = opened(overt.lens.load(path), made={"heads": [(0, 1)]})
+    assert page.ask(facts) == "MultiHeadAttention · 1 of 2 heads in 1 layer · a & b.safetensors · 2001-09-09"

@@ -23,7 +23,7 @@ def test_the_traits_hold_the_page_and_go_to_the_notebook():
     state = result.get_state()
     assert state["page"] == page(recording, title="a title")
     assert (state["height"], state["title"]) == (500, "a title")
-    assert state["_esm"] == read("lens/viewer/web/widget.js")
+    assert state["_esm"] == read("lens/viewer/web/embed/widget.js")
 
 
 def test_a_height_is_a_whole_number():
@@ -47,7 +47,7 @@ def test_without_anywidget_the_error_says_what_to_install(monkeypatch):
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_the_module_parses_with_a_default_export(tmp_path):
     module = tmp_path / "widget.mjs"
-    module.write_text(read("lens/viewer/web/widget.js"), encoding="utf-8")
+    module.write_text(read("lens/viewer/web/embed/widget.js"), encoding="utf-8")
     subprocess.run(["node", "--check", module], check=True, capture_output=True)
 
 
@@ -71,7 +71,9 @@ def notebook(chromium, tmp_path):
     result = chromium.page()
     result.open(tmp_path / "host.html")
     traits = {"page": page(recording), "height": 420, "title": "a recording"}
-    result.ask(HOST.replace("MODULE", json.dumps(read("lens/viewer/web/widget.js"))).replace("TRAITS", json.dumps(traits)))
+    result.ask(
+        HOST.replace("MODULE", json.dumps(read("lens/viewer/web/embed/widget.js"))).replace("TRAITS", json.dumps(traits))
+    )
     result.until("document.querySelector('iframe') !== null && typeof window.leave === 'function'")
     yield result
     result.call("Page.close")

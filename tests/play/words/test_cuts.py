@@ -155,7 +155,6 @@ def test_the_translation_without_a_weight_is_pythons(translated_page, opened):
         assert after == output == live.page.ask("document.querySelector('.typing .translation').textContent")
         assert np.abs(np.array(live.page.ask(WEIGHTS)) - expected).max() < 1e-4
         changed += before != after
-        reload(live, "viewer.store.set({ cut: '', everywhere: false })")
     assert changed
     assert live.page.complaints == []
 

@@ -26,7 +26,7 @@ from overt.lens.viewer.mixer_terms import mixer_terms
 from overt.lens.viewer.precision import corrected_log_sum_exp, needs_floats
 from overt.lens.viewer.pyramids import cells, coded, signed_codes
 from overt.lens.viewer.statistics import measured
-from overt.lens.viewer.story import Story, text_lines, title_of
+from overt.lens.viewer.story import Story, origin, text_lines, title_of
 from overt.lens.viewer.terms import Terms, row_sums, terms_of
 from overt.lens.viewer.with_model import known_of
 
@@ -132,6 +132,7 @@ def _header(
         "title": title or title_of(first),
         "texts": text_lines([calls for calls, _ in recordings], packing.heads, list(packing.words)),
         "model": first.model,
+        **origin(first),
         "passes": first.pass_count,
         "missing": [list(each) for calls, _ in recordings for each in calls.missing],
         "verified": _verified(packed_calls),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from torch import Tensor
@@ -58,6 +59,13 @@ FROZEN = Live()
 def title_of(calls: RecordedCalls) -> str:
     """The beginning of the text that the model read, in one line; the model's name where that is not known."""
     return line_of(next(iter(calls.texts), "")) or calls.model
+
+
+def origin(calls: RecordedCalls) -> dict[str, str | None]:
+    """The name of the file that the recording was loaded from, and the day when it was saved; without a file, today."""
+    file = calls.file if calls.file is not None and calls.file.exists() else None
+    day = date.today() if file is None else date.fromtimestamp(file.stat().st_mtime)
+    return {"file": None if file is None else file.name, "date": day.isoformat()}
 
 
 def line_of(text: str) -> str:

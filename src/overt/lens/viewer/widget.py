@@ -40,7 +40,7 @@ def _kind() -> Any:
     class Viewer(anywidget.AnyWidget):
         """A recording's page in a frame."""
 
-        _esm = read("lens/viewer/web/widget.js")
+        _esm = read("lens/viewer/web/embed/widget.js")
         page = traitlets.Unicode().tag(sync=True)
         title = traitlets.Unicode().tag(sync=True)
         height = traitlets.Int().tag(sync=True)

@@ -39,7 +39,9 @@ const fetched = (name) => fetch(encodeURIComponent(name)).then((response) => (re
 // Its script is compressed in the page; a sentence is thrown where none can be started.
 async function startedWorker(page) {
   if (typeof WebAssembly !== "object") throw OFF;
-  const script = await bytesOf(lettersOf(page, "worker"), "gzip").catch(() => { throw DAMAGED; });
+  const letters = await lettersOf(page, "worker");
+  if (letters === null) throw UNFETCHED;
+  const script = await bytesOf(letters, "gzip").catch(() => { throw DAMAGED; });
   try {
     return new Worker(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
   } catch {
@@ -47,20 +49,21 @@ async function startedWorker(page) {
   }
 }
 
-function lettersOf(page, id) {
+// What an element holds, or the file that it names; null where that cannot be fetched.
+async function lettersOf(page, id) {
   const element = page.getElementById(id);
-  const text = element?.textContent ?? "";
   element?.remove(); // it is not needed twice
-  return text;
+  return element?.dataset.file ? fetched(element.dataset.file) : (element?.textContent ?? "");
 }
 
 // Sends the core, what the model is, and then its weights block by block; the first sentence that comes back is what is wrong.
 async function load(page, blocks, request, progress) {
-  const begun = await request({ core: lettersOf(page, "core"), model: lettersOf(page, "model") });
+  const [core, model] = await Promise.all([lettersOf(page, "core"), lettersOf(page, "model")]);
+  if (core === null || model === null) return UNFETCHED;
+  const begun = await request({ core, model });
   if (begun.sentence) return begun.sentence;
   for (let n = 0; n < blocks; n++) {
-    const file = page.getElementById(`weights-${n}`)?.dataset.file;
-    const block = file ? await fetched(file) : lettersOf(page, `weights-${n}`);
+    const block = await lettersOf(page, `weights-${n}`);
     const { sentence } = block === null ? { sentence: UNFETCHED } : await request({ block });
     if (sentence) return sentence;
     progress((n + 1) / blocks);

@@ -1,10 +1,11 @@
-import { createStore } from "./store.js";
+import { createStore, nameOf } from "./store.js";
+import { startEmbedded } from "./embed/embedded.js";
 import { PANELS, storesOf } from "./panels.js";
 import { savePicture } from "./export/panel_picture.js";
 import { selection } from "./map/map_controls.js";
 import { moveRow } from "./steps/steps.js";
 import { mountText } from "./text/text.js";
-import { visible, shorten } from "./data/labels.js";
+import { grouped, visible, shorten } from "./data/labels.js";
 import { button, make } from "../../../drawing/web/elements.js";
 import { theme } from "../../../drawing/web/theme.js";
 
@@ -40,7 +41,7 @@ export function mount(root, recording, { panels: more = [], fields = [], titled 
   const help = helpDialog(cutting ? [["arcs", "← → Delete", "from arc to arc; cut it, or undo"]] : []);
   const texts = storesOf(recording, store).map((each) => [make("section", { className: "panel reading", attributes: { "aria-label": "The text" } }), each]);
   const boxes = panels.map(({ name }) => make("section", { className: `panel ${name}`, attributes: { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}` } }));
-  root.replaceChildren(bar(root, recording, store, help, titled), make("div", { className: `texts-row${texts.length > 1 ? " compared" : ""}` }, ...texts.map(([box]) => box)), tabStrip(store, panels), ...boxes, help);
+  root.replaceChildren(bar(root, recording, store, help, titled), ...factsOf(recording), make("div", { className: `texts-row${texts.length > 1 ? " compared" : ""}` }, ...texts.map(([box]) => box)), tabStrip(store, panels), ...boxes, help);
   const follow = ({ theme: chosen }) => {
     if (chosen === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = chosen;
@@ -55,6 +56,7 @@ export function mount(root, recording, { panels: more = [], fields = [], titled 
   showTab(root, store, panels); // before the panels listen: one that comes into sight is there when it draws
   texts.forEach(([box, each]) => mountText(box, recording, each, cutting));
   panels.forEach((panel, i) => panel.mount(boxes[i], recording, store));
+  startEmbedded(root, store);
   root.ownerDocument.addEventListener("keydown", (event) => shortcuts(event, root, store, help, panels)); // wherever the focus is
   return store;
 }
@@ -62,9 +64,19 @@ export function mount(root, recording, { panels: more = [], fields = [], titled 
 function bar(root, recording, store, help, titled) {
   const { model, story } = recording;
   const title = titled ? recording.title : (story?.heading ?? model);
-  const more = story && !titled ? [visible(story.source)] : story ? [make("b", { text: story.heading }), ` ${visible(story.source)}`] : title === model ? [] : [visible(model)];
-  return make("header", { className: "bar" }, make("b", { className: "brand", text: "overt" }), make("h1", {}, make("bdi", { text: shorten(visible(title), 120) })), make("span", { className: "quiet source" }, ...more), ...textChooser(recording, store), make("span", { className: "room" }),
+  const more = story && !titled ? [visible(story.source)] : story ? [make("b", { text: story.heading }), ` ${visible(story.source)}`] : [];
+  return make("header", { className: "bar" }, make("b", { className: "brand", text: "overt" }), make("h1", {}, make("bdi", { text: shorten(visible(title), 120) })), make("span", { className: "quiet source", attributes: { title: more.map((part) => part.textContent ?? part).join("") } }, ...more), ...textChooser(recording, store), make("span", { className: "room" }),
     button("picture", (event) => savePicture(root, event.currentTarget), { id: "picture", title: "save what is visible as a PNG picture" }), button("light / dark", () => toggleTheme(store), { id: "theme" }), button("?", () => help.showModal(), { "aria-label": "keys", title: "the keys" }));
+}
+
+// What a recording holds: heads, texts, the file that it was loaded from, and when it was saved.
+function factsOf({ model, story, heads, calls, batch, file, date }) {
+  if (story) return [];
+  const seen = new Set(heads.map(nameOf)).size;
+  const layers = new Map(calls.map(({ number, total }) => [number, total]));
+  const total = [...layers.values()].reduce((sum, each) => sum + each, 0);
+  const facts = [visible(model), `${grouped(seen)}${seen < total ? ` of ${grouped(total)}` : ""} ${total === 1 ? "head" : "heads"} in ${grouped(layers.size)} ${layers.size === 1 ? "layer" : "layers"}`, batch.length > 1 && `${grouped(batch.length)} texts`, file && visible(file), date].filter(Boolean);
+  return [make("p", { className: "quiet facts", text: facts.join(" · ") })];
 }
 
 // Which of several texts all panels show; two that are compared stand side by side already.
@@ -86,10 +98,10 @@ function helpDialog(more) {
 
 function shortcuts(event, root, store, help, panels) {
   if (event.metaKey || event.ctrlKey || event.altKey || event.defaultPrevented || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || help.open) return;
-  const { pool, colour, side, token, step, playing } = store.get();
+  const { pool, colour, side, token, step, playing, embed } = store.get();
   const last = root.querySelectorAll(".stages button").length - 1;
   const now = Math.min(step, last);
-  const tab = panels[Number(event.key) - 1];
+  const tab = embed ? null : panels[Number(event.key) - 1];
   const change = {
     m: { pool: pool === "max" ? "mean" : "max" }, l: { colour: colour === "log" ? "linear" : "log" }, a: { side: side === "query" ? "key" : "query" },
     ",": { token: token - 1 }, ".": { token: token + 1 }, ArrowRight: { step: Math.min(now + 1, last), playing: false }, ArrowLeft: { step: Math.max(now - 1, 0), playing: false },
@@ -112,7 +124,9 @@ function tabStrip(store, panels) {
     tab.classList.toggle("lesson", Boolean(lesson));
     return tab;
   });
-  const strip = make("div", { className: "tabs", attributes: { role: "tablist" } }, ...tabs);
+  const lessons = tabs.filter((tab) => tab.classList.contains("lesson"));
+  const group = lessons.length ? [make("span", { className: "lessons", attributes: { role: "presentation" } }, ...lessons)] : [];
+  const strip = make("div", { className: "tabs", attributes: { role: "tablist" } }, ...tabs.filter((tab) => !lessons.includes(tab)), ...group);
   strip.addEventListener("keydown", (event) => {
     const position = panels.findIndex(({ name }) => name === tabName(store.get(), panels));
     const next = panels[{ ArrowLeft: position - 1, ArrowRight: position + 1, Home: 0, End: panels.length - 1 }[event.key]];

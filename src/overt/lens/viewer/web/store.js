@@ -11,7 +11,7 @@ const HOLD = 320; // ms between two changes of the address: browsers refuse more
 
 export function createStore(recording, fields = [], page = window) {
   const listeners = new Set();
-  let said = fromHash(recording, fields, page.location.hash);
+  let [said, wanted] = fromHash(recording, fields, page.location.hash);
   let state = settled(recording, {}, { ...startOf(recording), ...Object.fromEntries(fields.map(({ name, initial }) => [name, initial])), ...said });
   let timer = 0;
   const write = () => {
@@ -34,7 +34,10 @@ export function createStore(recording, fields = [], page = window) {
     for (const listener of [...listeners]) listener(state, changed);
     if (!timer) timer = setTimeout(write, HOLD);
   };
-  page.addEventListener?.("hashchange", () => apply((said = fromHash(recording, fields, page.location.hash))));
+  page.addEventListener?.("hashchange", () => {
+    [said, wanted] = fromHash(recording, fields, page.location.hash);
+    apply(said);
+  });
   return {
     get: () => state,
     set: apply,
@@ -43,7 +46,7 @@ export function createStore(recording, fields = [], page = window) {
       listeners.add(listener);
       return () => listeners.delete(listener);
     },
-    said: () => said, // what the address said when it was last read, also of what is not there yet
+    said: () => ({ ...said, wanted }), // what the address said when it was last read; `wanted` has names of what may not be there yet: { head, word }
     link: () => page.location.href.split("#")[0] + toHash(recording, fields, state),
   };
 }
@@ -56,9 +59,12 @@ function startOf(recording) {
   return {
     head, batch: recording.heads[head].batch, token: recording.opened?.token ?? recording.heads[head].startToken, key: null, side: "query", pool: "max",
     colour: recording.longest > 128 ? "log" : "linear", palette: "blue", view: null, panel: "steps", step: 9, playing: false, sort: "layer", filter: "all",
-    theme: "auto",
+    theme: "auto", embed: false,
   };
 }
+
+// A head's name in the address.
+export const nameOf = ({ number, head }) => `${number}.${head}`;
 
 // The state after a change: what no longer fits the chosen head is made to fit.
 function settled(recording, state, patch) {
@@ -105,16 +111,17 @@ export function twin(recording, index, batch) {
 
 function toHash(recording, fields, state) {
   const head = recording.heads[state.head];
-  const said = { head: `${head.number}.${head.head}`, batch: state.batch, token: state.token };
+  const said = { head: nameOf(head), batch: state.batch, token: state.token };
   for (const name of ["side", "pool", "colour", "palette", "panel", "step", "sort", "filter", "theme"]) said[name] = state[name];
   for (const { name, initial, write } of fields) if (String(state[name]) !== String(initial)) said[name] = write(state[name]);
+  if (state.embed) said.embed = 1;
   if (state.key !== null) said.key = state.key;
   if (state.view) said.view = state.view.map((edge) => Number(edge.toFixed(2))).join(",");
   const written = (value) => encodeURIComponent(String(value).replace(/\p{Surrogate}/gu, "\ufffd")).replaceAll("%2C", ",");
   return `#${Object.entries(said).filter(([, value]) => value !== "").map(([name, value]) => `${name}=${written(value)}`).join("&")}`;
 }
 
-// What an address says, as far as it says something that there is.
+// What an address says, as far as it says something that there is; and the names of the head and the word that it asks for.
 function fromHash(recording, fields, hash) {
   const said = Object.fromEntries(new URLSearchParams(hash.slice(1)));
   const result = {};
@@ -125,12 +132,15 @@ function fromHash(recording, fields, hash) {
     const value = name in said ? read(said[name]) : undefined;
     if (value !== undefined) result[name] = value;
   }
-  const head = recording.heads.findIndex((each) => `${each.number}.${each.head}` === said.head && String(each.batch) === (said.batch ?? "0"));
+  if (said.embed === "1") result.embed = true;
+  const head = recording.heads.findIndex((each) => nameOf(each) === said.head && String(each.batch) === (said.batch ?? "0"));
   if (head >= 0) result.head = head;
+  const word = said.word?.slice(0, 80);
+  if (word && !("token" in result)) result.token = Math.max(0, (result.side === "key" ? recording.heads[result.head ?? recording.start].keys : recording.heads[result.head ?? recording.start].queries).indexOf(word));
   if (/^\d{1,9}$/.test(said.key ?? "")) result.key = Number(said.key);
   else if (said.head) result.key = null;
   const view = (said.view ?? "").split(",").map(Number);
   if (view.length === 4 && view.every(Number.isFinite) && view[0] < view[1] && view[2] < view[3]) result.view = view;
   else if (said.head) result.view = null;
-  return result;
+  return [result, { word, head: said.head }];
 }

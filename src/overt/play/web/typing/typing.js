@@ -3,6 +3,7 @@ import { grouped, label, shorten } from "../../../lens/viewer/web/data/labels.js
 import { scientific } from "../../../drawing/web/numbers.js";
 import { button, make } from "../../../drawing/web/elements.js";
 import { weightsOf } from "../../../lens/viewer/web/data/rows.js";
+import { nameOf } from "../../../lens/viewer/web/store.js";
 import { editOf } from "../cut/cutting.js";
 import { createWish } from "./chosen_word.js";
 import { examplesRow } from "./examples.js";
@@ -24,7 +25,7 @@ export function startTyping(root, recording, store, description, reader, example
   input.value = store.get().text ?? description.text;
   const field = make("div", { className: "field" }, make("label", { text: description.label, attributes: { for: "sentence" } }), input);
   const box = make("section", { className: "typing", attributes: { "aria-label": "The sentence" } });
-  const self = { root, recording, store, first: recording.story, description, reader, input, state, wanted: null, busy: true, said: store.said(), wish: createWish(recording, store), sharpest: false, cut: "" };
+  const self = { root, recording, store, first: recording.story, opened: nameOf(recording.heads[recording.start]), description, reader, input, state, wanted: null, busy: true, said: store.said(), wish: createWish(recording, store), sharpest: false, cut: "" };
   const look = make("p", { className: "look", attributes: { "aria-live": "polite" } });
   const read = (example) => {
     [input.value, self.said, self.sharpest, look.textContent] = [example.text, {}, true, example.look];
@@ -103,16 +104,20 @@ function tell(self, sentence, wrong = false) {
 function show(self, text, result) {
   const { recording, store, root, said, wish } = self;
   const [chosen, first] = [store.get(), !root.dataset.read];
+  const { wanted, ...asked } = said;
+  const name = wanted?.head ?? nameOf(recording.heads[chosen.head]);
   Object.assign(recording, recordingOf(headerOf(self, text, result), result.array ?? ((array) => array)), { reading: readingOf(result), cut: result.cut ?? null, nexts: result.nexts ?? null });
   self.cut = chosen.cut;
-  const [side, asked] = [said.side ?? chosen.side, said.head ?? chosen.head];
-  let head = recording.heads[asked] ? asked : recording.start;
-  const token = said.token ?? (text === chosen.text ? chosen.token : wish.choose(recording.heads[head], side));
+  const side = asked.side ?? chosen.side;
+  const named = recording.heads.findIndex((each) => nameOf(each) === name);
+  let head = named < 0 ? recording.start : named;
+  if (wanted?.word) wish.want(wanted.word);
+  const token = wanted?.word ? wish.choose(recording.heads[head], side) : (asked.token ?? (text === chosen.text ? chosen.token : wish.choose(recording.heads[head], side)));
   if (self.sharpest) head = sharpestHead(recording, head, token);
   document.title = recording.title;
   const story = first ? { step: chosen.step, playing: chosen.playing } : chosen.playing || self.sharpest ? { step: LAST } : {};
-  store.replaced({ head, batch: 0, token, key: text === chosen.text ? chosen.key : null, view: null, ...story, ...said, text });
-  if ("token" in said) wish.note();
+  store.replaced({ head, batch: 0, token, key: text === chosen.text ? chosen.key : null, view: null, ...story, ...asked, head, token, text });
+  if ("token" in asked) wish.note();
   [self.said, self.sharpest] = [{}, false]; // what the address or the example asked for is there
   tell(self, result.all === false ? `${grouped(result.count)} tokens, the beginning of the text: the model takes no more` : "");
   root.dataset.read = String(Number(root.dataset.read ?? 0) + 1);
@@ -128,11 +133,13 @@ function sharpestHead({ heads }, index, token) {
   return heads.filter((head) => head.number === number).reduce((best, head) => (strengthOf(head) > strengthOf(best) ? head : best)).index;
 }
 
-function headerOf({ recording, description, store, first }, text, { header, check }) {
+function headerOf({ recording, description, store, first, opened }, text, { header, check }) {
+  const shown = text === description.text ? opened : nameOf(recording.heads[store.get().head]);
+  const start = header.heads.findIndex(({ call, head }) => nameOf({ number: header.calls[call].number, head }) === shown);
   const { model } = recording;
   const title = shorten(text.slice(0, 4 * TITLE).replaceAll(/\s+/gu, " ").trim(), TITLE);
   const told = { heading: first?.heading ?? "", source: first?.source ?? "", why: [text === description.text ? first?.why[0] : ""], notes: [description.notes], loops: [check ? checkText(check) : ""], words: [0], sides: first?.sides ?? null, compared: false };
-  return { title, model, missing: [], passes: 1, start: text === description.text ? recording.start : Math.min(store.get().head, header.heads.length - 1), opened: null, ...header, story: told };
+  return { title, model, missing: [], passes: 1, start: Math.max(0, start), opened: null, ...header, story: told };
 }
 
 const checkText = ({ row, word, number, difference, largest }) =>
