@@ -13,6 +13,7 @@ from pathlib import Path
 import llms
 import matplotlib
 import torch
+from folded import folded
 from formulas import typeset
 from glossary import GLOSSARY, linked
 from links import faults
@@ -46,8 +47,8 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html, page, config, files):
-    """Formulas are typeset."""
-    return typeset(html)
+    """Formulas are typeset; in the gallery, code is folded."""
+    return typeset(folded(html) if page.file.src_uri == "gallery.md" else html)
 
 
 def with_notebook(markdown: str, source: str, repository: str | None) -> str:
