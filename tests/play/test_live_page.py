@@ -249,6 +249,7 @@ def test_the_command_writes_the_page(minilm, tmp_path):
     (["minilm", "--model", "other"], "one model"),
     (["--text", ""], "Expected a text of at least one word, got ''"),
     (["translator", "--text", " "], "Expected a text of at least one word, got ' '"),
+    (["gpt2", "--serve", "--beside"], "Expected --serve, which writes nothing, got --beside"),
 ])  # fmt: skip
 def test_the_command_refuses_what_it_cannot_write(tmp_path, arguments, said):
     done = CliRunner().invoke(app, ["play", *arguments, "--out", str(tmp_path / "page.html")])
