@@ -185,6 +185,14 @@ def far_behind() -> str:
     return ". ".join(f"{how.capitalize()}: {series}" for how, series in zip(halves, each, strict=True)) + "."
 
 
+def beyond() -> str:
+    """One season beyond the data: how often the band holds the truth, and root mean square errors, the worst trend first."""
+    names = ["truth inside", "error", "of the last level", "of the last slope", "half width"]
+    measured = sorted(result("smoothing-ends")["rows"], key=lambda row: row["of the last level"] / row["error"])
+    rows = [(row["trend"], f"{row['truth inside']:.0%}", *(f"{row[name]:.2f}" for name in names[1:])) for row in measured]
+    return table(rows, ["trend", *names], "lrrrrr")
+
+
 def taken() -> str:
     """Seconds by length: single heads with their bandwidths given, and the default."""
     actual = result("smoothing-speed")

@@ -13,6 +13,7 @@ from overt.smoothing.data.options import Bandwidth, KeyKind
 from overt.smoothing.data.periods import Length, Periods, is_number
 from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.features import Sample, attend_features, choose_bandwidth, noise_variance
+from overt.smoothing.operators.other_times import values_at
 from overt.smoothing.result import Smoothing
 from overt.smoothing.selection.bands import NORMAL_QUANTILE
 
@@ -90,7 +91,8 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
     def predict(self, X: Any, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
         """The curve, or the surface, at other points: X (m, features) gives (m,); with `return_std` its standard deviation as well.
 
-        The standard deviation is that of the curve, not of a value that would be measured there. InputError where there is none.
+        The standard deviation is that of the curve, not of a value that would be measured there. InputError where there is none, and for
+        times beyond the data by more than half of its length. Nearer times are extrapolated as by `Smoothing.at`.
         """
         check_is_fitted(self)
         features = np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
@@ -102,8 +104,8 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
             at_points = attend_features(self._sample, self.bandwidth_, self.degree)  # type: ignore[arg-type]
             return fitted.values, np.sqrt(noise_variance(self._sample, at_points) * fitted.unit_variances)
         if not return_std:
-            return self.smoothing_.at(features[:, 0])
-        curve, lower, upper = self.smoothing_.at(features[:, 0], band=True)
+            return values_at(self.smoothing_, features[:, 0], band=False).values
+        curve, lower, upper = values_at(self.smoothing_, features[:, 0], band=True)
         if lower is None or upper is None:
             fix = "call predict without return_std"
             raise InputError("noise for which there is a standard deviation", got=self.smoothing_.withheld.rstrip("."), fix=fix)

@@ -1,7 +1,6 @@
 """What `analyze` returns: a smoothed series with its band, its risk, its weights and a report in sentences."""
 
 import os
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -17,13 +16,13 @@ from overt.smoothing.data.options import Options
 from overt.smoothing.data.periods import Length
 from overt.smoothing.data.repeats import Repeats, last_known
 from overt.smoothing.data.series import Floats, Series
-from overt.smoothing.data.times import Times, read_moments
+from overt.smoothing.data.times import Times
 from overt.smoothing.heads.head import Head
 from overt.smoothing.heads.local.gaps import Filling
 from overt.smoothing.noise.scale import Scale, wrapped
 from overt.smoothing.operators.base import Operator
 from overt.smoothing.operators.derivative import Derivative, derivative_of
-from overt.smoothing.operators.other_times import TOO_FAR, CurveAt, curve_at, deviation_at
+from overt.smoothing.operators.other_times import CurveAt, values_at, warn_of_extrapolation
 from overt.smoothing.operators.whole import operator_of
 from overt.smoothing.reporting.anomalies import Anomaly, anomalies_of
 from overt.smoothing.reporting.changes import Change, changes_of
@@ -254,38 +253,23 @@ class Smoothing:
 
         Dates have a time zone, any one, where those of the series have one, and none where those have none.
         Time keys fit at the new times as they do at the points. Other keys compare values, and a new time has no value. Their curve
-        is interpolated linearly between points and constant beyond the ends; with `causal` it keeps the value of the last point.
-        Seasons go on between and beyond the points.
+        is interpolated linearly between points; with `causal` it keeps the value of the last point. Seasons go on between and beyond them.
 
-        With **band**, (values, lower, upper): the band is wider in the middle of a gap and beyond the ends, by as much as a straight
-        line over the same length misses the rest of the curve (`other_times`). lower and upper are None where there is no band.
+        With **band**, (values, lower, upper): the band is wider in the middle of a gap, by as much as a straight line over the same
+        length misses the rest of the curve (`other_times`). lower and upper are None where there is no band.
 
-        Beyond the ends this extrapolates the last level and the seasons; it is no forecast of a trend. Further out than half the length
-        of the series there is no band: its ends are NaN, with a warning.
+        Beyond the ends this extrapolates, with a UserWarning: the last level, the local trend as far as trends have lasted in the past of
+        this curve, and the seasons. The band widens by as much as that would have missed before (`beyond`). InputError further out than
+        half the length of the data: forecasts are the work of other libraries.
 
         >>> from overt.smoothing import analyze
         >>> smoothing = analyze([0.0, 1.0, 2.0, 3.0], keys="time", bandwidth=1.0)
         >>> smoothing.at([0.5, 2.75]).round(6)
         array([0.5 , 2.75])
         """
-        if self.scaled is not None:
-            first, scale = self.scaled
-            if not band:
-                return scale.mean(first.at(times))
-            curve, *ends = first.at(times, band=True)
-            return CurveAt(scale.mean(curve), *(None if end is None else scale.end(curve, end) for end in ends))
-        moments = (read_moments(times, self.times) - self.series.start) / self.series.step
-        order = np.argsort(moments, kind="stable")
-        back = np.argsort(order)
-        values = np.clip(self.series.center + self.series.spread * curve_at(self, moments[order])[back], *self.bounds)
-        if not band:
-            return values
-        if self.withheld:
-            return CurveAt(values, None, None)
-        half = NORMAL_QUANTILE * self.series.spread * deviation_at(self, moments[order])[back]
-        if far := int(np.sum(np.isnan(half) & ((moments < self.series.times[0]) | (moments > self.series.times[-1])))):
-            warnings.warn(TOO_FAR.format(far, moments.size), stacklevel=2)
-        return CurveAt(values, np.clip(values - half, *self.bounds), np.clip(values + half, *self.bounds))
+        warn_of_extrapolation(self, times)
+        result = values_at(self, times, band=band)
+        return result if band else result.values
 
     def derivative(self, order: int = 1, *, per: Length | None = None) -> Derivative:
         """The slope of the curve (order 1), or its curvature (2), with a pointwise 95% band.

@@ -107,6 +107,7 @@ def test_the_true_error_hardly_ever_exceeds_what_is_told_of_it(way):
     assert np.mean(small) >= 0.3, "the rule is put to the test"
 
 
+@pytest.mark.filterwarnings("ignore:.*beyond the data")
 def test_leave_one_out_is_the_error_in_predicting_each_value_from_the_others():
     generator = np.random.default_rng(0)
     times = np.sort(generator.uniform(0, 40, 40))

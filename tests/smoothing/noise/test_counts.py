@@ -209,7 +209,8 @@ def test_rows_of_weights_make_the_curve_of_counts_and_a_wild_count_has_none():
 def test_a_curve_and_a_band_of_counts_stay_above_zero_between_and_beyond_the_points_too():
     x = draw(2).poisson(np.where(T < 0.5, 40.0, 0.05))
     result = analyze(x, noise="poisson")
-    ends = result.at(np.linspace(-5, 1030, 300), band=True)
+    with pytest.warns(UserWarning, match="beyond the data"):
+        ends = result.at(np.linspace(-5, 1030, 300), band=True)
     assert min(each.min() for each in (*ends, result.values, result.lower)) >= 0
 
 

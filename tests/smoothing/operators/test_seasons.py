@@ -175,7 +175,8 @@ def test_a_causal_season_does_not_change_when_the_future_does():
 def test_between_and_beyond_its_points_a_curve_goes_on_with_its_season():
     x = repeating(480, 24, np.random.default_rng(12))[1]
     result = analyze(x, period=24)
-    later = result.at(np.arange(480.0, 504.0))
+    with pytest.warns(UserWarning, match="beyond the data"):
+        later = result.at(np.arange(480.0, 504.0))
     np.testing.assert_allclose(later - later.mean(), result.seasonal[:24] - result.seasonal[:24].mean(), rtol=0, atol=0.4)
     np.testing.assert_allclose(result.at(np.arange(480.0)), result.values, rtol=0, atol=1e-12)
 

@@ -49,15 +49,50 @@ def test_the_truth_is_in_the_band_inside_gaps_too(way):
     assert np.mean(inside) >= 0.85
 
 
+BEYOND = "beyond the data: the curve is extrapolated there, and its band widens"
+
+
 def test_the_band_widens_into_a_gap_and_beyond_the_ends():
     remaining = np.r_[:100, 130:300]
-    with pytest.warns(UserWarning, match=r"^1 of 6 times are further beyond the data than half of its length.* use a library"):
-        result = analyze(wave()[remaining], times=remaining).at([50.0, 104.0, 115.0, 305.0, 320.0, 1000.0], band=True)
+    with pytest.warns(UserWarning, match=f"^2 of 5 times are {BEYOND}"):
+        result = analyze(wave()[remaining], times=remaining).at([50.0, 104.0, 115.0, 305.0, 320.0], band=True)
     width = result.upper - result.lower
     assert width[0] < width[1] < width[2]
     assert width[0] < width[3] < width[4]
-    assert np.isnan(width[5])
-    assert np.isfinite(result.values).all()
+
+
+@pytest.mark.parametrize("times", [[450.0], [3.0, -150.0, 1e9]])
+def test_times_far_beyond_the_data_are_refused_with_a_pointer(times):
+    far = sum(time < -149.5 or time > 448.5 for time in times)
+    expected = (
+        r"^Expected times within half the length of the data beyond either end \(149\.5 steps\), "
+        rf"got {far} of {len(times)} times further out\. Fix: ask for nearer times, or forecast with a library"
+    )
+    with pytest.warns(UserWarning, match=BEYOND), pytest.raises(InputError, match=expected):
+        analyze(wave()).at(times)
+
+
+@pytest.mark.filterwarnings("ignore:40 of 40 times are beyond")
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_line_goes_on_beyond_both_ends_and_a_level_stays(sign):
+    noise, times = 0.3 * np.random.default_rng(3).normal(size=300), np.arange(300.0)
+    later = 299 + np.arange(1.0, 41) if sign == 1 else -np.arange(1.0, 41)
+    line, level = analyze(times / 10 + noise).at(later, band=True), analyze(noise).at(later, band=True)
+    assert np.abs(line.values - later / 10).max() < 0.3
+    assert np.abs(level.values).max() < 0.15
+    assert np.all((line.lower <= later / 10) & (later / 10 <= line.upper) & (level.lower <= 0) & (level.upper >= 0))
+
+
+@pytest.mark.filterwarnings("ignore:2 of 2 times are beyond")
+def test_extrapolation_without_dates_is_that_of_dates_and_of_other_units():
+    values, later = wave() + np.arange(300) / 50, np.array([302.0, 310.0])
+    dates = pd.date_range("2024-01-01", periods=311, freq="h")
+    steps = analyze(values).at(later, band=True)
+    hours = analyze(pd.Series(values, dates[:300])).at(dates[[302, 310]], band=True)
+    scaled = analyze(1e6 * values - 3e6).at(later, band=True)
+    for one, other, third in zip(steps, hours, scaled, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9)
+        np.testing.assert_allclose(third, 1e6 * one - 3e6, rtol=1e-6)
 
 
 def test_without_a_band_there_is_none_at_other_times():
@@ -126,6 +161,7 @@ def test_what_a_span_cannot_be(way, message):
         overt.smooth(wave(), **way)
 
 
+@pytest.mark.filterwarnings("ignore:24 of 24 times are beyond")
 def test_the_band_holds_the_truth_one_season_ahead():
     inside, times = [], np.arange(264)
     for seed in range(12):

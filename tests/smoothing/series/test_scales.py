@@ -67,6 +67,7 @@ def test_rates_near_a_bound_are_recognized_and_others_are_not(high):
     assert analyze(high * (0.5 + 0.1 * WAVES["slow"] + 0.05 * noise(2))).kind == ""
 
 
+@pytest.mark.filterwarnings("ignore:.*beyond the data")
 def test_bounds_are_kept_by_curve_and_band():
     smoothing = analyze(
         np.abs(0.5 * WAVES["slow"] + 0.51 + 0.05 * noise(3)), bounds=(0, None), scale="linear", noise="gaussian"

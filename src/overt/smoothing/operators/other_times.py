@@ -1,22 +1,30 @@
 """A smoothed series at other times than its points: the curve, and how far it is likely to be from the truth there."""
 
+import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from overt.smoothing.data.series import Floats
+from overt.errors import InputError
+from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.data.times import read_moments
 from overt.smoothing.heads.dispatch import attend_in_time
 from overt.smoothing.heads.keys import TimeKeys
-from overt.smoothing.selection.bands import time_deviations
+from overt.smoothing.operators.beyond import FURTHEST, Beyond, LastLine, beyond
+from overt.smoothing.selection.bands import NORMAL_QUANTILE, time_deviations
 
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
 # Times at which the error of a straight line is sampled, and cells of a block of them.
 SAMPLES, CELLS = 256, 2**20
-TOO_FAR = (
-    "{} of {} times are further beyond the data than half of its length: the curve there is the last level with its seasons. "
-    "For forecasts use a library for them, such as statsforecast, or statsmodels."
+# The most of a curve's variance that is taken for that of its seasons, which does not grow beyond the ends.
+MOST_SEASONAL = 0.75
+EXTRAPOLATES = (
+    "{} of {} times are beyond the data: the curve is extrapolated there, and its band widens. "
+    "It is no forecast of what has not happened before."
 )
 
 
@@ -28,20 +36,59 @@ class CurveAt(NamedTuple):
     upper: Floats | None
 
 
+def values_at(result: "Smoothing", times: ArrayLike, *, band: bool) -> CurveAt:
+    """The curve at other times (m,) in any order, in the caller's units, with its band if it is asked for and there is one."""
+    if result.scaled is not None:
+        first, scale = result.scaled
+        curve, *ends = values_at(first, times, band=band)
+        return CurveAt(scale.mean(curve), *(None if end is None else scale.end(curve, end) for end in ends))
+    series = result.series
+    moments = (read_moments(times, result.times) - series.start) / series.step
+    _check_distance(result, moments)
+    order = np.argsort(moments, kind="stable")
+    back = np.argsort(order)
+    values = np.clip(series.center + series.spread * curve_at(result, moments[order])[back], *result.bounds)
+    if not band or result.withheld:
+        return CurveAt(values, None, None)
+    half = NORMAL_QUANTILE * series.spread * deviation_at(result, moments[order])[back]
+    return CurveAt(values, np.clip(values - half, *result.bounds), np.clip(values + half, *result.bounds))
+
+
+def warn_of_extrapolation(result: "Smoothing", times: ArrayLike) -> None:
+    """Warn the caller's caller of times beyond the data."""
+    moments = read_moments(times, result.times)
+    if outside := int(np.sum((moments < result.times.moments.min()) | (moments > result.times.moments.max()))):
+        warnings.warn(EXTRAPOLATES.format(outside, moments.size), stacklevel=3)
+
+
+def _check_distance(result: "Smoothing", moments: Floats) -> None:
+    """Raise InputError for times too far beyond the data."""
+    times = result.series.times[result.series.present]
+    reach = FURTHEST * (times[-1] - times[0]) if times.size > 1 else np.inf
+    if far := int(np.sum(np.maximum(times[0] - moments, moments - times[-1]) > reach)):
+        length = f"{reach * result.series.step:.6g} {result.unit}".rstrip()
+        expected = f"times within half the length of the data beyond either end ({length})"
+        fix = "ask for nearer times, or forecast with a library for it, such as statsforecast or statsmodels"
+        raise InputError(expected, got=f"{far} of {moments.size} times further out", fix=fix)
+
+
 def curve_at(result: "Smoothing", moments: Floats) -> Floats:
     """The curve (m,) at ascending times, in the series' own units."""
     if result.head is not None and isinstance(result.head.keys, TimeKeys):
         return attend_in_time(result.series, result.head, result.head.keys.bandwidth, targets=moments).values
     times, curve = _points(result)
-    return _between(times, curve, moments, result.options.causal) + _season(result, moments)
+    values = _between(times, curve, moments, result.options.causal) + _season(result, moments)
+    for end in _ends(result, times, curve, moments):
+        values[end.out] += end.beyond.at(end.distances)[0]
+    return values
 
 
 def deviation_at(result: "Smoothing", moments: Floats) -> Floats:
     """The standard deviation (m,) of the curve at ascending times, in the series' own units.
 
     Time keys have that of their fit there. Of other keys the variance is interpolated between the points, and the mean square by
-    which a straight line over the same length, from the same ends, misses the curve is added: more in the middle of a gap, and more
-    and more beyond the ends, where the curve goes on as a constant. NaN beyond half the length of the series.
+    which a straight line over the same length, from the same ends, misses the curve is added: more in the middle of a gap. Beyond the
+    ends it is that by which the local trend would have missed (`beyond`), and the variance of the end grows as that of a line does.
     """
     levels = np.interp(moments, result.series.times, result.unit_levels)
     if result.head is not None and isinstance(result.head.keys, TimeKeys):
@@ -50,8 +97,43 @@ def deviation_at(result: "Smoothing", moments: Floats) -> Floats:
     deviation = result.deviation[result.series.order] / result.series.spread
     times, curve = _points(result)
     known = ~np.isnan(deviation)
-    at_points = _between(result.series.times[known], deviation[known] ** 2, moments, result.options.causal)
-    return np.sqrt(at_points + _missed(times, curve, moments, result.options.causal))
+    variances = _between(result.series.times[known], deviation[known] ** 2, moments, result.options.causal)
+    missed = _missed(times, curve, moments, result.options.causal)
+    for end in _ends(result, times, curve, moments):
+        _, missed[end.out], lasting = end.beyond.at(end.distances)
+        variances[end.out] += end.line.grown(lasting * end.distances)
+    return np.sqrt(variances + missed)
+
+
+class _End(NamedTuple):
+    """The times beyond one end (k,), by index, their distances from it, and what happens there."""
+
+    out: Indices
+    distances: Floats
+    line: LastLine
+    beyond: Beyond
+
+
+def _ends(result: "Smoothing", times: Floats, curve: Floats, moments: Floats) -> Iterator[_End]:
+    """The ends beyond which there are times; none with `causal`, which keeps the last value."""
+    if result.options.causal:
+        return
+    for sign, out in ((1, np.flatnonzero(moments > times[-1])), (-1, np.flatnonzero(moments < times[0]))):
+        if out.size:
+            line = _last_line(result, -1 if sign == 1 else 0)
+            distances = sign * (moments[out] - times[-1 if sign == 1 else 0])
+            yield _End(out, distances, line, beyond(sign * times[::sign], curve[::sign], line.slope_variance))
+
+
+def _last_line(result: "Smoothing", end: int) -> LastLine:
+    """How well the trend is known at the first point (0) or the last (-1), without the part of the seasons, which does not grow."""
+    if result.deviation is None:
+        return LastLine(0.0, 1.0)
+    deviation = result.deviation[result.series.order] / result.series.spread
+    row = np.flatnonzero(~np.isnan(deviation))[end]
+    variance, noise = float(deviation[row] ** 2), float(result.unit_levels[row] ** 2)
+    seasonal = 0.0 if result.seasons is None else noise * float(result.seasons.self_weights().mean())
+    return LastLine(variance - min(seasonal, MOST_SEASONAL * variance), noise)
 
 
 def _points(result: "Smoothing") -> tuple[Floats, Floats]:
