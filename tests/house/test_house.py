@@ -403,13 +403,22 @@ def test_a_benchmark_finds_what_it_imports(script):
                 pkgutil.resolve_name(f"{node.module}.{name.name}")
 
 
+# A module whose library is no dependency has no examples that run without it.
+OPTIONAL = {"overt.smoothing.estimators.transformer": "aeon"}
+
+
 @pytest.mark.few_cases(60)
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", [name for name in MODULES if name not in OPTIONAL])
 def test_the_examples_in_docstrings_run(module):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = doctest.testmod(importlib.import_module(module))
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("module", OPTIONAL)
+def test_a_module_of_an_optional_library_has_no_examples(module):
+    assert ">>>" not in (SOURCE / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
 
 
 def test_the_examples_in_the_readme_run(tmp_path, monkeypatch):

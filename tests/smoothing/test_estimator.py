@@ -201,3 +201,25 @@ def test_without_scikit_learn_the_error_says_what_to_install():
     )
     result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert f"AttentionSmoother needs sklearn, which is not installed. Fix: run: {install_command('smooth')}" in result
+
+
+def test_without_aeon_its_transformer_says_how_to_get_it():
+    program = (
+        "import sys; sys.modules['aeon'] = None\n"
+        "import overt.smoothing\n"
+        "try:\n    overt.smoothing.SeriesSmoother\n"
+        "except ImportError as error:\n    print(error)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert "overt.smoothing.SeriesSmoother needs aeon, which is not installed. Fix: run: pip install aeon" in result
+
+
+def test_the_transformer_passes_aeons_own_checks_and_smooths_each_channel():
+    checking = pytest.importorskip("aeon.testing.estimator_checking")
+    from overt.smoothing import SeriesSmoother
+
+    results = checking.check_estimator(SeriesSmoother, raise_exceptions=True)
+    assert set(results.values()) == {"PASSED"}
+    _, values = series()
+    both = np.stack([values, 3 - values])
+    np.testing.assert_array_equal(SeriesSmoother().fit_transform(both), [overt.smooth(values), overt.smooth(3 - values)])

@@ -3,7 +3,7 @@
 The sequence's own numbers are queries, keys and values; nothing is trained. From the bottom up: `data` reads and checks the input,
 `heads` compute attention with each kind of keys, `selection` estimates noise and risk and mixes the heads, `api` has `smooth` and
 `analyze`, and `result` what they return. `vectors` is the same mechanism on vectors. On these stand `streaming`, the causal
-form point by point, `estimator` for scikit-learn, and `batch`, for many series.
+form point by point, `estimators` for scikit-learn and aeon, and `batch`, for many series.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from overt.smoothing.streaming.online import Online
 from overt.smoothing.vectors import Reweighted, reweight
 
 if TYPE_CHECKING:
-    from overt.smoothing.estimator import AttentionSmoother
+    from overt.smoothing.estimators.regressor import AttentionSmoother
 
 __all__ = [
     "AttentionSmoother",
@@ -38,13 +38,22 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name != "AttentionSmoother":
+    if name not in ("AttentionSmoother", "SeriesSmoother"):
         raise AttributeError(f"module 'overt.smoothing' has no attribute {name!r}")
+    package = "sklearn" if name == "AttentionSmoother" else "aeon"
     try:
-        from overt.smoothing.estimator import AttentionSmoother
+        if name == "AttentionSmoother":
+            from overt.smoothing.estimators.regressor import AttentionSmoother as estimator
+        else:
+            from overt.smoothing.estimators.transformer import (
+                SeriesSmoother as estimator,
+            )  # not in __all__, since aeon is no dependency
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "sklearn":
+        if error.name is None or error.name.partition(".")[0] != package:
             raise
+        if package == "aeon":
+            message = "overt.smoothing.SeriesSmoother needs aeon, which is not installed. Fix: run: pip install aeon"
+            raise ModuleNotFoundError(message, name="aeon") from error
         raise MissingExtra("overt.smoothing.AttentionSmoother", needs="sklearn", extra="smooth") from error
-    globals()[name] = AttentionSmoother
-    return AttentionSmoother
+    globals()[name] = estimator
+    return estimator

@@ -1,0 +1,1 @@
+"""The smoother under the interfaces of other libraries: scikit-learn and aeon."""
