@@ -178,7 +178,7 @@ def smooth(
     members, accounts = series_of(tables, columns, time, group)
     _check_pictures(plot, html, len(members))
     title = f"{f'{len(files)} files' if several else files[0].name} · {', '.join(columns)}{f' by {time}' if time else ''}"
-    wanted = tuple(compress(("derivative", "anomalies", "changes"), (derivative, anomalies, changes)))
+    wanted = tuple(compress(("derivative", "anomalies", "changes"), (derivative, anomalies or html, changes)))
     tasks = [Task(member.name, member.values, member.times, options, wanted) for member in members]
     parts = out.with_name(f"{out.name}.parts") if out and len(members) > 1 and (several or not is_stream(out)) else None
     with ExitStack() as stack:

@@ -111,3 +111,29 @@ def test_a_browser_reads_zooms_and_saves_it(chromium, tmp_path, monkeypatch):
         page.until(f"document.querySelector('.report h2').textContent === {HOSTILE!r}")
         assert page.complaints == []
         assert all(address.startswith(("file:", "blob:", "data:")) for address in page.requests)
+
+
+@pytest.mark.few_cases(1)
+def test_a_browser_lists_stuck_values_and_changes_and_zooms_to_them(chromium, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hours = np.datetime64("2024-03-01T00") + np.arange(300)
+    values = 20 + np.random.default_rng(0).normal(size=300) + 9 * (np.arange(300) >= 200)
+    values[100:118] = 19.5
+    rows = [f"{hour},{value:.2f}" for hour, value in zip(hours, values, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["hour,x", *rows]) + "\n")
+    command = ["smooth", "a.csv", "-c", "x", "--time", "hour", "--changes", "--html", "a.html"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    page = chromium.page()
+    page.open(tmp_path / "a.html", width=400, height=900)
+    page.until("document.querySelectorAll('.anomalies h2').length === 3")
+    texts = page.ask(
+        "[...document.querySelectorAll('.anomalies h2, .anomalies tbody tr')].map((part) => part.textContent).join('|')"
+    )
+    assert "Stuck values|2024-03-05 04:00 to 2024-03-05 21:001819.5|Changes|2024-03-09 08:00" in texts
+    assert re.search(r"2024-03-09 08:002024-03-09 0\d:00( to 2024-03-09 \d\d:00)?level[89]\.\d+1\.00$", texts)
+    dates = (
+        "[...document.querySelectorAll('.anomalies button')].find((one) => one.textContent.startsWith('2024-03-05')).click(), 1"
+    )
+    assert page.ask(dates) == 1
+    assert page.ask("document.documentElement.scrollWidth") <= 400
+    assert page.complaints == []

@@ -15,6 +15,7 @@ from overt.drawing.html import data_page, escape_text
 from overt.drawing.numbers import visible
 from overt.errors import InputError
 from overt.smoothing.data.series import Floats
+from overt.smoothing.reporting.curve import Curve
 from overt.smoothing.reporting.limits import limits
 from overt.smoothing.reporting.panel import PANELS, Panel, extremes, gap_ends, with_gaps, with_zone
 
@@ -93,6 +94,7 @@ def _series(panel: Panel, x: str) -> dict[str, Any]:
         "limits": limits(panel.data, curve.outliers, curve.values, curve.lower, curve.upper),
         "gaps": [[_exact(end) for end in pair] for pair in gap_ends(panel.times[order], panel.data[order])],
         "changes": [_exact(np.sort(panel.times)[position]) for position in curve.facts.get("changes", [])],
+        "tables": _tables(curve, dates=dates),
         "noise": curve.facts.get("noise", 0.0),
         "points": int(panel.data.size),
         "thinned": "" if whole else f"{order.size:,} of {panel.data.size:,} points, with all extremes",
@@ -100,6 +102,24 @@ def _series(panel: Panel, x: str) -> dict[str, Any]:
         "report": {name: _shown(text) for name, text in report.items()},
         "explanation": _shown(curve.explanation),
     }
+
+
+def _tables(curve: Curve, *, dates: bool) -> dict[str, list[list[Any]]]:
+    """Rows of the tables of changes and of stuck values, as far as they are known: moments as `_exact` writes them, then all else."""
+
+    def moment(time: Any) -> str:
+        return _exact(np.datetime64(time)) if dates else str(time)
+
+    changes = [
+        [*(moment(change[name]) for name in ("time", "lower", "upper")), change["kind"], change["size"], change["probability"]]
+        for change in curve.changes or ()
+    ]
+    stuck = [
+        [moment(anomaly["time"]), moment(anomaly["until"]), anomaly["points"], anomaly["value"]]
+        for anomaly in curve.anomalies or ()
+        if anomaly["kind"] == "stuck"
+    ]
+    return {"changes": changes, "stuck": stuck}
 
 
 def _columns(panel: Panel, order: NDArray[np.intp], *, whole: bool) -> tuple[NDArray[Any], dict[str, Floats]]:

@@ -74,24 +74,42 @@ function drawReport() {
   parts.report.replaceChildren(make("h2", { text: series().name || "Report" }), make("dl", {}, ...rows), ...(series().explanation ? [how] : []));
 }
 
+// A table whose first cell zooms to a range of times, or a word that there is none; rows beyond LISTED are counted.
+function listed(title, heads, rows, total = rows.length) {
+  const cells = heads.map((text) => make("th", { text, attributes: { scope: "col" } }));
+  const body = rows.slice(0, LISTED).map(({ label, range, values }) => {
+    const go = button(label, () => state.charts[0].setScale("x", range), { title: "zoom to it" });
+    return make("tr", {}, make("th", { attributes: { scope: "row" } }, go), ...values.map((text) => make("td", { text: String(text) })));
+  });
+  const more = total > LISTED ? [make("p", { className: "quiet", text: `… and ${total - LISTED} more.` })] : [];
+  const whole = make("div", { className: "scrolls" }, make("table", {}, make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...body)));
+  return [make("h2", { text: title }), ...(total ? [whole, ...more] : [make("p", { className: "quiet", text: "None." })])];
+}
+
 function drawAnomalies() {
   const { columns } = state, found = anomalies(series(), columns);
   const rows = found.slice(0, LISTED).map(({ kind, first, last, points, furthest }) => {
-    const away = distance(series(), columns, furthest);
-    const time = timeIn(series(), columns.times[first]) + (last > first ? ` to ${timeIn(series(), columns.times[last])}` : "");
-    const cells = [kind, points, number(columns.data[furthest]), number(columns.curve[furthest]), away === null ? "" : number(Number(away.toPrecision(2)))];
-    const go = button(time, () => state.charts[0].setScale("x", around(first, last)), { title: "zoom to it" });
-    return make("tr", {}, make("th", { attributes: { scope: "row" } }, go), ...cells.map((text) => make("td", { text: String(text) })));
+    const away = distance(series(), columns, furthest), times = columns.times;
+    const values = [kind, points, number(columns.data[furthest]), number(columns.curve[furthest]), away === null ? "" : number(Number(away.toPrecision(2)))];
+    return { label: between(times[first], times[last]), range: around(times[first], times[last]), values };
   });
-  const heads = ["time", "kind", "points", "value", "expected", "× noise"].map((text) => make("th", { text, attributes: { scope: "col" } }));
-  const more = found.length > LISTED ? [make("p", { className: "quiet", text: `… and ${found.length - LISTED} more, in the CSV file.` })] : [];
-  const content = found.length ? [make("div", { className: "scrolls" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows))), ...more] : [make("p", { className: "quiet", text: "None." })];
-  parts.anomalies.replaceChildren(make("h2", { text: "Outliers and missing values" }), ...content);
+  const tables = listed("Outliers and missing values", ["time", "kind", "points", "value", "expected", "× noise"], rows, found.length);
+  const { changes, stuck } = series().tables;
+  const held = stuck.map(([first, last, points, value]) => ({ label: between(Number(first), Number(last)), range: around(Number(first), Number(last)), values: [points, number(value)] }));
+  const changed = changes.map(([time, lower, upper, kind, size, probability]) => {
+    const [at, first, last] = [time, lower, upper].map(Number);
+    return { label: timeIn(series(), at), range: around(first, last), values: [between(first, last), kind, number(size), probability.toFixed(2)] };
+  });
+  if (held.length) tables.push(...listed("Stuck values", ["time", "points", "value"], held));
+  if (changed.length) tables.push(...listed("Changes", ["time", "95% interval", "kind", "size", "probability"], changed));
+  parts.anomalies.replaceChildren(...tables);
 }
 
+const between = (first, last) => timeIn(series(), first) + (last > first ? ` to ${timeIn(series(), last)}` : "");
+
 function around(first, last) {
-  const { times } = state.columns, margin = Math.max((times[times.length - 1] - times[0]) / 20, times[last] - times[first]);
-  return { min: Math.max(times[first] - margin, times[0]), max: Math.min(times[last] + margin, times[times.length - 1]) };
+  const { times } = state.columns, margin = Math.max((times[times.length - 1] - times[0]) / 20, last - first);
+  return { min: Math.max(first - margin, times[0]), max: Math.min(last + margin, times[times.length - 1]) };
 }
 
 async function choose(index) {
