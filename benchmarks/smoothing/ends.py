@@ -1,6 +1,6 @@
 """Beyond the data: how often the band of `Smoothing.at` holds the truth one season ahead, on ends that were kept aside.
 
-python benchmarks/ends.py [--half development | frozen] [--series 150] [--out FILE]
+python -m benchmarks.smoothing.ends [--half development | frozen] [--series 150] [--out FILE]
 
 Series of 120 to 600 points with a season of 7, 12 or 24 steps, on seven kinds of trends, with white noise. The last season is kept
 aside; its error is compared with that of the last level and with that of the last level and slope of the curve, both with the same season.
@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Iterator
 
 import numpy as np
-from results import takes_out, write
 
+from benchmarks.results import takes_out, write
 from overt.smoothing import analyze
 from overt.smoothing.selection.bands import NORMAL_QUANTILE
 
