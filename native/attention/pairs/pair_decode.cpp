@@ -1,5 +1,5 @@
 // Decoding in bfloat16 by products of pairs.
-#include "attention/dot_decode.hpp"
+#include "attention/dot/dot_decode.hpp"
 #include "attention/pairs/pair_decode_rows.hpp"
 
 namespace overt::OVERT_LEVEL {

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "attention/decode_rows.hpp"
+#include "attention/dot/decode_rows.hpp"
 
 namespace overt::OVERT_LEVEL {
 

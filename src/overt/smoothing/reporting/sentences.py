@@ -11,7 +11,7 @@ from overt.smoothing.data.times import date_in_words, moment_in_words
 from overt.smoothing.reporting.changes import known_changes
 from overt.smoothing.reporting.explanation import chosen_from_all
 from overt.smoothing.seasons.suggestion import CALENDAR_NAMES, calendar_multiple, suggested_period
-from overt.smoothing.selection.outliers import kept_outliers
+from overt.smoothing.selection.outliers import unremoved_outliers
 from overt.smoothing.selection.risk import STANDARD_ERRORS
 from overt.smoothing.selection.waves import QUICK, roughest_period, roughness
 
@@ -269,7 +269,7 @@ def _outliers_that_stay(result: "Smoothing") -> str:
     if not result.options.cleans:
         return ""
     estimate = result.estimate
-    count, recur = kept_outliers(estimate.rest(result.series.key_values), estimate.level)
+    count, recur = unremoved_outliers(estimate.rest(result.series.key_values), estimate.level)
     if not count:
         return ""
     why = (

@@ -161,11 +161,11 @@ def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats) -
     return cleaned.keeping(near, values)
 
 
-def kept_outliers(values: Floats, level: float) -> tuple[int, bool]:
+def unremoved_outliers(values: Floats, level: float) -> tuple[int, bool]:
     """How many isolated values (n,) are far out, but kept, since they are or may be peaks of the signal, and whether they recur.
 
     >>> spikes = np.where(np.arange(60) % 15 == 10, 9.0, 0.0)
-    >>> kept_outliers(spikes + 0.2 * np.random.default_rng(0).normal(size=60), 0.2)
+    >>> unremoved_outliers(spikes + 0.2 * np.random.default_rng(0).normal(size=60), 0.2)
     (4, False)
     """
     first = _first_look(values, level)
