@@ -1,9 +1,10 @@
 """Changes of level and slope: F1 at ± 2 points, false alarms, and how well probabilities are calibrated.
 
-python -m benchmarks.smoothing.changes [--half development | frozen] [--signals 150]
+python -m benchmarks.smoothing.changes [--half development | frozen] [--signals 150] [--out FILE]
 
 Signals of 200 to 2,000 points with 0 to 8 changes of level, slope or both, under white, AR(1), heavy-tailed (t with 3 or 5 degrees) and
-heavy-tailed AR(1) noise; the frozen half has other seeds, which no choice was made on.
+heavy-tailed AR(1) noise; the frozen half has other seeds, which no choice was made on. Smooth curves, sines, bumps, logistic steps and
+exponentials under white noise, have no change of slope.
 """
 
 import argparse
@@ -11,9 +12,11 @@ import itertools
 
 import numpy as np
 
-from overt.smoothing.operators.changes import Located, locate
+from benchmarks.results import takes_out, write
+from overt.smoothing.operators.changes import SLOPE, Located, locate
 
 SEEDS = {"development": (10_000, 30_000), "frozen": (20_000, 40_000)}
+CURVES, SMOOTH = ("sine", "bump", "logistic", "exponential"), 24
 TOLERANCE = 2
 
 
@@ -71,11 +74,26 @@ def located_in(values: np.ndarray) -> list[Located]:
     return locate(np.arange(float(values.size)), values, np.ones(values.size))
 
 
+def smooth_curve(kind: str, half: str, seed: int) -> np.ndarray:
+    """A smooth curve under noise of deviation 1 (n,)."""
+    random = np.random.default_rng([CURVES.index(kind), SEEDS[half][0], seed])
+    t = np.linspace(0.0, 1.0, int(np.exp(random.uniform(np.log(150), np.log(800)))))
+    center, width, size = random.uniform(0.3, 0.7), random.uniform(0.04, 0.2), 10 ** random.uniform(0.3, 1.2)
+    curve = {
+        "sine": np.sin(2 * np.pi * (random.uniform(0.6, 4) * t + center)),
+        "bump": np.exp(-0.5 * ((t - center) / width) ** 2),
+        "logistic": 1 / (1 + np.exp(-(t - center) / width)),
+        "exponential": np.exp(-t * random.uniform(2, 8)),
+    }[kind]
+    return size * curve + random.normal(size=t.size)
+
+
 def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--half", choices=SEEDS, default="development")
     options.add_argument("--signals", type=int, default=150)
+    takes_out(options)
     chosen = options.parse_args()
     changing, still = SEEDS[chosen.half]
     counts, scores = np.zeros(3), []
@@ -85,10 +103,21 @@ def main() -> None:
         counts += hits(located, changes), len(located), len(changes)
         scores += [(one.probability - np.any((one.lower <= changes) & (changes <= one.upper))) ** 2 for one in located]
     alarms = sum(bool(located_in(signal(seed, 0)[0])) for seed in range(still, still + chosen.signals))
-    print(
-        f"{chosen.half}: F1 {2 * counts[0] / (counts[1] + counts[2]):.3f} ({counts[0]:.0f} of {counts[2]:.0f}, {counts[1]:.0f} reported)"
-    )
-    print(f"Brier score of intervals {np.mean(scores):.3f}; {alarms} of {chosen.signals} series without changes have one")
+    score = {
+        "F1": float(2 * counts[0] / (counts[1] + counts[2])),
+        "hits, reported, true": counts.astype(int).tolist(),
+        "Brier score of intervals": float(np.mean(scores)),
+        "series without changes that have one": [alarms, chosen.signals],
+    }
+    curves = {
+        kind: [
+            sum(any(one.kind == SLOPE for one in located_in(smooth_curve(kind, chosen.half, seed))) for seed in range(SMOOTH)),
+            SMOOTH,
+        ]
+        for kind in CURVES
+    }
+    print(f"{chosen.half}: {score}\nsmooth curves with a change of slope: {curves}")
+    write(chosen.out, half=chosen.half, **score, smooth=curves)
 
 
 if __name__ == "__main__":

@@ -193,6 +193,22 @@ def beyond() -> str:
     return table(rows, ["trend", *names], "lrrrrr")
 
 
+def changes() -> str:
+    """Changes of level and slope: the smooth curves that have one first, then hits and false alarms."""
+    measured = result("smoothing-changes")
+    hits, reported, true = measured["hits, reported, true"]
+    still, series = measured["series without changes that have one"]
+    curves = [(f"{name}s with a change of slope", f"{some} of {of}") for name, (some, of) in measured["smooth"].items()]
+    rows = [
+        *curves,
+        ("series without changes that have one", f"{still} of {series}"),
+        ("changes located within two points", f"{hits} of {true}, {reported} reported"),
+        ("F1", f"{measured['F1']:.2f}"),
+        ("Brier score of the probability that an interval holds a change", f"{measured['Brier score of intervals']:.3f}"),
+    ]
+    return table(rows, ["", ""], "lr")
+
+
 def taken() -> str:
     """Seconds by length: single heads with their bandwidths given, and the default."""
     actual = result("smoothing-speed")

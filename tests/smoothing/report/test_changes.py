@@ -8,7 +8,8 @@ import pytest
 
 from overt.errors import InputError
 from overt.smoothing import analyze
-from overt.smoothing.operators.changes import locate
+from overt.smoothing.operators.bends import AMOUNTS, POWERS, WIDTHS, compare, rounded_hinges, smooth_columns
+from overt.smoothing.operators.changes import SLOPE, locate
 from overt.smoothing.operators.divisions import EXPECTED, NoiseHypotheses, divide, prediction
 
 
@@ -127,3 +128,60 @@ def test_few_points_are_refused():
     assert analyze(np.random.default_rng(0).normal(size=10)).changes == []
     with pytest.raises(InputError, match=r"Expected 10 values or more to look for changes, got 9\. Fix: pass a longer series"):
         analyze(np.random.default_rng(0).normal(size=9)).changes
+
+
+def test_the_odds_of_lines_to_a_smooth_curve_are_those_of_their_densities():
+    draw, times = np.random.default_rng(0), np.linspace(-1, 1, 40)
+    hinges = rounded_hinges(times, np.array([20])).reshape(-1, 40)
+    smooth, frequencies = smooth_columns(times)
+    line, chance = np.stack([np.ones(40), times]), np.array([-2.0])
+    values = 9 * np.maximum(times, 0) + draw.normal(size=40)
+    unit = values @ values / np.mean(np.sum(smooth**2, axis=1))
+
+    def density(fixed, prior):
+        """Of the values without any part of the fixed columns, from n × n covariances."""
+        left = np.linalg.qr(fixed.T, mode="complete")[0][:, len(fixed) :].T
+        covariance = np.eye(40) + (smooth.T * prior) @ smooth
+        covariance, off = left @ covariance @ left.T, left @ values
+        return (
+            -0.5 * off @ np.linalg.solve(covariance, off)
+            - 0.5 * np.linalg.slogdet(covariance)[1]
+            - 0.5 * np.log(40) * len(fixed)
+        )
+
+    def curved(fixed):
+        priors = [unit * amount * frequencies ** (-2.0 * power) for power in POWERS for amount in AMOUNTS]
+        return np.logaddexp.reduce([density(fixed, prior) for prior in priors]) - np.log(len(priors))
+
+    broken = np.concatenate([line, hinges[:1]])
+    best = max(curved(line), curved(broken) + chance[0])
+    result = compare(line, hinges, smooth, frequencies, values, chance)
+    assert result.log_odds == pytest.approx(density(broken, 0 * frequencies) + chance[0] - best, abs=1e-6)
+
+
+def test_a_rounded_hinge_is_the_sharp_one_outside_of_its_width():
+    times = np.linspace(0, 10, 101)
+    sharp, *rounded = rounded_hinges(times, np.array([40, 70]))
+    np.testing.assert_allclose(sharp, np.maximum(times - times[[40, 70], None], 0), atol=1e-12)
+    for width, hinges in zip(WIDTHS[1:], rounded, strict=True):
+        outside = np.abs(times - times[[40, 70], None]) >= width * 3.0 / 2  # hinges are three apart, and 3 from the end
+        np.testing.assert_allclose(hinges[outside], sharp[outside], atol=1e-9)
+        assert hinges[0, 40] == pytest.approx(3.0 * width / 8)
+
+
+@pytest.mark.parametrize("curve", ["sine", "exponential"])
+def test_smooth_curves_rarely_have_a_change_of_slope_and_broken_lines_do(curve):
+    smooth, broken, t = [], [], np.linspace(0, 1, 250)
+    for seed in range(6):
+        draw = np.random.default_rng(100 + seed)
+        shape = np.sin(2 * np.pi * (2 * t + draw.random())) if curve == "sine" else 2 * np.exp(-4 * t)
+        noise = draw.normal(size=250)
+        smooth.append(any(change.kind == SLOPE for change in locate(np.arange(250.0), 5 * shape + noise, np.ones(250))))
+        broken.append(
+            any(
+                abs(change.position - 125) <= 5
+                for change in locate(np.arange(250.0), 30 * np.abs(t - 0.5) + noise, np.ones(250))
+            )
+        )
+    assert sum(smooth) <= 2  # of six; without the comparison five and six
+    assert sum(broken) == 6
