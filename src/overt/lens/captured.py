@@ -53,7 +53,7 @@ class Captured:
     @property
     def facts(self) -> dict[str, Any]:
         """The fields that say which call it was."""
-        return {each.name: getattr(self, each.name) for each in fields(Captured)}
+        return {field.name: getattr(self, field.name) for field in fields(Captured)}
 
     def opened(self) -> "Captured":
         """The call with its tensors, read from their files where they are in files."""

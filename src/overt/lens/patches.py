@@ -20,7 +20,7 @@ def patch_grid(keys: int, grid: tuple[int, int] | None = None, aside: int | None
     ((1, (14, 14)), (5, (14, 14)), (1, (2, 3)))
     """
     if grid is not None:
-        if not isinstance(grid, tuple) or len(grid) != 2 or any(type(each) is not int or each < 1 for each in grid):
+        if not isinstance(grid, tuple) or len(grid) != 2 or any(type(item) is not int or item < 1 for item in grid):
             raise KindError("grid as (rows, columns), two whole numbers", got=repr(grid), fix="pass grid=(14, 14)")
         before = keys - grid[0] * grid[1]
         if before < 0 or aside not in (None, before):
@@ -65,7 +65,7 @@ def overlay_patches(image: Any, weights: Any, *, opacity: float = 0.75) -> Any:
     lost = ~np.isfinite(grid)
     colours[lost], cover[lost] = LOST, opacity
     index = [np.arange(size) * count // size for size, count in zip(picture.shape[:2], grid.shape, strict=True)]
-    colours, cover = (each[index[0][:, None], index[1]] for each in (colours, cover))  # (height, width, 3 or 1)
+    colours, cover = (part[index[0][:, None], index[1]] for part in (colours, cover))  # (height, width, 3 or 1)
     pixels = picture * (1 - cover) + colours * cover
     return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
 

@@ -31,7 +31,7 @@ def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:
     if model["type"] != "BPE" or model.get("continuing_subword_prefix") or model.get("dropout"):
         raise InputError("byte-pair encoding without prefixes and dropout", got=f"{model['type']} with them", fix=_SERVE)
     pieces = {number: piece for piece, number in model["vocab"].items()}
-    pieces |= {each["id"]: each["content"] for each in tokenizer["added_tokens"]}
+    pieces |= {item["id"]: item["content"] for item in tokenizer["added_tokens"]}
     return {
         "pieces": [pieces[number] for number in range(len(pieces))],
         "merges": [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]],
@@ -40,17 +40,17 @@ def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:
         "bytes": bool(model.get("byte_fallback")),
         "whole": bool(model.get("ignore_merges")),
         "suffix": model.get("end_of_word_suffix") or "",
-        "normal": [_normal(each) for each in _steps(tokenizer["normalizer"], "normalizers")],
-        "cuts": [_cut(each) for each in _steps(tokenizer["pre_tokenizer"], "pretokenizers")],
-        "joins": [_join(each) for each in _steps(tokenizer["decoder"], "decoders")],
+        "normal": [_normal(step) for step in _steps(tokenizer["normalizer"], "normalizers")],
+        "cuts": [_cut(step) for step in _steps(tokenizer["pre_tokenizer"], "pretokenizers")],
+        "joins": [_join(step) for step in _steps(tokenizer["decoder"], "decoders")],
     }
 
 
 def _steps(part: dict[str, Any] | None, name: str) -> Iterator[dict[str, Any]]:
     """The steps of a part of the tokenizer, one after the other."""
     if part is not None:
-        for each in part[name] if part["type"] == "Sequence" else [part]:
-            yield from _steps(each, name) if each["type"] == "Sequence" else [each]
+        for item in part[name] if part["type"] == "Sequence" else [part]:
+            yield from _steps(item, name) if item["type"] == "Sequence" else [item]
 
 
 def _normal(step: dict[str, Any]) -> dict[str, Any]:

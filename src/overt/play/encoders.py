@@ -141,11 +141,11 @@ def _attention(network: minilm.MiniLM, ids: torch.Tensor) -> torch.Tensor:
     """The weights of all heads of all layers, (layers · H, N, N)."""
     attention = [module for module in network.modules() if isinstance(module, minilm.SelfAttention)]
     outputs: list[torch.Tensor] = []
-    modules = [module for each in attention for module in (each.query, each.key)]
+    modules = [module for item in attention for module in (item.query, item.key)]
     hooks = [module.register_forward_hook(lambda *call: outputs.append(call[-1])) for module in modules]
     network(ids)
     for hook in hooks:
         hook.remove()
-    heads = [each[0].unflatten(-1, (attention[0].heads, -1)).transpose(0, 1) for each in outputs]  # (H, N, D)
+    heads = [output[0].unflatten(-1, (attention[0].heads, -1)).transpose(0, 1) for output in outputs]  # (H, N, D)
     scores = torch.cat(heads[::2]) @ torch.cat(heads[1::2]).mT / math.sqrt(heads[0].shape[-1])
     return scores.softmax(-1)

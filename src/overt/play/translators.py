@@ -205,8 +205,8 @@ class _Putting:
 
     def linear(self, name: str, *modules: nn.Linear) -> None:
         """Linear layers side by side, as one map."""
-        bias = None if modules[0].bias is None else torch.cat([each.bias for each in modules])
-        self.rows(name, torch.cat([each.weight for each in modules]), bias)
+        bias = None if modules[0].bias is None else torch.cat([module.bias for module in modules])
+        self.rows(name, torch.cat([module.weight for module in modules]), bias)
 
     def norm(self, name: str, module: nn.Module) -> None:
         """A layer norm; nothing where there is none."""
@@ -295,4 +295,4 @@ def _rounded(name: str, tensor: Tensor, small: bool) -> Tensor:
 @torch.no_grad()
 def _attention(model: Any, source: Tensor, target: Tensor) -> list[Tensor]:
     """The weights of all heads of each layer, (H, Q, K)."""
-    return [each[0] for layers in model.weights(source, target).values() for each in layers]
+    return [layer[0] for layers in model.weights(source, target).values() for layer in layers]

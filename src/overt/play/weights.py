@@ -54,7 +54,7 @@ class PackedWeights:
 
     def header(self) -> dict[str, Any]:
         """What the page needs to read the blocks."""
-        return {"tensors": self.tensors, "blocks": [{"bytes": len(each), "sum": checksum(each)} for each in self.blocks]}
+        return {"tensors": self.tensors, "blocks": [{"bytes": len(block), "sum": checksum(block)} for block in self.blocks]}
 
     def _put(self, name: str, kind: str, numbers: np.ndarray, scales: np.ndarray | None = None) -> None:
         rows, columns = numbers.shape

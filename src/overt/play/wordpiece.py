@@ -36,7 +36,7 @@ def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:
     for name, value in _BERT.items():
         if kinds[name] != value:
             raise InputError(f"a tokenizer as BERT has it, {name}: {value}", got=f"{name}: {kinds[name]}", fix=_SERVE)
-    if any(each["normalized"] or each["lstrip"] or each["rstrip"] or each["single_word"] for each in added):
+    if any(item["normalized"] or item["lstrip"] or item["rstrip"] or item["single_word"] for item in added):
         raise InputError("special tokens that stand in a text as they are", got="some with rules of their own", fix=_SERVE)
     lowercase = normalizer["lowercase"]
     accents = normalizer["strip_accents"]
@@ -46,7 +46,7 @@ def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:
         "lowercase": lowercase,
         "accents": lowercase if accents is None else accents,
         "chinese": normalizer["handle_chinese_chars"],
-        "special": [each["content"] for each in added],
+        "special": [item["content"] for item in added],
         "unknown": model["unk_token"],
         "first": first,
         "last": last,
@@ -64,7 +64,7 @@ _BERT = {
 
 
 def _pieces(vocabulary: dict[str, int], added: list[dict[str, Any]]) -> list[str]:
-    numbers = {number: piece for piece, number in vocabulary.items()} | {each["id"]: each["content"] for each in added}
+    numbers = {number: piece for piece, number in vocabulary.items()} | {item["id"]: item["content"] for item in added}
     return [numbers[number] for number in range(len(numbers))]
 
 

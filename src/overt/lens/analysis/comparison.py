@@ -40,9 +40,9 @@ class Differences:
         return tuple(sorted(self.heads, key=lambda each: -each.distance)[:count])
 
     def __str__(self) -> str:
-        mean = sum(each.distance for each in self.heads) / len(self.heads)
+        mean = sum(head.distance for head in self.heads) / len(self.heads)
         lines = [f"{len(self.heads)} heads, on average {mean:.4f} nats apart, of {math.log(2):.4f} at most; the furthest:"]
-        lines += [str(each) for each in self.largest()]
+        lines += [str(item) for item in self.largest()]
         return "\n".join(lines if self.known else [*lines, "the recordings have no tokens, so only lengths were compared"])
 
 
@@ -87,9 +87,9 @@ def _pairs(first: RecordedCalls, second: RecordedCalls) -> list[tuple[Captured, 
     """The calls of both recordings in pairs. Raises InputError unless their shapes are the same."""
     pairs = list(zip_longest(first.nonempty_calls(), second.nonempty_calls()))
     for index, (one, other) in enumerate(pairs):
-        shapes = [None if each is None else (each.batch, each.heads, each.queries, each.keys) for each in (one, other)]
+        shapes = [None if part is None else (part.batch, part.heads, part.queries, part.keys) for part in (one, other)]
         if shapes[0] != shapes[1]:
-            sizes = [_sizes(each) for each in (one, other)]
+            sizes = [_sizes(part) for part in (one, other)]
             raise InputError(
                 "two recordings of the same calls, with the same lengths and heads",
                 got=f"call {index}: {sizes[0]} and {sizes[1]}",
@@ -128,7 +128,7 @@ def _mean_distances(left: WeightsByBlock | SignedByBlock, right: WeightsByBlock 
     total = torch.zeros(len(left.indices), dtype=torch.float64)
     count = torch.zeros_like(total)
     for first, stop, weights in left.blocks():
-        both = [_shares(each) for each in (weights, right.rows(first, stop))]
+        both = [_shares(part) for part in (weights, right.rows(first, stop))]
         counted = (both[0].sum(-1) > 0) & (both[1].sum(-1) > 0)  # (B, H, rows)
         total += torch.where(counted, jensen_shannon(both[0], both[1]), 0).sum((0, 2)).cpu()
         count += counted.sum((0, 2)).cpu()

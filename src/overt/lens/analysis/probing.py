@@ -77,10 +77,10 @@ class Probe:
 
     def __getitem__(self, layer_and_head: tuple[int | str, int]) -> ProbedHead:
         layer, head = layer_and_head
-        for each in self.heads:
-            if layer in (each.number, each.layer) and head == each.head:
-                return each
-        numbers = [each.number for each in self.heads]
+        for entry in self.heads:
+            if layer in (entry.number, entry.layer) and head == entry.head:
+                return entry
+        numbers = [head.number for head in self.heads]
         got, fix = f"{layer!r}, head {head}", "see print(probe)"
         raise InputError(f"a head of the calls {min(numbers)} to {max(numbers)} of {self.model}", got=got, fix=fix)
 
@@ -93,10 +93,10 @@ class Probe:
             "",
             "call head  " + "  ".join(name.ljust(24) for name in PATTERNS) + "  role",
         ]
-        for each in self.heads:
-            cells = "  ".join(_cell(each.scores.get(name)) for name in PATTERNS)
-            lines.append(f"{each.number:4} {each.head:4}  {cells}  {each.role}".rstrip())
-        layers = dict.fromkeys((each.number, each.layer) for each in self.heads)
+        for head in self.heads:
+            cells = "  ".join(_cell(head.scores.get(name)) for name in PATTERNS)
+            lines.append(f"{head.number:4} {head.head:4}  {cells}  {head.role}".rstrip())
+        layers = dict.fromkeys((head.number, head.layer) for head in self.heads)
         lines += ["", "calls: " + ", ".join(f"{number} {layer}" for number, layer in layers)]
         return "\n".join([*lines, *(f"not measured: {name}: {reason}" for name, reason in self.missing)])
 
@@ -153,7 +153,7 @@ def probe(
     texts = [_text(words, length, distances, generator) for _ in range(sequences)]
     # The special tokens at both ends are a block of their own.
     ids = torch.stack([torch.cat([before, text, behind]) for text, _ in texts])
-    ends = [torch.zeros(len(each), dtype=torch.long) for each in (before, behind)]
+    ends = [torch.zeros(len(part), dtype=torch.long) for part in (before, behind)]
     groups = torch.stack([torch.cat([ends[0], blocks + 1, ends[1]]) for _, blocks in texts])
     measure = _Measure(model)
     together = max(1, min(8, _SCORES_TOGETHER // (ids.shape[1] * max(int(words.max()), 1))))
@@ -270,8 +270,8 @@ def _embedding(model: nn.Module) -> nn.Embedding | None:
         with torch.no_grad():
             embedding = model.get_input_embeddings()  # type: ignore[operator]
         return embedding if isinstance(embedding, nn.Embedding) else None
-    embeddings = {name: each for name, each in model.named_modules() if isinstance(each, nn.Embedding)}
-    tables = [each for name, each in embeddings.items() if name.endswith("embedding.table")] or [*embeddings.values()]
+    embeddings = {name: module for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
+    tables = [embedding for name, embedding in embeddings.items() if name.endswith("embedding.table")] or [*embeddings.values()]
     return tables[0] if len(tables) == 1 else None
 
 

@@ -209,7 +209,7 @@ class Catcher(Watching):
     def _trace(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch | None:
         """Track a function, to record the attention that it may complete, and how it mixes tokens otherwise."""
         values = arguments(name, args, kwargs)
-        reasons = [reason for each in values if isinstance(each, Tensor) and (reason := unreadable(each)) is not None]
+        reasons = [reason for value in values if isinstance(value, Tensor) and (reason := unreadable(value)) is not None]
         if reasons:
             if plain(name) == "softmax":
                 self.miss(reasons[0])
@@ -394,7 +394,7 @@ def catching(sink: Sink) -> Iterator[None]:
     try:
         yield
     finally:
-        catcher.sinks = [each for each in catcher.sinks if each is not sink]
+        catcher.sinks = [entry for entry in catcher.sinks if entry is not sink]
         if not catcher.sinks:
-            mechanism.observers.set(tuple(each for each in mechanism.observers.get() if each != catcher.observe))
+            mechanism.observers.set(tuple(item for item in mechanism.observers.get() if item != catcher.observe))
             catcher.end()

@@ -48,7 +48,7 @@ class RegistryEntry:
     def of(cls, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "RegistryEntry | None":
         """The entry, or None where query, key and value are not tensors (B, H, length, features)."""
         arguments = dict(zip(_ORDER, args, strict=False)) | kwargs
-        tensors = [arguments.get(each) for each in ("query", "key", "value")]
+        tensors = [arguments.get(name) for name in ("query", "key", "value")]
         if not all(isinstance(tensor, Tensor) and tensor.ndim == 4 for tensor in tensors):
             return None
         return cls(name, arguments.get("module"), *tensors, arguments.get("attention_mask"), arguments)  # type: ignore[arg-type]
@@ -62,8 +62,8 @@ class RegistryEntry:
     def softcap(self) -> float | None:
         """The bound on the scores that the call, its module or the configuration sets."""
         holders = (self.module, getattr(self.module, "config", None))
-        values = [getattr(each, "attn_logit_softcapping", None) for each in holders]
-        return next((each for each in (self.arguments.get("softcap"), *values) if each is not None), None)
+        values = [getattr(holder, "attn_logit_softcapping", None) for holder in holders]
+        return next((part for part in (self.arguments.get("softcap"), *values) if part is not None), None)
 
     @property
     def sinks(self) -> Tensor | None:
@@ -83,7 +83,7 @@ class RegistryEntry:
         value = _input_repeated(mixed.value, self.value)
         if value is None or mixed.weights.shape[:-1] != self.query.shape[:-1]:
             return None
-        softcaps, sinks = ([each] if each is None else [each, None] for each in (self.softcap, self.sinks))
+        softcaps, sinks = ([part] if part is None else [part, None] for part in (self.softcap, self.sinks))
         calls = []
         for parts in product(softcaps, sinks):
             # Shapes that do not fit mean that something else was scored, or that a sink is not one number for each head.
@@ -97,7 +97,7 @@ class RegistryEntry:
         mask, bias = self.mask, aligned_right(self.position_bias, self.query.ndim)
         if isinstance(mask, Tensor):
             read = masks.read(mask[..., : self.key.shape[-2]])
-            mask, added = (aligned_right(each, self.query.ndim) for each in read)  # as torch broadcasts it
+            mask, added = (aligned_right(text, self.query.ndim) for text in read)  # as torch broadcasts it
             bias = sum_of(bias, added)
         score, normalizer = (
             Dot(self.arguments.get("scaling"), softcap),
@@ -133,14 +133,14 @@ class RegistryEntry:
         if row_bias is not None:
             return None
         lowest = torch.finfo(mask.dtype).min
-        for each in [None, Causal(offset=0)] if allowed_mask is None else [as_mask(allowed_mask)]:
+        for item in [None, Causal(offset=0)] if allowed_mask is None else [as_mask(allowed_mask)]:
             positions = [torch.arange(size, device=mask.device) for size in mask.shape[-2:]]
-            allowed = None if each is None else each.block(*positions)
+            allowed = None if item is None else item.block(*positions)
             if allowed is not None and not bool(allowed.any(-1).all()):
                 continue  # added to all scores of a query, the lowest number makes them equal
             joined = bias if allowed is None else torch.where(allowed, bias, lowest)
             if torch.equal(joined.expand(mask.shape), mask):
-                return each, bias
+                return item, bias
         return None
 
     def notes(self, call: Call, masks: MaskReader) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ class RegistryEntry:
         both_sides = getattr(self.module, "is_causal", True) is False
         if isinstance(window, int) and self._reach(call, masks) > (2 * window + 1 if both_sides else window):
             left_out.append(f"a sliding window of {window} keys")
-        return tuple(f'as run: the model sets {each}, and its path "{self.name}" ignores that' for each in left_out)
+        return tuple(f'as run: the model sets {name}, and its path "{self.name}" ignores that' for name in left_out)
 
     def _reach(self, call: Call, masks: MaskReader) -> int:
         """The largest number of keys, from the first to the last, that a query may attend to; 0 where the mask does not say."""

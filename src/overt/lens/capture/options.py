@@ -98,8 +98,8 @@ def _summary_options(keep: str, top: int, map_size: int | tuple[int, int]) -> Su
     sizes = (map_size, map_size) if isinstance(map_size, int) else map_size
     if not isinstance(sizes, tuple) or len(sizes) != 2:
         raise InputError("map_size as a number of cells or (rows, keys)", got=repr(map_size), fix="pass map_size=256")
-    for each in sizes:
-        check.whole_number("map_size", each)
+    for entry in sizes:
+        check.whole_number("map_size", entry)
     if keep != "summary" and (top, sizes) != (TOP, (CELLS, CELLS)):
         fix = 'leave them out, and call head.top(row, k) and head.map(size), or pass keep="summary"'
         raise InputError('top and map_size with keep="summary" only', got=f"keep={keep!r}", fix=fix)
@@ -109,6 +109,6 @@ def _summary_options(keep: str, top: int, map_size: int | tuple[int, int]) -> Su
 def _check_list(name: str, values: Any, kinds: tuple[type, ...], meaning: str) -> None:
     """Refuse what is no list of these types; None stands for all."""
     is_list = isinstance(values, Sequence) and not isinstance(values, str)
-    if values is not None and not (is_list and values and all(type(each) in kinds for each in values)):
+    if values is not None and not (is_list and values and all(type(value) in kinds for value in values)):
         fix = f"write {name}=[…], or leave it out to record all"
         raise KindError(f"{name} as a list of {meaning}, at least one", got=f"{name}={values!r}", fix=fix)

@@ -58,8 +58,10 @@ def unreadable(tensor: Tensor) -> str | None:
 
 def are_sparse(values: Sequence[Any]) -> bool:
     """Whether the tensors among some values are read, but for those that are sparse."""
-    tensors = [each for each in values if isinstance(each, Tensor)]
-    return all(out_of_reach(each) is None and (each.layout != torch.strided or unreadable(each) is None) for each in tensors)
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    return all(
+        out_of_reach(tensor) is None and (tensor.layout != torch.strided or unreadable(tensor) is None) for tensor in tensors
+    )
 
 
 def out_of_reach(tensor: Tensor) -> str | None:

@@ -317,7 +317,7 @@ class Recorder:
         if isinstance(weight, nn.Module):
             return self.names.get(id(weight), (name, None))[0]
         modules = () if weight is None else running.modules()
-        owners = [each for each in modules if getattr(each, "in_proj_weight", None) is weight]
+        owners = [module for module in modules if getattr(module, "in_proj_weight", None) is weight]
         return self.names.get(id(owners[0]), (name, None))[0] if owners else name
 
     def _counted(self, weight: Tensor | nn.Module | None) -> tuple[str, int, int]:
@@ -359,7 +359,7 @@ class Recorder:
         layers = self.options.layers
         if layers is None:
             return True
-        matches = {each for each in layers if each == call_index or is_in(layer, each)}
+        matches = {entry for entry in layers if entry == call_index or is_in(layer, entry)}
         self.matched_layers |= matches
         return bool(matches)
 

@@ -102,10 +102,10 @@ class Watching(TorchFunctionMode):
 
     def add(self, patches: list[Patch]) -> None:
         """Apply these patches too, each once."""
-        new = [each for each in patches if each not in self.patches]
+        new = [patch for patch in patches if patch not in self.patches]
         self.patches = [*self.patches, *new]
-        for each in new if self.wrapper is None else []:
-            each.apply()
+        for item in new if self.wrapper is None else []:
+            item.apply()
 
     def end(self) -> None:
         """Leave torch as it was."""
@@ -169,13 +169,13 @@ class Watching(TorchFunctionMode):
 
     def _appear(self) -> None:
         self.hook()
-        for each in self.patches:
-            each.apply()
+        for entry in self.patches:
+            entry.apply()
 
     def _disappear(self) -> None:
         self.unhook()
-        for each in self.patches:
-            each.revert()
+        for entry in self.patches:
+            entry.revert()
 
     def _entering(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         beside(self.failed, self.entered, module, args)
@@ -278,13 +278,13 @@ def _take_off(mode: TorchFunctionMode) -> int | None:
             index = size - 1
         else:
             above.append(top)
-    for each in reversed(above):
-        _push_mode(each)
+    for item in reversed(above):
+        _push_mode(item)
     return index
 
 
 def _put_on(mode: TorchFunctionMode, index: int) -> None:
     """Put a mode back on the stack, with so many below it."""
     above = [_pop_mode() for _ in range(torch._C._len_torch_function_stack() - index)]
-    for each in (mode, *reversed(above)):
-        _push_mode(each)
+    for part in (mode, *reversed(above)):
+        _push_mode(part)

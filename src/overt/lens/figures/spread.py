@@ -53,7 +53,7 @@ def entropy_by_layer(recording: RecordedCalls, *, padding: bool = False) -> Any:
         x, y = spot(index, ceiling)
         if ceiling:
             paper.axes.plot([x - step * 0.4, x + step * 0.4], [y, y], color=QUIET, linewidth=0.9, linestyle=(0, (2.5, 1.5)))
-        paper.axes.plot(*zip(*(spot(index, each) for each in heads), strict=True), "o", **_DOT)
+        paper.axes.plot(*zip(*(spot(index, head) for head in heads), strict=True), "o", **_DOT)
         if index % math.ceil(14 / step) == 0:
             paper.text(x, _TOP + _HEIGHT + 9, f"{recording.number_of(calls[index])}", SMALL, QUIET, across="center")
     means = [spot(index, sum(heads) / len(heads)) for index, (heads, _) in enumerate(points)]
@@ -95,5 +95,5 @@ def _ticks(largest: float) -> list[float]:
     """Round numbers from 0 to the largest, some five of them."""
     rough = largest / 5
     unit = 10 ** math.floor(math.log10(rough))
-    step = next(unit * each for each in (1, 2, 5, 10) if unit * each >= rough)
+    step = next(unit * part for part in (1, 2, 5, 10) if unit * part >= rough)
     return [step * index for index in range(int(largest / step) + 1)]

@@ -32,7 +32,7 @@ class Chunks:
         self.dtype: torch.dtype = dtype or recurrence.dtype
         self.value: Tensor = self._chunked(ready.value).to(self.dtype)  # (B, H, N, C, E)
         query, names = pad(ready.query, (0, 0, self.offset, 0)), ("key", "log_decay", "erase", "probe")
-        parts = [self._joined(each) for each in (query, *(getattr(ready, name) for name in names))]
+        parts = [self._joined(part) for part in (query, *(getattr(ready, name) for name in names))]
         stretch = Stretch(*parts, recurrence.reads)  # type: ignore[arg-type]
         self.local: Tensor = self._by_chunk(stretch.weights)
         self.asking: Tensor = self._by_chunk(stretch.asking)

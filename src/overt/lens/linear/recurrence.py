@@ -72,7 +72,7 @@ class Recurrence:
     @property
     def tensors(self) -> dict[str, Tensor]:
         """The tensors that are there, by the names of their fields."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("reads", "kind")}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("reads", "kind")}
         return {name: value for name, value in values.items() if value is not None}
 
     @property
@@ -98,11 +98,11 @@ class Recurrence:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of sums: float64 where a tensor is of it, else float32."""
-        return torch.float64 if any(each.dtype == torch.float64 for each in self.tensors.values()) else torch.float32
+        return torch.float64 if any(tensor.dtype == torch.float64 for tensor in self.tensors.values()) else torch.float32
 
     def _shapes(self) -> dict[str, list[tuple[int, ...]]]:
-        if self.query.ndim != 4 or self.value.ndim != 4 or any(each.ndim < 3 for each in self.tensors.values()):
-            shapes = ", ".join(f"{name} {tuple(each.shape)}" for name, each in self.tensors.items())
+        if self.query.ndim != 4 or self.value.ndim != 4 or any(tensor.ndim < 3 for tensor in self.tensors.values()):
+            shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in self.tensors.items())
             fix = "see the shapes of overt.lens.linear.Recurrence"
             raise InputError("tensors with batch and heads: query (B, H, Q, D), value (B, H, K, E)", got=shapes, fix=fix)
         (batch, heads), (queries, features) = (self.batch, self.heads), self.query.shape[2:]

@@ -83,7 +83,7 @@ def _of_state(ready: Recurrence, rows: Tensor) -> Tensor:
             left = left[:, :, last + 1, None] if isinstance(left, Tensor) else left
             error = error + (last + 1 + features) * ((ready.query[:, :, row, None].square() * left) @ start)
         errors.append(error)
-    result = torch.cat([each.to(value).expand(*value.shape[:2], 1, value.shape[-1]) for each in errors], dim=2)
+    result = torch.cat([error.to(value).expand(*value.shape[:2], 1, value.shape[-1]) for error in errors], dim=2)
     return result if ready.normalizer is None else result / ready.normalizer[:, :, rows, None].square()
 
 

@@ -94,7 +94,7 @@ def _counted(captured: CapturedMixer, shares: RoleShares) -> Iterator[tuple[int,
 def _joined(summaries: list[Summary]) -> Summary:
     """The statistics of all groups of heads, each (B, H, …)."""
     edges = {"row_edges", "key_edges"}
-    values = {each.name: [getattr(summary, each.name) for summary in summaries] for each in fields(Summary)}
+    values = {field.name: [getattr(summary, field.name) for summary in summaries] for field in fields(Summary)}
     return Summary(
         **{name: parts[0] if parts[0] is None or name in edges else torch.cat(parts, dim=1) for name, parts in values.items()}
     )

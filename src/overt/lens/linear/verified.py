@@ -33,7 +33,7 @@ def compared_mixer(captured: CapturedMixer, recomputed: Tensor) -> Comparison:
     largest_of_all = difference.amax((0, 2, 3)).nan_to_num(torch.inf).argmax()[None]  # its bound has to be among the bounds
     heads = torch.cat([by_head.topk(min(BOUNDED_HEADS, len(by_head))).indices, largest_of_all]).unique()
     rows = queries_that_differ(difference[:, heads])
-    far, output = (each[:, heads][:, :, rows] for each in (difference, recomputed))
+    far, output = (part[:, heads][:, :, rows] for part in (difference, recomputed))
     bound = rounding_bound(captured.recurrence.of_heads(heads.tolist()), rows, output, captured.score_dtype)
     bound = bound + stored(output, captured.output.dtype)
     beyond = (far / bound).nan_to_num(0.0)

@@ -73,8 +73,8 @@ def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iter
             block = block_of(call, rows_of(call, first, stop), every_key=True, careful=careful)
             _, masked, weights, _ = formula(block)
             weights = weights if isinstance(call.normalizer, Softmax) else relative_sizes(weights)
-            masked, weights = (each.expand(*call.batch, *each.shape[-2:]) for each in (masked, weights))
-            masked, weights = (each.reshape(-1, heads, *each.shape[-2:]) for each in (masked, weights))
+            masked, weights = (part.expand(*call.batch, *part.shape[-2:]) for part in (masked, weights))
+            masked, weights = (part.reshape(-1, heads, *part.shape[-2:]) for part in (masked, weights))
             largest = masked.amax(-1, keepdim=True)
             yield first, weights, masked > (largest - MASKED_GAP).nan_to_num(-torch.inf, torch.inf, -torch.inf)
 
@@ -198,7 +198,7 @@ def pattern_scores(totals: dict[str, Tensor]) -> list[dict[str, PatternScore]]:
 
 
 def _score(number: float, squares: float, share: float, *chances: float) -> PatternScore:
-    share, chance = share / number, max(each / number for each in chances)
+    share, chance = share / number, max(chance / number for chance in chances)
     return PatternScore(share, *wilson(share, number**2 / squares), min(chance, 1.0), int(number))
 
 
@@ -235,5 +235,5 @@ def _sampled_rows(earlier: Tensor, keys: int) -> list[Run]:
     runs = torch.arange(0, queries, _ROWS_TOGETHER).tolist()
     telling = [first for first in runs if bool(earlier[first : first + _ROWS_TOGETHER].any())]
     half = wanted // _ROWS_TOGETHER // 2
-    chosen = {each[index * len(each) // half] for each in (runs, telling) if each for index in range(half)}
+    chosen = {part[index * len(part) // half] for part in (runs, telling) if part for index in range(half)}
     return [(first, min(first + _ROWS_TOGETHER, queries)) for first in sorted(chosen)]

@@ -16,7 +16,7 @@ class Roles(list[Role]):
 
     def __str__(self) -> str:
         names = ("call", "layer", "head", "role", "score", "")
-        rows = [names, *(_row(each) for each in self)]
+        rows = [names, *(_row(item) for item in self)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         words = ("layer", "role", "")  # are aligned at the left, numbers at the right
         return "\n".join(

@@ -45,7 +45,7 @@ class CapturedSummary(Captured):
     @property
     def bytes(self) -> int:
         """The statistics."""
-        tensors = [getattr(self.summary, each.name) for each in fields(Summary)]
+        tensors = [getattr(self.summary, field.name) for field in fields(Summary)]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
 
     def shares_with(self, tokens: Tokens) -> Shares:
@@ -90,7 +90,7 @@ def summarized(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) 
     """Compute the statistics of a call: with the native kernel where it supports the call, else block by block."""
     tokens = tokens if tokens.fit(captured) else Tokens()
     call = replace(captured.call, dropout=0.0)
-    ahead = [each[1:] for each in options.ahead if each[0] == captured.number]
+    ahead = [item[1:] for item in options.ahead if item[0] == captured.number]
     options.ahead.clear()
     ranges = None if ahead else ranges_of(call, options.masks)
     if ahead:

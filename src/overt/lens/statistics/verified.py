@@ -73,35 +73,35 @@ class Verified:
     @property
     def difference(self) -> float:
         """The largest difference between recomputed and the model's own attention output."""
-        return max((each.difference for each in self.calls if not math.isnan(each.difference)), default=math.nan)
+        return max((call.difference for call in self.calls if not math.isnan(call.difference)), default=math.nan)
 
     @property
     def bound(self) -> float:
         """The largest rounding bound."""
-        return max((each.bound for each in self.calls if not math.isnan(each.bound)), default=math.nan)
+        return max((call.bound for call in self.calls if not math.isnan(call.bound)), default=math.nan)
 
     @property
     def holds(self) -> bool:
         """Whether there are calls, and every one was compared and is within its rounding bound."""
-        return bool(self.calls) and all(each.difference <= each.bound for each in self.calls)
+        return bool(self.calls) and all(call.difference <= call.bound for call in self.calls)
 
     def __str__(self) -> str:
         lines = [self._headline if self.calls else self.note]
         if self.coverage is not None and self.coverage.all:
             lines.append(str(self.coverage))
-        for each in self.calls:
-            mark = "holds" if each.difference <= each.bound else "DIFFERS"
-            numbers = f"{each.difference:.1e}  bound {each.bound:.1e}  {mark}" if _compared(each) else "not compared"
-            lines.append(f"{each.number:5}  {each.layer}  {numbers}{each.note}")
+        for call in self.calls:
+            mark = "holds" if call.difference <= call.bound else "DIFFERS"
+            numbers = f"{call.difference:.1e}  bound {call.bound:.1e}  {mark}" if _compared(call) else "not compared"
+            lines.append(f"{call.number:5}  {call.layer}  {numbers}{call.note}")
         return "\n".join([*lines, *self._judged])
 
     @property
     def _judged(self) -> list[str]:
         """How many queries of long calls were recomputed in float64, where it was not all of them."""
-        sampled = [each for each in self.calls if each.judged is not None and each.judged != each.queries]
+        sampled = [call for call in self.calls if call.judged is not None and call.judged != call.queries]
         if not sampled:
             return []
-        judged, queries = (sum(getattr(each, name) for each in sampled) for name in ("judged", "queries"))
+        judged, queries = (sum(getattr(item, name) for item in sampled) for name in ("judged", "queries"))
         return [
             f"{judged} of {queries} queries are recomputed in float64, evenly spaced ones and those that differ most; "
             "the others by a kernel that no model runs on"
@@ -185,7 +185,7 @@ def _of_rows_exactly(captured: CapturedCall, call: Call, rows: Tensor) -> tuple[
     call, total = _of_rows(call, rows), head_count(call)
     apart, cache = total > 1 and sliceable(call), TensorCache()
     calls = [copied(call, call.query, (head,), total, cache)[0] for head in range(total)] if apart else [call]
-    parts = [_by_formula(captured, _in_double(each)) for each in calls]
+    parts = [_by_formula(captured, _in_double(call)) for call in calls]
     return parts[0] if len(parts) == 1 else tuple(torch.cat(results, dim=-3) for results in zip(*parts, strict=True))
 
 

@@ -85,9 +85,9 @@ class Node:
             assert node.before is not None
             node = node.before
         prints = node.prints
-        for each in reversed(behind):
-            prints = (prints if each.rows is None else prints[list(each.rows)])[:, each.first : each.first + each.retained]
-            prints = torch.cat([prints, each.added], dim=1)
+        for item in reversed(behind):
+            prints = (prints if item.rows is None else prints[list(item.rows)])[:, item.first : item.first + item.retained]
+            prints = torch.cat([prints, item.added], dim=1)
         return prints
 
 
@@ -157,17 +157,19 @@ class Continued:
         beside = node.beside
         if beside is None or beside.before is None or node.queries != beside.queries:
             return False
-        for each in reversed(nodes):
+        for entry in reversed(nodes):
             if (
-                each.beside is beside.before
-                and (each.keys, each.call) == (node.keys, node.call)
-                and each.written >= node.written
+                entry.beside is beside.before
+                and (entry.keys, entry.call) == (node.keys, node.call)
+                and entry.written >= node.written
             ):
-                equal = _equal(each.all_prints(), prints(each.written)) & _equal(each.after, _after(node, each.written, prints))
+                equal = _equal(entry.all_prints(), prints(entry.written)) & _equal(
+                    entry.after, _after(node, entry.written, prints)
+                )
                 rows = _chosen(equal)
                 if rows is not None:
-                    node.before, node.dropped = each, beside.dropped
-                    node.written = node.retained = each.written
+                    node.before, node.dropped = entry, beside.dropped
+                    node.written = node.retained = entry.written
                     node.rows, node.equal = _unless_all(rows, equal), equal
                     return True
         return False
@@ -183,7 +185,7 @@ def _grows(node: Node, nodes: list[Node], prints: Callable[[int], Tensor]) -> No
 
     A call writes a key for each of its queries. Those of its last queries may be padding that nothing attends to.
     """
-    alike = [each for each in nodes if each.call == node.call]
+    alike = [entry for entry in nodes if entry.call == node.call]
     for retained in _possibly_retained(node, alike, prints):
         if _continues(node, alike, prints(retained)):
             node.written = retained + node.queries
@@ -196,17 +198,17 @@ def _possibly_retained(node: Node, alike: list[Node], prints: Callable[[int], Te
     least, most = node.written - node.queries, node.keys - node.queries
     counts = []
     if alike and least < most:
-        full = {most} if most <= max(each.written for each in alike) else set()
+        full = {most} if most <= max(member.written for member in alike) else set()
         possible = sorted(full | {alike[-1].written}, reverse=True)
         counts = [count for count in possible if least < count <= most and bool(prints(count + node.queries)[:, -1].any())]
-    return [each for each in (*counts, least) if each > 0]
+    return [part for part in (*counts, least) if part > 0]
 
 
 def _continues(node: Node, alike: list[Node], retained: Tensor) -> bool:
     """Connect a call with the latest one that has these fingerprints (B, retained) up to one of its queries' keys."""
     count = retained.shape[1]
-    for each in reversed(alike):
-        prints, before = each.all_prints(), max(0, each.written - each.queries)
+    for item in reversed(alike):
+        prints, before = item.all_prints(), max(0, item.written - item.queries)
         # Where the retained keys may end, among the keys of that call's queries: where any row has what row 0 ends with.
         ends = (prints[:, before:] == retained[:1, -1:]).any(0).nonzero()[:, 0]
         for stop in reversed((ends + before + 1).tolist()):
@@ -216,7 +218,7 @@ def _continues(node: Node, alike: list[Node], retained: Tensor) -> bool:
             equal = _equal(prints[:, first:stop], retained)
             rows = _chosen(equal)
             if rows is not None:
-                node.before, node.first, node.retained, node.dropped = each, first, count, each.written - stop
+                node.before, node.first, node.retained, node.dropped = item, first, count, item.written - stop
                 node.rows, node.equal = _unless_all(rows, equal), equal
                 return True
     return False
@@ -245,8 +247,8 @@ def _unless_all(rows: tuple[int, ...], equal: Tensor) -> tuple[int, ...] | None:
 def _kind(call: Call) -> tuple[Any, ...]:
     """What calls have in common that continue each other: heads, features, score and normalizer."""
     pieces = []
-    for each in (call.score, call.normalizer):
-        leaves, structure = tree_flatten(each)
+    for part in (call.score, call.normalizer):
+        leaves, structure = tree_flatten(part)
         pieces += [structure, *(_Same(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves)]
     shapes = (call.query.ndim, call.query.shape[-1], call.value.shape[-1], call.batch[-1:] if call.query.ndim >= 4 else ())
     return (*shapes, call.query.dtype, call.dropout, *pieces)

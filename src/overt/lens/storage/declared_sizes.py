@@ -56,7 +56,7 @@ def fits_the_call(piece: Any, call: Call, total: int) -> bool:
     if isinstance(piece, Tensor):
         return _fits(piece, 2, call, total)
     trailing = getattr(piece, "trailing", None) or {}
-    values = {each.name: getattr(piece, each.name) for each in fields(piece)}
+    values = {field.name: getattr(piece, field.name) for field in fields(piece)}
     return all(
         _fits(value, trailing[name], call, total) if isinstance(value, Tensor) else fits_the_call(value, call, total)
         for name, value in values.items()

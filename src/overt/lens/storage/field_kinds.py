@@ -36,7 +36,7 @@ def checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     {'scale': 2.0, 'softcap': None}
     """
     hints = _hints(kind)
-    needed = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
+    needed = {field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING}
     if not needed <= values.keys() <= hints.keys():
         raise TypeError(f"{kind.__name__} has the fields {', '.join(hints)}, not {', '.join(values)}")
     if kind is Call and isinstance(bias := values["bias"], Tensor):
@@ -67,7 +67,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is Callable:
         return False  # a file holds no code
     if origin is dict:
-        return isinstance(value, dict) and all(type(each) is inner[1] for each in value.values())
+        return isinstance(value, dict) and all(type(part) is inner[1] for part in value.values())
     if hint in (int, float):
         return type(value) is int or (hint is float and isinstance(value, float))
     if hint in (str, bool):
@@ -88,4 +88,4 @@ def _in_range(kind: type, name: str, value: Any) -> None:
 def _hints(kind: type) -> dict[str, Any]:
     """The types of a dataclass's fields; types that jaxtyping declares are tensors."""
     hints = typing.get_type_hints(kind)
-    return {each.name: hints.get(each.name, Tensor) for each in fields(kind)}  # type: ignore[arg-type]
+    return {field.name: hints.get(field.name, Tensor) for field in fields(kind)}  # type: ignore[arg-type]

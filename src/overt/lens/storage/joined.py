@@ -153,24 +153,24 @@ class RecordedPasses(Sequence[Captured]):
         if isinstance(stored[0], CapturedMixer):
             return joined_mixer(facts, self._mixers(parts), read)
         if isinstance(stored[0], CapturedSummary):
-            summaries = [(each, part) for each, part in zip(stored, parts, strict=True) if isinstance(each, CapturedSummary)]
+            summaries = [(item, part) for item, part in zip(stored, parts, strict=True) if isinstance(item, CapturedSummary)]
             return joined_summary(facts, read, [PartOfSummary(each, part.rows, part.start) for each, part in summaries])
         calls = [self._call(part.call) for part in parts]
         keys_and_values = [self.added(part.call, 0, part.keys, part.rows) for part in parts]
         stops = accumulate(key.shape[-2] for key, _ in keys_and_values)
         rows = [
-            RowsOfPass(each, part.rows, part.queries, part.start, stop)
-            for each, part, stop in zip(calls, parts, stops, strict=True)
+            RowsOfPass(call, part.rows, part.queries, part.start, stop)
+            for call, part, stop in zip(calls, parts, stops, strict=True)
         ]
         query, output = joined([part.query() for part in rows]), joined([part.output() for part in rows])
-        key, value = (joined(list(each)) for each in zip(*keys_and_values, strict=True))
+        key, value = (joined(list(item)) for item in zip(*keys_and_values, strict=True))
         mask, bias = joined_mask(rows, facts["keys"]), joined_bias(rows)
         call = replace(calls[-1].call, query=query, key=key, value=value, mask=mask, bias=bias, batch=tuple(query.shape[:-2]))
         return CallOfPasses(**facts, call=call, output=output, copies=calls[0].copies, read=read)
 
     def _mixers(self, parts: Sequence[Part]) -> list[CapturedMixer]:
         opened = (self.stored[part.call].opened() for part in parts)
-        return [each for each in opened if isinstance(each, CapturedMixer)]
+        return [item for item in opened if isinstance(item, CapturedMixer)]
 
     def _call(self, index: int) -> CapturedCall:
         captured = self.stored[index].opened()
@@ -181,7 +181,7 @@ class RecordedPasses(Sequence[Captured]):
     def _all(self) -> list[Captured]:
         if self._count == len(self.stored):
             return self._joined
-        continued = {each.before for each in self.continuations if each is not None}
+        continued = {continuation.before for continuation in self.continuations if continuation is not None}
         calls, shared = [], set()
         for last in range(len(self.stored)):
             if last not in continued:
@@ -250,7 +250,7 @@ def composed(rows: tuple[int, ...] | None, chosen: tuple[int, ...] | None) -> tu
     >>> composed((2, 0, 1), (1, 1)), composed(None, (1,)), composed((2, 0), None)
     ((0, 0), (1,), (2, 0))
     """
-    return chosen if rows is None else rows if chosen is None else tuple(rows[each] for each in chosen)
+    return chosen if rows is None else rows if chosen is None else tuple(rows[item] for item in chosen)
 
 
 def joined(tensors: list[Tensor], unused: int = 0) -> Tensor:

@@ -77,7 +77,7 @@ def joined_mask(parts: Sequence[RowsOfPass], keys: int) -> Any:
     Rows of padding that take from unused slots have no keys: the slots are no tokens.
     """
     ranges = [part.ranges() for part in parts]
-    if any(each is None for each in ranges):
+    if any(span is None for span in ranges):
         return _JoinedMask(parts, [part.captured.call.mask for part in parts])
     low, high = (_along([edges[side] for edges in ranges if edges is not None]) for side in (0, 1))
     return None if bool(((low == 0) & (high == keys)).all()) else Ranges(low, high)
@@ -86,7 +86,7 @@ def joined_mask(parts: Sequence[RowsOfPass], keys: int) -> Any:
 def joined_bias(parts: Sequence[RowsOfPass]) -> Any:
     """The biases of all parts; None where none has one."""
     biases = [part.captured.call.bias for part in parts]
-    return None if all(each is None for each in biases) else _JoinedBias(parts, biases)
+    return None if all(bias is None for bias in biases) else _JoinedBias(parts, biases)
 
 
 class _Joined:
@@ -100,7 +100,7 @@ class _Joined:
         """The block of these rows and keys, each row from its own part."""
         owners = torch.searchsorted(self.ends, rows.cpu(), right=True)
         blocks = [
-            self._of_part(int(each), rows[(owners == each).to(rows.device)], keys) for each in owners.unique_consecutive()
+            self._of_part(int(item), rows[(owners == item).to(rows.device)], keys) for item in owners.unique_consecutive()
         ]
         lead = torch.broadcast_shapes(*(block.shape[:-2] for block in blocks))
         return torch.cat([block.expand(*lead, *block.shape[-2:]) for block in blocks], dim=-2)

@@ -26,15 +26,15 @@ def alike(before: Recurrence, after: Recurrence) -> bool:
     """Whether two recurrences have what the calls of one sequence have in common: heads, features, and what is None."""
 
     def common(recurrence: Recurrence) -> dict[str, tuple[int, ...]]:
-        tensors = {name: each for name, each in recurrence.tensors.items() if name != "start"}
-        return {name: (each.shape[1], *each.shape[3:]) for name, each in tensors.items()}
+        tensors = {name: tensor for name, tensor in recurrence.tensors.items() if name != "start"}
+        return {name: (tensor.shape[1], *tensor.shape[3:]) for name, tensor in tensors.items()}
 
     return (before.kind, before.reads, common(before)) == (after.kind, after.reads, common(after))
 
 
 def of_added_positions(recurrence: Recurrence, retained: int) -> Recurrence:
     """The recurrence without its first `retained` positions, and without the state that it begins with."""
-    parts = {name: each[:, :, retained:] for name, each in recurrence.tensors.items() if name in _BY_KEY}
+    parts = {name: tensor[:, :, retained:] for name, tensor in recurrence.tensors.items() if name in _BY_KEY}
     return replace(recurrence, **parts, start=None)
 
 
@@ -42,8 +42,8 @@ def joined_mixer(
     facts: dict[str, Any], calls: Sequence[CapturedMixer], read: Sequence[RowsRead], all_queries: bool = True
 ) -> CapturedMixer:
     """One call with the positions of these calls, of the sequences that are `read`, and the queries of all of them or of the last."""
-    rows = [each.rows for each in read]
-    recurrences = [each.recurrence for each in calls]
+    rows = [text.rows for text in read]
+    recurrences = [call.recurrence for call in calls]
 
     def joined(tensors: Sequence[Tensor]) -> Tensor:
         return torch.cat([_of_rows(tensor, which) for tensor, which in zip(tensors, rows, strict=True)], dim=2)
@@ -53,11 +53,11 @@ def joined_mixer(
 
     last, parts = calls[-1], {}
     for name in last.recurrence.tensors.keys() - {"start"}:
-        tensors = [each.tensors[name] for each in recurrences]
+        tensors = [recurrence.tensors[name] for recurrence in recurrences]
         parts[name] = by_query(tensors) if name in _BY_QUERY else joined(tensors)
     start = recurrences[0].start
     whole = replace(last.recurrence, **parts, start=None if start is None else _of_rows(start, rows[0]))
-    output = by_query([each.output for each in calls])
+    output = by_query([call.output for call in calls])
     return MixerOfPasses(**facts, recurrence=whole, output=output, copies=last.copies, around=last.around, read=tuple(read))
 
 

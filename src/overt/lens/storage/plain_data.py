@@ -48,13 +48,13 @@ def plain(value: Any, put: Callable[[Any], Any]) -> Any:
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, tuple | list):
-        values = [plain(each, put) for each in value]
+        values = [plain(part, put) for part in value]
         return values if isinstance(value, list) else {"tuple": values}
     if isinstance(value, dict):
         return {"dict": {key: plain(each, put) for key, each in value.items()}}
     name = _name_of(type(value))
     if name is not None:
-        return {"is": name, "with": {each.name: plain(getattr(value, each.name), put) for each in fields(value)}}
+        return {"is": name, "with": {field.name: plain(getattr(value, field.name), put) for field in fields(value)}}
     return {"put": put(value)}
 
 
@@ -65,7 +65,7 @@ def restored(data: Any, get: Callable[[Any], Any], check: Check = lambda kind, v
     Window(before=3, after=0, offset=None)
     """
     if isinstance(data, list):
-        return [restored(each, get, check) for each in data]
+        return [restored(item, get, check) for item in data]
     if not isinstance(data, dict):
         return data
     if "is" in data:
@@ -75,7 +75,7 @@ def restored(data: Any, get: Callable[[Any], Any], check: Check = lambda kind, v
     if kind == "dict":
         return {key: restored(each, get, check) for key, each in content.items()}
     if kind == "tuple":
-        return tuple([restored(each, get, check) for each in content])
+        return tuple([restored(item, get, check) for item in content])
     if kind == "dtype":
         return _dtype(content)
     return {"float": float, "put": get}[kind](content)

@@ -91,7 +91,7 @@ def _recording(saved: dict[str, Any], tensor: Callable[[str], Tensor]) -> Record
     get = stored_tensors(tensor)
     model, pass_count, missing, mixing = saved["model"], saved["passes"], restored(saved["missing"], get), saved["mixing"]
     names = (model, *(text for name, why in missing for text in (name, why)), *mixing)
-    named = isinstance(mixing, list) and all(isinstance(each, str) for each in names)
+    named = isinstance(mixing, list) and all(isinstance(name, str) for name in names)
     if not named or type(pass_count) is not int:
         raise TypeError("its names or its number of passes are of another type")
     strings = Tokens.of(saved["query_tokens"], saved["key_tokens"], restored_texts(saved.get("texts"), get))

@@ -18,21 +18,23 @@ _MAX_ID = 2**31
 def stored_texts(texts: Texts, put: Callable[[Any], Any]) -> dict[str, Any]:
     """The lookups, with their tensors put elsewhere, and the entries of the ids in them."""
     lookups = [
-        {"pass": each.pass_index, "owner": each.owner, "order": each.order, "rows": each.rows, "ids": put(each.ids)}
-        for each in texts.lookups
+        {"pass": lookup.pass_index, "owner": lookup.owner, "order": lookup.order, "rows": lookup.rows, "ids": put(lookup.ids)}
+        for lookup in texts.lookups
     ]
     vocabulary = None if texts.vocabulary is None else _stored(texts.vocabulary)
     return {
         "lookups": lookups,
         "vocabulary": vocabulary,
-        "reordered": [[*each] for each in texts.reordered.items()],
-        "cuts": [{**each._asdict(), "grid": [*each.grid]} for each in texts.cuts.resolved()],
+        "reordered": [[*entry] for entry in texts.reordered.items()],
+        "cuts": [{**item._asdict(), "grid": [*item.grid]} for item in texts.cuts.resolved()],
         "seconds": [texts.cuts.sample, texts.cuts.frame],
     }
 
 
 def _stored(vocabulary: Vocabulary) -> dict[str, Any]:
-    entries = [[number, each.piece, each.text.decode("latin-1"), each.special] for number, each in vocabulary.entries.items()]
+    entries = [
+        [number, entry.piece, entry.text.decode("latin-1"), entry.special] for number, entry in vocabulary.entries.items()
+    ]
     numbers = {"size": vocabulary.size, "padding": vocabulary.padding, "alone": vocabulary.pad_alone, "mask": vocabulary.mask}
     return {**numbers, "entries": entries}
 
@@ -41,11 +43,11 @@ def restored_texts(saved: dict[str, Any] | None, get: Callable[[Any], Any]) -> T
     """The same texts. Raises an error of bad data where they are not what `stored_texts` writes."""
     if saved is None:
         return Texts()
-    lookups = [_lookup(each, get(each["ids"])) for each in saved["lookups"]]
+    lookups = [_lookup(item, get(item["ids"])) for item in saved["lookups"]]
     vocabulary = None if saved["vocabulary"] is None else _vocabulary(saved["vocabulary"])
     texts = Texts(lookups, reordered={number: tuple(rows) for number, rows in saved.get("reordered", [])})
     texts.cuts = _cuts(saved.get("cuts", []), saved.get("seconds", [None, None]))
-    if not all(type(each) is int and 0 <= each < _MAX_ID for rows in texts.reordered.values() for each in rows):
+    if not all(type(row) is int and 0 <= row < _MAX_ID for rows in texts.reordered.values() for row in rows):
         raise TypeError("the sequences that a pass continues are of another type")
     if vocabulary is not None:
         texts.attach(vocabulary)
@@ -54,7 +56,7 @@ def restored_texts(saved: dict[str, Any] | None, get: Callable[[Any], Any]) -> T
 
 def _lookup(saved: dict[str, Any], ids: Tensor) -> Lookup:
     numbers = [saved["pass"], saved["order"], saved["rows"]]
-    if not all(type(each) is int and 0 <= each < _MAX_ID for each in numbers) or not isinstance(saved["owner"], str):
+    if not all(type(number) is int and 0 <= number < _MAX_ID for number in numbers) or not isinstance(saved["owner"], str):
         raise TypeError("the numbers of a lookup are of another type")
     if ids.ndim != 2 or ids.dtype != torch.int64 or not ids.numel() or not stored_whole(ids):
         raise ValueError(f"token ids of shape {tuple(ids.shape)} and {ids.dtype}")
@@ -64,20 +66,20 @@ def _lookup(saved: dict[str, Any], ids: Tensor) -> Lookup:
 def _cuts(saved: list[dict[str, Any]], seconds: list[Any]) -> Cuts:
     """The same cuts. Raises an error of bad data where one is of another type, or names more positions than a call can have."""
     cuts = []
-    for each in saved:
-        grid, numbers = each["grid"], [each["pass_index"], each["step"], *each["grid"]]
-        owner, flags = each["owner"], [each["whole"], each["raw"]]
+    for item in saved:
+        grid, numbers = item["grid"], [item["pass_index"], item["step"], *item["grid"]]
+        owner, flags = item["owner"], [item["whole"], item["raw"]]
         if not all(type(number) is int and 0 <= number < _MAX_ID for number in numbers) or not 1 <= len(grid) <= 3:
             raise TypeError("the numbers of a cut are of another type")
         if (
-            not isinstance(each["name"], str)
+            not isinstance(item["name"], str)
             or not isinstance(owner, str | None)
             or not all(type(flag) is bool for flag in flags)
         ):
             raise TypeError("the names of a cut are of another type")
-        cuts.append(Cut(**{**each, "grid": tuple(grid)}))
+        cuts.append(Cut(**{**item, "grid": tuple(grid)}))
     sample, frame = seconds
-    if not all(each is None or (isinstance(each, float) and 0 < each < math.inf) for each in (sample, frame)):
+    if not all(part is None or (isinstance(part, float) and 0 < part < math.inf) for part in (sample, frame)):
         raise TypeError("the seconds of a sample are of another type")
     return Cuts(cuts, sample=sample, frame=frame)
 
@@ -90,7 +92,7 @@ def _vocabulary(saved: dict[str, Any]) -> Vocabulary:
         entries[number] = Entry(piece, text.encode("latin-1"), special)
     padding, mask, alone, size = saved["padding"], saved.get("mask"), saved["alone"], saved["size"]
     if (
-        not all(each is None or type(each) is int for each in (padding, mask))
+        not all(part is None or type(part) is int for part in (padding, mask))
         or type(alone) is not bool
         or type(size) is not int
     ):

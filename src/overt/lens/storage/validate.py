@@ -36,7 +36,7 @@ def checked_continuation(numbers: Any, calls: RecordedPasses) -> Continuation:
     if not isinstance(numbers, list) or len(numbers) != len(Continuation._fields):
         raise TypeError("how one of its calls continues another is not six fields")
     before, rows, first, retained, written, dropped = numbers
-    whole = all(type(each) is int and each >= 0 for each in (before, first, retained, written, dropped))
+    whole = all(type(part) is int and part >= 0 for part in (before, first, retained, written, dropped))
     _require(whole and before < len(calls.stored), "the call before it")
     call, its = calls.stored[before], calls.continuations[before]
     _require(
@@ -54,7 +54,7 @@ def checked_call(call: Any, calls: RecordedPasses, continuation: Continuation | 
     if not isinstance(call, CapturedCall | CapturedMixer | CapturedSummary):
         raise TypeError("one of its calls is not a call")
     numbers = (call.number, call.call_index, call.pass_index, call.total, call.batch, call.queries, call.keys)
-    _require(all(each >= 0 for each in numbers), "its numbers")
+    _require(all(number >= 0 for number in numbers), "its numbers")
     _require(call.score_dtype in _FLOATS, "its dtype")
     _require(call.total <= _MAX_HEADS and _some_of(call.heads, call.total), "its heads")
     if isinstance(call, CapturedCall):
@@ -73,7 +73,7 @@ def _check_continues(call: Captured, before: Captured, continuation: Continuatio
     sequences = before.batch if continuation.rows is None else len(continuation.rows)
     _require((call.layer, call.heads, call.batch) == (before.layer, before.heads, sequences), "the call before it")
     _require(continuation.written <= call.keys and call.keys in (continuation.written, before.keys), "its lengths")
-    of_mixer = any(getattr(each, "mixer", "") for each in (call, before))  # summaries of mixers are not joined
+    of_mixer = any(getattr(part, "mixer", "") for part in (call, before))  # summaries of mixers are not joined
     _require(type(call) is type(before) and not of_mixer, "the call before it")
     if isinstance(call, CapturedMixer) and isinstance(before, CapturedMixer):
         all_of_it = (continuation.first, continuation.dropped, continuation.retained) == (0, 0, before.keys)
@@ -81,7 +81,7 @@ def _check_continues(call: Captured, before: Captured, continuation: Continuatio
         same = call.copies == before.copies and alike(before.recurrence, call.recurrence)
         _require(same, "the call before it")
     if isinstance(call, CapturedCall) and isinstance(before, CapturedCall):
-        inputs = zip(*((each.call.query, each.call.key, each.call.value) for each in (call, before)), strict=True)
+        inputs = zip(*((part.call.query, part.call.key, part.call.value) for part in (call, before)), strict=True)
         _require(all(new.shape[-1] == old.shape[-1] and new.dtype == old.dtype for new, old in inputs), "the call before it")
         same = call.copies == before.copies and call.call.key.shape[-3:-2] == before.call.key.shape[-3:-2]
         _require(same and call.call.query.ndim == before.call.query.ndim, "the call before it")
@@ -91,9 +91,9 @@ def _check_call(captured: CapturedCall, keys: int) -> None:
     """Refuse a call whose parts do not fit together; `keys` is the number of keys that are stored with it."""
     call, output = captured.call, captured.output
     inputs = (call.query, call.key, call.value, output)
-    _require(captured.versions == () and all(each.dtype in _FLOATS for each in inputs), "its call")
+    _require(captured.versions == () and all(entry.dtype in _FLOATS for entry in inputs), "its call")
     _require(isinstance(call.score, Score) and isinstance(call.normalizer, Normalizer), "its score")
-    parameters = [each for piece in (call.score, call.normalizer) for each in _tensors(piece)]
+    parameters = [tensor for piece in (call.score, call.normalizer) for tensor in _tensors(piece)]
     _require(stored_whole(*inputs, *parameters), "the sizes of its tensors")
     try:
         rebuilt = Call.of(call.query, call.key, call.value, call.score, normalizer=call.normalizer, dropout=call.dropout)
@@ -117,7 +117,7 @@ def _check_mixer(captured: CapturedMixer, keys: int) -> None:
     """Refuse a recurrence of other sizes than its call, of which `keys` positions are stored."""
     recurrence, output = captured.recurrence, captured.output
     tensors = (*recurrence.tensors.values(), output)
-    _require(stored_whole(*tensors) and all(each.dtype in _FLOATS for each in tensors), "the sizes of its tensors")
+    _require(stored_whole(*tensors) and all(tensor.dtype in _FLOATS for tensor in tensors), "the sizes of its tensors")
     sizes = recurrence.batch, recurrence.queries, recurrence.keys
     _require(sizes == (captured.batch, captured.queries, keys), "its lengths")
     _require(
@@ -137,7 +137,7 @@ def _computes(call: Call) -> bool:
     one = widened(replace(call, query=call.query[..., -1:, :], key=call.key[..., -1:, :], value=call.value[..., -1:, :]))
     scores = score(one.query, one.key)
     weights = normalizer(scores, torch.ones_like(scores, dtype=torch.bool))
-    return all(each.is_floating_point() and broadcasts(each, shape_of_call) for each in (scores, weights))
+    return all(part.is_floating_point() and broadcasts(part, shape_of_call) for part in (scores, weights))
 
 
 def _check_mask_or_bias(piece: Any, kind: type, call: Call, total: int) -> None:
@@ -199,7 +199,7 @@ def depth(piece: Any) -> int:
 
 
 def _tensors(piece: Any) -> list[Tensor]:
-    return [value for each in fields(piece) if isinstance(value := getattr(piece, each.name), Tensor)]
+    return [value for field in fields(piece) if isinstance(value := getattr(piece, field.name), Tensor)]
 
 
 def _require(fits: bool, what: str) -> None:
@@ -212,7 +212,7 @@ def _some_of(heads: Any, total: int) -> bool:
     return (
         isinstance(heads, tuple)
         and len({*heads}) == len(heads)
-        and all(type(each) is int and 0 <= each < total for each in heads)
+        and all(type(head) is int and 0 <= head < total for head in heads)
     )
 
 

@@ -48,7 +48,7 @@ class Cuts:
     @property
     def known(self) -> bool:
         """Whether positions have names: patches, or sound of a known rate."""
-        return any(len(each.grid) > 1 or self._seconds(each) is not None for each in self.cuts)
+        return any(len(cut.grid) > 1 or self._seconds(cut) is not None for cut in self.cuts)
 
     def add(
         self, name: str, pass_index: int, sizes: Sequence[int], grid: Sequence[int], kernel: Sequence[int], stride: Any
@@ -68,11 +68,11 @@ class Cuts:
 
     def resolved(self) -> list[Cut]:
         """The cuts with the innermost modules around them that attend."""
-        return [each if each.owner is not None else each._replace(owner=_around(each.name, self.layers)) for each in self.cuts]
+        return [cut if cut.owner is not None else cut._replace(owner=_around(cut.name, self.layers)) for cut in self.cuts]
 
     def queries(self, layer: str, pass_index: int, length: int) -> list[list[Token]] | None:
         """The names of a call's queries, one list for all sequences of its batch; None where no cut fits."""
-        return self._matching([each for each in self.resolved() if _inside(layer, each.owner)], layer, pass_index, length)
+        return self._matching([item for item in self.resolved() if _inside(layer, item.owner)], layer, pass_index, length)
 
     def keys(self, layer: str, pass_index: int, length: int, cross: bool) -> list[list[Token]] | None:
         """The names of a call's keys: of attention between two sequences those of any cut that has as many."""
@@ -81,7 +81,7 @@ class Cuts:
     def _matching(self, cuts: Iterable[Cut], layer: str, pass_index: int, length: int) -> list[list[Token]] | None:
         if _beside_encoder(layer, self.layers):
             return None
-        fitting = [each for each in cuts if each.pass_index <= pass_index and self._fits(each, length)]
+        fitting = [cut for cut in cuts if cut.pass_index <= pass_index and self._fits(cut, length)]
         if not fitting:
             return None
         nearest = max(fitting, key=lambda each: (len(each.owner or ""), each.pass_index, each.positions))
@@ -160,4 +160,4 @@ def _inside(layer: str, owner: str | None) -> bool:
 
 def _beside_encoder(layer: str, layers: Iterable[str]) -> bool:
     """Whether a layer is of a decoder beside an encoder, whose positions are no parts of the input."""
-    return "decoder" in layer and any("encoder" in each and "decoder" not in each for each in layers)
+    return "decoder" in layer and any("encoder" in layer and "decoder" not in layer for layer in layers)

@@ -116,8 +116,8 @@ def spelling_of_decoder(decoder: Any) -> Spelling:
 
 def _steps(decoder: dict[str, Any]) -> Iterable[dict[str, Any]]:
     if decoder.get("type") == "Sequence":
-        for each in decoder["decoders"]:
-            yield from _steps(each)
+        for item in decoder["decoders"]:
+            yield from _steps(item)
     else:
         yield decoder
 

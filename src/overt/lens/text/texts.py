@@ -126,22 +126,26 @@ class Texts:
         """The tokens of a call's keys: of another text than the queries' where attention is between two."""
         near = self._near(layer, pass_index)
         if cross:
-            near = [each for each in self._streams(pass_index) if each not in near or len(near) > 1]
+            near = [stream for stream in self._streams(pass_index) if stream not in near or len(near) > 1]
         words = self._matching(near, pass_index, batch, length)
         return self.cuts.keys(layer, pass_index, length, cross) if words is None else words
 
     def of_passes(self, layer: str, read: Sequence[RowsRead], batch: int) -> list[list[Token]] | None:
         """The tokens of passes that continue each other, one list for each sequence; None where a pass read others."""
         ids = None if self.vocabulary is None else self.ids_of_passes(layer, read, batch)
-        return None if ids is None else [each.tokens for each in self._decoded(ids)]
+        return None if ids is None else [item.tokens for item in self._decoded(ids)]
 
     def ids_of_passes(self, layer: str, read: Sequence[RowsRead], batch: int) -> Tensor | None:
         """The ids (batch, N) that passes read around a layer, in order of writing; None where a pass read others, or none."""
         parts = []
         for rows in read:
             near = self._near(layer, rows.pass_index)
-            of_pass = [each for each in self.lookups if each.pass_index == rows.pass_index and (each.owner, each.order) in near]
-            ids = next((each.ids for each in of_pass if each.length == rows.length), None)
+            of_pass = [
+                lookup
+                for lookup in self.lookups
+                if lookup.pass_index == rows.pass_index and (lookup.owner, lookup.order) in near
+            ]
+            ids = next((item.ids for item in of_pass if item.length == rows.length), None)
             if ids is None:
                 return None
             ids = of_entries(ids, rows.rows, 1)[:, : rows.queries]
@@ -154,7 +158,7 @@ class Texts:
         """The text of each sequence of the first pass, without special tokens."""
         streams = self._streams(self.lookups[0].pass_index) if self.lookups and self.vocabulary else []
         ids = self._ids(streams[0], self.lookups[0].pass_index, self.lookups[0].length) if streams else None
-        return [] if ids is None else [each.text for each in self._decoded(ids)]
+        return [] if ids is None else [item.text for item in self._decoded(ids)]
 
     def stored(self) -> dict[int, Entry]:
         """The entries of the ids that were read, for a file."""
@@ -162,13 +166,13 @@ class Texts:
 
     def _streams(self, pass_index: int) -> list[tuple[str, int]]:
         """The texts, (owner, order), that were read by this pass, in order of first reading."""
-        return list(dict.fromkeys((each.owner, each.order) for each in self.lookups if each.pass_index <= pass_index))
+        return list(dict.fromkeys((lookup.owner, lookup.order) for lookup in self.lookups if lookup.pass_index <= pass_index))
 
     def _near(self, layer: str, pass_index: int) -> list[tuple[str, int]]:
         """The texts that the innermost module around a layer read."""
-        around = [each for each in self._streams(pass_index) if inside(layer, each[0])]
+        around = [stream for stream in self._streams(pass_index) if inside(layer, stream[0])]
         longest = max((len(owner) for owner, _ in around), default=0)
-        return _in_order([each for each in around if len(each[0]) == longest], layer)
+        return _in_order([item for item in around if len(item[0]) == longest], layer)
 
     def _matching(
         self, streams: Iterable[tuple[str, int]], pass_index: int, batch: int, length: int
@@ -176,24 +180,24 @@ class Texts:
         for stream in streams if self.vocabulary is not None else ():
             ids = self._ids(stream, pass_index, length)
             if ids is not None and batch % len(ids) == 0:
-                tokens = [each.tokens[len(each.tokens) - length :] for each in self._decoded(ids)]
+                tokens = [item.tokens[len(item.tokens) - length :] for item in self._decoded(ids)]
                 # An encoder's text is read once for all beams of its decoder, which are neighbours in the batch.
-                return tokens if len(ids) in (1, batch) else [each for each in tokens for _ in range(batch // len(ids))]
+                return tokens if len(ids) in (1, batch) else [token for token in tokens for _ in range(batch // len(ids))]
         return None
 
     def _ids(self, stream: tuple[str, int], pass_index: int, length: int) -> Tensor | None:
         """The last ids of a text up to a pass, so many or, after a window that drops some, more: (B, N); None where they do not fit."""
-        mine = [each for each in self.lookups if (each.owner, each.order) == stream]
+        mine = [lookup for lookup in self.lookups if (lookup.owner, lookup.order) == stream]
         parts: list[Tensor] = []
         rows: Tensor | None = None  # the sequences of an earlier pass that those of this one continue
-        for each in reversed(mine):
-            if each.pass_index > pass_index or (parts and rows is None and len(each.ids) != len(parts[0])):
+        for item in reversed(mine):
+            if item.pass_index > pass_index or (parts and rows is None and len(item.ids) != len(parts[0])):
                 continue
-            if rows is not None and int(rows.max()) >= len(each.ids):
+            if rows is not None and int(rows.max()) >= len(item.ids):
                 return None
-            parts.insert(0, each.ids if rows is None else each.ids[rows])
-            if (before := self.reordered.get(each.pass_index)) is not None:
-                order = torch.tensor(before, device=each.ids.device)
+            parts.insert(0, item.ids if rows is None else item.ids[rows])
+            if (before := self.reordered.get(item.pass_index)) is not None:
+                order = torch.tensor(before, device=item.ids.device)
                 rows = order if rows is None else order[rows]
             total = sum(part.shape[-1] for part in parts)
             if total == length or (total > length and len(parts) > 1 and parts[-1].shape[-1] == 1):
@@ -207,7 +211,7 @@ class Texts:
         key = hash(ids.numpy(force=True).tobytes()), ids.shape[-1]
         if key not in self._words:
             self._words = dict([*self._words.items()][-7:])
-            self._words[key] = [decoded(each, self.vocabulary) for each in ids.tolist()]
+            self._words[key] = [decoded(token, self.vocabulary) for token in ids.tolist()]
         return self._words[key]
 
 
@@ -254,8 +258,8 @@ class LookupRecorder:
         if ids.is_floating_point() or ids.ndim not in (1, 2) or not ids.numel() or ids.is_meta:
             return
         ids, owner = ids.detach().reshape(-1, ids.shape[-1]).long(), _owner(running)
-        of_pass = [each for each in self.texts.lookups if each.pass_index == pass_index and each.owner == owner]
-        if any(each.rows == rows and torch.equal(each.ids, ids) for each in of_pass):
+        of_pass = [lookup for lookup in self.texts.lookups if lookup.pass_index == pass_index and lookup.owner == owner]
+        if any(item.rows == rows and torch.equal(item.ids, ids) for item in of_pass):
             return  # two tables of one text
         if self.tables:
             if not any(id(module) in self.tables for _, module in running):
@@ -263,12 +267,12 @@ class LookupRecorder:
         elif self._other(ids, running[-1][1]):
             return
         else:
-            alike = [each for each in of_pass if each.ids.shape == ids.shape]
-            if any(rows * _SMALLER < each.rows for each in alike):
+            alike = [item for item in of_pass if item.ids.shape == ids.shape]
+            if any(rows * _SMALLER < member.rows for member in alike):
                 return
-            smaller = [each for each in alike if each.rows * _SMALLER < rows]
-            self.texts.lookups = [each for each in self.texts.lookups if each not in smaller]
-            of_pass = [each for each in of_pass if each not in smaller]
+            smaller = [member for member in alike if member.rows * _SMALLER < rows]
+            self.texts.lookups = [lookup for lookup in self.texts.lookups if lookup not in smaller]
+            of_pass = [item for item in of_pass if item not in smaller]
         self.texts.lookups.append(Lookup(pass_index, owner, len(of_pass), rows, ids.clone()))
 
     def _other(self, ids: Tensor, table: nn.Module) -> bool:

@@ -89,7 +89,7 @@ def spelled_pieces(ids: Sequence[int], vocabulary: Vocabulary) -> list[bytes]:
 
 def spelled_words(ids: Sequence[int], vocabulary: Vocabulary) -> list[str]:
     """The same as words to be read: a part of a character is the character and which part, "😀[1/3]"."""
-    words = [each.decode("utf-8", "replace") for each in spelled_pieces(ids, vocabulary)]
+    words = [piece.decode("utf-8", "replace") for piece in spelled_pieces(ids, vocabulary)]
     if not any(REPLACED in word for word in words):
         return words
     named = decoded(ids, vocabulary).tokens
@@ -150,12 +150,12 @@ def _length(data: bytes, start: int) -> int:
 def _plain_token(letters: list[_Letter], start: int, facts: dict[str, Any]) -> Token:
     """A token that is no special one, without the spaces around it unless it is nothing else."""
     body, spaced = letters, False
-    if any(not each.letter.isspace() for each in letters):
+    if any(not letter.letter.isspace() for letter in letters):
         while body[0].letter == " ":
             body, spaced = body[1:], True
         while body[-1].letter == " ":
             body = body[:-1]
-    word = "".join(each.letter if each.parts == 1 else f"{each.letter}[{each.part}/{each.parts}]" for each in body)
+    word = "".join(item.letter if item.parts == 1 else f"{item.letter}[{item.part}/{item.parts}]" for item in body)
     span = (body[0].position, body[-1].position + 1) if body else (start, start)
     return Token(word, **facts, span=span, spaced=spaced)
 

@@ -41,7 +41,7 @@ def page(
     """
     separate({"path": path}, {"the recording": calls.file})
     both = [calls] if beside is None else [calls, beside]
-    recordings = [(each, chosen(each, heads, exact, limit // len(both))) for each in both]
+    recordings = [(side, chosen(side, heads, exact, limit // len(both))) for side in both]
     packed = pack_heads(recordings, title=title, exact=exact, model=model, opened=opened, story=story, padding=padding)
     html = _html(packed, story, live)
     if len(html) > limit:  # the page is ASCII but for its title and what stands without its script

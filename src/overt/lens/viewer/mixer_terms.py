@@ -35,5 +35,5 @@ def mixer_terms(head: MixerHead, batch: int, vectors: Callable[[Tensor], Any], p
 def mixer_bytes(captured: CapturedMixer, heads: int) -> int:
     """How many bytes the vectors of so many heads take on the page, as float32."""
     recurrence = captured.recurrence
-    tensors = {name: each for name, each in recurrence.tensors.items() if name != "start"}
-    return sum(4 * each.numel() * min(heads, each.shape[1]) // each.shape[1] for each in tensors.values())
+    tensors = {name: tensor for name, tensor in recurrence.tensors.items() if name != "start"}
+    return sum(4 * tensor.numel() * min(heads, tensor.shape[1]) // tensor.shape[1] for tensor in tensors.values())

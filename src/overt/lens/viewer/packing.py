@@ -82,13 +82,13 @@ class _Packing:
         facts = [[facts for _, facts in words] for words in self.words]
         return [
             {
-                "pieces": [piece for piece, _, _ in each],
-                "special": [special for _, special, _ in each],
-                "spaced": [s for *_, s in each],
+                "pieces": [piece for piece, _, _ in fact],
+                "special": [special for _, special, _ in fact],
+                "spaced": [s for *_, s in fact],
             }
-            if None not in each
+            if None not in fact
             else None
-            for each in facts
+            for fact in facts
         ]
 
 
@@ -112,7 +112,7 @@ def pack_heads(
     packing = _Packing(first, side_of(requested, exact), stays_whole(requested), exact, model, story)
     packed_calls: list[dict[str, Any]] = []
     for calls, chosen in recordings:
-        packing.calls, packing.first = calls, 1 + max((each["batch"] for each in packing.heads), default=-1)
+        packing.calls, packing.first = calls, 1 + max((head["batch"] for head in packing.heads), default=-1)
         for captured in progress(chosen, "packing the page"):
             packed_calls += _texts(packing, len(packed_calls), captured, padding)
     packing.calls = first
@@ -134,7 +134,7 @@ def _header(
         "model": first.model,
         **origin(first),
         "passes": first.pass_count,
-        "missing": [list(each) for calls, _ in recordings for each in calls.missing],
+        "missing": [list(absence) for calls, _ in recordings for absence in calls.missing],
         "verified": _verified(packed_calls),
         "words": [[word for word, _ in words] for words in packing.words],
         "tokenized": packing.tokenized(),
@@ -357,17 +357,17 @@ def _links(blocks: Blocks, summary: Summary, position: tuple[int, int]) -> dict[
 
 
 def _verified(packed_calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    compared = [each for each in packed_calls if not math.isnan(each["residual"])]
+    compared = [call for call in packed_calls if not math.isnan(call["residual"])]
     return {
-        "difference": max((each["residual"] for each in compared), default=math.nan),
-        "bound": max((each["bound"] for each in compared), default=math.nan),
-        "holds": all(each["holds"] for each in packed_calls),
+        "difference": max((item["residual"] for item in compared), default=math.nan),
+        "bound": max((item["bound"] for item in compared), default=math.nan),
+        "holds": all(call["holds"] for call in packed_calls),
     }
 
 
 def _index_of(packing: _Packing, packed_calls: Sequence[dict[str, Any]], requested: Head) -> int:
     """Where a head stands among those of the page."""
-    heads = [(packed_calls[each["call"]]["number"], each["head"]) for each in packing.heads]
+    heads = [(packed_calls[head["call"]]["number"], head["head"]) for head in packing.heads]
     head = (packing.calls.number_of(requested.captured), requested.head)
     if head not in heads:
         raise InputError(
@@ -380,6 +380,6 @@ def _index_of(packing: _Packing, packed_calls: Sequence[dict[str, Any]], request
 
 def _start(heads: Sequence[dict[str, Any]]) -> int:
     """The head that the page opens with: the sharpest that does more than one plain thing."""
-    first = [index for index, each in enumerate(heads) if each["batch"] == 0]
+    first = [index for index, head in enumerate(heads) if head["batch"] == 0]
     telling = [index for index in first if heads[index]["role"] not in PLAIN] or first
     return min(telling, key=lambda index: (math.isnan(heads[index]["entropy"]), heads[index]["entropy"]), default=0)

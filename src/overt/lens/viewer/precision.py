@@ -55,7 +55,7 @@ def corrected_log_sum_exp(terms: Terms, batch: int, lse: Tensor, weights: Tensor
 
     lse' = lse + log(1 + Σ_top w_j (exp δ_j − 1)),  δ_j the change of the score of key j.
     """
-    exact = [plain(each[batch]) for each in (terms.query, terms.key)]
+    exact = [plain(part[batch]) for part in (terms.query, terms.key)]
     short = [integers * scale[:, None].astype(np.float64) for integers, scale in map(rounded, exact)]
     known, indices = plain(weights), keys.cpu().numpy()
     known = np.where(indices >= 0, known, 0.0)

@@ -90,7 +90,7 @@ def _requested(calls: RecordedCalls, present: Sequence[Captured], heads: HeadNam
 
 
 def _listed(calls: RecordedCalls, heads: Any) -> list[tuple[Captured, int]]:
-    if not isinstance(heads, Sequence) or not heads or not all(isinstance(each, Sequence) and len(each) == 2 for each in heads):
+    if not isinstance(heads, Sequence) or not heads or not all(isinstance(head, Sequence) and len(head) == 2 for head in heads):
         raise KindError("a list of at least one (layer, head) as heads", got=repr(heads), fix="write heads=[(5, 11)]")
     return [((view := calls[layer, head]).captured, view.head) for layer, head in heads]
 
@@ -132,8 +132,8 @@ def estimated(requested: Sequence[tuple[Captured, tuple[int, ...]]], calls: Reco
         len(token.encode("utf-8", "replace")) + 4
         for sides in (calls.strings.queries, calls.strings.keys)
         if sides is not None
-        for each in sides
-        for token in each
+        for side in sides
+        for token in side
     )
     words += sum(16 * lookup.ids.numel() for lookup in calls.strings.texts.lookups)  # words, pieces and their marks
     return _FIXED + size * 4 // 3 + 2 * words

@@ -29,7 +29,7 @@ def static_page(packed: Packed, article: str = "") -> str:
     heads = packed.header["heads"]
     shown = _shown(packed.header)
     pictures = "".join(f"<li>{_picture(packed, index)}</li>" for index in shown)
-    kinds = dict.fromkeys(each["mixer"] for each in packed.header["calls"] if each["mixer"])
+    kinds = dict.fromkeys(item["mixer"] for item in packed.header["calls"] if item["mixer"])
     signed = (
         f" Of {escape_text(', '.join(kinds))}, weights are signed and do not sum to one: vermillion is negative."
         if kinds

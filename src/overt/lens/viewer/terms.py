@@ -63,7 +63,7 @@ def computable(captured: CapturedCall) -> bool:
         return True
     if isinstance(score, Dot | Gaussian | Cosine):
         parameters = [getattr(score, name, None) for name in ("scale", "softcap", "bandwidth")]
-        return all(each is None or _number(each, 0, total) is not None for each in parameters)
+        return all(parameter is None or _number(parameter, 0, total) is not None for parameter in parameters)
     return isinstance(score, Score) and score.as_dot(captured.call.query, captured.call.key) is not None
 
 
@@ -126,16 +126,16 @@ def _biases(head: Head) -> list[dict[str, Any]]:
         rows, columns = torch.arange(queries, device=device), torch.arange(keys, device=device)
         first = _batched(_picked(bias.block(rows[:1], columns), head), head, 1, keys)[:, 0]  # (B, K)
         down = _batched(_picked(bias.block(rows, columns[:1]), head), head, queries, 1)[:, 1:, 0].flip(-1)  # (B, Q − 1)
-        return [{"kind": "distance", "values": each} for each in torch.cat([down, first], dim=-1).float()]
+        return [{"kind": "distance", "values": item} for item in torch.cat([down, first], dim=-1).float()]
     if pairs is None:
         device = head.call.query.device
         pairs = bias.block(torch.arange(queries, device=device), torch.arange(keys, device=device))
     added = _picked(pairs, head).float()
     if added.shape[-2] == 1:
-        return [{"kind": "key", "values": each[0]} for each in _batched(added, head, 1, keys)]
+        return [{"kind": "key", "values": item[0]} for item in _batched(added, head, 1, keys)]
     if added.shape[-1] == 1:
-        return [{"kind": "query", "values": each[:, 0]} for each in _batched(added, head, queries, 1)]
-    return [_square(each) for each in _batched(added, head, queries, keys)]
+        return [{"kind": "query", "values": item[:, 0]} for item in _batched(added, head, queries, 1)]
+    return [_square(item) for item in _batched(added, head, queries, keys)]
 
 
 def _lines(numbers: Tensor, head: Head, length: int) -> Tensor:
@@ -204,4 +204,4 @@ def _runs_of_blocks(mask: Any, head: Head) -> tuple[Tensor, Tensor] | None:
 
 def _bits(mask: Any, head: Head) -> list[Any]:
     rows = np.concatenate([block.cpu().numpy() for block in _blocks(mask, head)], axis=1)  # (B, Q, K)
-    return [np.packbits(each.reshape(-1), bitorder="little") for each in rows]
+    return [np.packbits(row.reshape(-1), bitorder="little") for row in rows]

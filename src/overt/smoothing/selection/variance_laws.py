@@ -150,7 +150,7 @@ def _best_cuts(sums: Floats, start: int, stop: int, penalty: float) -> list[int]
     gains = whole - costs
     best, cuts = float(gains.max()), [int(cut[gains.argmax()])]
     candidates = np.unique(np.linspace(start, stop, min(CANDIDATES, length // 8 + 2)).astype(int))
-    first, last = (each.ravel() for each in np.meshgrid(candidates, candidates, indexing="ij"))
+    first, last = (item.ravel() for item in np.meshgrid(candidates, candidates, indexing="ij"))
     wide = (last - first >= SHORTEST) & (length - (last - first) >= SHORTEST)
     first, last = first[wide], last[wide]
     if first.size:

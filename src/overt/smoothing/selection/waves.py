@@ -92,7 +92,7 @@ def roughness(times: Floats | None, values: Floats, waves: Floats) -> float:
     """The level of differences without the waves over that with them."""
     if not waves.any():
         return 1.0
-    without, with_them = (constant_level(times, each, np.ones(values.size)) for each in (values - waves, values))
+    without, with_them = (constant_level(times, part, np.ones(values.size)) for part in (values - waves, values))
     return without / max(with_them, np.finfo(float).tiny)
 
 
@@ -272,8 +272,8 @@ def _level(power: Floats) -> Floats:
     if medians.shape[-1] == 1:
         return np.broadcast_to(medians, power.shape)
     logs = np.log(np.maximum(medians, np.finfo(float).tiny))
-    middles, frequencies = (np.log(LOWEST + each) for each in (size * (np.arange(blocks) + 0.5), np.arange(count) + 0.5))
-    levels = np.stack([np.interp(frequencies, middles, each) for each in logs.reshape(-1, middles.size)]).reshape(power.shape)
+    middles, frequencies = (np.log(LOWEST + part) for part in (size * (np.arange(blocks) + 0.5), np.arange(count) + 0.5))
+    levels = np.stack([np.interp(frequencies, middles, item) for item in logs.reshape(-1, middles.size)]).reshape(power.shape)
     slopes = np.clip((logs[..., 1] - logs[..., 0]) / (middles[1] - middles[0]), -STEEPEST, 0.0)
     return np.exp(levels + slopes[..., None] * np.minimum(frequencies - middles[0], 0.0))
 

@@ -73,8 +73,8 @@ def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tup
         raise InputError("a pass over a whole text", got="one that continues a cache", fix="record the model on the whole text")
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     if inputs_recorded:
-        args = tuple(each.to(device) for each in args)
-    others = {str(each.device) for each in (*args, *kwargs.values()) if isinstance(each, Tensor)} - {str(device)}
+        args = tuple(argument.to(device) for argument in args)
+    others = {str(part.device) for part in (*args, *kwargs.values()) if isinstance(part, Tensor)} - {str(device)}
     if others:
         raise InputError(
             f"inputs on the model's device, {device}", got=f"inputs on {', '.join(sorted(others))}", fix="move them there"
@@ -87,7 +87,7 @@ def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tup
 def _recorded_ids(recording: RecordedCalls) -> Tensor:
     """The token ids of the one text that the model read, (1, n)."""
     number = recording.calls[0].pass_index
-    lookups = [each for each in recording.strings.texts.lookups if each.pass_index == number]
+    lookups = [lookup for lookup in recording.strings.texts.lookups if lookup.pass_index == number]
     if len(lookups) != 1 or lookups[0].ids.shape[:-1].numel() != 1:
         raise InputError(
             "the inputs of the recorded pass, because the model runs once more",
@@ -108,7 +108,9 @@ def _opened(captured: Captured) -> Recorded:
 def ids_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """The numbers of the tokens among the arguments."""
     candidates = [*args, kwargs.get("input_ids")]
-    return next((each for each in candidates if isinstance(each, Tensor) and not each.is_floating_point()), None)
+    return next(
+        (candidate for candidate in candidates if isinstance(candidate, Tensor) and not candidate.is_floating_point()), None
+    )
 
 
 def in_text(

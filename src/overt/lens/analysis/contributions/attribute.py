@@ -85,9 +85,9 @@ def contributions(
     return Contributions(
         named,
         tuple(summed(parts_of(run, splits, recording))),
-        {(recording.number_of(each.captured), head): values for each in splits for head, values in each.by_head.items()},
+        {(recording.number_of(split.captured), head): values for split in splits for head, values in split.by_head.items()},
         float(number.detach()),
-        math.hypot(run.paths.rounding.bound(), *(each.bound for each in splits)),
+        math.hypot(run.paths.rounding.bound(), *(split.bound for split in splits)),
         frozen_in(run),
         notes_of(run, any(encodes(captured.layer) for captured in calls)),
         words_of(recording, calls, ids, vocabulary),

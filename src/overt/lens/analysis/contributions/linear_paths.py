@@ -120,7 +120,9 @@ class LinearPaths(TorchFunctionMode):
         """The latest of the tensors on the paths of which this is a view."""
         pointer = view.untyped_storage().data_ptr()
         tensors = (reference() for reference in reversed(self.latest))
-        return next((each for each in tensors if each is not None and each.untyped_storage().data_ptr() == pointer), None)
+        return next(
+            (tensor for tensor in tensors if tensor is not None and tensor.untyped_storage().data_ptr() == pointer), None
+        )
 
     def gated(self, output: Tensor) -> Tensor | None:
         """The tensor that a mixer's function has just returned, where it multiplied its output with a gate; None where it did not."""
@@ -209,7 +211,7 @@ class LinearPaths(TorchFunctionMode):
     def _product(self, func: Any, name: str, base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A product with a constant is linear; of two tensors it is so in one of them, if the other one is frozen."""
         operands = [*args, *(kwargs[key] for key in ("input", "other") if key in kwargs)][:2]
-        both = [isinstance(each, Tensor) and each.requires_grad for each in operands]
+        both = [isinstance(operand, Tensor) and operand.requires_grad for operand in operands]
         numerator = 1 if functions.reversed_operands(name) else 0
         if kwargs.get("rounding_mode") is not None or "out" in kwargs:
             return self._cut(func, name, args, kwargs)
@@ -268,13 +270,13 @@ class LinearPaths(TorchFunctionMode):
                 self.writers.append(Writer(leaf, "bias", self.module(), name))
                 holder[index] = leaf
         bias = {id(holder[index]) for holder, index in added}
-        sides = [each for each in tracked((parts, kwargs)) if id(each) not in bias]
+        sides = [item for item in tracked((parts, kwargs)) if id(item) not in bias]
         if len(sides) > 1:
-            mixed = [each for each in sides if self.roles.get(each) == MIXING]
+            mixed = [side for side in sides if self.roles.get(side) == MIXING]
             if len(mixed) != 1 or writes(name):
                 self.factors += sides
                 return self._cut(func, name, tuple(parts), kwargs)
-            parts = [each.detach() if isinstance(each, Tensor) and each is not mixed[0] else each for each in parts]
+            parts = [part.detach() if isinstance(part, Tensor) and part is not mixed[0] else part for part in parts]
             output = self._passed(func, name, tuple(parts), kwargs, sides[0].shape[-1], MIXING)
             self._freeze("a gate", output)
             return output
@@ -364,9 +366,9 @@ _LINEAR_NORMS = {"layer_norm": LinearPaths.layer_norm, "rms_norm": LinearPaths.r
 def _adds_constants(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if base in ("add", "sub", "rsub"):
         operands = [*args, *(kwargs[key] for key in ("input", "other") if key in kwargs)][:2]
-        return not all(isinstance(each, Tensor) and each.requires_grad for each in operands)
+        return not all(isinstance(operand, Tensor) and operand.requires_grad for operand in operands)
     if base in ("cat", "concat", "concatenate", "stack", "hstack", "vstack"):
-        return not all(each.requires_grad for each in tensors((args, kwargs)))
+        return not all(tensor.requires_grad for tensor in tensors((args, kwargs)))
     return base not in ("neg", "negative", "sum", "mean", "cumsum", "tril", "triu")
 
 

@@ -19,14 +19,14 @@ from overt.lens.text.vocabulary import Vocabulary
 def obstacle(run: Traced, point: Point) -> str:
     """The function that stops the linear paths from a call to the target."""
     after = [run.paths.writers[index] for index in sorted(run.gradients) if index >= point.order]
-    writer = next((each for each in after if each.kind == "function"), None)
+    writer = next((later for later in after if later.kind == "function"), None)
     return "a function that is not linear" if writer is None else f"{writer.function} in {writer.module}, which is not linear"
 
 
 def parts_of(run: Traced, splits: list[Split], recording: RecordedCalls) -> list[Part]:
     """Every part, in the order of the model."""
-    mixing = {each.captured.layer for each in splits}
-    ordered = [(each.point.order, _heads(each, recording)) for each in splits]
+    mixing = {split.captured.layer for split in splits}
+    ordered = [(split.point.order, _heads(split, recording)) for split in splits]
     position = {id(writer): index for index, writer in enumerate(run.paths.writers)}
     ordered += [(position[id(writer)], [part_of_writer(writer, value, mixing)]) for writer, value in run.reached()]
     return [part for _, parts in sorted(ordered, key=lambda each: each[0]) for part in parts]

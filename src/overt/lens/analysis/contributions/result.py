@@ -138,4 +138,4 @@ def summed(parts: Iterable[Part]) -> list[Part]:
     values: dict[tuple[Any, ...], list[float]] = {}
     for part in parts:
         values.setdefault((part.kind, part.layer, part.call, part.head), []).append(part.value)
-    return [Part(kind, layer, math.fsum(each), call, head) for (kind, layer, call, head), each in values.items()]
+    return [Part(kind, layer, math.fsum(value), call, head) for (kind, layer, call, head), value in values.items()]

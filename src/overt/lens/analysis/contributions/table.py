@@ -37,7 +37,7 @@ def table(contributions: Contributions, rows: int, width: int) -> str:
     lines.append(f"{_signed(difference, decimals).rjust(wide)}  {what}")
     mark = "holds" if contributions.holds else "DIFFERS"
     lines += _wrapped(f"the sum differs by {scientific(residual)}, bound {scientific(contributions.bound)}: {mark}", width)
-    for note in [f"frozen: {each}" for each in contributions.frozen] + list(contributions.notes):
+    for note in [f"frozen: {name}" for name in contributions.frozen] + list(contributions.notes):
         lines += _wrapped(note, width)
     return "\n".join(lines)
 

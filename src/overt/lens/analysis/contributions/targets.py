@@ -42,10 +42,10 @@ def target_of(target: Any, logits: Tensor, position: int, vocabulary: Vocabulary
     both = target if isinstance(target, tuple | list) else (target,)
     if len(both) not in (1, 2):
         raise InputError("a token, or a pair of two", got=f"{len(both)} of them", fix='write target=("tired", "wide")')
-    tokens = tuple(_token(each, words, vocabulary) for each in both)
+    tokens = tuple(_token(side, words, vocabulary) for side in both)
     if len(set(tokens)) < len(tokens):
         raise InputError("two different tokens", got=f"token {tokens[0]} twice", fix="compare it with another one")
-    return Target(tokens, tuple(_word(each, vocabulary) for each in tokens), position)
+    return Target(tokens, tuple(_word(token, vocabulary) for token in tokens), position)
 
 
 def _token(target: Any, words: int, vocabulary: Vocabulary | None) -> int:

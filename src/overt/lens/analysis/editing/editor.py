@@ -90,12 +90,12 @@ class Editor(Recorder):
         if any(change.of_softmax for change in computed):
             sub = renormalizable(sub)
         for entries, placed in groups:
-            for each in placed:
-                self._count(each)
-            computing = [each for each in placed if each.change in computed]
+            for placement in placed:
+                self._count(placement)
+            computing = [placement for placement in placed if placement.change in computed]
             if computing:
                 of_these = with_patches(call_of_entries(sub, entries), computing, spot, heads, indices, entries)
-                computing = [self._with_weights(each, spot, heads, entries) for each in computing]
+                computing = [self._with_weights(call, spot, heads, entries) for call in computing]
                 for first, stop, rows in recomputed(of_these, computing, layer, spot.self_key):
                     rows = rows if call.query.ndim < 4 else rows[..., indices, :, :]
                     _put(output, heads, entries, slice(first, stop), rows, call)
@@ -114,7 +114,9 @@ class Editor(Recorder):
                     got=f"{spot.captured.layer}, whose query is {tuple(call.query.shape)}",
                     fix="change all of them, by positions and not by words",
                 )
-            made = [each for each in placed if not isinstance(each.change, BlockedArcs) or _attends(call, each)]
+            made = [
+                placement for placement in placed if not isinstance(placement.change, BlockedArcs) or _attends(call, placement)
+            ]
             if made:
                 groups.append((entries if call.batch else None, made))
         return groups
@@ -135,14 +137,14 @@ class Editor(Recorder):
         placed: Sequence[Placed],
     ) -> None:
         """Multiply outputs, and put others in their place."""
-        for each in placed:
-            if isinstance(each.change, HeadScaled):
-                scaled(output, heads, entries, each.rows, each.change.factor, call.query.ndim)
-            elif isinstance(each.change, PartPatched) and each.change.part == "output":
-                numbers = numbers_of(each, spot, heads[0], entries)
+        for placement in placed:
+            if isinstance(placement.change, HeadScaled):
+                scaled(output, heads, entries, placement.rows, placement.change.factor, call.query.ndim)
+            elif isinstance(placement.change, PartPatched) and placement.change.part == "output":
+                numbers = numbers_of(placement, spot, heads[0], entries)
                 if call.query.ndim >= 4:
                     numbers = numbers[:, None]
-                _put(output, heads, entries, list(each.rows), numbers.reshape(-1, *numbers.shape[1:]), call)
+                _put(output, heads, entries, list(placement.rows), numbers.reshape(-1, *numbers.shape[1:]), call)
 
     def _spot(self, captured: Any, node: Any) -> Spot:
         """Which positions the queries and keys of a call are, counted from the first call that it continues."""
@@ -200,8 +202,8 @@ class Editor(Recorder):
             for heads, changes in _by_changes(matched):
                 spot = mixers.spot(recurrence, output, layer, self.pass_count - 1, self.tokens, self.word_positions)
                 for entries, placed in spot.entry_groups(changes):
-                    for each in mixers.changed(recurrence, output, written, heads, entries, placed, spot, kind):
-                        self._count(each)
+                    for item in mixers.changed(recurrence, output, written, heads, entries, placed, spot, kind):
+                        self._count(item)
 
     def miss(self, reason: str) -> None:
         """Refuse to go on where a change was to be made."""
@@ -285,7 +287,7 @@ def _refuse_unknown(call: Call, changes: Sequence[Change], notes: tuple[str, ...
 def _attends(call: Call, placed: Placed) -> bool:
     """Whether any of the arcs is one that the model allows."""
     device = call.query.device
-    rows, keys = (torch.tensor(each, device=device) for each in (placed.rows, placed.keys))
+    rows, keys = (torch.tensor(part, device=device) for part in (placed.rows, placed.keys))
     size = max(1, 2**22 // len(keys))  # pairs looked at together
     return call.mask is None or any(bool(call.mask.block(some, keys).any()) for some in rows.split(size))
 

@@ -115,7 +115,7 @@ def effect(
         measure or relative_change,
         {"tokenizer": tokenizer, "query_tokens": query_tokens, "key_tokens": key_tokens},
     )
-    stored = _Stored(None if file is None else Path(file), [str(each) for each in listed], len(listed))
+    stored = _Stored(None if file is None else Path(file), [str(entry) for entry in listed], len(listed))
     with torch.no_grad():
         with torch.random.fork_rng(), fast_path_off():
             before = run()
@@ -128,14 +128,18 @@ def effect(
                 if batch == 1
                 else _together(recordable(model), run, chosen, words, before, compare=number == 0)
             )
-            stored.add(dict(zip(group, (measure(before, each) for each in after), strict=True)))
+            stored.add(dict(zip(group, (measure(before, later) for later in after), strict=True)))
     stored.write()
     return Effects(tuple(listed), tuple(stored.values[index] for index in range(len(listed))), before)
 
 
 def _listed(edits: Any) -> list[Edits]:
     listed = [edits] if isinstance(edits, Edits) else edits
-    if not isinstance(listed, Sequence) or not listed or not all(isinstance(each, Edits) and each.changes for each in listed):
+    if (
+        not isinstance(listed, Sequence)
+        or not listed
+        or not all(isinstance(entry, Edits) and entry.changes for entry in listed)
+    ):
         fix = "write [overt.lens.Edits().scale((layer, head), 0.0) for layer, head in heads]"
         raise KindError("edits as a list of overt.lens.Edits, each with a change", got=repr(edits)[:80], fix=fix)
     return list(listed)
@@ -168,9 +172,9 @@ def _together(
 
 def _spread(edits: list[Edits], size: int, skipped: int, opened: OpenEdits) -> None:
     """Give each of the edits the entries of its copy of the input."""
-    for number, each in enumerate(edits, skipped):
+    for number, entry in enumerate(edits, skipped):
         entries = tuple(range(number * size, (number + 1) * size))
-        for change in each.changes:
+        for change in entry.changes:
             opened.add(replace(change, entries=entries))
 
 

@@ -39,24 +39,24 @@ def changed(
     result = []
     batch = torch.tensor(range(len(output)) if entries is None else entries, device=output.device)
     gate = None if written.data_ptr() == output.data_ptr() else (written / output).nan_to_num(0.0, 0.0, 0.0)
-    for each in placed:
-        rows = torch.tensor(each.rows, device=output.device)
+    for placement in placed:
+        rows = torch.tensor(placement.rows, device=output.device)
         index = batch[:, None, None], torch.tensor(list(heads), device=output.device)[None, :, None], rows[None, None, :]
-        if isinstance(each.change, HeadScaled):
+        if isinstance(placement.change, HeadScaled):
             for tensor in (output, written) if gate is not None else (output,):
-                tensor[index] = 0 if each.change.factor == 0 else tensor[index] * each.change.factor
-            result.append(each)
+                tensor[index] = 0 if placement.change.factor == 0 else tensor[index] * placement.change.factor
+            result.append(placement)
             continue
-        if isinstance(each.change, PartPatched) and each.change.part == "output":
-            new = numbers_of(each, spot, heads[0], entries)[:, None].to(output.dtype)
+        if isinstance(placement.change, PartPatched) and placement.change.part == "output":
+            new = numbers_of(placement, spot, heads[0], entries)[:, None].to(output.dtype)
         else:
-            _refuse(each, spot.captured.layer, kind, recurrence)
+            _refuse(placement, spot.captured.layer, kind, recurrence)
             assert recurrence is not None
-            new = output[index] + _difference(recurrence, heads, batch, each, spot, entries).to(output.dtype)
+            new = output[index] + _difference(recurrence, heads, batch, placement, spot, entries).to(output.dtype)
         output[index] = new
         if gate is not None:
             written[index] = (new * gate[index]).to(written.dtype)
-        result.append(each)
+        result.append(placement)
     return result
 
 

@@ -99,19 +99,19 @@ def with_patches(
     entries: tuple[int, ...] | None,
 ) -> Call:
     """The call with patched queries, keys and values of one head, which is number `indices[0]` of the call's."""
-    for each in placed:
-        change = each.change
+    for placement in placed:
+        change = placement.change
         if not isinstance(change, PartPatched) or change.part not in ("query", "key", "value"):
             continue
         old: Tensor = getattr(call, change.part)
-        new = numbers_of(each, spot, heads[0], entries)
+        new = numbers_of(placement, spot, heads[0], entries)
         if new.shape[-1] != old.shape[-1]:
             raise InputError(
                 f"a {change.part} of {old.shape[-1]} features, for {change}",
                 got=f"{new.shape[-1]} features",
                 fix="patch from a head of the same width",
             )
-        positions = list(each.keys if change.part != "query" else each.rows)
+        positions = list(placement.keys if change.part != "query" else placement.rows)
         patched = old.expand(*call.batch, *old.shape[-2:]).clone() if old.ndim < 4 else _whole(old, call)
         target = patched if call.query.ndim < 4 else patched.select(-3, _shared_index(patched, call, indices[0]))
         target[..., positions, :] = new.reshape(*target.shape[:-2], *new.shape[-2:]).to(target.dtype)

@@ -39,7 +39,9 @@ class Spot:
         groups: dict[Any, tuple[list[int], list[Placed]]] = {}
         for entry in range(self.captured.batch):
             placed = self._placed(changes, entry)
-            key = tuple((id(each.change), each.rows, each.keys, _number_of(each, entry)) for each in placed)
+            key = tuple(
+                (id(placement.change), placement.rows, placement.keys, _number_of(placement, entry)) for placement in placed
+            )
             groups.setdefault(key, ([], placed))[0].append(entry)
         return [(tuple(entries), placed) for entries, placed in groups.values() if placed]
 

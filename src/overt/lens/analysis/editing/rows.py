@@ -91,8 +91,8 @@ def recomputed(call: Call, placed: Sequence[Placed], layer: str, self_key: int |
 
     `self_key` is the key of the first query's own position; None for attention between two sequences.
     """
-    rows = sorted({row for each in placed for row in each.rows})
-    masks_only = all(isinstance(each.change, BlockedArcs | TemperatureSet) for each in placed)
+    rows = sorted({row for placement in placed for row in placement.rows})
+    masks_only = all(isinstance(placement.change, BlockedArcs | TemperatureSet) for placement in placed)
     if masks_only and len(rows) > _FEW and not isinstance(call.normalizer, ExpOfLogWeights) and _by_kernel(placed, rows):
         output = mechanism.compute(_masked(call, placed, rows))
         yield from ((first, stop, output[..., first:stop, :]) for first, stop in runs(rows, call.queries))
@@ -108,17 +108,19 @@ def recomputed(call: Call, placed: Sequence[Placed], layer: str, self_key: int |
 
 def _by_kernel(placed: Sequence[Placed], rows: list[int]) -> bool:
     """Whether the changes are a mask, and temperatures of all of these rows."""
-    return all(len(each.rows) == len(rows) for each in placed if isinstance(each.change, TemperatureSet))
+    return all(len(placement.rows) == len(rows) for placement in placed if isinstance(placement.change, TemperatureSet))
 
 
 def _masked(call: Call, placed: Sequence[Placed], rows: list[int]) -> Call:
     """The call with the barred arcs as a mask of one row and one column each, and with a softmax of another temperature."""
     mask, temperature = call.mask, 1.0
-    for each in placed:
-        if isinstance(each.change, TemperatureSet):
-            temperature *= each.change.temperature
+    for placement in placed:
+        if isinstance(placement.change, TemperatureSet):
+            temperature *= placement.change.temperature
             continue
-        barred = as_mask(Dense(_marked(each.rows, call.queries, call)[:, None]) & Dense(_marked(each.keys, call.keys, call)))
+        barred = as_mask(
+            Dense(_marked(placement.rows, call.queries, call)[:, None]) & Dense(_marked(placement.keys, call.keys, call))
+        )
         mask = ~barred if mask is None else mask & ~barred
     normalizer = call.normalizer
     if temperature != 1:
@@ -139,27 +141,27 @@ def _marked(positions: Sequence[int], length: int, call: Call) -> Tensor:
 def _output(block: Block, rows: range, placed: Sequence[Placed], layer: str, self_key: int | None) -> Tensor:
     """The output (..., rows, E) of a block of rows with the changes."""
     block = block._replace(dropout=0.0)
-    for each in placed:
-        if isinstance(each.change, BlockedArcs):
+    for placement in placed:
+        if isinstance(placement.change, BlockedArcs):
             keys = torch.zeros(block.key.shape[-2], dtype=torch.bool, device=block.key.device)
-            keys[list(each.keys)] = True
-            allowed = ~(_chosen(rows, each.rows, block)[:, None] & keys)
+            keys[list(placement.keys)] = True
+            allowed = ~(_chosen(rows, placement.rows, block)[:, None] & keys)
             block = block._replace(allowed=allowed if block.allowed is None else block.allowed & allowed)
-        elif isinstance(each.change, TemperatureSet):
-            chosen = _chosen(rows, each.rows, block)[:, None]
-            by = torch.where(chosen, each.change.temperature, 1.0).to(block.value.dtype)
+        elif isinstance(placement.change, TemperatureSet):
+            chosen = _chosen(rows, placement.rows, block)[:, None]
+            by = torch.where(chosen, placement.change.temperature, 1.0).to(block.value.dtype)
             block = block._replace(normalizer=_tempered(block.normalizer, by))
     _, masked, weights, output = mechanism.formula(block)
-    changed = [each for each in placed if isinstance(each.change, RowsSet)]
-    for each in changed:
-        weights = _with_rows(weights, masked, rows, each, layer, self_key)
-    changed += [each for each in placed if getattr(each.change, "part", "") == "weights"]
-    for each in changed:
-        if each.numbers is not None:
-            index = [each.rows.index(row) for row in rows if row in each.rows]
-            here = [row - rows.start for row in rows if row in each.rows]
+    changed = [placement for placement in placed if isinstance(placement.change, RowsSet)]
+    for change in changed:
+        weights = _with_rows(weights, masked, rows, change, layer, self_key)
+    changed += [placement for placement in placed if getattr(placement.change, "part", "") == "weights"]
+    for change in changed:
+        if change.numbers is not None:
+            index = [change.rows.index(row) for row in rows if row in change.rows]
+            here = [row - rows.start for row in rows if row in change.rows]
             weights = weights.clone()
-            weights[..., here, :] = each.numbers[..., index, :].to(weights)
+            weights[..., here, :] = change.numbers[..., index, :].to(weights)
     return weights @ block.value if changed else output
 
 

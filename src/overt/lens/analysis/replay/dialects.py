@@ -61,7 +61,7 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
     """
     record = unstreamed(record)
     if isinstance(record, list):
-        return [answer for each in record for answer in answers_of(each, line)]
+        return [answer for field in record for answer in answers_of(field, line)]
     if not isinstance(record, dict):
         raise ValueError("it is not a JSON object")
     request, response = record.get("request", record), unstreamed(record.get("response", record))
@@ -70,7 +70,7 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
     if isinstance(response, list):
         size = len(response)
         pairs = [{"request": _of_one_prompt(request, at, size), "response": each} for at, each in enumerate(response)]
-        return [answer for each in pairs for answer in answers_of(record | each, line)]
+        return [answer for pair in pairs for answer in answers_of(record | pair, line)]
     if isinstance(response, dict) and isinstance(response.get("body"), dict | list | str):
         response = unstreamed(response["body"])
     if not isinstance(request, dict) or not isinstance(response, dict):
@@ -81,9 +81,9 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
     if spans is not None and not isinstance(spans, dict):
         raise ValueError("its spans are not a JSON object")
     answers = _answers(request, response, line)
-    if answers and _limit(request) == 0 and not any(each.ids or each.logprobs for each in answers):
+    if answers and _limit(request) == 0 and not any(answer.ids or answer.logprobs for answer in answers):
         raise ValueError(SCORES_ONLY)
-    return [replace(each, spans=_well_formed(spans)) for each in answers]
+    return [replace(answer, spans=_well_formed(spans)) for answer in answers]
 
 
 def _of_one_prompt(request: Any, at: int, size: int) -> Any:
@@ -92,7 +92,7 @@ def _of_one_prompt(request: Any, at: int, size: int) -> Any:
         return request
     for key in ("prompt", "text", "input_ids"):
         prompts = request.get(key)
-        if isinstance(prompts, list) and prompts and all(isinstance(each, list | str) for each in prompts):
+        if isinstance(prompts, list) and prompts and all(isinstance(prompt, list | str) for prompt in prompts):
             if size % len(prompts) or not 0 <= at < size:
                 raise ValueError(f"it has {size} answers to {len(prompts)} prompts, and does not say which is to which")
             request = request | {key: prompts[at * len(prompts) // size]}
@@ -153,17 +153,17 @@ def _of_sglang(request: dict[str, Any], response: dict[str, Any], line: int) -> 
 def _triples(values: Any) -> list[tuple[Any, int]] | None:
     if not isinstance(values, list):
         return None
-    if not all(isinstance(each, list) and len(each) >= 2 and isinstance(each[1], int) for each in values):
+    if not all(isinstance(value, list) and len(value) >= 2 and isinstance(value[1], int) for value in values):
         raise ValueError("its token_logprobs are not lists of [log probability, id, text]")
-    return [(each[0], each[1]) for each in values]
+    return [(value[0], value[1]) for value in values]
 
 
 def _of_llama_cpp(request: dict[str, Any], response: dict[str, Any], line: int) -> LoggedAnswer:
     tokens = response.get("completion_probabilities")
-    items = [each for each in tokens if isinstance(each, dict)] if isinstance(tokens, list) else []
+    items = [token for token in tokens if isinstance(token, dict)] if isinstance(tokens, list) else []
     settings = response.get("generation_settings")
     prompt = request.get("prompt") if request is not response else None
-    of_items = _ids([each.get("id") for each in items])
+    of_items = _ids([item.get("id") for item in items])
     return LoggedAnswer(
         line,
         "",
@@ -174,12 +174,12 @@ def _of_llama_cpp(request: dict[str, Any], response: dict[str, Any], line: int) 
         prompt_count=_whole(response.get("tokens_evaluated")),
         spelled=_text_or_none(response.get("prompt")),
         ids=_ids(response.get("tokens")) or of_items,
-        texts=[_bytes(each.get("bytes"), each.get("token", each.get("content"))) for each in items] or None,
-        logprobs=_logprobs([each["logprob"] if "logprob" in each else _log(each.get("prob")) for each in items]),
+        texts=[_bytes(item.get("bytes"), item.get("token", item.get("content"))) for item in items] or None,
+        logprobs=_logprobs([item["logprob"] if "logprob" in item else _log(item.get("prob")) for item in items]),
         logprob_ids=of_items,
         count=_whole(response.get("tokens_predicted")),
         temperature=_float((settings if isinstance(settings, dict) else request).get("temperature")),
-        after_sampling=any("prob" in each for each in items),
+        after_sampling=any("prob" in item for item in items),
     )
 
 
@@ -195,7 +195,7 @@ def _of_choice(request: dict[str, Any], response: dict[str, Any], choice: dict[s
     verbose = verbose if isinstance(verbose, dict) else {}
     prompt_ids, answer_ids = _choice_ids(request, response, choice)
     messages = request.get("messages")
-    messages = messages if isinstance(messages, list) and all(isinstance(each, dict) for each in messages) else None
+    messages = messages if isinstance(messages, list) and all(isinstance(message, dict) for message in messages) else None
     counts = None if batch else _whole(usage.get("prompt_tokens")), _predicted(usage, verbose, response) if one else None
     echo = bool(request.get("echo")) if request is not response or "echo" in request else None
     prompt = _text_or_none(request.get("prompt"))
@@ -246,7 +246,7 @@ def _predicted(usage: dict[str, Any], verbose: dict[str, Any], response: dict[st
     """How many tokens the answer has; llama.cpp says it of streams beside its timings alone."""
     timings: Any = response.get("timings") if isinstance(response.get("timings"), dict) else {}
     counts = usage.get("completion_tokens"), verbose.get("tokens_predicted"), timings.get("predicted_n")
-    return next((each for each in map(_whole, counts) if each is not None), None)
+    return next((item for item in map(_whole, counts) if item is not None), None)
 
 
 def _choice_ids(request: Any, response: Any, choice: dict[str, Any]) -> tuple[list[int] | None, list[int] | None]:
@@ -254,11 +254,11 @@ def _choice_ids(request: Any, response: Any, choice: dict[str, Any]) -> tuple[li
     extra: Any = response.get("sglext") if isinstance(response.get("sglext"), dict) else {}
     of_choices = dict(enumerate(extra.get("output_ids") or []))
     of_keys = (*(choice.get(key) for key in _ID_KEYS), response.get("prompt_token_ids"))
-    if any(isinstance(each, list) and each and _ids(each) is None for each in of_keys):
+    if any(isinstance(item, list) and item and _ids(item) is None for item in of_keys):
         raise ValueError("its token ids are not whole numbers")
     prompts = choice.get("prompt_token_ids"), response.get("prompt_token_ids"), extra.get("input_ids"), request.get("prompt")
     answers = choice.get("token_ids"), choice.get("response_token_ids"), of_choices.get(response["choices"].index(choice))
-    first = [next(filter(None, map(_ids, each)), None) for each in (prompts, answers)]
+    first = [next(filter(None, map(_ids, part)), None) for part in (prompts, answers)]
     return first[0], first[1]
 
 
@@ -275,15 +275,15 @@ def _tokens(logprobs: Any) -> Tokens:
     if not isinstance(logprobs, dict):
         return Tokens()
     if isinstance(logprobs.get("content"), list):
-        items = [each for each in logprobs["content"] if isinstance(each, dict)]
-        names = [_text(each.get("token")) for each in items]
-        texts = [_bytes(each.get("bytes"), each.get("token")) for each in items]
-        values = _logprobs([each.get("logprob") for each in items])
-        ids, offsets = _ids([each.get("id", each.get("token_id")) for each in items]), None
+        items = [item for item in logprobs["content"] if isinstance(item, dict)]
+        names = [_text(item.get("token")) for item in items]
+        texts = [_bytes(item.get("bytes"), item.get("token")) for item in items]
+        values = _logprobs([item.get("logprob") for item in items])
+        ids, offsets = _ids([item.get("id", item.get("token_id")) for item in items]), None
     else:
         tokens = logprobs.get("tokens")
-        names = [_text(each) for each in tokens] if isinstance(tokens, list) else []
-        texts = [_bytes(None, each) for each in names]
+        names = [_text(token) for token in tokens] if isinstance(tokens, list) else []
+        texts = [_bytes(None, name) for name in names]
         values, ids, offsets = _logprobs(logprobs.get("token_logprobs")), None, _ids(logprobs.get("text_offset"))
     matches = [TOKEN_ID.fullmatch(name) for name in names]
     if names and all(matches):
@@ -292,11 +292,11 @@ def _tokens(logprobs: Any) -> Tokens:
 
 
 def _ids(value: Any) -> list[int] | None:
-    return value if isinstance(value, list) and value and all(type(each) is int for each in value) else None
+    return value if isinstance(value, list) and value and all(type(part) is int for part in value) else None
 
 
 def _bytes(value: Any, text: Any) -> bytes | None:
-    if isinstance(value, list) and all(type(each) is int and 0 <= each < 256 for each in value):
+    if isinstance(value, list) and all(type(part) is int and 0 <= part < 256 for part in value):
         return bytes(value)
     return text.encode("utf-8", "surrogatepass") if isinstance(text, str) and "\ufffd" not in text else None
 
@@ -313,8 +313,8 @@ def _logprobs(values: Any) -> list[float | None]:
     """Log probabilities, None for what is no number. Raises ValueError for numbers above 0, which are none."""
     if not isinstance(values, list):
         return []
-    numbers = [-math.inf if each == -math.inf else _float(each) for each in values]
-    largest = max((each for each in numbers if each is not None), default=0.0)
+    numbers = [-math.inf if value == -math.inf else _float(value) for value in values]
+    largest = max((number for number in numbers if number is not None), default=0.0)
     if largest > _ROUNDING:
         raise ValueError(f"its log probabilities are above 0, up to {largest:g}: the logarithm of a probability is not")
     return numbers

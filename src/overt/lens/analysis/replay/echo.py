@@ -60,7 +60,9 @@ class Exchange:
 
 def prompt_length(tokens: Tokens, exchange: Exchange) -> int:
     """How many of the tokens are the prompt's, 0 if none is. Raises ValueError if that cannot be known, or if all are."""
-    null_first = len(tokens.logprobs) > 1 and tokens.logprobs[0] is None and any(each is not None for each in tokens.logprobs)
+    null_first = (
+        len(tokens.logprobs) > 1 and tokens.logprobs[0] is None and any(logprob is not None for logprob in tokens.logprobs)
+    )
     size, answer_count = len(tokens), exchange.answer_count
     more = answer_count is not None and size == answer_count + (exchange.prompt_count or 0) > answer_count
     by_ids = _by_ids(tokens, exchange, null_first)

@@ -22,7 +22,7 @@ def page(
     Raises InputError for a page of more than 20 MB.
     """
     title = f"{len(replays):,} replayed {'answer' if len(replays) == 1 else 'answers'}" if title is None else title
-    data = {"title": visible(title), "replays": [_shown(each) for each in replays]}
+    data = {"title": visible(title), "replays": [_shown(replay) for replay in replays]}
     data |= {"skipped": [[line, visible(why)] for line, why in skipped]}
     smaller = "replay fewer answers of the log, or write --json"
     return data_page("replay", _WEB, path, title=title, data=data, still=_still(replays, title), smaller=smaller)

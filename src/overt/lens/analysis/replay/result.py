@@ -120,14 +120,14 @@ class Replay:
             raise MissingExtra("Replay.table", needs="pandas", extra="smooth") from error
         rows = [
             {
-                "span": each.name,
-                "tokens": each.tokens,
-                "mass": each.mass.mean(),
-                "change": each.change.sum(),
-                "head": self.strongest(each)[0],
-                "its mass": self.strongest(each)[1],
+                "span": span.name,
+                "tokens": span.tokens,
+                "mass": span.mass.mean(),
+                "change": span.change.sum(),
+                "head": self.strongest(span)[0],
+                "its mass": self.strongest(span)[1],
             }
-            for each in self.spans
+            for span in self.spans
         ]
         return pandas.DataFrame(rows, columns=["span", "tokens", "mass", "change", "head", "its mass"])
 
@@ -159,15 +159,15 @@ class Replay:
             "refused": self.refused or None,
             "spans": [
                 {
-                    "name": each.name,
-                    "tokens": each.tokens,
-                    "mass": _short(float(each.mass.mean())),
-                    "change": _short(float(each.change.sum())),
-                    "strongest_head": self.strongest(each)[0],
-                    "mass_by_token": [_short(value) for value in each.mass.tolist()],
-                    "change_by_token": [_short(value) for value in each.change.tolist()],
+                    "name": span.name,
+                    "tokens": span.tokens,
+                    "mass": _short(float(span.mass.mean())),
+                    "change": _short(float(span.change.sum())),
+                    "strongest_head": self.strongest(span)[0],
+                    "mass_by_token": [_short(value) for value in span.mass.tolist()],
+                    "change_by_token": [_short(value) for value in span.change.tolist()],
                 }
-                for each in self.spans
+                for span in self.spans
             ],
         }
 
@@ -187,12 +187,12 @@ class Replay:
         lines += self.notes
         if self.refused:
             return "\n".join([*lines, self.refused])
-        names = [visible(each.name) for each in self.spans]
+        names = [visible(span.name) for span in self.spans]
         width = max(map(len, names), default=4)
         lines.append(f"{'span':<{width}}  tokens    mass  change by knock-out")
         lines += [
-            f"{name:<{width}}  {each.tokens:6}  {number(float(each.mass.mean()), 3):>6}  {number(float(each.change.sum()), 3):>8} nats"
-            for name, each in zip(names, self.spans, strict=True)
+            f"{name:<{width}}  {span.tokens:6}  {number(float(span.mass.mean()), 3):>6}  {number(float(span.change.sum()), 3):>8} nats"
+            for name, span in zip(names, self.spans, strict=True)
         ]
         return "\n".join(lines)
 

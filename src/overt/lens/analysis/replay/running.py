@@ -81,14 +81,14 @@ def _replayed(
         logits = runner.logits()
     check = checked(answer, sequence.logprobs, logits, runner.answer, bound)
     missing = [f"{name}: {reason}" for name, reason in recorder.missing]
-    notes = (*sequence.notes, *(f"not included: {each}" for each in missing))
+    notes = (*sequence.notes, *(f"not included: {absence}" for absence in missing))
     if not check.holds and not unchecked:
         refused = _refusal(answer, check)
         return Replay(answer, sequence.words, sequence.prompt, check, notes=notes, refused=refused)
     if not masses.masses:
         got = type(model).__name__ + (f" ({'; '.join(missing)})" if missing else "")
         raise InputError("a model with attention", got=got)
-    heads = [(*call, head) for call, each in masses.masses.items() for head in range(len(each))]
+    heads = [(*call, head) for call, mass in masses.masses.items() for head in range(len(mass))]
     by_head = np.concatenate([*masses.masses.values()])  # (heads, A, spans)
     before, readings = log_probabilities(logits, runner.answer), []
     for index, (name, inside) in enumerate(members.items()):
@@ -136,7 +136,7 @@ class _Runner:
     """Runs the model on a sequence and gives the logits (A, words) that predict the answer's tokens."""
 
     def __init__(self, model: nn.Module, sequence: TokenSequence):
-        device = next((each.device for each in model.parameters()), torch.device("cpu"))
+        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         self.model, self.prompt = model, sequence.prompt
         self.ids = torch.tensor([sequence.ids], device=device)
         self.answer = self.ids[0, sequence.prompt :]

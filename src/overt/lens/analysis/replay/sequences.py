@@ -156,4 +156,4 @@ def _by_text(texts: list[bytes | None], vocabulary: Vocabulary) -> list[int] | N
             continue  # ids may have gaps
         numbers[entry.piece.encode() if entry.special else entry.text].append(number)
     ids = [numbers.get(text, []) if text is not None else [] for text in texts]
-    return [each[0] for each in ids] if all(len(each) == 1 for each in ids) else None
+    return [token[0] for token in ids] if all(len(token) == 1 for token in ids) else None

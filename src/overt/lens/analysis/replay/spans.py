@@ -52,9 +52,9 @@ def span_members(answer: LoggedAnswer, sequence: TokenSequence, spans: Mapping[s
 
 
 def _range(name: str, value: Any, answer: LoggedAnswer, sequence: TokenSequence) -> tuple[int, int]:
-    if not isinstance(value, list | tuple) or len(value) != 2 or not all(type(each) in (int, str) for each in value):
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(type(part) in (int, str) for part in value):
         raise KindError(f"span {name!r} as two numbers or two texts", got=repr(value), fix=FIX)
-    if all(isinstance(each, str) for each in value):
+    if all(isinstance(part, str) for part in value):
         return _between(name, str(value[0]), str(value[1]), sequence.text)
     # Characters are those of the prompt as it was sent, which tokens may spell with a space before it, or inside of a template.
     text = sequence.text
@@ -88,7 +88,9 @@ def _between(name: str, first: str, last: str, text: str) -> tuple[int, int]:
 
 def _default(answer: LoggedAnswer, sequence: TokenSequence) -> dict[str, tuple[int, int]]:
     text, ranges, at = sequence.text, dict[str, tuple[int, int]](), 0
-    messages = [each for each in answer.messages or [] if isinstance(each.get("content"), str) and each["content"].strip()]
+    messages = [
+        message for message in answer.messages or [] if isinstance(message.get("content"), str) and message["content"].strip()
+    ]
     for message in messages:
         content = message["content"].strip()
         start = text.find(content, at)

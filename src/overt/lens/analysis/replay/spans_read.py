@@ -55,7 +55,7 @@ class SpanMasses:
         if path_of(call) != "native" or path_of(both) != "native":
             return None
         parts = [_rows(call, slice(0, self.first)), _rows(both, slice(self.first, length))]
-        before, rows = (mechanism.compute(each) for each in parts)
+        before, rows = (mechanism.compute(part) for part in parts)
         width = call.value.shape[-1]
         self.ahead = captured.number, _by_head(call, rows[..., : self.stop - self.first, width:])
         return torch.cat([before, rows[..., :width]], -2)

@@ -104,11 +104,11 @@ def unstreamed(response: Any) -> Any:
 
 def _one_stream(chunks: Sequence[Any]) -> bool:
     """Whether values are the events of one stream, and not the responses to several requests."""
-    if not chunks or not all(isinstance(each, dict) for each in chunks):
+    if not chunks or not all(isinstance(chunk, dict) for chunk in chunks):
         return False
-    if any(is_chunk(each) for each in chunks) or any(each.get("stop") is False for each in chunks):
+    if any(is_chunk(chunk) for chunk in chunks) or any(chunk.get("stop") is False for chunk in chunks):
         return True
-    names = {_name(each) for each in chunks}
+    names = {_name(chunk) for chunk in chunks}
     return len(chunks) > 1 and len(names) == 1 and names != {""}
 
 
@@ -119,13 +119,13 @@ def joined(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     >>> joined(events)["choices"]
     [{'index': 0, 'token_ids': [7, 7], 'logprobs': None, 'message': {'content': 'ab'}}]
     """
-    if any(isinstance(each.get("meta_info"), dict) for each in chunks):
+    if any(isinstance(chunk.get("meta_info"), dict) for chunk in chunks):
         return _of_sglang(chunks)
     result = _latest(chunks, ("choices", "content", "tokens"))
-    if not any("choices" in each for each in chunks):
+    if not any("choices" in chunk for chunk in chunks):
         for key in ("tokens", "completion_probabilities"):
-            result[key] = [item for each in chunks for item in each.get(key) or []]
-        return result | {"content": "".join(each.get("content") or "" for each in chunks)}
+            result[key] = [item for chunk in chunks for item in chunk.get(key) or []]
+        return result | {"content": "".join(chunk.get("content") or "" for chunk in chunks)}
     by_index: dict[int, list[dict[str, Any]]] = {}
     for chunk in chunks:
         for choice in chunk.get("choices") or []:
@@ -140,7 +140,9 @@ def _choice(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
             result[key] = [number for part in parts for number in part.get(key) or []]
     logprobs = [part["logprobs"] for part in parts if isinstance(part.get("logprobs"), dict)]
     lists = {
-        key: [item for each in logprobs for item in each[key]] for key in _LISTS if any(each.get(key) for each in logprobs)
+        key: [item for logprob in logprobs for item in logprob[key]]
+        for key in _LISTS
+        if any(logprob.get(key) for logprob in logprobs)
     }
     result["logprobs"] = lists or None
     if any("delta" in part for part in parts):
@@ -158,14 +160,16 @@ def _latest(parts: Sequence[dict[str, Any]], without: tuple[str, ...]) -> dict[s
 
 def _of_sglang(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     last, about = chunks[-1], chunks[-1]["meta_info"]
-    prompts = [each["meta_info"].get("input_token_logprobs") for each in chunks]
-    about = about | {"input_token_logprobs": next((each for each in prompts if each), None)}
+    prompts = [chunk["meta_info"].get("input_token_logprobs") for chunk in chunks]
+    about = about | {"input_token_logprobs": next((prompt for prompt in prompts if prompt), None)}
     items = about.get("output_token_logprobs") or []
     if len(chunks) == 1 or len(items) >= (about.get("completion_tokens") or 0):
         return last | {"meta_info": about}
-    about["output_token_logprobs"] = [item for each in chunks for item in each["meta_info"].get("output_token_logprobs") or []]
-    ids = [number for each in chunks for number in each.get("output_ids") or []]
-    return last | {"meta_info": about, "text": "".join(each.get("text") or "" for each in chunks), "output_ids": ids}
+    about["output_token_logprobs"] = [
+        item for chunk in chunks for item in chunk["meta_info"].get("output_token_logprobs") or []
+    ]
+    ids = [number for chunk in chunks for number in chunk.get("output_ids") or []]
+    return last | {"meta_info": about, "text": "".join(chunk.get("text") or "" for chunk in chunks), "output_ids": ids}
 
 
 def _name(chunk: dict[str, Any]) -> str:
@@ -176,4 +180,4 @@ def _name(chunk: dict[str, Any]) -> str:
 def _ends(chunk: dict[str, Any]) -> bool:
     about = chunk.get("meta_info")
     parts = [about] if isinstance(about, dict) else chunk.get("choices") or [chunk]
-    return chunk.get("stop") is True or any(isinstance(each, dict) and each.get("finish_reason") is not None for each in parts)
+    return chunk.get("stop") is True or any(isinstance(part, dict) and part.get("finish_reason") is not None for part in parts)

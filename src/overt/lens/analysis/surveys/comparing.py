@@ -40,7 +40,7 @@ class SurveyDifferences:
         columns = {"layer": "layer", "number": "number", "head": "head"}
         parts = [
             pandas.DataFrame({
-                **{name: [getattr(each, name) for each in self.heads] for name in columns},
+                **{name: [getattr(head, name) for head in self.heads] for name in columns},
                 "measure": measure,
                 "first": self.first[measure],
                 "second": self.second[measure],
@@ -57,7 +57,7 @@ class SurveyDifferences:
 
 def differences(one: SurveyTotals, other: SurveyTotals) -> SurveyDifferences:
     """Compare two surveys of as many heads. Raises InputError for others: heads are paired by their order."""
-    if [each[1:] for each in one.heads] != [each[1:] for each in other.heads]:
+    if [head[1:] for head in one.heads] != [head[1:] for head in other.heads]:
         raise InputError(
             "two surveys of models with the same number of layers and heads, which are paired by their numbers",
             got=f"{len(one.heads)} heads and {len(other.heads)}",
@@ -68,7 +68,7 @@ def differences(one: SurveyTotals, other: SurveyTotals) -> SurveyDifferences:
     for name in NAMES:
         row = ROWS.index(name)
         (first[name], left), (second[name], right) = (
-            pseudo_values(each.sums.values()[:, row], each.counts.values()[:, row]) for each in (one, other)
+            pseudo_values(part.sums.values()[:, row], part.counts.values()[:, row]) for part in (one, other)
         )
         test = _paired if paired else _unpaired
         half, p[name] = test(left, right)
@@ -102,8 +102,8 @@ def _unpaired(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """The same for pseudo-values of two corpora."""
     measured = ((~np.isnan(left)).sum(0) >= FEWEST) & ((~np.isnan(right)).sum(0) >= FEWEST)
     half, p = np.full((2, left.shape[1]), np.nan)
-    left, right = (np.where(measured, each, 0.0) for each in (left, right))
-    left, right = (each[~np.isnan(each).any(1)] for each in (left, right))
+    left, right = (np.where(measured, part, 0.0) for part in (left, right))
+    left, right = (part[~np.isnan(part).any(1)] for part in (left, right))
     sizes = len(left), len(right)
     if min(sizes) < FEWEST or not measured.any():
         return half, p
@@ -111,9 +111,9 @@ def _unpaired(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarr
     pooled = np.concatenate([left - left.mean(0), right - right.mean(0)])
     draws = np.random.default_rng(0)
     chosen = np.argsort(draws.random((RESAMPLED, sum(sizes))), axis=1) < sizes[0]
-    parts = [_moments(each.astype(float), pooled) for each in (chosen, ~chosen)]
+    parts = [_moments(part.astype(float), pooled) for part in (chosen, ~chosen)]
     by_chance = _ratio(parts[1][0] - parts[0][0], np.sqrt(parts[0][1] + parts[1][1]))
-    variances = [each.var(0, ddof=1) / len(each) for each in (left, right)]
+    variances = [part.var(0, ddof=1) / len(part) for part in (left, right)]
     error = np.sqrt(variances[0] + variances[1])
     half[measured] = (quantile(min(sizes) - 1) * error)[measured]
     p[measured] = _adjusted(_ratio(right.mean(0) - left.mean(0), error), by_chance)[measured]

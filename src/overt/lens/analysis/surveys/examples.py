@@ -59,10 +59,10 @@ def examples(survey: SurveyTotals) -> list[Example]:
         ranks = [round(decile / 100 * (len(order) - 1)) for decile in DECILES] if order else []
         for decile, rank in zip(DECILES, ranks, strict=False):
             row = order[rank]
-            result.append(Example(head, decile, None, drawn[row], *_link(*(each[row, head] for each in links))))
+            result.append(Example(head, decile, None, drawn[row], *_link(*(link[row, head] for link in links))))
         for rank, index in enumerate(samples.top[head].tolist(), 1):
             if index >= 0:
-                link = _link(*(each[head, rank - 1] for each in samples.top_links))
+                link = _link(*(link[head, rank - 1] for link in samples.top_links))
                 result.append(Example(head, None, rank, index, *link))
     return result
 
@@ -114,7 +114,7 @@ def _rows(
 ) -> dict[tuple[int, int, int], np.ndarray]:
     """Rows of weights by text, head and query; each text is read once more."""
     rows: dict[tuple[int, int, int], np.ndarray] = {}
-    columns = {each: index for index, each in enumerate(survey.heads)}
+    columns = {head: index for index, head in enumerate(survey.heads)}
     training = reader.model.training
     reader.model.eval()
     for batch in reader.batches([reads[index] for index in by_text]):

@@ -158,7 +158,7 @@ class _CallMeasures:
 
     def _count_distances(self, name: str, first: int, pairs: Tensor, weights: Tensor, choice: Tensor) -> None:
         pairs = pairs & choice[..., None]
-        sums, numbers = (_by_distance(each, first) for each in (torch.where(pairs, weights, 0), pairs))
+        sums, numbers = (_by_distance(part, first) for part in (torch.where(pairs, weights, 0), pairs))
         before = self.profile.get(name)
         self.profile[name] = (
             Profile(sums, numbers) if before is None else Profile(before.weights + sums, before.pairs + numbers)
@@ -206,7 +206,9 @@ class _CallMeasures:
         sums = torch.stack([self.sums[name].expand(zeros.shape) if name in self.sums else zeros for name in ROWS])
         counts = torch.stack([self.counts.get(name, zeros).expand(zeros.shape) for name in ROWS])
         profiles = [self.profile[name] for name in PAIRS]
-        weights, pairs = (torch.stack([each[part].expand(profiles[0].weights.shape) for each in profiles]) for part in (0, 1))
+        weights, pairs = (
+            torch.stack([profile[part].expand(profiles[0].weights.shape) for profile in profiles]) for part in (0, 1)
+        )
         return Measured(sums, counts, self.link, Profile(weights, pairs))
 
 

@@ -48,7 +48,7 @@ def _data(survey: SurveyTotals, beside: SurveyTotals | None, model: nn.Module | 
     roles = survey.roles()
     names = _names(survey, survey if beside is None else beside)
     return {
-        "measures": [{"name": each.name, "meaning": each.meaning, "pattern": each.pattern} for each in MEASURES],
+        "measures": [{"name": measure.name, "meaning": measure.meaning, "pattern": measure.pattern} for measure in MEASURES],
         "heads": [
             {"name": name, "layer": visible(head.layer), "number": head.number, "head": head.head, "role": role.role}
             for name, head, role in zip(_head_names(survey), survey.heads, roles, strict=True)
@@ -56,7 +56,7 @@ def _data(survey: SurveyTotals, beside: SurveyTotals | None, model: nn.Module | 
         "start": _start(survey),
         "survey": _numbers(survey) | {"name": names[0]},
         "beside": None if beside is None else _numbers(beside) | _tested(survey, beside) | {"name": names[1]},
-        "examples": [_example(each, part) for each, part in zip(wanted, parts, strict=True)],
+        "examples": [_example(name, part) for name, part in zip(wanted, parts, strict=True)],
         "texts": {}
         if tokenizer is not None
         else {str(index): visible(text)[:2000] for index, text in survey.samples.texts.items()},
@@ -91,18 +91,18 @@ def _numbers(survey: SurveyTotals) -> dict[str, Any]:
     for name in NAMES:
         value, low, high = survey.measure(name)
         chance = survey.chance(name) if name in PATTERNS else np.full(len(value), np.nan)
-        result[name] = [_short(each) for each in (value, low, high, chance)]
+        result[name] = [_short(part) for part in (value, low, high, chance)]
     return result
 
 
 def _tested(survey: SurveyTotals, beside: SurveyTotals) -> dict[str, Any]:
     result = differences(survey, beside)
-    tests = {name: [_short(each) for each in (*result.differences[name], result.p[name])] for name in NAMES}
+    tests = {name: [_short(part) for part in (*result.differences[name], result.p[name])] for name in NAMES}
     return {"tests": tests, "paired": result.paired}
 
 
 def _short(values: np.ndarray) -> list[float | None]:
-    return [None if math.isnan(each) else float(f"{each:.4g}") for each in values.tolist()]
+    return [None if math.isnan(value) else float(f"{value:.4g}") for value in values.tolist()]
 
 
 def _example(each: Example, part: Shown | None) -> list[Any]:
@@ -126,7 +126,8 @@ def _still(survey: SurveyTotals, title: str) -> str:
     rows = []
     for index, start in enumerate(heads):
         cells = (
-            f"<td>{number(each.values[index])} [{number(each.low[index])}, {number(each.high[index])}]</td>" for each in columns
+            f"<td>{number(column.values[index])} [{number(column.low[index])}, {number(column.high[index])}]</td>"
+            for column in columns
         )
         rows.append(f"{start}{''.join(cells)}</tr>")
     header = "".join(f"<th>{name}</th>" for name in ("head", "role", *names))

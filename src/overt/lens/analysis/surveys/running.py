@@ -108,15 +108,15 @@ class _Run:
     def add(self, chunk: Chunk) -> None:
         """Read and measure the texts of a chunk."""
         reads = self.reader.read(chunk)
-        for each in self.passes.of(reads):
-            self._measure(each)
+        for item in self.passes.of(reads):
+            self._measure(item)
         facts = self.state.facts
-        numbers = np.concatenate([*(np.arange(*each) for each in facts.chunks), [chunk.number]])
+        numbers = np.concatenate([*(np.arange(*chunk) for chunk in facts.chunks), [chunk.number]])
         self.state.facts = facts._replace(
             texts=facts.texts + len(reads),
-            tokens=facts.tokens + sum(len(each.ids) for each in reads),
+            tokens=facts.tokens + sum(len(read.ids) for read in reads),
             empty=facts.empty + len(chunk.texts) - len(reads),
-            cut=facts.cut + sum(each.cut for each in reads),
+            cut=facts.cut + sum(read.cut for read in reads),
             corpus=(facts.corpus + fingerprint(chunk)) % 2**256,
             chunks=ranges(numbers),
         )
@@ -138,7 +138,7 @@ class _Run:
             first = " ".join(str(error).split())[:200]
             fix = "pass a model that reads token ids alone, and its own tokenizer"
             raise InputError("a model that reads batches of texts", got=f"{type(error).__name__}: {first}", fix=fix) from error
-        self.state.missing += [each for each in recorder.missing if each not in self.state.missing]
+        self.state.missing += [absence for absence in recorder.missing if absence not in self.state.missing]
         if not calls[0]:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in recorder.missing)
             got = f"{type(self.reader.model).__name__}, in which none was measured" + (f" ({reasons})" if reasons else "")
@@ -158,7 +158,7 @@ class _Run:
         for row, each in enumerate(batch):
             state.sums.add((group_of(each.number),), sums[:, row])
             state.counts.add((group_of(each.number),), counts[:, row])
-        state.samples.add([each.number for each in batch], [each.text for each in batch], links)
+        state.samples.add([text.number for text in batch], [text.text for text in batch], links)
 
     def _arrays(self, calls: dict[_SurveyedCall, Measured], batch: int) -> tuple[np.ndarray, np.ndarray, Links]:
         """Sums and counts (ROWS, B, heads), and the links (B, heads), zero for heads of calls that this batch did not make."""
@@ -188,7 +188,7 @@ class _Run:
                 continue
             reach = result.profile.weights.shape[-1] // 2
             middle = (slice(None), columns, slice(FARTHEST - reach, FARTHEST + reach + 1))
-            weights, pairs = (each.cpu().numpy() for each in result.profile)  # (PAIRS, B, H, distances)
+            weights, pairs = (part.cpu().numpy() for part in result.profile)  # (PAIRS, B, H, distances)
             usable = ~lost[:, columns, None]
             self.state.profile.add_each(middle, np.where(usable, weights, 0).swapaxes(0, 1))
             self.state.pairs[middle] += np.where(usable, pairs, 0).sum(1).astype(np.int64)
@@ -219,14 +219,14 @@ def _chunks_left(
     if not isinstance(texts, Sized):
         return left
     total = len(range(number, -(-len(texts) // CHUNK), count))
-    return _Counted(left, max(total - sum(len(range(*each)) for each in state.facts.chunks), 0))
+    return _Counted(left, max(total - sum(len(range(*chunk)) for chunk in state.facts.chunks), 0))
 
 
 def _without_done(
     texts: Iterable[str], number: int, count: int, state: Survey, file: str | os.PathLike[str] | None
 ) -> Iterator[Chunk]:
     """The same; raises InputError where the chunks that are in the survey are not those of these texts."""
-    done = {chunk for each in state.facts.chunks for chunk in range(*each)}
+    done = {chunk for entry in state.facts.chunks for chunk in range(*entry)}
     wanted, known = state.facts.corpus if done else None, 0
     for chunk in chunks(texts):
         if chunk.number % count != number:
@@ -287,7 +287,7 @@ def weights_of(model: nn.Module) -> str:
 
 
 def _checked_shard(shard: Any) -> tuple[int, int]:
-    numbers = isinstance(shard, tuple) and len(shard) == 2 and all(type(each) is int for each in shard)
+    numbers = isinstance(shard, tuple) and len(shard) == 2 and all(type(part) is int for part in shard)
     if not numbers or not 0 <= shard[0] < shard[1]:
         raise InputError("shard as (number, how many), the number from 0", got=f"shard={shard!r}", fix="pass shard=(0, 4)")
     return shard

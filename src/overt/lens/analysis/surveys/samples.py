@@ -47,9 +47,9 @@ class Samples:
         """Take texts with their links, each (texts, heads)."""
         numbers, strings = [*indices], [*texts]
         self.texts |= dict(zip(numbers, strings, strict=True))
-        self.drawn |= {number: Links(*(each[row].copy() for each in links)) for row, number in enumerate(numbers)}
+        self.drawn |= {number: Links(*(link[row].copy() for link in links)) for row, number in enumerate(numbers)}
         repeated = np.broadcast_to(np.array(numbers, np.int64), (self.heads, len(numbers)))
-        self._merge_top(repeated, Links(*(each.T for each in links)))
+        self._merge_top(repeated, Links(*(link.T for link in links)))
         self._forget()
 
     def merge(self, other: "Samples") -> None:
@@ -64,7 +64,7 @@ class Samples:
         both = Links(*(np.concatenate(pair, axis=1) for pair in zip(self.top_links, links, strict=True)))
         order = np.lexsort((numbers, -both.weights), axis=1)[:, :TOP]
         self.top = np.take_along_axis(numbers, order, axis=1)
-        self.top_links = Links(*(np.take_along_axis(each, order, axis=1) for each in both))
+        self.top_links = Links(*(np.take_along_axis(side, order, axis=1) for side in both))
         self.top[self.top_links.weights < 0] = -1
 
     def _forget(self) -> None:

@@ -81,7 +81,7 @@ def _survey(arrays: dict[str, np.ndarray], kind: type[Stored]) -> Stored:
     samples.top = _checked(arrays["top"], (len(heads), TOP), np.int64)
     samples.top_links = Links(*(_checked(arrays[f"top {name}"], (len(heads), TOP), dtype) for name, dtype in kinds.items()))
     rows = [_checked(arrays[f"drawn {name}"], (len(drawn), len(heads)), dtype) for name, dtype in kinds.items()]
-    samples.drawn = {index: Links(*(each[row] for each in rows)) for row, index in enumerate(drawn)}
+    samples.drawn = {index: Links(*(entry[row] for entry in rows)) for row, index in enumerate(drawn)}
     samples.texts = {int(index): bytes.fromhex(text).decode("utf-8", "surrogatepass") for index, text in about["texts"]}
     return survey
 

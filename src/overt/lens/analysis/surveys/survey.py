@@ -33,10 +33,10 @@ class Survey(SurveyTotals):
         except ModuleNotFoundError as error:
             raise MissingExtra("Survey.table", needs="pandas", extra="smooth") from error
         columns: dict[str, Any] = {
-            "layer": [each.layer for each in self.heads],
-            "number": [each.number for each in self.heads],
-            "head": [each.head for each in self.heads],
-            "role": [each.role for each in self.roles()],
+            "layer": [head.layer for head in self.heads],
+            "number": [head.number for head in self.heads],
+            "head": [head.head for head in self.heads],
+            "role": [role.role for role in self.roles()],
         }
         for name in NAMES:
             columns[name], columns[f"{name} low"], columns[f"{name} high"] = self.measure(name)
@@ -74,16 +74,16 @@ class Survey(SurveyTotals):
 
         Raises InputError for surveys of different models or settings, and for parts that overlap.
         """
-        parts = [each for each in surveys if each.heads] or [*surveys][:1]
+        parts = [survey for survey in surveys if survey.heads] or [*surveys][:1]
         if not parts:
             raise InputError("surveys to merge, at least one", got="none")
         result = cls(parts[0].facts._replace(texts=0, tokens=0, empty=0, cut=0, corpus=0, chunks=()))
         result.start(parts[0].heads)
-        for each in parts:
-            result.merge(each)
-        for each in surveys:
-            if not each.heads:
-                result.facts = joined(result.facts, each.facts)
+        for part in parts:
+            result.merge(part)
+        for survey in surveys:
+            if not survey.heads:
+                result.facts = joined(result.facts, survey.facts)
         return result
 
 

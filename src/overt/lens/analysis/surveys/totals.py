@@ -118,7 +118,7 @@ class SurveyTotals:
         value, low, high = self.measure(name)
         chance = self.chance(name)
         queries = self.counts.values()[:, ROWS.index(name)].sum(0)
-        columns = zip(*(each.tolist() for each in (value, low, high, chance, queries)), strict=True)
+        columns = zip(*(part.tolist() for part in (value, low, high, chance, queries)), strict=True)
         return [PatternScore(share, least, most, equal, int(count)) for share, least, most, equal, count in columns]
 
     def merge(self, other: "SurveyTotals") -> None:
@@ -138,7 +138,7 @@ class SurveyTotals:
         self.pairs += other.pairs
         self.lost += other.lost
         self.samples.merge(other.samples)
-        self.missing += [each for each in other.missing if each not in self.missing]
+        self.missing += [absence for absence in other.missing if absence not in self.missing]
 
     def __repr__(self) -> str:
         facts = self.facts
@@ -162,7 +162,7 @@ class SurveyTotals:
 
 def joined(one: Facts, other: Facts) -> Facts:
     """What two parts of a corpus are together. Raises InputError for parts that share texts."""
-    numbers = np.concatenate([np.arange(*each) for each in (*one.chunks, *other.chunks)] or [np.zeros(0, int)])
+    numbers = np.concatenate([np.arange(*chunk) for chunk in (*one.chunks, *other.chunks)] or [np.zeros(0, int)])
     if len(np.unique(numbers)) != len(numbers):
         raise InputError("parts of a corpus that do not overlap", got="two that share texts", fix="merge each part once")
     sums = {name: getattr(one, name) + getattr(other, name) for name in ("texts", "tokens", "empty", "cut")}

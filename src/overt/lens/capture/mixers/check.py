@@ -41,5 +41,5 @@ def _first_differ(alone: Recurrence, output: Tensor) -> str | None:
     if bool((far <= bound).all()):
         return None
     worst = (far / bound).nan_to_num(torch.inf).flatten().argmax()
-    by, allowed = (float(each.flatten()[worst]) for each in (far, bound))
+    by, allowed = (float(part.flatten()[worst]) for part in (far, bound))
     return f"its function is not the {alone.kind} of its arguments: recomputed, it differs by {by:.1e}, and rounding explains {allowed:.1e}"

@@ -29,10 +29,10 @@ class DeltaRule(FlashLinear):
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """Arguments (B, N, H, D), normalised, gated and scaled as the functions do it, in float32."""
         query, key, value = (
-            by_head(arguments[each[0] if each[0] in arguments else each]) for each in ("query", "key", "value")
+            by_head(arguments[name[0] if name[0] in arguments else name]) for name in ("query", "key", "value")
         )
         if arguments.get("use_qk_l2norm_in_kernel"):
-            query, key = (each * (each.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for each in (query, key))
+            query, key = (part * (part.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for part in (query, key))
         beta, log_decay = _strength(arguments, value), _log_decay(arguments)
         key = key.repeat_interleave(value.shape[1] // key.shape[1], dim=1)
         scale = arguments.get("scale")

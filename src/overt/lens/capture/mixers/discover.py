@@ -37,7 +37,7 @@ def function_holders(
 
 def _called(kind: type, by_function: Mapping[str, Form]) -> Iterator[FunctionHolder]:
     """The functions of modules of code that the methods of a class call."""
-    todo = [function for each in _classes(kind) for _, function in _methods(each)]
+    todo = [function for entry in _classes(kind) for _, function in _methods(entry)]
     visited = set()
     while todo:
         function = todo.pop()
@@ -63,7 +63,7 @@ def _methods_of_form(kind: type, forms: Sequence[Form]) -> Iterator[FunctionHold
 
 
 def _classes(kind: type) -> list[type]:
-    return [each for each in kind.__mro__ if issubclass(each, nn.Module) and each is not nn.Module]
+    return [base for base in kind.__mro__ if issubclass(base, nn.Module) and base is not nn.Module]
 
 
 def _methods(kind: type) -> Iterator[tuple[str, types.FunctionType]]:

@@ -63,7 +63,7 @@ class FlashLinear(Form):
         arguments = call.arguments
         if (reason := refused(arguments)) is not None:
             return reason
-        first = next(arguments[each] for each in ("q", "query", "r", "x") if each in arguments)
+        first = next(arguments[name] for name in ("q", "query", "r", "x") if name in arguments)
         starts = starts_of(arguments.get("cu_seqlens"), first.shape[0], first.shape[1], arguments.get("initial_state"))
         if isinstance(starts, str):
             return starts
@@ -102,7 +102,7 @@ class Decaying(FlashLinear):
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """By the name of its function, and the arguments that say how it decays."""
-        query, key, value = (by_head(arguments[each]) for each in "qkv")
+        query, key, value = (by_head(arguments[letter]) for letter in "qkv")
         start, normalized = arguments.get("initial_state"), arguments.get("normalize", False)
         start, keys = start if isinstance(start, tuple) else (start, None)
         scale = arguments.get("scale")
@@ -114,7 +114,7 @@ class Decaying(FlashLinear):
         if name.endswith("lightning_attn"):
             depth = arguments["layer_idx"] / arguments["num_layers"]
             return lightning_attention(query, key, value, 8 / len(heads) * (1 - depth) * heads, **options)
-        decay = next((arguments[each] for each in ("gk", "g", "g_gamma") if arguments.get(each) is not None), None)
+        decay = next((arguments[name] for name in ("gk", "g", "g_gamma") if arguments.get(name) is not None), None)
         if decay is None:
             plain = Recurrence(options["scale"] * query, key, value, start=options["start"], kind="linear attention")
             return _normalized(plain, None if keys is None else by_head(keys).mT) if normalized else plain
@@ -131,7 +131,7 @@ class RWKV6(FlashLinear):
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """The scale goes into the receptance."""
-        receptance, key, value, log_decay = (by_head(arguments[each]) for each in "rkvw")
+        receptance, key, value, log_decay = (by_head(arguments[letter]) for letter in "rkvw")
         scale = arguments["scale"]
         receptance = receptance * (receptance.shape[-1] ** -0.5 if scale is None else scale)
         bonus, start = arguments["u"].detach().to(receptance.dtype), arguments.get("initial_state")
@@ -146,7 +146,7 @@ class RWKV7(FlashLinear):
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """One function has the removal key κ and its rate, a = −κ and b = κ ∘ rate; the others have a and b."""
         receptance, decay = ("q", "gk") if "q" in arguments else ("r", "w")
-        query, key, value, log_decay = (by_head(arguments[each]) for each in (receptance, "k", "v", decay))
+        query, key, value, log_decay = (by_head(arguments[part]) for part in (receptance, "k", "v", decay))
         probe = by_head(arguments["a"])
         if "kk" in arguments:
             removal = by_head(arguments["kk"])
@@ -172,7 +172,7 @@ class HGRN(FlashLinear):
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """x and g (B, N, C), states (B, C)."""
-        value, log_decay = (by_head(arguments[each][..., None]) for each in "xg")
+        value, log_decay = (by_head(arguments[letter][..., None]) for letter in "xg")
         ones, start = torch.ones_like(value), arguments.get("initial_state")
         start = None if start is None else start[..., None, None]
         return Recurrence(ones, ones, value, log_decay, start=start, kind="HGRN")

@@ -92,7 +92,7 @@ def _order(state: Tensor, left: Tensor) -> Tensor | None:
     """Which sequence left the state of each sequence; None where any of them is unknown."""
     if state.shape[1:] != left.shape[1:]:
         return None
-    same = torch.stack([(each.to(left.dtype) == left).flatten(1).all(1) for each in state])  # (B, B before)
+    same = torch.stack([(part.to(left.dtype) == left).flatten(1).all(1) for part in state])  # (B, B before)
     return same.int().argmax(1) if bool(same.any(1).all()) else None
 
 

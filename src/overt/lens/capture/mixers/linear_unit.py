@@ -27,7 +27,7 @@ class LinearUnit(Form):
         value, decay, reset, start = (
             call.arguments[name] for name in ("hidden_states", "recurrent_gate", "reset", "recurrent_states")
         )
-        value, log_decay = ((each.detach().transpose(1, 2)[..., None]) for each in (value, (decay * ~reset).float().log()))
+        value, log_decay = ((part.detach().transpose(1, 2)[..., None]) for part in (value, (decay * ~reset).float().log()))
         ones = torch.ones_like(value, dtype=torch.float32)  # (B, C, N, 1)
         start = None if start is None else start[..., None, None]
         return Recurrence(ones, ones, value.float(), log_decay=log_decay, start=start, kind="linear recurrent unit")

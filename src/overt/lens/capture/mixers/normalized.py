@@ -111,7 +111,7 @@ def framed(log_decay: Tensor, log_write: Tensor, before: Tensor) -> tuple[Tensor
     >>> framed(torch.tensor([-1.0, -1.0]), torch.tensor([0.0, 5.0]), torch.tensor(2.0))[2]
     tensor([1., 5.], dtype=torch.float64)
     """
-    log_decay, log_write, before = (each.double() for each in (log_decay, log_write, before))
+    log_decay, log_write, before = (part.double() for part in (log_decay, log_write, before))
     faded = log_decay.cumsum(-1)
     maximum = faded + torch.maximum(before[..., None], (log_write - faded).cummax(-1).values)
     earlier = torch.cat([before[..., None], maximum[..., :-1]], dim=-1)

@@ -91,9 +91,9 @@ class Mixers:
         """The patches that hook the functions of the mixers of a model."""
         by_kind = function_holders(model, BY_FUNCTION, FORMS)
         for kind, holders in by_kind.items():
-            names = [each.name for each in holders if not isinstance(each.form, Neighbours)]
+            names = [holder.name for holder in holders if not isinstance(holder.form, Neighbours)]
             self.kinds |= {kind: tuple(dict.fromkeys(names))} if names else {}
-        return [self._patch(each) for each in dict.fromkeys(holder for holders in by_kind.values() for holder in holders)]
+        return [self._patch(item) for item in dict.fromkeys(holder for holders in by_kind.values() for holder in holders)]
 
     def _patch(self, holder: FunctionHolder) -> Patch:
         hooked = partial(_hooked, holder.form, holder.name)
@@ -138,8 +138,8 @@ class Mixers:
         if module is None or self.running is not None:
             return None
         call = MixerCall(name, arguments, module, notes=notes)
-        tensors = [each for each in arguments.values() if isinstance(each, Tensor)]
-        reason = next((reason for each in tensors if (reason := unreadable(each)) is not None), None)
+        tensors = [argument for argument in arguments.values() if isinstance(argument, Tensor)]
+        reason = next((reason for tensor in tensors if (reason := unreadable(tensor)) is not None), None)
         if (mixing := form.neighbours(call)) is not None:
             return self._mixed_neighbours(form, call, mixing)
         if reason is None and form.reads_after:
@@ -217,10 +217,13 @@ class Mixers:
 
     def _label(self, call: MixerCall, returned: Any) -> None:
         """What the dimensions of the results count: the same as those of an argument of this shape."""
-        tokens, arguments = self.keeper.tokens, [each for each in call.arguments.values() if isinstance(each, Tensor)]
+        tokens, arguments = (
+            self.keeper.tokens,
+            [argument for argument in call.arguments.values() if isinstance(argument, Tensor)],
+        )
         for tensor in tree_leaves(returned):
             if isinstance(tensor, Tensor):
-                same = [each for each in arguments if each.shape == tensor.shape]
+                same = [argument for argument in arguments if argument.shape == tensor.shape]
                 tokens.give(tensor, tokens.axes(same[-1]) if same else None)
 
 
@@ -257,9 +260,9 @@ def _begun(
         for parameter in signature.parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:
                 others = arguments.pop(parameter.name)
-                passed_over = [each for each in packed.NAMES if others.pop(each, None) is not None]
+                passed_over = [name for name in packed.NAMES if others.pop(name, None) is not None]
                 arguments |= others
-        return mixers.begin(form, name, arguments, tuple(packed.PASSED_OVER.format(each) for each in passed_over))
+        return mixers.begin(form, name, arguments, tuple(packed.PASSED_OVER.format(name) for name in passed_over))
 
 
 def _ended(mixers: Mixers, running: Running, returned: Any) -> None:

@@ -38,7 +38,7 @@ class Mamba2Scan(Form):
             return PACKED
         dt = _step_size(arguments["dt"], arguments.get("dt_bias"), arguments.get("dt_softplus", False))
         dt = dt.clamp(*arguments.get("dt_limit", (0.0, math.inf))).transpose(1, 2)  # (B, H, N)
-        value, key, query = (_single(each).transpose(1, 2) for each in (_value(arguments), arguments["B"], arguments["C"]))
+        value, key, query = (_single(part).transpose(1, 2) for part in (_value(arguments), arguments["B"], arguments["C"]))
         start = arguments.get("initial_states")
         return _mamba2(query, key, value, dt, arguments["A"], arguments.get("D"), None if start is None else _single(start).mT)
 
@@ -116,7 +116,7 @@ class StateUpdate(Form):
         if not all(same):
             return DIFFERS
         dt = _step_size(dt[..., 0], None if bias is None else bias[:, 0], softplus)[..., None]  # (B, H, 1)
-        query, key, value = (_single(each)[:, :, None] for each in (arguments["C"], arguments["B"], value))
+        query, key, value = (_single(part)[:, :, None] for part in (arguments["C"], arguments["B"], value))
         return _mamba2(query, key, value, dt, arguments["A"][:, 0, 0], D, start.mT)
 
     def result(self, call: MixerCall, returned: Tensor) -> tuple[Tensor, Tensor | None]:

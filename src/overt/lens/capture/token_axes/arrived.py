@@ -17,11 +17,11 @@ def matching(slots: Slots, sources: list[Origins]) -> list[Origins]:
     """Of the tokens of several dimensions those that belong to these slots: they are the same, or count as many, or are the first."""
     size = slots.target.shape[slots.dim]
     same = [
-        each
-        for each in sources
-        if each.length == size and aligned(each.tokens, slots.slots) and same_tokens(each.tokens, slots.slots)
+        source
+        for source in sources
+        if source.length == size and aligned(source.tokens, slots.slots) and same_tokens(source.tokens, slots.slots)
     ]
-    return (same or [each for each in sources if each.length == size] or sources)[:1]
+    return (same or [source for source in sources if source.length == size] or sources)[:1]
 
 
 def arrived_tokens(slots: Slots, tokens: Tensor, output: Tensor) -> Tensor | None:
@@ -38,21 +38,21 @@ def arrived_tokens(slots: Slots, tokens: Tensor, output: Tensor) -> Tensor | Non
     low = index.new_full(sizes, FAR).scatter_reduce(dim, index, lowest(tokens), "amin")
     high = index.new_full(sizes, -FAR).scatter_reduce(dim, index, highest(tokens), "amax")
     arrived = one_or_several(low, high)
-    return compact(arrived) if slots.apart else arrived.view([-1 if each == slots.dim else 1 for each in range(output.ndim)])
+    return compact(arrived) if slots.apart else arrived.view([-1 if dim == slots.dim else 1 for dim in range(output.ndim)])
 
 
 def sent_twice(slots: Slots, tokens: Tensor) -> bool:
     """Whether a token is put into several places; of a batch the first entry is looked at."""
     index, tokens = torch.broadcast_tensors(*_padded(slots.slots, tokens))
     if slots.apart:
-        for each in range(index.ndim):
-            if each != slots.dim:
-                index, tokens = index.narrow(each, 0, 1), tokens.narrow(each, 0, 1)
+        for dim in range(index.ndim):
+            if dim != slots.dim:
+                index, tokens = index.narrow(dim, 0, 1), tokens.narrow(dim, 0, 1)
     pairs = torch.stack([index.flatten(), tokens.flatten()], -1)[tokens.flatten() >= 0].unique(dim=0)
     return len(pairs[:, 1].unique()) < len(pairs)
 
 
 def _padded(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     ndim = max(one.ndim, other.ndim)
-    first, second = (each.reshape(*(1,) * (ndim - each.ndim), *each.shape) for each in (one, other))
+    first, second = (part.reshape(*(1,) * (ndim - part.ndim), *part.shape) for part in (one, other))
     return first, second

@@ -70,7 +70,7 @@ def _parts(step: FunctionCall, tensor: Tensor, tokens: Tensor) -> list[Tensor | 
 
 def joined(step: FunctionCall, before: dict[int, TensorLabel]) -> list[Origins]:
     """The places of tensors that are put one after the other, of those that all come from one dimension."""
-    tensors, [output] = [each for each in tensors_in(step.args[:1] or step.kwargs.values()) if each.numel()], step.outputs
+    tensors, [output] = [tensor for tensor in tensors_in(step.args[:1] or step.kwargs.values()) if tensor.numel()], step.outputs
     dim = step.argument(1, "dim", 0) % output.ndim
     result = []
     for first in [origins for tensor in tensors for origins in before[id(tensor)].origins][:2]:

@@ -113,7 +113,7 @@ def _order(func: Callable[..., Any], ndim: int, args: tuple[Any, ...], kwargs: t
 def _hashable(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _hashable(each) for name, each in value.items() if not isinstance(each, Tensor)}
-    return tuple(_hashable(each) for each in value) if isinstance(value, list | tuple) else value
+    return tuple(_hashable(part) for part in value) if isinstance(value, list | tuple) else value
 
 
 def without(axes: Axes, dims: set[int]) -> Axes:
@@ -143,29 +143,29 @@ class Indexed(NamedTuple):
 def indexed(axes: Axes, index: Any, shape: Sequence[int]) -> Indexed | None:
     """The axes after `tensor[index]`: numbers, slices, None and Ellipsis; None for an index of tensors."""
     entries = list(index) if isinstance(index, tuple) else [index]
-    if any(not (each is None or each is Ellipsis or type(each) is int or isinstance(each, slice)) for each in entries):
+    if any(not (entry is None or entry is Ellipsis or type(entry) is int or isinstance(entry, slice)) for entry in entries):
         return None
     if Ellipsis not in entries:
         entries.append(Ellipsis)
-    where = next(number for number, each in enumerate(entries) if each is Ellipsis)
-    rest = len(axes) - sum(each is not None and each is not Ellipsis for each in entries)
+    where = next(number for number, entry in enumerate(entries) if entry is Ellipsis)
+    rest = len(axes) - sum(entry is not None and entry is not Ellipsis for entry in entries)
     entries[where : where + 1] = [slice(None)] * rest
     result: list[Axis] = []
     dim, position, parts = 0, None, {}
-    for each in entries:
-        if each is None:
+    for entry in entries:
+        if entry is None:
             result.append((Factor(1),))
             continue
         size = math.prod(factor.size for factor in axes[dim])
-        if isinstance(each, slice):
-            start, stop, step = each.indices(size)
+        if isinstance(entry, slice):
+            start, stop, step = entry.indices(size)
             count = len(range(start, stop, step))
             if count != size:
                 parts[dim] = (start, stop)
             taken = axes[dim] if count == size else part(axes[dim], start, start + count, count)
             result.append(tuple(factor._replace(shift=None) for factor in taken) if step != 1 else taken)
         elif marks_of(axes[dim]):
-            position = each % size
+            position = entry % size
         dim += 1
     return Indexed(tuple(result), position, parts) if len(result) == len(shape) else None
 

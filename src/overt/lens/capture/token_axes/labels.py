@@ -116,7 +116,7 @@ def _each(values: Any) -> Iterator[Tensor]:
         if is_numbers(value):
             yield value
         elif isinstance(value, list | tuple):
-            yield from (each for each in value if is_numbers(each))
+            yield from (part for part in value if is_numbers(part))
 
 
 def is_numbers(value: Any) -> bool:

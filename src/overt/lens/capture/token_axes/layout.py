@@ -112,7 +112,7 @@ def embedding(labels: TensorLabels, step: FunctionCall) -> None:
 
 def attention(labels: TensorLabels, step: FunctionCall) -> None:
     """The output of fused attention stands where its queries stood; what comes before them, its values have too."""
-    query, value = (labels.axes(step.argument(*each)) for each in ((0, "query"), (2, "value")))
+    query, value = (labels.axes(step.argument(*part)) for part in ((0, "query"), (2, "value")))
     for output in step.outputs:
         before = [_met([query, value], dim, output)[0] for dim in range(-output.ndim, -2)]
         labels.give(output, (*before, *query[-2:-1], (Factor(output.shape[-1]),)))
@@ -160,14 +160,14 @@ def write(labels: TensorLabels, step: FunctionCall) -> None:
         return
     label = labels.of(value)
     entries = list(index) if isinstance(index, tuple) else [index]
-    if label is None or not label.sure or any(isinstance(each, Tensor | list) for each in entries):
+    if label is None or not label.sure or any(isinstance(entry, Tensor | list) for entry in entries):
         labels.give(target, None)
         return
     if Ellipsis not in entries:
         entries.append(Ellipsis)
     where = entries.index(Ellipsis)
     entries[where : where + 1] = [slice(None)] * (
-        target.ndim - sum(each is not None and each is not Ellipsis for each in entries)
+        target.ndim - sum(entry is not None and entry is not Ellipsis for entry in entries)
     )
     axes, behind = list(labels.axes(target)), 0
     for dim in reversed(range(target.ndim)):
@@ -236,14 +236,14 @@ def cat(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
     dim = step.argument(1, "dim", 0) % output.ndim
     alike = [labels.axes(tensor) for tensor in tensors if tensor.ndim == output.ndim]
-    met = [_met(alike, each - output.ndim, output) for each in range(output.ndim)]
+    met = [_met(alike, dim - output.ndim, output) for dim in range(output.ndim)]
     axes = [axis for axis, _ in met]
     positions = {label.position for tensor in tensors if (label := labels.of(tensor)) is not None} - {None}
     start, marked = 0, []
-    for each in alike:
-        if marks_of(each[dim]):
-            marked.append((each[dim], start))
-        start += math.prod(factor.size for factor in each[dim])
+    for member in alike:
+        if marks_of(member[dim]):
+            marked.append((member[dim], start))
+        start += math.prod(factor.size for factor in member[dim])
     mark = next(iter(marks_of(marked[0][0])), "") if marked else "1" if len(positions) > 1 else ""
     shift = marked[0][0][0].shift - marked[0][1] if len(marked) == 1 and marked[0][0][0].shift is not None else None
     axes[dim] = (Factor(output.shape[dim], mark, shift),)
@@ -267,7 +267,7 @@ def roll(labels: TensorLabels, step: FunctionCall) -> None:
     """A dimension is shifted, its end put in front."""
     axes = list(labels.axes(step.args[0]))
     shifts, dims = step.argument(1, "shifts"), step.argument(2, "dims")
-    pairs = zip(*(each if isinstance(each, list | tuple) else [each] for each in (shifts, dims)), strict=False)
+    pairs = zip(*(part if isinstance(part, list | tuple) else [part] for part in (shifts, dims)), strict=False)
     for shift, dim in pairs if dims is not None else []:
         axes[dim] = tuple(
             f._replace(shift=None if f.shift is None or len(axes[dim]) > 1 else f.shift - int(shift)) for f in axes[dim]

@@ -46,15 +46,15 @@ class MixingLayers:
                     continue
                 layers.setdefault(self._layer(name), {}).setdefault(way.says)
         outer = [name for name in layers if not any(name.startswith(f"{other}.") for other in layers)]
-        inside = {name: [each for each in layers if each == name or each.startswith(f"{name}.")] for name in outer}
-        return [(name, self._sentence(name, [says for each in inside[name] for says in layers[each]])) for name in outer]
+        inside = {name: [layer for layer in layers if layer == name or layer.startswith(f"{name}.")] for name in outer}
+        return [(name, self._sentence(name, [says for item in inside[name] for says in layers[item]])) for name in outer]
 
     def _layer(self, name: str) -> str:
         """The module of the model's own code around a torch layer, unless it has attention; else the layer itself."""
         above = name
         while _of_torch(self.modules[above]) and "." in above:
             above = above.rpartition(".")[0]
-        attends = any(each == above or each.startswith(f"{above}.") for each in self.attending)
+        attends = any(layer == above or layer.startswith(f"{above}.") for layer in self.attending)
         return name if attends or _of_torch(self.modules[above]) else above
 
     def _sentence(self, name: str, ways: list[str]) -> str:

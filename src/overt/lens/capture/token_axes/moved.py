@@ -65,10 +65,10 @@ class MovedTokens:
     def in_another_order(self, sequences: set[str]) -> Mixings:
         """The modules that left all tokens in another order, where the marks `sequences` count tokens if a batch is not the first."""
         moves = [
-            each for each in self.moves if each.complete and not each.restored and (not each.of_entries or "0" in sequences)
+            move for move in self.moves if move.complete and not move.restored and (not move.of_entries or "0" in sequences)
         ]
         self.moves = []
-        return [(ORDER, each.module) for each in moves]
+        return [(ORDER, move.module) for move in moves]
 
     def recorded(self, *tensors: Tensor) -> None:
         """The tokens of these tensors, wherever an index took them, are the keys of recorded attention."""
@@ -120,7 +120,7 @@ class MovedTokens:
         for dim, at in where.items():
             axes[at] = label.axes[dim] if output.shape[at] == tensor.shape[dim] else taken[dim].axis_at(at)
         for dim in touched:
-            if marks_of(label.axes[dim]) and not any(dim in each.varying for each in label.origins):
+            if marks_of(label.axes[dim]) and not any(dim in origin.varying for origin in label.origins):
                 fresh |= self._placed(axes, placed, taken[dim], move, label.axes, settled)
         for before in label.origins:
             twice_moved = touched & set(before.varying)
@@ -184,14 +184,12 @@ class MovedTokens:
                 for dim, mine in enumerate(axes)
             ]
         placed: list[Origins] = list(label.origins) if label is not None else []
-        for each in slots:
-            counts = (
-                label is not None and not label.constant and len(label.axes) > each.dim and bool(marks_of(label.axes[each.dim]))
-            )
-            each = each._replace(added=each.added and counts)
-            sources = self._sources(each, source, _by_tensors(step))
-            for origins in sources if len(slots) == 1 else matching(each, sources):
-                axes[each.dim] = self._arrived(each, origins, placed, output, module, len(slots) == 1)
+        for slot in slots:
+            counts = bool(label and not label.constant and len(label.axes) > slot.dim and marks_of(label.axes[slot.dim]))
+            slot = slot._replace(added=slot.added and counts)
+            sources = self._sources(slot, source, _by_tensors(step))
+            for origins in sources if len(slots) == 1 else matching(slot, sources):
+                axes[slot.dim] = self._arrived(slot, origins, placed, output, module, len(slots) == 1)
         position = None if label is None else label.position
         self.labels.know(output, TensorLabel(tuple(axes), position, source.sure, origins=tuple(placed)))
 
@@ -211,7 +209,7 @@ class MovedTokens:
     ) -> Axis:
         """Put tokens into their slots: what the dimension counts then."""
         size, home = output.shape[slots.dim], origins.home
-        target = next((each for each in placed if each.home == home and slots.dim in each.varying), None)
+        target = next((origin for origin in placed if origin.home == home and slots.dim in origin.varying), None)
         expected = slots.slots if target is None else target.tokens.flatten()[slots.slots] if len(target.varying) == 1 else None
         fits = size == origins.length or target is not None
         if fits and expected is not None and same_tokens(origins.tokens, expected):
@@ -230,7 +228,7 @@ class MovedTokens:
             if not several and fits:
                 moves = (*moves, Move(module, complete=True))
                 self.moves.append(moves[-1])
-            placed[:] = [each for each in placed if each is not target]
+            placed[:] = [origin for origin in placed if origin is not target]
             placed.append(Origins(home, arrived, moves))
         return (Factor(size, _mark(home), None, whole=False),)
 
@@ -259,9 +257,11 @@ class MovedTokens:
                 self._give(step.outputs[0], origins)
         else:
             known = (
-                {} if label is None or tensor is None else {id(each): laid_out(step, tensor, each) for each in label.origins}
+                {}
+                if label is None or tensor is None
+                else {id(origin): laid_out(step, tensor, origin) for origin in label.origins}
             )
-            if any(each is not None for each in known.values()):
+            if any(entry is not None for entry in known.values()):
                 for origins in label.origins:  # type: ignore[union-attr]
                     for output, tokens in zip(step.outputs, known[id(origins)] or [], strict=False):
                         if tokens is not None:
@@ -339,7 +339,7 @@ class MovedTokens:
             origins.restore()
             axes = tuple(origins.axis_at(dim) if dim == where else axis for dim, axis in enumerate(label.axes))
             self.labels.know(output, label._replace(axes=axes))
-        elif not any(each.home == origins.home for each in label.origins):
+        elif not any(origin.home == origins.home for origin in label.origins):
             axes = tuple(
                 (Factor(output.shape[dim], _mark(origins.home), None, whole=False),)
                 if dim in origins.varying and not marks_of(axis)
@@ -373,7 +373,7 @@ def _by_tensors(step: FunctionCall) -> bool:
     if step.name not in ("__getitem__", "__setitem__"):
         return True
     entries = step.args[1] if isinstance(step.args[1], tuple) else (step.args[1],)
-    return any(not (each is None or each is Ellipsis or type(each) is int or isinstance(each, slice)) for each in entries)
+    return any(not (entry is None or entry is Ellipsis or type(entry) is int or isinstance(entry, slice)) for entry in entries)
 
 
 def _mark(axis: Axis) -> str:
@@ -384,14 +384,14 @@ def _mark(axis: Axis) -> str:
 def _of_pairs(axes: Axes) -> bool:
     """Whether numbers are those of pairs of tokens, as scores are, or of single tokens: none has features."""
     marks = [marks_of(axis) for axis in axes]
-    return all(marks) or (len(axes) > 1 and bool(marks[-1]) and any(marks[-1] & each for each in marks[:-1]))
+    return all(marks) or (len(axes) > 1 and bool(marks[-1]) and any(marks[-1] & mark for mark in marks[:-1]))
 
 
 def _opposite(origins: Origins, tensor: Tensor, other: Tensor, label: TensorLabel) -> tuple[Tensor | None, bool]:
     """The tokens of another operand along the same dimension, and whether it has them all where they are."""
-    for each in label.origins:
-        if each.home == origins.home:
-            return each.tokens, False
+    for origin in label.origins:
+        if origin.home == origins.home:
+            return origin.tokens, False
     varying = {dim - tensor.ndim for dim in origins.varying}
     for dim, axis in enumerate(label.axes):
         if tokens_of(axis) == origins.home and other.shape[dim] > 1:

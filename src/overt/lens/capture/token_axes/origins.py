@@ -100,7 +100,7 @@ def counted_along(axis: Axis, dim: int, ndim: int, device: torch.device) -> Tens
 
 def counted(length: int, dim: int, ndim: int, device: torch.device) -> Tensor:
     """The numbers of the tokens along one dimension of a tensor."""
-    return torch.arange(length, device=device).view([length if each == dim else 1 for each in range(ndim)])
+    return torch.arange(length, device=device).view([length if entry == dim else 1 for entry in range(ndim)])
 
 
 def compact(tokens: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def reshaped_tokens(tokens: Tensor, shape: Sequence[int], after: Sequence[int]) 
     sizes: list[int] = []
     for dim, pieces in enumerate(split):
         sizes += pieces if tokens.shape[dim] > 1 else [1] * len(pieces)
-    tokens, pieces = tokens.reshape(sizes), [piece for each in split for piece in each]
+    tokens, pieces = tokens.reshape(sizes), [piece for item in split for piece in item]
     merged, start, result = list(sizes), 0, []
     for count in groups:
         stop = start + count

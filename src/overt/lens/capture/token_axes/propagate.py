@@ -132,7 +132,7 @@ class TokenAxes(TensorLabels):
 def _holds(module: nn.Module, tensor: Tensor) -> bool:
     """Whether a tensor is an attribute of the module, not one of its inputs."""
     inside = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
-    return any(each is tensor for each in inside)
+    return any(entry is tensor for entry in inside)
 
 
 def _grid(sizes: list[Any]) -> str:

@@ -34,8 +34,8 @@ def put(step: FunctionCall) -> list[Slots]:
     if step.name in ("index_put", "__setitem__"):
         added = step.name == "index_put" and bool(step.argument(3, "accumulate", False))
         return [
-            each._replace(added=added)
-            for each in _entries(step.args[0], step.argument(1, "indices"), step.argument(2, "values"))
+            entry._replace(added=added)
+            for entry in _entries(step.args[0], step.argument(1, "indices"), step.argument(2, "values"))
         ]
     if step.name == "masked_scatter":
         target, mask, value = step.args[0], step.argument(1, "mask"), step.argument(2, "source")
@@ -65,7 +65,7 @@ def _along(step: FunctionCall) -> list[Slots]:
 def _entries(target: Tensor, index: Any, value: Any) -> list[Slots]:
     if not is_numbers(value) or not is_numbers(target):
         return []
-    index = tuple(index) if isinstance(index, list) and any(isinstance(each, Tensor) for each in index) else index
+    index = tuple(index) if isinstance(index, list) and any(isinstance(item, Tensor) for item in index) else index
     result = []
     for dim, size in enumerate(target.shape):
         slots = by_entries(counted(size, dim, target.ndim, target.device), target.shape, index)

@@ -20,26 +20,26 @@ Taking = Callable[[Tensor, torch.Size], Tensor]
 def by_entries(tokens: Tensor, shape: torch.Size, index: Any) -> Tensor:
     """The tokens of `tensor[index]`, where the tensor has this shape."""
     entries = list(index) if isinstance(index, tuple) else [index]
-    entries = [each if _plain(each) else torch.as_tensor(each, device=tokens.device) for each in entries]
-    if not any(each is Ellipsis for each in entries):
+    entries = [entry if _plain(entry) else torch.as_tensor(entry, device=tokens.device) for entry in entries]
+    if not any(entry is Ellipsis for entry in entries):
         entries.append(Ellipsis)
-    where = next(number for number, each in enumerate(entries) if each is Ellipsis)
+    where = next(number for number, entry in enumerate(entries) if entry is Ellipsis)
     entries[where : where + 1] = [slice(None)] * (len(shape) - sum(map(_consumed, entries)))
     dim, sizes = 0, list(tokens.shape)
     for entry in entries:
-        for each in range(dim, dim + _consumed(entry)):
-            sizes[each] = shape[each] if entry != slice(None) else sizes[each]
+        for item in range(dim, dim + _consumed(entry)):
+            sizes[item] = shape[item] if entry != slice(None) else sizes[item]
         dim += _consumed(entry)
     taken = replayed(Tensor.__getitem__, (tokens.expand(sizes), tuple(entries)), {})
-    return shrunk(taken) if any(isinstance(each, Tensor) for each in entries) else compact(taken)
+    return shrunk(taken) if any(isinstance(entry, Tensor) for entry in entries) else compact(taken)
 
 
 def by_indices(tokens: Tensor, dim: int, index: Tensor) -> Tensor:
     """The tokens that `gather` takes along a dimension."""
     index, sizes = shrunk(index, keep=dim), list(tokens.shape)  # it may be repeated for each feature
-    for each in range(tokens.ndim):
-        if each != dim and sizes[each] > 1:
-            tokens = tokens.narrow(each, 0, min(sizes[each], index.shape[each]) if index.shape[each] > 1 else sizes[each])
+    for entry in range(tokens.ndim):
+        if entry != dim and sizes[entry] > 1:
+            tokens = tokens.narrow(entry, 0, min(sizes[entry], index.shape[entry]) if index.shape[entry] > 1 else sizes[entry])
     if tokens.shape[dim] == 1:
         return tokens
     common = [max(a, b) for a, b in zip(tokens.shape, index.shape, strict=True)]

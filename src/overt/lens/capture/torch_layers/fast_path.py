@@ -86,7 +86,7 @@ class FastPath:
             return None
         arguments = dict(zip(_ARGUMENTS[func], args, strict=False)) | kwargs
         if func is _NATIVE:
-            inputs = tuple(arguments[each] for each in ("query", "key", "value"))
+            inputs = tuple(arguments[name] for name in ("query", "key", "value"))
             return self._call(arguments, inputs, output[0], _projected, self._size(inputs[0]))
         source = arguments["src"]
         size = self._size(source)
@@ -100,7 +100,7 @@ class FastPath:
     ) -> FastCall:
         """The call: `rest` leads its output through the rest of the layer, which gave the `actual` one."""
         heads = arguments.get("num_head") or arguments["num_heads"]
-        padded = [_padded(each, size) for each in inputs]
+        padded = [_padded(entry, size) for entry in inputs]
         parts = zip(padded, arguments["qkv_weight"].chunk(3), arguments["qkv_bias"].chunk(3), strict=True)
         query, key, value = (_by_head(functional.linear(*part), heads) for part in parts)
         output = _padded(_unprojected(arguments, inputs, heads), size)  # (B, N, E)
@@ -142,7 +142,7 @@ def _finished(mixed: Tensor, arguments: Arguments, size: int) -> Tensor:
     first = _padded(arguments["src"], size) + _projected(mixed, arguments, size)
     first = first if arguments["norm_first"] else _normed(first, arguments, 1)
     flat = (_normed(first, arguments, 2) if arguments["norm_first"] else first).flatten(0, -2)
-    (up, up_bias), (down, down_bias) = ((arguments[f"ffn_weight_{each}"], arguments[f"ffn_bias_{each}"]) for each in (1, 2))
+    (up, up_bias), (down, down_bias) = ((arguments[f"ffn_weight_{part}"], arguments[f"ffn_bias_{part}"]) for part in (1, 2))
     inner = _TORCH._addmm_activation(up_bias, flat, up.t(), use_gelu=arguments["use_gelu"])
     second = first + functional.linear(inner, down, down_bias).view_as(first)
     return second if arguments["norm_first"] else _normed(second, arguments, 2)

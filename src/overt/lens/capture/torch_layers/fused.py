@@ -18,14 +18,14 @@ def fused_arguments(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=
 
 def needs_gradients(*args: Any, **kwargs: Any) -> bool:
     """Whether torch has to record the call for a backward pass."""
-    tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
-    return torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    tensors = [part for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def call_arguments(inputs: dict[str, Any], separated: tuple[Any, Tensor] | None, masks: MaskReader) -> tuple[Any, ...]:
     """The arguments of `Call.of`, of those of the function; `separated` are mask and bias, where their sum is known."""
     attn_mask, dimensions = inputs["attn_mask"], inputs["query"].ndim
     read = separated or ((None, None) if attn_mask is None else masks.read(attn_mask))
-    mask, bias = (aligned_right(each, dimensions) for each in read)  # as torch broadcasts them
+    mask, bias = (aligned_right(text, dimensions) for text in read)  # as torch broadcasts them
     mask = Causal(offset=0) if inputs["is_causal"] else mask  # torch aligns is_causal at the start
     return inputs["query"], inputs["key"], inputs["value"], Dot(inputs["scale"]), mask, bias, None, inputs["dropout_p"]

@@ -31,11 +31,11 @@ def overridden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
 
     A mode of overt's own, which says that it `sees_inside`, takes the functions inside one by one.
     """
-    tensors = [type(each) for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
+    tensors = [type(part) for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
     modes = [type(mode) for mode in _get_current_function_mode_stack()]
-    others = [each for each in tensors if each not in (Tensor, Parameter)]
+    others = [tensor for tensor in tensors if tensor not in (Tensor, Parameter)]
     # torch's own looks at functions that make tensors.
-    others += [each for each in modes if each is not DeviceContext and not getattr(each, "sees_inside", False)]
+    others += [mode for mode in modes if mode is not DeviceContext and not getattr(mode, "sees_inside", False)]
     return others[0].__name__ if others else None
 
 

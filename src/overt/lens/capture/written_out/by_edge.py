@@ -87,7 +87,7 @@ class EdgeSum:
     def call(self, masks: MaskReader) -> tuple[Call, bool]:
         """The call with the weights themselves, and that query and key are not in it."""
         weights = self.weights.detach().to(torch.promote_types(self.weights.dtype, torch.float32))
-        ends = (each if self.value.ndim < 4 else each.unsqueeze(-2) for each in (self.query, self.key))
+        ends = (part if self.value.ndim < 4 else part.unsqueeze(-2) for part in (self.query, self.key))
         query, key = (self.value.new_zeros(*tensor.shape[:-1], 0) for tensor in (self.output, self.value))
         bias = LogEdgeWeights(weights, *ends)
         return Call.of(query, key, self.value, bias=bias, normalizer=ExpOfLogWeights()), False
@@ -109,11 +109,11 @@ def over_neighbours(
         return None
     marks = {letter: marks_of(axis) for letter, axis in zip(others, label.axes, strict=True)}
     entry = next((dim for dim, letter in enumerate(others) if letter in output and letter in mine), None)
-    gathered_from = [each for each in label.origins if each.tokens.shape[others.index(key)] > 1]
-    origins = [_by_entry(each, entry) for each in gathered_from]
-    varying = {others[each] for one in origins for each in one.varying}
+    gathered_from = [origin for origin in label.origins if origin.tokens.shape[others.index(key)] > 1]
+    origins = [_by_entry(item, entry) for item in gathered_from]
+    varying = {others[item] for one in origins for item in one.varying}
     entries = {others[entry]} if entry is not None and origins != gathered_from else set()
-    if not any("0" in marks_of(each.home) for each in origins):
+    if not any("0" in marks_of(origin.home) for origin in origins):
         entries |= {letter for letter, mark in marks.items() if mark == {"0"}}
     batch = [letter for letter in output if letter in entries]
     query = [letter for letter in output if letter not in batch and (letter in varying or letter not in others)]
@@ -143,7 +143,7 @@ def into_queries(
     """Weights and gathered values (..., E, ...), summed into the places of their queries, as edges."""
     weights = weights.reshape(*(1,) * (value.ndim - weights.ndim), *weights.shape)
     edge, ndim = slots.dim, value.ndim
-    origins = [each for each in label.origins if each.tokens.shape[edge] > 1]
+    origins = [origin for origin in label.origins if origin.tokens.shape[edge] > 1]
     if not origins or weights.ndim != ndim or not slots.apart or weights.shape[edge] != value.shape[edge]:
         return None
     others = [dim for dim in range(ndim) if dim != edge]
@@ -162,7 +162,7 @@ def into_queries(
     before = (
         None if undropped is None else undropped.reshape(weights.shape).expand(wide.shape).permute(order).reshape(*lead, -1)
     )
-    gathered, result = (each.permute(order).reshape(*lead, each.shape[edge], size(features, each)) for each in (value, output))
+    gathered, result = (part.permute(order).reshape(*lead, part.shape[edge], size(features, part)) for part in (value, output))
     return _summed(arranged, ends, tokens, gathered, result, _total(origins), bool(heads), before)
 
 
@@ -209,7 +209,7 @@ def _summed(
         -1, query[:, None].expand(weights.shape), weights
     )
     notes = _notes(rows, query, weights, there)
-    query, key = (each.broadcast_to(torch.broadcast_shapes(query.shape, key.shape)) for each in (query, key))
+    query, key = (part.broadcast_to(torch.broadcast_shapes(query.shape, key.shape)) for part in (query, key))
     weights = torch.where(there[:, None], weights, 0)
     key = key.clamp(min=0)
     if not heads:
@@ -235,7 +235,7 @@ def _notes(rows: Tensor, query: Tensor, weights: Tensor, there: Tensor) -> tuple
 
 def _numbers(positions: Tensor, ends: Tensor) -> Tensor:
     """The index among these positions of each end of an edge, or −1."""
-    size = 1 + max(int(each.max()) if each.numel() else 0 for each in (positions, ends))
+    size = 1 + max(int(part.max()) if part.numel() else 0 for part in (positions, ends))
     numbers = ends.new_full((size,), -1)
     numbers[positions] = torch.arange(len(positions), device=ends.device)
     return numbers[ends]
@@ -247,24 +247,26 @@ def _by_entry(origins: Origins, dim: int | None) -> Origins:
         return origins
     entries, length = origins.home[0].size, origins.home[1].size
     tokens = origins.tokens - length * torch.arange(entries, device=origins.tokens.device).view(
-        [-1 if each == dim else 1 for each in range(origins.tokens.ndim)]
+        [-1 if entry == dim else 1 for entry in range(origins.tokens.ndim)]
     )
     inside = tokens.shape[dim] == entries and bool(((tokens >= 0) & (tokens < length)).all())
     return Origins(origins.home[1:], tokens, origins.moves) if inside else origins
 
 
 def _total(origins: list[Origins]) -> int:
-    return math.prod(each.length for each in origins)
+    return math.prod(origin.length for origin in origins)
 
 
 def _tokens(origins: list[Origins], dims: Sequence[int], shape: Sequence[int], ndim: int) -> Tensor:
     """The number of the key of each edge, in these dimensions, the first of which are the batch: (batch, E)."""
     total: Tensor | None = None
-    for each in origins:
-        tokens = each.tokens.expand([shape[dim] if dim in dims and each.tokens.shape[dim] > 1 else 1 for dim in range(ndim)])
+    for origin in origins:
+        tokens = origin.tokens.expand(
+            [shape[dim] if dim in dims and origin.tokens.shape[dim] > 1 else 1 for dim in range(ndim)]
+        )
         tokens = tokens.permute(*dims, *[dim for dim in range(ndim) if dim not in dims])
         tokens = tokens.reshape(tokens.shape[: len(dims)])
-        total = tokens if total is None else torch.where((total < 0) | (tokens < 0), NONE, total * each.length + tokens)
+        total = tokens if total is None else torch.where((total < 0) | (tokens < 0), NONE, total * origin.length + tokens)
     assert total is not None
     return total.expand(*total.shape[:-1], shape[dims[-1]]).reshape(-1, shape[dims[-1]])
 
@@ -272,8 +274,8 @@ def _tokens(origins: list[Origins], dims: Sequence[int], shape: Sequence[int], n
 def _joined(origins: list[Origins], letters: str, wanted: list[str], sizes: dict[str, int]) -> Tensor:
     """The number of the key of each edge, with its dimensions in this order; those of the batch are of size one where it has no say."""
     total: Tensor | None = None
-    for each in origins:
-        tokens = each.tokens
+    for origin in origins:
+        tokens = origin.tokens
         left = [letter for letter in letters if letter in wanted]
         tokens = tokens.permute(
             [letters.index(letter) for letter in left] + [n for n, letter in enumerate(letters) if letter not in wanted]
@@ -281,7 +283,7 @@ def _joined(origins: list[Origins], letters: str, wanted: list[str], sizes: dict
         tokens = tokens.reshape(tokens.shape[: len(left)]).permute([left.index(letter) for letter in wanted if letter in left])
         for dim, letter in enumerate(wanted):
             tokens = tokens if letter in left else tokens.unsqueeze(dim)
-        total = tokens if total is None else torch.where((total < 0) | (tokens < 0), NONE, total * each.length + tokens)
+        total = tokens if total is None else torch.where((total < 0) | (tokens < 0), NONE, total * origin.length + tokens)
     assert total is not None
     batch = [dim for dim, letter in enumerate(wanted) if total.shape[dim] == 1 and sizes[letter] > 1 and dim == 0]
     return total.expand([1 if dim in batch else sizes[letter] for dim, letter in enumerate(wanted)])

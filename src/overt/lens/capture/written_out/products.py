@@ -68,7 +68,7 @@ class Product(NamedTuple):
             return None
         wide = _only(letter for letter in others if letter in output and letter not in mine)
         queries = [letter for letter in mine if letter in output and letter not in others]
-        beside = [mine[each] for each in (mine.index(key) - 1, mine.index(key) + 1) if 0 <= each < len(mine)]
+        beside = [mine[part] for part in (mine.index(key) - 1, mine.index(key) + 1) if 0 <= part < len(mine)]
         query = next((letter for letter in (*beside, *reversed(queries)) if letter in queries), "")
         if wide is None or key in output or key not in others:
             return None
@@ -78,7 +78,7 @@ class Product(NamedTuple):
             _arranged(value, others, f"{batch}{key}{wide}"),
             _arranged(self.output, output, f"{batch}{query}{wide}"),
         )
-        if any(each is None for each in arranged):
+        if any(item is None for item in arranged):
             return None
         first, second, third = arranged
         return (first, second, third) if query else (first.unsqueeze(-2), second, third.unsqueeze(-2))  # type: ignore[union-attr,return-value]
@@ -111,12 +111,12 @@ def multiplied_and_summed(left: Tensor, right: Tensor, dim: int, output: Tensor)
     names = ascii_letters[:ndim]
     operands = []
     for tensor, other in ((left, right), (right, left)):
-        sizes = [tensor.shape[each] if -each <= tensor.ndim else 0 for each in range(-ndim, 0)]
-        others = [other.shape[each] if -each <= other.ndim else 0 for each in range(-ndim, 0)]
+        sizes = [tensor.shape[dim] if -dim <= tensor.ndim else 0 for dim in range(-ndim, 0)]
+        others = [other.shape[dim] if -dim <= other.ndim else 0 for dim in range(-ndim, 0)]
         # A dimension of one beside a longer one is repeated: the product knows it as missing.
-        repeated = [each for each in range(ndim) if sizes[each] == 1 and others[each] > 1]
-        letters = "".join(names[each] for each in range(ndim) if sizes[each] and each not in repeated)
-        operands.append((tensor.squeeze([each - ndim for each in repeated]) if repeated else tensor, letters))
+        repeated = [dim for dim in range(ndim) if sizes[dim] == 1 and others[dim] > 1]
+        letters = "".join(names[dim] for dim in range(ndim) if sizes[dim] and dim not in repeated)
+        operands.append((tensor.squeeze([item - ndim for item in repeated]) if repeated else tensor, letters))
     (left, first), (right, second) = operands
     return Product(left, right, output, (first, second, names[: dim % ndim] + names[dim % ndim + 1 :]))
 
@@ -152,10 +152,10 @@ def arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[
     """What a function was given, in torch's order, None where nothing was; lists of operands opened."""
     operands = list(args)
     if kwargs and plain(name) in _ORDER:
-        operands += [kwargs.get(each) for each in _ORDER[plain(name)][len(args) :]]
+        operands += [kwargs.get(item) for item in _ORDER[plain(name)][len(args) :]]
     elif kwargs:
         operands += kwargs.values()
-    return [each for one in operands for each in (one if _operands(one) else [one])]
+    return [item for one in operands for item in (one if _operands(one) else [one])]
 
 
 def plain(name: str) -> str:

@@ -38,7 +38,9 @@ class Scores:
             or (name in SHAPED and output.shape[-2:] == (self.query.shape[-2], self.key.shape[-2]))
         ):
             return self
-        simple = len([each for each in operands if each is not None]) == 2 and (position == 0 or name in ("mul", "add"))
+        simple = len([operand for operand in operands if operand is not None]) == 2 and (
+            position == 0 or name in ("mul", "add")
+        )
         other = operands[1 - position] if simple else None
         if name in ("mul", "div") and simple and (number := _number(other)):
             factor = number if name == "mul" else 1 / number
@@ -67,7 +69,7 @@ class Scores:
         query, key, *added = (_shaped(tensor, like) for tensor in (self.query, self.key, *self.added))
         mask, bias = None, None
         for tensor in added:
-            read = Read(*(aligned_right(each, query.ndim) for each in masks.read(tensor)))  # as torch broadcasts it
+            read = Read(*(aligned_right(item, query.ndim) for item in masks.read(tensor)))  # as torch broadcasts it
             mask = read.mask if mask is None else mask if read.mask is None else mask & read.mask
             bias = sum_of(bias, read.bias)
         return Call.of(query, key, value, score=Dot(self.scale), mask=mask, bias=bias)

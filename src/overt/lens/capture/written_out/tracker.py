@@ -101,7 +101,9 @@ class WrittenOut:
 
     def before(self, name: str, operands: list[Any]) -> Tensor | None:
         """The tracked tensor among the operands of the next function; a copy, if dropout is going to write to it."""
-        tracked = next((each for each in operands if isinstance(each, Tensor) and self._tracked_as(each) is not None), None)
+        tracked = next(
+            (operand for operand in operands if isinstance(operand, Tensor) and self._tracked_as(operand) is not None), None
+        )
         if tracked is not None and plain(name) == "dropout" and (name.endswith("_") or (len(operands) > 3 and operands[3])):
             return tracked.detach().clone()
         return tracked
@@ -167,7 +169,7 @@ class WrittenOut:
             sides = {dim: multiplied.summed_over(tensor, dim) for dim in known.dims(tensor)}
             dim = next((dim for dim, side in sides.items() if side is not None), None)
             over = range(tensor.ndim) if dim is None else [dim]
-            summed = [(each, *other) for each in over if (other := multiplied.summed_over(tensor, each)) is not None]
+            summed = [(item, *other) for item in over if (other := multiplied.summed_over(tensor, item)) is not None]
             if not self._attends(known, tensor, summed, dim is not None):
                 return None
             return self._mixed(multiplied, tensor, dim, known, None if dim is None else known.part(tensor, dim), heads)
@@ -230,7 +232,7 @@ class WrittenOut:
         self, name: str, func: Any, call: CallArguments, before: Tensor, output: Tensor, heads: Heads
     ) -> Attention | str | None:
         operands = arguments(name, *call)
-        tracked = next(each for each in operands if isinstance(each, Tensor) and self._tracked_as(each) is not None)
+        tracked = next(operand for operand in operands if isinstance(operand, Tensor) and self._tracked_as(operand) is not None)
         known, after = self._tracked_as(tracked), None
         if isinstance(known, ElementwiseProduct):
             if name in PUTS:
@@ -241,7 +243,7 @@ class WrittenOut:
         elif isinstance(known, Exponentials):
             after = known.after(name, operands, tracked, output)
         elif known is not None:
-            others = [each for each in operands if isinstance(each, Tensor) and each is not tracked]
+            others = [operand for operand in operands if isinstance(operand, Tensor) and operand is not tracked]
             if name == "mul" and known.by_edge and len(others) == 1 and self._gathered(others[0]):
                 after = ElementwiseProduct(tracked, others[0], known, 0)
             elif name == "mul" and len(others) == 1 and output.numel() > tracked.numel() and known.dims(tracked):
@@ -263,7 +265,7 @@ class WrittenOut:
         self, name: str, known: Scores, operands: list[Any], tracked: Tensor, output: Tensor
     ) -> Scores | Weights | None:
         """Scores after one more function: scores still, or weights, if that is what it made of them."""
-        numbers = [number for number, each in enumerate(operands) if each is tracked]
+        numbers = [number for number, operand in enumerate(operands) if operand is tracked]
         if name == "exp":
             return Weights.along(output, -1, known, by_hand=True)
         after = known.after(name, operands, numbers[0], output) if len(numbers) == 1 else None
@@ -309,7 +311,7 @@ class WrittenOut:
             return _IN_ANOTHER_ORDER
         summed = output.squeeze(key) if output.ndim == tracked.ndim else output
         multiplied = multiplied_and_summed(weights, value, key, summed)
-        letter = next((each for each in multiplied.letters[0] if each not in multiplied.letters[2]), None)
+        letter = next((item for item in multiplied.letters[0] if item not in multiplied.letters[2]), None)
         dim = None if letter is None else multiplied.letters[0].index(letter)
         result = self._mixed(multiplied, multiplied.left, dim, known.known, known.known.part(weights, known.dim), heads)
         if isinstance(result, EdgeSum):
@@ -352,7 +354,7 @@ def _no_weights(known: Weights, weights: Tensor) -> str | None:
 def _how_made(known: Weights, weights: Tensor) -> str:
     """A note on weights that were not made by a softmax."""
     sums = weights.detach().sum(-1)
-    low, high = (f"{float(each):.3g}" for each in (sums.min(), sums.max())) if sums.numel() else ("0", "0")
+    low, high = (f"{float(part):.3g}" for part in (sums.min(), sums.max())) if sums.numel() else ("0", "0")
     rows = low if low == high else f"{low} to {high}"
     return f"weights by {' and '.join(known.made_by)}, not by a softmax: rows sum to {rows}"
 
@@ -362,14 +364,14 @@ def _by_head(known: Weights, weights: Tensor, value: Tensor, output: Tensor, hea
     parts = (weights, value, output)
     leading = known.leading if len(known.leading) > 1 else (-1, count) if (count := heads()) else None
     if weights.ndim == 3 and leading is not None and weights.shape[0] % math.prod(leading) == 0:
-        parts = tuple(each if each.ndim < 3 else each.unflatten(0, leading) for each in parts)
+        parts = tuple(part if part.ndim < 3 else part.unflatten(0, leading) for part in parts)
     ndim = parts[0].ndim
     count = heads() if ndim > 4 else None
     if count is not None and count == math.prod(parts[0].shape[1:-2]):  # (B, Hk, H/Hk, Q, K)
-        parts = tuple(each.flatten(1, -3) if each.ndim == ndim else each for each in parts)
+        parts = tuple(part.flatten(1, -3) if part.ndim == ndim else part for part in parts)
     elif count is not None and count == parts[0].shape[1] != parts[0].shape[-3]:  # (B, H, blocks, Q, K)
         leading = parts[0].shape[:-2]
-        parts = tuple(each.expand(*leading, *each.shape[-2:]).movedim(1, -3).flatten(0, -4) for each in parts)
+        parts = tuple(part.expand(*leading, *part.shape[-2:]).movedim(1, -3).flatten(0, -4) for part in parts)
     return parts[0], parts[1], parts[2]
 
 

@@ -95,7 +95,7 @@ def wide_heads(series: NoisySeries, causal: bool, *, long: bool = False) -> Wide
         return WideHeads(heads.names, partial(_write_coarse, series, coarse), heads.rows)
     of_risks: Any = np.float32 if long else np.float64
     shape = series.values.shape[0], len(heads.names), series.times.size
-    outputs = HeadOutputs(*(np.empty(shape, each) for each in (np.float64, of_risks, of_risks)))
+    outputs = HeadOutputs(*(np.empty(shape, part) for part in (np.float64, of_risks, of_risks)))
     heads.write(outputs)
     return WideHeads(heads.names, partial(_copy_part, outputs), heads.rows)
 

@@ -74,25 +74,25 @@ class Reader:
     def read(self, chunk: Chunk) -> list[Read]:
         """The texts of a chunk that have tokens."""
         results = (Read(index, text, *self.encode(text)) for index, text in chunk.texts if text.strip())
-        return [each for each in results if each.ids]
+        return [result for result in results if result.ids]
 
     def batches(self, texts: Sequence[Read]) -> Iterator[list[Read]]:
         """Texts of about one length together; of exactly one length where the model takes no padding."""
         batch: list[Read] = []
-        for each in sorted(texts, key=lambda each: len(each.ids)):
-            size, shortest = len(each.ids), len(batch[0].ids) if batch else 0
+        for text in sorted(texts, key=lambda each: len(each.ids)):
+            size, shortest = len(text.ids), len(batch[0].ids) if batch else 0
             limit = _LONGER * shortest + 2 if self.pads else shortest
             if batch and (size > limit or size * (len(batch) + 1) > BATCH_TOKENS):
                 yield batch
                 batch = []
-            batch.append(each)
+            batch.append(text)
         if batch:
             yield batch
 
     def texts(self, batch: Sequence[Read]) -> TextBatch:
         """A batch as tensors, on the model's device."""
-        device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
-        lengths = torch.tensor([len(each.ids) for each in batch], device=device)
+        device = next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
+        lengths = torch.tensor([len(text.ids) for text in batch], device=device)
         ids = torch.full((len(batch), int(lengths.max())), -1)
         for row, each in enumerate(batch):
             ids[row, : len(each.ids)] = torch.tensor(each.ids)
@@ -138,9 +138,9 @@ def encoder(tokenizer: Any, longest: int) -> Callable[[str], tuple[list[int], bo
 
     elif hasattr(tokenizer, "to_str"):
         whole, short = (type(tokenizer).from_str(tokenizer.to_str()) for _ in range(2))
-        for each in (whole, short):
-            each.no_padding()
-            each.no_truncation()
+        for part in (whole, short):
+            part.no_padding()
+            part.no_truncation()
         short.enable_truncation(longest)
 
         def ids_of(text: str, limit: int | None) -> list[int]:

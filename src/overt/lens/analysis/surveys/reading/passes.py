@@ -35,7 +35,7 @@ class Part(NamedTuple):
             raise InputError("queries and keys that are the tokens of the texts", got=got)
         if self.where is None:
             return captured
-        rows, starts = torch.tensor([self.where[each.number] for each in self.reads], device=self.texts.ids.device).unbind(-1)
+        rows, starts = torch.tensor([self.where[read.number] for read in self.reads], device=self.texts.ids.device).unbind(-1)
         return unpacked(captured, rows, starts, self.texts.lengths)
 
 
@@ -66,11 +66,11 @@ class Passes:
         token is compared, within rounding.
         """
         reader, longest = self.reader, self.reader.longest
-        usable = [name for name, needed in _PACKINGS.items() if all(each in reader.parameters for each in needed)]
+        usable = [name for name, needed in _PACKINGS.items() if all(entry in reader.parameters for entry in needed)]
         draws, short = torch.Generator().manual_seed(0), longest // 4 or 1
         ids = [torch.randint(reader.vocabulary.size, (size,), generator=draws) for size in (short, longest - short, longest)]
-        reads = [Read(number, "", each.tolist(), False) for number, each in enumerate(ids)]
-        alone = _outputs(reader, (each for read in reads for each in self._padded([read]))) if usable else {}
+        reads = [Read(number, "", token.tolist(), False) for number, token in enumerate(ids)]
+        alone = _outputs(reader, (item for read in reads for item in self._padded([read]))) if usable else {}
         return next((name for name in usable if alone and _same(alone, _outputs(reader, self._packed(reads, name)))), None)
 
     def _padded(self, reads: Sequence[Read]) -> Iterator[Pass]:
@@ -79,20 +79,20 @@ class Passes:
             yield Pass(texts.ids, self.reader.padding(texts), [Part(batch, texts)])
 
     def _packed(self, reads: Sequence[Read], how: str) -> Iterator[Pass]:
-        for width, texts, *starts in packed([len(each.ids) for each in reads], BATCH_TOKENS):
+        for width, texts, *starts in packed([len(read.ids) for read in reads], BATCH_TOKENS):
             inside = [reads[index] for index in texts]
-            where = dict(zip((each.number for each in inside), zip(*starts, strict=True), strict=True))
+            where = dict(zip((entry.number for entry in inside), zip(*starts, strict=True), strict=True))
             yield self._pass(inside, where, width, how)
 
     def _pass(self, reads: list[Read], where: dict[int, tuple[int, int]], width: int, how: str) -> Pass:
         parts = [Part(batch, self.reader.texts(batch), where) for batch in self.reader.batches(reads)]
-        rows = in_rows([(each.ids, *where[each.number]) for each in reads], width)
-        ids, positions, documents = (each.to(parts[0].texts.ids.device) for each in rows)
+        rows = in_rows([(read.ids, *where[read.number]) for read in reads], width)
+        ids, positions, documents = (row.to(parts[0].texts.ids.device) for row in rows)
         if how == "documents":
             return Pass(ids, {"documents": documents}, parts)
         if how == "position_ids":
             return Pass(ids, {"position_ids": positions}, parts)
-        kinds = (each.dtype for each in self.reader.model.parameters() if each.is_floating_point())
+        kinds = (parameter.dtype for parameter in self.reader.model.parameters() if parameter.is_floating_point())
         mask = block_diagonal(documents, next(kinds, torch.float32))
         return Pass(ids, {"position_ids": positions, "attention_mask": mask}, parts)
 
@@ -107,11 +107,11 @@ def _outputs(reader: Reader, passes: Iterable[Pass]) -> Outputs:
     """
     outputs: Outputs = {}
     try:
-        for each in passes:
+        for run in passes:
 
-            def measure(captured: CapturedCall | CapturedMixer, each: Pass = each) -> None:
-                for part in each.parts:
-                    of_texts = part.of(captured, tuple(each.ids.shape))
+            def measure(captured: CapturedCall | CapturedMixer, run: Pass = run) -> None:
+                for part in run.parts:
+                    of_texts = part.of(captured, tuple(run.ids.shape))
                     if not isinstance(of_texts, CapturedCall):
                         raise InputError("attention", got=of_texts.layer)
                     with torch._C.DisableTorchFunction(), torch.no_grad():
@@ -120,7 +120,7 @@ def _outputs(reader: Reader, passes: Iterable[Pass]) -> Outputs:
                         outputs[read.number, captured.layer, captured.call_index] = output[row, ..., : len(read.ids), :].clone()
 
             with observing(reader.model, measure) as recorder:
-                reader.run(each.ids, **each.arguments)
+                reader.run(run.ids, **run.arguments)
             if recorder.missing:
                 return {}
     except Exception:  # a model's own, which does not take these arguments
