@@ -105,9 +105,8 @@ def edited_at_length() -> str:
     ((length, contenders),) = measured["lengths"].items()
     plain, edited = contenders["plain"], contenders["edited"]
     return (
-        f"{int(length):,} tokens, threads: {measured['threads']}, beside other work. "
-        "With one arc blocked in all heads of every layer the pass "
-        f"takes {edited['cpu'] / plain['cpu']:.2f} times the processor time ({seconds(edited['cpu'])} and {seconds(plain['cpu'])}), "
+        f"{int(length):,} tokens, threads: {measured['threads']}, beside other work. With one arc blocked in all heads of all layers "
+        f"it takes {edited['cpu'] / plain['cpu']:.2f} times the processor time ({seconds(edited['cpu'])} and {seconds(plain['cpu'])}), "
         f"{edited['wall'] / plain['wall']:.2f} times the time by the clock, and {edited['peak'] / plain['peak']:.2f} times the memory. "
         f"Medians of {measured['runs']} alternating runs."
     )
