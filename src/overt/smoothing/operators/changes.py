@@ -161,8 +161,11 @@ class Compared:
     """A series whose changes are compared with none, one at a time."""
 
     def __init__(self, times: Floats, values: Floats, noise: NoiseHypotheses, weights: Floats) -> None:
-        self.times, self.values, self.noise, self.weights = times, values, noise, weights
-        self.chance = np.log(max(EXPECTED / values.size, 1 / LENGTH) / 3)
+        self.times: Floats = times
+        self.values: Floats = values
+        self.noise: NoiseHypotheses = noise
+        self.weights: Floats = weights
+        self.chance: float = np.log(max(EXPECTED / values.size, 1 / LENGTH) / 3)
 
     def settled(self, peaks: list[int]) -> list[Located]:
         """The changes after rounds of removing, moving and adding candidates."""

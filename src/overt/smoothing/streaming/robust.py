@@ -23,7 +23,7 @@ class RobustHead:
     """
 
     def __init__(self, new_head: Callable[[], IncrementalHead]) -> None:
-        self.verdict = ""
+        self.verdict: str = ""
         self._new_head, self._head = new_head, new_head()
         self._surprises = deque[float](maxlen=RECENT)
         self._pending: list[tuple[float, float]] = []

@@ -41,11 +41,15 @@ class Editor(Recorder):
 
     def __init__(self, model: nn.Module, changes: list[Change], tokens: Tokens):
         super().__init__(model, RecordedPasses(), [], record_options(None, None, "qkv", None, tokens, 1), tokens.texts)
-        self.changes, self.tokens = changes, tokens
+        self.changes: list[Change] = changes
+        self.tokens: Tokens = tokens
         self.fired: dict[int, Fired] = {}
         self.word_positions: WordPositions = {}
         self.heads_of_calls: dict[int, int] = {}  # of each call of a pass, by its number
-        self.positions = 0, 0  # queries and keys that the chosen calls have at most, counted from the first of the text
+        self.positions: tuple[int, int] = (
+            0,
+            0,
+        )  # queries and keys that the chosen calls have at most, counted from the first of the text
 
     def keep(
         self,
