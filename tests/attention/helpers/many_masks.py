@@ -46,3 +46,5 @@ MASKS = {
     "neither": ~(overt.Causal() | overt.masks.Dense(PAIRS)) & overt.Lengths(60),
     "not a length": ~overt.Lengths(torch.tensor([0, 65])),
 }
+# The kernels for GPUs know no masks by blocks.
+ON_GPUS = [name for name in MASKS if "blocks" not in name]

@@ -11,12 +11,13 @@ import torch
 import overt
 from compare import GRADIENT, OUTPUT, close
 from everyday import everyday_where_interpreted
-from many_masks import MASKS
+from many_masks import MASKS, ON_GPUS
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.summary import KeySet
 from overt.attention.kernels.sharded import flash
 from overt.attention.kernels.sharded.partial import merge
 from overt.attention.summary import with_masses
+from overt.errors import InputError
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -91,9 +92,17 @@ def test_widths_of_features_and_values(features, width):
 
 
 @also_in_float64
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("name", ON_GPUS)
 def test_each_mask(name):
     against_float64(drawn((2, 3, 37, 4), (2, 3, 70, 4), (2, 3, 70, 3)), torch.float32, mask=MASKS[name])
+
+
+@pytest.mark.parametrize("name", sorted({*MASKS} - {*ON_GPUS}))
+def test_a_mask_by_blocks_is_refused_with_the_reason(name):
+    score = overt.Additive(torch.ones(4, device=DEVICE))
+    query, key = torch.ones(2, 3, 37, 4, device=DEVICE), torch.ones(2, 3, 70, 4, device=DEVICE)
+    with overt.use_path("triton"), pytest.raises(InputError, match="the kernels for GPUs know no masks by blocks"):
+        overt.attend(query, key, key, score=score, mask=moved(MASKS[name], torch.float32, DEVICE))
 
 
 BIASES = {
