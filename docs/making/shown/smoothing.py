@@ -185,6 +185,33 @@ def far_behind() -> str:
     return ". ".join(f"{how.capitalize()}: {series}" for how, series in zip(halves, each, strict=True)) + "."
 
 
+def cliffs() -> str:
+    """Where a small step of one property of the series changes a ratio by more than a half: first those where most bands stay."""
+    dials = result("cliffs")["dials"]
+    jumps = [(dial, jump) for dial, turned in dials.items() for jump in turned["jumps"]]
+    jumps.sort(key=lambda pair: (not pair[1]["silent"], -max(pair[1]["factor"], 1 / pair[1]["factor"])))
+    rows = [
+        (
+            dial,
+            f"{jump['from']} to {jump['to']}",
+            jump["of"],
+            f"{jump['factor']:.2f}",
+            "stays" if jump["silent"] else "withheld",
+        )
+        for dial, jump in jumps
+    ]
+    return table(rows, ["property", "step", "ratio", "changes by", "most bands"], "lllrl")
+
+
+def steady() -> str:
+    """The properties without such a step, and what was smoothed."""
+    measured = result("cliffs")
+    names = [dial for dial, turned in measured["dials"].items() if not turned["jumps"]]
+    count = len(measured["signals"])
+    drawn = f"{count} development signals of {measured['points']} points, draws of each: {measured['draws']}"
+    return f"{drawn}; peers: {'; '.join(measured['peers'])}." + (f" Without such a step: {', '.join(names)}." if names else "")
+
+
 def beyond() -> str:
     """One season beyond the data: how often the band holds the truth, and root mean square errors, the worst trend first."""
     names = ["truth inside", "error", "of the last level", "of the last slope", "half width"]
