@@ -42,11 +42,11 @@ struct Features {
                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
         unsigned a = 0, b = 0, c = 0, d = 0;
         if (avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) avx512_bf16 = (a >> 5 & 1) && __builtin_cpu_supports("avx512vbmi");
-        if (avx512_bf16 && __get_cpuid_count(7, 0, &a, &b, &c, &d)) amx = (d >> 22 & 1) && (d >> 24 & 1) && asked();
+        if (avx512_bf16 && __get_cpuid_count(7, 0, &a, &b, &c, &d)) amx = (d >> 22 & 1) && (d >> 24 & 1) && system_permits_amx();
     }
 
     // The system saves the unit's 8 KB of registers for processes that have asked for it.
-    static bool asked() {
+    static bool system_permits_amx() {
 #if defined(__linux__)
         constexpr long REQUEST = 0x1023, TILE_DATA = 18;
         return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
