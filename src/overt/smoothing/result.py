@@ -28,6 +28,7 @@ from overt.smoothing.reporting.anomalies import Anomaly, anomalies_of
 from overt.smoothing.reporting.changes import Change, changes_of
 from overt.smoothing.reporting.explanation import explain
 from overt.smoothing.reporting.sentences import Report, describe, report_of
+from overt.smoothing.reporting.steps import Step, steps_of
 from overt.smoothing.seasons.season import Seasons
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
 from overt.smoothing.selection.noise import NoiseEstimate
@@ -361,6 +362,20 @@ class Smoothing:
         '3 rows. Missing points filled from their neighbours: 1.'
         """
         return report_of(self)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """What was applied, in order: each step has a `name`, a `text`, and `apply` from the output of the step before to its own.
+
+        >>> from overt.smoothing import analyze
+        >>> smoothing = analyze(np.random.default_rng(0).normal(size=50))
+        >>> curve = smoothing.observed
+        >>> for step in smoothing.steps:
+        ...     curve = step.apply(curve)
+        >>> bool(np.allclose(curve, smoothing.values))
+        True
+        """
+        return steps_of(self)
 
     @property
     def explanation(self) -> str:

@@ -106,8 +106,8 @@ def slope_of_mean(values: Floats) -> Floats:
     return np.where(values <= middle[-1], np.interp(values, middle, slopes), values / 2)
 
 
-SQUARE_ROOTS = Scale("square roots", mean_of_stabilized, slope_of_mean)
-LOGARITHMS_OF_COUNTS = Scale("logarithms of counts", np.exp, np.exp)
+SQUARE_ROOTS = Scale("square roots", stabilized, mean_of_stabilized, slope_of_mean)
+LOGARITHMS_OF_COUNTS = Scale("logarithms of counts", lambda counts: np.log(counts + 0.5), np.exp, np.exp)
 
 
 def criterion_of_counts(counts: Floats, curve: Floats, degrees_of_freedom: float) -> float:

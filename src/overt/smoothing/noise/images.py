@@ -61,7 +61,8 @@ def transformed(smoothing: "Smoothing", values: Floats, transform: Transform, op
 
 def turned(smoothing: "Smoothing", angles: Floats, turn: float, options: Options) -> "Smoothing":
     """A smoothing of angles without their jumps over a full turn, brought back to 0 to `turn`; those passed are (n,)."""
-    result = brought_back(smoothing, angular(turn), options, (-np.inf, np.inf))
+    turns = np.rint((smoothing.observed - angles) / turn)
+    result = brought_back(smoothing, angular(turn, turns), options, (-np.inf, np.inf))
     return replace(result, components=smoothing.components, observed=angles)
 
 

@@ -101,7 +101,7 @@ def _of_logarithms_of_counts(values: Floats, first: Any, options: Options, colum
     for _ in range(PASSES):
         means = variances_of_counts(smoothing.values)
         drawn = replace(options, noise=1.0, robust=False, from_curve="logarithms")
-        smoothing = analyze(np.log(values + 0.5), first.times, means, drawn, column)
+        smoothing = analyze(LOGARITHMS_OF_COUNTS.forward(values), first.times, means, drawn, column)
         smoothing = stabilized_counts(smoothing, values, options, LOGARITHMS_OF_COUNTS)
     return smoothing
 

@@ -14,14 +14,13 @@ _LARGEST_EXPONENT = 709.0
 
 
 class Scale(NamedTuple):
-    """A transform of values, by what brings its expectation back to theirs without bias, and the derivative of that."""
+    """A transform of values, what brings its expectation back to theirs without bias, and the derivative of that."""
 
     name: str
+    forward: Callable[[Floats], Floats]
     mean: Callable[[Floats], Floats]
     slope: Callable[[Floats], Floats]
-    variance: Callable[[Floats], Floats] | None = (
-        None  # of a value whose expectation on the scale is this; None where its mean is
-    )
+    variance: Callable[[Floats], Floats] | None = None  # of a value whose expectation on the scale is this; None: its mean
     turn: float = 0.0  # of angles, whose curve wraps and whose band does not
 
     def end(self, curve: Floats, end: Floats) -> Floats:
@@ -52,7 +51,7 @@ class Transform(NamedTuple):
             return lambda y: sum(weight * function(y + shift) for weight, shift in zip(weights, shifts, strict=True))  # type: ignore[return-value]
 
         mean, square = expected(self.inverse), expected(lambda y: self.inverse(y) ** 2)
-        return Scale(self.name, mean, expected(self.slope), lambda y: np.maximum(square(y) - mean(y) ** 2, 0.0))
+        return Scale(self.name, self.forward, mean, expected(self.slope), lambda y: np.maximum(square(y) - mean(y) ** 2, 0.0))
 
 
 def transform_named(name: str, bounds: tuple[float, float]) -> Transform:
@@ -87,17 +86,17 @@ def check_on_scale(values: Floats, name: str, bounds: tuple[float, float]) -> No
         raise InputError(f'values {rule} with scale="{name}"', got=got, fix=fix)
 
 
-def angular(turn: float) -> Scale:
-    """Angles of a full turn: the curve goes on where they wrap, and comes back to 0 to `turn`. The band stays around it.
+def angular(turn: float, turns: Floats) -> Scale:
+    """Angles without their jumps, by so many full turns (n,); the curve comes back to 0 to `turn`, and the band stays around it.
 
-    >>> angular(360.0).mean(np.array([-10.0, 370.0]))
+    >>> angular(360.0, np.zeros(2)).mean(np.array([-10.0, 370.0]))
     array([350.,  10.])
     """
 
     def mean(angles: Floats) -> Floats:
         return np.mod(angles, turn)
 
-    return Scale("angles", mean, np.ones_like, turn=turn)
+    return Scale("angles", lambda angles: angles + turns * turn, mean, np.ones_like, turn=turn)
 
 
 def wrapped(differences: Any, turn: float) -> Any:

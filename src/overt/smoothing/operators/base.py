@@ -30,6 +30,11 @@ class Operator:
         """The weights of one point of the curve (n,)."""
         return self.pull(np.eye(1, self.shape[0], point)[0])
 
+    def apply(self, values: Floats) -> Floats:
+        """The curve (m,) of values (n,), NaN counted as 0, row by row: O(mn) time, for inspection."""
+        known = np.nan_to_num(values)
+        return np.array([self.row(point) @ known for point in range(self.shape[0])])
+
     def __matmul__(self, other: Self) -> "Operator":
         return Operator((self.shape[0], other.shape[1]), lambda v: other.pull(self.pull(v)))
 
@@ -67,6 +72,11 @@ def gather(indices: Indices, shares: Floats, points: int) -> Operator:
 def identity(points: int) -> Operator:
     """Every point as it is."""
     return Operator((points, points), lambda v: v)
+
+
+def nothing(points: int) -> Operator:
+    """Zero at every point."""
+    return Operator((points, points), np.zeros_like)
 
 
 def restriction(rows: Indices, points: int) -> Operator:

@@ -1,11 +1,12 @@
 """The operator of a whole smoothing, composed of those of its steps: its bank or head, fillings, seasons, and what was set aside."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from overt.smoothing.data.repeats import last_known
+from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.local.gaps import filled, keys_of
 from overt.smoothing.operators.base import Operator, extension, gather, identity, means_of_ties, of_rows, restriction
 from overt.smoothing.operators.rows import weight_row
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 def operator_of(result: "Smoothing") -> Operator:
     """How a curve depends on the values, both sorted by time (n,): flat runs are as they are, and all points of a mean share its weight."""
     series, repeats, points = result.series, result.repeats, result.points
-    by_head = of_rows((points, points), partial(weight_row, series, result.head)) if result.head else None
-    curve = by_head or _of_the_bank(result)
+    curve = of_the_head(result) if result.head else _of_the_bank(result)
     if repeats.events > 1:
         near = series.present[:, None] - repeats.events // 2 + np.arange(repeats.events)
         means = gather(near, np.full(near.shape, 1 / repeats.events), points)
@@ -32,19 +32,47 @@ def operator_of(result: "Smoothing") -> Operator:
     return last.times(flat) + curve.times(1 - flat)
 
 
-def _of_the_bank(result: "Smoothing") -> Operator:
-    """y = s + B(x − s) with the bank B, where missing points are filled, and points at one time have the mean of their values."""
+def of_the_head(result: "Smoothing") -> Operator:
+    """One head, on values sorted by time (n,)."""
+    assert result.head is not None
+    return of_rows((result.points, result.points), partial(weight_row, result.series, result.head))
+
+
+class Parts(NamedTuple):
+    """The bank's curve: heads over the values without their seasons, a share of the seasons, and what fills from the whole values."""
+
+    heads: Operator
+    of_seasons: Floats  # (n,)
+    whole: Operator | None  # None if nothing is filled
+
+
+def parts_of(result: "Smoothing") -> Parts:
+    """The operators of the bank, on values sorted by time (n,), and of what fills its missing points."""
     series, estimate, causal = result.series, result.estimate, result.options.causal
     noisy = bank_series(series, result.unit_levels, causal, heavy=estimate.heavy, drawn=result.kind)
-    curve = bank_operator(noisy, causal=causal, correlation=estimate.correlation)
-    whole, of_seasons = None, np.ones(result.points)
-    if result.filling is not None:
-        seasonal = np.zeros(result.points) if result.seasons is None else result.seasons.at(series.times).sum(axis=0)
-        missing = np.flatnonzero(np.isnan(series.values))
-        curve, whole, of_seasons = filled(curve, keys_of(series, seasonal), result.filling, series.times, missing)
+    heads = bank_operator(noisy, causal=causal, correlation=estimate.correlation)
+    if result.filling is None:
+        return Parts(heads, np.ones(result.points), None)
+    missing = np.flatnonzero(np.isnan(series.values))
+    heads, whole, of_seasons = filled(heads, keys_of(series, seasonal_of(result)), result.filling, series.times, missing)
+    return Parts(heads, of_seasons, whole)
+
+
+def seasonal_of(result: "Smoothing") -> Floats:
+    """The sum of the seasons in the series' own units, sorted by time (n,)."""
+    return np.zeros(result.points) if result.seasons is None else result.seasons.at(result.series.times).sum(axis=0)
+
+
+def tie_of(result: "Smoothing") -> Operator:
+    """Points at one time have the mean of their values."""
+    return means_of_ties(result.series.ties, ~np.isnan(result.values[result.series.order]))
+
+
+def _of_the_bank(result: "Smoothing") -> Operator:
+    """y = s + B(x − s) with the bank B, where missing points are filled, and points at one time have the mean of their values."""
+    curve, of_seasons, whole = parts_of(result)
     if result.seasons is not None:
         curve = curve + (identity(result.points).times(of_seasons) - curve) @ result.seasons.operator
     if whole is not None:
         curve = curve + whole
-    known = ~np.isnan(result.values[series.order])
-    return means_of_ties(series.ties, known) @ curve
+    return tie_of(result) @ curve

@@ -50,6 +50,7 @@ class Curve:
     )
     report: dict[str, str] = field(default_factory=dict)  # the sections of `sentence`
     explanation: str = ""
+    steps: Sequence[dict[str, str]] = ()  # what was applied, in order, by name, with a text
     slope: Floats | None = None  # (3, n) the derivative and the ends of its band, NaN where there is none; None unless wanted
     anomalies: tuple[dict[str, Any], ...] | None = None  # their fields by name, times as text or numbers; None unless wanted
     changes: tuple[dict[str, Any], ...] | None = None
@@ -150,6 +151,7 @@ def curve_of(smoothing: "Smoothing", wanted: Sequence[str] = ()) -> Curve:
         between=_between(smoothing),
         report=report,
         explanation=smoothing.explanation,
+        steps=[{"name": step.name, "text": step.text} for step in smoothing.steps],
         **more,
     )
 

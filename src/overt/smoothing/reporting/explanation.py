@@ -37,7 +37,10 @@ def explain(result: "Smoothing") -> str:
         f"The curve has {result.degrees_of_freedom:.3g} degrees of freedom for {counted} "
         f"{'points' if result.repeats.events == 1 else 'means'}."
     )
-    return " ".join([_heads(result), _reach(result), freedom])
+    step_texts = " ".join(
+        step.text for step in result.steps if step.name in ("weights", "tails", "heads", "ties") and step.text
+    )
+    return " ".join(filter(None, [step_texts, _reach(result), freedom]))
 
 
 def families(heads: tuple[str, ...], *, legend: bool = False) -> list[str]:
@@ -54,7 +57,7 @@ def family_members(heads: tuple[str, ...], *, legend: bool = False) -> tuple[lis
     return kinds, np.array([[float(name == kind) for name in names] for kind in kinds])
 
 
-def _heads(result: "Smoothing") -> str:
+def heads_in_words(result: "Smoothing") -> str:
     """The head or heads, and the weights with which a point attends."""
     options = result.options
     if result.mixture is not None:

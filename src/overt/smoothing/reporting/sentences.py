@@ -10,6 +10,7 @@ from overt.smoothing.data.series import SHORT
 from overt.smoothing.data.times import date_in_words, moment_in_words
 from overt.smoothing.reporting.changes import known_changes
 from overt.smoothing.reporting.explanation import chosen_from_all
+from overt.smoothing.reporting.steps import source_of_kind, step_text
 from overt.smoothing.seasons.suggestion import CALENDAR_NAMES, calendar_multiple, suggested_period
 from overt.smoothing.selection.outliers import unremoved_outliers
 from overt.smoothing.selection.risk import STANDARD_ERRORS
@@ -46,8 +47,8 @@ def report_of(result: "Smoothing") -> Report:
     """The report of `Smoothing.report`."""
     condition = result.condition
     return Report(
-        read=_joined(_rows(result, condition), *condition.of_times(), _repeats(result), _missing(result)),
-        noise=_joined(_noise(result), _flat(result)),
+        read=_joined(_rows(result, condition), *condition.of_times(), step_text(result, "repeats", "filling", "empty")),
+        noise=_joined(_noise(result), step_text(result, "flat")),
         error=_joined(_error(result), _band(result)),
         outliers=_outliers(result),
         season=_joined(_seasons(result), _suggestion(result)),
@@ -89,6 +90,49 @@ def _rows(result: "Smoothing", condition: Condition) -> str:
     return f"{counted} from {first} to {last}{apart}."
 
 
+def _outliers_that_stay(result: "Smoothing") -> str:
+    """A sentence if isolated values stand far out but recur, or are too many to be removed from a short series."""
+    if not result.options.cleans:
+        return ""
+    estimate = result.estimate
+    count, recur = unremoved_outliers(estimate.rest(result.series.key_values), estimate.level)
+    if not count:
+        return ""
+    why = (
+        "they recur at equal intervals, as peaks of a signal do"
+        if recur
+        else f"outliers cannot be distinguished from peaks in fewer than {SHORT} points"
+    )
+    return f"{count} isolated values stand far out and were kept: {why} (robust=True reduces their weight)."
+
+
+def _outliers(result: "Smoothing") -> str:
+    """What was removed, or that nothing was."""
+    removed = step_text(result, "codes", "outliers")
+    cleaned = result.options.cleans or result.options.robust is True
+    return removed or ("No outliers were found." if cleaned and not _outliers_that_stay(result) else "")
+
+
+def _seasons(result: "Smoothing") -> str:
+    automatic = isinstance(result.options.period, str) and result.options.period == "auto"
+    return step_text(result, "season") or ("No season was found." if automatic else "")
+
+
+def _kind(result: "Smoothing") -> str:
+    """What the values were recognized as: on another scale, or with a variance that follows their mean."""
+    source = source_of_kind(result)
+    if result.kind == "outcomes":
+        low, high = result.bounds
+        return (
+            f"The values are outcomes of {low:g} and {high:g} ({source}): their mean p was smoothed, with the variance of each."
+        )
+    if result.kind == "amounts":
+        return f"The values are skewed amounts ({source}): they were smoothed with a variance that follows their mean."
+    if result.kind == "counts":
+        return f"The values are Poisson counts ({source}): they were smoothed with their mean as variance."
+    return step_text(result, "scale")
+
+
 def _forecast(result: "Smoothing") -> str:
     """Whether the curve has seen the future."""
     if not result.options.causal:
@@ -110,10 +154,6 @@ def _changes(result: "Smoothing") -> str:
     more = len(changes) - _LISTED
     others = f"… and {more} more {'change' if more == 1 else 'changes'}." if more > 0 else ""
     return _joined(*named, others) or "No change of level or slope was found."
-
-
-def _listed(times: list[str]) -> str:
-    return times[0] if len(times) == 1 else ", ".join(times[:-1]) + " and " + times[-1]
 
 
 def too_narrow(result: "Smoothing") -> str:
@@ -159,20 +199,6 @@ def _turns(result: "Smoothing") -> str:
     return ""
 
 
-def _seasons(result: "Smoothing") -> str:
-    """The periods, where they are from, and what they explain."""
-    automatic = isinstance(result.options.period, str) and result.options.period == "auto"
-    if result.seasons is None:
-        return "No season was found." if automatic else ""
-    kind, verb = ("A period", "was") if len(result.periods) == 1 else ("Periods", "were")
-    listed = " and ".join(length_in_words(period, result.unit) for period in result.periods)
-    gains = " and ".join(f"{max(season.gain, 0):.0%}" for season in result.seasons.each)
-    return (
-        f"{kind} of {listed} {verb} {'found' if automatic else 'given'}: from other "
-        f"cycles attention to the same phase predicts {gains} of the variation within a cycle."
-    )
-
-
 def _suggestion(result: "Smoothing") -> str:
     """The option that models a season in a series that was smoothed without one."""
     if result.options.period is not None:
@@ -215,82 +241,14 @@ def _waves(result: "Smoothing") -> str:
     )
 
 
-def _outliers(result: "Smoothing") -> str:
-    codes = _codes(result)
-    marked = result.outliers if result.codes is None else result.outliers & ~result.codes
-    count = int(marked.sum())
-    if not count:
-        cleaned = result.options.cleans or result.options.robust is True
-        return codes or ("No outliers were found." if cleaned and not _outliers_that_stay(result) else "")
-    verb = "1 isolated outlier was" if count == 1 else f"{count} isolated outliers were"
-    moments = [moment_in_words(moment, result.times) for moment in np.sort(result.times.moments[marked])[:_LISTED]]
-    where = "It is at" if count == 1 else "They are at" if count <= _LISTED else "The first are at"
-    return f"{codes} {verb} removed (robust=False keeps all values). {where} {_listed(moments)}.".strip()
-
-
-def _codes(result: "Smoothing") -> str:
-    """How often each error code occurs."""
-    if result.codes is None:
-        return ""
-    values, counts = np.unique(result.observed[result.codes], return_counts=True)
-    listed = [
-        f"{value:.6g} ({count} times)" if count > 1 else f"{value:.6g}" for value, count in zip(values, counts, strict=True)
-    ]
-    verb = "is far from all other values, and was" if len(listed) == 1 else "are far from all other values, and were"
-    return f"{' and '.join(listed)} {verb} removed, because such values are codes, not measurements (robust=False keeps all values)."
-
-
-def _repeats(result: "Smoothing") -> str:
-    """Whether fewer values than rows were smoothed."""
-    if result.repeats.hold > 1:
-        return (
-            f"Each value is held for {result.repeats.hold} points: the first of them counts, and the curve continues between."
-        )
-    if result.repeats.events > 1:
-        return (
-            f"The series is mostly zeros with occasional events, so averages of {result.repeats.events} points were smoothed."
-        )
-    return ""
-
-
-def _flat(result: "Smoothing") -> str:
-    """Values without noise, which stay as they are."""
-    count = int(result.repeats.flat.sum())
-    if not count or result.repeats.hold > 1 or result.repeats.events > 1:
-        return ""
-    return (
-        f"{count} points in runs of equal values have no noise, unlike the others, and stay unchanged. If such a run only fills a gap, "
-        "make it NaN."
-    )
-
-
-def _outliers_that_stay(result: "Smoothing") -> str:
-    """A sentence if isolated values stand far out but recur, or are too many to be removed from a short series."""
-    if not result.options.cleans:
-        return ""
-    estimate = result.estimate
-    count, recur = unremoved_outliers(estimate.rest(result.series.key_values), estimate.level)
-    if not count:
-        return ""
-    why = (
-        "they recur at equal intervals, as peaks of a signal do"
-        if recur
-        else f"outliers cannot be distinguished from peaks in fewer than {SHORT} points"
-    )
-    return f"{count} isolated values stand far out and were kept: {why} (robust=True reduces their weight)."
-
-
 def _noise(result: "Smoothing") -> str:
     """What the noise is taken for, and its standard deviation."""
-    options = result.options
     if result.kind:
-        passed = options.noise is not None or options.transform or options.circular
-        source = "given" if passed else 'recognized from the values; noise="gaussian" turns this off'
-        return f"{_kind(result).format(source=source)} {_level(result)}"
+        return f"{_kind(result)} {_level(result)}"
     if result.noise == 0.0:
         if result.withheld:
             return ""
-        return "The noise was given as 0." if options.noise is not None else "The second differences show no noise."
+        return "The noise was given as 0." if result.options.noise is not None else "The second differences show no noise."
     return _level(result)
 
 
@@ -327,40 +285,5 @@ def _error(result: "Smoothing") -> str:
     )
 
 
-def _kind(result: "Smoothing") -> str:
-    """What the values were recognized as, and how they were smoothed."""
-    if result.kind == "angles":
-        return f"The values are angles with a full turn of {result.options.circular:g} ({{source}}), smoothed the shorter way round."
-    if result.options.transform or result.kind == "logits":
-        low, high = result.bounds
-        within = f"above {low:g}" if high == np.inf else f"between {low:g} and {high:g}"
-        return (
-            f"The {result.kind} of the values, {within}, were smoothed ({{source}}), and the curve is the mean of the values."
-        )
-    if result.kind == "logarithms":
-        return (
-            "The values span decades, and their noise is in proportion to them ({source}): their logarithms were smoothed, "
-            "and the curve is the mean of the values."
-        )
-    if result.kind == "outcomes":
-        low, high = result.bounds
-        return f"The values are outcomes of {low:g} and {high:g} ({{source}}): their mean p was smoothed, with the variance of each."
-    if result.kind == "amounts":
-        return "The values are skewed amounts ({source}): they were smoothed with a variance that follows their mean."
-    if result.kind == "logarithms of counts":
-        return "The values are Poisson counts with a season in proportion to their trend ({source}): log(x + ½) was smoothed."
-    if result.kind == "square roots":
-        return "The values are Poisson counts ({source}): 2√(x + 3/8) was smoothed, and the curve is the mean of the counts."
-    return "The values are Poisson counts ({source}): they were smoothed with their mean as variance."
-
-
 def _band(result: "Smoothing") -> str:
     return f"Unknown. {result.withheld} So there is no error estimate and no band." if result.withheld else ""
-
-
-def _missing(result: "Smoothing") -> str:
-    empty = int(np.isnan(result.values).sum())
-    reason = ", with no neighbour to attend to" if result.options.fill else ""
-    parts = [f"Missing points filled from their neighbours: {result.filled}."] if result.filled else []
-    parts += [f"Missing points left empty{reason}: {empty}."] if empty else []
-    return " ".join(parts)

@@ -68,7 +68,7 @@ def _content(member: SmoothedSeries) -> dict[str, Any]:
     moments = None if of_rows else member.times * np.timedelta64(3_600_000, "ms") if member.of_day else member.times
     condition = find_condition(member.data, read_times(moments, member.data.size))
     report = {"sentence": member.curve.sentence, "report": member.curve.report, "explanation": member.curve.explanation}
-    report |= {"facts": member.curve.facts, "condition": condition.facts()}
+    report |= {"steps": [*member.curve.steps], "facts": member.curve.facts, "condition": condition.facts()}
     more: dict[str, Any] = {"outlier": None if member.curve.outliers is None else member.curve.outliers.astype(int)}
     if member.curve.slope is not None:
         more |= dict(zip(SLOPES, member.curve.slope, strict=True))
