@@ -211,3 +211,26 @@ def test_the_stated_error_includes_that_of_filled_points(length):
     values[120 : 120 + length] = np.nan
     result = analyze(values)
     assert 0.3 < result.risk / np.mean((result.values - truth) ** 2) < 3
+
+
+@pytest.mark.parametrize(("length", "count", "seed"), [(60, 700, 3), (110, 1500, 4)])
+def test_a_gap_of_some_cycles_is_filled_by_what_fills_deleted_ones_of_its_length(length, count, seed):
+    draw = np.random.default_rng(seed)
+    turns = 2 * np.pi * np.arange(count) / 20
+    truth = 3 * np.sin(turns) + np.sin(2 * turns + seed) + np.arange(count) / 200
+    x = truth + 0.5 * draw.normal(size=count)
+    missing = (np.arange(count) >= 300) & (np.arange(count) < 300 + length)
+    result = analyze(np.where(missing, NAN, x))
+    assert np.sqrt(np.mean((result.values - truth)[missing] ** 2)) < 0.5  # a straight line misses it by 3
+    inside = (result.lower <= truth) & (truth <= result.upper)
+    assert inside[missing].mean() > 0.9
+    point = 300 + length // 2
+    assert result.weights(point) @ np.where(missing, 0.0, x) == pytest.approx(result.values[point], abs=1e-6)
+
+
+def test_a_long_gap_of_a_walk_stays_joined_by_a_line():
+    walk = np.cumsum(np.random.default_rng(6).normal(size=1200))
+    missing = (np.arange(1200) >= 500) & (np.arange(1200) < 580)
+    values = analyze(np.where(missing, NAN, walk), robust=False).values[missing]
+    line = np.linspace(walk[499], walk[580], 82)[1:-1]
+    assert np.abs(values - line).max() < 0.2 * np.abs(walk[500:580] - line).max() + 2.0

@@ -27,17 +27,17 @@ DEGREES = np.array([degree for _, degree in FITS] + [np.inf] * len(ORDERS))
 AUTOREGRESSED = np.arange(len(HEADS)) >= len(FITS)
 # Keys to either side of deleted ones that heads attend to.
 MARGIN = 512
-# Gaps are judged together up to these lengths, in steps, by deleted gaps of the lengths after them.
-LENGTHS = ((1.5, 1), (3.5, 2), (6.5, 5), (12.5, 9), (24.5, 18), (np.inf, 36))
-# Longer gaps are no longer like those that are deleted: what is good there may run away. The curve is joined across them, see `joined`.
-LONG = 49.5
+# Gaps are judged together up to these lengths, in steps, by deleted gaps of the lengths after them. Across longer ones, and those beyond
+# LONG for which none can be deleted, the curve is joined, with the errors of the last class up to LONG, which ends have, too.
+LENGTHS = ((1.5, 1), (3.5, 2), (6.5, 5), (12.5, 9), (24.5, 18), (49.5, 36), (99.5, 72), (199.5, 144))
+LONG, LONGEST = 49.5, LENGTHS[-1][0]
+LAST = [most for most, _ in LENGTHS].index(LONG)
 # Blocks on either side of a long gap whose means tell how the curve bends across it, and how few are enough.
 BLOCKS, FEWEST_BLOCKS = 4, 2
 # Deleted gaps of a kind: how many at most and at least at once, how many are enough, in how many sets at most, among how many points,
 # and from which length they are halved in short series.
 MOST, LEAST_AT_ONCE, ENOUGH, MOST_SETS, STRETCH, HALVED = 100, 2, 24, 6, 8192, 18
-# The temperature of a single gap, as in the mixture of heads.
-TEMPERATURE = 4.0
+TEMPERATURE = 4.0  # of a single gap, as in the mixture of heads
 # The heads take the place of the curve where their errors are smaller by this many standard errors, and how sharply; smaller shares
 # than the last do not count. At 2 single points follow white noise, by 5% in 2,048 points; at 3 real series gain less.
 ERRORS, STEEPNESS, SLIGHT = 2.5, 2.0, 0.1
@@ -88,7 +88,7 @@ class Keys(NamedTuple):
         """Values at the keys (n,) between missing ones, at equal steps, and the positions of targets (m,) among them."""
         assert self.steps is not None  # the caller has looked for them
         known = self.steps.at(self.times)
-        grid = Gappy.of(known - known[0], values, LONG)
+        grid = Gappy.of(known - known[0], values, LONGEST)
         return grid, np.clip(self.steps.at(targets) - known[0], 0, grid.values.size - 1)
 
     def _heads(self, values: Floats, targets: Floats, heads: Indices) -> Floats:
@@ -115,7 +115,7 @@ def keys_of(series: Series, seasonal: Floats) -> Keys:
 class Filling:
     """Missing points, filled by heads by time and by the curve that was there; without a judgement all is left to the curve.
 
-    In a gap that is joined the curve is the straight line between its values at both ends, to which in a long one a bend is added.
+    In a gap that is joined the curve is the straight line between its values at both ends, and in a long one a parabola through them.
     """
 
     values: Floats  # (m,) the part of the heads
@@ -134,42 +134,49 @@ def fill_gaps(keys: Keys, targets: Floats, season: Floats, curve_without: Callab
     targets (m,), the missing points, ascending, with their seasons; `curve_without` returns the curve at keys that it did not see.
     """
     kinds, edges, inside = _kinds(keys.times, targets)
-    rounds = _rounds(keys.times.size, {int(kind): LENGTHS[kind][1] for kind in np.unique(kinds)})
+    lengths = {int(kind): LENGTHS[kind][1] for kind in np.unique(np.minimum(kinds, LAST))}
+    judged = _judged(keys, _rounds(keys.times.size, lengths), curve_without)
+    for kind in np.unique(kinds[kinds > LAST]).tolist():
+        judged |= _judged(keys, _rounds(keys.times.size, {kind: LENGTHS[kind][1]}, whole=True), curve_without, joined=True)
     # Beyond the ends there is nothing to join.
-    joined = (inside > LONG) | ((inside > 0) & ~np.isin(kinds, [*rounds[0]] if rounds else []))
+    joined = (inside > LONG) | ((inside > 0) & ~np.isin(kinds, [*judged]))
     empty = np.zeros((targets.size, 2, len(HEADS)))
     filling = Filling(np.zeros(targets.size), np.ones(targets.size), empty, np.zeros(targets.size), joined)
-    filling.values[joined] = bent(keys, targets[joined])
-    for kind, (of_line, residuals) in _judged(keys, rounds, curve_without).items():
-        points = np.flatnonzero(kinds == kind)
+    for kind, (of_line, residuals) in judged.items():
+        points = np.flatnonzero(np.where(np.isin(kinds, [*judged]), kinds, np.minimum(kinds, LAST)) == kind)
         filling.errors[points] = _errors(of_line, edges[points])
-        points = points[~joined[points]]
-        at_ends, bends = inside[points] == 0, np.isfinite(LENGTHS[kind][0])
-        steady = DEGREES < 3
+        points = points[~joined[points] | (kind > LAST)]
+        at_ends, bends, steady = inside[points] == 0, kind < LAST, DEGREES < 3
         for group, allowed in ((points[at_ends], steady), (points[~at_ends], steady | bends | AUTOREGRESSED)):
             if group.size:
                 shares = _shares(residuals, allowed)
                 filling.errors[group] = _errors(np.tensordot(shares, np.nan_to_num(residuals), axes=1), edges[group])
                 filling.curve[group], filling.shares[group] = shares[0], shares[1:].reshape(2, -1)
+    filling.values[joined] = filling.curve[joined] * bent(keys, targets[joined])
     heads = np.flatnonzero(filling.shares.any(axis=(0, 1)))
     if heads.size:
-        filling.values[~joined] = np.einsum("mkh,khm->m", filling.shares[..., heads], keys.predict(targets, season, heads))[
-            ~joined
-        ]
+        filling.values[:] += np.einsum("mkh,khm->m", filling.shares[..., heads], keys.predict(targets, season, heads))
     return filling
 
 
 def _judged(
-    keys: Keys, rounds: list[dict[int, Indices]], curve_without: Callable[[Indices], Floats]
+    keys: Keys, rounds: list[dict[int, Indices]], curve_without: Callable[[Indices], Floats], *, joined: bool = False
 ) -> dict[int, tuple[Floats, Floats]]:
-    """What the line (gaps, length), and the curve and the heads (1 + 2 · heads, gaps, length), miss values by that were deleted in gaps."""
+    """What the line (gaps, length), and the curve and the heads (1 + 2 · heads, gaps, length), miss values by that were deleted in gaps.
+
+    With `joined` the curve is the straight line between its values at both ends of a gap.
+    """
     missed: dict[int, list[tuple[Floats, Floats]]] = {kind: [] for kind in (rounds[0] if rounds else ())}
     for deleted in rounds:
         rows = np.sort(np.concatenate([windows.ravel() for windows in deleted.values()]))
         near = slice(max(0, int(rows[0]) - MARGIN), int(rows[-1]) + MARGIN)
         others = keys.part(near).without(rows - near.start)
         by_heads = others.predict(keys.times[rows], keys.season[rows], np.arange(len(HEADS))).reshape(-1, rows.size)
-        residuals = np.concatenate([curve_without(rows)[None], by_heads]) - (keys.rest + keys.season)[rows]
+        curve = curve_without(rows)
+        for windows in deleted.values() if joined else ():
+            for window in np.searchsorted(rows, windows):
+                curve[window] = np.linspace(*curve[window[[0, -1]]], window.size)
+        residuals = np.concatenate([curve[None], by_heads]) - (keys.rest + keys.season)[rows]
         of_line = keys.rest[rows] - np.interp(keys.times[rows], others.times, others.rest)
         for kind, windows in deleted.items():
             at = np.searchsorted(rows, windows)
@@ -294,7 +301,7 @@ def filled(curve: Operator, keys: Keys, filling: Filling, times: Floats, missing
         row = np.zeros(keys.times.size)
         if filling.joined[index]:
             bend = bend_across(keys, int(np.searchsorted(keys.times, targets[index])))
-            row[bend.near] = bend.at(targets[index]) * bend.row
+            row[bend.near] = filling.curve[index] * bend.at(targets[index]) * bend.row
         return row
 
     heads, of_whole = (
@@ -355,11 +362,18 @@ def _kinds(times: Floats, targets: Floats) -> tuple[Indices, Indices, Floats]:
     nearer = np.minimum(before, after)
     lengths = np.where(np.isinf(before + after), 2 * nearer, before + after - 1)
     inside = np.where(np.isinf(before + after), 0.0, lengths)
-    return np.searchsorted([most for most, _ in LENGTHS], lengths), np.rint(nearer).astype(np.intp) - 1, inside
+    kinds = np.searchsorted([most for most, _ in LENGTHS], lengths)
+    return (
+        np.where((inside > 0) & (inside <= LONGEST), kinds, np.minimum(kinds, LAST)),
+        np.rint(nearer).astype(np.intp) - 1,
+        inside,
+    )
 
 
-def _rounds(count: int, lengths: dict[int, int]) -> list[dict[int, Indices]]:
+def _rounds(count: int, lengths: dict[int, int], *, whole: bool = False) -> list[dict[int, Indices]]:
     """Keys to delete at once, in gaps of each kind (gaps, length), far from each other; shorter ones, or none, of a kind with too few.
+
+    With `whole` there are no shorter ones.
 
     Where few gaps find room at once, several sets are deleted, one after the other.
     """
@@ -368,7 +382,7 @@ def _rounds(count: int, lengths: dict[int, int]) -> list[dict[int, Indices]]:
     gaps = min(MOST, (stop - start) // cycle) if lengths else 0
     if gaps < LEAST_AT_ONCE:
         *shorter, (last, length) = lengths.items() if lengths else ((0, 0),)
-        halved = {last: length // 2} if length >= HALVED else {}
+        halved = {last: length // 2} if length >= HALVED and not whole else {}
         return _rounds(count, dict(shorter) | halved) if shorter or halved else []
     sets = min(MOST_SETS, -(-ENOUGH // gaps))
     rounds = []
