@@ -11,7 +11,7 @@ from overt.errors import InputError
 from overt.smoothing.data.events import event_levels
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, find_repeats
-from overt.smoothing.data.series import NOISELESS, SHORT, Floats, Indices, Series, arrange, key_noise
+from overt.smoothing.data.series import SHORT, Floats, Indices, Series, arrange, key_noise
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
@@ -23,6 +23,7 @@ from overt.smoothing.noise.recognized import SMOOTHED, hypothesis
 from overt.smoothing.result import Smoothing
 from overt.smoothing.seasons.rest import without_seasons
 from overt.smoothing.seasons.season import Seasons
+from overt.smoothing.selection.bands import lost_signal
 from overt.smoothing.selection.bank.noisy_series import NoisySeries, bank_series
 from overt.smoothing.selection.bank.stages import TOGETHER, BankOutputs, attend_bank
 from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimate_noise, estimate_noises, noise_levels
@@ -33,9 +34,6 @@ from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 
 # Points to either side of deleted ones that the curve without them is computed from.
 MARGIN = 512
-# How often a level that varies is taken from the residuals of the last curve, again only where it moved by more than this factor. A second
-# time lowers the error under bursts by 2%, and to a quarter where an edge had been missed (the development half, drawn again).
-LEVEL_PASSES, LEVEL_MOVED = 2, 1.25
 
 
 @dataclass(frozen=True)
@@ -149,16 +147,16 @@ def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate]:
 def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
     """The smoothing from the outputs of the bank, or by one head where it is None."""
     series, options, seasons, levels = prepared.series, prepared.options, prepared.seasons, prepared.levels
-    head, filling = None, None
+    head, filling, components = None, None, _seasonal(series, seasons)
+    seasonal = components.sum(axis=0)
     if bank is not None:
         filling = _filling(prepared) if options.fill and prepared.missing.any() and not options.causal else None
         outputs, variances = _bank_outputs(series, bank, seasons, levels, filling)
-        variances = variances * prepared.estimate.variance_factors(outputs.leverages)
+        variances = _widened(prepared, outputs, variances, seasonal)
     else:
         head = head_of(series, options, levels)
         outputs, variances = _one_head(series, head, levels, options)
-    seasonal = _seasonal(series, seasons)
-    curve = restored(series, options, outputs.values + seasonal.sum(axis=0), prepared.missing)
+    curve = restored(series, options, outputs.values + seasonal, prepared.missing)
     risk, error = _risk(prepared, outputs, variances if bank else None)
     freedom = float(outputs.leverages[series.present].sum())
     return Smoothing(
@@ -185,7 +183,7 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
         observed=prepared.values,
         seasons=seasons,
         filling=filling,
-        components=np.stack([series.unsort(component) for component in seasonal], axis=1) * series.spread,
+        components=np.stack([series.unsort(component) for component in components], axis=1) * series.spread,
         curve_variances=variances,
     ).within(options)
 
@@ -282,19 +280,7 @@ def _prepared(rest: Rest, estimate: NoiseEstimate) -> Prepared:
 
 
 def _refined(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, BankOutputs]:
-    """Where the noise's level varies: that level from the residuals of the first curve, and the bank once more; where it moved, again.
-
-    A burst whose edge was found too late is followed by the first curve, next to the edge, whose residuals show only a part of it.
-    """
-    for _ in range(LEVEL_PASSES):
-        before = prepared.levels
-        prepared, bank = _refined_once(prepared, bank)
-        if np.abs(np.log(np.maximum(prepared.levels, NOISELESS) / np.maximum(before, NOISELESS))).max() < np.log(LEVEL_MOVED):
-            break
-    return prepared, bank
-
-
-def _refined_once(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, BankOutputs]:
+    """Where the noise's level varies: that level from the residuals of the first curve, and the bank once more."""
     series, options, estimate = prepared.series, prepared.options, prepared.estimate
     varies = estimate.levels is not None and options.noise is None and not options.causal
     if not varies or prepared.seasons is not None or series.key_weights is not None or series.present.size < MIN_POINTS:
@@ -349,6 +335,13 @@ def _bank_outputs(
         values[missing] = filling.curve * (curve + season) + filling.values - season
         variances[missing] = np.maximum(variances[missing], filling.errors - levels[missing] ** 2)
     return Outputs(series.tied(values), series.tied(bank.leverages + added)), series.tied(variances)
+
+
+def _widened(prepared: Prepared, outputs: Outputs, variances: Floats, seasonal: Floats) -> Floats:
+    """The variances (n,) with what correlations add that few points do not exclude, or what was lost of the signal, if that is more."""
+    present = prepared.series.present
+    lost = lost_signal((outputs.values + seasonal)[present], variances[present])
+    return variances * np.maximum(prepared.estimate.variance_factors(outputs.leverages), lost)
 
 
 def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> tuple[Outputs, Floats | None]:

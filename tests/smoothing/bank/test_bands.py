@@ -159,7 +159,7 @@ def test_white_noise_has_a_band():
 @pytest.mark.parametrize(("share", "points"), [(0.0, 100), (0.35, 100), (0.5, 200)])
 def test_the_band_of_few_points_allows_for_correlation(share, points):
     truth, inside, stated = 2 * np.sin(np.arange(points) / 15), [], []
-    for seed in range(12):
+    for seed in range(48):
         noise, draw = np.zeros(points + 50), np.random.default_rng(70 + seed).normal(size=points + 50)
         for i in range(1, noise.size):
             noise[i] = share * noise[i - 1] + draw[i]
