@@ -230,16 +230,14 @@ LEVELS: dict[str, Callable[[], list[Any]]] = {
     "peaks among levels": lambda: [patch(f"{VARYING}.AGREE", np.inf)],
     "no laws from contrasts": lambda: [patch(f"{VARYING}.SHORT", np.inf)],
     "no second look at the level": lambda: [Part(f"{ANALYSIS}.residual_levels", nothing)],
-    "no third look at the level": lambda: [patch(f"{ANALYSIS}.LEVEL_PASSES", 1)],
     "no tail factor": lambda: [Part(f"{ANALYSIS}.tail_factor", lambda *inputs: 1.0)],
     "segments under tails as under normal noise": lambda: [patch.object(noisy_series, "FAR_OUT", np.inf)],
     "correlation not estimated": lambda: [patch(f"{NOISE}.MIN_CORRELATED", np.inf)],
-    "no hints of correlation": lambda: [Part(f"{NOISE}._shown", nothing)],
+    "no hints of correlation": lambda: [patch(f"{NOISE}.SUGGESTED", np.inf)],
     "no spectrum beneath a signal": lambda: [
-        Part(f"{NOISE}.spectral_autoregression", lambda values: NO_SPECTRUM), Part(f"{NOISE}._shown", nothing)
+        Part(f"{NOISE}.spectral_autoregression", lambda values: NO_SPECTRUM)
     ],
     "no test of the spectrum's fit": lambda: [Part(f"{NOISE}.fits_the_spectrum", lambda *inputs: True)],
-    "far differences alone": lambda: [Part(f"{NOISE}._of_the_noise", lambda fits, count: [*fits.values()][-1])],
 }  # fmt: skip
 TAILS: dict[str, Callable[[], list[Any]]] = {
     "outliers kept": lambda: [Part(f"{REST}.clean", lambda values, level: Cleaned(values, nowhere(values)))],
@@ -254,7 +252,6 @@ TAILS: dict[str, Callable[[], list[Any]]] = {
     "no outliers of one side": lambda: [Part(f"{REST}.to_one_side", never)],
 }
 HEADS: dict[str, Callable[[], list[Any]]] = {
-    "without wide lines": lambda: without("line, "),
     "without parabolas": lambda: without("parabola"),
     "without extrapolated parabolas": lambda: without("extrapolated"),
     "without bandwidths of the whole series": lambda: [patch.object(candidates, "WHOLE", ())],

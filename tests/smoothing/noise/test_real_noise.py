@@ -437,12 +437,12 @@ def quick_path(seed, points=40):
     return path / path.std()
 
 
-def test_an_autoregression_on_a_quick_signal_is_seen_by_near_differences():
+def test_an_autoregression_beneath_a_quick_signal_is_seen_in_the_spectrum():
     signal = quick_path(50)
     result = analyze(signal + autoregression(0.5, 0))
     assert result.noise_estimate.correlation == pytest.approx(0.5, abs=0.15)
     assert error(result, signal) < 0.4 * 0.3**2
-    assert "over 16 steps are larger" in result.withheld
+    assert "beneath the waves of a signal" in result.withheld
     assert result.lower is None
 
 

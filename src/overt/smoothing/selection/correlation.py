@@ -8,12 +8,11 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# Differences over so many steps are compared with those over one: the far ones, and where a signal raises these, nearer ones.
-FAR, BETWEEN, NEAR = 16, 8, 4
-# Differences over so many steps do not distinguish stronger correlation from a signal or a random walk: one random walk in twenty seems to
-# have less, of 200, of 400 and of 1,000 points.
-_STRONGEST = {NEAR: (0.5, 0.59, 0.69), BETWEEN: (0.66, 0.74, 0.81), FAR: (0.74, 0.83, 0.87)}
-_STRONGEST_OF = (200, 400, 1000)
+# Differences over so many steps are compared with those over one: the far ones, and the near ones of noise that alternates.
+FAR, NEAR = 16, 4
+# Far differences do not distinguish stronger correlation from a signal or a random walk: one random walk in twenty seems to have less, of
+# 200, of 400 and of 1,000 points.
+_STRONGEST, _STRONGEST_OF = (0.74, 0.83, 0.87), (200, 400, 1000)
 # The standard error of a negative ρ from 1,000 points. Too strong a correlation makes the level too low: so much nearer to 0 is whitened.
 RHO_ERROR = 0.05
 _GRID = np.linspace(-0.9, 0.995, 380)
@@ -34,11 +33,6 @@ _FEW_SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1e5, 8)])
 # Fewer frequencies say nothing.
 _LEAST_FREQUENCIES = 3
 # What is said of noise that is smoothed as an autoregression, but may be another.
-SLOWER = (
-    f"The noise may be slower than it seems: differences over {NEAR} or {BETWEEN} steps show an autoregression with a correlation of "
-    f"{{rho:.2g}}, as which it was smoothed. Those over {FAR} steps are larger: they hold a signal, or slower noise, which stays in the "
-    "curve."
-)
 BENEATH = (
     "The noise may be part of the signal: the spectrum shows an autoregression with a correlation of {rho:.2g} beneath the waves of a "
     "signal, as which it was smoothed. Differences do not tell it from them."
@@ -67,13 +61,13 @@ class Spectral(NamedTuple):
         return self.rho > _SMALLEST and not self.may_be_a_walk
 
 
-def strongest(steps: int, count: int) -> float:
-    """The largest ρ that differences over so many steps tell from a random walk of `count` points.
+def strongest(count: int) -> float:
+    """The largest ρ that far differences tell from a random walk of `count` points.
 
-    >>> strongest(FAR, 200), strongest(FAR, 100_000)
+    >>> strongest(200), strongest(100_000)
     (0.74, 0.87)
     """
-    return float(np.interp(count, _STRONGEST_OF, _STRONGEST[steps]))
+    return float(np.interp(count, _STRONGEST_OF, _STRONGEST))
 
 
 def autoregression(ratio: float, order: int, far: int) -> tuple[float, float]:

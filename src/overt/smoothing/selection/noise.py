@@ -16,10 +16,8 @@ from overt.smoothing.selection.contrasts import (
 )
 from overt.smoothing.selection.correlation import (
     BENEATH,
-    BETWEEN,
     FAR,
     NEAR,
-    SLOWER,
     WALK,
     autoregression,
     autoregression_level,
@@ -45,8 +43,6 @@ ON_GRID = 0.8
 CLEAR, SUGGESTED, LEAST_SHOWN = 6.2, 5.0, 0.15
 # Where fewer windows look like noise, few points of a signal are not what makes S large (`varying.share_of_noise`).
 HARDLY_ANY = 0.2
-# What ρ of two distances may differ by if both are right.
-DISAGREEMENT = 0.3
 # Fewer values have no second difference.
 LEAST_POINTS = 3
 TOO_FEW = "Fewer than three values do not show their noise, and stay as they are."
@@ -145,11 +141,9 @@ def estimate_noise(
 
     **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 250 points, the noise is taken
     for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. A ρ above 0.87, of 250
-    points above 0.76, cannot be distinguished from a signal or a random walk. If far differences have one and nearer ones have not, the
-    nearer ones are right, and `reason` says so: what the far ones hold may be slower noise. If all have one, ρ is that beneath the
-    signal in the spectrum (`correlation.spectral_autoregression`), and `reason` says so; if the spectrum has none either, nothing
-    is corrected. Where S exceeds 5/√n + 0.02 alone, as of short series, and all ρ that are likely by the spectrum exceed 0.15, that
-    is taken.
+    points above 0.76, cannot be distinguished from a signal or a random walk: then ρ is that beneath the signal in the spectrum
+    (`correlation.spectral_autoregression`), and `reason` says so; if the spectrum has none either, nothing is corrected.
+    Where S exceeds 5/√n + 0.02 alone, as of short series, and all ρ that are likely by the spectrum exceed 0.15, that is taken.
 
     times (n,) ascending, equal ones allowed; values (n,) without NaN; weights (n,): value i has the variance σ²/w_i; 0: it is ignored.
 
@@ -269,50 +263,24 @@ def _ratios(times: Floats | None, values: Floats, weights: Floats) -> Floats:
 
 
 def _correlation(values: Floats, weights: Floats, *, alternating: bool, suggested: bool = False) -> Correlation | None:
-    """The correlation of noise; None where none is found.
+    """The correlation of noise; None where none is found. The spectrum tells ρ where far differences hold a signal, or show too small a ρ.
 
     Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one. Where
-    differences only hint at a correlation, the spectrum must show it. In short series a quick signal would be taken for one.
+    differences only hint at a correlation, the spectrum must show it. In short series a quick signal would be taken for noise: it must fit.
     """
+    rho, deviation = _fitted(values, weights, NEAR if alternating else FAR)
     if alternating:
-        rho, deviation = _fitted(values, weights, NEAR)
         return (rho, deviation, "") if rho <= 0 else None
-    correlation = _shown(values, weights) if suggested else _beneath_the_signal(values, weights)
-    is_noise = correlation is None or values.size >= SHORT or fits_the_spectrum(values, correlation[0])
-    return correlation if is_noise else None
-
-
-def _beneath_the_signal(values: Floats, weights: Floats) -> Correlation | None:
-    """The same of positive correlation. The spectrum tells ρ where differences hold waves of a signal, or have too small a ρ by chance."""
-    fits = {lag: _fitted(values, weights, lag) for lag in (NEAR, BETWEEN, FAR)}
-    rho, deviation = _of_the_noise(fits, values.size)
-    limit, spectral = strongest(FAR, values.size), spectral_autoregression(values)
-    plausible = rho <= limit
-    reason = SLOWER if plausible and fits[FAR][0] > limit else WALK if spectral.may_be_a_walk else ""
-    if spectral.shows and (not plausible or spectral.least > rho):
-        rho, reason = spectral.rho, reason if plausible else BENEATH
-        return rho, _level_at(values, weights, rho), reason.format(rho=rho)
-    return (rho, deviation, reason.format(rho=rho)) if plausible else None
-
-
-def _shown(values: Floats, weights: Floats) -> Correlation | None:
-    """The same where the spectrum alone tells ρ, which clearly differs from 0."""
-    spectral = spectral_autoregression(values)
-    if not spectral.shows or spectral.least <= LEAST_SHOWN:
+    plausible, spectral = rho <= strongest(values.size), spectral_autoregression(values)
+    if suggested and not (spectral.shows and spectral.least > LEAST_SHOWN):
         return None
-    return spectral.rho, _level_at(values, weights, spectral.rho), ""
-
-
-def _of_the_noise(fits: dict[int, tuple[float, float]], count: int) -> tuple[float, float]:
-    """The ρ of noise and its level, from those of differences over increasing distances.
-
-    A signal raises far differences more than an autoregression does: where they have a ρ above the `strongest`, or one that exceeds that of
-    shorter distances by more than `DISAGREEMENT`, the shorter ones are right.
-    """
-    possible = [fit for lag, fit in fits.items() if fit[0] <= strongest(lag, count)]
-    if not possible:
-        return [*fits.values()][-1]
-    return min(possible) if min(possible)[0] < possible[-1][0] - DISAGREEMENT else possible[-1]
+    reason = WALK if plausible and spectral.may_be_a_walk else ""
+    if spectral.shows and (suggested or not plausible or spectral.least > rho):
+        rho, reason = spectral.rho, reason if suggested or plausible else BENEATH
+        deviation = _level_at(values, weights, rho)
+    elif not plausible:
+        return None
+    return (rho, deviation, reason.format(rho=rho)) if values.size >= SHORT or fits_the_spectrum(values, rho) else None
 
 
 def _fitted(values: Floats, weights: Floats, far: int) -> tuple[float, float]:

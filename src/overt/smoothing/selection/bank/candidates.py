@@ -119,7 +119,7 @@ def wide_time_heads(span: float, causal: bool) -> tuple[TimeHead, ...]:
     span = max(span, 1.0)
     octaves = int(np.log2(span / 4 / 128)) if span >= 512 else -1
     sides: tuple[Side, ...] = ("past",) if causal else ("both",)
-    degrees = (0, 1, 2) if causal else (1, 2)
+    degrees = (0, 1, 2) if causal else (2,)
     bandwidths = 128.0 * 2.0 ** np.arange(octaves + 1)
     if not causal:  # a bandwidth that depends on the length would depend on the future
         bandwidths = np.concatenate([bandwidths, span * np.array(WHOLE)])

@@ -1,6 +1,6 @@
 """The default smoother: a bank of heads over one series, mixed point by point by estimated risk, in four stages.
 
-In the first stage heads compare the noisy series itself: by time, with parabolas of many bandwidths and wide lines; and, in short ones,
+In the first stage heads compare the noisy series itself: by time, with parabolas of many bandwidths; and, in short ones,
 by patches. Their mixture is a pilot curve. In the second stage guided heads compare the pilot, which has little noise, and average the
 series; all heads are mixed again. The third stage repeats this with the better pilot. In the fourth the pilot tells which waves are
 signal (`wiener`), and one more head attends within segments (`segments`).
