@@ -57,10 +57,10 @@ def shape(signal: kinds.Signal, draw: Draw, points: int = POINTS) -> np.ndarray:
     return (truth - truth.mean()) / max(truth.std(), 1e-12)
 
 
-def white(signal: kinds.Signal, draw: Draw, points: int = POINTS) -> Made:
-    """The signal under white noise."""
+def white(signal: kinds.Signal, draw: Draw, points: int = POINTS, ratio: float = RATIO) -> Made:
+    """The signal under white noise of this ratio of signal to noise."""
     truth = shape(signal, draw, points)
-    return truth, truth + draw.standard_normal(points) / RATIO
+    return truth, truth + draw.standard_normal(points) / ratio
 
 
 def value_range(largest: float, signal: kinds.Signal, draw: Draw) -> Made:
@@ -136,6 +136,9 @@ def cycles(count: float, signal: kinds.Signal, draw: Draw) -> Made:
 
 
 DIALS: dict[str, Dial] = {
+    "ratio of signal to noise": Dial(
+        (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 30, 100), lambda ratio, *made: white(*made, ratio=ratio)
+    ),
     "range of the values": Dial((1.5, 3, 10, 30, 100, 300, 1e3, 3e3, 1e4, 1e5, 1e6), value_range),
     "share of outliers": Dial((0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.16, 0.2, 0.3), with_outliers),
     "run of outliers": Dial(tuple(range(1, 13)), lambda length, *made: with_outliers(0.03, *made, int(length))),
@@ -171,6 +174,7 @@ def measured(job: tuple[Case, list[str]]) -> dict[str, Any]:
         "error": max(floor, float(np.mean((result.values - truth) ** 2))),
         "risk": result.risk,
         "band": result.lower is not None,
+        "inside": None if result.lower is None else float(np.mean((result.lower <= truth) & (truth <= result.upper))),
     }
     peers: dict[str, float] = {}
     for name in names:
@@ -185,11 +189,13 @@ def measured(job: tuple[Case, list[str]]) -> dict[str, Any]:
 def summarized(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The rows of one setting: geometric means and the largest ratio."""
     ratios = np.array([row["error"] / row["peer"] for row in rows if row["peer"] and np.isfinite(row["peer"])])
+    inside = [row["inside"] for row in rows if row["inside"] is not None]
     stated = np.array([row["risk"] / row["error"] for row in rows if row["risk"] is not None and row["risk"] > 0])
     return {
         "error over the best peer": round(float(np.exp(np.log(ratios).mean())), 3) if ratios.size else None,
         "worst": round(float(ratios.max()), 2) if ratios.size else None,
         "stated over true": round(float(np.median(stated)), 3) if stated.size else None,
+        "inside the band": round(float(np.mean(inside)), 3) if inside else None,
         "withheld": round(1 - float(np.mean([row["band"] for row in rows])), 2),
     }
 

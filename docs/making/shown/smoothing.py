@@ -134,15 +134,20 @@ def _in_the_band(cell: dict[str, Any]) -> str:
 
 
 def ablation() -> str:
-    """The error with one part changed over that of the default, by kind of noise; what costs most with white noise first."""
+    """The error without a part over that of the default: what costs most first."""
     variants = result("smoothing-ablation")["variants"]
-    noises = list(variants["all"])
-    rows = [
-        (name, *(f"{cells[noise]['geometric mean']:.3f} · {cells[noise]['largest']:.1f}" for noise in noises))
-        for name, cells in sorted(variants.items(), key=lambda item: -item[1]["white"]["geometric mean"])
-        if name != "all"
-    ]
-    return table(rows, ["part", *noises], "l" + "r" * len(noises))
+    rows = []
+    for name, row in sorted(variants.items(), key=lambda item: -item[1]["geometric mean"]):
+        if name == "all":
+            continue
+        kind, most = max(row["kinds"].items(), key=lambda item: item[1])
+        counts = f"{row['carried']} · {row['hindered']}"
+        rows.append(
+            (name, f"{row['geometric mean']:.3f}", f"{most:.3f}, {kind}", f"{row['largest']:.3g}, {row['largest of']}", counts)
+        )
+    return table(
+        rows, ["part", "all series", "the kind that needs it most", "the series that needs it most", "worse · better"], "lrllr"
+    )
 
 
 def peers_of_noise() -> str:
