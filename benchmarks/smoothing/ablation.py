@@ -35,11 +35,11 @@ from overt.smoothing.selection.outliers import Cleaned, clean
 
 POINTS = (200, 400, 1024, 4096)
 SMOOTHING = "overt.smoothing"
-ANALYSIS, NOISE, VARYING, CORRELATION, OUTLIERS, REST, RECOGNIZED, REPEATED = (
+ANALYSIS, NOISE, VARYING, CORRELATION, OUTLIERS, REST, NOISE_KINDS, REPEATED = (
     f"{SMOOTHING}.{module}"
     for module in (
         "analysis", "selection.noise", "selection.varying", "selection.correlation", "selection.outliers", "seasons.rest",
-        "noise.recognized", "data.repeats",
+        "noise", "data.repeats",
     )
 )  # fmt: skip
 SIGNALS = {signal.__name__: signal for signal in (*HALVES["development"], *development.SIGNALS)}
@@ -209,12 +209,12 @@ def nothing(*_: Any, **__: Any) -> None:
 NO_SPECTRUM = Spectral(0.0, 0.0, 0.0)
 NARROW_LINES = [(float(h), 1, "both") for h in candidates.NARROW]
 HYPOTHESES: dict[str, Callable[[], list[Any]]] = {
-    "no error codes": lambda: [Part(f"{RECOGNIZED}.find_codes", nowhere)],
-    "no outcomes": lambda: [Part(f"{RECOGNIZED}.are_outcomes", never)],
-    "no amounts": lambda: [Part(f"{RECOGNIZED}.recognize_amounts", nothing)],
-    "no counts": lambda: [Part(f"{RECOGNIZED}.are_counts", never)],
-    "no logarithms": lambda: [Part(f"{RECOGNIZED}.are_proportional", never)],
-    "counts once": lambda: [patch(f"{RECOGNIZED}.PASSES", 1)],
+    "no error codes": lambda: [Part(f"{NOISE_KINDS}.codes.find_codes", nowhere)],
+    "no outcomes": lambda: [Part(f"{NOISE_KINDS}.outcomes.are_outcomes", never)],
+    "no amounts": lambda: [Part(f"{NOISE_KINDS}.amounts.recognize_amounts", nothing)],
+    "no counts": lambda: [Part(f"{NOISE_KINDS}.counts.are_counts", never)],
+    "no logarithms": lambda: [Part(f"{NOISE_KINDS}.logarithms.are_proportional", never)],
+    "counts once": lambda: [patch(f"{NOISE_KINDS}.counts.PASSES", 1)],
     "no flat runs": lambda: [Part(f"{REPEATED}.flat_runs", nowhere), Part(f"{NOISE}.flat_runs", nowhere)],
     "no flat runs in the noise": lambda: [Part(f"{NOISE}.flat_runs", nowhere)],
     "no held values": lambda: [Part(f"{REPEATED}.hold_length", lambda values: 1)],

@@ -19,7 +19,8 @@ from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.local.gaps import Filling, fill_gaps, keys_of
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.noise.guard import doubt, objection
-from overt.smoothing.noise.recognized import SMOOTHED, hypothesis
+from overt.smoothing.noise.kind import Observed
+from overt.smoothing.noise.recognized import kind_of
 from overt.smoothing.result import Smoothing
 from overt.smoothing.seasons.rest import without_seasons
 from overt.smoothing.seasons.season import Seasons
@@ -101,10 +102,11 @@ def _of_another(inputs: InputSeries, options: Options) -> Smoothing | None:
     if options.span is not None:
         automatic = analyze_series(*inputs[:3], options.automatic, column)
         return replace(analyze_series(*inputs[:3], options.by_hand(times), column), automatic=automatic)
-    kind, repeats = hypothesis(values, times, weights, options), find_repeats(values, times, weights, options)
-    if kind and not (kind in ("rates", "logarithms", "amounts") and repeats.out.any()):
-        free = options if kind in ("codes", "scale", "rates") else replace(options, bounds=None)
-        return SMOOTHED[kind](values, times, weights, free, column, analyze_series).within(options)
+    series, repeats = Observed(values, times, weights, options, column), find_repeats(values, times, weights, options)
+    kind = kind_of(series)
+    if kind and not (kind.sets_repeats_aside and repeats.out.any()):
+        free = options if kind.within_bounds else replace(options, bounds=None)
+        return kind.smooth(series.under(free), analyze_series).within(options)
     if not repeats.out.any():
         return None
     # Flat runs get their own values back, so that no gap of theirs is filled.
@@ -270,7 +272,7 @@ def _prepared(rest: Rest, estimate: NoiseEstimate) -> Prepared:
         estimate = replace(estimate, white=True, reason="")
     if options.noise is None and options.keys == "auto" and not options.causal and on_grid(series.key_times):
         estimate = estimate.allowing(series.key_values)
-    estimate = replace(estimate, heavy=bool(rest.outliers.any()))
+    estimate = replace(estimate, heavy=bool(rest.outliers.any()), drawn=options.from_curve)
     estimate = estimate if rest.seasons is None else estimate.scaled(rest.seasons.level_factor)
     levels = of_risks = noise_levels(series, options, estimate)
     if options.cleans and options.noise is None and not estimate.correlation:
@@ -299,7 +301,7 @@ def _refined(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, BankOutpu
 
 def _filling(prepared: Prepared) -> Filling:
     """How missing points are filled. Where only outliers are missing, the bank's curve stays, and nothing is judged."""
-    series, options, levels = prepared.series, prepared.options, prepared.levels
+    series, levels = prepared.series, prepared.levels
     missing = np.flatnonzero(np.isnan(series.values))
     first, last = series.present[[0, -1]]
     season = _seasonal(series, prepared.seasons).sum(axis=0)
@@ -310,7 +312,7 @@ def _filling(prepared: Prepared) -> Filling:
         values = series.values.copy()
         values[deleted] = np.nan
         part = series.with_values(values).part(near)
-        noisy = bank_series(part, levels[near], False, heavy=prepared.estimate.heavy, drawn=options.from_curve)
+        noisy = bank_series(part, levels[near], False, heavy=prepared.estimate.heavy, drawn=prepared.estimate.drawn)
         [curve] = attend_bank(noisy, correlation=prepared.estimate.correlation).values
         return curve[deleted - near.start] + season[deleted]
 
@@ -353,8 +355,8 @@ def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> t
 
 
 def _noisy(prepared: Prepared) -> NoisySeries:
-    causal, drawn = prepared.options.causal, prepared.options.from_curve
-    return bank_series(prepared.series, prepared.levels, causal, heavy=prepared.estimate.heavy, drawn=drawn)
+    estimate, causal = prepared.estimate, prepared.options.causal
+    return bank_series(prepared.series, prepared.levels, causal, heavy=estimate.heavy, drawn=estimate.drawn)
 
 
 def _banks(several: Sequence[Prepared]) -> list[BankOutputs]:

@@ -5,7 +5,7 @@ import pytest
 
 from overt.errors import InputError
 from overt.smoothing import analyze, smooth
-from overt.smoothing.noise import recognized
+from overt.smoothing.noise import counts as counts_module
 from overt.smoothing.noise.counts import (
     are_counts,
     mean_of_stabilized,
@@ -101,7 +101,7 @@ def test_rare_counts_are_smoothed_as_they_are_too(monkeypatch):
         x = draw(seed).poisson(6 * truth).astype(float)
         as_they_are.append(error(analyze(x, noise="poisson").values, 6 * truth))
         with monkeypatch.context() as patch:
-            patch.setattr(recognized, "LEAST_MEAN_COUNT", np.inf)
+            patch.setattr(counts_module, "LEAST_MEAN_COUNT", np.inf)
             under_the_root.append(error(analyze(x, noise="poisson").values, 6 * truth))
     assert np.exp(np.mean(np.log(np.divide(as_they_are, under_the_root)))) < 0.8
 
@@ -187,9 +187,9 @@ def test_counts_of_some_size_are_smoothed_as_they_are_which_serves_a_parabola_th
     truth, ratios = 60 * (0.03 + 0.97 * (2 * T - 1) ** 2), []
     for seed in range(4):
         x = draw(seed).poisson(truth)
-        monkeypatch.setattr(recognized, "PASSES", 2)
+        monkeypatch.setattr(counts_module, "PASSES", 2)
         as_they_are = smooth(x, noise="poisson")
-        monkeypatch.setattr(recognized, "PASSES", 0)
+        monkeypatch.setattr(counts_module, "PASSES", 0)
         ratios.append(error(as_they_are, truth) / error(smooth(x, noise="poisson"), truth))
     assert np.mean(ratios) < 0.8
 

@@ -1,12 +1,19 @@
 """Skewed amounts, as rates near 0, durations or rain: positive values whose variance is φμ or φμ², with their mean μ as the curve."""
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from overt.smoothing.data.series import Floats
+from overt.smoothing.noise.images import PASSES, POSITIVE, with_risks
+from overt.smoothing.noise.kind import Analyze, Kind, Observed
+from overt.smoothing.noise.logarithms import Proportional
 from overt.smoothing.noise.predictive import log_predictive_density
 from overt.smoothing.selection.contrasts import constant_level
+
+if TYPE_CHECKING:
+    from overt.smoothing.result import Smoothing
 
 # Fewer values do not show the shape of their noise; of more, so many in the middle are compared.
 MIN_AMOUNTS, MOST_AMOUNTS = 100, 8192
@@ -70,6 +77,38 @@ def recognize_amounts(values: Floats) -> Amounts | None:
         return None
     dispersion = float(np.mean((values - curve) ** 2 / curve**power)) / (1 + 1 / (2 * reach))
     return Amounts(dispersion, power, curve)
+
+
+class SkewedAmounts(Kind):
+    """Amounts as they are, by heads of time, under the variances of their neighbours' means, and then under those of the last curve."""
+
+    names = ("amounts",)
+    sets_repeats_aside = True
+
+    def holds(self, series: Observed) -> bool:
+        """See `recognize_amounts`; amounts in proportion to a mean that spans decades are smoothed by their logarithms."""
+        amounts = recognize_amounts(series.known) if series.asked else None
+        return amounts is not None and not (amounts.power == 2 and Proportional().holds(series))
+
+    def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
+        """The smoothing of the amounts: never below 0."""
+        values, options = series.values, series.options
+        known = np.flatnonzero(~np.isnan(values))
+        known = known[np.argsort(series.times.moments[known], kind="stable")]
+        amounts = recognize_amounts(values[known])
+        assert amounts is not None  # `holds` asked before
+        curve, result = np.full(values.size, float(amounts.curve.mean())), None
+        curve[known] = amounts.curve
+        for _ in range(1 + PASSES):
+            noise = np.sqrt(amounts.variances(curve))
+            result = series.smoothed(analyze, values, replace(options, noise=noise, robust=False, from_curve="amounts"))
+            curve = np.maximum(np.where(np.isnan(result.values), curve, result.values), 0.0)
+        result = replace(result, values=np.clip(result.values, *POSITIVE), kind="amounts", bounds=POSITIVE, options=options)  # type: ignore[union-attr, type-var]
+        return with_risks(result, values, amounts.variances(curve), amounts.unbiased(values))
+
+    def sentence(self, result: "Smoothing", source: str) -> str:
+        """What was recognized."""
+        return f"The values are skewed amounts ({source}): they were smoothed with a variance that follows their mean."
 
 
 def _neighbour_means(values: Floats, reach: int) -> Floats:

@@ -1,9 +1,16 @@
 """Values that are no measurements: error codes, which repeat exactly and far away from all others, and enormous values."""
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats
+from overt.smoothing.noise.kind import Analyze, Kind, Observed
+
+if TYPE_CHECKING:
+    from overt.smoothing.result import Smoothing
 
 # Codes are at most this share of the values, and the others have at least this many different values.
 MOST, LEAST_DISTINCT = 0.25, 5
@@ -46,3 +53,19 @@ def find_codes(values: Floats) -> NDArray[np.bool_]:
             recognized.append(levels[outer])
     codes[np.isin(values, recognized)] = True
     return codes
+
+
+class ErrorCodes(Kind):
+    """Codes are missing, and named among the outliers; what they leave is asked again."""
+
+    within_bounds = True
+
+    def holds(self, series: Observed) -> bool:
+        """See `find_codes`."""
+        return series.options.cleans and bool(find_codes(series.values).any())
+
+    def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
+        """The smoothing of the other values."""
+        codes = find_codes(series.values)
+        others = series.smoothed(analyze, np.where(codes, np.nan, series.values), replace(series.options, fill=True))
+        return others.with_codes(series.values, codes, series.options)

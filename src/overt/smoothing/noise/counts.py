@@ -1,13 +1,22 @@
 """Poisson counts: whether values are counts, and the transform under which their noise has one level."""
 
+from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from overt.errors import InputError
+from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import Floats
+from overt.smoothing.noise.images import PASSES, POSITIVE, brought_back, with_risks
+from overt.smoothing.noise.kind import Analyze, Kind, Observed
 from overt.smoothing.noise.scale import Scale
+from overt.smoothing.seasons.rest import cycle_of
 from overt.smoothing.selection.contrasts import MAX_CONTRASTS, contrasts
+
+if TYPE_CHECKING:
+    from overt.smoothing.result import Smoothing
 
 # Fewer values do not show that their variance follows their mean.
 MIN_COUNTS = 200
@@ -21,6 +30,8 @@ ORDERS = (2, 3, 5)
 NEAR = 15
 # Means up to this one are tabulated; above, the asymptotic form is exact to 1e-4 of them.
 LARGEST_MEAN = 200.0
+# Counts of a smaller mean look rounded as they are.
+LEAST_MEAN_COUNT = 0.5
 # A mean of this size has no counts.
 SMALLEST_MEAN = 1e-6
 # Risks are in units of the mean variance of as many points as hold this many counts.
@@ -147,6 +158,75 @@ def risk_levels_of_counts(levels: Floats, unit: float) -> Floats:
     reach = int(min(ENOUGH_COUNTS / (2 * unit**2 * squares.mean()), (levels.size - 1) // 2))
     sums = np.cumsum(np.pad(squares, (reach + 1, reach), mode="symmetric"))
     return np.sqrt((sums[2 * reach + 1 :] - sums[: -2 * reach - 1]) / (2 * reach + 1))
+
+
+class Counts(Kind):
+    """Counts under the transform that gives their noise one level; then, by the bank, as they are, under the variances of that curve.
+
+    A parabola that comes near 0 is a cusp under the square root, and its root is no polynomial. As they are, counts have 8% less error on
+    the development signals of benchmarks/smoothing, 5% by the first pass and 3% by the second; on parabolas a quarter less. With seasons,
+    which may be in proportion to the trend, that scale is taken of three that has the least criterion of Akaike (1973).
+    """
+
+    names = ("counts", "square roots", "logarithms of counts")
+
+    def holds(self, series: Observed) -> bool:
+        """Whether noise="poisson" was passed, which is checked, or the values look like counts (`are_counts`)."""
+        values, weights, options = series.values, series.weights, series.options
+        if options.counts:
+            check_counts(values)
+            if weights is not None and np.ptp(weights[weights > 0]) > 0:
+                raise InputError('equal weights with noise="poisson"', got="weights that differ", fix="leave weights out")
+            return True
+        if not series.asked:
+            return False
+        whole = values.size >= MIN_COUNTS and bool((values >= 0).all() and (values == np.round(values)).all())
+        return are_counts(series.known, cycle_of(values, series.times, options) if whole else 1)
+
+    def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
+        """The smoothing of the counts: never below 0."""
+        values, options = series.values, series.options
+        result = series.smoothed(analyze, stabilized(values), replace(options, noise=1.0))
+        first = result = _counted(brought_back(result, SQUARE_ROOTS, options, POSITIVE), values)
+        if options.keys != "auto" or options.causal or not result.values.mean() >= LEAST_MEAN_COUNT:
+            return result
+        inliers = np.where(first.outliers, np.nan, values)
+        for _ in range(PASSES):
+            noise = np.sqrt(variances_of_counts(result.values))
+            result = series.smoothed(analyze, inliers, replace(options, noise=noise, robust=False, from_curve="counts"))
+            curve = np.maximum(result.values, 0.0)
+            result = _counted(replace(result, values=curve, kind="counts", bounds=POSITIVE, options=options), values)
+        if first.seasons is not None:
+            results = [first, result, _of_logarithms(inliers, first, options, series.column, analyze)]
+            result = min(results, key=lambda one: criterion_of_counts(inliers, one.values, one.degrees_of_freedom))
+        return replace(result, outliers=first.outliers, filled=first.filled, observed=values)
+
+    def sentence(self, result: "Smoothing", source: str) -> str:
+        """On which of the three scales they were smoothed."""
+        if result.kind == "logarithms of counts":
+            return (
+                f"The values are Poisson counts with a season in proportion to their trend ({source}): log(x + ½) was smoothed."
+            )
+        if result.kind == "square roots":
+            return (
+                f"The values are Poisson counts ({source}): 2√(x + 3/8) was smoothed, and the curve is the mean of the counts."
+            )
+        return f"The values are Poisson counts ({source}): they were smoothed with their mean as variance."
+
+
+def _counted(result: "Smoothing", counts: Floats) -> "Smoothing":
+    return with_risks(result, counts, result.values, counts)
+
+
+def _of_logarithms(values: Floats, first: "Smoothing", options: Options, column: int, analyze: Analyze) -> "Smoothing":
+    """Counts (n,) by log(x + ½), whose expectation is log λ and whose variance 1/λ, to 1/λ²: a season in proportion is a sum there."""
+    result = first
+    for _ in range(PASSES):
+        drawn = replace(options, noise=1.0, robust=False, from_curve="logarithms")
+        means = variances_of_counts(result.values)
+        result = analyze(LOGARITHMS_OF_COUNTS.forward(values), first.times, means, drawn, column)
+        result = _counted(brought_back(result, LOGARITHMS_OF_COUNTS, options, POSITIVE), values)
+    return result
 
 
 def _asymptotic(values: Floats) -> Floats:

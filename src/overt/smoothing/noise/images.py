@@ -7,8 +7,7 @@ import numpy as np
 
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import Floats
-from overt.smoothing.noise.outcomes import variances_of_outcomes
-from overt.smoothing.noise.scale import Scale, Transform, angular
+from overt.smoothing.noise.scale import Scale, Transform
 from overt.smoothing.selection.risk import combined_risk, risk_error
 
 if TYPE_CHECKING:
@@ -16,34 +15,8 @@ if TYPE_CHECKING:
 
 Bounds = tuple[float, float]
 POSITIVE = (0.0, np.inf)
-
-
-def stabilized_counts(smoothing: "Smoothing", counts: Floats, options: Options, scale: Scale) -> "Smoothing":
-    """A smoothing of 2√(x + 3/8), or of log(x + ½), brought back to the counts x (n,) without bias."""
-    counted = brought_back(smoothing, scale, options, POSITIVE)
-    return _with_risks(counted, counts, counted.values, counts)
-
-
-def drawn_counts(smoothing: "Smoothing", counts: Floats, options: Options) -> "Smoothing":
-    """A smoothing of counts (n,), without outliers, under the variances of an earlier curve: never below 0."""
-    curve = np.maximum(smoothing.values, 0.0)
-    counted = replace(smoothing, values=curve, kind="counts", bounds=POSITIVE, options=options)
-    return _with_risks(counted, counts, curve, counts)
-
-
-def drawn_outcomes(smoothing: "Smoothing", outcomes: Floats, bounds: Bounds, options: Options) -> "Smoothing":
-    """A smoothing of outcomes (n,), each one of two values, under the variances of an earlier curve: between the two."""
-    curve = np.clip(smoothing.values, *bounds)
-    variances = variances_of_outcomes(curve, *bounds)
-    result = replace(smoothing, values=curve, kind="outcomes", bounds=bounds, options=options)
-    return _with_risks(result, outcomes, variances, variances)
-
-
-def drawn_amounts(smoothing: "Smoothing", variances: Floats, unbiased: Floats, options: Options) -> "Smoothing":
-    """A smoothing of amounts under the `variances` (n,) of an earlier curve, whose `unbiased` estimates are (n,)."""
-    curve = np.clip(smoothing.values, *POSITIVE)
-    result = replace(smoothing, values=curve, kind="amounts", bounds=POSITIVE, options=options)
-    return _with_risks(result, smoothing.observed, variances, unbiased)
+# How often counts, outcomes and amounts are smoothed as they are, each time under the variances of the last curve.
+PASSES = 2
 
 
 def transformed(smoothing: "Smoothing", values: Floats, transform: Transform, options: Options, bounds: Bounds) -> "Smoothing":
@@ -57,13 +30,6 @@ def transformed(smoothing: "Smoothing", values: Floats, transform: Transform, op
     square = float(np.average(slopes[known] ** 2, weights=weights[known] + np.finfo(float).tiny))
     noise = float(np.sqrt(np.mean(scale.variance(smoothing.values[known]))))
     return replace(result, noise=noise, risk=smoothing.risk * square, risk_error=smoothing.risk_error * square, observed=values)
-
-
-def turned(smoothing: "Smoothing", angles: Floats, turn: float, options: Options) -> "Smoothing":
-    """A smoothing of angles without their jumps over a full turn, brought back to 0 to `turn`; those passed are (n,)."""
-    turns = np.rint((smoothing.observed - angles) / turn)
-    result = brought_back(smoothing, angular(turn, turns), options, (-np.inf, np.inf))
-    return replace(result, components=smoothing.components, observed=angles)
 
 
 def brought_back(smoothing: "Smoothing", scale: Scale, options: Options, bounds: Bounds) -> "Smoothing":
@@ -82,7 +48,7 @@ def brought_back(smoothing: "Smoothing", scale: Scale, options: Options, bounds:
     )
 
 
-def _with_risks(smoothing: "Smoothing", observed: Floats, variances: Floats, unbiased: Floats) -> "Smoothing":
+def with_risks(smoothing: "Smoothing", observed: Floats, variances: Floats, unbiased: Floats) -> "Smoothing":
     """With the risk and noise of values whose `variances` (n,) follow the curve; `unbiased` (n,) estimates of these.
 
     Of counts the count itself is one, as E λ f(x) = E x f(x − 1) takes the place of Stein's identity (Hudson 1978, section 4).

@@ -1,9 +1,17 @@
 """Noise that follows the values: their logarithms, or the logits of rates near a bound, have noise of one level."""
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from overt.smoothing.data.series import Floats
+from overt.smoothing.noise.kind import Analyze, Kind, Observed
+from overt.smoothing.noise.passed import OnScale
 from overt.smoothing.noise.predictive import log_predictive_density, neighbour_medians
+
+if TYPE_CHECKING:
+    from overt.smoothing.result import Smoothing
 
 # Fewer values do not show how their noise follows them.
 MIN_VALUES = 60
@@ -62,6 +70,54 @@ def bounds_of_rates(values: Floats, bounds: tuple[float, float]) -> tuple[float,
     jacobian = float(np.log((high - low) / ((values - low) * (high - values))).sum())
     distances = np.minimum(values - low, high - values)
     return (low, high) if _explained(values, logits, jacobian, 1e-3 * float(np.median(distances)), (low, high)) else None
+
+
+class Rates(Kind):
+    """Rates between their bounds, by their logits, whose noise is estimated like that of any series."""
+
+    names = ("logits",)
+    sets_repeats_aside, within_bounds = True, True
+
+    def holds(self, series: Observed) -> bool:
+        """See `bounds_of_rates`."""
+        return (
+            series.asked and series.options.scale == "auto" and bounds_of_rates(series.known, series.options.limits) is not None
+        )
+
+    def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
+        """The smoothing of the logits."""
+        bounds = bounds_of_rates(series.known, series.options.limits)
+        result = OnScale().smooth(series.under(replace(series.options, scale="logit", bounds=bounds)), analyze)
+        return replace(result, options=series.options)
+
+    def sentence(self, result: "Smoothing", source: str) -> str:
+        """Between which bounds."""
+        return OnScale().sentence(result, source)
+
+
+class Proportional(Kind):
+    """Positive values over decades, by their logarithms, whose noise is estimated like that of any series."""
+
+    names = ("logarithms",)
+    sets_repeats_aside = True
+
+    def holds(self, series: Observed) -> bool:
+        """See `are_proportional`."""
+        return series.asked and series.options.scale == "auto" and are_proportional(series.known)
+
+    def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
+        """The smoothing of the logarithms."""
+        result = OnScale().smooth(series.under(replace(series.options, scale="log", bounds=None)), analyze)
+        return replace(result, options=series.options)
+
+    def sentence(self, result: "Smoothing", source: str) -> str:
+        """What was recognized, or the scale that was passed."""
+        if result.options.transform:
+            return OnScale().sentence(result, source)
+        return (
+            f"The values span decades, and their noise is in proportion to them ({source}): their logarithms were smoothed, "
+            "and the curve is the mean of the values."
+        )
 
 
 def _explained(

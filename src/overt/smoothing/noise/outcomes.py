@@ -1,8 +1,16 @@
 """Outcomes of 0 and 1, or of any two values: each is drawn with a probability that the curve follows, and its variance is p(1 − p)."""
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from overt.smoothing.data.series import Floats
+from overt.smoothing.noise.images import PASSES, with_risks
+from overt.smoothing.noise.kind import Analyze, Kind, Observed
+
+if TYPE_CHECKING:
+    from overt.smoothing.result import Smoothing
 
 # Fewer values, or fewer of one of the two, do not show a probability.
 MIN_OUTCOMES, MIN_EACH = 40, 4
@@ -46,6 +54,41 @@ def variances_of_outcomes(curve: Floats, low: float, high: float) -> Floats:
     """
     variances = np.maximum(curve - low, 0.0) * np.maximum(high - curve, 0.0)
     return np.maximum(variances, LEAST_VARIANCE * float(variances.mean()))
+
+
+class Outcomes(Kind):
+    """Outcomes by heads of time, under the variance of their mean, and then under those of the last curve.
+
+    Two values are far from normal noise: heads that compare them follow them, and their estimated risk does not show it.
+    """
+
+    names = ("outcomes",)
+
+    def holds(self, series: Observed) -> bool:
+        """See `are_outcomes`."""
+        return series.asked and are_outcomes(series.known)
+
+    def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
+        """The smoothing of the probability of the larger value, from the one to the other."""
+        values, options = series.values, series.options
+        bounds = float(np.nanmin(values)), float(np.nanmax(values))
+        curve, result = np.full(values.size, float(np.nanmean(values))), None
+        for _ in range(1 + PASSES):
+            noise = np.sqrt(variances_of_outcomes(curve, *bounds))
+            result = series.smoothed(analyze, values, replace(options, noise=noise, robust=False, from_curve="outcomes"))
+            clipped = np.clip(result.values, *bounds)
+            variances = variances_of_outcomes(clipped, *bounds)
+            result = replace(result, values=clipped, kind="outcomes", bounds=bounds, options=options)
+            result = with_risks(result, values, variances, variances)
+            curve = np.where(np.isnan(result.values), curve, result.values)
+        return result  # type: ignore[return-value]  # there is a first pass
+
+    def sentence(self, result: "Smoothing", source: str) -> str:
+        """What the two values are."""
+        low, high = result.bounds
+        return (
+            f"The values are outcomes of {low:g} and {high:g} ({source}): their mean p was smoothed, with the variance of each."
+        )
 
 
 def _shares(outcomes: Floats, reach: int) -> Floats:

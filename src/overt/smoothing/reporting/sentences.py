@@ -10,7 +10,7 @@ from overt.smoothing.data.series import SHORT
 from overt.smoothing.data.times import date_in_words, moment_in_words
 from overt.smoothing.reporting.changes import known_changes
 from overt.smoothing.reporting.explanation import chosen_from_all
-from overt.smoothing.reporting.steps import source_of_kind, step_text
+from overt.smoothing.reporting.steps import kind_in_words, step_text
 from overt.smoothing.seasons.suggestion import CALENDAR_NAMES, calendar_multiple, suggested_period
 from overt.smoothing.selection.outliers import unremoved_outliers
 from overt.smoothing.selection.risk import STANDARD_ERRORS
@@ -116,21 +116,6 @@ def _outliers(result: "Smoothing") -> str:
 def _seasons(result: "Smoothing") -> str:
     automatic = isinstance(result.options.period, str) and result.options.period == "auto"
     return step_text(result, "season") or ("No season was found." if automatic else "")
-
-
-def _kind(result: "Smoothing") -> str:
-    """What the values were recognized as: on another scale, or with a variance that follows their mean."""
-    source = source_of_kind(result)
-    if result.kind == "outcomes":
-        low, high = result.bounds
-        return (
-            f"The values are outcomes of {low:g} and {high:g} ({source}): their mean p was smoothed, with the variance of each."
-        )
-    if result.kind == "amounts":
-        return f"The values are skewed amounts ({source}): they were smoothed with a variance that follows their mean."
-    if result.kind == "counts":
-        return f"The values are Poisson counts ({source}): they were smoothed with their mean as variance."
-    return step_text(result, "scale")
 
 
 def _forecast(result: "Smoothing") -> str:
@@ -244,7 +229,7 @@ def _waves(result: "Smoothing") -> str:
 def _noise(result: "Smoothing") -> str:
     """What the noise is taken for, and its standard deviation."""
     if result.kind:
-        return f"{_kind(result)} {_level(result)}"
+        return f"{step_text(result, 'scale') or kind_in_words(result)} {_level(result)}"
     if result.noise == 0.0:
         if result.withheld:
             return ""

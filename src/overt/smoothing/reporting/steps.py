@@ -11,6 +11,7 @@ from overt.smoothing.data.periods import length_in_words
 from overt.smoothing.data.repeats import last_known
 from overt.smoothing.data.series import Floats
 from overt.smoothing.data.times import moment_in_words
+from overt.smoothing.noise.recognized import kind_named
 from overt.smoothing.operators.base import Operator, nothing
 from overt.smoothing.operators.whole import of_the_head, parts_of, seasonal_of, tie_of
 from overt.smoothing.reporting.explanation import heads_in_words
@@ -51,7 +52,7 @@ def _steps(result: "Smoothing") -> Iterator[Step]:
         yield from _smoothed(result)
     else:
         inner, scale = result.scaled
-        yield Step("scale", _scale(result), scale.forward)
+        yield Step("scale", kind_in_words(result), scale.forward)
         inside = (step for step in inner.steps if step.name not in ("codes", "outliers", "empty"))
         yield from (step._replace(text=_filled(result)) if step.name == "filling" else step for step in inside)
         yield Step("back", "", scale.mean)
@@ -127,32 +128,12 @@ def _by_the_bank(result: "Smoothing", season: Floats) -> Iterator[Step]:
         yield Step("ties", "Points at one time have the mean of their curve.", lambda curve: applied(tie_of(result), curve))
 
 
-def source_of_kind(result: "Smoothing") -> str:
-    """Whether the kind of values was passed, or what turns it off."""
+def kind_in_words(result: "Smoothing") -> str:
+    """What the values were recognized as, and what turns that off, or what was passed."""
     options = result.options
     passed = options.noise is not None or options.transform or options.circular
-    return "given" if passed else 'recognized from the values; noise="gaussian" turns this off'
-
-
-def _scale(result: "Smoothing") -> str:
-    """On which scale the values were smoothed, and why."""
-    source = source_of_kind(result)
-    if result.kind == "angles":
-        return (
-            f"The values are angles with a full turn of {result.options.circular:g} ({source}), smoothed the shorter way round."
-        )
-    if result.options.transform or result.kind == "logits":
-        low, high = result.bounds
-        within = f"above {low:g}" if high == np.inf else f"between {low:g} and {high:g}"
-        return f"The {result.kind} of the values, {within}, were smoothed ({source}), and the curve is the mean of the values."
-    if result.kind == "logarithms":
-        return (
-            f"The values span decades, and their noise is in proportion to them ({source}): their logarithms were smoothed, "
-            "and the curve is the mean of the values."
-        )
-    if result.kind == "logarithms of counts":
-        return f"The values are Poisson counts with a season in proportion to their trend ({source}): log(x + ½) was smoothed."
-    return f"The values are Poisson counts ({source}): 2√(x + 3/8) was smoothed, and the curve is the mean of the counts."
+    source = "given" if passed else 'recognized from the values; noise="gaussian" turns this off'
+    return kind_named(result.kind).sentence(result, source)
 
 
 def _codes(result: "Smoothing") -> str:

@@ -70,6 +70,7 @@ class NoiseEstimate:
     waves: Floats | None = None  # (n,) the sum of sinusoids that stand out in the spectrum, which are signal
     possible: Floats | None = None  # (ρ,) the probabilities of correlations that so few points do not exclude (`POSSIBLE`)
     heavy: bool = False  # values were left out that normal noise does not have: others like them are less far out
+    drawn: str = ""  # as which the bank takes values whose variances follow an earlier curve: "counts", "outcomes", …
 
     def scaled(self, factor: float) -> "NoiseEstimate":
         """The same noise, so many times as loud."""

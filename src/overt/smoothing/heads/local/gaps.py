@@ -175,7 +175,7 @@ def _judged(
         curve = curve_without(rows)
         for windows in deleted.values() if joined else ():
             for window in np.searchsorted(rows, windows):
-                curve[window] = np.linspace(*curve[window[[0, -1]]], window.size)
+                curve[window] = np.linspace(curve[window[0]], curve[window[-1]], window.size)
         residuals = np.concatenate([curve[None], by_heads]) - (keys.rest + keys.season)[rows]
         of_line = keys.rest[rows] - np.interp(keys.times[rows], others.times, others.rest)
         for kind, windows in deleted.items():
