@@ -365,8 +365,8 @@ static inline void copy_float16(const std::uint16_t* from, Index count, double* 
 }
 
 template <class T>
-static void read_row(const Matrix& matrix, Index entry, Index row, Index count, T* to) {
-    Index start = matrix.offsets[entry] + row * matrix.row;
+static void read_row(const Matrix& matrix, Index entry, Index row, Index count, T* to, Index column = 0) {
+    Index start = matrix.offsets[entry] + row * matrix.row + column;
     switch (matrix.kind) {
         case Kind::float32: return copy_numbers(static_cast<const float*>(matrix.data) + start, count, to);
         case Kind::float64: return copy_numbers(static_cast<const double*>(matrix.data) + start, count, to);
@@ -382,11 +382,11 @@ static void read_row(const Matrix& matrix, Index entry, Index row, Index count, 
 template <class T>
 constexpr Kind KIND = sizeof(T) == 4 ? Kind::float32 : Kind::float64;
 
-// A pointer to a row: into the matrix if it is of type T already, else to `spare`, which then holds a converted copy.
+// A pointer to a row, from a column on: into the matrix if it is of type T already, else to `spare`, which then holds a converted copy.
 template <class T>
-static const T* row_of(const Matrix& matrix, Index entry, Index row, Index count, T* spare) {
-    if (matrix.kind == KIND<T>) return static_cast<const T*>(matrix.data) + matrix.offsets[entry] + row * matrix.row;
-    read_row(matrix, entry, row, count, spare);
+static const T* row_of(const Matrix& matrix, Index entry, Index row, Index count, T* spare, Index column = 0) {
+    if (matrix.kind == KIND<T>) return static_cast<const T*>(matrix.data) + matrix.offsets[entry] + row * matrix.row + column;
+    read_row(matrix, entry, row, count, spare, column);
     return spare;
 }
 

@@ -1,7 +1,7 @@
 // The exponents of the reciprocal form: 2q and 2k for tanh, q and k for a sigmoid, feature by feature, and their range.
 #pragma once
 
-#include "simd/vectors.hpp"
+#include "simd/transpose.hpp"
 
 namespace overt::OVERT_LEVEL {
 
@@ -25,7 +25,7 @@ struct Limits<double> {
     static constexpr double MIDDLE = 300;
 };
 
-// How a group of four vectors of features is computed, by the range of its exponents in a tile of keys.
+// How a group of four features, or of four vectors of them, is computed, by the range of its exponents in a tile of keys.
 //   shared  four terms share a division
 //   capped  the same, with each term clamped to CAP
 //   single  each has its own division: the last vectors, fewer than four
@@ -86,8 +86,8 @@ class Exponents {
         for (Index d = columns; d < padded_dim; d++) to[d] = -R::EXPONENT;
     }
 
-    // A tile of keys as `scores` and `terms` read it: e^x of the exponents, and the method of each group of features. `cost`: the power of
-    // two by which each term is divided as well; nullptr: none.
+    // A tile of keys, row by row: e^x of the exponents, and the method of each group of four vectors of features. `cost`: the power of two by
+    // which each term is divided as well; nullptr: none.
     Index key_size() const { return (KEYS + 4) * padded_dim; }
     const Method* methods_of(const T* keys) const { return reinterpret_cast<const Method*>(keys + (KEYS + 3) * padded_dim); }
     void pack_keys(Index first, int count, const T* cost, T* to) const {
@@ -98,16 +98,45 @@ class Exponents {
         for (; c + TOGETHER <= count; c += TOGETHER) exponentiate_keys<TOGETHER>(first + c, to + c * padded_dim, min_k, max_k);
         for (; c < count; c++) exponentiate_keys<1>(first + c, to + c * padded_dim, min_k, max_k);
         bool any_plain = false;
+        find_powers(cost, min_k, max_k);
         for (Index d = 0; d < padded_dim; d += GROUP * W) {
-            methods[d / (GROUP * W)] = choose_method(d, cost, min_k, max_k);
-            any_plain |= methods[d / (GROUP * W)] == Method::plain;
+            V power{};
+            for (Index e = d; e < min_of(d + GROUP * W, padded_dim); e += W) power += load(min_k + e);
+            Method method = method_of(horizontal_max<T>(power));
+            if (method != Method::plain && padded_dim - d < GROUP * W) method = Method::single;
+            methods[d / (GROUP * W)] = method, any_plain |= method == Method::plain;
         }
-        for (c = 0; any_plain && c < count; c++) store_plain_exponents(first + c, methods, to + c * padded_dim, spare);
+        for (c = 0; any_plain && c < count; c++) {
+            const T* row = row_of(inputs.key, entry, first + c, head_dim, spare);
+            for (Index d = 0; d < padded_dim; d++)
+                if (methods[d / (GROUP * W)] == Method::plain) to[c * padded_dim + d] = plain_exponent(row, d);
+        }
+    }
+
+    // The same transposed, in rows of KEYS: lanes run along keys, and a group is four features. Columns up to the next whole vector repeat the
+    // last key.
+    void pack_transposed(Index first, int count, const T* cost, T* to) const {
+        T *min_k = to + KEYS * padded_dim, *max_k = min_k + padded_dim, *spare = max_k + padded_dim;
+        Method* methods = reinterpret_cast<Method*>(spare + padded_dim);
+        for (Index d = 0; d < padded_dim; d++) min_k[d] = R::EXPONENT, max_k[d] = -R::EXPONENT;
+        for (int c = 0; c < count; c += W) exponentiate_transposed(first + c, min_of(count - c, W), to + c, min_k, max_k);
+        bool any_plain = false;
+        find_powers(cost, min_k, max_k);
+        for (Index d = 0; d < padded_dim; d += GROUP) {
+            methods[d / GROUP] = method_of(min_k[d] + min_k[d + 1] + (min_k[d + 2] + min_k[d + 3]));
+            any_plain |= methods[d / GROUP] == Method::plain;
+        }
+        for (int c = 0; any_plain && c < count; c++) {
+            const T* row = row_of(inputs.key, entry, first + c, head_dim, spare);
+            for (Index d = 0; d < padded_dim; d++)
+                if (methods[d / GROUP] == Method::plain) to[d * KEYS + c] = plain_exponent(row, d);
+        }
     }
 
    private:
     // Rows processed together, so that minima and maxima are loaded and stored once for all of them.
     static constexpr int TOGETHER = 4;
+    static constexpr Index AHEAD = 8 * W;  // features fetched before they are read
 
     // e^x of the exponents x of some keys, undefined out of range; min_k and max_k are updated.
     template <int N>
@@ -133,29 +162,48 @@ class Exponents {
         }
     }
 
-    // Stores the exponents themselves in the groups that are plain.
-    void store_plain_exponents(Index key, const Method* methods, T* to, T* spare) const {
-        const T* row = row_of(inputs.key, entry, key, head_dim, spare);
-        for (Index d = 0; d < padded_dim; d++)
-            if (methods[d / (GROUP * W)] == Method::plain) to[d] = d < head_dim ? row[d] * rate + middle[d] : T(0);
+    // The same of at most W keys, transposed. As many rows are read at once, more than the processor fetches ahead by itself.
+    inline void exponentiate_transposed(Index first, int count, T* to, T* min_k, T* max_k) const {
+        const V times = broadcast(rate);
+        T square[W * W], spare[W];
+        for (Index d = 0; d < padded_dim; d += W) {
+            const V shift = load(middle + d);
+            const Index columns = min_of<Index>(W, head_dim - d);
+            V low_k = load(min_k + d), high_k = load(max_k + d);
+            for (int n = 0; n < count; n++) {
+                const T* row = row_of(inputs.key, entry, first + n, columns, spare, d);
+                if (row != spare) __builtin_prefetch(row + AHEAD, 0, 2);
+                V x = multiply_add(load_some(row, columns), times, shift);
+                store(square + n * W, exponential_within<T>(x));
+                low_k = lane_min(x, low_k), high_k = lane_max(x, high_k);
+            }
+            store(min_k + d, low_k), store(max_k + d, high_k);
+            for (int n = count; n < W; n++) store(square + n * W, load(square + (n - 1) * W));
+            transpose(square, Index{W}, W, Index{W}, to + d * KEYS, Index{KEYS});
+        }
     }
 
-    // The fastest method that is exact for a group of features, given all queries of the entry and the range of a tile of keys.
-    Method choose_method(Index d, const T* cost, const T* min_k, const T* max_k) const {
+    // The exponent itself, of a key's row.
+    T plain_exponent(const T* row, Index d) const { return d < head_dim ? row[d] * rate + middle[d] : T(0); }
+
+    // By which power of two a feature's term may exceed 1, given all queries of the entry and the range of a tile of keys, in place of min_k.
+    // Infinite where an exponential of query or key would overflow.
+    void find_powers(const T* cost, T* min_k, const T* max_k) const {
         constexpr T LOG2E = Exponential<T>::LOG2E, MAX_EXPONENT = R::EXPONENT;
-        V power{}, nothing{};
-        Whole<T> beyond{};
-        for (Index e = d; e < min_of(d + GROUP * W, padded_dim); e += W) {
-            V group_cost = cost ? load(cost + e) : nothing, min_q = load(low + e), max_q = load(high + e);
+        const V nothing{}, infinite = broadcast(static_cast<T>(__builtin_inf()));
+        for (Index e = 0; e < padded_dim; e += W) {
+            V own_cost = cost ? load(cost + e) : nothing, min_q = load(low + e), max_q = load(high + e);
             Whole<T> some = min_q <= max_q;  // false where there are no queries, or only NaN
-            beyond |= some & ((min_q < -MAX_EXPONENT) | (max_q + group_cost > MAX_EXPONENT));
+            Whole<T> beyond = some & ((min_q < -MAX_EXPONENT) | (max_q + own_cost > MAX_EXPONENT));
             beyond |= (load(min_k + e) < -MAX_EXPONENT) | (load(max_k + e) > MAX_EXPONENT);
-            power += group_cost + lane_max(nothing, (max_q + load(max_k + e)) * LOG2E) + 1;
+            V power = own_cost + lane_max(nothing, (max_q + load(max_k + e)) * LOG2E) + 1;
+            store(min_k + e, beyond ? infinite : power);
         }
-        for (int i = 0; i < W; i++)
-            if (beyond[i]) return Method::plain;
-        if (padded_dim - d < GROUP * W) return Method::single;
-        return horizontal_max<T>(power) <= R::BUDGET ? Method::shared : Method::capped;
+    }
+
+    // The fastest method that is exact for a group of features whose product is at most this power of two.
+    static Method method_of(T power) {
+        return power <= R::BUDGET ? Method::shared : power < static_cast<T>(__builtin_inf()) ? Method::capped : Method::plain;
     }
 };
 

@@ -93,6 +93,20 @@ def test_any_number_of_threads_gives_the_oracles_numbers_and_the_same_bits_each_
         assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.parametrize(
+    "spread", [1.0, 8.0, 60.0]
+)  # divisions are shared, terms are held below a limit, exponentials would overflow
+@pytest.mark.parametrize("features", [1, 3, 4, 17, 63, 130])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_few_and_many_queries_get_the_same_output(level, dtype, features, spread):
+    query, key = (spread * drawn(length, features, dtype=dtype) for length in (150, 67))
+    value, weight, upstream = drawn(67, 5, dtype=dtype), drawn(features, dtype=dtype), drawn(150, 5, dtype=dtype)
+    wanted = answer(query, key, value, weight, upstream)["output"]
+    for queries in (3, 65, 150):
+        result = both_passes(query[:queries], key, value, weight, upstream[:queries])
+        assert_close(result, {"output": wanted[:queries]}, 1e-5 if dtype == "float32" else 1e-12)
+
+
 def test_python_threads_at_once_give_what_one_gives():
     case = one_case(100, 300)
     wanted, result = both_passes(*case), [{}] * 4
