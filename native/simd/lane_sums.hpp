@@ -1,7 +1,7 @@
 // Sums over the lanes of several vectors at once.
 #pragma once
 
-#include "simd/vectors.hpp"
+#include "simd/unrolled.hpp"
 
 namespace overt::OVERT_LEVEL {
 
@@ -49,11 +49,11 @@ struct RowSums<float, 4, 4> {
     }
     OVERT_INLINE void of(const Vector<float> (&v)[4][4], float* to, Index row) {
         __m512 quarters[4];  // of sum n: four parts of each row
-        for (int n = 0; n < 4; n++) {
+        unrolled<4>([&](auto n) OVERT_UNROLLED {
             __m512 first = folded(v[0][n], v[1][n]), second = folded(v[2][n], v[3][n]);
             quarters[n] = _mm512_add_ps(_mm512_shuffle_f32x4(first, second, _MM_SHUFFLE(2, 0, 2, 0)),
                                         _mm512_shuffle_f32x4(first, second, _MM_SHUFFLE(3, 1, 3, 1)));
-        }
+        });
         __m512 first = _mm512_add_ps(_mm512_unpacklo_ps(quarters[0], quarters[1]), _mm512_unpackhi_ps(quarters[0], quarters[1]));
         __m512 second = _mm512_add_ps(_mm512_unpacklo_ps(quarters[2], quarters[3]), _mm512_unpackhi_ps(quarters[2], quarters[3]));
         __m512 sums = _mm512_add_ps(_mm512_shuffle_ps(first, second, _MM_SHUFFLE(1, 0, 1, 0)),

@@ -5,7 +5,7 @@
 // to a large number of C one by one (pairwise summation; Higham 2002, section 4.2).
 #pragma once
 
-#include "simd/vectors.hpp"
+#include "simd/unrolled.hpp"
 
 namespace overt::OVERT_LEVEL {
 
@@ -49,18 +49,17 @@ OVERT_INLINE Vector<T> in_register(Vector<T> v) {
 template <class T, int COUNT, int VECTORS>
 static inline void multiply_registers(Left<T> a, Right<T> b, T* c, Index c_row, int inner, bool add) {
     constexpr int W = WIDTH<T>;
-    Vector<T> sums[COUNT][VECTORS] = {};
-    for (int k = 0; k < inner; k++, a.data += a.column, b.data += b.row) {
-        for (int r = 0; r < COUNT; r++) {
+    Vector<T> sums[COUNT][VECTORS];
+    unrolled<COUNT, VECTORS>([&](auto r, auto v) OVERT_UNROLLED { sums[r][v] = Vector<T>{}; });
+    for (int k = 0; k < inner; k++, a.data += a.column, b.data += b.row)
+        unrolled<COUNT>([&](auto r) OVERT_UNROLLED {
             Vector<T> left = in_register<T>(broadcast(a.data[r * a.row]));
-            for (int v = 0; v < VECTORS; v++) sums[r][v] = multiply_add(left, load(b.data + v * W), sums[r][v]);
-        }
-    }
-    for (int r = 0; r < COUNT; r++)
-        for (int v = 0; v < VECTORS; v++) {
-            T* at = c + r * c_row + v * W;
-            store(at, add ? load(at) + sums[r][v] : sums[r][v]);
-        }
+            unrolled<VECTORS>([&](auto v) OVERT_UNROLLED { sums[r][v] = multiply_add(left, load(b.data + v * W), sums[r][v]); });
+        });
+    unrolled<COUNT, VECTORS>([&](auto r, auto v) OVERT_UNROLLED {
+        T* at = c + r * c_row + v * W;
+        store(at, add ? load(at) + sums[r][v] : sums[r][v]);
+    });
 }
 
 // The last rows, at most COUNT, with as many sums as there are rows.

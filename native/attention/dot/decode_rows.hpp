@@ -126,16 +126,17 @@ static inline void read_dots_of(Reader, const T* rows, Index padded_dim, const t
                                 Ahead& ahead, T* products) {
     constexpr int W = WIDTH<T>, V = Reader::VECTORS;
     Ahead next = ahead;  // in registers
-    Vector<T> sums[ROW_COUNT][N] = {};
+    Vector<T> sums[ROW_COUNT][N];
+    unrolled<ROW_COUNT, N>([&](auto r, auto n) OVERT_UNROLLED { sums[r][n] = Vector<T>{}; });
     for (Index e = 0; e < padded_dim; e += V * W)
-        for (int n = 0; n < N; n++) {
+        unrolled<N>([&](auto n) OVERT_UNROLLED {
             Vector<T> parts[V];
             Reader::read(keys + n * key_row + e, parts);
             if (FETCHES) next.template fetch<V * W * sizeof(typename Reader::Number)>();
-            for (int v = 0; v < V; v++)
-                for (int r = 0; r < ROW_COUNT; r++)
-                    sums[r][n] = multiply_add(load(rows + r * padded_dim + e + v * W), parts[v], sums[r][n]);
-        }
+            unrolled<V, ROW_COUNT>([&](auto v, auto r) OVERT_UNROLLED {
+                sums[r][n] = multiply_add(load(rows + r * padded_dim + e + v * W), parts[v], sums[r][n]);
+            });
+        });
     ahead = next;
     RowSums<T, ROW_COUNT, N>::of(sums, products, KEYS);
 }
@@ -177,24 +178,24 @@ static inline void read_values_of(Reader, const T* weights, const typename Reade
                                   int keys, Index padded_dim, T* accumulator) {
     constexpr int W = WIDTH<T>, V = Reader::VECTORS;
     Ahead next = ahead;  // in registers
-    Vector<T> sums[ROW_COUNT][MEMORY * V] = {};
+    Vector<T> sums[ROW_COUNT][MEMORY * V];
+    unrolled<ROW_COUNT, MEMORY * V>([&](auto r, auto v) OVERT_UNROLLED { sums[r][v] = Vector<T>{}; });
     for (int c = 0; c < keys; c++, values += value_row) {
         Vector<T> parts[MEMORY * V];
-        for (int m = 0; m < MEMORY; m++) {
+        unrolled<MEMORY>([&](auto m) OVERT_UNROLLED {
             Reader::read(values + m * V * W, parts + m * V);
             if (FETCHES) next.template fetch<V * W * sizeof(typename Reader::Number)>();
-        }
-        for (int r = 0; r < ROW_COUNT; r++) {
+        });
+        unrolled<ROW_COUNT>([&](auto r) OVERT_UNROLLED {
             Vector<T> weight = in_register<T>(broadcast(weights[r * KEYS + c]));
-            for (int v = 0; v < MEMORY * V; v++) sums[r][v] = multiply_add(weight, parts[v], sums[r][v]);
-        }
+            unrolled<MEMORY * V>([&](auto v) OVERT_UNROLLED { sums[r][v] = multiply_add(weight, parts[v], sums[r][v]); });
+        });
     }
     ahead = next;
-    for (int r = 0; r < ROW_COUNT; r++)
-        for (int v = 0; v < MEMORY * V; v++) {
-            T* at = accumulator + r * padded_dim + v * W;
-            store(at, load(at) + sums[r][v]);
-        }
+    unrolled<ROW_COUNT, MEMORY * V>([&](auto r, auto v) OVERT_UNROLLED {
+        T* at = accumulator + r * padded_dim + v * W;
+        store(at, load(at) + sums[r][v]);
+    });
 }
 
 // Panels of so many vectors of memory, then narrower ones.

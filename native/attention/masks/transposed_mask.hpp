@@ -8,7 +8,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Keys of a tile that is cut by a range: fewer, so that fewer masked pairs are computed.
+// Keys of a tile that is cut by a range, and keys and queries of one that is cut by blocks: fewer, so that fewer masked pairs are computed.
 constexpr int CUT = 32;
 
 template <class T>
@@ -49,7 +49,10 @@ class TransposedMask {
         at.row = row, at.rows = rows;
         at.keys = static_cast<int>(min_of<Index>(KEYS, end - at.key));
         if (core_low <= at.key && at.key + at.keys <= core_high) return Coverage::full;
-        if (!ranged) return mask_tile(inputs->mask, at.entry, at.row, at.rows, at.key, at.keys, TRANSPOSED, allowed);
+        if (!ranged) {
+            if (inputs->mask.count == 1 && inputs->mask.steps[0].step == Step::blocks && !cut_to_blocks(at)) return Coverage::none;
+            return mask_tile(inputs->mask, at.entry, at.row, at.rows, at.key, at.keys, TRANSPOSED, allowed);
+        }
         at.keys = min_of(at.keys, CUT);
         int from = 0, to = rows;
         while (from < to && !attends_any(from, at)) from++;
@@ -93,6 +96,33 @@ class TransposedMask {
     }
 
    private:
+    // Cuts a tile that blocks allow in part to some of its keys, and to the part of the queries that attends to any of them; false for none.
+    bool cut_to_blocks(Tile& at) const {
+        if (listed(at) != Coverage::partial) return listed(at) == Coverage::full;
+        at.keys = min_of(at.keys, CUT);
+        for (; at.rows > CUT; at.row += CUT, at.rows -= CUT)
+            if (listed({at.entry, at.row, at.key, CUT, at.keys}) != Coverage::none) break;
+        for (int kept = (at.rows - 1) / CUT * CUT; kept > 0; kept -= CUT) {
+            if (listed({at.entry, at.row + kept, at.key, at.rows - kept, at.keys}) != Coverage::none) break;
+            at.rows = kept;
+        }
+        return listed(at) != Coverage::none;
+    }
+
+    // Whether blocks allow any of a tile's pairs, or all.
+    Coverage listed(const Tile& at) const {
+        const MaskStep& step = inputs->mask.steps[0];
+        const Index *sizes = static_cast<const Index*>(step.second.data), of_queries = sizes[0], of_keys = sizes[1];
+        const std::uint8_t* table = static_cast<const std::uint8_t*>(step.first.data) + step.first.offsets[at.entry];
+        bool any = false, all = true;
+        for (Index r = at.row / of_queries; r <= (at.row + at.rows - 1) / of_queries; r++)
+            for (Index k = at.key / of_keys; k <= (at.key + at.keys - 1) / of_keys; k++) {
+                const bool here = table[r * step.first.row + k * step.first.column] != 0;
+                any = any || here, all = all && here;
+            }
+        return !any ? Coverage::none : all ? Coverage::full : Coverage::partial;
+    }
+
     bool attends_any(int r, const Tile& at) const { return first[r] < at.key + at.keys && at.key < stop[r] && first[r] < stop[r]; }
 };
 

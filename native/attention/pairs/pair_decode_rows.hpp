@@ -61,19 +61,17 @@ static inline void pair_dots_of_four(const Reader& reader, const Half* rows, Ind
     constexpr int V = Reader::VECTORS;
     Ahead next = ahead;  // in registers
     __m512 sums[ROW_COUNT][4];
-    for (int r = 0; r < ROW_COUNT; r++)
-        for (int n = 0; n < 4; n++) sums[r][n] = __m512{};
+    unrolled<ROW_COUNT, 4>([&](auto r, auto n) OVERT_UNROLLED { sums[r][n] = __m512{}; });
     for (Index e = 0; e < dim; e += V * PAIR_VECTOR) {
         __m512bh key[4][V];
-        for (int n = 0; n < 4; n++) {
+        unrolled<4>([&](auto n) OVERT_UNROLLED {
             reader.read(keys + n * key_row + e, key[n]);
             if (FETCHES) next.fetch<64>();
-        }
-        for (int v = 0; v < V; v++)
-            for (int r = 0; r < ROW_COUNT; r++) {
-                __m512bh row = halves(rows + r * 2 * dim + e + v * PAIR_VECTOR);
-                for (int n = 0; n < 4; n++) sums[r][n] = _mm512_dpbf16_ps(sums[r][n], row, key[n][v]);
-            }
+        });
+        unrolled<V, ROW_COUNT>([&](auto v, auto r) OVERT_UNROLLED {
+            __m512bh row = halves(rows + r * 2 * dim + e + v * PAIR_VECTOR);
+            unrolled<4>([&](auto n) OVERT_UNROLLED { sums[r][n] = _mm512_dpbf16_ps(sums[r][n], row, key[n][v]); });
+        });
     }
     ahead = next;
     RowSums<float, ROW_COUNT, 4>::of(sums, products, KEYS);
@@ -127,33 +125,31 @@ static inline void pair_values_of(const Reader& reader, const std::uint32_t* wei
     constexpr int V = Reader::VECTORS, SUMS = 2 * V * MEMORY;
     Ahead next = ahead;  // in registers
     __m512 sums[ROW_COUNT][SUMS];
-    for (int r = 0; r < ROW_COUNT; r++)
-        for (int v = 0; v < SUMS; v++) sums[r][v] = __m512{};
+    unrolled<ROW_COUNT, SUMS>([&](auto r, auto v) OVERT_UNROLLED { sums[r][v] = __m512{}; });
     for (int c = 0; c < keys; c += 2, values += 2 * value_row) {
         __m512bh parts[SUMS];
-        for (int m = 0; m < MEMORY; m++) {
+        unrolled<MEMORY>([&](auto m) OVERT_UNROLLED {
             const typename Reader::Number* at = values + m * V * PAIR_VECTOR;
             __m512bh first[V], second[V] = {};
             reader.read(at, first);
             if (c + 1 < keys) reader.read(at + value_row, second);
             if (FETCHES) next.fetch<64>(), next.fetch<64>();
-            for (int v = 0; v < V; v++) {
+            unrolled<V>([&](auto v) OVERT_UNROLLED {
                 __m512bh* woven = parts + 2 * (m * V + v);
                 woven[0] = (__m512bh)_mm512_unpacklo_epi16((__m512i)first[v], (__m512i)second[v]);
                 woven[1] = (__m512bh)_mm512_unpackhi_epi16((__m512i)first[v], (__m512i)second[v]);
-            }
-        }
-        for (int r = 0; r < ROW_COUNT; r++) {
+            });
+        });
+        unrolled<ROW_COUNT>([&](auto r) OVERT_UNROLLED {
             __m512bh weight = (__m512bh)_mm512_set1_epi32(static_cast<int>(weights[r * KEYS / 2 + c / 2]));
-            for (int v = 0; v < SUMS; v++) sums[r][v] = _mm512_dpbf16_ps(sums[r][v], weight, parts[v]);
-        }
+            unrolled<SUMS>([&](auto v) OVERT_UNROLLED { sums[r][v] = _mm512_dpbf16_ps(sums[r][v], weight, parts[v]); });
+        });
     }
     ahead = next;
-    for (int r = 0; r < ROW_COUNT; r++)
-        for (int v = 0; v < SUMS; v++) {
-            float* at = accumulator + r * padded_dim + v * 16;
-            _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), sums[r][v]));
-        }
+    unrolled<ROW_COUNT, SUMS>([&](auto r, auto v) OVERT_UNROLLED {
+        float* at = accumulator + r * padded_dim + v * 16;
+        _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), sums[r][v]));
+    });
 }
 
 template <int ROW_COUNT, int MEMORY, bool FETCHES, class Reader>

@@ -1,8 +1,10 @@
 // The statistics of each query, collected tile by tile: the sums behind log-sum-exp and entropy, and the largest scores.
 #pragma once
 
-#include "attention/tiles/softmax.hpp"
+#include <utility>
+
 #include "attention/summary/row_weights.hpp"
+#include "attention/tiles/softmax.hpp"
 
 namespace overt::OVERT_LEVEL {
 
@@ -20,6 +22,29 @@ class TopScores {
     T* scores;
     Key* keys;
 
+    // The last lane of `before`, and all of `v` but its last.
+    template <std::size_t... I>
+    static Vector<T> moved_of(Vector<T> before, Vector<T> v, std::index_sequence<I...>) {
+#if defined(__clang__)
+        return __builtin_shufflevector(before, v, static_cast<int>(W - 1 + I)...);
+#else
+        return __builtin_shuffle(before, v, Whole<T>{static_cast<Key>(W - 1 + I)...});
+#endif
+    }
+    static Vector<T> moved(Vector<T> before, Vector<T> v) { return moved_of(before, v, std::make_index_sequence<W>()); }
+
+    // Of more than a vector of them.
+    void insert(T score, Index key) {
+        Vector<T> inserted = broadcast(score), inserted_key = (Vector<T>)(Whole<T>{} + static_cast<Key>(key));
+        T* key_bits = reinterpret_cast<T*>(keys);
+        for (Index i = padded<T>(capacity) - W; i >= 0; i -= W) {
+            Vector<T> here = load(scores + i), before = load(scores + i - 1);
+            store(scores + i, inserted > here ? (inserted > before ? before : inserted) : here);
+            store(key_bits + i, inserted > here ? (inserted > before ? load(key_bits + i - 1) : inserted_key) : load(key_bits + i));
+            if (!(score > scores[i - 1])) return;
+        }
+    }
+
    public:
     // One vector before the scores, whose last lane is above every score, and likewise before the keys.
     static Index memory(Index capacity) { return 2 * (W + padded<T>(capacity)); }
@@ -35,16 +60,39 @@ class TopScores {
     // The smallest of them: a score must exceed it to be inserted.
     T threshold() const { return scores[capacity - 1]; }
 
-    // Inserts a score; smaller ones move by one position.
-    void insert(T score, Index key) {
-        Vector<T> inserted = broadcast(score), inserted_key = (Vector<T>)(Whole<T>{} + static_cast<Key>(key));
-        T* key_bits = reinterpret_cast<T*>(keys);
-        for (Index i = padded<T>(capacity) - W; i >= 0; i -= W) {
-            Vector<T> here = load(scores + i), before = load(scores + i - 1);
-            store(scores + i, inserted > here ? (inserted > before ? before : inserted) : here);
-            store(key_bits + i, inserted > here ? (inserted > before ? load(key_bits + i - 1) : inserted_key) : load(key_bits + i));
-            if (!(score > scores[i - 1])) return;
+    // What the largest scores reach once some more are among them, of which `high` is a vector of different ones.
+    Vector<T> floor_of(Vector<T> high) const {
+        const Vector<T> infinite = broadcast(T(__builtin_inf()));
+        if (capacity > W || __builtin_popcount(lanes_above<T>(high, broadcast(threshold()))) < capacity) return -infinite;
+        Whole<T> larger{};  // minus how many lanes are larger
+        Vector<T> turned = high;
+        for (int i = 1; i < W; i++) turned = moved(turned, turned), larger += turned > high;
+        return broadcast(-horizontal_max<T>(-larger < static_cast<Key>(capacity) ? -high : -infinite));
+    }
+
+    // Inserts those of a vector of scores that exceed the threshold and reach a floor; smaller ones move by one position.
+    void choose(const T* from, Index key, Vector<T> floor) {
+        unsigned above = lanes_above<T>(load(from), broadcast(threshold())) & ~lanes_above<T>(floor, load(from));
+        if (!above) return;
+        if (capacity > W) {
+            for (; above; above &= above - 1) {
+                int lane = __builtin_ctz(above);
+                if (from[lane] > threshold()) insert(from[lane], key + lane);
+            }
+            return;
         }
+        T* key_bits = reinterpret_cast<T*>(keys);
+        Vector<T> best = load(scores), best_keys = load(key_bits);  // in registers
+        const Vector<T> infinite = broadcast(T(__builtin_inf()));
+        while (above) {
+            int lane = __builtin_ctz(above);
+            Vector<T> inserted = broadcast(from[lane]), before = moved(infinite, best);
+            Vector<T> inserted_key = (Vector<T>)(Whole<T>{} + static_cast<Key>(key + lane));
+            best_keys = inserted > best ? (inserted > before ? moved(best_keys, best_keys) : inserted_key) : best_keys;
+            best = inserted > best ? (inserted > before ? before : inserted) : best;
+            above &= (above - 1) & lanes_above<T>(load(from), broadcast(best[capacity - 1]));
+        }
+        store(scores, best), store(key_bits, best_keys);
     }
 
     // Weights as they are, times `over`.
@@ -81,27 +129,22 @@ struct RowStatistics {
         row_max[row] = now;
     }
 
-    // The largest scores of a row of a tile, lane by lane; those above the threshold are inserted.
-    Vector<T> highest(int row, const T* scores, Index key) {
+    // The largest scores of a row of some tiles, lane by lane; those above the threshold are inserted. Tile n begins at keys[n].
+    Vector<T> highest(int row, const T* scores, int tiles, const Index* keys) {
+        TopScores<T>& top = best[row];
         Vector<T> high = broadcast(T(-__builtin_inf()));
-        for (int c = 0; c < KEYS; c += WIDTH<T>) high = lane_max(load(scores + c), high);
-        if (lanes_above<T>(high, broadcast(best[row].threshold())))
-            for (int c = 0; c < KEYS; c += WIDTH<T>) choose(best[row], scores + c, key + c);
+        for (int tile = 0; tile < tiles; tile++)
+            for (int c = 0; c < KEYS; c += WIDTH<T>) high = lane_max(load(scores + tile * TILE + c), high);
+        if (!lanes_above<T>(high, broadcast(top.threshold()))) return high;
+        Vector<T> floor = top.floor_of(high);
+        for (int tile = 0; tile < tiles; tile++)
+            for (int c = 0; c < KEYS; c += WIDTH<T>) top.choose(scores + tile * TILE + c, keys[tile] + c, floor);
         return high;
     }
 
-    static void choose(TopScores<T>& best, const T* scores, Index key) {
-        for (unsigned above = lanes_above<T>(load(scores), broadcast(best.threshold())); above; above &= above - 1) {
-            int lane = __builtin_ctz(above);
-            if (scores[lane] > best.threshold()) best.insert(scores[lane], key + lane);
-        }
-    }
-
-    // Total scores of a row in `tiles` tiles to e^(t - base), in place; tile n begins at keys[n]. Returns the base: the row's maximum so
-    // far.
+    // Total scores of a row in `tiles` tiles to e^(t - base), in place. Returns the base: the row's maximum so far.
     T exponentiate_tiles(int row, T* scores, int tiles, const Index* keys) {
-        Vector<T> high = broadcast(row_max[row]);
-        for (int tile = 0; tile < tiles; tile++) high = lane_max(highest(row, scores + tile * TILE, keys[tile]), high);
+        Vector<T> high = lane_max(highest(row, scores, tiles, keys), broadcast(row_max[row]));
         if (lanes_above<T>(high, broadcast(row_max[row]))) rescale(row, horizontal_max<T>(high));
         T base = row_max[row] == -__builtin_inf() ? T(0) : row_max[row];
         Vector<T> sums{}, slopes{};
@@ -120,7 +163,7 @@ struct RowStatistics {
     // Total scores of a row of a tile to weights, in place: 0 where a pair is masked. Where one is negative, the sum of w log w is NaN.
     void weigh(const RowWeights<T>& weights, Index entry, Index entry_row, int row, T* scores, Index key) {
         weights.weigh(entry, entry_row, scores);
-        any_key[row] |= horizontal_max<T>(highest(row, scores, key)) != -__builtin_inf();
+        any_key[row] |= horizontal_max<T>(highest(row, scores, 1, &key)) != -__builtin_inf();
         Vector<T> sums{}, slopes{}, counts{};
         for (int c = 0; c < KEYS; c += WIDTH<T>) {
             Vector<T> weight = load(scores + c), zeros{};

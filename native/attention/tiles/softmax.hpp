@@ -182,12 +182,15 @@ struct Values : WholeRows<T> {
 // products[r * KEYS + c] = rows r . others c, lanes along the features. For few rows, for which transposing a tile does not pay.
 template <class T, int ROW_COUNT, int N>
 static inline void dots_of(const T* rows, Index padded_dim, const T* others, Index other_row, T* products) {
-    Vector<T> sums[ROW_COUNT][N] = {};
+    Vector<T> sums[ROW_COUNT][N];
+    unrolled<ROW_COUNT, N>([&](auto r, auto n) OVERT_UNROLLED { sums[r][n] = Vector<T>{}; });
     for (Index e = 0; e < padded_dim; e += WIDTH<T>)
-        for (int n = 0; n < N; n++) {
+        unrolled<N>([&](auto n) OVERT_UNROLLED {
             Vector<T> other = load(others + n * other_row + e);
-            for (int r = 0; r < ROW_COUNT; r++) sums[r][n] = multiply_add(load(rows + r * padded_dim + e), other, sums[r][n]);
-        }
+            unrolled<ROW_COUNT>([&](auto r) OVERT_UNROLLED {
+                sums[r][n] = multiply_add(load(rows + r * padded_dim + e), other, sums[r][n]);
+            });
+        });
     RowSums<T, ROW_COUNT, N>::of(sums, products, KEYS);
 }
 

@@ -364,6 +364,15 @@ def test_equal_weights_are_told_by_the_earliest_keys():
     assert result.top_keys.tolist() == [[0, 1, 2, 3, 4]] * 2
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("top", [1, 2, 8, 16, 17])
+def test_of_a_few_different_scores_the_earliest_keys_come_first(top, dtype):
+    query = np.ones((3, 1), dtype)
+    key = np.random.randint(0, 6, (1500, 1)).astype(dtype)
+    wanted = np.argsort(-key[:, 0], kind="stable")[:top]
+    assert summarised(query, key, top=top).top_keys.tolist() == [wanted.tolist()] * 3
+
+
 def test_all_keys_may_be_asked_for_in_order():
     query, key = drawn(2, 4, dtype="float64"), drawn(600, 4, dtype="float64")
     result, wanted = summarised(query, key, top=600), written_out(dots(query, key), top=600)

@@ -8,7 +8,15 @@ from compare import GRADIENT, KERNELS, OUTPUT, close
 from overt.attention.masks import Blocks
 from overt.errors import InputError, KindError
 
-LENGTHS = [(1, 1, 1), (15, 33, (4, 8)), (65, 65, 16), (130, 257, (64, 32)), (200, 190, (48, 100))]
+LENGTHS = [
+    (1, 1, 1),
+    (15, 33, (4, 8)),
+    (65, 65, 16),
+    (130, 257, (64, 32)),
+    (200, 190, (48, 100)),
+    (193, 321, 32),
+    (70, 130, 33),
+]
 
 
 def drawn(queries, keys, size, seed=0):
