@@ -125,6 +125,17 @@ def long() -> list[dict[str, Any]]:
 
 
 @part
+def units() -> list[dict[str, Any]]:
+    """Half precision forward, both passes in bfloat16 and float32, with the speed of multiply-adds that the same run measured."""
+    rows, passes = [], {torch.float32: (True,), torch.bfloat16: (False, True), torch.float16: (False,)}
+    for shape in ((1, 8, 1024, 64), (4, 8, 512, 128)):
+        for dtype, backward in passes.items():
+            limit = peak()
+            rows += [row | {"multiply_adds": limit} for row in dense_and_causal(shape, dtype, backward)]
+    return rows
+
+
+@part
 def bias() -> list[dict[str, Any]]:
     """A learned bias, forward."""
     inputs, added = [normal(1, 8, 1024, 64) for _ in range(3)], normal(8, 1024, 1024)
@@ -194,13 +205,15 @@ def named() -> list[dict[str, Any]]:
 
 
 def gates_and_blocks() -> list[tuple[str, float, Run, Run]]:
-    """Of 8,192 tokens."""
-    inputs, rows = [normal(1, 1, 8192, 64) for _ in range(3)], []
-    for fading, mean in (("that fade in 20 tokens", 3.0), ("near 1", 12.0)):
-        bias = overt.biases.Forget(torch.nn.functional.logsigmoid(normal(1, 1, 8192) + mean))
-        gated: Run = lambda bias=bias: overt.attend(*inputs, mask=overt.Causal(), bias=bias)  # noqa: E731
-        plain: Run = lambda: overt.attend(*inputs, mask=overt.Causal())  # noqa: E731
-        rows.append((f"gates {fading}, over plain causal attention", 1.05, gated, plain))
+    """Blocks of 8,192 tokens; gates of as many, and of 32,768."""
+    rows: list[tuple[str, float, Run, Run]] = []
+    for length, fading, mean in ((8192, "that fade in 20 tokens", 3.0), (8192, "near 1", 12.0), (32768, "near 1", 12.0)):
+        tokens = [normal(1, 1, length, 64) for _ in range(3)]
+        bias = overt.biases.Forget(torch.nn.functional.logsigmoid(normal(1, 1, length) + mean))
+        gated: Run = lambda x=tokens, bias=bias: overt.attend(*x, mask=overt.Causal(), bias=bias)  # noqa: E731
+        plain: Run = lambda x=tokens: overt.attend(*x, mask=overt.Causal())  # noqa: E731
+        rows.append((f"gates {fading}, {length:,} tokens, over plain causal attention", 1.05, gated, plain))
+    inputs = [normal(1, 1, 8192, 64) for _ in range(3)]
     for size in (64, 32):
         listed = torch.rand(8192 // size, 8192 // size).topk(8192 // size // 32).indices.sort().values
         sparse = functools.partial(overt.attend, mask=overt.masks.Blocks(listed, size))
