@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from pictures import result, table
 
-from shown import interval, runs, seconds
+from shown import interval, machine, runs, seconds
 
 LAYERS = range(6)
 
@@ -124,6 +124,17 @@ def named_parts() -> str:
         for run in result("induction-why")["runs_by_seed"]
     ]
     return table(rows, ["seed", "named first", "loss", *ways], "rlrrrr")
+
+
+def why() -> str:
+    """What one score takes, beside the forward pass."""
+    measured = result("why")
+    taken = measured["seconds"]
+    return (
+        f"{seconds(taken['next score'])} for each score of a recording after the first, {taken['next score'] / taken['forward']:.0f} forward "
+        f"passes of {seconds(taken['forward'])}, and {seconds(taken['first score of a recording'])} for the first one, which runs the model "
+        f"again. MiniLM, a sentence of 15 tokens, medians of {measured['runs']} alternating runs ({machine(measured)})."
+    )
 
 
 def after_recording() -> str:

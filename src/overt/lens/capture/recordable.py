@@ -112,8 +112,7 @@ def required_model(model: Any) -> nn.Module:
     if not isinstance(model, nn.Module):
         got = "no model" if model is None else type(model).__name__
         raise KindError("the model that was recorded, because a recording has no parameters", got=got, fix="pass the model")
-    devices = {parameter.device.type for parameter in model.parameters()}
-    if devices == {"meta"}:
+    if next(model.parameters(), None) is not None and all(parameter.is_meta for parameter in model.parameters()):
         raise InputError(
             "a model with its parameters loaded",
             got="parameters on the device meta, which has no numbers",

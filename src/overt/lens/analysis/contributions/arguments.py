@@ -27,10 +27,10 @@ Recorded = CapturedCall | CapturedMixer
 def checked_model(model: Any) -> nn.Module:
     """The model, if it is one that can be attributed. Raises KindError and InputError for others."""
     model = required_model(model)
-    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    devices = {parameter.device for parameter in model.parameters()}
     if len(devices) > 1:
         fix = "load the model on one device"
-        raise InputError("a model on one device", got=f"parameters on {', '.join(devices)}", fix=fix)
+        raise InputError("a model on one device", got=f"parameters on {', '.join(sorted(map(str, devices)))}", fix=fix)
     if any(module.training for module in model.modules()):
         raise InputError(
             "a model in evaluation, without dropout", got="one in training", fix="call model.eval(), and record it again"

@@ -1,6 +1,6 @@
 """The parts of a model that linear paths reach, by name, with their frozen norms and notes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ def obstacle(run: Traced, point: Point) -> str:
 
 def parts_of(run: Traced, splits: list[Split], recording: RecordedCalls) -> list[Part]:
     """Every part, in the order of the model."""
-    mixing = {split.captured.layer for split in splits}
+    mixing = TokenMixers(split.captured.layer for split in splits)
     ordered = [(split.point.order, _heads(split, recording)) for split in splits]
     position = {id(writer): index for index, writer in enumerate(run.paths.writers)}
     ordered += [(position[id(writer)], [part_of_writer(writer, value, mixing)]) for writer, value in run.reached()]
@@ -37,15 +37,31 @@ def _heads(each: Split, recording: RecordedCalls) -> list[Part]:
     return [Part("head", each.captured.layer, float(values.sum()), number, head) for head, values in each.by_head.items()]
 
 
-def part_of_writer(writer: Writer, value: float, mixing: set[str]) -> Part:
+class TokenMixers:
+    """The layers that mix tokens, and the modules around them."""
+
+    def __init__(self, layers: Iterable[str]):
+        self.layers: frozenset[str] = frozenset(layers)
+        self.around: frozenset[str] = frozenset(name for layer in self.layers for name in _modules_around(layer))
+
+
+def part_of_writer(writer: Writer, value: float, mixing: TokenMixers) -> Part:
     """The part that a writer is of: the largest module around it without a token mixer."""
-    names = writer.module.split(".")
-    around = [".".join(names[:count]) for count in range(1, len(names) + 1)]
-    holders = [name for name in around if not any(layer == name or layer.startswith(f"{name}.") for layer in mixing)]
-    component = holders[0] if holders else writer.module
-    inside = any(writer.module == layer or writer.module.startswith(f"{layer}.") for layer in mixing)
+    around = _modules_around(writer.module)
+    component = next((name for name in around if name not in mixing.around), writer.module)
+    inside = not mixing.layers.isdisjoint(around)
     kind = ("mixer" if inside else "feed-forward") if writer.kind == "function" else writer.kind
     return Part(kind, component if writer.kind != "embedding" else writer.module, value)
+
+
+def _modules_around(module: str) -> list[str]:
+    """The names of the modules that hold a module, largest first, and its own.
+
+    >>> _modules_around("encoder.layer.0")
+    ['encoder', 'encoder.layer', 'encoder.layer.0']
+    """
+    names = module.split(".")
+    return [".".join(names[:count]) for count in range(1, len(names) + 1)]
 
 
 def frozen_in(run: Traced) -> tuple[str, ...]:

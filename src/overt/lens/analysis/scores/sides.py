@@ -9,7 +9,7 @@ from torch import Tensor
 
 from overt.lens.analysis.contributions.arguments import Recorded
 from overt.lens.analysis.contributions.by_token import split
-from overt.lens.analysis.contributions.parts import part_of_writer
+from overt.lens.analysis.contributions.parts import TokenMixers, part_of_writer
 from overt.lens.analysis.contributions.result import Part
 from overt.lens.analysis.contributions.traced import Traced
 from overt.lens.head import head_name
@@ -85,7 +85,7 @@ def followed(
         run.follow(number, run.points[:before])
     pairs = [pair for pair in zip(calls, run.points, strict=True) if pair[1].gradient is not None]
     splits = [split(captured, point) for captured, point in pairs]
-    mixing = {call.captured.layer for call in splits}
+    mixing = TokenMixers(call.captured.layer for call in splits)
     terms: dict[tuple, list[tuple[float, Callable[[], Tensor]]]] = {}
     for call in splits:
         number_of_call = recording.number_of(call.captured)
@@ -117,8 +117,10 @@ def _of_head(gradient: Tensor | None, output: Tensor, index: int) -> Callable[[]
 
 def _of_writer(gradient: Tensor, leaf: Tensor) -> Callable[[], Tensor]:
     def term() -> Tensor:
-        rows, numbers = gradient.double(), leaf.detach().double()
-        finite = bool(numbers.isfinite().all())  # what a mask made −inf has no gradient
-        return (rows * numbers if finite else torch.where(gradient == 0, 0, rows * numbers)).sum()
+        products = gradient.double() * leaf.detach().double()
+        total = products.sum()
+        if not bool(total.isfinite()):  # what a mask made −inf has no gradient
+            total = torch.where(gradient == 0, 0, products).sum()
+        return total
 
     return term
