@@ -130,10 +130,11 @@ def why() -> str:
     """What one score takes, beside the forward pass."""
     measured = result("why")
     taken = measured["seconds"]
+    following, first, forward = (taken[step] for step in ("next score", "first score of a recording", "forward"))
     return (
-        f"{seconds(taken['next score'])} for each score of a recording after the first, {taken['next score'] / taken['forward']:.0f} forward "
-        f"passes of {seconds(taken['forward'])}, and {seconds(taken['first score of a recording'])} for the first one, which runs the model "
-        f"again. MiniLM, a sentence of 15 tokens, medians of {measured['runs']} alternating runs ({machine(measured)})."
+        f"{seconds(following)} for each score of a recording after the first, {following / forward:.1f} forward passes of "
+        f"{seconds(forward)}, and {seconds(first)} for the first one, which runs the model again. MiniLM, a sentence of 15 tokens, "
+        f"medians of {measured['runs']} alternating runs ({machine(measured)})."
     )
 
 
