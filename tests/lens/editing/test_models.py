@@ -83,6 +83,23 @@ def test_positions_of_generation_count_from_the_first_token_of_the_text(name, ca
     torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["GPT2", "Gemma2", "T5"])
+@pytest.mark.parametrize("into", ["query", "key", "value"])
+@pytest.mark.few_cases(4)
+def test_a_path_reaches_what_a_cache_holds_as_if_each_pass_were_whole(name, into):
+    family = BY_NAME[name]
+    model = family.build("eager")
+    receiver = 2 if family.kind == "both" else 1
+    results = []
+    with torch.no_grad():
+        plain = torch.stack(written(model, family).scores)
+        for use_cache in (True, False):
+            with lens.edit(model, lens.Edits().path((0, 1), (receiver, 2), into)):
+                results.append(torch.stack(written(model, family, use_cache=use_cache).scores))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(results[0], plain, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["Qwen3Next", "KimiLinear", "MiniMax", "xLSTM", "Mamba", "FalconH1", "Rwkv"])
 @pytest.mark.few_cases(4)
 def test_an_arc_of_a_linear_mixer_is_blocked_in_its_signed_row(name):

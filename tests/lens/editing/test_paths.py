@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from transformers.models.t5.modeling_t5 import T5LayerNorm
 
 from overt import lens
 from overt.errors import InputError
@@ -14,10 +15,10 @@ SIZE = WIDTH // HEADS
 class Normed(nn.Module):
     """Layers of a stack with a norm before each."""
 
-    def __init__(self, kind="sdpa", layers=3):
+    def __init__(self, kind="sdpa", layers=3, norm=nn.LayerNorm):
         super().__init__()
         self.layers = stack(kind, layers)
-        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(layers))
+        self.norms = nn.ModuleList(norm(WIDTH) for _ in range(layers))
 
     def forward(self, x):
         for norm, layer in zip(self.norms, self.layers, strict=True):
@@ -57,9 +58,10 @@ def test_without_norms_a_path_is_what_the_sender_writes_through_the_receivers_ma
     alike(changed[1, 0].output, plain_run[1, 0].output)
 
 
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm, T5LayerNorm])  # T5's divides by the root of the mean square
 @pytest.mark.parametrize("norms", ["recomputed", "frozen"])
-def test_norms_are_recomputed_or_frozen_as_the_caller_says(norms):
-    model, x = Normed(), sequence()
+def test_norms_are_recomputed_or_frozen_as_the_caller_says(norms, kind):
+    model, x = Normed(norm=kind), sequence()
     plain_run = recorded(model, x)
     with torch.no_grad(), lens.edit(model) as edits, lens.record(model) as changed:
         edits.path((0, 1), (2, 3), norms=norms)
@@ -70,8 +72,10 @@ def test_norms_are_recomputed_or_frozen_as_the_caller_says(norms):
     stream = streams[2] - written(model.layers[0], 1, plain_run[0, 1].output)
     with torch.no_grad():
         norm = model.norms[2]
-        scale = (streams[2].var(-1, unbiased=False, keepdim=True) + norm.eps).sqrt()
-        read = (stream - stream.mean(-1, keepdim=True)) / scale if norms == "frozen" else norm(stream)
+        centred, read = (
+            value - value.mean(-1, keepdim=True) if kind is nn.LayerNorm else value for value in (streams[2], stream)
+        )
+        read = read / centred.square().mean(-1, keepdim=True).sqrt() if norms == "frozen" else norm(stream)
     query = recorded(model.layers[2], read)[0, 3].query
     weights = (query @ plain_run[2, 3].key.mT / SIZE**0.5).softmax(-1)
     alike(changed[2, 3].output, weights @ plain_run[2, 3].value)
@@ -107,6 +111,10 @@ def test_recordings_around_see_one_plain_pass_and_effects_take_paths():
         (lambda: lens.Edits().path((0, 1), (2, 3), "output"), "into='output'"),
         (lambda: lens.Edits().path((0, None), (2, 3)), r"one head for each end of a path, got \(0, None\)"),
         (lambda: lens.Edits().path((0, 1), (2, 3), norms="none"), "norms='none'"),
+        (
+            lambda: lens.Edits().path((0, 1), (2, 3), norms="frozen"),
+            "norms .* to freeze their scales, got a Sequential without one",
+        ),
     ],
 )
 def test_paths_that_are_none_are_refused(edits, words):

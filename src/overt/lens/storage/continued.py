@@ -124,6 +124,12 @@ class Continued:
         self._put_in_order(node)
         return node
 
+    def branch(self) -> "Continued":
+        """The same calls, to be continued by a pass of which these do not learn."""
+        other = Continued()
+        other._nodes.update({name: list(nodes) for name, nodes in self._nodes.items()})
+        return other
+
     def _put_in_order(self, node: Node) -> None:
         """Let the calls of a pass continue the same sequences, if their keys allow it.
 

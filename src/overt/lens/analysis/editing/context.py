@@ -174,7 +174,7 @@ class OpenEdits(Edits):
         self.close()
         for change in self.changes:
             if isinstance(change, PathPatched):
-                prepare(module, change, edit, args, kwargs)
+                prepare(module, change, edit, self.editor.continued, args, kwargs)
         self.handle = module.register_forward_pre_hook(self.prepare, with_kwargs=True)
 
 

@@ -158,7 +158,7 @@ class Editor(Recorder):
             before = before.before
         self_key = None if is_cross_attention(captured) else node.written - node.queries
         self.positions = max(self.positions[0], read + captured.queries), max(self.positions[1], shift + captured.keys)
-        return Spot(captured, read, shift, self_key, self.tokens, self.word_positions)
+        return Spot(captured, read, shift, self_key, self.tokens, self.word_positions, node)
 
     def _matched(self, layer: str, call_index: int, total: int) -> list[tuple[int, Change]]:
         """The chosen heads that are in this call, each with its change."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -16,20 +16,16 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.recorded_calls import RecordedCalls
 
 
-class Source(Protocol):
-    """Where patched numbers come from."""
-
-    def part(self, name: str, captured: Captured, head: int, rows: Sequence[int] | None) -> Tensor:
-        """A part of a head in the other run: vectors (B, N, features) of all positions, or weights (B, rows, K)."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class OtherRun:
-    """A recording of another run, and which of its heads is read (None: the one that is changed)."""
+    """A recording of another run, and which of its heads is read (None: the one that is changed).
+
+    Its positions are those of the text, or, with `by_call`, those of the one call that is changed.
+    """
 
     recording: RecordedCalls
     head: tuple[int | str, int] | None = None
+    by_call: bool = False
 
     @classmethod
     def of(cls, recording: Any, head: Any, part: str) -> "OtherRun":
@@ -46,8 +42,9 @@ class OtherRun:
             )
         return cls(recording, head)
 
-    def part(self, name: str, captured: Captured, head: int, rows: Sequence[int] | None) -> Tensor:
-        """A part of a head of the recording."""
+    def part(self, name: str, spot: Spot, head: int, rows: Sequence[int] | None) -> Tensor:
+        """A part of a head of the recording: vectors (B, N, features) of all positions, or weights (B, rows, K)."""
+        captured = spot.captured
         layer, number = self.head or (captured.layer, head)
         other = self.recording[self._call(layer, captured), number]
         if name == "weights":
@@ -70,8 +67,9 @@ def numbers_of(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] |
     assert isinstance(change, PartPatched)
     at_keys = change.part in ("key", "value")
     first, length = (spot.first_key, captured.keys) if at_keys else (spot.first_query, captured.queries)
+    first = 0 if change.source.by_call else first
     chosen = [position + first for position in (placed.keys if at_keys else placed.rows)]
-    other = change.source.part(change.part, captured, head, chosen if change.part == "weights" else None)
+    other = change.source.part(change.part, spot, head, chosen if change.part == "weights" else None)
     entries_there = captured.batch if entries is None else len(entries)
     if len(other) not in (1, captured.batch):
         raise InputError(

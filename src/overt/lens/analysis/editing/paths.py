@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +18,13 @@ from torch import Tensor, nn
 from overt.errors import InputError
 from overt.lens.analysis.editing.changes import Change, HeadScaled, PartPatched
 from overt.lens.analysis.editing.patching import OtherRun
+from overt.lens.analysis.editing.placing import Spot
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.watching import at_work
-from overt.lens.captured import Captured
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.recording import record
+from overt.lens.storage.continued import Continued, Node
 from overt.lens.storage.joined import RecordedPasses
 from overt.lens.tokens import Tokens
 
@@ -34,7 +36,8 @@ _NORM = re.compile(r"(LayerNorm|RMSNorm)", re.IGNORECASE)
 class PathSource:
     """What the receivers read with another output of the sender: `values` by call and head, from `prepare`.
 
-    `other` is the run that the sender's output comes from; without one the output is zero.
+    `other` is the run that the sender's output comes from; without one the output is zero. A cache holds the plain keys and values of
+    earlier passes, so `added` has what each call of a receiver added to them.
     """
 
     sender: tuple[int | str, int]
@@ -43,10 +46,28 @@ class PathSource:
     other: OtherRun | None
     norms: str
     values: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    added: WeakKeyDictionary[Node, dict[int, Tensor]] = field(default_factory=WeakKeyDictionary)
 
-    def part(self, name: str, captured: Captured, head: int, rows: Sequence[int] | None) -> Tensor:
+    by_call: ClassVar[bool] = True
+    """Whether positions are those of the call that is changed, and not of the text."""
+
+    def part(self, name: str, spot: Spot, head: int, rows: Sequence[int] | None) -> Tensor:
         """The receiver's part (B, N, features)."""
-        return self.values[captured.call_index, head]
+        values = self.values[spot.captured.call_index, head]
+        return values if name == "query" or spot.node is None else self._with_earlier(spot.node, head, values)
+
+    def _with_earlier(self, node: Node, head: int, values: Tensor) -> Tensor:
+        """Keys or values (B, K, features), of which those that were read in earlier passes are as they were then."""
+        chain = [node]
+        while (before := chain[-1].before) is not None and head in self.added.get(before, {}):
+            chain.append(before)
+        first_added = node.retained if len(chain) > 1 else 0
+        self.added.setdefault(node, {})[head] = values[:, first_added : node.written]
+        whole = self.added[chain.pop()][head]
+        for call in reversed(chain):
+            of_entries = whole if call.rows is None else whole[list(call.rows)]
+            whole = torch.cat([of_entries[:, call.first : call.first + call.retained], self.added[call][head]], dim=1)
+        return torch.cat([whole, values[:, node.written :]], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +80,12 @@ class PathPatched(PartPatched):
         return f"path from L{self.source.sender[0]}H{self.source.sender[1]} into the {self.part}"
 
 
-def prepare(model: nn.Module, change: PathPatched, opened: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def prepare(
+    model: nn.Module, change: PathPatched, opened: Any, continued: Continued, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Run the model twice on its own input: as it is, and with the sender's other output while the heads between stay as they were.
 
-    `opened` is the context manager that makes changes, `edit`.
+    `opened` is the context manager that makes changes, `edit`; `continued` has the calls that this pass may continue.
     """
     source: PathSource = change.source
     with _alone(args), torch.random.fork_rng(), _norms_frozen(model, source.norms == "frozen") as scales:
@@ -78,9 +101,11 @@ def prepare(model: nn.Module, change: PathPatched, opened: Any, args: tuple[Any,
                 fix="name the sender first: path((3, 2), (5, 11))",
             )
         with opened(model) as edits, record(model) as changed:
-            edits.add(_sender_changed(source))
+            edits.editor.continued = continued.branch()
+            cached = kwargs.get("past_key_values") is not None or bool(kwargs.get("use_cache"))
+            edits.add(_sender_changed(source, cached))
             for number in range(first + 1, max(number for number, _ in pairs)):
-                edits.add(PartPatched(((number, None),), part="output", source=OtherRun(plain)))
+                edits.add(PartPatched(((number, None),), part="output", source=OtherRun(plain, by_call=True)))
             _run(model, args, kwargs)
     source.values.clear()
     source.values.update({pair: getattr(changed[pair], source.into) for pair in pairs})
@@ -103,10 +128,11 @@ def _alone(args: tuple[Any, ...]) -> Iterator[None]:
         catcher.tokens.begin(args)
 
 
-def _sender_changed(source: PathSource) -> Change:
+def _sender_changed(source: PathSource, cached: bool) -> Change:
+    """The sender's other output. A pass with a cache may be a part of the text, of which the other run has all positions."""
     if source.other is None:
         return HeadScaled((source.sender,), factor=0.0)
-    return PartPatched((source.sender,), part="output", source=source.other)
+    return PartPatched((source.sender,), slice(None) if cached else None, part="output", source=source.other)
 
 
 def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -126,9 +152,9 @@ class _Scales:
         """From here on the stored scales are used."""
         self.counts = {}
 
-    def hook(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
+    def hook(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor | None:
         """Store a scale, or put the stored one in the place of the one that the norm divided by."""
-        scale = _scale(module, args[0])
+        scale = _scale(module, args[0] if args else next(iter(kwargs.values())))
         if self.counts is None:
             self.stored.setdefault(id(module), []).append(scale)
             return None
@@ -141,12 +167,14 @@ class _Scales:
 
 
 def _scale(module: nn.Module, x: Tensor) -> Tensor:
-    """What a norm divides by: √(variance + ε), or √(mean square + ε)."""
+    """What a norm divides by: √(variance + ε) where a shift of its input does not change its output, else √(mean square + ε)."""
+    shifted = module.forward(x + x.abs().amax()) - module.forward(x)
+    subtracts_mean = float(shifted.abs().amax()) < 0.1 * float(module.forward(x).abs().amax())
     eps = next(
         (each for name in ("eps", "variance_epsilon", "epsilon") if isinstance(each := getattr(module, name, None), float)), 0.0
     )
     x = x.double()
-    centred = x if "rms" in type(module).__name__.lower() else x - x.mean(-1, keepdim=True)
+    centred = x - x.mean(-1, keepdim=True) if subtracts_mean else x
     return (centred.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
@@ -155,7 +183,13 @@ def _norms_frozen(model: nn.Module, frozen: bool) -> Iterator[_Scales]:
     """Hooks on the norms of a model, by the names of their classes."""
     scales = _Scales()
     norms = [module for module in model.modules() if _NORM.search(type(module).__name__)] if frozen else []
-    handles = [module.register_forward_hook(scales.hook) for module in norms]
+    if frozen and not norms:
+        raise InputError(
+            "norms whose class is named LayerNorm or RMSNorm, to freeze their scales",
+            got=f"a {type(model).__name__} without one",
+            fix='write norms="recomputed"',
+        )
+    handles = [module.register_forward_hook(scales.hook, with_kwargs=True) for module in norms]
     try:
         yield scales
     finally:

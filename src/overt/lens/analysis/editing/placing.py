@@ -11,6 +11,7 @@ from overt.lens.analysis.editing.changes import BlockedArcs, Change, PartPatched
 from overt.lens.analysis.editing.rows import Placed
 from overt.lens.analysis.editing.words import positions_of
 from overt.lens.captured import Captured
+from overt.lens.storage.continued import Node
 from overt.lens.tokens import Tokens
 
 WordPositions = dict[tuple[int, str, int], list[int]]
@@ -20,7 +21,8 @@ WordPositions = dict[tuple[int, str, int], list[int]]
 class Spot:
     """A caught call of a layer: which positions its queries and keys are, and the words that they were read from.
 
-    `self_key` is the key, counted in the call, of the first query's own position; None for attention between two sequences.
+    `self_key` is the key, counted in the call, of the first query's own position; None for attention between two sequences. `node` is the
+    call among those that it continues; None for a linear token mixer.
     `words` remembers where a word was found, by change, side and entry, so that it means the same position in later calls.
     """
 
@@ -30,6 +32,7 @@ class Spot:
     self_key: int | None
     tokens: Tokens
     words: WordPositions = field(default_factory=dict)
+    node: Node | None = None
 
     def entry_groups(self, changes: Sequence[Change]) -> list[tuple[tuple[int, ...] | None, list[Placed]]]:
         """Entries of the batch in which the changes are at the same positions (None: all of them), with the changes there."""
