@@ -264,6 +264,12 @@ def test_what_does_not_fit_the_call_is_refused_with_its_shapes():
         edited(model, x, lens.Edits().patch((1, 0), recorded(model, sequence(length=5))))
     with pytest.raises(InputError, match=r"a recording of 2 sequences, or of one, for patch output of L1H0, got 3"):
         edited(model, x, lens.Edits().patch((1, 0), recorded(model, sequence(batch=3))))
+    wide = nn.MultiheadAttention(6 * HEADS, HEADS, batch_first=True).eval()
+    with torch.no_grad(), lens.record(wide) as other:
+        wide(*[torch.randn(2, 7, 6 * HEADS)] * 3)
+    for part in ("output", "query", "value"):
+        with pytest.raises(InputError, match=f"a {part} of 4 features, for patch {part} of L1H0, got 6 features"):
+            edited(model, x, lens.Edits().patch((1, 0), other, part, source=(0, 0)))
 
 
 def test_a_layer_that_cannot_be_edited_is_refused_where_it_runs_if_it_is_named_or_all_are():

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from torch.nn import functional
@@ -147,6 +148,49 @@ def test_phrases_are_found_as_the_model_reads_them(tokenizer):
     [pair] = read_pairs([("the cat saw the dog and it", "it", "the:2")])
     [task] = tasks_of(Reader(Planted(), tokenizer, 20), [pair])
     assert task.tokens.key == (3,)
+
+
+@pytest.mark.parametrize("kind", ["T5", "Bart"])
+def test_of_an_encoder_decoder_the_encoder_is_measured(kind, tokenizer):
+    # Bart's decoder reads the text moved by one token: its rows are not those of the words.
+    layers = {
+        "T5": {"d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2},
+        "Bart": {"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_layers": 1, "decoder_ffn_dim": 32},
+    }[kind]  # fmt: skip
+    sizes = {"vocab_size": len(WORDS) + 1, "d_model": 16, **layers}
+    model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**sizes)).eval()
+    whole, encoder = (find_heads(part, sentences(12), tokenizer=tokenizer) for part in (model, model.get_encoder()))
+    assert whole.notes[0].startswith("The encoder alone is measured")
+    assert [head[2:] for head in whole.heads] == [head[2:] for head in encoder.heads]
+    assert len(whole.heads) == 4
+    assert all(head.layer in dict(model.named_modules()) for head in whole.heads)
+
+
+def test_a_model_of_two_texts_and_no_tokenizer_are_refused(tokenizer):
+    class Translator(Planted):
+        def forward(self, source, target):
+            return super().forward(source)
+
+    with pytest.raises(InputError, match="reads one text, got a Translator, which is called with source, target"):
+        find_heads(Translator(), sentences(12), tokenizer=tokenizer)
+    with pytest.raises(KindError, match="a tokenizer, to find words in the texts, got None"):
+        find_heads(Planted(), sentences(12), tokenizer=None)
+
+
+def test_words_behind_the_longest_text_are_refused_as_such(tokenizer):
+    [pair] = read_pairs([(f"the cat {'and ' * 30}it", "it", "cat")])
+    with pytest.raises(InputError, match="pair 1: 'it', behind the 20 tokens that the model reads. Fix: shorten the text"):
+        tasks_of(Reader(Planted(), tokenizer, 20), [pair])
+
+
+def test_tables_have_their_columns_named_and_any_usual_separator(tmp_path):
+    for separator in ",;\t":
+        table = "\n".join(separator.join(row) for row in [("text", "query", "key"), (TEXT, "it", "cat")])
+        (tmp_path / "pairs.csv").write_text(table, encoding="utf-8")
+        assert read_pairs(tmp_path / "pairs.csv") == [(TEXT, "it", "cat", ())]
+    (tmp_path / "pairs.csv").write_text(f"{TEXT},it,cat\n", encoding="utf-8")
+    with pytest.raises(InputError, match="the columns text, query and key, got .*whose first line is 'the cat saw"):
+        read_pairs(tmp_path / "pairs.csv")
 
 
 TEXT = "the cat saw the dog and it"

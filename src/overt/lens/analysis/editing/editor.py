@@ -145,7 +145,7 @@ class Editor(Recorder):
             if isinstance(placement.change, HeadScaled):
                 scaled(output, heads, entries, placement.rows, placement.change.factor, call.query.ndim)
             elif isinstance(placement.change, PartPatched) and placement.change.part == "output":
-                numbers = numbers_of(placement, spot, heads[0], entries)
+                numbers = numbers_of(placement, spot, heads[0], entries, output.shape[-1])
                 if call.query.ndim >= 4:
                     numbers = numbers[:, None]
                 _put(output, heads, entries, list(placement.rows), numbers.reshape(-1, *numbers.shape[1:]), call)

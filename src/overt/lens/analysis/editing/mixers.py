@@ -48,7 +48,7 @@ def changed(
             result.append(placement)
             continue
         if isinstance(placement.change, PartPatched) and placement.change.part == "output":
-            new = numbers_of(placement, spot, heads[0], entries)[:, None].to(output.dtype)
+            new = numbers_of(placement, spot, heads[0], entries, output.shape[-1])[:, None].to(output.dtype)
         else:
             _refuse(placement, spot.captured.layer, kind, recurrence)
             assert recurrence is not None

@@ -61,7 +61,7 @@ class OtherRun:
         return captured.call_index if captured.call_index in same or not same else same[0]
 
 
-def numbers_of(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] | None) -> Tensor:
+def numbers_of(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] | None, features: int | None = None) -> Tensor:
     """What is put at the positions of a change: (entries, positions, features), or rows of weights (entries, 1, rows, K)."""
     change, captured = placed.change, spot.captured
     assert isinstance(change, PartPatched)
@@ -70,6 +70,12 @@ def numbers_of(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] |
     first = 0 if change.source.by_call else first
     chosen = [position + first for position in (placed.keys if at_keys else placed.rows)]
     other = change.source.part(change.part, spot, head, chosen if change.part == "weights" else None)
+    if features is not None and other.shape[-1] != features:
+        raise InputError(
+            f"a {change.part} of {features} features, for {change}",
+            got=f"{other.shape[-1]} features",
+            fix="patch from a head of the same width",
+        )
     entries_there = captured.batch if entries is None else len(entries)
     if len(other) not in (1, captured.batch):
         raise InputError(
@@ -102,13 +108,7 @@ def with_patches(
         if not isinstance(change, PartPatched) or change.part not in ("query", "key", "value"):
             continue
         old: Tensor = getattr(call, change.part)
-        new = numbers_of(placement, spot, heads[0], entries)
-        if new.shape[-1] != old.shape[-1]:
-            raise InputError(
-                f"a {change.part} of {old.shape[-1]} features, for {change}",
-                got=f"{new.shape[-1]} features",
-                fix="patch from a head of the same width",
-            )
+        new = numbers_of(placement, spot, heads[0], entries, old.shape[-1])
         positions = list(placement.keys if change.part != "query" else placement.rows)
         patched = old.expand(*call.batch, *old.shape[-2:]).clone() if old.ndim < 4 else _whole(old, call)
         target = patched if call.query.ndim < 4 else patched.select(-3, _shared_index(patched, call, indices[0]))

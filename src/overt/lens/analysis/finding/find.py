@@ -1,12 +1,14 @@
 """Which heads look from the query words to the key words of labelled pairs."""
 
+import inspect
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
 
-from overt.errors import InputError
+from overt.errors import InputError, KindError
 from overt.lens.analysis.finding.measuring import Measured, Task, competitors, measure, randomized, tasks_of
 from overt.lens.analysis.finding.pairs import read_pairs
 from overt.lens.analysis.finding.ranked import FEWEST, RankedHead, RankedHeads
@@ -34,8 +36,9 @@ def find_heads(
     more often than the best baseline, adjusted for all heads. Baselines are the distance (the nearest candidate, or the commonest offset),
     the same token, chance, and the best head of the same model with random weights, chosen the same way.
 
-    Raises InputError for pairs without a field, words that are not in the text, occur twice, overlap or are part of a token, and for less
-    than two texts. With fewer than ten texts a half the result says that the intervals are no guide.
+    Of an encoder–decoder, the encoder is measured. Raises InputError for pairs without a field, words that are not in the text, occur
+    twice, overlap or are part of a token, for less than two texts, and for other models of several texts. With fewer than ten texts a
+    half the result says that the intervals are no guide.
 
     >>> import overt
     >>> from overt.learn import Tokenizer
@@ -47,8 +50,11 @@ def find_heads(
     >>> len(found.heads), sorted(found.baselines)
     (4, ['chance', 'distance', 'random weights', 'same token'])
     """
-    model = recordable(model)
-    Texts.with_tokenizer(tokenizer, model)  # which refuses one of another vocabulary
+    if tokenizer is None:
+        raise KindError("a tokenizer, to find words in the texts", got="None", fix="pass the model's own, tokenizer=tokenizer")
+    whole = recordable(model)
+    Texts.with_tokenizer(tokenizer, whole)  # which refuses one of another vocabulary
+    model, prefix = _text_reader(whole)
     read = read_pairs(pairs)
     if groups is not None and len(groups) != len(read):
         raise InputError(
@@ -67,7 +73,38 @@ def find_heads(
         blank = measure(Reader(randomized(model, seed), tokenizer, reader.longest), tasks, "the same with random weights")
     finally:
         model.train(was_training)
-    return _ranked(type(model).__name__, tasks, texts, measured, blank, seed)
+    measured = measured._replace(heads=[(call, head, f"{prefix}{layer}") for call, head, layer in measured.heads])
+    result = _ranked(type(whole).__name__, tasks, texts, measured, blank, seed)
+    note = "The encoder alone is measured, because the decoder reads a text of its own."
+    return result if model is whole else replace(result, notes=(note, *result.notes))
+
+
+class _TextReader(NamedTuple):
+    """The module that reads one text, and what the names of its layers begin with in the whole model."""
+
+    module: nn.Module
+    prefix: str
+
+
+def _text_reader(model: nn.Module) -> _TextReader:
+    """The model, or its encoder where a decoder has a text of its own. Raises InputError for a model of several texts without one."""
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
+        encoder: Any = model.get_encoder()  # type: ignore[operator]
+        name = next((name for name, module in model.named_modules() if module is encoder), "")
+        return _TextReader(encoder, f"{name}." if name else "")
+    required = [
+        parameter.name
+        for parameter in inspect.signature(model.forward).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(required) > 1 and required[1] not in ("attention_mask", "lengths"):
+        raise InputError(
+            "a model that reads one text",
+            got=f"a {type(model).__name__}, which is called with {', '.join(required)}",
+            fix="pass the part that reads the text, such as model.encoder",
+        )
+    return _TextReader(model, "")
 
 
 def _check_halves(texts: int) -> None:

@@ -64,8 +64,19 @@ def _rows(path: Path) -> list[Any]:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         return [_parsed(path, number, line) for number, line in lines]
     if path.suffix.lower() == ".csv":
-        return list(csv.DictReader(io.StringIO(text, newline="")))
+        return _of_table(path, text)
     raise InputError("pairs in a .jsonl or .csv file", got=str(path), fix="give the file one of these endings")
+
+
+def _of_table(path: Path, text: str) -> list[Any]:
+    """The rows of a table whose columns are separated by commas, semicolons or tabs, whichever its first line has most of."""
+    header = text.lstrip().partition("\n")[0]
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count))
+    columns = list(rows.fieldnames or [])
+    if columns and not {"text", "query", "key"} <= set(columns):
+        got = f"{path}, whose first line is {shorten(visible(header), 60)!r}"
+        raise InputError("a table with the columns text, query and key", got=got, fix=f"name the columns: {_FIELDS}")
+    return list(rows)
 
 
 def _parsed(path: Path, number: int, line: str) -> Any:
@@ -122,6 +133,9 @@ def _tokens_of(number: int, phrase: str, text: str, read: DecodedText) -> tuple[
     if not matches and name and count.isdigit():
         numbered, word = _matches(name, read.text), name
         matches = numbered[int(count) - 1 : int(count)] if int(count) else []
+    if not matches and _matches(word, text):
+        got = f"pair {number}: {phrase!r}, behind the {len(read.tokens)} tokens that the model reads"
+        raise InputError("words that the model reads", got=got, fix="shorten the text")
     if not matches:
         fix = "check its spelling; a word that is part of another one is not found"
         raise InputError("words of the text", got=f"pair {number}: {phrase!r} in {shorten(visible(text), 60)!r}", fix=fix)
@@ -135,7 +149,8 @@ def _tokens_of(number: int, phrase: str, text: str, read: DecodedText) -> tuple[
         if not token.special and token.span[0] < stop and token.span[1] > start
     ]
     if not tokens:
-        raise InputError("words that the model reads", got=f"pair {number}: {phrase!r}, beyond its longest text")
+        got = f"pair {number}: {phrase!r}, which is a special token"
+        raise InputError("words that the model reads", got=got, fix="name words of the text")
     if tokens[0][1] < start or tokens[-1][2] > stop:
         inside = next(index for index, first, last in tokens if first < start or last > stop)
         got = f"pair {number}: {word!r}, which is a part of the token {str(read.tokens[inside])!r}"
