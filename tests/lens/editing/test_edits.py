@@ -380,3 +380,8 @@ def test_a_word_of_several_tokens_is_all_of_them_and_a_repeated_one_is_refused_b
     alike(changed[0, 1].output, weights @ recording[0, 1].value)
     with pytest.raises(InputError, match="query as a word that occurs once, got “the” at 2 positions"):
         lens.effect(model, lambda: model(ids), lens.Edits().scale((0, 1), 0.0, query="the"), tokenizer=tokenizer)
+    with torch.no_grad(), lens.edit(model, tokenizer=tokenizer) as edits, lens.record(model) as changed:
+        edits.scale((0, 1), 0.0, query="the:2")
+        model(ids)
+    _, second = [number for number, word in enumerate(words) if word.strip() == "the"]
+    assert changed[0, 1].output.any(-1)[0].logical_not().nonzero().flatten().tolist() == [second]

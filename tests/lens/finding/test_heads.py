@@ -177,6 +177,13 @@ def test_a_model_of_two_texts_and_no_tokenizer_are_refused(tokenizer):
         find_heads(Planted(), sentences(12), tokenizer=None)
 
 
+def test_the_same_token_is_the_same_word_with_any_space_and_case():
+    made = Tokenizer(models.WordLevel({word: index for index, word in enumerate(["[UNK]", "Cat", "dog", "cat", *FILLERS])}))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    pairs = [(f"Cat saw the dog {filler} {other} cat", "cat", "Cat", ["dog"]) for filler in FILLERS for other in FILLERS[:2]]
+    assert find_heads(Planted(), pairs, tokenizer=made).baselines["same token"] == 1.0
+
+
 def test_words_behind_the_longest_text_are_refused_as_such(tokenizer):
     [pair] = read_pairs([(f"the cat {'and ' * 30}it", "it", "cat")])
     with pytest.raises(InputError, match="pair 1: 'it', behind the 20 tokens that the model reads. Fix: shorten the text"):

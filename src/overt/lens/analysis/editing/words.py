@@ -30,12 +30,17 @@ def positions_of(where: Where, first: int, count: int, tokens: Sequence[str] | N
 
 
 def word_positions(word: str, tokens: Sequence[str], what: str) -> list[int]:
-    """The positions of the tokens that a word is written with. Raises InputError where it is not there once.
+    """The positions of the tokens that a word is written with, "the:2" for its second occurrence.
 
-    >>> word_positions("cat", ["the", "cat", "sat"], "query")
-    [1]
+    Raises InputError where the word is not there, or several times.
+
+    >>> word_positions("cat", ["the", "cat", "sat"], "query"), word_positions("the:2", ["the", "cat", "the"], "query")
+    ([1], [2])
     """
-    runs = _in_text(word, tokens) or [[position] for position, token in enumerate(tokens) if _is_token(token, word)]
+    runs = _runs(word, tokens)
+    name, _, occurrence = word.rpartition(":")
+    if not runs and name and occurrence.isdigit():
+        runs = _runs(name, tokens)[int(occurrence) - 1 : int(occurrence)] if int(occurrence) else []
     if len(runs) == 1:
         return runs[0]
     if runs:
@@ -47,6 +52,10 @@ def word_positions(word: str, tokens: Sequence[str], what: str) -> list[int]:
         raise InputError(f"{what} as a word that is made of whole tokens", got=f"“{word}” inside of “{near[0]}”", fix=fix)
     shown = " ".join(tokens[:40]) + (" …" if len(tokens) > 40 else "")
     raise InputError(f"{what} as a word of the text", got=f"“{word}”; the tokens are: {shown}", fix="choose one of them")
+
+
+def _runs(word: str, tokens: Sequence[str]) -> list[list[int]]:
+    return _in_text(word, tokens) or [[position] for position, token in enumerate(tokens) if _is_token(token, word)]
 
 
 def _is_token(token: str, word: str) -> bool:

@@ -34,7 +34,7 @@ def find_heads(
     The texts are divided in two at random; `groups` names, for each pair, what is not divided, such as the template of a sentence: by
     default the text. Heads are sorted by their accuracy on one half, and all numbers are from the other. `p_value` is that of being right
     more often than the best baseline, adjusted for all heads. Baselines are the distance (the nearest candidate, or the commonest offset),
-    the same token, chance, and the best head of the same model with random weights, chosen the same way.
+    the same token (apart from spaces and case), chance, and the best head of the same model with random weights, chosen the same way.
 
     Of an encoder–decoder, the encoder is measured. Raises InputError for pairs without a field, words that are not in the text, occur
     twice, overlap or are part of a token, for less than two texts, and for other models of several texts. With fewer than ten texts a
@@ -190,6 +190,6 @@ def _by_distance(task: Task, commonest: int) -> float:
 
 def _by_token(task: Task, choices: float) -> float:
     """Whether the key has a token of the query, and no competitor has; a share where several have, and chance where none has."""
-    ids = {task.ids[index] for index in task.tokens.query}
-    same = [any(task.ids[index] in ids for index in tokens) for tokens in (task.tokens.key, *competitors(task))]
+    letters = {task.letters[index] for index in task.tokens.query}
+    same = [any(task.letters[index] in letters for index in tokens) for tokens in (task.tokens.key, *competitors(task))]
     return same[0] / sum(same) if any(same) else 1 / choices

@@ -21,12 +21,13 @@ from overt.lens.text.tokens_of_text import decoded
 
 
 class Task(NamedTuple):
-    """A pair with the tokens of its text, by their numbers."""
+    """A pair with the tokens of its text, by their numbers, and their letters without spaces and case."""
 
     pair: LabelledPair
     ids: list[int]
     tokens: Located
     special: list[bool]
+    letters: list[str]
 
 
 class Measured(NamedTuple):
@@ -50,7 +51,8 @@ def tasks_of(reader: Reader, pairs: Sequence[LabelledPair]) -> list[Task]:
     for number, pair in enumerate(pairs, 1):
         ids, _ = reader.encode(pair.text)
         read = decoded(ids, reader.vocabulary)
-        tasks.append(Task(pair, ids, located(number, pair, read), [token.special for token in read.tokens]))
+        letters = [str(token).strip().casefold() or str(token) for token in read.tokens]
+        tasks.append(Task(pair, ids, located(number, pair, read), [token.special for token in read.tokens], letters))
     return tasks
 
 

@@ -1,7 +1,7 @@
 """Places of tokens through functions that reshape, combine or reduce a tensor."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,14 +26,6 @@ from overt.lens.capture.written_out.products import arguments, operand_letters
 _SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split"}
 _JOINED = {"cat", "concat", "stack"}
 _BEGIN = {"embedding", "_pad_packed_sequence", "pad"}
-
-
-class Carried(NamedTuple):
-    """The places of one output: `tokens` is None if they are lost, and `mixed` says that several tokens come to the place of each."""
-
-    output: Tensor
-    origins: Origins
-    mixed: bool = False
 
 
 def laid_out(step: FunctionCall, tensor: Tensor, origins: Origins) -> Sequence[Tensor | None] | None:
