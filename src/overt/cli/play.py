@@ -29,7 +29,9 @@ def play(
     ] = None,
     named: Annotated[str | None, typer.Option("--model", help="The same as the argument.")] = None,
     text: Annotated[str | None, typer.Option(help="The sentence that the page begins with.")] = None,
-    word: Annotated[str | None, typer.Option(help="The word that is chosen in it. (default: the last word)")] = None,
+    word: Annotated[
+        str | None, typer.Option(help="The word that is chosen in it. (default: one with a strong link to another word)")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help=f"The page to write. (default: {PAGE}, which is opened)")] = None,
     small: Annotated[bool, typer.Option("--small", help="Weights of 8 bits instead of 16: half the size, less exact.")] = False,
     beside: Annotated[
@@ -87,7 +89,7 @@ def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
         from overt.explain.recipes.qkv import qkv
         from overt.play.serve import PageServer
 
-        server = PageServer(reader, qkv(reader, *begin))
+        server = PageServer(reader, qkv(reader, *begin, page=True))
     console = report_console()
     console.print(
         Piece(lambda ink: ink.prose(f"{reader.name} reads what you type, on this machine only, until Ctrl+C:", lead=""))
@@ -108,7 +110,7 @@ def _encoder(name: str, text: str | None, word: str | None) -> tuple[Any, Any]:
     if folder is None:
         raise MissingExtra("all-MiniLM-L6-v2", needs=text_model.PACKAGE, extra="text")
     reader = text_model.find(name)
-    return qkv(reader, text or SENTENCE, word if text or word else WORD), BertEncoder(folder)
+    return qkv(reader, text or SENTENCE, word if text or word else WORD, page=True), BertEncoder(folder)
 
 
 def _translator(name: str, text: str | None, word: str | None) -> tuple[Any, Any] | None:

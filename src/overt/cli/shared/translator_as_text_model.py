@@ -71,7 +71,7 @@ def cross_attention_map(translator: Translator, text: str, translation: Translat
 
 
 def explained(translator: Translator, text: str, translation: Translation, word: str | None = None) -> Explanation:
-    """A written token explained, by default the first, in the head that covers the source text best; refuse a recurrent decoder."""
+    """A written token explained in the head that covers the source text best; refuse a recurrent decoder."""
     if isinstance(translator.model, Seq2Seq):
         raise InputError(
             "a decoder with queries and keys",
@@ -79,7 +79,7 @@ def explained(translator: Translator, text: str, translation: Translation, word:
             fix="show what each word attended to as a map: --map",
         )
     text_written = written(translator, text, translation)
-    return between(text_written, 0 if word is None else choose(text_written.text, word).index)
+    return between(text_written, None if word is None else choose(text_written.text, word).index)
 
 
 @torch.no_grad()

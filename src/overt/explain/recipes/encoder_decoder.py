@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from overt.errors import InputError
 from overt.explain.encoded import Encoded, Word
 from overt.explain.explanation import Explanation, Shown
+from overt.explain.opening import opening
 from overt.explain.recipes.qkv import View, closing_notes, explained
 from overt.lens.head import Head
 from overt.lens.recorded_calls import RecordedCalls
@@ -32,8 +33,8 @@ class Written(NamedTuple):
         return [[Head(captured, head) for head in captured.heads] for captured in calls]
 
 
-def between(written: Written, word: int = 0) -> Explanation:
-    """Explain a token that was written, the first one if no other is named.
+def between(written: Written, word: int | None = None) -> Explanation:
+    """Explain a token that was written: without an index that of the head's strongest link between content words, else the first.
 
     The head shown is the one that covers the source text best: it has the largest mean_j max_i w_ij, the mean over the source
     tokens of the largest weight that any written token gives them. Special tokens do not count.
@@ -49,6 +50,9 @@ def between(written: Written, word: int = 0) -> Explanation:
     layer, head, coverage = _best_coverage(views, written)
     why = f"it covers the source text best: the largest weight that a source token gets is {coverage:.2f} on average"
     notes = [_ROWS, *closing_notes(written.read, verified)]
+    if word is None:
+        opened = opening([views[layer][head]], written.text, written.read)
+        word = 0 if opened is None else opened.word.index
     options: dict[str, Any] = {"name": written.name, "layer": layer, "head": head, "verified": verified}
     explanation = explained(views, Word(word, (word,)), written.text, written.read, **options)
     return replace(explanation, why=why, notes=notes, recorded=lambda: _recorded(written))

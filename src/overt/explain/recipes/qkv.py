@@ -11,6 +11,7 @@ from overt.attention.scores import Dot
 from overt.errors import InputError
 from overt.explain.encoded import Encoded, Word, choose, truncation_notes
 from overt.explain.explanation import Explanation, Link, Looks, Shown, StepRow, Timing, step_rows
+from overt.explain.opening import Opening, opening
 from overt.explain.recipes.compare import compared
 from overt.explain.recipes.recorded import recorded
 from overt.explain.recipes.timing import timed
@@ -71,15 +72,20 @@ def qkv(
     head: int | None = None,
     truncate: bool = False,
     loop: bool = False,
+    page: bool = False,
 ) -> Explanation:
     """Explain how one word of the text attends, to its own text or to another one.
 
     The head shown is that of `layer` and `head`, counted from 0, or else the last layer's strongest link to another word.
     With `other`, the queries of one text meet the keys and values of the other in the same head.
+    Without a word it is the last one, or for a `page` that of the last layer's strongest link between content words.
     """
     source = read(model, text, truncate)
     target = source if other is None else read(model, other, truncate)
     chosen, views = choose(source.encoded, word), _views(source, target)
+    opened = _opening(source) if page and word is None else None
+    if opened is not None:
+        layer, (chosen, head) = opened
     verified = source.recording.verify() if other is None else None
     explanation = explained(
         views, chosen, source.encoded, target.encoded, name=model.name, layer=layer, head=head, verified=verified
@@ -89,6 +95,7 @@ def qkv(
         explanation,
         loop=_timed(views[shown_layer][shown_head]) if loop else None,
         notes=_notes(chosen, source, target, model, verified),
+        why=f"the strongest link between content words in layer {layer}" if opened else explanation.why,
         recorded=lambda: _recorded(source, target, model),
     )
 
@@ -169,6 +176,13 @@ def scale_name(view: View) -> str:
     if abs(factor * width**0.5 - 1) < 1e-6:
         return f"√{width}"
     return "" if factor == 1 else f"{1 / factor:g}"
+
+
+def _opening(source: ReadText) -> tuple[int, Opening] | None:
+    """The last layer that has a link between content words, and its strongest one."""
+    layers = enumerate(source.layers)
+    openings = ((layer, opening(heads, source.encoded, source.encoded)) for layer, heads in reversed(list(layers)))
+    return next(((layer, best) for layer, best in openings if best is not None), None)
 
 
 def _views(source: ReadText, target: ReadText) -> list[list[View]]:

@@ -5,6 +5,8 @@
 // A page may have more `fields`, each { name, initial, read, write }: `read` gives what a text of the address says, undefined where it says nothing
 // that there is; `write` gives the text for the address. A field that is as it was at first is left out there.
 
+import { contentToken } from "./data/content.js";
+
 const CHOICES = { side: ["query", "key"], pool: ["max", "mean"], colour: ["linear", "log"], theme: ["auto", "light", "dark"] };
 const WORDS = ["palette", "panel", "sort", "filter"];
 const HOLD = 320; // ms between two changes of the address: browsers refuse more than 100 in 30 s
@@ -57,7 +59,7 @@ export const addressed = (page = window) => /^(file|https?):$/.test(page.locatio
 function startOf(recording) {
   const head = recording.start;
   return {
-    head, batch: recording.heads[head].batch, token: recording.opened?.token ?? recording.heads[head].startToken, key: null, side: "query", pool: "max",
+    head, batch: recording.heads[head].batch, token: recording.opened?.token ?? contentToken(recording.heads[head]), key: null, side: "query", pool: "max",
     colour: recording.longest > 128 ? "log" : "linear", palette: "blue", view: null, panel: "steps", step: 9, playing: false, sort: "layer", filter: "all",
     theme: "auto", embed: false,
   };

@@ -1,22 +1,32 @@
-// Which word is chosen in a sentence that changed: the one that the reader wanted, wherever it stands, else a word with a strong link.
-import { contentToken } from "../../../lens/viewer/web/data/content.js";
+// Which word is chosen in a sentence that changed: the one that the reader wanted, wherever it is, else a word with a strong link.
+import { leadOf } from "../../../lens/viewer/web/data/content.js";
 
 const wordsOf = (head, side) => (side === "query" ? head.queries : head.keys);
 
-// Follows what the reader chooses; what the page itself chooses is nobody's wish. `choose(head, side)` gives a token of the head's text.
+// Follows what the reader chooses; a choice of the page itself is nobody's wish. `tokenIn(head, side)` is the token of the head's text, null where the
+// word is gone; `head` is whether the reader chose the head.
 export function createWish(recording, store) {
+  const self = { head: "head" in store.said() || Boolean(store.said().wanted?.head), note, want: (word) => (wish = { words: [word], token: 0 }), tokenIn: (head, side) => placeOf(wish, wordsOf(head, side)) };
   let wish = null;
-  const note = () => {
+  function note() {
     const { head, side, token } = store.get();
     wish = { words: wordsOf(recording.heads[head], side), token };
-  };
+  }
   note();
-  store.subscribe((_, changed) => !changed.has("recording") && (changed.has("token") || changed.has("side")) && note());
-  return {
-    note,
-    want: (word) => (wish = { words: [word], token: 0 }),
-    choose: (head, side) => placeOf(wish, wordsOf(head, side)) ?? contentToken(head, side),
-  };
+  store.subscribe((_, changed) => {
+    if (changed.has("recording")) return;
+    if (changed.has("token") || changed.has("side")) note();
+    if (changed.has("head")) self.head = true;
+  });
+  return self;
+}
+
+// The head itself, if a word of it leads to another word; else the one of its layer, or of the last layer that has any, in which a word does so most.
+export function leadingHead({ heads }, index, side) {
+  if (leadOf(heads[index], side)) return index;
+  const rank = ({ number }) => (number === heads[index].number ? heads.length : number);
+  const leads = heads.map((head) => [rank(head), leadOf(head, side)?.weight ?? 0, head.index]).filter(([, weight]) => weight > 0);
+  return leads.sort((a, b) => b[0] - a[0] || b[1] - a[1])[0]?.[2] ?? index;
 }
 
 function placeOf({ words, token }, after) {

@@ -1,3 +1,4 @@
+import { contentToken } from "../../../lens/viewer/web/data/content.js";
 import { recordingOf } from "../../../lens/viewer/web/data/data.js";
 import { grouped, label, shorten } from "../../../lens/viewer/web/data/labels.js";
 import { scientific } from "../../../drawing/web/numbers.js";
@@ -5,7 +6,7 @@ import { button, make } from "../../../drawing/web/elements.js";
 import { weightsOf } from "../../../lens/viewer/web/data/rows.js";
 import { nameOf } from "../../../lens/viewer/web/store.js";
 import { editOf } from "../cut/cutting.js";
-import { createWish } from "./chosen_word.js";
+import { createWish, leadingHead } from "./chosen_word.js";
 import { examplesRow } from "./examples.js";
 
 // The sentence that can be changed: what is typed goes to the reader, always the latest, and what comes back becomes the page's recording.
@@ -112,8 +113,11 @@ function show(self, text, result) {
   const named = recording.heads.findIndex((each) => nameOf(each) === name);
   let head = named < 0 ? recording.start : named;
   if (wanted?.word) wish.want(wanted.word);
-  const token = wanted?.word ? wish.choose(recording.heads[head], side) : (asked.token ?? (text === chosen.text ? chosen.token : wish.choose(recording.heads[head], side)));
-  if (self.sharpest) head = sharpestHead(recording, head, token);
+  let token = wanted?.word ? null : (asked.token ?? (text === chosen.text ? chosen.token : null));
+  token ??= wish.tokenIn(recording.heads[head], side);
+  if (token === null && !wish.head) head = leadingHead(recording, recording.heads.findIndex((each) => nameOf(each) === self.opened), side);
+  else if (token !== null && self.sharpest) head = sharpestHead(recording, head, token);
+  token ??= contentToken(recording.heads[head], side);
   document.title = recording.title;
   const story = first ? { step: chosen.step, playing: chosen.playing } : chosen.playing || self.sharpest ? { step: LAST } : {};
   store.replaced({ head, batch: 0, token, key: text === chosen.text ? chosen.key : null, view: null, ...story, ...asked, head, token, text });

@@ -121,13 +121,6 @@ class Head {
     return { rows, columns, max: this.#array(base.max), mean: this.#array(base.mean), rowEdges: this.#array(base.rowEdges), keyEdges: this.#array(base.keyEdges) };
   }
 
-  // The token that is chosen at first: the one of the strongest link to another.
-  get startToken() {
-    const { rows, keys } = this.links;
-    const address = rows.findIndex((row, i) => row !== keys[i] && !this.queries.tokenizer?.special[row]);
-    return rows[Math.max(0, address)] ?? 0;
-  }
-
   // The keys that any of some rows may attend to, from the first to the last; null where the mask is no run of keys a row.
   runOfRows(first, stop) {
     const terms = { queryCount: this.queryCount, keyCount: this.keyCount, mask: this.#mask };
