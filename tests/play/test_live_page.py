@@ -144,6 +144,15 @@ def test_what_is_chosen_follows_the_sentence(written_little, opened):
     assert live.page.ask("document.querySelectorAll('.linked tbody tr').length") == 20
 
 
+def test_what_is_out_of_sight_is_not_drawn(written_little, opened):
+    live = opened(written_little, calm=True).ready()
+    assert live.page.ask("document.querySelectorAll('.heads-box canvas').length") == 0
+    live.type("Cats sleep.")
+    assert live.page.ask("document.querySelectorAll('.heads-box canvas').length") == 0
+    live.page.ask("viewer.store.set({ panel: 'map' })")
+    assert live.page.ask("document.querySelectorAll('.heads-box canvas').length") == 12
+
+
 @pytest.mark.slow
 def test_typing_is_never_held_up(written, opened):
     live = opened(written).ready()

@@ -15,7 +15,7 @@ export function createReading(core, weights, shape, model) {
   return (memory, source, target, number) => {
     const { edit } = memory.self;
     const [calls, heads, coverage, checked] = [[], [], [], uncutRow(edit, number % target.ids.length, target.ids.length) ?? 0];
-    const patterns = { plain: [["separator", ...separatorPairs(source, target.ids.length), target.ids.length]], repeated: [] };
+    const patterns = { plain: separatorsOf(source), repeated: [] };
     model.forced(memory, [START, ...target.ids.slice(0, -1)], (layer, state) => {
       calls.push(callOf(core, shape, layer, checked, state));
       for (const { entry, covers } of entriesOf(core, weights, shape, layer, state, patterns)) {
@@ -28,13 +28,8 @@ export function createReading(core, weights, shape, model) {
   };
 }
 
-// Each written token with each separator of the source: rows and keys. Other patterns need queries and keys of one text.
-function separatorPairs(source, count) {
-  const { plain } = patternsOf({ ids: source.ids, words: source.words, special: specialOf(source) });
-  const separators = [...new Set(plain.find(([name]) => name === "separator")[2])];
-  const rows = Array.from({ length: count }, (_, i) => i);
-  return [rows.flatMap((i) => separators.map(() => i)), rows.flatMap(() => separators)];
-}
+// The separators of the source. Other patterns need queries and keys of one text.
+const separatorsOf = (source) => patternsOf({ ...source, special: specialOf(source) }).plain.filter(({ keys }) => keys);
 
 const specialOf = ({ ids }) => ids.map((_, i) => Number(i === ids.length - 1));
 

@@ -38,14 +38,13 @@ export function statisticsOf(core, call, { queries, keys, heads }, most) {
   return result;
 }
 
-// All weights of one head, `keys` in a row, from what `statisticsOf` says of it.
+// All weights of one head, `keys` in a row, from what `statisticsOf` says of it; in the core's memory, until something else is computed there.
 export function headWeights(core, call, head, { lse }, keys) {
   const before = core.allocate(0);
   const [rows, to] = [core.put(lse), core.room(lse.length * keys)];
   core.weights(call, head, rows, to);
-  const result = core.floats(to, lse.length * keys).slice();
   core.release(before);
-  return result;
+  return core.floats(to, lse.length * keys);
 }
 
 export function codesOf(weights) {
@@ -65,10 +64,17 @@ export function linksOf(weights, keys) {
 }
 
 // The places of the LINKS largest weights. Numbers alone are sorted fast: the bits of a size, which order as sizes do, then the place from the end.
+// The first of a query's weights is its largest, so what is below the last of the LINKS largest of these is not among them.
 function strongest(weights, keys) {
-  const [places, codes] = [weights.length, new Float64Array(weights.length)];
+  const places = weights.length;
   const bits = new Uint32Array(weights.slice().buffer);
-  let count = 0;
-  for (let i = 0; i < places; i++) if (keys[i] >= 0 && !Number.isNaN(weights[i])) codes[count++] = (bits[i] & 0x7fffffff) * places + places - 1 - i;
-  return codes.subarray(0, count).sort().slice(-LINKS).reverse().map((code) => places - 1 - (code % places));
+  const largest = (step, least) => {
+    const codes = new Float64Array(places / step);
+    let count = 0;
+    for (let i = 0; i < places; i += step) if (keys[i] >= 0 && !Number.isNaN(weights[i]) && (bits[i] & 0x7fffffff) >= least) codes[count++] = (bits[i] & 0x7fffffff) * places + places - 1 - i;
+    return codes.subarray(0, count).sort().slice(-LINKS);
+  };
+  const firsts = largest(TOP, 0);
+  const least = firsts.length < LINKS ? 0 : Math.floor(firsts[0] / places);
+  return largest(1, least).reverse().map((code) => places - 1 - (code % places));
 }

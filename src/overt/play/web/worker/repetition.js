@@ -3,13 +3,30 @@
 
 const Z = 1.959964;
 
-// The pairs of each pattern, the same for all heads: [name, rows, keys, queries that have any, their effective number]; none where no token comes twice.
+// Where the weights of pairs are, a row a query; `keys` are a list for each query.
+export const placesOf = (keys, count) => Int32Array.from(keys.flatMap((of, i) => of.map((j) => i * count + j)));
+
+export function sumAt(numbers, places) {
+  let sum = 0;
+  for (let n = 0; n < places.length; n++) sum += numbers[places[n]];
+  return sum;
+}
+
+// The positions of each token.
+export function copiesOf(ids) {
+  const result = new Map();
+  ids.forEach((id, j) => (result.has(id) ? result.get(id).push(j) : result.set(id, [j])));
+  return result;
+}
+
+// The pairs of each pattern, the same for all heads: { name, pairs, keys, distances, count, effective } with the queries that have any and their
+// effective number; none where no token comes twice.
 export function repetitionsOf(ids) {
   if (new Set(ids).size === ids.length) return [];
-  const copies = (i) => ids.flatMap((id, j) => (id === ids[i] ? [j] : []));
+  const copies = copiesOf(ids);
   const patterns = {
-    "induction": (i) => copies(i).map((j) => j + 1).filter((j) => j < ids.length && j !== i && j !== i + 1),
-    "duplicate token": (i) => copies(i).filter((j) => j !== i),
+    "induction": (i) => copies.get(ids[i]).map((j) => j + 1).filter((j) => j < ids.length && j !== i && j !== i + 1),
+    "duplicate token": (i) => copies.get(ids[i]).filter((j) => j !== i),
   };
   return Object.entries(patterns).map(([name, keysOf]) => {
     const keys = ids.map((_, i) => keysOf(i));
@@ -17,31 +34,27 @@ export function repetitionsOf(ids) {
     ids.forEach((id, i) => keys[i].length && groups.set(id, (groups.get(id) ?? 0) + 1));
     const count = keys.filter((of) => of.length).length;
     const squares = [...groups.values()].reduce((sum, each) => sum + each ** 2, 0);
-    return { name, rows: keys.flatMap((of, i) => of.map(() => i)), keys: keys.flat(), count, effective: count ** 2 / squares };
+    const distances = keys.flatMap((of, i) => of.map((j) => ids.length - 1 + j - i));
+    return { name, pairs: placesOf(keys, ids.length), keys: keys.flat(), distances, count, effective: count ** 2 / squares };
   }).filter(({ count }) => count);
 }
 
-// Of each pattern { share, aboveChance }; `weight(i, j)` is one of the head's weights, `received` is what each key gets on average.
-export function repetitionScores(patterns, count, weight, received) {
-  const means = new Map();
-  const atDistance = (distance) => {
-    if (!means.has(distance)) means.set(distance, meanAt(distance, count, weight));
-    return means.get(distance);
-  };
-  return Object.fromEntries(patterns.map(({ name, rows, keys, count: queries, effective }) => {
-    const sum = (of) => rows.reduce((total, i, pair) => total + of(i, keys[pair]), 0) / queries;
-    const share = sum(weight);
-    const chance = Math.min(1, Math.max(sum(() => 1 / count), sum((i, j) => atDistance(j - i)), sum((_, j) => received[j])));
+// Of each pattern { share, aboveChance } in one head: its weights (N · N), and what each key receives on average.
+export function repetitionScores(patterns, weights, received) {
+  if (!patterns.length) return {};
+  const [count, atDistance] = [received.length, meansAtDistances(weights, received.length)];
+  return Object.fromEntries(patterns.map(({ name, pairs, keys, distances, count: queries, effective }) => {
+    const share = sumAt(weights, pairs) / queries;
+    const chance = Math.min(1, Math.max(pairs.length / count, sumAt(atDistance, distances), sumAt(received, keys)) / queries);
     return [name, { share, aboveChance: lowEnd(share, effective) > chance }];
   }));
 }
 
-// The mean weight at a distance from query to key.
-function meanAt(distance, count, weight) {
-  let total = 0;
-  const [first, last] = [Math.max(0, -distance), Math.min(count, count - distance)];
-  for (let i = first; i < last; i++) total += weight(i, i + distance);
-  return total / (last - first);
+// The mean weight at each distance from query to key, from 1 − N on.
+function meansAtDistances(weights, count) {
+  const result = new Float64Array(2 * count - 1);
+  for (let i = 0; i < count; i++) for (let j = 0; j < count; j++) result[count - 1 + j - i] += weights[i * count + j];
+  return result.map((sum, n) => sum / (count - Math.abs(n - count + 1)));
 }
 
 // The lower end of the 95 % interval of Wilson 1927 for a mean of values between 0 and 1.

@@ -1,38 +1,37 @@
-import { repetitionScores, repetitionsOf } from "./repetition.js";
+import { copiesOf, placesOf, repetitionScores, repetitionsOf, sumAt } from "./repetition.js";
 
 // What a head does in a text: the share of its weight that each plain pattern gets, as lens/statistics/roles.py measures it.
 
 const [DECISIVE, UNIFORM] = [0.5, 0.95];
 const SEPARATORS = new Set(["[SEP]", "</s>", "<s>", "<|endoftext|>", "<|im_end|>", "<eos>", ".", ",", ";", ":", "!", "?"]);
 
-// The pairs of each pattern, the same for all heads, { plain, repeated }: of the plain ones [name, rows, keys, how many queries have any]. `tokens` is
-// { ids, words, special }.
+// The pairs of each pattern, the same for all heads, { plain, repeated }. A plain one is { name, count, pairs } with how many queries have any and where
+// their weights are, a row a query; or { name, keys } if all queries have the same keys. `tokens` is { ids, words, special }.
 export function patternsOf({ ids, words, special }) {
   const first = special.length ? 0 : -1;
   const separators = ids.map((_, j) => j).filter((j) => !(special[j] && j === first) && (special[j] || SEPARATORS.has(words[j])));
-  const places = new Map();
-  ids.forEach((id, j) => places.set(id, [...(places.get(id) ?? []), j]));
+  const same = copiesOf(ids);
   const last = ids.length - 1;
   const patterns = {
     "previous token": (i) => (i > 0 ? [i - 1] : []),
     "next token": (i) => (i < last ? [i + 1] : []),
     "first token": (i) => (i > 0 ? [0] : []),
-    "separator": () => separators,
-    "same token": (i) => places.get(ids[i]),
+    "separator": null,
+    "same token": (i) => same.get(ids[i]),
   };
   const plain = Object.entries(patterns).map(([name, keysOf]) => {
+    if (!keysOf) return { name, count: separators.length, keys: separators };
     const keys = ids.map((_, i) => keysOf(i));
-    return [name, keys.flatMap((of, i) => of.map(() => i)), keys.flat(), keys.filter((of) => of.length).length];
+    return { name, count: keys.filter((of) => of.length).length, pairs: placesOf(keys, ids.length) };
   });
   return { plain, repeated: repetitionsOf(ids) };
 }
 
 // { role, roleScore, roleScores, entropy } of one head: its weights, a row a query, and what the core says of them.
 export function roleOf({ plain, repeated }, weights, { entropies, received }) {
-  const [scores, entropy, keyCount] = [{}, mean(entropies), weights.length / entropies.length];
-  const weight = (i, j) => weights[i * keyCount + j];
-  for (const [name, rows, keys, count] of plain) if (count) scores[name] = rows.reduce((sum, i, pair) => sum + weight(i, keys[pair]), 0) / count;
-  const repetition = repetitionScores(repeated, entropies.length, weight, received);
+  const [scores, entropy] = [{}, mean(entropies)];
+  for (const { name, keys, pairs, count } of plain) if (count) scores[name] = keys ? sumAt(received, keys) : sumAt(weights, pairs) / count;
+  const repetition = repetitionScores(repeated, weights, received);
   for (const [name, { share }] of Object.entries(repetition)) scores[name] = share;
   const uniform = entropy / Math.log(entropies.length);
   const roleScores = { ...scores, uniform };

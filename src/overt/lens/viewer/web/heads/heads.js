@@ -14,9 +14,13 @@ export function mountHeads(root, recording, store) {
   const [top, box, about] = ["heads-head", "heads-box", "about"].map((className) => make("div", { className }));
   root.append(top, box, about);
   const self = { recording, store, thumbs, top, box, about };
-  const build = () => (controls(self), layout(self), mark(self));
+  const build = () => {
+    self.stale = !root.clientWidth; // out of sight: built when the panel is chosen
+    if (!self.stale) controls(self), layout(self), mark(self);
+  };
   store.subscribe((state, changed) => {
     const any = (...names) => names.some((name) => changed.has(name));
+    if (self.stale) return any("panel") && build();
     const refocus = any("sort", "filter", "batch", "theme") || (state.sort === "token" && any("token", "side"));
     if (refocus || self.pass !== passOf(self)) build();
     else if (any("palette", "colour", "pool")) layout(self), mark(self);
