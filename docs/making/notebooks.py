@@ -5,9 +5,11 @@
 A block that the page shows becomes a cell; what a page prints as SVG or Markdown is displayed by `draw` or `say` of pictures.py instead. A
 block that the page hides becomes a folded cell if it prints sentences, and is left out if it draws, since it is about the site then; what
 a comment `<!-- notebook … -->` holds becomes a cell, and what `<details>` hides a folded one. Commands become `!` cells, stored with what a
-terminal shows at the end: without spinners and progress bars. Sentences about the page are left out.
+terminal shows at the end: without spinners and progress bars. Sentences about the page are left out. The first
+cell holds what the others use of pictures.py, so a notebook needs the package, and measured results of docs/results.
 """
 
+import ast
 import json
 import posixpath
 import re
@@ -18,6 +20,7 @@ from typing import Any
 from overt.files import whole
 
 ROOT = Path(__file__).parents[2]
+PICTURES = Path(__file__).with_name("pictures.py")
 CHAPTERS = sorted((ROOT / "docs" / "chapters").glob("*.md"))
 PART = re.compile(r"^```(?P<told>\w+[^\n]*)\n(?P<code>.*?)^```$|^<!-- notebook\n(?P<only>.*?)^-->$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^):#\s]+)(#[^)\s]*)?\)")
@@ -27,13 +30,13 @@ DETAILS = re.compile(r"</?details[^>]*>\n?")
 OF_THE_PAGE = re.compile(r"The chapter is a \[notebook\]\([^)\s]+\) too\.\s*")
 ERASED = re.compile(r"[^\n]*(?:\n\r?\x1b\[1A|\r)\x1b\[2K")  # a line of a terminal, and the command that takes it away
 CURSOR = re.compile(r"\x1b\[\?25[hl]\r?")
-FIRST = """\
+IMPORTED = re.compile(r"^from pictures import ([^\n]*)\n", re.MULTILINE)
+COMMAND = """\
 import os
 import sys
 
-sys.path.append("../docs/making")  # pictures.py, which reads measured results from docs/results
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]  # the command overt
-from pictures import draw, say"""
+"""
 
 
 def notebook(markdown: str) -> dict[str, Any]:
@@ -45,7 +48,10 @@ def notebook(markdown: str) -> dict[str, Any]:
         end = part.end()
     cells.append(_text(markdown[end:]))
     remaining = [cell for cell in cells if cell is not None]
-    remaining.insert(1, _code(FIRST))
+    first = first_cell("".join("".join(cell["source"]) + "\n" for cell in remaining if cell["cell_type"] == "code"))
+    remaining = [_without_imports(cell) for cell in remaining]
+    if first:
+        remaining.insert(1, _code(first))
     for number, cell in enumerate(remaining):
         cell["id"] = f"cell-{number:02}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -55,6 +61,57 @@ def notebook(markdown: str) -> dict[str, Any]:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+
+
+def first_cell(code: str) -> str:
+    """What the cells' code uses of pictures.py, and the path of the commands that it runs; empty if it uses neither."""
+    names = {name.strip() for imported in IMPORTED.findall(code) for name in imported.split(",")}
+    names |= {name for name in ("draw", "say") if re.search(rf"\b{name}\(", code)}
+    command = COMMAND if re.search(r"^!", code, re.MULTILINE) else ""
+    return "\n\n".join(filter(None, [command.strip(), _helpers(names)]))
+
+
+def _helpers(names: set[str]) -> str:
+    """The imports, constants and functions of pictures.py that these names need, in their order."""
+    source = PICTURES.read_text(encoding="utf-8").replace(
+        "Path(__file__).parents[1]", 'Path("../docs")  # of the repository, for measured results'
+    )
+    lines, statements = source.splitlines(), ast.parse(source).body[1:]
+    defined = {name: statement for statement in statements for name in _bound(statement)}
+    needed, todo = set(), list(names)
+    while todo:
+        name = todo.pop()
+        if name in defined and name not in needed:
+            needed.add(name)
+            todo += [node.id for node in ast.walk(defined[name]) if isinstance(node, ast.Name)]
+    texts = [_text_of(statement, lines, needed) for statement in statements if needed.intersection(_bound(statement))]
+    return re.sub(r"\n\n(?=import |from )", "\n", "\n\n".join(texts))
+
+
+def _bound(statement: ast.stmt) -> list[str]:
+    """The names that a statement binds."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return [alias.asname or alias.name for alias in statement.names]
+    if isinstance(statement, ast.FunctionDef):
+        return [statement.name]
+    return [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+
+
+def _text_of(statement: ast.stmt, lines: list[str], needed: set[str]) -> str:
+    """A statement with the comments above it; of an import only the names that are needed."""
+    if isinstance(statement, ast.ImportFrom):
+        statement.names = [alias for alias in statement.names if alias.name in needed]
+        return ast.unparse(statement)
+    first = statement.lineno - 1
+    while lines[first - 1].startswith("#"):
+        first -= 1
+    return "\n".join(lines[first : statement.end_lineno])
+
+
+def _without_imports(cell: dict[str, Any]) -> dict[str, Any]:
+    if cell["cell_type"] == "markdown":
+        return cell
+    return cell | {"source": _lines(IMPORTED.sub("", "".join(cell["source"])).strip())}
 
 
 def executed(plain: dict[str, Any]) -> dict[str, Any]:

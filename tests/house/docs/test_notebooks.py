@@ -58,19 +58,30 @@ def test_a_notebook_links_only_to_what_is_there(chapter):
 
 def test_blocks_commands_and_comments_become_cells():
     chapter = (
-        '# T\n\n```python exec="1" source="above" html="1" session="s"\nprint(1)\n```\n\n<!-- notebook\nwidget()\n-->\n\n'
+        '# T\n\n```python exec="1" source="above" html="1" session="s"\nimport sys\n\nsys.path.append("docs/making")\n'
+        "from pictures import ladder\nprint(1)\n```\n\n<!-- notebook\nwidget()\n-->\n\n"
         '```python exec="1" html="1" session="s"\nprint(2)\n```\n\n```python exec="1" session="s"\nprint(3)\n```\n\n'
         '```bash exec="1" source="above" result="text"\novert doctor\n```\n'
     )
-    cells = ["".join(cell["source"]) for cell in notebooks.notebook(chapter)["cells"]]
-    assert cells == ["# T", notebooks.FIRST, "draw(1)", "widget()", "say(3)", "!overt doctor"]
+    title, first, *cells = ["".join(cell["source"]) for cell in notebooks.notebook(chapter)["cells"]]
+    assert [title, *cells] == ["# T", "draw(1)", "widget()", "say(3)", "!overt doctor"]
+    assert first.startswith(notebooks.COMMAND)
+    assert "from overt.drawing.pictures import draw, say\n" in first
+    assert first.index("def result(") < first.index("def ladder(")  # which reads by it
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_notebook_imports_nothing_of_the_repository(chapter):
+    code = "".join("".join(cell["source"]) for cell in notebooks.notebook(chapter.read_text(encoding="utf-8"))["cells"])
+    assert "sys.path" not in code
+    assert not re.search("^(from|import) pictures", code, re.MULTILINE)
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_a_notebook_does_not_say_that_its_page_is_a_notebook_too(chapter):
     text = "".join("".join(cell["source"]) for cell in notebooks.notebook(chapter.read_text(encoding="utf-8"))["cells"])
     assert f"({chapter.stem}.ipynb)" not in text
-    assert "PYTHONPATH" not in text  # the first cell finds pictures.py
+    assert "PYTHONPATH" not in text
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
