@@ -122,6 +122,15 @@ def test_a_head_is_drawn_as_its_weights_with_its_tokens():
     assert f"{float(head.weights().max()):.2f}" in words(figure)
 
 
+def test_arcs_have_a_limit_and_say_how_many_of_all_links_they_are():
+    head = named()[1, 2]
+    total = int((head.weights()[0].fill_diagonal_(0) != 0).sum())
+    assert any(word.startswith(f"5 strongest of {total} links") for word in words(arcs(head, links=5)))
+    assert any(word.startswith(f"all {total} links") for word in words(arcs(head, links=100)))
+    with pytest.raises(InputError, match=r"Expected at most 100 links.*got links=101.*Fix: draw the strongest, links=100, or"):
+        arcs(head, links=101)
+
+
 def test_a_long_head_says_what_a_cell_is():
     figure = FIGURES["head, long"]()
     assert images(figure)[0].shape == (64, 64)

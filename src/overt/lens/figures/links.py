@@ -14,6 +14,7 @@ from overt.lens.tokens import is_cross_attention
 
 Arc = tuple[int, int, float]
 _GAP, _MIN_SIZE = 7.0, 4.5  # between tokens, in hundredths of an inch; points of the smallest letters
+_MOST_LINKS = 100  # more arcs over one line of a page cannot be told apart
 _TALLEST, _BETWEEN_TEXTS = 110.0, 92.0  # the height of the largest arc, and the space between two texts
 
 
@@ -28,7 +29,7 @@ def arcs(
     batch is left out, and not counted by `first` and `stop`, unless `padding`. Where queries and keys are two texts, the queries are
     below and the keys above.
 
-    Raises InputError where the recording has no tokens, more than fit beside each other, or none of that sequence.
+    Raises InputError where the recording has no tokens, more than fit on a line, or none of that sequence, and for more than 100 links.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -38,6 +39,10 @@ def arcs(
     6.75
     """
     check.whole_number("links", links)
+    if links > _MOST_LINKS:
+        map_of_all = f'plot(path, "head", layer={head.captured.number}, head={head.head})'
+        fix = f"draw the strongest, links={_MOST_LINKS}, or all weights as a map: {map_of_all}"
+        raise InputError(f"at most {_MOST_LINKS} links, since more arcs cannot be told apart", got=f"links={links}", fix=fix)
     head, sequence = shown(head, sequence, padding)
     query_tokens, key_tokens = head.query_tokens, head.key_tokens
     if query_tokens is None or key_tokens is None:
@@ -48,19 +53,19 @@ def arcs(
     columns = slice(None) if cross else rows
     weights = entry(head.weights(rows), sequence)[:, columns]
     query_labels, key_labels = (words(query_tokens, sequence) or [])[rows], (words(key_tokens, sequence) or [])[columns]
-    arcs_shown = _strongest(weights, links, cross)
-    return (
-        _draw_between_texts(head, arcs_shown, query_labels, key_labels)
-        if cross
-        else _draw_over_and_under(head, arcs_shown, query_labels)
-    )
-
-
-def _strongest(weights: Tensor, count: int, cross: bool) -> list[Arc]:
-    """The largest weights (query, key, weight), smallest first so that the strongest is drawn on top."""
     free = weights.nan_to_num(nan=0.0).clone()
     if not cross:
         free.fill_diagonal_(0)
+    arcs_shown, total = _strongest(free, links), int(free.count_nonzero())
+    return (
+        _draw_between_texts(head, arcs_shown, total, query_labels, key_labels)
+        if cross
+        else _draw_over_and_under(head, arcs_shown, total, query_labels)
+    )
+
+
+def _strongest(free: Tensor, count: int) -> list[Arc]:
+    """The largest weights (query, key, weight), smallest first so that the strongest is drawn on top."""
     largest = free.flatten().abs().topk(min(count, free.numel())).indices
     pairs = [(index // free.shape[1], index % free.shape[1]) for index in largest.tolist()]
     weights_of_pairs = free.flatten()[largest].tolist()
@@ -73,7 +78,7 @@ def _ink(head: Head, weight: float, arcs_shown: list[Arc]) -> tuple[float, float
     return 0.3 + 2.2 * size, 0.25 + 0.75 * size
 
 
-def _draw_over_and_under(head: Head, arcs_shown: list[Arc], tokens: list[str]) -> Any:
+def _draw_over_and_under(head: Head, arcs_shown: list[Arc], total: int, tokens: list[str]) -> Any:
     over, under = (max((abs(i - j) for i, j, _ in arcs_shown if (j < i) is back), default=0) for back in (True, False))
     positions, size = _layout_tokens(tokens)
     rises = [min(_TALLEST, 14.0 * span) if span else 0.0 for span in (over, under)]
@@ -81,9 +86,8 @@ def _draw_over_and_under(head: Head, arcs_shown: list[Arc], tokens: list[str]) -
     paper = sheet(WIDE, line + 10 + rises[1] + 22)
     title(paper, head.name, head.layer)
     signed = is_signed(head.captured)
-    _describe(
-        paper, arcs_shown, "blue: positive, vermillion: negative" if signed else "above: to earlier keys, below: to later keys"
-    )
+    which = "blue: positive, vermillion: negative" if signed else "above: to earlier keys, below: to later keys"
+    _describe(paper, arcs_shown, total, which)
     _line_of(paper, tokens, positions, line, size)
     for i, j, weight in arcs_shown:
         back = j < i
@@ -94,10 +98,10 @@ def _draw_over_and_under(head: Head, arcs_shown: list[Arc], tokens: list[str]) -
     return paper.figure
 
 
-def _draw_between_texts(head: Head, arcs_shown: list[Arc], query_tokens: list[str], key_tokens: list[str]) -> Any:
+def _draw_between_texts(head: Head, arcs_shown: list[Arc], total: int, query_tokens: list[str], key_tokens: list[str]) -> Any:
     paper = sheet(WIDE, 40 + _BETWEEN_TEXTS + 24)
     title(paper, head.name, head.layer)
-    _describe(paper, arcs_shown, "below: queries, above: keys")
+    _describe(paper, arcs_shown, total, "below: queries, above: keys")
     (below, size), (above, other) = _layout_tokens(query_tokens), _layout_tokens(key_tokens)
     _line_of(paper, key_tokens, above, 40, other)
     _line_of(paper, query_tokens, below, 40 + _BETWEEN_TEXTS, size)
@@ -106,10 +110,11 @@ def _draw_between_texts(head: Head, arcs_shown: list[Arc], query_tokens: list[st
     return paper.figure
 
 
-def _describe(paper: Sheet, arcs_shown: list[Arc], which: str) -> None:
-    """A caption of the arcs, at the right of the title."""
+def _describe(paper: Sheet, arcs_shown: list[Arc], total: int, which: str) -> None:
+    """A caption of the arcs, at the right of the title: how many of all weights they are."""
+    count = f"{len(arcs_shown)} strongest of {total:,}" if len(arcs_shown) < total else f"all {total}"
     range_of = f", weights {number(arcs_shown[0][2])} to {number(arcs_shown[-1][2])}" if arcs_shown else ""
-    paper.text(WIDE - EDGE, 13, f"{len(arcs_shown)} strongest links{range_of}; {which}", SMALL, QUIET, across="right")
+    paper.text(WIDE - EDGE, 13, f"{count} links{range_of}; {which}", SMALL, QUIET, across="right")
 
 
 def _layout_tokens(tokens: list[str]) -> tuple[list[float], float]:

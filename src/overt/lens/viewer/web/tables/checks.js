@@ -3,6 +3,7 @@
 import { allowedCount, weightsOf, strongestOf } from "../data/rows.js";
 import { number, scientific } from "../../../../drawing/web/numbers.js";
 import { queryOf } from "../steps/steps.js";
+import { ARCS } from "../text/text.js";
 import { grouped, label, visible } from "../data/labels.js";
 import { gauge, make } from "../../../../drawing/web/elements.js";
 
@@ -131,6 +132,7 @@ function unsaidLines(recording, head) {
   ];
   if (head.number > 0) lines.push(`After the first layer a position holds a mixture of tokens: to ${head.signed ? "read" : "attend to"} a position is not to ${head.signed ? "read" : "attend to"} its word.`);
   if (["first token", "separator"].includes(head.role) && !head.signed) lines.push("Weight on the first token or a separator often means that the query attends to nothing.");
+  if (head.keyCount > ARCS) lines.push(`Arcs go to the ${ARCS} strongest of ${grouped(head.keyCount)} keys; the table of links has more.`);
   if (head.keyCount > 128) lines.push("Zoomed out, a cell shows the largest or the mean of many weights; the text and the table show single weights.");
   return lines;
 }

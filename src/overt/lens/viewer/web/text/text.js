@@ -12,7 +12,7 @@ import { channelsOf } from "../../../../drawing/web/colours.js";
 import { inkOn } from "../../../../drawing/web/theme.js";
 
 const PART = 256; // tokens that are written together
-const ARCS = 12;
+export const ARCS = 12; // of the chosen token: more would be a hairball
 const LETTERS = 80; // of one token, the rest is in its title
 
 const [LARGE, FEW] = [120, 64]; // tokens up to which the text is set large, and up to which it needs no stripe and chips
