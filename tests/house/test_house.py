@@ -244,15 +244,16 @@ def identifiers(path: Path) -> set[str]:
 
 
 # Refused in identifiers, comments and docstrings of the packages that are written in plain English; the other packages follow.
-PLAIN = {"attention", "layers", "models", "learn", "integrations", "explain", "cli", "bench", "drawing"}
+PLAIN = {"attention", "layers", "models", "learn", "integrations", "explain", "play", "cli", "bench", "drawing", "lens/viewer"}
 PROSE = {
     "wild": "outlier", "company": "others", "beside": "next to, with, compared with", "anew": "again",
     "told": "arguments", "hinted": "annotated", "stands": "is",
 }  # fmt: skip
 # Of these, identifiers alone are refused: in a sentence they are English.
 NOUNS = {"each": "call, head, text, …", "rest": "remaining, body, …", "look": "index, lookup"}
-PLAIN_FILES = [path for path in FILES if path.relative_to(SOURCE / "overt").parts[0] in PLAIN]
-OPTIONS = {"beside"}  # of `overt atlas`
+PLAIN_FILES = [path for path in FILES if PLAIN & set(map(str, path.relative_to(SOURCE / "overt").parents))]
+SCRIPTS = [path for folder in PLAIN for path in (SOURCE / "overt" / folder).rglob("*.js")]
+OPTIONS = {"beside"}  # of `overt atlas` and `overt play`, and the argument of pages of two recordings
 
 
 def dialect(path: Path, refused: Iterable[str] = DIALECT) -> set[str]:
@@ -281,6 +282,17 @@ def test_packages_in_plain_english_name_what_they_loop_over():
 
 def test_comments_and_docstrings_are_plain_english():
     assert offences(prose, PLAIN_FILES) == {}
+
+
+def test_comments_of_scripts_are_plain_english():
+    comments = {path: re.findall(r"(?:^|[;,{}]) *// (.*)", path.read_text(encoding="utf-8"), re.MULTILINE) for path in SCRIPTS}
+    assert sum(map(len, comments.values())) > 500
+    assert [
+        f"{path.name}: {line}"
+        for path, lines in comments.items()
+        for line in lines
+        if set(re.findall("[a-z]+", line)) & PROSE.keys()
+    ] == []
 
 
 def test_a_word_of_the_dialect_is_found_in_a_comment_and_in_a_docstring(tmp_path):

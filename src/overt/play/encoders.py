@@ -101,7 +101,7 @@ class BertEncoder:
         return {"tokenizer": options_of(self.folder), "shape": shape}
 
     def facts(self) -> dict[str, Any]:
-        """What the page itself shows of the model beside its recordings: nothing."""
+        """What the page itself shows of the model in addition to its recordings: nothing."""
         return {}
 
     def rounding(self, small: bool) -> Rounding:

@@ -1,4 +1,4 @@
-"""What lessons of a live page need beside its script: their style, and the small trained layers of the first one."""
+"""What lessons of a live page need in addition to its script: their style, and the small trained layers of the first one."""
 
 import json
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""The live page: the viewer with a sentence that a model reads in the browser, and that model beside it, in one file."""
+"""The live page: the viewer with a sentence that a model reads in the browser, and that model, in one file."""
 
 import gzip
 import json
@@ -48,7 +48,7 @@ def write(
     """Write the page of an explanation, and the model that made it with its weights.
 
     They have 16 bits, or 8 where `small`, and where the model's own file has no more.
-    For a site the model stands `beside` the page, in files that it fetches: NAME-core.txt, NAME-weights-0.txt and so on, with the script
+    For a site the page fetches the model from files of its folder: NAME-core.txt, NAME-weights-0.txt and so on, with the script
     COMPONENT. With `one_head` the page holds only the explained head until the model is there: at most 400 KB for a sentence.
     """
     weights = model.weights(small or model.in_int8)
@@ -56,7 +56,7 @@ def write(
     text = explanation.text if explanation.other is None else explanation.other
     description = {"text": text, "label": model.label, "blocks": len(weights.blocks), "notes": [rounding, *_NOTES]}
     parts = _parts(bundle(model.worker), weights.header() | model.description(), weights.blocks)
-    elements = _files_beside(Path(path), parts) if beside else [_element(name, letters) for name, letters in parts]
+    elements = _separate_files(Path(path), parts) if beside else [_element(name, letters) for name, letters in parts]
     live = Live(
         boot=model.boot,
         styles=(*lessons.STYLES, *model.styles),
@@ -83,8 +83,8 @@ def _parts(worker: str, model: dict[str, Any], blocks: Iterable[bytes]) -> Itera
         yield f"weights-{number}", b64encode(block).decode()
 
 
-def _files_beside(page: Path, parts: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Write the component and each part beside the page; the elements that name the parts."""
+def _separate_files(page: Path, parts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Write the component and each part into the page's folder; the elements that name the parts."""
     _write_text(page.with_name(COMPONENT), read("lens/viewer/web/embed/component.js"))
     for part, letters in parts:
         name = f"{page.stem}-{part}.txt"

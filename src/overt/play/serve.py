@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
             length -= len(part)
 
     def _is(self, path: str) -> bool:
-        """Whether the request has the token and this path; a guess is not told how much of it is right."""
+        """Whether the request has the token and this path; a guess does not learn how much of it is right."""
         return secrets.compare_digest(self.path.encode(), f"/{self.pages.token}/{path}".encode())
 
     def _refused(self) -> bool:

@@ -42,7 +42,7 @@ _POSITIONS = ("sinusoidal", "learned", None)
 
 @dataclass(frozen=True)
 class PageTranslator:
-    """A translator in a folder of overt train, for the page, with the models of the lesson on the bottleneck beside it."""
+    """A translator in a folder of overt train, for the page, with the models of the lesson on the bottleneck."""
 
     folder: Path
     lesson: Mapping[str, Path] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class PageTranslator:
         model, tokenizer, _ = load_model(self.folder)
         config: Any = model.config
         page = from_config({"kind": type(model).__name__, **config}).eval()
-        page.load_state_dict({name: _rounded(name, each, small) for name, each in model.state_dict().items()})
+        page.load_state_dict({name: _rounded(name, tensor, small) for name, tensor in model.state_dict().items()})
         limit = _shape(model)["limit"] or _LONGEST
         largest, unchanged, heads = 0.0, 0, 0
         for sentence in _SENTENCES:
@@ -199,9 +199,9 @@ class _Putting:
 
     def rows(self, name: str, weight: Tensor, bias: Tensor | None = None) -> None:
         """A linear map: weight (out, in) and bias (out) or None."""
-        rest = -len(weight) % PANEL
-        vector = None if bias is None else np.pad(bias.detach().numpy(), (0, rest))
-        self.packed.linear(f"{self.prefix}{name}", np.pad(weight.detach().numpy(), ((0, rest), (0, 0))), vector)
+        padding = -len(weight) % PANEL
+        vector = None if bias is None else np.pad(bias.detach().numpy(), (0, padding))
+        self.packed.linear(f"{self.prefix}{name}", np.pad(weight.detach().numpy(), ((0, padding), (0, 0))), vector)
 
     def linear(self, name: str, *modules: nn.Linear) -> None:
         """Linear layers side by side, as one map."""

@@ -1,5 +1,7 @@
 """That the live page can be read: contrast of all texts, arcs beside the words, columns and numbers on a small screen."""
 
+import re
+
 import pytest
 from live_page import TIRED
 
@@ -112,3 +114,14 @@ def test_the_sentence_stands_once_and_an_unknown_word_is_named_beside_it(written
     shown_text = "document.querySelector('main').innerText.replace(/\\s/g, '')"
     assert live.page.ask(f"{shown_text}.split('melttoday').length - 1") == 1
     assert "The vocabulary lacks “☃☃”" in live.page.ask("document.querySelector('.reading .unknown').textContent")
+
+
+def test_on_paper_is_the_picture_and_nothing_to_press(written_little, opened):
+    live = opened(written_little, calm=True, width=794, height=1123).ready()
+    live.page.call("Emulation.setEmulatedMedia", media="print")
+    for selector in (".asks", ".play", ".tabs", ".sides", ".find", ".bar button", ".steps .linklike", ".cutting p"):
+        assert live.page.ask(f"[...document.querySelectorAll('{selector}')].map((element) => element.checkVisibility())")
+        assert not live.page.ask(f"[...document.querySelectorAll('{selector}')].some((element) => element.checkVisibility())"), selector
+    assert live.page.ask("document.querySelector('.six').checkVisibility()")
+    assert re.search(r"in L\dH\d", live.page.ask("document.querySelector('.steps h2').textContent"))
+    assert live.page.ask("document.documentElement.scrollWidth <= innerWidth")

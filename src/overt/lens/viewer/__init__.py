@@ -37,14 +37,14 @@ def page(
 ) -> str:
     """Make the page of these calls; `Recording.page` says more. Returns the HTML, or the path where it was written.
 
-    A recipe hands over its `story`, and a second recording that stands `beside` the first; `live` is what runs a model in the page.
+    A recipe hands over its `story`, and a second recording to compare; `live` is what runs a model in the page.
     """
     separate({"path": path}, {"the recording": calls.file})
     both = [calls] if beside is None else [calls, beside]
     recordings = [(side, chosen(side, heads, exact, limit // len(both))) for side in both]
     packed = pack_heads(recordings, title=title, exact=exact, model=model, opened=opened, story=story, padding=padding)
     html = _html(packed, story, live)
-    if len(html) > limit:  # the page is ASCII but for its title and what stands without its script
+    if len(html) > limit:  # the page is ASCII but for its title and what it shows without its script
         raise PageTooLarge(f"a page of {in_bytes(len(html))}", max(1, len(calls) // 2), len(html), limit)
     if path is None:
         return html

@@ -17,8 +17,8 @@ def mixer_terms(head: MixerHead, batch: int, vectors: Callable[[Tensor], Any], p
     decay = None if ready.log_decay is None else ready.log_decay.exp()
     optional = {"decay": decay, "erase": ready.erase, "probe": ready.probe}
     by_query = {"diagonal": ready.diagonal, "divisors": ready.normalizer}
-    mixer = {name: None if each is None else vectors(each[batch, 0]) for name, each in optional.items()}
-    mixer |= {name: None if each is None else put(each[batch, 0].float()) for name, each in by_query.items()}
+    mixer = {name: None if tensor is None else vectors(tensor[batch, 0]) for name, tensor in optional.items()}
+    mixer |= {name: None if tensor is None else put(tensor[batch, 0].float()) for name, tensor in by_query.items()}
     reads_itself = int(ready.reads == "after" or ready.diagonal is not None)
     return {
         "query": vectors(ready.query[batch, 0]),

@@ -78,7 +78,7 @@ class _Packing:
         return self.words.setdefault(tuple(zip(sentence, map(_of_tokenizer, sentence), strict=True)), len(self.words))
 
     def tokenized(self) -> list[dict[str, Any] | None]:
-        """What a tokenizer says of each list of tokens: their pieces, which are special, and before which a space stands."""
+        """What a tokenizer says of each list of tokens: their pieces, which are special, and which follow a space."""
         facts = [[facts for _, facts in words] for words in self.words]
         return [
             {
@@ -147,7 +147,7 @@ def _header(
 
 
 def _of_tokenizer(token: str) -> tuple[str, int, int] | None:
-    """A token's piece, whether it is special, and whether a space stands before it; None where no tokenizer made it."""
+    """A token's piece, whether it is special, and whether a space precedes it; None where no tokenizer made it."""
     return (token.piece, int(token.special), int(token.spaced)) if isinstance(token, Token) else None
 
 
@@ -175,11 +175,11 @@ def _call(packing: _Packing, call_index: int, captured: Captured, strings: Token
     for index, role in enumerate(roles(statistics, statistics.shares, statistics.repetition)):
         head = replace(packing.calls.head_of(captured, role.head), tokens=strings)
         per_batch = _vectors(packing, head, store, notes) if vectors else [{} for _ in range(captured.batch)]
-        for batch, each in enumerate(per_batch):
+        for batch, fields_of_text in enumerate(per_batch):
             fields: dict[str, Any] = {"call": call_index, "head": role.head, "batch": first + batch}
             fields |= _role(role) | _words(packing, head, strings, batch)
-            fields |= _statistics(packing, statistics.summary, (batch, index), not vectors, signed) | each
-            if "score" in each and (each["normalizer"] == "sum" or not store.whole):
+            fields |= _statistics(packing, statistics.summary, (batch, index), not vectors, signed) | fields_of_text
+            if "score" in fields_of_text and (fields_of_text["normalizer"] == "sum" or not store.whole):
                 fields["lse"] = _divisors(store, head, statistics.summary, (batch, index))
             packing.heads.append(fields)
     notes.extend(store.notes())
@@ -286,16 +286,16 @@ def _vectors(packing: _Packing, head: Head, store: _Store, notes: list[str]) -> 
     notes.extend([note] if stored is not None and note not in notes else [])
     entries = []
     for batch in range(head.captured.batch):
-        each = common | {"value": store.vectors(value[batch])}
+        fields = common | {"value": store.vectors(value[batch])}
         if norms is not None:
-            each["outNorm"] = packing.blocks.put(norms[batch].float())
+            fields["outNorm"] = packing.blocks.put(norms[batch].float())
         if terms is not None:
-            each |= _terms(store, terms, batch)
+            fields |= _terms(store, terms, batch)
         if packing.story is not None and packing.story.states and (states := packing.story.states[packing.first]) is not None:
-            each["states"] = store.vectors(states)
+            fields["states"] = store.vectors(states)
         if stored is not None:
-            each["weights"] = store.vectors(stored[batch])
-        entries.append(each)
+            fields["weights"] = store.vectors(stored[batch])
+        entries.append(fields)
     return entries
 
 
@@ -366,7 +366,7 @@ def _verified(packed_calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _index_of(packing: _Packing, packed_calls: Sequence[dict[str, Any]], requested: Head) -> int:
-    """Where a head stands among those of the page."""
+    """The index of a head among those of the page."""
     heads = [(packed_calls[head["call"]]["number"], head["head"]) for head in packing.heads]
     head = (packing.calls.number_of(requested.captured), requested.head)
     if head not in heads:

@@ -102,9 +102,9 @@ def _sharpest(present: Sequence[Captured], count: int) -> list[tuple[Captured, i
         for captured in present
         for head, share in zip(captured.heads, _spread(captured.opened()), strict=True)
     ]
-    best = sorted(spread, key=lambda each: each[0])[:count]
-    order = {id(each): index for index, each in enumerate(spread)}
-    return [(captured, head) for _, captured, head in sorted(best, key=lambda each: order[id(each)])]
+    best = sorted(spread, key=lambda entry: entry[0])[:count]
+    order = {id(entry): index for index, entry in enumerate(spread)}
+    return [(captured, head) for _, captured, head in sorted(best, key=lambda entry: order[id(entry)])]
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""What stands on the page where scripts are stripped or disabled: a picture of the heads' maps and the strongest links as a table."""
+"""What the page shows if scripts are stripped or disabled: a picture of the heads' maps and the strongest links as a table."""
 
 import struct
 import zlib
@@ -22,7 +22,7 @@ _WRONG = np.array([232, 32, 84])
 
 
 def static_page(packed: Packed, article: str = "") -> str:
-    """The still page of what was packed, as HTML that holds nothing but text, pictures and a table; `article` stands in the table's place.
+    """The still page of what was packed, as HTML that holds nothing but text, pictures and a table; `article` replaces the table.
 
     The maps are drawn with the largest weight of each cell, logarithmically, from 2^−9 on.
     """
@@ -72,7 +72,7 @@ def _name(header: dict[str, Any], index: int) -> str:
 
 
 def _fewer(codes: np.ndarray, signed: bool) -> np.ndarray:
-    """At most CELLS cells a side, each the largest in size of those that it stands for; NaN is the largest code, so it stays."""
+    """At most CELLS cells a side, each the largest in size of those of its part; NaN is the largest code, so it stays."""
     if signed:
         codes = codes.astype(int)
         sides = (codes.clip(ZERO), np.where(codes == NAN, NAN, (2 * ZERO - codes).clip(ZERO)))

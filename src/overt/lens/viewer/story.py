@@ -1,4 +1,4 @@
-"""What a page has beside its recordings: its title, the names of its texts, what a recipe says of them, and what makes it live."""
+"""What a page has in addition to its recordings: its title, the names of its texts, what a recipe says of them, and what makes it live."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Story:
 
     `recipe` names the steps: "qkv" for learned queries, keys and values, "hidden" for the states of a layer that are joined with their
     contexts, "plain" for the vectors themselves. `words` are the tokens that are explained, `states` the queries' own vectors (Q, D) where
-    the recorded queries were made of them. `still` is what stands on the page without its script, as HTML.
+    the recorded queries were made of them. `still` is what the page shows without its script, as HTML.
     """
 
     recipe: str
@@ -43,7 +43,7 @@ class Story:
 class Live:
     """What makes a page live: the module that it begins with, in place of the viewer's own, and what it needs.
 
-    `behind` is HTML that follows the script; `script_sources` and `connections` are what the page's policy allows beside its own script.
+    `behind` is HTML that follows the script; `script_sources` and `connections` are what its policy allows in addition to its own script.
     """
 
     boot: str = "lens/viewer/web/boot.js"

@@ -7,7 +7,7 @@ const SAYS = "A vector for each word runs through all layers; each layer adds wh
 const ENCODED = "Out comes a vector for each word; their mean stands for the sentence.";
 const WRITTEN = "Out come the probabilities of the next word. Here, as each was written:";
 
-// A card before the others beside the steps. `first` names what comes before the layers, `last` what comes after.
+// The first card on the right of the steps. `first` names what comes before the layers, `last` what comes after.
 export function startWhere(root, recording, store, { first = ["words"], last = "output" } = {}) {
   const [line, said, next] = [make("div", { className: "where-line", attributes: { role: "group", "aria-label": "The layers of the model" } }), make("p", { className: "quiet" }), make("div")];
   root.querySelector(".panel.steps .beside").prepend(make("section", { className: "card where" }, make("h2", { text: "Where this head sits" }), line, said, next));

@@ -33,7 +33,7 @@ export function createWorkerReader(page, blocks) {
   return reader;
 }
 
-// A file beside the page, as a site has the weights; null where there is none to be had.
+// A file in the page's folder, as a site stores the weights; null if it cannot be fetched.
 const fetched = (name) => fetch(encodeURIComponent(name)).then((response) => (response.ok ? response.text() : null)).catch(() => null);
 
 // Its script is compressed in the page; a sentence is thrown where none can be started.

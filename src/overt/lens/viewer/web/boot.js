@@ -1,7 +1,7 @@
 import { open, embedded } from "./data/data.js";
 import { mount } from "./main.js";
 
-// The page itself: the recording stands in it, and goes where the still picture was.
+// The page itself: it holds the recording, which replaces the still picture.
 open(embedded(document)).then((recording) => {
   document.documentElement.className = "live";
   document.getElementById("still").remove();

@@ -79,7 +79,7 @@ function factsOf({ model, story, heads, calls, batch, file, date }) {
   return [make("p", { className: "quiet facts", text: facts.join(" · ") })];
 }
 
-// Which of several texts all panels show; two that are compared stand side by side already.
+// Which of several texts all panels show; two that are compared are side by side already.
 function textChooser(recording, store) {
   if (recording.batch.length < 2 || recording.story?.compared) return [];
   const names = recording.batch.map((batch) => [String(batch), `${batch + 1}: ${shorten(visible(recording.texts[batch] || "text"), 60)}`]);

@@ -9,7 +9,7 @@ import { savePanel } from "./export/export.js";
 import { pinned } from "./store.js";
 import { make } from "../../../drawing/web/elements.js";
 
-// The stores of the texts that stand side by side: one, or two that are compared.
+// The stores of the texts side by side: one, or two that are compared.
 export const storesOf = (recording, store) => (recording.story?.compared ? recording.batch.map((batch) => pinned(store, recording, batch)) : [store]);
 
 // The first view: the steps of the chosen word, and the word in all heads.

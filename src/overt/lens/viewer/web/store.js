@@ -29,7 +29,7 @@ export function createStore(recording, fields = [], page = window) {
     for (const listener of [...listeners]) listener(state, changed);
     if (!timer) timer = setTimeout(write, HOLD);
   };
-  // The recording has become another one: everything is drawn anew, and what is chosen is made to fit it.
+  // The recording has become another one: everything is drawn again, and the choices are made to fit it.
   const replaced = (patch) => {
     state = settled(recording, {}, { ...state, playing: false, ...patch });
     const changed = new Set([...Object.keys(state), "recording"]);
@@ -85,7 +85,7 @@ function settled(recording, state, patch) {
   return next;
 }
 
-// The same for one of two texts that stand side by side. What is chosen in the other one is found here by its head, and by its words.
+// The store of one of two compared texts: a choice in the other text is mapped to this one by head and by word.
 export function pinned(store, recording, batch) {
   const get = () => {
     const state = store.get();

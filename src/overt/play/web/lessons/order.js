@@ -42,7 +42,7 @@ function rowOf(placed, before, after, order) {
   return [name, number(cosine(before.mean, after.mean), 7), change < 0.001 ? scientific(change) : number(change, 3)];
 }
 
-// The tokens in groups, one for each word between spaces, in the order that the number gives; what stands first and last, stays there.
+// The tokens in groups, one for each word between spaces, in the order that the number gives; the first and the last group stay in place.
 export function orderOf(tokens, seed) {
   const { spaced } = tokens.tokenizer;
   const groups = [];

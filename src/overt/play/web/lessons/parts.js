@@ -53,10 +53,10 @@ export function table(caption, names, rows) {
   return make("table", {}, make("caption", { text: caption }), make("thead", {}, head), make("tbody", {}, ...rows.map(([name, ...cells]) => make("tr", {}, first(name), ...cells.map(cell)))));
 }
 
-// A number with a bar beside it.
+// A number with a bar next to it.
 export const barred = (text, share) => make("span", { className: "barred" }, make("span", { text }), gauge(share, 1));
 
-// Runs `work` with the latest arguments, one at a time: what was asked meanwhile, and then asked anew, is never worked on. `box` is busy until then.
+// Runs `work` with the latest arguments, one at a time: a question that a later one replaced is never worked on. `box` is busy until then.
 export function latest(box, work) {
   let [wanted, busy] = [null, false];
   return async (...args) => {
@@ -83,5 +83,5 @@ export function cosine(a, b) {
   return product / Math.sqrt(left * right);
 }
 
-// Rows of numbers that stand one after the other, as vectors.
+// Consecutive rows of numbers as vectors.
 export const rowsOf = (numbers, width) => Array.from({ length: numbers.length / width }, (_, i) => numbers.subarray(i * width, (i + 1) * width));

@@ -44,7 +44,7 @@ export function statesOf(kind, parameters, inputs) {
   return states;
 }
 
-// A step of a GRU: its gates r and z and its candidate n stand one after the other (Cho et al. 2014, with torch's place of r).
+// A step of a GRU: its gates r and z and its candidate n, one after the other (Cho et al. 2014, with torch's place of r).
 function gated(a, b, h) {
   const width = h.length;
   return h.map((before, d) => {

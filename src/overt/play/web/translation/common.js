@@ -1,4 +1,4 @@
-// Two translations beside each other: the words that both have, in their order.
+// Two translations compared: the words of both, in their order.
 import { make } from "../../../drawing/web/elements.js";
 
 export const wordsOf = (text) => text.split(/\s+/u).filter(Boolean);

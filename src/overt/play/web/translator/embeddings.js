@@ -1,4 +1,4 @@
-// Words as vectors, from a linear map whose rows they are: eight rows stand together, as the core's product reads them.
+// Words as vectors, from a linear map whose rows they are: rows are stored in panels of eight, as the core's product reads them.
 
 // √width times the rows of these tokens, at `to`.
 export function embedded(core, weights, name, tokens, width, to) {

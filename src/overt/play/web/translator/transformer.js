@@ -89,7 +89,7 @@ function started(self, ids) {
   return { self, keys, count, caches, position: 0 };
 }
 
-// Where the queries, keys and values of an attention to the source stand, as cuts.js has it.
+// The addresses of queries, keys and values of an attention to the source, as cuts.js takes them.
 export const placeOf = ({ width, heads }, { query, keys, count }) => ({ query, queryStep: width, key: keys, value: keys + 4 * width, step: 2 * width, count, dim: width / heads });
 
 // The decoder's layers over so many rows; `attended(layer, vectors, mixed)` is its attention to what it wrote, `cutsOf` gives the cuts of these rows.

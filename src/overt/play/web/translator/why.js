@@ -35,7 +35,7 @@ export function createWhy(core, weights, shape, model) {
 
 const sumOf = (a, b) => a.map((each, d) => each + b[d]);
 
-// From the score back to what was written, as in questions/why.js; a norm stands before the maps that read the stream, or behind each sum.
+// From the score back to what was written, as in questions/why.js; a norm is before the maps that read the stream, or behind each sum.
 function sideOf(model, stream, { map, norm, factor, first, word, token }) {
   const { core, weights, shape } = model;
   const vector = (name) => core.floats(weights.at(name), shape.width);

@@ -39,7 +39,7 @@ function placeOf({ words, token }, after) {
 const placesOf = (words, word) => words.flatMap((each, i) => (each === word ? [i] : []));
 const nearest = (places, token) => places.reduce((best, i) => (Math.abs(i - token) < Math.abs(best - token) ? i : best));
 
-// Where a token stands in the changed sentence: the same place before what changed, as far from the end behind it; within it the nearest word that
+// The position of a token in the changed sentence: the same place before what changed, as far from the end behind it; within it the nearest word that
 // is the same.
 export function placeIn(before, after, token) {
   let [start, end] = [0, 0];

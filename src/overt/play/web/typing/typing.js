@@ -56,7 +56,7 @@ export function startTyping(root, recording, store, description, reader, example
   return { again: () => want(self) };
 }
 
-// The sentence stands once on the page, as the words that are read; who wants to change it opens the field.
+// The page shows the sentence once, as the model's tokens; the button opens the field that changes it.
 function changeButton(field, input) {
   field.hidden = true;
   const open = button("Change the sentence", () => {

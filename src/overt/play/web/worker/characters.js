@@ -23,7 +23,7 @@ function has(ranges, code) {
   return low < ranges.length && ranges[low][0] <= code;
 }
 
-// Control, format and private characters, and what stands for a wrong one.
+// Control, format and private characters, and the replacement of an invalid one.
 const REMOVED = setOf(`
 0.8 3.1 2.h 2o.w e 11v.5 n 5d 1e 3cv 1kt.4 r.4 1e.4 2.9 11u9.4xr 16o 6y.2 2 3b4 xyb.3 440.7 h407 v.2n 1egx.1ekd 3.1ekd`);
 
@@ -31,7 +31,7 @@ const REMOVED = setOf(`
 const SPACES = setOf(`
 9.1 3 j 3k 4bk 1vk.a u.1 6 1c 335`);
 
-// Marks that stand with a letter, as accents do once they are apart from it.
+// Combining marks, such as accents after decomposition.
 const MARKS = setOf(`
 lc.33 7o.4 7e.18 2 2.1 2.1 2 21.a 1d.k h 2u.6 3.5 3.1 2.3 10 v.q 2k.a 1n.8 z.3 2.8 2.2 2.4 18.2 3s.v 1k 2 5.7 5 4.6 b.1 u 1n 5.3 9
 l.1 u.1 1m 5.1 5.1 3.2 4 v.1 4 c.1 1m 5.4 2.1 5 l.1 u 1n 3 2.3 9 9 c.1 v 1q d 1f 1q.2 6.2 2.3 8.1 c.1 u 1n 3 7 6.1 l.1 u 1s.3 9

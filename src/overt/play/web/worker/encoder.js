@@ -6,10 +6,10 @@ import { lookUp } from "./weights.js";
 // and normalised. `seen(layer, state)` is called behind each layer, while the core still holds its queries, keys, values and vectors.
 
 // What lessons change: `off` are heads [layer, head] whose output is zero, scores are divided by the softmax's `temperature`, and by √d where `divided`;
-// `causal` lets no token attend to later ones; where not `placed`, all tokens stand at the first position; `edit` are weights that are cut, as cuts.js has them.
+// `causal` lets no token attend to later ones; where not `placed`, all tokens have the first position; `edit` are weights that are cut, as cuts.js has them.
 export const UNCHANGED = { off: [], temperature: 1, causal: false, divided: true, placed: true };
 
-// Where a layer's queries, keys and values stand, as cuts.js has it.
+// The addresses of a layer's queries, keys and values, as cuts.js takes them.
 export const placeOf = ({ vectors, width, heads, count }) => ({ query: vectors, queryStep: 3 * width, key: vectors + 4 * width, value: vectors + 8 * width, step: 3 * width, count, dim: width / heads });
 
 export function createEncoder(core, weights, { layers, heads, width, inner, epsilon }) {

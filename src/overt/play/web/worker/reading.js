@@ -100,7 +100,7 @@ function wordsOf(text, { pieces, spans }) {
   });
 }
 
-// Before which tokens a space stands: special tokens stand apart.
+// The tokens that follow a space; special tokens always do.
 function spacedOf(text, { spans, special }) {
   let before = 0;
   return spans.map(([start, stop], i) => {

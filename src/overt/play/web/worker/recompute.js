@@ -1,4 +1,4 @@
-// One row once more, in plain JavaScript and float64, from the same weights, keys and values; beside it stands what the core computed in float32.
+// Recomputes one row in plain JavaScript and float64, from the same weights, keys and values, and compares it with the core's float32.
 
 const ROUNDING = 2 ** -24;
 
@@ -23,7 +23,7 @@ export function layerOf(core, weights, { heads, width, inner, epsilon }, layer, 
   return { difference: differenceOf(result, core.floats(left + 4 * row * width, width)), largest };
 }
 
-// Queries, keys and values stand in one row for each token.
+// A token's query, key and value are one row.
 const interleaved = (core, query, vectors, width, count) => ({ query, rows: core.floats(vectors, 3 * width * count), step: 3 * width, key: width, value: 2 * width });
 
 // The outputs of all heads for one query, side by side, and the bound of what rounding does to them: a score of D products is off by D + 2 roundings
@@ -59,7 +59,7 @@ export function mixedRow({ query, rows, step, key, value: values }, width, dim, 
   return { output, bound };
 }
 
-// Eight columns stand together, a row of them for each number that comes in; four sums at a time do not wait for each other.
+// Columns are stored in panels of eight, a row of them for each input; four independent sums at a time.
 export function linearOf(core, weights, name, from, columns) {
   const map = core.floats(weights.at(`${name}.weight`), from.length * columns);
   const result = Float64Array.from(core.floats(weights.at(`${name}.bias`), columns));

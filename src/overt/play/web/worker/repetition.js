@@ -1,4 +1,4 @@
-// What a head does where a text repeats itself: its share of the weight on other copies of the query's token, and on the keys behind them, beside the
+// What a head does where a text repeats itself: its share of the weight on other copies of the query's token, and on the keys behind them, compared with the
 // largest of three chances, as lens/statistics/repetition.py measures it.
 
 const Z = 1.959964;

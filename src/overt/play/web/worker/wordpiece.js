@@ -6,7 +6,7 @@ import { isChinese, isMark, isPunctuation, isRemoved, isSpace } from "./characte
 const LONGEST = 100; // characters of a word; a longer one is unknown
 
 // `options` is { pieces, lowercase, accents, chinese, special, unknown, first, last }: pieces in the order of their numbers, whether letters are made
-// lower case, accents are taken off and Chinese characters stand alone; the special tokens that may stand in a text as they are written.
+// lower case, accents are taken off and Chinese characters are words of their own; special tokens in a text are read as such.
 export function createWordPiece(options) {
   const numbers = new Map(options.pieces.map((piece, number) => [piece, number]));
   const special = options.special.length ? new RegExp(options.special.toSorted((a, b) => b.length - a.length).map(escaped).join("|"), "gu") : null;

@@ -62,7 +62,7 @@ function fromBase64(text) {
   return bytes;
 }
 
-// A list of tokens, with what the tokenizer says of them where one was used: their pieces, which are special, where a space stands.
+// A list of tokens, with what the tokenizer says of them where one was used: their pieces, which are special, which follow a space.
 const tokensOf = (list, tokenized) => Object.freeze(Object.assign(list, { tokenizer: tokenized ?? null }));
 
 const numbered = (count) => Object.freeze(Array.from({ length: count }, (_, i) => String(i)));

@@ -25,7 +25,7 @@ export function shorten(text, maximum) {
   return letters.join("").length < text.length ? `${letters.slice(0, maximum - 1).join("")}…` : text;
 }
 
-// A token as a label: seen, short, its direction kept to itself where it stands beside others on a canvas.
+// A token as a label: visible, short, with its text direction isolated from other labels of a canvas.
 export function label(text, maximum = 24) {
   return shorten(visible(text.length > 4 * maximum ? text.slice(0, 4 * maximum) : text), maximum);
 }

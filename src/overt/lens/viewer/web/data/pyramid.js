@@ -8,7 +8,7 @@ const STEPS = [1, 2, 4, 8]; // weights that a tile's cell spans
 const CACHED = 360; // tiles
 
 // The next coarser level: pairs of cells joined, by their largest or by their mean. NaN stays NaN, the strongest stays in sight. `span`
-// is the number of base cells that one cell stands for along each side.
+// is the number of base cells of one cell along each side.
 export function coarser({ rows, columns, codes, span = 1 }, pool, signed = false) {
   const values = signed ? SIGNED_VALUES : VALUES;
   const [high, wide] = [Math.ceil(rows / 2), Math.ceil(columns / 2)];
@@ -64,8 +64,8 @@ export function painted({ rows, columns, codes }, pixels, canvas = document.crea
   return canvas;
 }
 
-// The pictures of one head. `told` is called when a tile has come.
-export function createPyramid(head, computer, description) {
+// The pictures of one head. `notify` is the function to call when a tile has come.
+export function createPyramid(head, computer, notify) {
   const levels = {};
   const tiles = new Map();
   let [busy, wanted, scale, pixels] = [0, [], null, null];
@@ -82,7 +82,7 @@ export function createPyramid(head, computer, description) {
         busy--;
         tiles.set(position.id, { ...position, ...result, ready: true, pictures: {} });
         next();
-        description();
+        notify();
       });
     }
   };
@@ -97,7 +97,7 @@ export function createPyramid(head, computer, description) {
   return {
     head,
     coarsest,
-    // Another colour scale: pictures are painted anew when they are next drawn.
+    // Another colour scale: pictures are painted again when they are next drawn.
     colour(source) {
       [scale, pixels] = [JSON.stringify(source), pixelsOf(source)];
     },

@@ -6,7 +6,7 @@ import { allowedAt, runOf, weightsColumn, weightsRow } from "./exact.js";
 const CACHE = new WeakMap(); // the last few of each head: every panel reads the same one
 
 // { weights, whole, side, token }: one weight for each key (side "query") or each query (side "key"). `whole` is false where only
-// the strongest links of each query were kept, so that a weight of 0 may stand for one that is not known.
+// the strongest links of each query were kept, so a weight of 0 may be unknown.
 export function weightsOf(head, side, token) {
   const known = CACHE.get(head) ?? CACHE.set(head, []).get(head);
   let result = known.find((each) => each.side === side && each.token === token);
@@ -64,7 +64,7 @@ export function toneOf(weight, maximum, scale) {
   return scale.colour === "log" ? shareOf(size, scale) : Math.min(1, size / (scale.signed ? maximum : Math.max(0.5, maximum)));
 }
 
-// How a text's tokens stand beside each other: where a mark begins a word (BPE, SentencePiece), where one continues it (WordPiece).
+// How a text's tokens are joined: where a mark begins a word (BPE, SentencePiece), where one continues it (WordPiece).
 export function joinerOf(tokens) {
   if (tokens.tokenizer) {
     const { spaced, special } = tokens.tokenizer;

@@ -150,7 +150,7 @@ function mark(self) {
   self.marked = head;
 }
 
-// The arrow keys go from head to head, as they stand.
+// The arrow keys go from head to head, in their layout.
 export function walk(box, event) {
   const buttons = [...box.querySelectorAll("button")];
   const position = buttons.indexOf(document.activeElement);

@@ -13,7 +13,7 @@ export function createCamera(head) {
     return square ? [Math.min(x, y, CLOSEST), Math.min(x, y, CLOSEST)] : [Math.min(x, CLOSEST), Math.min(y, CLOSEST)];
   };
 
-  // A map smaller than its room stands in the middle; a larger one leaves none of it empty.
+  // A map smaller than its area is centred; a larger one leaves none of it empty.
   const within = (start, shown, all) => (shown >= all ? (all - shown) / 2 : Math.max(0, Math.min(all - shown, start)));
   const clamp = () => {
     const minimum = fitted();
@@ -74,7 +74,7 @@ export function createCamera(head) {
       if (key + 1 > left + shownKeys) left = key + 1 - shownKeys;
       clamp();
     },
-    // Row and key at a pixel; null beside the map.
+    // Row and key at a pixel; null outside the map.
     at(x, y) {
       const [key, row] = [Math.floor(left + x / wide), Math.floor(top + y / high)];
       return row >= 0 && row < head.queryCount && key >= 0 && key < head.keyCount ? [row, key] : null;

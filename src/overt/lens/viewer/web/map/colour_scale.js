@@ -31,7 +31,7 @@ function tableOf(palette) {
 // The colour at a share of a scale: from 0 to 1, or of signed weights from −1 to 1.
 export const colourAt = (share, scale) => (scale.signed ? shade(share) : tableOf(scale.palette)[Math.round(255 * Math.max(0, Math.min(1, share)))]);
 
-// Where a weight stands between the ends of a scale, 0 to 1. The logarithmic scale begins an octave or so below equal weights.
+// The position of a weight between the ends of a scale, 0 to 1. The logarithmic scale begins an octave or so below equal weights.
 export function shareOf(weight, { colour, minimum, maximum }) {
   if (colour === "linear") return Math.max(0, Math.min(1, weight / maximum));
   return Math.max(0, Math.min(1, Math.log(weight / minimum) / Math.log(maximum / minimum)));

@@ -25,7 +25,7 @@ export function mapControls(store, self) {
     make("div", { className: "choices", attributes: { role: "group", "aria-label": "nearness" } }, ...buttons));
 }
 
-// The controls are made anew after a change: whoever came by keyboard stays where they were.
+// The controls are rebuilt after a change; the keyboard focus stays on the same one.
 export function keepFocus(change) {
   const before = document.activeElement;
   const group = before?.closest("[aria-label]:not(button)")?.getAttribute("aria-label");

@@ -4,8 +4,8 @@ import { css, inkOn } from "../../../../drawing/web/theme.js";
 
 // One frame of the map: pictures that are there already are put in their places; nothing is computed.
 
-const NAMED = 13; // pixels of a weight from which on tokens stand at the edges
-const NUMBERED = 46; // and from which on its number stands in a weight
+const NAMED = 13; // pixels of a weight from which on the edges show tokens
+const NUMBERED = 46; // and from which on a cell shows its number
 
 // Room for the tokens at the left and above, as long as most of them are; at the right, half a number.
 export function mapMargins(head, width) {
@@ -121,7 +121,7 @@ function numbers(self, { pen, font, x, y }) {
   }
 }
 
-// What stands at the edges: tokens where there is room for them, else places in the sequence, and what the sides are.
+// The labels of the edges: tokens if there is space, else positions in the sequence, and the names of the sides.
 function edges(self, paint, state) {
   const { pen, colour, font } = paint;
   const { camera, head, margins, width, height } = self;

@@ -2,7 +2,7 @@ import { tile, weightOf } from "../data/exact.js";
 import { grouped, label, titleOf, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
-// What stands under the pointer, as nodes: the exact weight where a weight can be distinguished from its neighbours, else the cell's largest
+// The weight under the pointer, as nodes: the exact weight where a weight can be distinguished from its neighbours, else the cell's largest
 // and mean, found from the exact weights too where they can be had.
 export function readoutOf(self, position) {
   const { head } = self;

@@ -15,7 +15,7 @@ export function drawStrip(canvas, values, maximum) {
 }
 
 // Weak before strong, none thinner than can be seen; a line through the one that is marked. `size` is the canvas's, where it is known: to
-// ask each of many canvases for its own would lay the page out anew for each.
+// ask each of many canvases for its own would lay the page out again for each.
 export function drawStripes(canvas, weights, maximum, marked = null, size = [canvas.clientWidth || 28, canvas.clientHeight || 22]) {
   const [width, height] = size;
   const pen = contextOf(canvas, width, height);

@@ -69,7 +69,7 @@ export function byDimension(head, query, key) {
   });
 }
 
-// What stands between the score and the softmax in this head: [[name, sentence]…].
+// The steps between the score and the softmax of this head: [[name, sentence]…].
 export function betweenOf(head) {
   if (head.stored || head.signed) return [];
   const { score, temperature } = head.terms;

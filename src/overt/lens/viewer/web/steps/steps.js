@@ -1,4 +1,4 @@
-// The steps of the chosen token with their numbers: a row a key, strongest first, with its vectors as strips; the step that plays is told
+// The steps of the chosen token with their numbers: a row a key, strongest first, with its vectors as strips; the step that plays is described
 // in a sentence and written out for one pair.
 import { drawBars, drawStrip, largestOf } from "./bars.js";
 import { weightsOf, strongestOf } from "../data/rows.js";

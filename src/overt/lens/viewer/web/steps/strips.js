@@ -1,4 +1,4 @@
-// What the colours of strips stand for: a line with their scale, and with the number under the pointer or of the strip that has the focus.
+// The legend of the strips' colours: a line with their scale, and with the number under the pointer or of the strip that has the focus.
 import { drawStrip } from "./bars.js";
 import { number } from "../../../../drawing/web/numbers.js";
 import { make } from "../../../../drawing/web/elements.js";
@@ -11,7 +11,7 @@ export function rampOf(low, high, shares = STEPS) {
   return { nodes: [`${low} `, canvas, ` ${high}`], draw: () => drawStrip(canvas, shares, 1) };
 }
 
-// Tells of the strips in `root`: canvases to which `strip` gave { values, name }. `scaleText` is what stands there else.
+// Describes the strips in `root`: canvases with a property `strip`, { values, name }.
 export function stripReader(root) {
   const line = make("p", { className: "quiet strip-line" });
   const [scale, told] = [make("span"), make("span", { attributes: { "aria-live": "polite" } })];

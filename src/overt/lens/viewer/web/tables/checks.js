@@ -1,4 +1,4 @@
-// What is true of the picture: the residual beside its rounding bound, as run or as configured, weights beside what they add, what equal
+// What is true of the picture: the residual and its rounding bound, as run or as configured, weights and what they add, what equal
 // weights would be, and what a picture of weights does not say.
 import { allowedCount, weightsOf, strongestOf } from "../data/rows.js";
 import { number, scientific } from "../../../../drawing/web/numbers.js";

@@ -9,7 +9,7 @@ const shape = (attributes) => {
   return path;
 };
 
-// `links` are { node, share, negative, cut, name, click }; drawn into `svg`, which covers what the tokens stand in. A bow rises by at most `room` pixels;
+// `links` are { node, share, negative, cut, name, click }; drawn into `svg`, which covers the tokens' container. A bow rises by at most `room` pixels;
 // `tokens` are all that may be in the way. A link with `click` is a button.
 export function arcsOf(svg, from, links, room, tokens) {
   svg.replaceChildren();

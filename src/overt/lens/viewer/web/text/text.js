@@ -89,7 +89,7 @@ function drawText(t) {
   drawArcs(t);
 }
 
-// The texts anew, where the head has others than those that stand there.
+// Writes the texts again if the head has others than those on the page.
 function writeTexts(t, head, state) {
   const both = head.same;
   const key = `${state.batch} ${head.queryCount} ${head.keyCount} ${both} ${head.queries === t.queries} ${head.keys === t.keys}`;

@@ -1,4 +1,4 @@
-// Lesson 3: a score that the reader types, of the chosen word's query and of every key, beside the model's own weights.
+// Lesson 3: a score that the reader types, of the chosen word's query and every key, compared with the model's weights.
 import { parsed } from "./parser.js";
 import { programOf } from "./program.js";
 import { scoreOf } from "./functions.js";

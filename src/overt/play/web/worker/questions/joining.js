@@ -37,7 +37,7 @@ function productOf(core, weights, layer, from, width) {
   return sum;
 }
 
-// Eight columns of the matrix stand together, as native/wasm/layers.cpp reads them.
+// The matrix is stored in panels of eight columns, as native/wasm/layers.cpp reads them.
 function partsOf(core, weights, layer, output, heads) {
   const [width, dim] = [output.length, output.length / heads];
   const map = core.floats(weights.at(`${layer}.output.weight`), width * width);

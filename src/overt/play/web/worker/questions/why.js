@@ -73,7 +73,7 @@ function forwardOf({ core, weights, shape }, at, [entered, mixed]) {
   return { before, written, after: written.map((each, d) => each + between[d]) };
 }
 
-// The gradient of a linear map's input, from that of some of its outputs, `first` and those behind it; eight columns stand together.
+// The gradient of a linear map's input, from that of some of its outputs, `first` and those behind it; columns are stored in panels of eight.
 export function backOf({ core, weights, shape: { width } }, name, gradient, first) {
   const { rows, columns } = weights.tensor(`${name}.weight`);
   const map = core.floats(weights.at(`${name}.weight`), rows * columns);
