@@ -77,6 +77,18 @@ def test_a_head_that_the_reader_chose_stays_chosen(written_little, opened):
         assert live.page.ask("viewer.store.get().head") == 3
 
 
+def test_a_sentence_from_right_to_left_runs_to_the_left(written_little, opened):
+    live = opened(written_little, width=400, height=900).ready()
+    live.type("القط نام")
+    lefts = live.page.ask(
+        "[...document.querySelectorAll('.part [data-token]')].map((token) => token.getBoundingClientRect().left)"
+    )
+    assert len(lefts) > 3
+    assert lefts[1] > lefts[-2]
+    assert live.page.ask("document.documentElement.scrollWidth <= innerWidth")
+    assert live.page.complaints == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("text", SENTENCES)
 def test_it_is_the_word_that_python_opens_with(written, opened, minilm, text):

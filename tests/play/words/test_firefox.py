@@ -12,6 +12,8 @@ from overt.play.translators import PageTranslator
 
 pytestmark = pytest.mark.slow
 TYPE = "(text) => { const field = document.getElementById('sentence'); field.value = text; field.dispatchEvent(new Event('input')); }"
+CUT = "document.querySelector('.texts .hit:last-of-type').dispatchEvent(new MouseEvent('click'))"
+UNDO = "document.querySelector('[data-does=undo]').click()"
 WEIGHTS = "viewer.recording.heads.map((head) => head.queries.map((_, i) => Array.from(head.weightsRow(i)).reduce((sum, each) => sum + each, 0)))"
 
 
@@ -25,6 +27,10 @@ def test_a_sentence_is_read_as_it_is_typed(running_firefox, written_little):
     page.until("Number(document.getElementById('viewer')?.dataset.read ?? 0) > 0", 60)
     read(page, "Cats sleep, and dogs.")
     assert page.ask("viewer.recording.verified.holds")
+    for change, cut in ((CUT, True), (UNDO, False)):
+        page.ask(f"void {change}")
+        page.until(f"Boolean(viewer.recording.cut) === {str(cut).lower()}", 60)
+        assert ("(L" in page.ask("document.querySelector('.cutting').textContent")) == cut
     for panel in ("states", "joining", "switches", "reweight"):
         page.ask(f"void viewer.store.set({{ panel: '{panel}' }})")
         page.until("viewer.querySelector('[aria-busy]') === null", 60)

@@ -121,7 +121,9 @@ def test_on_paper_is_the_picture_and_nothing_to_press(written_little, opened):
     live.page.call("Emulation.setEmulatedMedia", media="print")
     for selector in (".asks", ".play", ".tabs", ".sides", ".find", ".bar button", ".steps .linklike", ".cutting p"):
         assert live.page.ask(f"[...document.querySelectorAll('{selector}')].map((element) => element.checkVisibility())")
-        assert not live.page.ask(f"[...document.querySelectorAll('{selector}')].some((element) => element.checkVisibility())"), selector
+        assert not live.page.ask(
+            f"[...document.querySelectorAll('{selector}')].some((element) => element.checkVisibility())"
+        ), selector
     assert live.page.ask("document.querySelector('.six').checkVisibility()")
     assert re.search(r"in L\dH\d", live.page.ask("document.querySelector('.steps h2').textContent"))
     assert live.page.ask("document.documentElement.scrollWidth <= innerWidth")
