@@ -1,1 +1,1 @@
-"""What the smoother is compared with at length: series of many kinds of noise, and smoothers beyond those of `overt bench smooth`."""
+"""What the smoother is compared with at length: series of many kinds of noise, and smoothers beyond those of `benchmarks/denoising`."""

@@ -7,7 +7,7 @@ import argparse
 
 import numpy as np
 
-from overt.bench.smoothing.signals import sampled
+from benchmarks.denoising.signals import sampled
 from overt.smoothing import analyze
 
 SIGNALS = ("sine", "wave", "heavisine", "corner", "doppler", "blocks")

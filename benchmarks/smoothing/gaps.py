@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import results
-from overt.bench.smoothing.peers import OURS
-from overt.bench.smoothing.real_series import LINE, errors_at, gaps, single_points
+from benchmarks.denoising.peers import OURS
+from benchmarks.denoising.real_series import LINE, errors_at, gaps, single_points
 from overt.cli.shared.tables.read_table import read_table
 
 HALVES = ("development", "test")

@@ -1,4 +1,4 @@
-"""Smoothers beyond those of `overt bench smooth`, for one series at equal steps: a series in, its curve out."""
+"""Smoothers beyond those of `benchmarks/denoising`, for one series at equal steps: a series in, its curve out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from importlib import import_module
 
 import numpy as np
 
+from benchmarks.denoising.peers import PEERS, Smoother
 from benchmarks.smoothing.in_r import missing, r_curve
-from overt.bench.smoothing.peers import PEERS, Smoother
 
 
 @dataclass(frozen=True)

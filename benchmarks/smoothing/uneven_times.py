@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import results
+from benchmarks.denoising.peers import gaussian_process, spline
 from benchmarks.smoothing.noise_kinds import summary
 from benchmarks.smoothing.signals.kinds import HALVES as AT_LENGTH
 from benchmarks.smoothing.signals.kinds import POINTS, RATIOS, Draw
-from overt.bench.smoothing.peers import gaussian_process, spline
 
 
 def grid_with_gaps(draw: Draw) -> np.ndarray:

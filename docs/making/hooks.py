@@ -24,8 +24,8 @@ LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((\.\./[^)\s]+)\)")
 
 
 def on_config(config):
-    """Let blocks find pictures.py, and the commands of the Python that builds the site."""
-    sys.path.append(str(Path(__file__).parent))
+    """Let blocks find pictures.py and benchmarks, and the commands of the Python that builds the site."""
+    sys.path += [str(Path(__file__).parent), str(ROOT)]
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     shutil.rmtree(RECORDINGS, ignore_errors=True)
     return config

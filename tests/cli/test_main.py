@@ -154,12 +154,6 @@ def test_each_command_has_a_help_page(name):
     assert "--install-completion" not in result.output  # the whole command has it, and no part of it
 
 
-def test_a_command_of_two_words_takes_what_comes_after_them():
-    result = runner.invoke(app, ["bench", "smooth", "--part", "nothing"])
-    assert result.exit_code == 2
-    assert "Expected --part accuracy or" in result.stderr
-
-
 @pytest.mark.parametrize("name", ["overt.explain.nothing", None])
 def test_a_module_of_overts_own_that_is_not_there_is_no_missing_package(monkeypatch, name):
     def fail(module, package=None):

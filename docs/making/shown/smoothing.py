@@ -1,12 +1,12 @@
-"""Smoothing, as `overt bench smooth --out` measured it: errors, times, real series."""
+"""Smoothing, as `benchmarks/denoising/compare.py` measured it: errors, times, real series."""
 
 from statistics import geometric_mean, mean, median
 from typing import Any
 
 from pictures import result, table
 
-from overt.bench.smoothing.peers import PEERS
-from overt.bench.smoothing.published import best_published
+from benchmarks.denoising.peers import PEERS
+from benchmarks.denoising.published import best_published
 
 OURS = "overt"
 WINDOWED = ("both", "patch")

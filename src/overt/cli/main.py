@@ -17,8 +17,7 @@ from overt.errors import MissingExtra, OvertError
 from overt.files import unwritable
 from overt.reading import check_text
 
-# A command's function has the name of its file, see `module_of`, with _ for the space in a command of two words. The sentence is
-# the one in `overt --help`.
+# A command's function has the name of its file, see `module_of`. The sentence is the one in `overt --help`.
 COMMANDS = {
     "demo": "Show what overt does on one screen, and write overt-demo.html and overt-demo.png.",
     "explain": "Show how a word attends to the other words of its text, in numbers and pictures.",
@@ -32,7 +31,6 @@ COMMANDS = {
     "translate": "Translate a text, or each line of a file, offline.",
     "evaluate": "Score a trained model on its test set, such as BLEU and chrF.",
     "bench": "Time overt and other libraries on this machine; results are compared first.",
-    "bench smooth": "Compare overt's smoothing with other methods: error, time, and real series.",
     "doctor": "Show what is installed and which kernels can run on this machine.",
 }
 
@@ -42,8 +40,6 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command by its name, and replace the placeholder by the imported command."""
-        if " ".join(args[:2]) in COMMANDS:
-            args = [" ".join(args[:2]), *args[2:]]
         name, command, arguments = super().resolve_command(ctx, args)
         return name, _load(name) if name in COMMANDS else command, arguments
 
@@ -117,18 +113,17 @@ def _placeholder(sentence: str) -> Any:
 
 
 def module_of(name: str) -> str:
-    """The module of a command: a file of this folder, of `benches` or of `lens`.
+    """The module of a command: a file of this folder or of `lens`.
 
-    >>> module_of("view"), module_of("bench smooth"), module_of("heads")
-    ('overt.cli.view', 'overt.cli.benches.bench_smooth', 'overt.cli.lens.heads')
+    >>> module_of("view"), module_of("heads")
+    ('overt.cli.view', 'overt.cli.lens.heads')
     """
-    folder = "benches." if name.startswith("bench") else "lens." if name in ("atlas", "heads") else ""
-    return f"overt.cli.{folder}{name.replace(' ', '_')}"
+    return f"overt.cli.{'lens.' if name in ('atlas', 'heads') else ''}{name}"
 
 
 def _load(name: str) -> Any:
     try:
-        function = getattr(importlib.import_module(module_of(name)), name.replace(" ", "_"))
+        function = getattr(importlib.import_module(module_of(name)), name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("overt"):
             raise

@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +17,7 @@ from overt.bench.cases import Case
 from overt.bench.ceilings import Ceilings
 from overt.bench.comparison import Result
 from overt.bench.timing import Times
-from overt.cli import demo, doctor, evaluate, train
-from overt.cli.benches import bench, bench_smooth
+from overt.cli import bench, demo, doctor, evaluate, train
 from overt.cli.main import app
 from overt.drawing.letters import Ink, Piece, broken
 from overt.explain import text_model
@@ -76,12 +74,7 @@ PAGES = {
     "evaluate": lambda: Piece(lambda ink: evaluate._by_length(LENGTHS, ink)),
     "train": lambda: [Piece(lambda ink, line=line: ink.prose(line, lead="")) for line in train.summary_lines(TRAINED)],
     "doctor": lambda: Piece(lambda ink: doctor._page(ink, [*doctor._machine(), *doctor._packages()])),
-    "bench smooth": lambda: Piece(lambda ink: bench_smooth._speed(ink, "one head", SPEED)),
     "demo, series": lambda: Piece(demo._series),
-}
-SPEED = {
-    name: SimpleNamespace(seconds={size: 0.001234 * size ** (index / 2 + 0.1) for size in bench_smooth.speed.SIZES}, unable="")
-    for index, name in enumerate(("overt", "statsmodels lowess", "fastlowess"))
 }
 EXPLAINED = {name: lambda make=make: [make()] for name, make in explanations.EVERY_RECIPE.items()}
 EXPLAINED["two compared"] = lambda: [explanations.qkv(), explanations.qkv(text="it was too wide", seed=1)]

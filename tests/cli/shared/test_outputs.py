@@ -59,7 +59,6 @@ ROLES = {
     "doctor": {"json_out": "output"},
     "heads": {"model": "apart", "pairs": "input", "json": "output", "plot": "output"},
     "bench": {"out": "output"},
-    "bench smooth": {"data": "apart", "out": "output"},
 }
 TEXTS = {"text", "other", "compare", "model"}  # strings that may name files
 FLAGS = {"other": "--with", "json_out": "--json"}
@@ -68,13 +67,12 @@ BASE = {
     "heads": ["a-model"],
     "smooth": ["--column", "v"],
     "explain": ["--recipe", "plain"],
-    "bench smooth": ["--part", "real"],
 }
 
 
 def parameters(command):
     module = importlib.import_module(module_of(command))
-    signature = inspect.signature(getattr(module, command.replace(" ", "_")))
+    signature = inspect.signature(getattr(module, command))
     return {name: parameter for name, parameter in signature.parameters.items() if parameter.annotation is not typer.Context}
 
 
@@ -179,14 +177,6 @@ def test_what_is_read_from_standard_input_is_not_written_over(tmp_path):
     assert result.returncode == 2
     assert "the same file as standard input" in result.stderr
     assert file.read_text() == "Hello.\n"
-
-
-def test_a_series_that_is_measured_is_not_written_over(tmp_path):
-    file = tmp_path / "series" / "ETTh1.csv"
-    file.parent.mkdir()
-    file.write_text("OT\n1\n")
-    assert "the same file as the series oil" in refused("bench smooth", "--data", tmp_path, "--out", file)
-    assert file.read_text() == "OT\n1\n"
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "model/config.json"])

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.denoising.accuracy import noisy
+from benchmarks.denoising.signals import sampled
 from overt.bench.machine import NO_MEMORY, seconds_and_memory
-from overt.bench.smoothing.accuracy import noisy
-from overt.bench.smoothing.signals import sampled
 from overt.smoothing import smooth
 
 SERIES, POINTS = 1000, 100

@@ -1,4 +1,4 @@
-"""`overt bench smooth`: signals are those of the literature, scores come out as by hand, and missing peers are reported."""
+"""Smoothers compared: signals are those of the literature, scores come out as by hand, and missing peers are reported."""
 
 import itertools
 import json
@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from overt.bench.smoothing import accuracy, heads, peers, real_series, resources, speed
-from overt.bench.smoothing.accuracy import CASES, Case, noisy, score
-from overt.bench.smoothing.peers import OURS, PEERS, Smoother
-from overt.bench.smoothing.published import best_published
-from overt.bench.smoothing.signals import SIGNALS, sampled
-from overt.cli.main import app
+from benchmarks.denoising import accuracy, heads, peers, real_series, resources, speed
+from benchmarks.denoising.accuracy import CASES, Case, noisy, score
+from benchmarks.denoising.compare import app
+from benchmarks.denoising.peers import OURS, PEERS, Smoother
+from benchmarks.denoising.published import best_published
+from benchmarks.denoising.signals import SIGNALS, sampled
 from overt.errors import InputError, install_command
 
-DATA = Path(os.environ.get("OVERT_DATA", Path(__file__).parents[4] / "shared" / "data"))
+ROOT = Path(__file__).parents[3]
+DATA = Path(os.environ.get("OVERT_DATA", ROOT.parent / "shared" / "data"))
 BLOCKS_3 = Case("blocks", 3)
 
 needs_data = pytest.mark.skipif(not (DATA / "denoise").is_dir(), reason=f"no test signals in {DATA / 'denoise'}")
@@ -39,9 +40,7 @@ def gone(x):
 
 
 def run(*args):
-    return CliRunner().invoke(
-        app, ["bench", "smooth", "--processes", "1", *map(str, args)], env={"COLUMNS": "120", "OVERT_DATA": ""}
-    )
+    return CliRunner().invoke(app, ["--processes", "1", *map(str, args)], env={"COLUMNS": "120", "OVERT_DATA": ""})
 
 
 @pytest.fixture
@@ -379,18 +378,25 @@ def test_a_folder_without_series_is_refused(tmp_path):
         real_series.folder(tmp_path)
 
 
+def test_a_series_that_is_measured_is_not_written_over(tmp_path):
+    file = tmp_path / "series" / "ETTh1.csv"
+    file.parent.mkdir()
+    file.write_text("OT\n1\n")
+    result = run("--part", "real", "--data", tmp_path, "--out", file)
+    assert result.exit_code == 2
+    assert "the same file as the series oil" in result.stderr
+    assert file.read_text() == "OT\n1\n"
+
+
 @pytest.mark.slow
-def test_it_loads_no_torch_and_the_plain_command_still_does_its_own():
+def test_it_loads_no_torch():
     program = """
 import sys
 from typer.testing import CliRunner
-from overt.cli.main import app
-found = CliRunner().invoke(app, ["bench", "smooth", "--part", "accuracy", "--seeds", "1", "--case", "sine 3", "--peer", "TV",
-    "--processes", "1"])
-assert found.exit_code == 0, found.output
+from benchmarks.denoising.compare import app
+result = CliRunner().invoke(app, ["--part", "accuracy", "--seeds", "1", "--case", "sine 3", "--peer", "TV", "--processes", "1"])
+assert result.exit_code == 0, result.output
 print("torch" in sys.modules)
-found = CliRunner().invoke(app, ["bench", "--list"])
-assert "additive" in found.output, found.output
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "False\n"

@@ -9,8 +9,8 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from overt.bench.smoothing.peers import OURS, smoother
-from overt.bench.smoothing.signals import SIGNALS, sampled
+from benchmarks.denoising.peers import OURS, smoother
+from benchmarks.denoising.signals import SIGNALS, sampled
 from overt.smoothing.data.series import Floats
 
 Notify = Callable[[int, int], None]  # batches done, and in all

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from overt.bench.smoothing.peers import smoother
+from benchmarks.denoising.peers import smoother
 from overt.errors import InputError
 from overt.reading import reading
 from overt.smoothing import analyze

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from overt.bench.smoothing.accuracy import noisy
-from overt.bench.smoothing.peers import Smoother
-from overt.bench.smoothing.signals import sampled
+from benchmarks.denoising.accuracy import noisy
+from benchmarks.denoising.peers import Smoother
+from benchmarks.denoising.signals import sampled
 from overt.smoothing.data.series import Floats
 
 SIZES = (10**4, 10**5, 10**6)

@@ -1,4 +1,4 @@
-"""`overt bench smooth`: the error and the time of smoothers, and results on real series."""
+"""The error and the time of smoothers, and results on real series: `python -m benchmarks.denoising.compare --help`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,24 +12,40 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
+from typer.core import TyperCommand
 
+from benchmarks.denoising import accuracy, heads, peers, real_series, resources, speed
+from benchmarks.denoising.accuracy import CASES, Accuracy, Case, geometric_mean
+from benchmarks.denoising.peers import OURS, Smoother, smoother
+from benchmarks.denoising.published import best_published
+from benchmarks.denoising.real_series import LINE, SeriesResult
+from benchmarks.denoising.resources import Resources
+from benchmarks.denoising.speed import Speed
 from overt.bench.compact_json import compact_json
 from overt.bench.provenance import provenance
-from overt.bench.smoothing import accuracy, heads, peers, real_series, resources, speed
-from overt.bench.smoothing.accuracy import CASES, Accuracy, Case, geometric_mean
-from overt.bench.smoothing.peers import OURS, Smoother, smoother
-from overt.bench.smoothing.published import best_published
-from overt.bench.smoothing.real_series import LINE, SeriesResult
-from overt.bench.smoothing.resources import Resources
-from overt.bench.smoothing.speed import Speed
 from overt.cli.shared.console import report_console
 from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece
-from overt.errors import InputError
+from overt.errors import InputError, OvertError
 from overt.files import separate, whole
 
 PARTS = ("accuracy", "speed", "heads", "resources", "real")
 
 ShowProgress = Callable[[str, int, int], None]  # the current step, the number of steps done, and of all steps
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class RefusingCommand(TyperCommand):
+    """Prints an error of overt without a traceback and exits with 2, as the commands of `overt` do."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except OvertError as error:
+            typer.echo(f"overt: {error}", err=True)
+            raise typer.Exit(2) from error
 
 
 @dataclass
@@ -43,7 +59,8 @@ class _Results:
     real: list[SeriesResult] = field(default_factory=list)
 
 
-def bench_smooth(
+@app.command(cls=RefusingCommand)
+def compare(
     part: Annotated[
         list[str] | None,
         typer.Option(help="accuracy, speed, heads, resources or real; may be repeated. (default: all that have data)"),
@@ -291,3 +308,7 @@ def _numbers(results: _Results) -> str:
         scores = {name: {case.name: of[case] for case in result.cases} for name, of in result.scores.items()}
         content["accuracy"] = {"scores": scores, "unable": result.unable}
     return compact_json(content | {"real": [asdict(one) for one in results.real]})
+
+
+if __name__ == "__main__":
+    app()

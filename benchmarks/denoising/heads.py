@@ -5,7 +5,7 @@ from importlib import import_module
 
 import numpy as np
 
-from overt.bench.smoothing.peers import Smoother
+from benchmarks.denoising.peers import Smoother
 from overt.smoothing import analyze, smooth
 from overt.smoothing.data.series import Floats
 

@@ -185,7 +185,7 @@ def test_an_interrupted_run_leaves_no_file(monkeypatch, tmp_path):
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("overt.cli.benches.bench.measure", interrupted)
+    monkeypatch.setattr("overt.cli.bench.measure", interrupted)
     assert run("--out", tmp_path / "out.json").exit_code != 0
     assert list(tmp_path.iterdir()) == []
 
@@ -445,7 +445,7 @@ def output_on_gpu(monkeypatch, result, *args):
     monkeypatch.setattr(gpu, "select_device", torch.device)
     monkeypatch.setattr(gpu, "facts", lambda: facts)
     monkeypatch.setattr(gpu_ceilings, "measured", lambda: GPU_LIMITS)
-    monkeypatch.setattr("overt.cli.benches.bench.measure", lambda *args: result)
+    monkeypatch.setattr("overt.cli.bench.measure", lambda *args: result)
     actual = run("--device", "cuda", "--case", result.case.name, *args)
     assert actual.exit_code == 0, actual.output
     assert max(map(len, actual.stdout.splitlines())) <= 80

@@ -1,1 +1,0 @@
-"""`overt bench` and `overt bench smooth`."""
