@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
-from typer.core import TyperCommand
 
+from benchmarks.command import app_of
 from benchmarks.denoising import accuracy, heads, peers, real_series, resources, speed
 from benchmarks.denoising.accuracy import CASES, Accuracy, Case, geometric_mean
 from benchmarks.denoising.peers import OURS, Smoother, smoother
@@ -25,27 +25,12 @@ from overt.bench.compact_json import compact_json
 from overt.bench.provenance import provenance
 from overt.cli.shared.console import report_console
 from overt.drawing.letters import ROOM_FOR_A_BAR, Ink, Piece
-from overt.errors import InputError, OvertError
+from overt.errors import InputError
 from overt.files import separate, whole
 
 PARTS = ("accuracy", "speed", "heads", "resources", "real")
 
 ShowProgress = Callable[[str, int, int], None]  # the current step, the number of steps done, and of all steps
-
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-class RefusingCommand(TyperCommand):
-    """Prints an error of overt without a traceback and exits with 2, as the commands of `overt` do."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except OvertError as error:
-            typer.echo(f"overt: {error}", err=True)
-            raise typer.Exit(2) from error
 
 
 @dataclass
@@ -59,7 +44,6 @@ class _Results:
     real: list[SeriesResult] = field(default_factory=list)
 
 
-@app.command(cls=RefusingCommand)
 def compare(
     part: Annotated[
         list[str] | None,
@@ -309,6 +293,8 @@ def _numbers(results: _Results) -> str:
         content["accuracy"] = {"scores": scores, "unable": result.unable}
     return compact_json(content | {"real": [asdict(one) for one in results.real]})
 
+
+app = app_of(compare)
 
 if __name__ == "__main__":
     app()

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.denoising.accuracy import noisy
 from benchmarks.denoising.signals import sampled
-from overt.bench.machine import NO_MEMORY, seconds_and_memory
+from benchmarks.peak_memory import NO_MEMORY, seconds_and_memory
 from overt.smoothing import smooth
 
 SERIES, POINTS = 1000, 100

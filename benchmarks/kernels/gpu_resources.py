@@ -129,7 +129,7 @@ def summaries(dtype: torch.dtype, score, **options) -> None:
 
 
 def compiled(capability: int, everything: bool) -> list[tuple[str, bytes, int]]:
-    """The kernels of the passes that `overt bench --device cuda` times; with `everything` those of every other kind of call, too."""
+    """The kernels of the passes that `benchmarks/attention` times on a GPU; with `everything` those of every other kind of call, too."""
     compiler = Compiler(capability)
     driver.set_active(compiler)
     passes(torch.float32, "tanh")

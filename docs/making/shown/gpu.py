@@ -1,4 +1,4 @@
-"""The kernels for GPUs: times of `overt bench --device cuda`, and what they take of a GPU, by benchmarks/kernels/gpu_resources.py."""
+"""The kernels for GPUs: times of `benchmarks/attention`, and what they take of a GPU, by benchmarks/kernels/gpu_resources.py."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ SHAPE, TERMS = (8, 2048, 2048, 128), 8 * 2048 * 2048 * 128
 
 
 def times() -> str:
-    """The cases of `overt bench --device cuda`, the slowest beside other libraries first."""
+    """The cases of `benchmarks/attention --device cuda`, the slowest beside other libraries first."""
     rows = []
     for case in sorted(result("gpu")["cases"], key=_ratio, reverse=True):
         others = sorted((one["median"], name) for name, one in case["contenders"].items() if not name.startswith("overt"))

@@ -150,7 +150,7 @@ def _flops(row: Measured) -> float:
 
 
 def _more(work: str, **values: Any) -> list[Measured]:
-    """Cases of `overt bench` of this work, as docs/results/dot-more.json has them."""
+    """Cases of `benchmarks/attention` of this work, as docs/results/dot-more.json has them."""
     cases = [
         case
         for case in result("dot-more")["cases"]

@@ -1,4 +1,4 @@
-"""Dot products and additive attention, as `overt bench --out` measured them, and whole models of other people's."""
+"""Dot products and additive attention, as `benchmarks/attention/compare.py` measured them, and whole models of other people's."""
 
 from math import prod
 from statistics import geometric_mean

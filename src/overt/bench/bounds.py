@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from overt.bench.cases import DERIVATIVES, DOTS, SCORES, Case, document_lengths, padded_lengths
+from overt.bench.cases import DOTS, Case, document_lengths, padded_lengths
 from overt.bench.ceilings import Ceilings
 
 
@@ -30,21 +30,6 @@ TERM = Count(multiplies=9 / 4, sums=3 / 4, divisions=1 / 4)
 # A term of the backward pass: its reciprocal, two of which share a division, the score again, and the slope.
 TERM_BACKWARD = Count(multiplies=14 / 4 + 2, sums=3, divisions=2 / 4)
 
-# Products of a pair's features in the first passes and in those of the derivative, where every input moves or the query alone.
-PRODUCTS = {"derivatives": 7 + 15, "derivativesquery": 7 + 10, "derivativestangent": 6}
-# A term of an additive score's tangent, the reciprocal and the slope times the direction; of its first pass and gradients; and of how these
-# move: the reciprocal, both slopes, and sums for query, key and weight.
-_TANGENT, _FIRST = TERM + Count(3, 1), TERM + TERM_BACKWARD
-_SECOND = _FIRST + _TANGENT + TERM_BACKWARD + Count(6, 3)
-MOVING_TERMS = {"derivatives": _SECOND, "derivativesquery": _SECOND, "derivativestangent": _TANGENT}
-
-# Of each feature of a pair in a score of a caller's own: forward, and again in the backward pass, with its slope and two sums.
-SCORE_TERMS = {
-    "manhattan": (Count(0, 3), Count(0, 7)),
-    "rectified": (Count(1, 2), Count(3, 7)),
-    "polynomial": (Count(1), Count(3)),
-}
-
 
 @dataclass(frozen=True)
 class Bound:
@@ -70,32 +55,27 @@ class Bound:
         return "multiply-adds" if self.arithmetic >= self.memory else "copying"
 
 
-def operations(case: Case) -> Count:
-    """The operations of the case's formula in the form that docs/kernels.md derives."""
-    width = case.features  # values have as many features as keys
-    pairs = prod((*case.batch, case.queries, case.keys))
-    if case.work in DOTS:
-        kind = DOTS[case.work]
-        width *= kind.value_ratio
-        unmasked = pairs * _unmasked_share(case)
-        if kind.normalizer:  # scores and no more: how many keys have a weight depends on the numbers
-            return Count(case.features * (2 if kind.backward else 1)) * pairs
-        forward = Count(case.features + width) + POWER
-        return (forward + Count(3 * case.features + 2 * width + 2, 1) + POWER if kind.backward else forward) * unmasked
-    if case.work in PRODUCTS:
-        return (Count(PRODUCTS[case.work] * width) + POWER) * pairs
-    if case.work in DERIVATIVES:
-        return MOVING_TERMS[case.work.removeprefix("additive")] * case.terms + (Count(3 * width) + POWER) * pairs
-    if case.work in SCORES:
-        forward_term, backward_term = SCORE_TERMS[case.work.removeprefix("scores").removesuffix("gradients")]
-        count = forward_term * case.terms + (Count(width) + POWER) * pairs
-        return count + backward_term * case.terms + (Count(2 * width + 2, 1) + POWER) * pairs if case.backward else count
-    if case.work == "summary":  # each score once: its exponential can wait until the row's sum is known
-        return (Count(width, 2) + EXPONENTIAL + Count(3, 3)) * pairs
-    packing = EXPONENTIAL * (prod(case.batch) * (case.queries + case.keys) * case.features)
-    count = packing + TERM * case.terms + (EXPONENTIAL + Count(width, 2)) * pairs
+def pairs(case: Case) -> int:
+    """How many pairs of a query and a key the case has."""
+    return prod((*case.batch, case.queries, case.keys))
+
+
+def dot_operations(case: Case) -> Count:
+    """The operations of dot products in the form that docs/kernels.md derives; values may be wider than keys."""
+    width = case.features * DOTS[case.work].value_ratio
+    count = Count(case.features + width) + POWER
     if case.backward:
-        count += packing + TERM_BACKWARD * case.terms + (EXPONENTIAL + Count(2 * width + 1, 2)) * pairs
+        count += Count(3 * case.features + 2 * width + 2, 1) + POWER
+    return count * (pairs(case) * _unmasked_share(case))
+
+
+def additive_operations(case: Case) -> Count:
+    """The operations of additive attention in the form that docs/kernels.md derives."""
+    width = case.features  # values have as many features as keys
+    packing = EXPONENTIAL * (prod(case.batch) * (case.queries + case.keys) * case.features)
+    count = packing + TERM * case.terms + (EXPONENTIAL + Count(width, 2)) * pairs(case)
+    if case.backward:
+        count += packing + TERM_BACKWARD * case.terms + (EXPONENTIAL + Count(2 * width + 1, 2)) * pairs(case)
     return count
 
 
@@ -112,8 +92,6 @@ def _unmasked_share(case: Case) -> float:
 def moved(case: Case, itemsize: int) -> int:
     """The bytes that are read and written if each pass touches everything once."""
     queries, keys = (prod(case.batch) * length * case.features for length in (case.queries, case.keys))
-    if case.work == "summary":
-        return (queries + keys) * itemsize
     if case.work in DOTS:
         keys = int(keys * (1 + DOTS[case.work].value_ratio) / 2 / DOTS[case.work].group)
     forward = 2 * queries + 2 * keys  # query and output; key and value
@@ -121,14 +99,14 @@ def moved(case: Case, itemsize: int) -> int:
     return (forward + (backward if case.backward else 0)) * itemsize
 
 
-def bound(case: Case, itemsize: int, ceilings: Ceilings) -> Bound | None:
-    """The bound of the case on this machine; None without the native kernels, which measure it."""
+def bound(count: Count, moved: int, itemsize: int, ceilings: Ceilings) -> Bound | None:
+    """The bound of a case by its operations and the bytes that it moves; None without the native kernels, which measure the rates."""
     if ceilings.multiply_adds is None or ceilings.divisions is None:
         return None
-    count, size = operations(case), itemsize / 4  # a vector has half as many numbers of twice the size
+    size = itemsize / 4  # a vector has half as many numbers of twice the size
     return Bound(
         arithmetic=count.multiplies * size / ceilings.multiply_adds,
-        memory=moved(case, itemsize) / ceilings.copy,
+        memory=moved / ceilings.copy,
         with_sums=(count.multiplies + count.sums) * size / ceilings.multiply_adds,
         division=count.divisions * size / ceilings.divisions,
     )

@@ -1,13 +1,12 @@
 """The cases of `overt bench`: a kind of work, its shape, and its inputs."""
 
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from math import prod
 
 import torch
 from torch import Tensor
 
-from overt.attention.normalizers import Entmax, Sigmoid, Sparsemax, Sum
 from overt.errors import InputError
 
 
@@ -24,31 +23,6 @@ class DotKind:
     group: int = 1  # heads that share keys and values
     documents: int = 0  # packed one after another; each attends within itself
     tensor: str = ""  # a mask that is a bool tensor: "padding", "causal" or "scattered"
-    normalizer: str = ""  # of `NORMALIZERS`; "" for a softmax
-    spread: float = 1.0  # what queries are multiplied by
-
-
-NORMALIZERS = {
-    "sigmoid": Sigmoid(),
-    "sum": Sum(),
-    "sparsemax": Sparsemax(),
-    "entmax1.5": Entmax(1.5),
-    "entmax1.3": Entmax(1.3),
-}
-_SPREADS = {"": 1.0, "peaked": 6.0, "equal": 1e-3}
-
-
-def _normalizer_kinds() -> dict[str, DotKind]:
-    """Each normalizer forward and with its backward pass; those that are sparse also under peaked and near-equal scores."""
-    kinds = {}
-    for name, (scores, spread), backward in product(NORMALIZERS, _SPREADS.items(), (False, True)):
-        if scores and name in ("sigmoid", "sum"):
-            continue
-        work = "".join(("normalizers.", name, f".{scores}" if scores else "", ".gradients" if backward else ""))
-        passes = "forward and backward" if backward else "forward"
-        description = f"dot products under {name}, {scores + ' scores, ' if scores else ''}{passes}"
-        kinds[work] = DotKind(description, backward=backward, normalizer=name, spread=spread)
-    return kinds
 
 
 DOTS = {
@@ -73,33 +47,9 @@ DOTS = {
     "trilgradients": DotKind("a causal mask as a bool tensor, forward and backward", tensor="causal", backward=True),
     "scattered": DotKind("a bool tensor that allows 7 of 10 pairs, here and there, forward", tensor="scattered"),
     "scatteredgradients": DotKind("the same, forward and backward", tensor="scattered", backward=True),
-    **_normalizer_kinds(),
 }
 
-DERIVATIVES = {
-    "derivatives": "dot products, all gradients and their derivatives",
-    "derivativesquery": "dot products, the query's gradient and its derivatives",
-    "derivativestangent": "dot products, the output and its tangent in forward mode",
-}
-DERIVATIVES |= {f"additive{work}": text.replace("dot products", "additive scores") for work, text in DERIVATIVES.items()}
-
-# Scores of a caller's own, as `contenders.scores` writes them.
-SCORES = {
-    "scoresmanhattan": "a score of one's own, −Σ|q − k|, forward",
-    "scoresrectified": "a score of one's own, Σ w relu(q + k), forward",
-    "scorespolynomial": "a score of one's own, (1 + q · k / 8)², forward",
-}
-SCORES |= {f"{work}gradients": f"{text} and backward" for work, text in SCORES.items()}
-
-WORKS = {
-    "additive": "additive attention, forward",
-    "gradients": "additive attention, forward and backward",
-    "memory": "memory of additive gradients, above the inputs",
-    "summary": "top 8, entropy, received, 512 × 512 map; dot",
-    **{work: kind.description for work, kind in DOTS.items()},
-    **DERIVATIVES,
-    **SCORES,
-}
+BACKWARD: set[str] = {"gradients", *(work for work, kind in DOTS.items() if kind.backward)}
 
 
 @dataclass(frozen=True)
@@ -118,13 +68,6 @@ class Case:
     features: int
     quick: bool = False
     dtype: torch.dtype | None = None  # None: that of the options
-
-    @classmethod
-    def named(cls, name: str) -> "Case":
-        """The case of this name."""
-        work, _, shape = name.partition("-")
-        *batch, queries, keys, features = map(int, shape.split("x"))
-        return cls(work, tuple(batch), queries, keys, features)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,10 +88,7 @@ class Case:
     @property
     def backward(self) -> bool:
         """Whether gradients are computed too."""
-        if self.work in DERIVATIVES:
-            return not self.work.endswith("tangent")
-        backward = self.work == "memory" or self.work.endswith("gradients")
-        return DOTS[self.work].backward if self.work in DOTS else backward
+        return self.work in BACKWARD
 
 
 _SHAPES = [
@@ -171,12 +111,10 @@ _DOT_SHAPES = [
 ]
 CASES = [
     *(
-        Case(work, (batch,), *lengths, quick=lengths[0] in (40, 256))
+        Case(work, (batch,), *lengths, quick=lengths[0] == 40)
         for work in ("additive", "gradients")
         for batch, *lengths in _SHAPES
     ),
-    Case("memory", (1,), 16384, 16384, 128),
-    Case("summary", (1, 8), 8192, 8192, 64),
     *(
         Case(work, (batch, heads), length, length, features, quick=length == 128)
         for work in ("dot", "causal", "dotgradients", "causalgradients")
@@ -193,9 +131,6 @@ CASES = [
     ),
     *(Case(work, (1, 8), 8254, 8254, 64) for work in ("packed", "packedgradients")),
     *(Case(work, (4, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].tensor),
-    *(Case(work, (1, 8), 1024, 1024, 64) for work in DOTS if DOTS[work].normalizer),
-    *(Case(work, *((8,), 256, 256, 128) if work.startswith("additive") else ((1, 8), 1024, 1024, 64)) for work in DERIVATIVES),
-    *(Case(work, (1, 4), length, length, 64) for work in SCORES for length in (256, 1024, 4096)),
 ]
 GPU_CASES = [
     *(
@@ -203,10 +138,6 @@ GPU_CASES = [
         for work in ("additive", "gradients")
         for dtype in (torch.float32, torch.bfloat16)
     ),
-    # At twice the length, a kernel whose memory is linear takes twice the memory.
-    Case("memory", (1,), 32768, 32768, 64, dtype=torch.float32),
-    Case("memory", (1,), 65536, 65536, 64, dtype=torch.float32),
-    Case("summary", (1, 16), 32768, 32768, 128, dtype=torch.bfloat16),
 ]
 
 
@@ -248,8 +179,8 @@ def available_cases(kind: str, dtype: torch.dtype | None = None) -> list[Case]:
 def select_cases(names: list[str], quick: bool = False, kind: str = "cpu", dtype: torch.dtype | None = None) -> list[Case]:
     """The available cases whose names begin with one of `names`; without names all, or the quick ones.
 
-    >>> [case.name for case in select_cases(["memory", "summary"])]
-    ['memory-1x16384x16384x128', 'summary-1x8x8192x8192x64']
+    >>> [case.name for case in select_cases(["step", "batch"])]
+    ['step-1x32x1x16384x64', 'batch-256x4x1x24x32']
     """
     cases = available_cases(kind, dtype)
     for name in names:

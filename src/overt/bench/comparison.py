@@ -2,50 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
-from overt.bench import cases
 from overt.bench.cases import Case, Inputs
-from overt.bench.contenders import additive, derivatives, dot_libraries, dots, libraries, scores, summaries
 from overt.bench.contenders.contender import Contender, Run, Unable
-from overt.bench.gpu import device as gpu
-from overt.bench.memory import in_fresh_process
-from overt.bench.reference import Reference, additive_reference, disagreement
+from overt.bench.reference import Reference, disagreement
 from overt.bench.timing import Times, time_alternating, use_threads
-
-_ADDITIVE = [
-    additive.overt_path("native"),
-    additive.overt_path("blocked"),
-    additive.eager(),
-    additive.compiled(),
-    libraries.keops(),
-    libraries.keras(),
-]
-CONTENDERS: dict[str, list[Contender]] = {
-    "additive": _ADDITIVE,
-    "gradients": _ADDITIVE,
-    "memory": [additive.overt_path("native")],
-    "summary": [summaries.overt_path("native"), summaries.overt_path("blocked"), summaries.forward_pass()],
-    **{work: [*dots.contenders(work), *dot_libraries.contenders(work)] for work in cases.DOTS},
-    **{work: derivatives.contenders(work) for work in cases.DERIVATIVES},
-    **{work: scores.contenders(work) for work in cases.SCORES},
-}
-
-_GPU_ADDITIVE = [additive.overt_path("triton"), additive.eager(), additive.compiled()]
-GPU_CONTENDERS: dict[str, list[Contender]] = {
-    "additive": _GPU_ADDITIVE,
-    "gradients": _GPU_ADDITIVE,
-    "memory": [additive.overt_path("triton")],
-    "summary": [summaries.overt_path("triton"), summaries.forward_pass()],
-}
+from overt.bench.works import WORKS
 
 Notify = Callable[[str], None]  # what is being done
 _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Options:
+class Effort:
     """How every case is measured: at most `runs` of each contender, in about `seconds` for each case.
 
     `dtype` is that of cases that name none.
@@ -86,52 +58,40 @@ class Result:
         return None if other is None else self.times[other].median / self.times[name].median
 
 
-def measure(case: Case, options: Options, notify: Notify = lambda doing: None) -> Result:
+# How a kind of work is measured that is not timed in turns; benchmarks add theirs.
+MEASURES: dict[str, Callable[[Case, Effort, Notify], Result]] = {}
+
+
+def measure(case: Case, options: Effort, notify: Notify = lambda doing: None) -> Result:
     """Compare all contenders that can run the case, then time them in alternation."""
-    kind = options.device.type
-    if case.work == "memory" and kind == "cpu":
-        return _memory(case, options, notify)
-    use_threads(options.threads)  # first: what is compiled is compiled for so many
-    inputs = random_inputs(case, options)
-    notify("computing the reference")
-    expected = _reference(case, inputs)
-    result = Result(case, compared=expected.description, kind=kind)
-    runs = {}
-    for contender in _contenders(case.work, kind):
-        notify(f"comparing {contender.name}")
-        run = _compare(contender, inputs, expected, result)
-        if run is not None:
-            runs[contender.name] = run
+    if case.work in MEASURES:
+        return MEASURES[case.work](case, options, notify)
+    result, calls = compared(case, options, notify)
     if not result.wrong:
         notify("timing")
-        calls = {name: (lambda run=run: run(inputs.upstream)) for name, run in runs.items()}
-        if case.work == "memory":
-            result.memory = {name: gpu.peak(run) for name, run in calls.items()}
-        result.times = time_alternating(calls, options.runs, options.seconds, kind)
+        result.times = time_alternating(calls, options.runs, options.seconds, result.kind)
     return result
 
 
-def random_inputs(case: Case, options: Options) -> Inputs:
-    """The inputs of a case."""
-    if case.work in cases.DOTS:
-        return dots.random_inputs(case, options.dtype_of(case))
-    if case.work in cases.DERIVATIVES:
-        return derivatives.random_inputs(case, options.dtype_of(case))
-    return cases.random_inputs(case, options.dtype_of(case), options.device)
-
-
-def _reference(case: Case, inputs: Inputs) -> Reference:
-    if case.work in cases.DOTS:
-        return dots.reference(case, inputs)
-    if case.work in cases.DERIVATIVES:
-        return derivatives.reference(case, inputs)
-    if case.work in cases.SCORES:
-        return scores.reference(case, inputs)
-    return summaries.reference(inputs) if case.work == "summary" else additive_reference(case, inputs)
+def compared(case: Case, options: Effort, notify: Notify) -> tuple[Result, dict[str, Callable[[], object]]]:
+    """What the comparison of the contenders says, and their calls by name."""
+    use_threads(options.threads)  # first: what is compiled is compiled for so many
+    work = WORKS[case.work]
+    inputs = work.random_inputs(case, options.dtype_of(case), options.device)
+    notify("computing the reference")
+    expected = work.reference(case, inputs)
+    result = Result(case, compared=expected.description, kind=options.device.type)
+    calls: dict[str, Callable[[], object]] = {}
+    for contender in _contenders(case.work, result.kind):
+        notify(f"comparing {contender.name}")
+        run = _compare(contender, inputs, expected, result)
+        if run is not None:
+            calls[contender.name] = partial(run, inputs.upstream)
+    return result, calls
 
 
 def _contenders(work: str, kind: str) -> list[Contender]:
-    return (CONTENDERS if kind == "cpu" else GPU_CONTENDERS)[work]
+    return WORKS[work].contenders if kind == "cpu" else WORKS[work].gpu_contenders
 
 
 def _compare(contender: Contender, inputs: Inputs, expected: Reference, result: Result) -> Run | None:
@@ -153,19 +113,3 @@ def _compare(contender: Contender, inputs: Inputs, expected: Reference, result: 
     if wrong:
         result.wrong[contender.name] = wrong
     return run
-
-
-def _memory(case: Case, options: Options, notify: Notify) -> Result:
-    result = Result(case)
-    for contender in CONTENDERS["memory"]:
-        notify(f"running {contender.name} in a separate process")
-        try:
-            seconds, size, wrong = in_fresh_process(case, options.dtype, options.threads)
-        except Unable as reason:
-            result.unable[contender.name] = str(reason)
-            continue
-        if wrong:
-            result.wrong[contender.name] = wrong
-        else:
-            result.times[contender.name], result.memory[contender.name] = Times((seconds,)), size
-    return result

@@ -1,17 +1,13 @@
-"""The machine and the packages of a measurement, and what a run takes of both: seconds and memory."""
+"""The machine and the packages of a measurement."""
 
 import os
 import platform
-import time
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import overt
 
 _PACKAGES = ["torch", "numpy", "pykeops", "keras"]
-_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-NO_MEMORY = "" if _CLEAR_REFS.exists() else "this system has no /proc, from which peak memory is read"
 
 
 def machine() -> dict[str, str | int | None]:
@@ -38,17 +34,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def seconds_and_memory(run: Callable[[], object]) -> tuple[float, int]:
-    """The seconds of a run, and its peak memory in bytes above that of this process before it; `NO_MEMORY` says where there is no way."""
-    _CLEAR_REFS.write_text("5")  # resets the peak
-    before, start = _resident("VmRSS"), time.perf_counter()
-    run()
-    seconds = time.perf_counter() - start
-    return seconds, _resident("VmHWM") - before
-
-
-def _resident(name: str) -> int:
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024

@@ -13,12 +13,11 @@ from rich.live import Live
 from rich.text import Text
 
 from overt.bench import ceilings
-from overt.bench.bounds import Bound, bound
-from overt.bench.cases import WORKS, Case, select_cases
+from overt.bench.bounds import Bound
+from overt.bench.cases import select_cases
 from overt.bench.ceilings import Ceilings
 from overt.bench.compact_json import compact_json
-from overt.bench.comparison import Options, Result, measure
-from overt.bench.gpu import bounds as gpu_bounds
+from overt.bench.comparison import Effort, Result, measure
 from overt.bench.gpu import ceilings as gpu_ceilings
 from overt.bench.gpu import device as gpu
 from overt.bench.gpu.bounds import GpuBound
@@ -26,6 +25,7 @@ from overt.bench.gpu.ceilings import GpuCeilings
 from overt.bench.machine import machine
 from overt.bench.provenance import provenance
 from overt.bench.timing import use_threads
+from overt.bench.works import WORKS
 from overt.cli.shared.console import report_console
 from overt.drawing.letters import Ink, Piece
 from overt.errors import InputError
@@ -37,7 +37,7 @@ _DTYPES = {"cpu": ("float32", "float64"), "cuda": ("float32", "bfloat16", "float
 
 def bench(
     case: Annotated[
-        list[str] | None, typer.Option(help="A case, or the start of several names. Repeatable. (default: all)")
+        list[str] | None, typer.Option(help="A case, or the start of several names. Repeatable. (default: six quick ones)")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the cases and exit.")] = False,
     runs: Annotated[int, typer.Option(help="Maximum number of runs; the same for every library.", min=1)] = 21,
@@ -48,7 +48,7 @@ def bench(
         typer.Option(help="float32 or float64, and bfloat16 on a GPU. (default: float32; on a GPU, the type of each case)"),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda, cuda:1 and so on, which have other cases.")] = "cpu",
-    quick: Annotated[bool, typer.Option("--quick", help="Few cases and few runs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few runs, 5 s a case; the default without --case.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write all times and machine limits to this JSON file.")] = None,
 ) -> None:
     """Time overt and other libraries on this machine.
@@ -59,10 +59,11 @@ def bench(
     """
     kind = gpu.kind(device)
     requested = _dtype(dtype, kind)
+    quick = quick or not (case or listed)
     cases = select_cases(case or [], quick, kind, requested)
     console = report_console(out)
     if listed:
-        rows = [(entry.name, WORKS[entry.work]) for entry in cases]
+        rows = [(entry.name, WORKS[entry.work].description) for entry in cases]
         table = Piece(
             lambda ink: ink.table([[ink.text(name, "bold"), ink.text(work, "dim")] for name, work in rows], [False] * 2)
         )
@@ -70,7 +71,7 @@ def bench(
         return
     if quick:
         runs, seconds = min(runs, _QUICK_RUNS), min(seconds, _QUICK_SECONDS)
-    options = Options(requested or torch.float32, threads or torch.get_num_threads(), runs, seconds, gpu.select_device(device))
+    options = Effort(requested or torch.float32, threads or torch.get_num_threads(), runs, seconds, gpu.select_device(device))
     results: list[tuple[Result, Bound | GpuBound | None]] = []
     # A file that cannot be written is refused before the work.
     with whole(out) if out else nullcontext() as output:
@@ -82,7 +83,8 @@ def bench(
         for number, benchmark in enumerate(cases, 1):
             with _status(f"{number} of {len(cases)} · {benchmark.name}") as show:
                 result = measure(benchmark, options, show)
-            results.append((result, _bound(benchmark, options.dtype_of(benchmark), limits)))
+            limit = WORKS[benchmark.work].bound(benchmark, options.dtype_of(benchmark), limits)
+            results.append((result, limit))
             console.print(Piece(lambda ink: _case(ink, *results[-1])))
         if output:
             output.write_text(_numbers(options, limits, results), encoding="utf-8")
@@ -101,12 +103,6 @@ def _dtype(name: str | None, kind: str) -> torch.dtype | None:
     return getattr(torch, name)
 
 
-def _bound(case: Case, dtype: torch.dtype, limits: Ceilings | GpuCeilings) -> Bound | GpuBound | None:
-    if isinstance(limits, GpuCeilings):
-        return gpu_bounds.bound(case, dtype, limits)
-    return bound(case, dtype.itemsize, limits)
-
-
 @contextmanager
 def _status(what: str) -> Iterator[Callable[[str], None]]:
     """Show the current step on a terminal, and nothing in a pipe."""
@@ -119,7 +115,7 @@ def _status(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda step: line.update(f"{what}: {step} …", refresh=True)
 
 
-def _machine(ink: Ink, options: Options, limits: Ceilings | GpuCeilings) -> Iterable[Text]:
+def _machine(ink: Ink, options: Effort, limits: Ceilings | GpuCeilings) -> Iterable[Text]:
     """The machine and its measured limits."""
     if isinstance(limits, GpuCeilings):
         yield from _gpu(ink, limits)
@@ -148,7 +144,7 @@ def _gpu(ink: Ink, limits: GpuCeilings) -> Iterable[Text]:
 def _case(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Iterable[Text]:
     """One case: its times, or which results disagree, and why some libraries are missing."""
     yield ink.line()
-    yield ink.line(ink.text(result.case.name, "bold"), "  ", ink.text(WORKS[result.case.work], "dim"))
+    yield ink.line(ink.text(result.case.name, "bold"), "  ", ink.text(WORKS[result.case.work].description, "dim"))
     for name, what in result.wrong.items():
         yield from ink.prose(f"{name}: {what}", "bold", "✗ ")
     if result.wrong:
@@ -200,8 +196,6 @@ def _comparison(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Ite
         ratio = result.ratio(ours) or 0.0
         speed = f"is {ratio:.1f} times as fast as" if ratio >= 1 else f"takes {1 / ratio:.2f} times as long as"
         sentence = f"{ours} {speed} {best}, the fastest other library."
-        if result.case.work == "summary" and result.kind == "cuda":
-            sentence = f"{ours}: {1 / ratio:.2f} × the fused forward pass."
         yield from ink.prose(sentence, lead="  ")
     if isinstance(limit, GpuBound):
         yield from _gpu_bound(ink, limit, (ours, result.times[ours].median) if ours else None)
@@ -223,7 +217,7 @@ def _gpu_bound(ink: Ink, limit: GpuBound, ours: tuple[str, float] | None) -> Ite
         yield from ink.prose(f"one float32 hardware tanh per term would take {_duration(limit.tanhs)}{share}", "dim")
 
 
-def _numbers(options: Options, limits: Ceilings | GpuCeilings, results: list[tuple[Result, Bound | GpuBound | None]]) -> str:
+def _numbers(options: Effort, limits: Ceilings | GpuCeilings, results: list[tuple[Result, Bound | GpuBound | None]]) -> str:
     """All results as JSON, in seconds, bytes and operations per second."""
     content = {
         **provenance(threads=options.threads, **(gpu.facts() if isinstance(limits, GpuCeilings) else {})),

@@ -17,6 +17,7 @@ from overt.bench.cases import Case
 from overt.bench.ceilings import Ceilings
 from overt.bench.comparison import Result
 from overt.bench.timing import Times
+from overt.bench.works import WORKS
 from overt.cli import bench, demo, doctor, evaluate, train
 from overt.cli.main import app
 from overt.drawing.letters import Ink, Piece, broken
@@ -70,7 +71,7 @@ TOKENS = [f"word{letter}" for letter in "abcdefghijkl"]
 WEIGHTS = np.random.default_rng(0).dirichlet(np.ones(12), size=12).tolist()
 PAGES = {
     "weight map": lambda: weight_map(TOKENS, TOKENS, WEIGHTS),
-    "bench": lambda: Piece(lambda ink: bench._case(ink, case(), bench._bound(case().case, torch.float32, LIMITS))),
+    "bench": lambda: Piece(lambda ink: bench._case(ink, case(), WORKS["additive"].bound(case().case, torch.float32, LIMITS))),
     "evaluate": lambda: Piece(lambda ink: evaluate._by_length(LENGTHS, ink)),
     "train": lambda: [Piece(lambda ink, line=line: ink.prose(line, lead="")) for line in train.summary_lines(TRAINED)],
     "doctor": lambda: Piece(lambda ink: doctor._page(ink, [*doctor._machine(), *doctor._packages()])),

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import overt
-from overt.bench.cases import DOTS, NORMALIZERS, Case, DotKind, Inputs, document_lengths, padded_lengths, scattered_pairs
+from overt.bench.cases import DOTS, Case, DotKind, Inputs, document_lengths, padded_lengths, scattered_pairs
 from overt.bench.contenders.contender import GRADIENTS, Attention, Contender, Results, Run, Unable, differentiated
 from overt.bench.reference import Reference, reference_on_rows
 from overt.errors import OvertError
@@ -17,19 +17,17 @@ _MAX_PAIRS = 1 << 27  # of queries and keys, computed for the comparison
 _BIASED = (*GRADIENTS[:3], "bias gradient")
 
 
-def random_inputs(case: Case, dtype: torch.dtype) -> Inputs:
+def random_inputs(case: Case, dtype: torch.dtype, device: torch.device | str = "cpu") -> Inputs:
     """Normally distributed inputs of a case, the same at every call. A bias takes the place of additive attention's weight."""
     kind, generator = DOTS[case.work], torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=dtype)
+        return torch.randn(shape, generator=generator, dtype=dtype).to(device)
 
     *batch, heads = case.batch
     shared = (*batch, heads // kind.group, case.keys)
-    query = normal(*case.batch, case.queries, case.features) * kind.spread
+    query = normal(*case.batch, case.queries, case.features)
     key, value = normal(*shared, case.features), normal(*shared, kind.value_ratio * case.features)
-    if kind.normalizer == "sum":  # of scores of one sign, so that none is near 0
-        query, key = query.abs(), key.abs()
     bias = normal(heads, case.queries, case.keys) if kind.biased else torch.empty(0)
     return Inputs(query, key, value, bias, normal(*query.shape[:-1], value.shape[-1]) if kind.backward else None)
 
@@ -40,12 +38,6 @@ def contenders(work: str) -> list[Contender]:
     torch takes packed documents one after another, since a mask of all pairs would cost it as much as one long sequence.
     """
     kind = DOTS[work]
-    if kind.normalizer:
-        return [
-            Contender("overt native", lambda inputs: _overt(inputs, kind), ours=True),
-            Contender("overt native, a softmax", lambda inputs: _softmax(inputs, kind)),
-            Contender("PyTorch eager", lambda inputs: (_run(_formula_of(kind), inputs, kind), "")),
-        ]
     return [
         Contender("overt native", lambda inputs: _overt(inputs, kind), ours=True),
         Contender("torch SDPA", lambda inputs: _torch(inputs, kind)),
@@ -59,8 +51,7 @@ def _overt(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
 
     def attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
         with overt.use_path("native"):
-            normalizer = NORMALIZERS.get(kind.normalizer)
-            return overt.attend(query, key, value, mask=mask, bias=bias, normalizer=normalizer, dropout=kind.dropout)
+            return overt.attend(query, key, value, mask=mask, bias=bias, dropout=kind.dropout)
 
     try:
         with overt.use_path("native"):
@@ -68,28 +59,6 @@ def _overt(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
     except OvertError as error:
         raise Unable(str(error)) from error
     return _run(attention, inputs, kind), ""
-
-
-def _softmax(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
-    """The same call under a softmax, by overt: what a normalizer's time is compared with. Its results are other numbers."""
-    run, _ = _overt(inputs, replace(kind, normalizer=""))
-
-    def uncompared(upstream: Tensor | None) -> Results:
-        run(upstream)
-        return {}
-
-    return uncompared, "not compared: the time of a softmax"
-
-
-def _formula_of(kind: DotKind) -> Attention:
-    """The formula of a normalizer over all scores."""
-    normalizer = NORMALIZERS[kind.normalizer]
-
-    def formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        scores = query @ key.mT / query.shape[-1] ** 0.5  # (..., Q, K)
-        return normalizer(scores, torch.ones_like(scores, dtype=torch.bool)) @ value
-
-    return formula
 
 
 def _torch(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
@@ -159,9 +128,6 @@ def reference(case: Case, inputs: Inputs) -> Reference:
         exact = Inputs(*(tensor.double() for tensor in inputs.tensors), upstream=None)
         bias = exact.weight[..., rows, :] if kind.biased else exact.weight
         exact = replace(exact, query=exact.query[..., rows, :], weight=bias)
-
-        if kind.normalizer:
-            return _run(_formula_of(kind), exact, kind)(upstream)
 
         def formula(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> Tensor:
             key, value = (tensor.repeat_interleave(kind.group, -3) for tensor in (key, value))

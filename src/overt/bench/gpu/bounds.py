@@ -1,7 +1,6 @@
 """Lower bounds of the time of a case on a GPU: the operations of the kernels' formulas, at the measured rates."""
 
 from dataclasses import dataclass
-from math import prod
 
 import torch
 
@@ -20,8 +19,6 @@ SLOPE_QUERIES, SLOPE_KEYS = 3, 2
 # Gradients are deterministic, which takes two passes, each with the scores again: one by queries, one by keys.
 BACKWARD = 2 * (SCORE + INVERSES) + SLOPE_QUERIES + SLOPE_KEYS
 RECIPROCALS, RECIPROCALS_BACKWARD = 1 / 4, 2 * (1 / 4 + 1 / 4)
-# A summary's scores are computed twice: for each query, then, with its log-sum-exp known, for each key.
-SUMMARY_PASSES = 2
 
 
 @dataclass(frozen=True)
@@ -50,17 +47,12 @@ class GpuBound:
         return max(parts, key=lambda name: parts[name])
 
 
-def bound(case: Case, dtype: torch.dtype, ceilings: GpuCeilings) -> GpuBound | None:
+def additive_bound(case: Case, dtype: torch.dtype, ceilings: GpuCeilings) -> GpuBound | None:
     """The bound of the case on this GPU; None where its rates were not measured: in float64, or without Triton.
 
     It counts only the operations of terms, not those of pairs: the exponential and the sum of values.
     """
     memory = moved(case, dtype.itemsize) / ceilings.copy
-    if case.work == "summary":
-        # Float32 scores may be computed as several products of lower precision, at another rate.
-        if dtype != torch.bfloat16:
-            return None
-        return GpuBound(0.0, SUMMARY_PASSES * 2 * prod(case.shape) / ceilings.matmul_bfloat16, memory)
     if ceilings.multiply_adds is None or ceilings.reciprocals is None or ceilings.tanhs is None or dtype == torch.float64:
         return None
     return GpuBound(

@@ -55,17 +55,6 @@ def timed(run: Callable[[], object]) -> float:
     return start.elapsed_time(stop) / 1e3
 
 
-def peak(run: Callable[[], object]) -> int:
-    """The peak of torch's memory during a run, its result included, above the level before."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    result = run()
-    torch.cuda.synchronize()
-    del result
-    return torch.cuda.max_memory_allocated() - before
-
-
 def free_memory() -> int:
     """Available bytes: free ones, and those that torch caches for later tensors."""
     return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()

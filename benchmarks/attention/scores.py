@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 import overt
+from overt.bench.bounds import POWER, Count, pairs
 from overt.bench.cases import Case, Inputs
 from overt.bench.contenders.contender import Contender, Results, Run, Unable, differentiated, memory_shortage
 from overt.bench.reference import Reference, reference_on_rows
+from overt.bench.works import Work
 from overt.errors import OvertError
 
 _TENSORS, _TENSORS_BACKWARD = 3, 6  # tensors of B · Q · K · D numbers that the eager code has in memory
@@ -38,13 +40,16 @@ class ScoreKind:
     """The score of a case, and whether it has a number for each feature of a pair."""
 
     score: Callable[[Tensor, Tensor, Tensor], Tensor]
+    text: str
+    forward: Count  # of each feature of a pair
+    backward: Count  # in the backward pass: the score again, its slope and two sums
     features: bool = True
 
 
 KINDS = {
-    "manhattan": ScoreKind(manhattan),
-    "rectified": ScoreKind(rectified),
-    "polynomial": ScoreKind(polynomial, features=False),
+    "manhattan": ScoreKind(manhattan, "−Σ|q − k|", Count(0, 3), Count(0, 7)),
+    "rectified": ScoreKind(rectified, "Σ w relu(q + k)", Count(1, 2), Count(3, 7)),
+    "polynomial": ScoreKind(polynomial, "(1 + q · k / 8)²", Count(1), Count(3), features=False),
 }
 
 
@@ -124,3 +129,18 @@ def reference(case: Case, inputs: Inputs) -> Reference:
         return _run(_formula(kind), exact, kind)(upstream)
 
     return reference_on_rows(case, inputs, _MAX_TERMS * case.queries // max(case.terms, 1), compute)
+
+
+def operations(case: Case) -> Count:
+    """The operations of the score, of its weights and of the values."""
+    kind, width = kind_of(case.work), case.features
+    count = kind.forward * case.terms + (Count(width) + POWER) * pairs(case)
+    return count + kind.backward * case.terms + (Count(2 * width + 2, 1) + POWER) * pairs(case) if case.backward else count
+
+
+_DESCRIPTIONS = {f"scores{name}": f"a score of one's own, {kind.text}, forward" for name, kind in KINDS.items()}
+_DESCRIPTIONS |= {f"{work}gradients": f"{text} and backward" for work, text in _DESCRIPTIONS.items()}
+WORKS = {work: Work(text, contenders(work), reference, operations) for work, text in _DESCRIPTIONS.items()}
+BACKWARD = {work for work in WORKS if work.endswith("gradients")}
+CASES = [Case(work, (1, 4), length, length, 64) for work in WORKS for length in (256, 1024, 4096)]
+GPU_CASES: list[Case] = []

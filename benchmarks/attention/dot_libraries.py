@@ -20,7 +20,7 @@ _MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operators
 def contenders(work: str) -> list[Contender]:
     """Those that serve this kind of work, besides overt and torch's fused kernel."""
     kind = DOTS[work]
-    if kind.normalizer or kind.dropout or kind.biased or (kind.documents and kind.backward):
+    if kind.dropout or kind.biased or (kind.documents and kind.backward):
         return []
     # ONNX Runtime's operators would take these as a mask of all pairs alone.
     of_all_pairs = kind.documents or kind.tensor in ("causal", "scattered")

@@ -8,9 +8,13 @@ from torch import Tensor
 from torch.nn import functional
 
 import overt
-from overt.bench.cases import Inputs
+from overt.bench.bounds import EXPONENTIAL, Count, moved, pairs
+from overt.bench.cases import Case, Inputs
 from overt.bench.contenders.contender import Contender, Results, Run, Unable
+from overt.bench.gpu.bounds import GpuBound
+from overt.bench.gpu.ceilings import GpuCeilings
 from overt.bench.reference import Reference
+from overt.bench.works import Work
 from overt.errors import OvertError
 
 TOP, CELLS = 8, 512
@@ -29,10 +33,10 @@ def forward_pass() -> Contender:
     return Contender("torch SDPA", lambda inputs: (_forward(inputs), "one forward pass: the output, without statistics"))
 
 
-def reference(inputs: Inputs) -> Reference:
+def reference(case: Case, inputs: Inputs) -> Reference:
     """The statistics and the output in float64, from the weights, of evenly spread heads: all of them where there are few enough."""
-    heads, pairs = prod(inputs.query.shape[:-2]), inputs.query.shape[-2] * inputs.key.shape[-2]
-    count = max(1, min(heads, _MAX_PAIRS // max(pairs, 1)))
+    heads = prod(case.batch)
+    count = max(1, min(heads, _MAX_PAIRS // max(case.queries * case.keys, 1)))
     device = inputs.query.device
     selected = torch.arange(count, device=device) * heads // count
 
@@ -106,3 +110,39 @@ def _forward(inputs: Inputs) -> Run:
         return {"output": functional.scaled_dot_product_attention(inputs.query, inputs.key, inputs.value)}
 
     return run
+
+
+def operations(case: Case) -> Count:
+    """Each score once: its exponential can wait until the row's sum is known."""
+    return (Count(case.features, 2) + EXPONENTIAL + Count(3, 3)) * pairs(case)
+
+
+def bytes_read(case: Case, itemsize: int) -> int:
+    """Queries and keys, which an output as long as the queries and values as long as the keys would double."""
+    return moved(case, itemsize) // 2
+
+
+def gpu_bound(case: Case, dtype: torch.dtype, ceilings: GpuCeilings) -> GpuBound | None:
+    """Scores are computed twice: for each query, then, with its log-sum-exp known, for each key.
+
+    Float32 scores may be computed as several products of lower precision, at another rate: None.
+    """
+    if dtype != torch.bfloat16:
+        return None
+    return GpuBound(0.0, 2 * 2 * prod(case.shape) / ceilings.matmul_bfloat16, bytes_read(case, 2) / ceilings.copy)
+
+
+WORKS = {
+    "summary": Work(
+        "top 8, entropy, received, 512 × 512 map; dot",
+        [overt_path("native"), overt_path("blocked"), forward_pass()],
+        reference,
+        operations,
+        gpu_contenders=[overt_path("triton"), forward_pass()],
+        moved=bytes_read,
+        gpu_bound=gpu_bound,
+    )
+}
+BACKWARD: set[str] = set()
+CASES = [Case("summary", (1, 8), 8192, 8192, 64)]
+GPU_CASES = [Case("summary", (1, 16), 32768, 32768, 128, dtype=torch.bfloat16)]

@@ -10,21 +10,39 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import overt
 from overt.bench import cases
+from overt.bench.bounds import POWER, TERM, TERM_BACKWARD, Count, pairs
 from overt.bench.cases import Case, Inputs
 from overt.bench.contenders import additive, dots
 from overt.bench.contenders.contender import GRADIENTS, Attention, Contender, Results, Run, Unable, memory_shortage
 from overt.bench.reference import Reference, reference_on_rows
+from overt.bench.works import Work
 from overt.errors import OvertError
 
 _TENSORS = 20  # of B · Q · K · D numbers that the second derivative of the textbook's additive scores has in memory
 _MAX_PAIRS = 1 << 23  # of queries and keys, computed for the comparison: a second derivative holds many numbers for each
 
 
-def random_inputs(case: Case, dtype: torch.dtype) -> Inputs:
+KINDS = {
+    "derivatives": "dot products, all gradients and their derivatives",
+    "derivativesquery": "dot products, the query's gradient and its derivatives",
+    "derivativestangent": "dot products, the output and its tangent in forward mode",
+}
+KINDS |= {f"additive{work}": text.replace("dot products", "additive scores") for work, text in KINDS.items()}
+
+# Products of a pair's features in the first passes and in those of the derivative, where every input moves or the query alone.
+PRODUCTS = {"derivatives": 7 + 15, "derivativesquery": 7 + 10, "derivativestangent": 6}
+# A term of an additive score's tangent, the reciprocal and the slope times the direction; of its first pass and gradients; and of how these
+# move: the reciprocal, both slopes, and sums for query, key and weight.
+_TANGENT, _FIRST = TERM + Count(3, 1), TERM + TERM_BACKWARD
+_SECOND = _FIRST + _TANGENT + TERM_BACKWARD + Count(6, 3)
+MOVING_TERMS = {"derivatives": _SECOND, "derivativesquery": _SECOND, "derivativestangent": _TANGENT}
+
+
+def random_inputs(case: Case, dtype: torch.dtype, device: torch.device | str = "cpu") -> Inputs:
     """Normally distributed inputs of a case, the same at every call."""
     if _is_additive(case.work):
-        return cases.random_inputs(replace(case, work="gradients" if case.backward else "additive"), dtype, "cpu")
-    return dots.random_inputs(replace(case, work="dotgradients" if case.backward else "dot"), dtype)
+        return cases.random_inputs(replace(case, work="gradients" if case.backward else "additive"), dtype, device)
+    return dots.random_inputs(replace(case, work="dotgradients" if case.backward else "dot"), dtype, device)
 
 
 def contenders(work: str) -> list[Contender]:
@@ -58,8 +76,8 @@ def reference(case: Case, inputs: Inputs) -> Reference:
         exact = Inputs(query[..., rows, :], key, value, weight, None)
         return _run(additive.textbook if _is_additive(case.work) else _formula, exact, case.work)(upstream)
 
-    pairs = max(case.terms if _is_additive(case.work) else case.terms // case.features, 1)
-    return reference_on_rows(case, inputs, _MAX_PAIRS * case.queries // pairs, compute)
+    count = max(case.terms if _is_additive(case.work) else pairs(case), 1)
+    return reference_on_rows(case, inputs, _MAX_PAIRS * case.queries // count, compute)
 
 
 def _overt(inputs: Inputs, work: str) -> tuple[Run, str]:
@@ -112,3 +130,17 @@ def _differentiated_twice(
         return dict(zip((*GRADIENTS[: len(leaves)], "upstream gradient"), moves, strict=True))
 
     return run
+
+
+def operations(case: Case) -> Count:
+    """The operations of the first passes and of the derivative."""
+    width = case.features
+    if case.work in PRODUCTS:
+        return (Count(PRODUCTS[case.work] * width) + POWER) * pairs(case)
+    return MOVING_TERMS[case.work.removeprefix("additive")] * case.terms + (Count(3 * width) + POWER) * pairs(case)
+
+
+WORKS = {work: Work(text, contenders(work), reference, operations, random_inputs) for work, text in KINDS.items()}
+BACKWARD = {work for work in KINDS if not work.endswith("tangent")}
+CASES = [Case(work, *((8,), 256, 256, 128) if _is_additive(work) else ((1, 8), 1024, 1024, 64)) for work in KINDS]
+GPU_CASES: list[Case] = []
