@@ -4,7 +4,7 @@
 
 Sentences are patterns filled from lists. A name or number counts where the translation holds it, a time or date where it holds it as French
 writes it, a verb where two people have its plural, a pronoun where it is il or elle as its noun asks. Names that the recipe's pairs or the
-names of altered copies (overt.learn.data.variants.names) hold are left out first.
+names of altered copies (recipes.variants.names) hold are left out first.
 """
 
 import argparse
@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks import results
 from overt.learn.config.recipe import read_recipe
 from overt.learn.data.corpora import read_corpus
-from overt.learn.data.variants import names as trained
 from overt.learn.translator import Translator
+from recipes.variants import names as trained
 
 NAMES = """
 Anna Birgitte Bjarne Casimir Chidi Dagmar Desmond Dovydas Elsa Emeka Enrique Farouk Gudrun Hamza Henning Hikaru Ilse Imran Ingrid Jelena

@@ -438,10 +438,8 @@ def test_the_bounds_are_what_nearly_all_of_validation_keeps_within(numbers, tmp_
     assert bounds["split_bound"] == pytest.approx(high - 0.01 * (len(shares) - 1) * (high - before))
 
 
-def test_with_dropout_of_merges_and_variants_an_epoch_repeats_and_the_next_differs(numbers, tmp_path):
-    recipe = replace(
-        numbers, tokens=Tokenization(merges=40, dropout=0.5, byte_fallback=True), data=replace(numbers.data, variants=1.0)
-    )
+def test_with_dropout_of_merges_an_epoch_repeats_and_the_next_differs(numbers, tmp_path):
+    recipe = replace(numbers, tokens=Tokenization(merges=40, dropout=0.5, byte_fallback=True))
     task, model = build_task(recipe, tmp_path / "run")
 
     def rows(epoch):

@@ -1,20 +1,26 @@
 """Altered training pairs: what is changed is changed on both sides, and nothing else is."""
 
+import doctest
 import random
 import re
 
 import pytest
 
 from overt.errors import InputError
-from overt.learn.config.settings import Data
-from overt.learn.data.corpora import Example
-from overt.learn.data.variants import names, with_variants
-from overt.learn.data.variants.altered import MAX_WORDS
-from overt.learn.data.variants.copied import copied
-from overt.learn.data.variants.dates import dated
-from overt.learn.data.variants.referring import antecedents
-from overt.learn.data.variants.statements import statements
-from overt.learn.data.variants.word_pairs import word_pairs
+from overt.learn.config.recipe import read_recipe
+from overt.learn.data.corpora import Example, read_corpus
+from recipes.variants import __main__ as script
+from recipes.variants import altered as altered_pairs
+from recipes.variants import copied as copied_pairs
+from recipes.variants import dates, names, referring, with_variants
+from recipes.variants import statements as statement_pairs
+from recipes.variants import word_pairs as word_lists
+from recipes.variants.altered import MAX_WORDS
+from recipes.variants.copied import copied
+from recipes.variants.dates import dated
+from recipes.variants.referring import antecedents
+from recipes.variants.statements import statements
+from recipes.variants.word_pairs import word_pairs
 
 PAIRS = [
     Example("Yesterday Ruth met Karl in 1950.", "Hier, Ruth a vu Karl en 1950."),
@@ -120,15 +126,70 @@ def test_words_are_paired_only_where_they_are_sure_and_frequent():
     assert word_pairs(PAIRS[4:7]) == []  # each word once
 
 
-@pytest.mark.parametrize("value", [-0.1, 11, float("nan")])
-def test_a_share_that_makes_no_sense_is_refused(value):
-    with pytest.raises(InputError, match="variants from 0 to 10"):
-        Data(variants=value)
+@pytest.fixture
+def recipe(tmp_path):
+    pairs = "".join(f"{source} {number}\t{target} {number}\n" for number in range(4) for source, target in PAIRS[:4])
+    (tmp_path / "pairs.tsv").write_text(pairs)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(f"""
+        [data]
+        format = "pairs"
+        folder = "{tmp_path}"
+        train = ["pairs.tsv"]
+        held_out = [2, 2]
+        added = ["{tmp_path}/variants.tsv"]
+        languages = ["en", "fr"]
+        [model]
+        kind = "Transformer"
+        [training]
+        updates = 1
+    """)
+    return recipe
 
 
-def test_tags_have_no_variants():
-    with pytest.raises(InputError, match="variants only for translated lines"):
-        Data(format="conllu", variants=0.5)
+def write(monkeypatch, *arguments):
+    monkeypatch.setattr("sys.argv", ["variants", *map(str, arguments)])
+    script.main()
+
+
+def test_the_script_writes_what_the_recipe_adds(recipe, tmp_path, monkeypatch, capsys):
+    write(monkeypatch, recipe, "--share", "2", "--out", tmp_path / "variants.tsv")
+    corpus = read_corpus(read_recipe(recipe).data)
+    expected = with_variants(corpus.train, 2.0, seed=0)[len(corpus.train) :]
+    held_out = {example.source for example in (*corpus.valid, *corpus.test)}
+    assert [*corpus.added] == [example for example in expected if example.source not in held_out]
+    assert f"{len(expected)} altered copies of {len(corpus.train)} pairs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("share", ["-0.1", "0", "11", "nan"])
+def test_a_share_that_makes_no_sense_is_refused(share, recipe, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="Expected --share above 0 and up to 10, got "):
+        write(monkeypatch, recipe, f"--share={share}", "--out", tmp_path / "variants.tsv")
+    assert not (tmp_path / "variants.tsv").exists()
+
+
+def test_tags_have_no_variants(tmp_path, monkeypatch):
+    recipe = tmp_path / "tags.toml"
+    recipe.write_text(
+        'task = "tag"\n[data]\nformat = "conllu"\ntrain = ["tags.conllu"]\n[model]\nkind = "Tagger"\n[training]\nupdates = 1\n'
+    )
+    with pytest.raises(InputError, match="a recipe of a translation, got task 'tag'"):
+        write(monkeypatch, recipe, "--out", tmp_path / "variants.tsv")
+
+
+def test_the_former_key_of_a_recipe_names_the_script(recipe):
+    recipe.write_text(recipe.read_text().replace("held_out", "variants = 1.0\n        held_out"))
+    with pytest.raises(InputError, match="got 'variants' .* python -m recipes.variants and name that file in added"):
+        read_recipe(recipe, files=False)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [altered_pairs, copied_pairs, dates, names, referring, statement_pairs, word_lists],
+    ids=lambda module: module.__name__,
+)
+def test_the_examples_run(module):
+    assert doctest.testmod(module).failed == 0
 
 
 def test_pronouns_agree_with_the_thing_that_they_stand_for():

@@ -40,6 +40,8 @@ SIZES = {
 }
 
 _LARGEST = 2**63 - 1
+# Keys of earlier recipes, with their replacement.
+_MOVED = {"variants": "write altered copies to a file with python -m recipes.variants and name that file in added"}
 
 
 def read_recipe(path: str | Path, *, files: bool = True) -> Recipe:
@@ -166,7 +168,8 @@ class _Reader:
     def _known(self, table: str, key: str, known: list[str]) -> None:
         if key not in known:
             owner = f"[{table}]" if table else "a recipe"
-            raise self._at((table, key), f"a key of {owner}", repr(key), _near(key, known))
+            fix = _MOVED.get(key) or _near(key, known)
+            raise self._at((table, key), f"a key of {owner}", repr(key), fix)
 
     def _value(self, table: str, key: str, value: Any, hint: Any) -> Any:
         """A value in the type that the dataclass or the model takes; a list becomes a tuple."""

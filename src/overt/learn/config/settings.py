@@ -92,15 +92,13 @@ class Data:
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     held_out: tuple[int, int] = (0, 0)  # sources moved from training to validation and test, where these name no files
-    added: tuple[
-        str, ...
-    ] = ()  # files of more training pairs, source TAB target, such as translations; from the working directory
+    # Files of more training pairs, source TAB target, such as translations or altered copies; from the working directory.
+    added: tuple[str, ...] = ()
     reversed: bool = False  # translate from the target to the source, with the same sentences held out
     languages: tuple[str, ...] = ()  # of the files' source and target, as "en", "de"
     encoding: str = "utf-8"
     limit: int | None = None  # training examples, spread over the file; None: all
     join: int = 1  # each line is used alone, joined with the next one, and so on up to this many lines
-    variants: float = 0.0  # altered copies of training pairs, as a share of their number: see overt.learn.data.variants
     origin: str = ""  # where the files can be downloaded
 
     def __post_init__(self) -> None:
@@ -110,11 +108,8 @@ class Data:
         if self.limit is not None:
             check.whole_number("limit", self.limit)
         check.whole_number("join", self.join)
-        if not 0 <= self.variants <= 10:
-            raise InputError("variants from 0 to 10", got=repr(self.variants), fix="write 0 for none")
         translated = (
             ("join", self.join > 1),
-            ("variants", self.variants > 0),
             ("added", self.added),
             ("reversed", self.reversed),
         )

@@ -29,7 +29,7 @@ class Corpus(NamedTuple):
     test: list[Example]
     notes: list[str]
     held_out: bool = False  # whether sources of validation or test were taken out of training
-    added: Sequence[Example] = ()  # further training pairs, which are not altered and teach no tokenizer
+    added: Sequence[Example] = ()  # further training pairs, which teach no tokenizer
 
 
 def read_corpus(data: Data) -> Corpus:

@@ -13,7 +13,6 @@ from overt.learn.data.corpora import Corpus, Example, spread_sample
 from overt.learn.data.splits import split_share
 from overt.learn.data.subword_dropout import SubwordSampler
 from overt.learn.data.tokenizer import END, PADDING, START, Tokenizer
-from overt.learn.data.variants import with_variants
 from overt.learn.loop.loss import cross_entropy
 from overt.learn.loop.r_drop import disagreement
 from overt.learn.metrics import bleu, bleu_by_length, chrf
@@ -46,8 +45,7 @@ class TranslationTask:
         self.recipe = recipe
         self._valid = self._encode(corpus.valid)
         seed = recipe.training.seed
-        train = with_variants(corpus.train, recipe.data.variants, seed) if recipe.data.variants else corpus.train
-        train = [*train, *corpus.added]
+        train = [*corpus.train, *corpus.added]
         self._samplers: list[SubwordSampler] = [
             SubwordSampler(tokenizer, side, dropout=recipe.tokens.dropout, seed=seed + number)
             for number, side in enumerate(zip(*train, strict=True) if recipe.tokens.dropout else ())

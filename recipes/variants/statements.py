@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from overt.learn.data.corpora import Example
-from overt.learn.data.variants.names import new_name
+from recipes.variants.names import new_name
 
 _SUBJECTS = {
     "I": ("Je ", "J'"),

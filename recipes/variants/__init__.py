@@ -1,5 +1,5 @@
 """Altered copies of training pairs: new names, numbers and dates, careless typing, single words, long texts."""
 
-from overt.learn.data.variants.altered import with_variants
+from recipes.variants.altered import with_variants
 
 __all__ = ["with_variants"]

@@ -8,11 +8,11 @@ import random
 from collections.abc import Callable
 
 from overt.learn.data.corpora import Example
-from overt.learn.data.variants.copied import capitalized_names, copied, shared_parts
-from overt.learn.data.variants.dates import dated
-from overt.learn.data.variants.referring import antecedents
-from overt.learn.data.variants.statements import statements
-from overt.learn.data.variants.word_pairs import word_pairs
+from recipes.variants.copied import capitalized_names, copied, shared_parts
+from recipes.variants.dates import dated
+from recipes.variants.referring import antecedents
+from recipes.variants.statements import statements
+from recipes.variants.word_pairs import word_pairs
 
 MAX_WORDS = 60  # of a text that is joined from several
 

@@ -4,7 +4,7 @@ import random
 import re
 
 from overt.learn.data.corpora import Example
-from overt.learn.data.variants.names import new_name
+from recipes.variants.names import new_name
 
 _NUMBER = re.compile(r"\d+")
 _CAPITALIZED = re.compile(r"\b[A-Z]\w+")
