@@ -15,21 +15,23 @@ import torch
 
 from overt.files import whole
 from overt.learn.config.recipe import read_recipe
-from overt.learn.data.corpora import Example, read_corpus
+from overt.learn.data.corpora import CorpusExample, read_corpus
 from overt.learn.translator import Translator
 
 BEAM = 4
 TOKENS = 65_536  # at once on a GPU
 
 
-def synthetic_pairs(examples: list[Example], forward: list[Translator], backward: list[Translator]) -> list[Example]:
+def synthetic_pairs(
+    examples: list[CorpusExample], forward: list[Translator], backward: list[Translator]
+) -> list[CorpusExample]:
     """The examples, and what each translator makes of their sources or targets, each pair once."""
     sources, targets = (list(dict.fromkeys(side)) for side in zip(*examples, strict=True))
     pairs = dict.fromkeys(examples)
     for translator in forward:
-        pairs |= dict.fromkeys(Example(*pair) for pair in zip(sources, _translated(translator, sources), strict=True))
+        pairs |= dict.fromkeys(CorpusExample(*pair) for pair in zip(sources, _translated(translator, sources), strict=True))
     for translator in backward:
-        pairs |= dict.fromkeys(Example(*pair) for pair in zip(_translated(translator, targets), targets, strict=True))
+        pairs |= dict.fromkeys(CorpusExample(*pair) for pair in zip(_translated(translator, targets), targets, strict=True))
     return [pair for pair in pairs if pair.source and pair.target]
 
 

@@ -19,7 +19,7 @@ from overt.bench.contenders import additive
 from overt.bench.contenders.contender import Unable
 from overt.bench.gpu.bounds import additive_bound
 from overt.bench.reference import additive_reference, disagreement
-from overt.bench.timing import Times, time_alternating
+from overt.bench.timing import RunTimes, time_alternating
 from overt.bench.works import Work
 
 _WARM_UP = 64  # rows of a first run, which loads libraries and starts threads
@@ -48,7 +48,7 @@ def _of_native(case: Case, options: Effort, notify: Notify) -> Result:
     if wrong:
         result.wrong[_NATIVE.name] = wrong
     else:
-        result.times[_NATIVE.name], result.memory[_NATIVE.name] = Times((seconds,)), size
+        result.times[_NATIVE.name], result.memory[_NATIVE.name] = RunTimes((seconds,)), size
     return result
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import overt
 from overt.learn import Translator
 from overt.learn.config.settings import Data
-from overt.learn.data.corpora import Example, read_corpus
+from overt.learn.data.corpora import CorpusExample, read_corpus
 from overt.learn.data.vocabulary import WordVocabulary
 from overt.lens.analysis.contributions.targets import Target
 
@@ -56,7 +56,9 @@ def treebank() -> Data:
     return Data(format="conllu", folder=str(folder), **parts)
 
 
-def trained_tagger(seed: int, train: list[Example], test: list[Example], vocabulary: WordVocabulary) -> tuple[nn.Module, float]:
+def trained_tagger(
+    seed: int, train: list[CorpusExample], test: list[CorpusExample], vocabulary: WordVocabulary
+) -> tuple[nn.Module, float]:
     """A Transformer of 3 layers of 4 heads that tags parts of speech, and how many tags of the test part are right."""
     torch.manual_seed(seed)
     draw = random.Random(seed)
@@ -81,7 +83,7 @@ def trained_tagger(seed: int, train: list[Example], test: list[Example], vocabul
     return model, right / words
 
 
-def tagged(examples: list[Example], vocabulary: WordVocabulary) -> tuple[Tensor, Tensor, Tensor]:
+def tagged(examples: list[CorpusExample], vocabulary: WordVocabulary) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens (B, n), lengths (B,) and tags (B, n), −1 at padding."""
     lengths = torch.tensor([len(example.source) for example in examples])
     tokens, tags = (torch.full((len(examples), int(lengths.max())), fill) for fill in (0, -1))
@@ -136,7 +138,9 @@ def sentences() -> list[str]:
     return [f"{draw.choice(who)} {draw.choice(did)} {draw.choice(what)} {draw.choice(when)}." for _ in range(SENTENCES)]
 
 
-def of_tagger(model: nn.Module, example: Example, vocabulary: WordVocabulary, draw: random.Random) -> dict[str, np.ndarray]:
+def of_tagger(
+    model: nn.Module, example: CorpusExample, vocabulary: WordVocabulary, draw: random.Random
+) -> dict[str, np.ndarray]:
     """The measures of the heads on the tag of a word of the sentence, rather than the next best one."""
     tokens, _, _ = tagged([example], vocabulary)
     position = draw.randrange(tokens.shape[1])

@@ -7,7 +7,7 @@ sentences for the same end).
 import random
 from collections.abc import Callable
 
-from overt.learn.data.corpora import Example
+from overt.learn.data.corpora import CorpusExample
 from recipes.variants.copied import capitalized_names, copied, shared_parts
 from recipes.variants.dates import dated
 from recipes.variants.referring import antecedents
@@ -17,7 +17,7 @@ from recipes.variants.word_pairs import word_pairs
 MAX_WORDS = 60  # of a text that is joined from several
 
 
-def with_variants(examples: list[Example], share: float, seed: int) -> list[Example]:
+def with_variants(examples: list[CorpusExample], share: float, seed: int) -> list[CorpusExample]:
     """The examples, and `share` times as many altered ones, as far as the data allow: two parts copied, one of each other kind.
 
     - copied: the names and numbers that stand on both sides are replaced on both by new ones, some of them in other scripts
@@ -33,7 +33,7 @@ def with_variants(examples: list[Example], share: float, seed: int) -> list[Exam
     - continued: a statement after a sentence that ends with a name: "I am Karl and I live in Oslo." (`statements.Statements.continued`)
     - referring: a sentence that goes on with a pronoun for a thing in it (`referring.antecedents`)
 
-    >>> pairs = [Example("I saw Bob in 1999.", "J'ai vu Bob en 1999."), Example("Sit down.", "Assieds-toi.")]
+    >>> pairs = [CorpusExample("I saw Bob in 1999.", "J'ai vu Bob en 1999."), CorpusExample("Sit down.", "Assieds-toi.")]
     >>> for example in with_variants(pairs, 2.5, seed=0)[2:5]:
     ...     print(example.source, "→", example.target)
     sit down → Assieds-toi.
@@ -46,10 +46,10 @@ def with_variants(examples: list[Example], share: float, seed: int) -> list[Exam
     shared = [example for example in examples if shared_parts(example, names)]
     people = statements(examples)
 
-    def copy(sources: list[Example]) -> Example:
+    def copy(sources: list[CorpusExample]) -> CorpusExample:
         return copied(generator.choice(sources), names, generator, french=people is not None)
 
-    makers: list[Callable[[], Example]] = [lambda: _careless(generator.choice(examples), generator)]
+    makers: list[Callable[[], CorpusExample]] = [lambda: _careless(generator.choice(examples), generator)]
     makers += [lambda: copy(shared)] * (2 if shared else 0)
     makers += [lambda: _lowered(generator.choice(short), generator)] if short else []
     makers.append(lambda: _joined(generator.choices(examples, k=generator.randint(2, 5))))
@@ -64,22 +64,22 @@ def with_variants(examples: list[Example], share: float, seed: int) -> list[Exam
     return examples + [make() for make in makers for _ in range(count)]
 
 
-def _ends_with_name(example: Example, names: set[str]) -> bool:
+def _ends_with_name(example: CorpusExample, names: set[str]) -> bool:
     """Whether both sides end with the same name and a full stop."""
     last = example.source.rpartition(" ")[2]
     return last.endswith(".") and last[:-1] in names and example.target.endswith(f" {last}")
 
 
-def _careless(example: Example, generator: random.Random) -> Example:
+def _careless(example: CorpusExample, generator: random.Random) -> CorpusExample:
     source = example.source.rstrip(" .!?")
-    return Example(source.upper() if generator.random() < 0.1 else source.lower(), example.target)
+    return CorpusExample(source.upper() if generator.random() < 0.1 else source.lower(), example.target)
 
 
-def _lowered(example: Example, generator: random.Random) -> Example:
-    return Example(example.source.lower(), example.target) if generator.random() < 0.5 else example
+def _lowered(example: CorpusExample, generator: random.Random) -> CorpusExample:
+    return CorpusExample(example.source.lower(), example.target) if generator.random() < 0.5 else example
 
 
-def _joined(group: list[Example]) -> Example:
+def _joined(group: list[CorpusExample]) -> CorpusExample:
     while len(group) > 1 and max(sum(len(text.split()) for text in side) for side in zip(*group, strict=True)) > MAX_WORDS:
         group.pop()
-    return Example(*(" ".join(side) for side in zip(*group, strict=True)))
+    return CorpusExample(*(" ".join(side) for side in zip(*group, strict=True)))

@@ -3,7 +3,7 @@
 import random
 import re
 
-from overt.learn.data.corpora import Example
+from overt.learn.data.corpora import CorpusExample
 from recipes.variants.names import new_name
 
 _NUMBER = re.compile(r"\d+")
@@ -14,7 +14,7 @@ _VOWELS = "AEIOUÀÂÄÁÅÆÉÈÊËÎÏÍÔÖÓŒÙÛÜÚ"
 _ELIDED = r"(?:\b([Dd]|[Qq]u|[Jj]usqu|[Ll]orsqu|[Pp]uisqu)(?:e |['’]))?"  # French words that lose their e before a vowel
 
 
-def capitalized_names(examples: list[Example]) -> set[str]:
+def capitalized_names(examples: list[CorpusExample]) -> set[str]:
     """The words of the sources that begin with a capital letter and are never written without one, and those after a title."""
     sources = [example.source for example in examples]
     lower = {word for source in sources for word in _LOWER.findall(source)}
@@ -22,19 +22,19 @@ def capitalized_names(examples: list[Example]) -> set[str]:
     return names | {word for source in sources for word in re.findall(rf"{_TITLE}([A-Z]\w+)", source)}
 
 
-def shared_parts(example: Example, names: set[str]) -> list[str]:
+def shared_parts(example: CorpusExample, names: set[str]) -> list[str]:
     """The numbers and the names that both sides hold equally often."""
     parts = dict.fromkeys([*_NUMBER.findall(example.source), *(w for w in _CAPITALIZED.findall(example.source) if w in names)])
     return [part for part in parts if _count(part, example.source) == _count(part, example.target)]
 
 
-def copied(example: Example, names: set[str], generator: random.Random, *, french: bool) -> Example:
+def copied(example: CorpusExample, names: set[str], generator: random.Random, *, french: bool) -> CorpusExample:
     """The example with a new number or name for each shared part; French elides before it what is elided before a vowel.
 
     From English to French a name's kind is kept (`new_name`); other languages have invented ones, which are the same in both.
 
-    >>> copied(Example("Tom's car", "la voiture de Tom"), {"Tom"}, random.Random(6), french=True)
-    Example(source="Athé's car", target="la voiture d'Athé")
+    >>> copied(CorpusExample("Tom's car", "la voiture de Tom"), {"Tom"}, random.Random(6), french=True)
+    CorpusExample(source="Athé's car", target="la voiture d'Athé")
     """
     source, target = example
     for part in shared_parts(example, names):
@@ -42,7 +42,7 @@ def copied(example: Example, names: set[str], generator: random.Random, *, frenc
         new, translated = [_number(generator)] * 2 if part.isdigit() else new_name(like, generator)
         source = re.sub(rf"\b{re.escape(part)}\b", lambda _: new, source)  # noqa: B023
         target = re.sub(rf"{_ELIDED}\b{re.escape(part)}\b", lambda match: _elided(match.group(1), translated), target)  # noqa: B023
-    return Example(source, target)
+    return CorpusExample(source, target)
 
 
 def _elided(before: str | None, name: str) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from overt.learn.data.corpora import Example
+from overt.learn.data.corpora import CorpusExample
 
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 _FRENCH_MONTHS = "janvier|février|mars|avril|mai|juin|juillet|août|septembre|octobre|novembre|décembre"
@@ -41,22 +41,22 @@ _FRENCH_DATE = re.compile(
 class Dated(NamedTuple):
     """An example with one time or date, and where it is in the source and in the target."""
 
-    example: Example
+    example: CorpusExample
     spans: tuple[tuple[int, int], tuple[int, int]]
     pick: Callable[[random.Random], tuple[str, str]]  # another one in both languages
 
-    def altered(self, generator: random.Random) -> Example:
+    def altered(self, generator: random.Random) -> CorpusExample:
         """The example with another time or date."""
         both = zip(self.example, self.spans, self.pick(generator), strict=True)
-        return Example(*(f"{text[:start]}{new}{text[end:]}".replace("..", ".") for text, (start, end), new in both))
+        return CorpusExample(*(f"{text[:start]}{new}{text[end:]}".replace("..", ".") for text, (start, end), new in both))
 
 
-def dated(examples: list[Example]) -> list[Dated]:
+def dated(examples: list[CorpusExample]) -> list[Dated]:
     """The examples that hold one time of day or one date on both sides.
 
-    >>> [found] = dated([Example("I got up at six.", "Je me suis levé à six heures.")])
+    >>> [found] = dated([CorpusExample("I got up at six.", "Je me suis levé à six heures.")])
     >>> found.altered(random.Random(1))
-    Example(source='I got up at 3:00 a.m.', target='Je me suis levé à 3h00.')
+    CorpusExample(source='I got up at 3:00 a.m.', target='Je me suis levé à 3h00.')
     """
     kinds = ((_TIME, _FRENCH_TIME, _new_time), (_DATE, _FRENCH_DATE, _new_date))
     result = []

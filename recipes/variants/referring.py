@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from overt.learn.data.corpora import Example
+from overt.learn.data.corpora import CorpusExample
 
 # French determiners that show a noun's gender; mon, ton and son stand before feminine vowels too.
 _GENDERS = {"m": "le un ce cet du au", "f": "la une cette ma ta sa"}
@@ -50,12 +50,12 @@ class Antecedents(NamedTuple):
     `actions` are what persons did to a thing, of either gender: a past tense and a participle.
     """
 
-    sentences: dict[str, list[Example]]
-    ambiguous: dict[str, list[Example]]
-    states: dict[str, list[Example]]
-    actions: list[Example]
+    sentences: dict[str, list[CorpusExample]]
+    ambiguous: dict[str, list[CorpusExample]]
+    states: dict[str, list[CorpusExample]]
+    actions: list[CorpusExample]
 
-    def pick(self, generator: random.Random) -> Example:
+    def pick(self, generator: random.Random) -> CorpusExample:
         """A sentence that goes on with "it" and what is said of another thing of the same gender; half are ambiguous ones.
 
         A third go on with what a person did to the thing, if the sentence is about that person.
@@ -71,30 +71,31 @@ class Antecedents(NamedTuple):
         english, french = generator.choice(_JOINTS)
         verb, french_verb = generator.choice(_TENSES)
         target = french.format(sentence.target[:-1].rstrip(), _PRONOUN[gender], french_verb, state.target)
-        return Example(english.format(sentence.source[:-1], verb, state.source), target)
+        return CorpusExample(english.format(sentence.source[:-1], verb, state.source), target)
 
 
-def antecedents(examples: list[Example]) -> Antecedents | None:
+def antecedents(examples: list[CorpusExample]) -> Antecedents | None:
     """The parts of such sentences; None where there are not enough of them, as in other languages.
 
-    >>> parts = antecedents([Example("The soup is hot.", "La soupe est chaude."), Example("I see the car.", "Je vois la voiture.")])
+    >>> soup = CorpusExample("The soup is hot.", "La soupe est chaude.")
+    >>> parts = antecedents([soup, CorpusExample("I see the car.", "Je vois la voiture.")])
     >>> parts.pick(random.Random(0))
-    Example(source='I see the car, but it was hot.', target='Je vois la voiture, mais elle était chaude.')
+    CorpusExample(source='I see the car, but it was hot.', target='Je vois la voiture, mais elle était chaude.')
     """
     genders = _genders(examples)
     persons = {word for example in examples for word in _PERSON.findall(example.source)}
-    sentences: dict[str, list[Example]] = defaultdict(list)
-    ambiguous: dict[str, list[Example]] = defaultdict(list)
-    states: dict[str, list[Example]] = defaultdict(list)
-    actions: list[Example] = []
+    sentences: dict[str, list[CorpusExample]] = defaultdict(list)
+    ambiguous: dict[str, list[CorpusExample]] = defaultdict(list)
+    states: dict[str, list[CorpusExample]] = defaultdict(list)
+    actions: list[CorpusExample] = []
     for example in examples:
         if len(example.source.split()) > _MAX_WORDS[0]:
             continue
         if action := _both(_ACTION, _FRENCH_ACTION, example):
-            actions.append(Example(action[0][1], action[1][1]))
+            actions.append(CorpusExample(action[0][1], action[1][1]))
         state = _both(_STATE, _FRENCH_STATE, example)
         if state and (gender := genders.get(state[1][1].lower())) and len(state[0][2].split()) <= _MAX_WORDS[1]:
-            states[gender].append(Example(state[0][2], state[1][2]))
+            states[gender].append(CorpusExample(state[0][2], state[1][2]))
         for english, french in ((_SUBJECT, _FRENCH_SUBJECT), (_OBJECT, _FRENCH_OBJECT)):
             pair = _both(english, french, example)
             noun = pair[0][1].lower() if pair else ""
@@ -107,20 +108,24 @@ def antecedents(examples: list[Example]) -> Antecedents | None:
     return Antecedents(sentences, ambiguous, states, actions) if usable else None
 
 
-def _continued(sentence: Example, person: str, gender: str, action: Example, joint: tuple[str, str]) -> Example:
+def _continued(
+    sentence: CorpusExample, person: str, gender: str, action: CorpusExample, joint: tuple[str, str]
+) -> CorpusExample:
     """A sentence about a person and a thing, and what that person did to the thing."""
     subject = person if person == "I" else person.lower()
     source = f"{sentence.source[:-1]}{joint[0]} {subject} {action.source} it."
     ending = "e" if gender == "f" else ""
-    return Example(source, f"{sentence.target[:-1].rstrip()}{joint[1]} {_PERSONS[person]} {action.target}{ending}.")
+    return CorpusExample(source, f"{sentence.target[:-1].rstrip()}{joint[1]} {_PERSONS[person]} {action.target}{ending}.")
 
 
-def _both(english: re.Pattern[str], french: re.Pattern[str], example: Example) -> tuple[re.Match[str], re.Match[str]] | None:
+def _both(
+    english: re.Pattern[str], french: re.Pattern[str], example: CorpusExample
+) -> tuple[re.Match[str], re.Match[str]] | None:
     pair = english.fullmatch(example.source), french.fullmatch(example.target)
     return pair if all(pair) else None  # pyright: ignore[reportReturnType]
 
 
-def _genders(examples: list[Example]) -> dict[str, str]:
+def _genders(examples: list[CorpusExample]) -> dict[str, str]:
     """The gender of each French noun whose determiners agree."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for example in examples:

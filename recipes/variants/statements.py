@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from typing import NamedTuple
 
-from overt.learn.data.corpora import Example
+from overt.learn.data.corpora import CorpusExample
 from recipes.variants.names import new_name
 
 _SUBJECTS = {
@@ -29,9 +29,9 @@ class Statement(NamedTuple):
     french_predicate: str
 
     @property
-    def example(self) -> Example:
+    def example(self) -> CorpusExample:
         """The whole sentence."""
-        return Example(f"{self.subject} {self.predicate}.", f"{self.french_subject}{self.french_predicate}.")
+        return CorpusExample(f"{self.subject} {self.predicate}.", f"{self.french_subject}{self.french_predicate}.")
 
     def inside(self, *, bare: bool) -> tuple[str, str]:
         """Both sides as they stand after the first words of a sentence; `bare`, the English one without its subject."""
@@ -45,7 +45,7 @@ class Statements(NamedTuple):
 
     by_subject: dict[str, list[Statement]]
 
-    def named(self, generator: random.Random) -> Example:
+    def named(self, generator: random.Random) -> CorpusExample:
         """A statement about people who have names: "Ruth and Karl are late.", "Ruth et Karl sont en retard."."""
         subject = generator.choice([pronoun for pronoun in ("He", "She", "We", "They") if pronoun in self.by_subject])
         statement = generator.choice(self.by_subject[subject])
@@ -58,9 +58,9 @@ class Statements(NamedTuple):
                 english, french = f"{first} and I", f"{french_first} et moi"
             case _:
                 english, french = f"{first} and {second}", f"{french_first} et {french_second}"
-        return Example(f"{english} {statement.predicate}.", f"{french} {statement.french_predicate}.")
+        return CorpusExample(f"{english} {statement.predicate}.", f"{french} {statement.french_predicate}.")
 
-    def coordinated(self, generator: random.Random) -> Example:
+    def coordinated(self, generator: random.Random) -> CorpusExample:
         """Two or three statements in one sentence, half of them about the same subject, which English may say once.
 
         One of tu and vous translates "you" in all of them.
@@ -78,16 +78,18 @@ class Statements(NamedTuple):
             if french_joint.endswith("que ") and french[0] in "ei":
                 french_joint = " parce qu'"
             source, target = source + joint + english, target + french_joint + french
-        return Example(f"{source}.", f"{target}.")
+        return CorpusExample(f"{source}.", f"{target}.")
 
-    def continued(self, example: Example, generator: random.Random) -> Example:
+    def continued(self, example: CorpusExample, generator: random.Random) -> CorpusExample:
         """An example and a statement in one sentence: "My name is Karl and I live here."."""
         english, french = self._pick(generator.choice(list(self.by_subject)), "Tu ", generator).inside(bare=False)
         joint, french_joint = generator.choice(_JOINTS[:3])
-        return Example(f"{example.source[:-1]}{joint}{english}.", f"{example.target[:-1].rstrip()}{french_joint}{french}.")
+        return CorpusExample(
+            f"{example.source[:-1]}{joint}{english}.", f"{example.target[:-1].rstrip()}{french_joint}{french}."
+        )
 
     @staticmethod
-    def _listed(group: list[Statement], generator: random.Random) -> Example:
+    def _listed(group: list[Statement], generator: random.Random) -> CorpusExample:
         """What one subject does, one after another: "We sang, danced, and went home."."""
         first, (second, french_second), (third, french_third) = (
             group[0].example,
@@ -95,7 +97,7 @@ class Statements(NamedTuple):
         )
         comma = generator.choice(("", ","))
         source = f"{first.source[:-1]}, {second}{comma} and {third}."
-        return Example(source, f"{first.target[:-1]}, {french_second} et {french_third}.")
+        return CorpusExample(source, f"{first.target[:-1]}, {french_second} et {french_third}.")
 
     def _pick(self, subject: str, excluded: str, generator: random.Random) -> Statement:
         """A statement about a subject, of those whose French subject is not the excluded one if there are others."""
@@ -106,15 +108,15 @@ class Statements(NamedTuple):
         )
 
 
-def statements(examples: list[Example]) -> Statements | None:
+def statements(examples: list[CorpusExample]) -> Statements | None:
     """The short statements that begin with the same person on both sides; None where there are none, as in other languages.
 
     >>> pairs = [("I sing.", "Je chante."), ("He left.", "Il est parti."), ("They are late.", "Ils sont en retard.")]
-    >>> found = statements([Example(*pair) for pair in pairs])
+    >>> found = statements([CorpusExample(*pair) for pair in pairs])
     >>> found.named(random.Random(5))
-    Example(source='Krie and Mr. Martin are late.', target='Krie et M. Martin sont en retard.')
+    CorpusExample(source='Krie and Mr. Martin are late.', target='Krie et M. Martin sont en retard.')
     >>> found.coordinated(random.Random(3))
-    Example(source='I sing and they are late.', target='Je chante et ils sont en retard.')
+    CorpusExample(source='I sing and they are late.', target='Je chante et ils sont en retard.')
     """
     result: dict[str, list[Statement]] = defaultdict(list)
     for source, target in examples:

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from overt.learn.data.corpora import Example
+from overt.learn.data.corpora import CorpusExample
 
 ROUNDS = 5  # of expectation maximization
 SURE = 0.5  # the least probability of a translation, in both directions
@@ -13,27 +13,27 @@ _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _OPENING = re.compile(r"([^,!?.]{1,30}?)\s?[,!] \S")
 
 
-def word_pairs(examples: list[Example]) -> list[Example]:
+def word_pairs(examples: list[CorpusExample]) -> list[CorpusExample]:
     """Openings, up to two words before the first comma of both sides, and words that are each other's surest translation.
 
     The probabilities are those of IBM model 1 (Brown et al. 1993, section 4.1) in both directions: t(f | e) starts equal for all, and
     each round distributes every target word over the source words of its sentence in proportion to t.
 
     >>> pairs = [("the cat sleeps", "le chat dort"), ("a cat eats", "un chat mord"), ("Yes, I do.", "Oui, moi.")]
-    >>> [tuple(pair) for pair in word_pairs([Example(*pair) for pair in pairs] * 5)][4:7]
+    >>> [tuple(pair) for pair in word_pairs([CorpusExample(*pair) for pair in pairs] * 5)][4:7]
     [('Yes', 'Oui'), ('cat', 'chat')]
     """
     openings = [opening for example in examples if (opening := _opening(example))]
     return openings + _translations(*([_WORD.findall(text.lower()) for text in side] for side in zip(*examples, strict=True)))
 
 
-def _opening(example: Example) -> Example | None:
+def _opening(example: CorpusExample) -> CorpusExample | None:
     """The text before the first comma or exclamation mark of each side, if that is at most two words and more follows."""
     parts = [match.group(1) for text in example if (match := _OPENING.match(text))]
-    return Example(*parts) if len(parts) == 2 and max(len(text.split()) for text in parts) <= 2 else None
+    return CorpusExample(*parts) if len(parts) == 2 and max(len(text.split()) for text in parts) <= 2 else None
 
 
-def _translations(sources: list[list[str]], targets: list[list[str]]) -> list[Example]:
+def _translations(sources: list[list[str]], targets: list[list[str]]) -> list[CorpusExample]:
     """The pairs of words that are sure in both directions, in alphabetical order."""
     left, right = _Numbers(sources), _Numbers(targets)
     pairs = [(a, b) for source, target in zip(left.rows, right.rows, strict=True) for a in source for b in target]
@@ -44,7 +44,7 @@ def _translations(sources: list[list[str]], targets: list[list[str]]) -> list[Ex
     backward = _probabilities(links, lefts, target_words)
     frequent = (left.counts[source_words] >= SEEN) & (right.counts[target_words] >= SEEN)
     sure = np.flatnonzero((forward >= SURE) & (backward >= SURE) & frequent)
-    pairs = [Example(left.words[source_words[pair]], right.words[target_words[pair]]) for pair in sure]
+    pairs = [CorpusExample(left.words[source_words[pair]], right.words[target_words[pair]]) for pair in sure]
     return sorted(pair for pair in pairs if pair.source != pair.target)  # equal ones are names, which lost their capitals
 
 

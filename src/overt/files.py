@@ -46,7 +46,7 @@ _temporaries: set[Path] = set()
 _owners: set[tuple[str, int]] = set()  # locked folders, each with the thread that locked it
 
 
-class Target(NamedTuple):
+class OutputFile(NamedTuple):
     """An output path: as the caller wrote it, the file at the end of its links, and the status of what exists there (None: nothing)."""
 
     path: Path
@@ -240,14 +240,14 @@ def _lock_file(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _target(path: PathLike) -> Target:
+def _target(path: PathLike) -> OutputFile:
     try:
         status = os.stat(path)
     except FileNotFoundError:
         status = None
     except (OSError, ValueError) as error:
         raise unwritable(path, error) from error
-    target = Target(Path(path), _resolve_links(Path(path)), status)
+    target = OutputFile(Path(path), _resolve_links(Path(path)), status)
     if status is None:
         if not target.real.parent.is_dir():
             parent = target.path.parent if not target.path.is_symlink() else target.real.parent
@@ -288,7 +288,7 @@ def _descriptor(path: Path) -> int | None:
 
 
 @contextmanager
-def _sink(target: Target) -> Iterator[IO[bytes] | None]:
+def _sink(target: OutputFile) -> Iterator[IO[bytes] | None]:
     """The stream that takes the finished bytes, opened before the work as a shell would; None for a file, which is replaced."""
     if not target.stream:
         yield None
@@ -305,7 +305,7 @@ def _sink(target: Target) -> Iterator[IO[bytes] | None]:
         yield file
 
 
-def _temporary(target: Target) -> Path:
+def _temporary(target: OutputFile) -> Path:
     folder = None if target.stream else target.real.parent
     # Keep the suffix: some writers choose their format by it.
     suffix = target.path.suffix if len(target.path.suffix) <= _SUFFIX else ""
@@ -318,7 +318,7 @@ def _temporary(target: Target) -> Path:
     return Path(name)
 
 
-def _finish(target: Target, temporary: Path, sink: IO[bytes] | None) -> None:
+def _finish(target: OutputFile, temporary: Path, sink: IO[bytes] | None) -> None:
     try:
         if sink is None:
             _copy_permissions(temporary, target.status)

@@ -22,7 +22,7 @@ from overt.bench.contenders.contender import Contender
 from overt.bench.gpu import ceilings as gpu_ceilings
 from overt.bench.gpu import device as gpu
 from overt.bench.gpu.ceilings import GpuCeilings
-from overt.bench.timing import Times
+from overt.bench.timing import RunTimes
 from overt.bench.works import WORKS
 from overt.cli.main import app
 
@@ -310,7 +310,7 @@ def test_double_precision_is_held_to_its_own_tolerance(monkeypatch):
 
 
 def test_a_table_fits_eighty_columns(monkeypatch):
-    times = {name: timing.Times((1.23456, 0.91, 1.61)) for name in ("overt blocked", "torch.compile")}
+    times = {name: timing.RunTimes((1.23456, 0.91, 1.61)) for name in ("overt blocked", "torch.compile")}
     monkeypatch.setattr(comparison, "time_alternating", lambda *args: times)
     lines = run("--case", TINY.name).stdout.splitlines()
     head = next(line for line in lines if "of bound" in line)
@@ -393,7 +393,7 @@ def output_on_gpu(monkeypatch, result, *args):
 
 
 def test_a_gpu_is_told_with_shares_of_the_bound_and_beside_one_tanh_a_term(monkeypatch):
-    times = {"overt triton": Times((0.0008,)), "PyTorch eager": Times((0.02,)), "torch.compile": Times((0.0032,))}
+    times = {"overt triton": RunTimes((0.0008,)), "PyTorch eager": RunTimes((0.02,)), "torch.compile": RunTimes((0.0032,))}
     message = output_on_gpu(monkeypatch, Result(GPU_FORWARD, "every number", times, kind="cuda"))
     assert "NVIDIA H200 · 132 multiprocessors" in message
     assert "multiply-adds 30·10¹²/s · reciprocals 4·10¹²/s · tanh 4·10¹²/s · copy 4.00 TB/s" in message

@@ -11,7 +11,7 @@ import torch
 
 from overt.errors import InputError
 from overt.learn.config.settings import Training
-from overt.learn.data.corpora import Example
+from overt.learn.data.corpora import CorpusExample
 from overt.learn.loop.loss import cross_entropy
 from overt.learn.loop.schedule import learning_rate
 from overt.learn.translator import Translator
@@ -171,12 +171,12 @@ def test_settings_that_it_does_not_compute_are_refused(training, got, tmp_path, 
 
 def test_synthetic_pairs_are_the_originals_and_each_translation_once():
     translator = by_heart()
-    examples = [Example(english, "autre") for english in ENGLISH]
+    examples = [CorpusExample(english, "autre") for english in ENGLISH]
     pairs = synthetic.synthetic_pairs([*examples, examples[0]], [translator, translator], [])
-    assert pairs == [*examples, *(Example(*pair) for pair in zip(ENGLISH, FRENCH, strict=True))]
+    assert pairs == [*examples, *(CorpusExample(*pair) for pair in zip(ENGLISH, FRENCH, strict=True))]
 
 
 def test_a_backward_translator_makes_the_sources():
-    examples = [Example("other", english) for english in ENGLISH]
+    examples = [CorpusExample("other", english) for english in ENGLISH]
     pairs = synthetic.synthetic_pairs(examples, [], [by_heart()])
-    assert pairs[len(examples) :] == [Example(french, english) for english, french in zip(ENGLISH, FRENCH, strict=True)]
+    assert pairs[len(examples) :] == [CorpusExample(french, english) for english, french in zip(ENGLISH, FRENCH, strict=True)]

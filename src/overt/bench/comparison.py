@@ -9,7 +9,7 @@ import torch
 from overt.bench.cases import Case, Inputs
 from overt.bench.contenders.contender import Contender, Run, Unable
 from overt.bench.reference import Reference, disagreement
-from overt.bench.timing import Times, time_alternating, use_threads
+from overt.bench.timing import RunTimes, time_alternating, use_threads
 from overt.bench.works import WORKS
 
 Notify = Callable[[str], None]  # what is being done
@@ -40,7 +40,7 @@ class Result:
 
     case: Case
     compared: str = ""
-    times: dict[str, Times] = field(default_factory=dict)
+    times: dict[str, RunTimes] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     unable: dict[str, str] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)

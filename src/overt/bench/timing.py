@@ -17,10 +17,10 @@ _SHORT = 0.01  # seconds: shorter runs are repeated until they take as long
 
 
 @dataclass(frozen=True)
-class Times:
+class RunTimes:
     """Seconds of each run.
 
-    >>> times = Times((2.0, 1.0, 4.0, 3.0, 5.0))
+    >>> times = RunTimes((2.0, 1.0, 4.0, 3.0, 5.0))
     >>> times.median, times.quartiles
     (3.0, (2.0, 4.0))
     """
@@ -41,7 +41,9 @@ class Times:
         return low, high
 
 
-def time_alternating(runs: dict[str, Callable[[], object]], count: int, seconds: float, kind: str = "cpu") -> dict[str, Times]:
+def time_alternating(
+    runs: dict[str, Callable[[], object]], count: int, seconds: float, kind: str = "cpu"
+) -> dict[str, RunTimes]:
     """Time at most `count` runs of each, one of each in a round, every second round in reverse order.
 
     All have equally many runs. After the round in which `seconds` are used up no other begins, but there are at least three
@@ -55,7 +57,7 @@ def time_alternating(runs: dict[str, Callable[[], object]], count: int, seconds:
             break
         for name in list(runs) if number % 2 == 0 else reversed(runs):
             times[name].append(timed(runs[name]))
-    return {name: Times(tuple(seconds)) for name, seconds in times.items()}
+    return {name: RunTimes(tuple(seconds)) for name, seconds in times.items()}
 
 
 def _timed(run: Callable[[], object]) -> float:

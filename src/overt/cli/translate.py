@@ -54,7 +54,7 @@ def translate(
         lines = _lines(text, as_text)
     _check(lines, nbest, beam, attention or show_map)
     with busy("loading the translator …"):
-        from overt.learn.processing.lines import Part, parts_of_lines
+        from overt.learn.processing.lines import LinePart, parts_of_lines
         from overt.learn.translator import Translator
 
         translator = Translator.bundled() if model is None else Translator.load(model)
@@ -62,7 +62,7 @@ def translate(
         # A file that cannot be written is refused before the work.
         outputs = {name: files.enter_context(whole(path)) for name, path in paths.items() if path is not None}
         # The map and the page show one text as the model reads it.
-        parts = [[Part(line)] for line in lines] if attention or show_map else [*parts_of_lines(lines)]
+        parts = [[LinePart(line)] for line in lines] if attention or show_map else [*parts_of_lines(lines)]
         translations = _translate_lines(translator, parts, beam, nbest or 1)
         warned = _warnings(translator, parts, translations, beam)
         for warning in warned:

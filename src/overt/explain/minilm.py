@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class SelfAttention(nn.Module):
+class BertSelfAttention(nn.Module):
     """Query, key and value of each token, then attention in every head."""
 
     def __init__(self, width: int, heads: int):
@@ -34,7 +34,7 @@ class SelfAttention(nn.Module):
         return mixed.transpose(1, 2).flatten(2)  # (B, N, H·D)
 
 
-class Output(nn.Module):
+class BertOutput(nn.Module):
     """Project, add what came in, normalise."""
 
     def __init__(self, inner: int, width: int, epsilon: float):
@@ -47,13 +47,13 @@ class Output(nn.Module):
         return self.LayerNorm(self.dense(x) + came_in)
 
 
-class Attention(nn.Module):
+class BertAttention(nn.Module):
     """Self-attention and its output projection."""
 
     def __init__(self, width: int, heads: int, epsilon: float):
         super().__init__()
-        self.self: SelfAttention = SelfAttention(width, heads)
-        self.output: Output = Output(width, width, epsilon)
+        self.self: BertSelfAttention = BertSelfAttention(width, heads)
+        self.output: BertOutput = BertOutput(width, width, epsilon)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend, then project and add."""
@@ -65,9 +65,9 @@ class Layer(nn.Module):
 
     def __init__(self, width: int, heads: int, inner: int, epsilon: float):
         super().__init__()
-        self.attention: Attention = Attention(width, heads, epsilon)
+        self.attention: BertAttention = BertAttention(width, heads, epsilon)
         self.intermediate: nn.ModuleDict = nn.ModuleDict({"dense": nn.Linear(width, inner)})
-        self.output: Output = Output(inner, width, epsilon)
+        self.output: BertOutput = BertOutput(inner, width, epsilon)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """One layer of the encoder, (B, N, width) to (B, N, width)."""

@@ -12,7 +12,7 @@ from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, Mask
 from overt.errors import InputError, KindError
 from overt.layers.parts.padded_run import lengths_after, run_padded
 from overt.layers.parts.padding import checked_lengths, combine_masks
-from overt.layers.parts.sequence_form import Form, form_of, known_form, name_of, original_order, positions_second_last
+from overt.layers.parts.sequence_form import SequenceForm, form_of, known_form, name_of, original_order, positions_second_last
 from overt.layers.self_attention import SelfAttention
 
 _TAKES_NO_PACKED = (nn.Linear, nn.Conv1d, nn.TransformerEncoderLayer, nn.TransformerEncoder)
@@ -68,7 +68,7 @@ class Contextual(nn.Module):
         return 2 * self.attention.features
 
     @property
-    def form(self) -> Form:
+    def form(self) -> SequenceForm:
         """The axis of the positions, and the widths of input and output."""
         return self._inner._replace(output_features=self.features)
 

@@ -31,7 +31,7 @@ from overt.layers.parts.padding import checked_lengths, zero_padding
 from overt.layers.parts.rounded import NEWEST, RoundedTokens, change_of_outputs, check_no_gradients, check_store
 
 
-class Slots(NamedTuple):
+class CacheSlots(NamedTuple):
     """The S stored slots that the queries of a chunk may attend to.
 
     `key` (B, Hk, S, D) and `value` (B, Hk, S, E); `offset`, the slot of the chunk's first token, as masks and biases take it: an
@@ -84,7 +84,7 @@ class KVCache:
         self._first: list[int] = []  # the absolute position of each row's slot 0
         self._layer: weakref.ref[nn.Module] | None = None  # whose tokens these are, where a layer has written them
 
-    def extend(self, key: Tensor, value: Tensor, lengths: Any = None) -> Slots:
+    def extend(self, key: Tensor, value: Tensor, lengths: Any = None) -> CacheSlots:
         """Add a chunk at the end of each row and return the slots that its queries may attend to.
 
         key (B, Hk, n, D) and value (B, Hk, n, E). `lengths` (B,) is the number of tokens of each row; the rest of the n is
@@ -294,7 +294,7 @@ class KVCache:
         self._first = [first + start for first, start in zip(self._first, starts, strict=True)]
         self._used = remaining
 
-    def _slots(self, before: list[int]) -> Slots:
+    def _slots(self, before: list[int]) -> CacheSlots:
         """The slots from the first that the chunk may attend to, to the last that is filled; `before` were filled before it."""
         low = 0 if self.window is None else max(min(before, default=0) - (self.window - 1), 0)
         high, rounded = max(self._used, default=0) - self._rounded.length, self._rounded.decoded(self._stored[0].dtype)
@@ -304,7 +304,7 @@ class KVCache:
         offset = _int_if_equal([used - low for used in before], key.device)
         filled = _int_if_equal([used - low for used in self._used], key.device)
         first = _int_if_equal([first + low for first in self._first], key.device)
-        return Slots(key, value, offset, None if isinstance(filled, int) else filled, first)
+        return CacheSlots(key, value, offset, None if isinstance(filled, int) else filled, first)
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from torch import Tensor
 from overt.errors import InputError
 from overt.learn.data.splits import split_share
 from overt.learn.data.tokenizer import END, START, Tokenizer
-from overt.learn.processing.prepared import Preparation, Prepared
-from overt.learn.processing.restored import Output, attention_of, failures, restore, written_labels
+from overt.learn.processing.prepared import Preparation, PreparedText
+from overt.learn.processing.restored import ModelOutput, attention_of, failures, restore, written_labels
 from overt.learn.run.model_folder import load_model
 from overt.models.decoding import Hypothesis, beam_search, greedy_search
 from overt.models.seq2seq import Seq2Seq
@@ -179,13 +179,13 @@ class Translator:
         ]
         return [_as_one(line, beam) for line in lines]
 
-    def prepare(self, text: str) -> Prepared:
+    def prepare(self, text: str) -> PreparedText:
         """What the model reads of a text, and what its translation gets back.
 
         >>> Translator.bundled().prepare("I LOVE #Paris 😊").source
         'I love Tom.'
         """
-        return self._preparation(text) if self._preparation else Prepared(text, text, 0, len(text), [], [])
+        return self._preparation(text) if self._preparation else PreparedText(text, text, 0, len(text), [], [])
 
     def encode(self, text: str) -> list[int]:
         """The ids of the tokens that the model reads, with the end."""
@@ -239,7 +239,7 @@ class Translator:
             return [[hypothesis] for hypothesis in greedy_search(self.model, source, **common)]
         return beam_search(self.model, source, size=size, length_penalty=penalty, best=best, **common)
 
-    def _translations(self, prepared: Prepared, source: list[int], hypotheses: list[Hypothesis]) -> list[Translation]:
+    def _translations(self, prepared: PreparedText, source: list[int], hypotheses: list[Hypothesis]) -> list[Translation]:
         """The translations of a text, best first, after those that hold its numbers and protected spans."""
         texts = {id(hypothesis): self.tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses}
         if not self._preparation:
@@ -247,12 +247,12 @@ class Translator:
         hypotheses = sorted(hypotheses, key=lambda candidate: len(failures(prepared, texts[id(candidate)])))
         return [self._translation(prepared, source, hypothesis, texts[id(hypothesis)]) for hypothesis in hypotheses]
 
-    def _translation(self, prepared: Prepared, source: list[int], hypothesis: Hypothesis, text: str) -> Translation:
+    def _translation(self, prepared: PreparedText, source: list[int], hypothesis: Hypothesis, text: str) -> Translation:
         read, wrote = self.tokenizer.tokens(source), self.tokenizer.tokens(hypothesis.tokens)
         notes: list[str] = []
         if self._preparation:
             attention = partial(self._attention, source, hypothesis.tokens)
-            text, notes = restore(prepared, Output(text, wrote, read[:-1], attention))
+            text, notes = restore(prepared, ModelOutput(text, wrote, read[:-1], attention))
         return Translation(text, wrote, hypothesis.score, read, hypothesis.tokens, tuple(notes))
 
     @torch.no_grad()

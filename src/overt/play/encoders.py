@@ -139,7 +139,7 @@ def _rounded(state: Mapping[str, np.ndarray], small: bool) -> dict[str, np.ndarr
 @torch.no_grad()
 def _attention(network: minilm.MiniLM, ids: torch.Tensor) -> torch.Tensor:
     """The weights of all heads of all layers, (layers · H, N, N)."""
-    attention = [module for module in network.modules() if isinstance(module, minilm.SelfAttention)]
+    attention = [module for module in network.modules() if isinstance(module, minilm.BertSelfAttention)]
     outputs: list[torch.Tensor] = []
     modules = [module for item in attention for module in (item.query, item.key)]
     hooks = [module.register_forward_hook(lambda *call: outputs.append(call[-1])) for module in modules]

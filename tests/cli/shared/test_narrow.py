@@ -16,7 +16,7 @@ import explanations
 from overt.bench.cases import Case
 from overt.bench.ceilings import Ceilings
 from overt.bench.comparison import Result
-from overt.bench.timing import Times
+from overt.bench.timing import RunTimes
 from overt.bench.works import WORKS
 from overt.cli import bench, demo, doctor, evaluate, train
 from overt.cli.main import app
@@ -52,9 +52,9 @@ def check(narrow, wide, width, *, all_of_them=True):
 def case():
     result = Result(Case("additive", (2,), 512, 512, 64), compared="largest difference 1.2e-07")
     result.times = {
-        "overt native, additive attention": Times((0.0123456, 0.0123999, 0.0133)),
-        "torch.compile": Times((0.123456, 0.1245, 0.1337)),
-        "eager": Times((1.23456, 1.245, 1.337)),
+        "overt native, additive attention": RunTimes((0.0123456, 0.0123999, 0.0133)),
+        "torch.compile": RunTimes((0.123456, 0.1245, 0.1337)),
+        "eager": RunTimes((1.23456, 1.245, 1.337)),
     }
     return result
 

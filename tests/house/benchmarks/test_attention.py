@@ -20,7 +20,7 @@ from overt.bench.contenders.contender import Contender
 from overt.bench.gpu import ceilings as gpu_ceilings
 from overt.bench.gpu import device as gpu
 from overt.bench.gpu.ceilings import GpuCeilings
-from overt.bench.timing import Times
+from overt.bench.timing import RunTimes
 from overt.bench.works import WORKS
 
 TINY = Case("additive", (2,), 5, 7, 8)
@@ -143,7 +143,7 @@ def test_memory_on_a_gpu_is_measured_beside_the_time(monkeypatch):
 
 def test_memory_on_a_gpu_is_told_with_its_time(monkeypatch, tmp_path):
     case = next(case for case in cases.GPU_CASES if case.queries == 65536)
-    result = Result(case, "every number", {"overt triton": Times((0.4,))}, memory={"overt triton": 150_000_000}, kind="cuda")
+    result = Result(case, "every number", {"overt triton": RunTimes((0.4,))}, memory={"overt triton": 150_000_000}, kind="cuda")
     message = output_on_gpu(monkeypatch, result, "--out", tmp_path / "out.json")
     assert "overt triton 400 ms 400 – 400 1 687 150.0 MB" in message
     message = json.loads((tmp_path / "out.json").read_text())
@@ -199,7 +199,7 @@ def test_a_summary_on_a_gpu_is_bound_by_two_passes_of_query_times_key():
 
 
 def test_a_summary_on_a_gpu_is_compared_with_a_fused_forward_pass(monkeypatch):
-    times = {"overt triton": Times((0.036,)), "torch SDPA": Times((0.016,))}
+    times = {"overt triton": RunTimes((0.036,)), "torch SDPA": RunTimes((0.016,))}
     message = output_on_gpu(monkeypatch, Result(GPU_SUMMARY, "1 head", times, kind="cuda"))
     assert "overt triton takes 2.25 times as long as torch SDPA, the fastest other library." in message
     assert "hardware tanh" not in message

@@ -10,7 +10,7 @@ import pytest
 from overt.errors import InputError
 from overt.learn.config.settings import Data
 from overt.learn.data.corpora import (
-    Example,
+    CorpusExample,
     hold_out,
     join_neighbours,
     read_corpus,
@@ -76,7 +76,7 @@ def test_unequal_line_counts_name_both_files(tmp_path):
 
 def test_lines_with_an_empty_side_are_left_out_and_counted_and_the_others_stay_aligned(tmp_path):
     corpus = read_corpus(two_files(tmp_path, "one\n\nthree\nfour\n", "eins\nzwei\n  \nvier\n"))
-    assert corpus.train == [Example("one", "eins"), Example("four", "vier")]
+    assert corpus.train == [CorpusExample("one", "eins"), CorpusExample("four", "vier")]
     assert corpus.notes == ["train: 2 of 4 lines left out: one side is empty"]
 
 
@@ -102,14 +102,14 @@ def test_a_pair_without_a_tab_names_its_line(tmp_path):
 
 def test_of_pairs_the_columns_after_the_second_are_not_read(tmp_path):
     corpus = read_corpus(one_file(tmp_path, "Go.\tVa !\tCC-BY by someone\n", format="pairs"))
-    assert corpus.train == [Example("Go.", "Va !")]
+    assert corpus.train == [CorpusExample("Go.", "Va !")]
 
 
 def test_tagged_words_are_read_without_contractions_comments_and_words_left_out(tmp_path):
     rest = "\t_" * 6
     text = f"# text = Don't go\n1-2\tDon't\t_\t_{rest}\n1\tDo\tdo\tAUX{rest}\n2\tn't\tnot\tPART{rest}\n2.1\tx\tx\tX{rest}\n3\tgo\tgo\tVERB{rest}\n\n"
     corpus = read_corpus(one_file(tmp_path, text, format="conllu"))
-    assert corpus.train == [Example(["Do", "n't", "go"], ["AUX", "PART", "VERB"])]
+    assert corpus.train == [CorpusExample(["Do", "n't", "go"], ["AUX", "PART", "VERB"])]
 
 
 def test_tagged_words_without_ten_columns_name_the_line(tmp_path):
@@ -119,12 +119,14 @@ def test_tagged_words_without_ten_columns_name_the_line(tmp_path):
 
 def test_of_a_label_the_coarse_part_is_taken(tmp_path):
     corpus = read_corpus(one_file(tmp_path, "HUM:ind Who was he ?\n1 fine\n", format="labels"))
-    assert corpus.train == [Example(["Who", "was", "he", "?"], "HUM"), Example(["fine"], "1")]
+    assert corpus.train == [CorpusExample(["Who", "was", "he", "?"], "HUM"), CorpusExample(["fine"], "1")]
 
 
 def test_no_source_that_is_held_out_is_left_in_training_in_other_case_or_punctuation():
     variants = [f"Word {number}{end}" for number in range(30) for end in (".", "!", "")]
-    examples = [Example(text, f"{text} {version}") for text in [*variants, *map(str.upper, variants)] for version in (1, 2)]
+    examples = [
+        CorpusExample(text, f"{text} {version}") for text in [*variants, *map(str.upper, variants)] for version in (1, 2)
+    ]
     train, valid, test = hold_out(examples, 5, 7)
     numbers = [{example.source.split()[1].strip(".!") for example in part} for part in (train, valid, test)]
     assert [len(part) for part in numbers] == [18, 5, 7]
@@ -133,18 +135,18 @@ def test_no_source_that_is_held_out_is_left_in_training_in_other_case_or_punctua
 
 
 def test_what_is_held_out_does_not_follow_from_the_order_of_the_file():
-    examples = [Example(f"word {number}", "x") for number in range(50)]
+    examples = [CorpusExample(f"word {number}", "x") for number in range(50)]
     forward, backward = hold_out(examples, 3, 4), hold_out(examples[::-1], 3, 4)
     assert [set(part) for part in forward] == [set(part) for part in backward]
 
 
 def test_holding_out_everything_is_refused():
     with pytest.raises(InputError, match=r"got held_out = \[1, 1\] of 2 different sources"):
-        hold_out([Example("a", "1"), Example("A!", "1"), Example("b", "2")], 1, 1)
+        hold_out([CorpusExample("a", "1"), CorpusExample("A!", "1"), CorpusExample("b", "2")], 1, 1)
 
 
 def test_joined_lines_hold_every_line_at_every_length():
-    examples = [Example(f"s{number}", f"t{number}") for number in range(12)]
+    examples = [CorpusExample(f"s{number}", f"t{number}") for number in range(12)]
     result = join_neighbours(examples, 4, shuffle=True)
     assert [len(example.source.split()) for example in result] == [1] * 12 + [2] * 6 + [3] * 4 + [4] * 3
     for count in range(1, 5):
@@ -157,7 +159,7 @@ def test_joined_lines_hold_every_line_at_every_length():
 
 def test_texts_have_nothing_to_answer_and_empty_ones_are_left_out(tmp_path):
     corpus = read_corpus(one_file(tmp_path, "one two\n\n three \n", format="text"))
-    assert corpus.train == [Example("one two", ""), Example("three", "")]
+    assert corpus.train == [CorpusExample("one two", ""), CorpusExample("three", "")]
     assert corpus.notes == ["train: 1 of 3 lines left out: one side is empty"]
 
 
@@ -168,7 +170,7 @@ def test_join_is_for_training_and_test(tmp_path):
     files = {"valid": ("valid.en", "valid.de"), "test": ("test.en", "test.de")}
     corpus = read_corpus(two_files(tmp_path, "one\ntwo\n", "eins\nzwei\n", join=2, **files))
     assert [len(part) for part in corpus[:3]] == [3, 2, 3]
-    assert corpus.test[2] == Example("one two", "eins zwei")
+    assert corpus.test[2] == CorpusExample("one two", "eins zwei")
 
 
 def test_a_limit_takes_training_examples_from_all_over_the_file(tmp_path):
@@ -178,7 +180,7 @@ def test_a_limit_takes_training_examples_from_all_over_the_file(tmp_path):
 
 
 def test_spread_takes_all_where_there_are_fewer():
-    assert spread_sample([Example("a", "")], 5) == [Example("a", "")]
+    assert spread_sample([CorpusExample("a", "")], 5) == [CorpusExample("a", "")]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from overt.errors import InputError
 from overt.learn.config.recipe import read_recipe
-from overt.learn.data.corpora import Example, read_corpus
+from overt.learn.data.corpora import CorpusExample, read_corpus
 from recipes.variants import __main__ as script
 from recipes.variants import altered as altered_pairs
 from recipes.variants import copied as copied_pairs
@@ -23,13 +23,13 @@ from recipes.variants.statements import statements
 from recipes.variants.word_pairs import word_pairs
 
 PAIRS = [
-    Example("Yesterday Ruth met Karl in 1950.", "Hier, Ruth a vu Karl en 1950."),
-    Example("The friend of Ida is tall.", "L'ami de Ida est grand."),
-    Example("Hello, how are you?", "Salut, comment ça va ?"),
-    Example("Ruth sleeps.", "Ruth dort."),
-    Example("the cat sleeps", "le chat dort"),
-    Example("the cat eats", "le chat mange"),
-    Example("a dog sleeps", "un chien dort"),
+    CorpusExample("Yesterday Ruth met Karl in 1950.", "Hier, Ruth a vu Karl en 1950."),
+    CorpusExample("The friend of Ida is tall.", "L'ami de Ida est grand."),
+    CorpusExample("Hello, how are you?", "Salut, comment ça va ?"),
+    CorpusExample("Ruth sleeps.", "Ruth dort."),
+    CorpusExample("the cat sleeps", "le chat dort"),
+    CorpusExample("the cat eats", "le chat mange"),
+    CorpusExample("a dog sleeps", "un chien dort"),
 ] * 6
 
 
@@ -73,7 +73,7 @@ def test_a_word_before_a_new_name_is_elided_where_the_name_begins_with_a_vowel(a
         target[len("L'ami d") + 1 :].removeprefix(" ")[0] in "AEIOUÁÖÜØ": target[7] for target in targets if target.isascii()
     }
     assert before == {True: "'", False: "e"}
-    assert copied(Example("Ida's", "d'Ida"), {"Ida"}, random.Random(1), french=True).target == "de Ykjongstiang"
+    assert copied(CorpusExample("Ida's", "d'Ida"), {"Ida"}, random.Random(1), french=True).target == "de Ykjongstiang"
 
 
 def test_new_names_are_of_the_same_kind():
@@ -117,7 +117,7 @@ def test_the_same_seed_gives_the_same_pairs():
 
 
 def test_pairs_without_names_or_words_give_what_they_can():
-    assert len(with_variants([Example("…", "…")], 4.0, seed=0)) == 5  # careless and joined
+    assert len(with_variants([CorpusExample("…", "…")], 4.0, seed=0)) == 5  # careless and joined
 
 
 def test_words_are_paired_only_where_they_are_sure_and_frequent():
@@ -196,10 +196,10 @@ def test_pronouns_agree_with_the_thing_that_they_stand_for():
     things = {"soup": "la soupe", "book": "le livre", "door": "la porte", "train": "le train"}
     states = {"hot": ("chaud", "chaude"), "old": ("vieux", "vieille"), "green": ("vert", "verte")}
     pairs = [
-        Example(f"The {thing} is {state}.", f"{french.capitalize()} est {forms[french.startswith('la ')]}.")
+        CorpusExample(f"The {thing} is {state}.", f"{french.capitalize()} est {forms[french.startswith('la ')]}.")
         for thing, french in things.items()
         for state, forms in states.items()
-    ] + [Example(f"I see the {thing}.", f"Je vois {french}.") for thing, french in things.items()]
+    ] + [CorpusExample(f"I see the {thing}.", f"Je vois {french}.") for thing, french in things.items()]
     altered = with_variants(pairs, 6.0, seed=0)[len(pairs) :]
     referring = [each for each in altered if re.search(r"\b(because|but|and) it\b", each.source)]
     assert len(referring) == len(altered) / 4  # one of four parts
@@ -212,21 +212,21 @@ def test_pronouns_agree_with_the_thing_that_they_stand_for():
 
 def test_a_noun_of_a_person_is_no_thing():
     pairs = [
-        Example("The soup is hot.", "La soupe est chaude."),
-        Example("I know a woman who sings.", "Je connais une femme qui chante."),
-        Example("I see the woman.", "Je vois la femme."),
+        CorpusExample("The soup is hot.", "La soupe est chaude."),
+        CorpusExample("I know a woman who sings.", "Je connais une femme qui chante."),
+        CorpusExample("I see the woman.", "Je vois la femme."),
     ]
     assert antecedents(pairs) is None
-    assert antecedents([*pairs, Example("I see the soup.", "Je vois la soupe.")]) is not None
+    assert antecedents([*pairs, CorpusExample("I see the soup.", "Je vois la soupe.")]) is not None
 
 
 def test_what_a_person_did_to_a_thing_agrees_with_it():
     pairs = [
-        Example("The door is green.", "La porte est verte."),
-        Example("The book is green.", "Le livre est vert."),
-        Example("I see the door.", "Je vois la porte."),
-        Example("I see the book.", "Je vois le livre."),
-        Example("He painted it.", "Il l'a peint."),
+        CorpusExample("The door is green.", "La porte est verte."),
+        CorpusExample("The book is green.", "Le livre est vert."),
+        CorpusExample("I see the door.", "Je vois la porte."),
+        CorpusExample("I see the book.", "Je vois le livre."),
+        CorpusExample("He painted it.", "Il l'a peint."),
     ]
     parts, generator = antecedents(pairs), random.Random(0)
     targets = {each.target for each in (parts.pick(generator) for _ in range(200)) if "painted" in each.source}
@@ -238,10 +238,10 @@ def test_what_a_person_did_to_a_thing_agrees_with_it():
 def test_times_and_dates_are_the_same_on_both_sides():
     [time, date] = dated(
         [
-            Example("I got up at six o'clock yesterday.", "Je me suis levé à six heures hier."),
-            Example("She left on May 3rd, 1999.", "Elle est partie le 3 mai 1999."),
-            Example("It was half past six.", "Il était six heures et demie."),
-            Example("At six or at seven?", "À six heures ou à sept heures ?"),
+            CorpusExample("I got up at six o'clock yesterday.", "Je me suis levé à six heures hier."),
+            CorpusExample("She left on May 3rd, 1999.", "Elle est partie le 3 mai 1999."),
+            CorpusExample("It was half past six.", "Il était six heures et demie."),
+            CorpusExample("At six or at seven?", "À six heures ou à sept heures ?"),
         ]
     )
     generator = random.Random(0)
@@ -258,7 +258,7 @@ def test_times_and_dates_are_the_same_on_both_sides():
 
 
 def test_a_time_at_the_end_of_a_sentence_has_one_full_stop():
-    [time] = dated([Example("I got up at 6 a.m.", "Je me suis levé à 6 heures.")])
+    [time] = dated([CorpusExample("I got up at 6 a.m.", "Je me suis levé à 6 heures.")])
     generator = random.Random(0)
     assert not any(".." in "".join(time.altered(generator)) for _ in range(50))
 
@@ -269,7 +269,7 @@ def test_people_with_names_have_the_verb_of_the_pronoun():
         ("We are late.", "Nous sommes en retard."),
         ("They are late.", "Elles sont en retard."),
     ]
-    people, generator = statements([Example(*pair) for pair in pairs]), random.Random(0)
+    people, generator = statements([CorpusExample(*pair) for pair in pairs]), random.Random(0)
     for source, target in (people.named(generator) for _ in range(100)):
         who, verb = re.fullmatch(r"(.+) (is|are) late\.", source).groups()
         french = {"is": "est", "are": "sommes" if who.endswith(" and I") else "sont"}[verb]
@@ -286,7 +286,7 @@ def test_statements_are_joined_whole_and_with_one_form_of_you():
         ("She is late.", "Elle est en retard."),
     ]
     french = {source[:-1].lower(): target[:-1].lower() for source, target in pairs}
-    people, generator = statements([Example(*pair) for pair in pairs]), random.Random(0)
+    people, generator = statements([CorpusExample(*pair) for pair in pairs]), random.Random(0)
     parts_of_all = set()
     for source, target in (people.coordinated(generator) for _ in range(300)):
         parts = re.split(r"(?:, and|, but|, so| and| because|,) ", source[:-1])
@@ -299,7 +299,7 @@ def test_statements_are_joined_whole_and_with_one_form_of_you():
 
 
 def test_a_statement_follows_a_sentence_that_ends_with_a_name():
-    pairs = [Example("My name is Ruth.", "Je m'appelle Ruth."), Example("She is late.", "Elle est en retard.")]
+    pairs = [CorpusExample("My name is Ruth.", "Je m'appelle Ruth."), CorpusExample("She is late.", "Elle est en retard.")]
     altered = with_variants(pairs * 10, 8.0, seed=0)[20:]
     names_of = [re.fullmatch(r"My name is (.+?)(?: and|, and|, but) she is late\.", each.source) for each in altered]
     assert any(names_of)
@@ -312,8 +312,8 @@ def test_a_statement_follows_a_sentence_that_ends_with_a_name():
 
 def test_names_in_other_languages_are_invented_and_the_same():
     pairs = [
-        Example("Ruth lives in Vienna.", "Ruth wohnt in Wien."),
-        Example("I met Karl in Boston.", "Ich traf Karl in Boston."),
+        CorpusExample("Ruth lives in Vienna.", "Ruth wohnt in Wien."),
+        CorpusExample("I met Karl in Boston.", "Ich traf Karl in Boston."),
     ]
     altered = with_variants(pairs * 30, 9.0, seed=0)[60:]
     changed = [re.fullmatch(r"I met ([^.]+) in ([^.]+)\.", each.source) for each in altered]
@@ -325,6 +325,6 @@ def test_names_in_other_languages_are_invented_and_the_same():
 
 
 def test_other_languages_have_no_statements_or_dates():
-    pairs = [Example("I am late.", "Ich bin spät dran."), Example("He left at six.", "Er ging um sechs.")]
+    pairs = [CorpusExample("I am late.", "Ich bin spät dran."), CorpusExample("He left at six.", "Er ging um sechs.")]
     assert statements(pairs) is None
     assert dated(pairs) == []

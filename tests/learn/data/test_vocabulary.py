@@ -3,11 +3,11 @@
 import pytest
 
 from overt.errors import InputError
-from overt.learn.data.corpora import Example
+from overt.learn.data.corpora import CorpusExample
 from overt.learn.data.tokenizer import UNKNOWN, Tokenizer
 from overt.learn.data.vocabulary import WordVocabulary, read_tokenizer, word_parts
 
-EXAMPLES = [Example(["The", "cat", "sat"], ["DET", "NOUN", "VERB"]), Example(["the", "cat"], ["DET", "NOUN"])]
+EXAMPLES = [CorpusExample(["The", "cat", "sat"], ["DET", "NOUN", "VERB"]), CorpusExample(["the", "cat"], ["DET", "NOUN"])]
 
 
 def test_the_commonest_words_come_first():
@@ -36,13 +36,15 @@ def test_a_word_has_endings_and_a_shape(word, parts):
 
 
 def test_a_word_never_seen_is_told_by_its_ending_and_its_shape():
-    vocabulary = WordVocabulary.learn([Example(["walking"], ["VERB"])], parts=True)
+    vocabulary = WordVocabulary.learn([CorpusExample(["walking"], ["VERB"])], parts=True)
     [walking], [talking] = vocabulary.encode(["walking"]), vocabulary.encode(["Hiking"])
     assert talking == [UNKNOWN, *walking[1:5], UNKNOWN]
 
 
 def test_lower_case_leaves_the_shape_its_capitals():
-    vocabulary = WordVocabulary.learn([Example(["Go"], ["VERB"]), Example(["go"], ["VERB"])], lower=True, parts=True)
+    vocabulary = WordVocabulary.learn(
+        [CorpusExample(["Go"], ["VERB"]), CorpusExample(["go"], ["VERB"])], lower=True, parts=True
+    )
     [first], [second] = vocabulary.encode(["Go"]), vocabulary.encode(["go"])
     assert first[:-1] == second[:-1]
     assert first[-1] != second[-1]
@@ -54,7 +56,7 @@ def test_labels_have_numbers_and_one_never_seen_has_none():
 
 
 def test_a_word_that_is_spelled_like_a_special_token_is_unknown_or_unused():
-    vocabulary = WordVocabulary.learn([Example(["<pad>", "x"], ["A", "A"])])
+    vocabulary = WordVocabulary.learn([CorpusExample(["<pad>", "x"], ["A", "A"])])
     assert vocabulary.words == 5
 
 

@@ -19,7 +19,7 @@ from overt.learn.loop.distributed import Processes
 from overt.learn.loop.gradient import FlatGradient
 from overt.learn.loop.optimizer_step import OptimizerStep
 from overt.learn.run import checkpoint as checkpoints
-from overt.learn.run.log import Log, read_log
+from overt.learn.run.log import TrainingLog, read_log
 
 QUICK = {"updates": 12, "learning_rate": 0.01, "warmup": 4, "evaluate_every": 4, "checkpoint_every": 4}
 
@@ -264,7 +264,7 @@ def test_a_log_that_finds_no_room_is_said(tmp_path):
     with pytest.raises(
         InputError, match=r"log.jsonl to be writable, got .*\. Fix: name a file in it and start the same command"
     ):
-        Log(tmp_path / "log.jsonl").add(update=1)
+        TrainingLog(tmp_path / "log.jsonl").add(update=1)
 
 
 def test_a_run_made_shorter_before_it_was_evaluated_is_finished_from_its_last_checkpoint(tmp_path):

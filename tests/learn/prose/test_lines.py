@@ -2,7 +2,7 @@
 
 import pytest
 
-from overt.learn.processing.lines import Part, parts_of_lines
+from overt.learn.processing.lines import LinePart, parts_of_lines
 from overt.learn.translator import Translation, Translator
 
 CODE = """\
@@ -75,12 +75,12 @@ Var is a river in France.
 
 @pytest.mark.parametrize("line", CODE.splitlines())
 def test_code_is_copied(line):
-    assert [*parts_of_lines([line])] == [[Part(line, copied=True)]]
+    assert [*parts_of_lines([line])] == [[LinePart(line, copied=True)]]
 
 
 @pytest.mark.parametrize("line", PROSE.splitlines())
 def test_a_sentence_that_begins_like_code_is_translated(line):
-    assert [*parts_of_lines([line])] == [[Part(line)]]
+    assert [*parts_of_lines([line])] == [[LinePart(line)]]
 
 
 def test_a_fence_holds_code_up_to_the_next_of_its_kind():
@@ -92,7 +92,7 @@ def test_the_cells_of_a_row_are_translated_alone():
     [parts] = parts_of_lines(["| the dog |  12 | a \\| b |"])
     assert "".join(part.text for part in parts) == "| the dog |  12 | a \\| b |"
     assert [part.text for part in parts if not part.copied] == ["the dog", "12", "a \\| b"]
-    assert [*parts_of_lines(["a | b"])] == [[Part("a | b")]]
+    assert [*parts_of_lines(["a | b"])] == [[LinePart("a | b")]]
 
 
 def test_a_line_is_joined_from_the_best_of_each_part():

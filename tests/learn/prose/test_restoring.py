@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overt.learn.processing.prepared import Preparation
-from overt.learn.processing.restored import MISSING, PLACED, Output, failures, missing_numbers, restore
+from overt.learn.processing.restored import MISSING, PLACED, ModelOutput, failures, missing_numbers, restore
 from overt.learn.processing.spans import find_spans
 from overt.learn.translator import Translator
 
@@ -25,7 +25,7 @@ def restored(text, written, rows=None):
     prepared = english(text)
     read, wrote = prepared.source.split(), written.split()
     weights = None if rows is None else torch.eye(len(read))[rows]
-    return restore(prepared, Output(written, wrote, read, lambda: weights))
+    return restore(prepared, ModelOutput(written, wrote, read, lambda: weights))
 
 
 def test_a_placeholder_that_was_copied_becomes_its_span():
@@ -91,7 +91,7 @@ def test_no_span_is_lost_doubled_or_altered_whatever_the_model_writes(words, end
         return
     read = prepared.source.split()
     weights = torch.rand(len(written), len(read), generator=torch.Generator().manual_seed(seed))
-    result = restore(prepared, Output(" ".join(written), written, read, lambda: weights)).text
+    result = restore(prepared, ModelOutput(" ".join(written), written, read, lambda: weights)).text
     protected = [text[span.start : span.stop] for span in find_spans(text)]
     for span in set(protected):
         # A "**" without a partner is no mark, so the model may drop it.

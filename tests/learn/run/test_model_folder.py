@@ -9,7 +9,7 @@ from torch import nn
 
 from overt.errors import InputError
 from overt.learn import load_model, save_model
-from overt.learn.data.corpora import Example
+from overt.learn.data.corpora import CorpusExample
 from overt.learn.data.tokenizer import Tokenizer
 from overt.learn.data.vocabulary import WordVocabulary
 from overt.learn.run.weights import get_weights, load_weights
@@ -60,7 +60,7 @@ def test_the_tokenizer_comes_back_beside_the_model(tmp_path):
 
 
 def test_the_words_and_labels_of_a_tagger_come_back_beside_it(tmp_path):
-    vocabulary = WordVocabulary.learn([Example(["a", "bird"], ["DET", "NOUN"])])
+    vocabulary = WordVocabulary.learn([CorpusExample(["a", "bird"], ["DET", "NOUN"])])
     sizes = {"words": vocabulary.words, "tags": len(vocabulary.labels), "width": 8, "encoder": "gru"}
     save_model(from_config({"kind": "Tagger", **sizes}), tmp_path, vocabulary)
     _, result, _ = load_model(tmp_path)
@@ -69,7 +69,7 @@ def test_the_words_and_labels_of_a_tagger_come_back_beside_it(tmp_path):
 
 @pytest.mark.parametrize("tags", [1, 3])
 def test_a_vocabulary_of_fewer_or_more_labels_than_the_model_is_refused(tags, tmp_path):
-    vocabulary = WordVocabulary.learn([Example(["a", "bird"], ["DET", "NOUN"])])
+    vocabulary = WordVocabulary.learn([CorpusExample(["a", "bird"], ["DET", "NOUN"])])
     save_model(from_config({"kind": "Tagger", "words": vocabulary.words, "tags": tags, "width": 8}), tmp_path, vocabulary)
     with pytest.raises(InputError, match=rf"the same labels .*, got 2 in tokenizer.json, \{{'tags': {tags}\}} in config.json"):
         load_model(tmp_path)

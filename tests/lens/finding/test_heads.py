@@ -17,7 +17,7 @@ from overt.lens import find_heads
 from overt.lens.analysis.finding.measuring import competitors, tasks_of
 from overt.lens.analysis.finding.pairs import read_pairs
 from overt.lens.analysis.finding.statistics import adjusted_p_values, intervals
-from overt.lens.analysis.surveys.reading.encoding import Reader
+from overt.lens.analysis.surveys.reading.encoding import TextReader
 
 NOUNS, PRONOUNS, FILLERS = ["cat", "dog", "cow", "hen", "fox"], ["it", "them"], ["the", "saw", "and", "then", "by", "near"]
 WORDS = [*NOUNS, *PRONOUNS, *FILLERS]
@@ -142,11 +142,11 @@ def test_files_tables_and_json_have_the_same_pairs(tokenizer, tmp_path):
 
 def test_phrases_are_found_as_the_model_reads_them(tokenizer):
     [pair] = read_pairs([("the cat saw the dog and it", "it", "the dog", ["the cat"])])
-    [task] = tasks_of(Reader(Planted(), tokenizer, 20), [pair])
+    [task] = tasks_of(TextReader(Planted(), tokenizer, 20), [pair])
     assert task.tokens == ((6,), (3, 4), ((0, 1),))
     assert competitors(task) == [(0, 1)]
     [pair] = read_pairs([("the cat saw the dog and it", "it", "the:2")])
-    [task] = tasks_of(Reader(Planted(), tokenizer, 20), [pair])
+    [task] = tasks_of(TextReader(Planted(), tokenizer, 20), [pair])
     assert task.tokens.key == (3,)
 
 
@@ -231,7 +231,7 @@ def test_a_word_inside_of_a_token_is_refused_with_the_token():
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     [pair] = read_pairs([("cat-and-dog it", "it", "cat")])
     with pytest.raises(InputError, match="pair 1: 'cat', which is a part of the token 'cat-and-dog'"):
-        tasks_of(Reader(Planted(), made, 20), [pair])
+        tasks_of(TextReader(Planted(), made, 20), [pair])
 
 
 def test_files_that_are_no_pairs_are_refused(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from everyday import everyday
 from overt.lens import Survey, survey
 from overt.lens.analysis.surveys.measures import ROWS
-from overt.lens.analysis.surveys.reading.encoding import CHUNK, Reader, chunks
+from overt.lens.analysis.surveys.reading.encoding import CHUNK, TextReader, chunks
 from overt.lens.analysis.surveys.reading.packing import in_rows, packed
 from overt.lens.analysis.surveys.reading.passes import Passes
 from overt.models import LanguageModel
@@ -90,7 +90,7 @@ MODELS = {
 @pytest.mark.few_cases(4)
 def test_how_a_model_keeps_packed_texts_apart_is_found(name):
     build, packing = MODELS[name]
-    assert Passes(Reader(build(), TOKENIZER, 64)).packing == packing
+    assert Passes(TextReader(build(), TOKENIZER, 64)).packing == packing
 
 
 # Texts packed and not packed; the other ways of keeping texts apart are slow. The counts of 10 texts are not 0 for any measure.
@@ -119,7 +119,7 @@ def test_shards_of_packed_texts_are_the_whole_to_the_bit():
 
 
 def test_rows_are_full_and_hold_each_text_once():
-    reader = Reader(language_model("rotary"), TOKENIZER, 512)
+    reader = TextReader(language_model("rotary"), TOKENIZER, 512)
     reads = [reader.encode(text)[0] for text in texts(256, longest=120)]
     passes = [*packed([len(ids) for ids in reads], 1024)]
     assert sorted(index for each in passes for index in each.texts) == [*range(256)]
@@ -141,7 +141,7 @@ def test_rows_are_full_and_hold_each_text_once():
 
 def test_a_chunk_is_read_in_fewer_tokens_than_padded_batches_have():
     models = language_model("rotary"), built("Bloom", "eager", n_layer=2, n_head=4)
-    packs, pads = (Passes(Reader(model, TOKENIZER, 512)) for model in models)
+    packs, pads = (Passes(TextReader(model, TOKENIZER, 512)) for model in models)
     (chunk,) = chunks(texts(256, longest=120))
     sizes = [sum(each.ids.numel() for each in passes.of(passes.reader.read(chunk))) for passes in (packs, pads)]
     assert sizes[0] < sizes[1]

@@ -19,7 +19,7 @@ from overt.attention.kernels.blocked import Block, blocked
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import derivatives
-from overt.attention.kernels.flat.derivatives import Flat, Positions
+from overt.attention.kernels.flat.derivatives import Flat, TensorIndices
 from overt.attention.kernels.flat.dot import dot
 from overt.attention.kernels.flat.formula import log_sum_exp
 from overt.attention.kernels.flat.operator import sum_shared
@@ -93,7 +93,7 @@ class _WithLogSumExp(torch.autograd.Function):
     @staticmethod
     def backward(ctx, upstream, of_lse):  # type: ignore[override]
         *tensors, output, lse, sums = ctx.saved_tensors
-        flat, which = ctx.flat, Positions(index for index, need in enumerate(ctx.needs_input_grad[1:]) if need)
+        flat, which = ctx.flat, TensorIndices(index for index, need in enumerate(ctx.needs_input_grad[1:]) if need)
         if of_lse is None:
             return None, *derivatives.gradients(flat, which, (output, sums), upstream, tensors)
         upstream = torch.zeros_like(output) if upstream is None else upstream
@@ -114,7 +114,7 @@ def _by_formula(flat: Flat, tensors: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _gradients(
-    flat: Flat, which: Positions, saved: tuple[Tensor, Tensor], upstream: tuple[Tensor, Tensor], tensors: list[Any]
+    flat: Flat, which: TensorIndices, saved: tuple[Tensor, Tensor], upstream: tuple[Tensor, Tensor], tensors: list[Any]
 ) -> list[Tensor]:
     """The gradients of the tensors `which`, by the kernel, with one more column."""
     (output, sums), (of_output, of_lse), inputs = saved, upstream, flat.inputs(tensors)

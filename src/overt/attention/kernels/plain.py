@@ -17,7 +17,7 @@ from overt import native
 from overt.attention.kernels import plan
 from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import derivatives, mask_program
-from overt.attention.kernels.flat.derivatives import Flat, Positions
+from overt.attention.kernels.flat.derivatives import Flat, TensorIndices
 from overt.attention.kernels.flat.dot import DotInputs, dot
 from overt.attention.kernels.flat.normalizer import KINDS, NormalizerForm, form_of, sums_shape
 from overt.attention.kernels.flat.operator import INTERPRETED, needs_dispatcher
@@ -81,7 +81,7 @@ class _Differentiable(torch.autograd.Function):
             scale, softcap, *others, _, _ = ctx.numbers  # without the seed and the threads
             inputs = DotInputs(query, key, value, scale, softcap, list(query.shape[:-2]), *others, seed=None)
             call, tensors = Flat.of(dot, inputs)
-            which = Positions(index for index in range(3) if ctx.needs_input_grad[index])
+            which = TensorIndices(index for index in range(3) if ctx.needs_input_grad[index])
             return *derivatives.gradients(call, which, (output, sums), upstream, tensors)[:3], None
         gradients = _like(query), _like(key), _like(value)
         if upstream.is_neg() or not upstream.is_contiguous():

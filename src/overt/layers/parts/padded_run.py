@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from overt.errors import InputError
 from overt.layers.parts.padding import zero_padding
-from overt.layers.parts.sequence_form import SAME, Form, known_form, name_of, original_order, positions_second_last
+from overt.layers.parts.sequence_form import SAME, SequenceForm, known_form, name_of, original_order, positions_second_last
 
 
 def run_padded(layer: nn.Module, input: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lengths: Tensor, axis: int) -> Any:
@@ -44,7 +44,7 @@ def lengths_after(layer: nn.Module, lengths: Tensor) -> Tensor:
             lengths = lengths_after(child, lengths)
         return lengths
     inner = getattr(layer, "layer", None)
-    if isinstance(getattr(layer, "form", None), Form) and isinstance(inner, nn.Module):
+    if isinstance(getattr(layer, "form", None), SequenceForm) and isinstance(inner, nn.Module):
         return lengths_after(inner, lengths)
     return _convolved_lengths(layer, lengths) if isinstance(layer, nn.Conv1d) else lengths
 

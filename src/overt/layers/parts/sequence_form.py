@@ -25,7 +25,7 @@ SAME = (nn.Identity, nn.Dropout, nn.LayerNorm, nn.RMSNorm, nn.ReLU, nn.LeakyReLU
 AXES = {0: 0, 1: -2, -2: -2, 2: -1, -1: -1}
 
 
-class Form(NamedTuple):
+class SequenceForm(NamedTuple):
     """The axis of the positions in a layer's output (0, −2 or −1), and the widths of its input, where known, and its output."""
 
     axis: int
@@ -33,12 +33,12 @@ class Form(NamedTuple):
     output_features: int
 
 
-def known_form(layer: nn.Module) -> Form | None:
+def known_form(layer: nn.Module) -> SequenceForm | None:
     """The form of a layer of the table; None for any other."""
     if isinstance(layer, nn.Sequential):
         return _sequential(layer)
     form = getattr(layer, "form", None)
-    if isinstance(form, Form):
+    if isinstance(form, SequenceForm):
         return form
     for kind, form_of_kind in _TABLE.items():
         if isinstance(layer, kind):
@@ -46,7 +46,7 @@ def known_form(layer: nn.Module) -> Form | None:
     return None
 
 
-def form_of(layer: nn.Module, axis: Any = None, features: int | None = None) -> Form:
+def form_of(layer: nn.Module, axis: Any = None, features: int | None = None) -> SequenceForm:
     """The form of a layer, from the table or from the caller's arguments."""
     if axis is not None and axis not in AXES:
         raise InputError(
@@ -64,7 +64,7 @@ def form_of(layer: nn.Module, axis: Any = None, features: int | None = None) -> 
             fix="say where the positions are, as in axis=1 for (B, L, D), and how wide the output is, as in features=64",
         )
     if known is None:
-        return Form(negative_axis, None, features)  # type: ignore[arg-type]
+        return SequenceForm(negative_axis, None, features)  # type: ignore[arg-type]
     if features is not None and features != known.output_features:
         raise InputError(
             f"{known.output_features} features, as this {name} has", got=f"features={features}", fix="leave features= out"
@@ -89,28 +89,28 @@ def original_order(tensor: Tensor, axis: int) -> Tensor:
     return tensor.mT if axis == -1 else tensor.movedim(-2, 0) if axis == 0 else tensor
 
 
-def _recurrent(layer: Any) -> Form:
+def _recurrent(layer: Any) -> SequenceForm:
     width = (layer.proj_size or layer.hidden_size) * (2 if layer.bidirectional else 1)
-    return Form(-2 if layer.batch_first else 0, layer.input_size, width)
+    return SequenceForm(-2 if layer.batch_first else 0, layer.input_size, width)
 
 
-def _transformer(layer: Any) -> Form:
+def _transformer(layer: Any) -> SequenceForm:
     attention = layer.self_attn
-    return Form(-2 if attention.batch_first else 0, attention.embed_dim, attention.embed_dim)
+    return SequenceForm(-2 if attention.batch_first else 0, attention.embed_dim, attention.embed_dim)
 
 
 # A lazy layer has 0 input features until its first call.
-_TABLE: dict[type, Callable[[Any], Form]] = {
+_TABLE: dict[type, Callable[[Any], SequenceForm]] = {
     nn.RNNBase: _recurrent,
-    nn.Linear: lambda layer: Form(-2, layer.in_features or None, layer.out_features),
-    nn.Embedding: lambda layer: Form(-2, None, layer.embedding_dim),
-    nn.Conv1d: lambda layer: Form(-1, layer.in_channels or None, layer.out_channels),
+    nn.Linear: lambda layer: SequenceForm(-2, layer.in_features or None, layer.out_features),
+    nn.Embedding: lambda layer: SequenceForm(-2, None, layer.embedding_dim),
+    nn.Conv1d: lambda layer: SequenceForm(-1, layer.in_channels or None, layer.out_channels),
     nn.TransformerEncoderLayer: _transformer,
     nn.TransformerEncoder: lambda layer: _transformer(layer.layers[0]),
 }
 
 
-def _sequential(layer: nn.Sequential) -> Form | None:
+def _sequential(layer: nn.Sequential) -> SequenceForm | None:
     children = [child for child in layer if not isinstance(child, SAME)]
     for child in list(layer)[:-1]:
         if isinstance(child, nn.RNNBase):
@@ -129,7 +129,9 @@ def _sequential(layer: nn.Sequential) -> Form | None:
             got=f"axes {fixed}",
             fix="use the same batch_first, or put a module that transposes between them",
         )
-    return Form(fixed[-1] if fixed else -2, None if forms[0] is None else forms[0].input_features, forms[-1].output_features)
+    return SequenceForm(
+        fixed[-1] if fixed else -2, None if forms[0] is None else forms[0].input_features, forms[-1].output_features
+    )
 
 
 def _fixed_axis(layer: nn.Module) -> bool:

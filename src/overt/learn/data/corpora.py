@@ -14,25 +14,25 @@ from overt.learn.config.settings import Data
 from overt.learn.data.text_lines import read_lines
 
 
-class Example(NamedTuple):
+class CorpusExample(NamedTuple):
     """One example: the input of a model, and the output that it should give."""
 
     source: Any  # a text, or a list of words
     target: Any  # a text, a list of tags, or a label; "" for a language model
 
 
-class Corpus(NamedTuple):
+class CorpusSplits(NamedTuple):
     """The examples of each split, and notes for the user, such as the number of lines left out."""
 
-    train: list[Example]
-    valid: list[Example]
-    test: list[Example]
+    train: list[CorpusExample]
+    valid: list[CorpusExample]
+    test: list[CorpusExample]
     notes: list[str]
     held_out: bool = False  # whether sources of validation or test were taken out of training
-    added: Sequence[Example] = ()  # further training pairs, which teach no tokenizer
+    added: Sequence[CorpusExample] = ()  # further training pairs, which teach no tokenizer
 
 
-def read_corpus(data: Data) -> Corpus:
+def read_corpus(data: Data) -> CorpusSplits:
     """Read the files of a recipe's `[data]` table; without files for validation or test, sources are held out of training.
 
     Raises InputError for files that do not exist, do not match each other line by line, or do not have the format that is named.
@@ -57,23 +57,25 @@ def read_corpus(data: Data) -> Corpus:
     valid, test = valid or split_valid, test or split_test
     splits = [train, valid, test, _read_added(data, [*valid, *test], notes)]
     if data.reversed:
-        splits = [[Example(target, source) for source, target in split] for split in splits]
-    return Corpus(*splits[:3], notes, held_out=any(sizes), added=splits[3])
+        splits = [[CorpusExample(target, source) for source, target in split] for split in splits]
+    return CorpusSplits(*splits[:3], notes, held_out=any(sizes), added=splits[3])
 
 
-def hold_out(examples: list[Example], valid: int, test: int) -> tuple[list[Example], list[Example], list[Example]]:
+def hold_out(
+    examples: list[CorpusExample], valid: int, test: int
+) -> tuple[list[CorpusExample], list[CorpusExample], list[CorpusExample]]:
     """Split by source: all examples of `valid` and of `test` sources leave the training split, so that no source is in two splits.
 
     Sources that differ only in case, punctuation or spaces count as one: with "Go!" in the test, "Go." is not in training. The sources
     with the smallest SHA-256 of their letters are held out, whatever the order of the file.
 
-    >>> split = [Example("Go.", "Va !"), Example("go!", "Allez !"), Example("Run!", "Cours !")]
+    >>> split = [CorpusExample("Go.", "Va !"), CorpusExample("go!", "Allez !"), CorpusExample("Run!", "Cours !")]
     >>> [len(part) for part in hold_out(split, 0, 1)]
     [1, 0, 2]
     """
     if not valid and not test:
         return examples, [], []
-    groups: dict[str, list[Example]] = defaultdict(list)
+    groups: dict[str, list[CorpusExample]] = defaultdict(list)
     for example in examples:
         groups[_letters(example.source)].append(example)
     if valid + test >= len(groups):
@@ -84,21 +86,21 @@ def hold_out(examples: list[Example], valid: int, test: int) -> tuple[list[Examp
         )
     order = sorted(groups, key=lambda letters: hashlib.sha256(letters.encode()).digest())
     tested, validated = set(order[:test]), set(order[test : test + valid])
-    parts: tuple[list[Example], list[Example], list[Example]] = ([], [], [])
+    parts: tuple[list[CorpusExample], list[CorpusExample], list[CorpusExample]] = ([], [], [])
     for letters, group in groups.items():
         parts[2 if letters in tested else 1 if letters in validated else 0].extend(group)
     return parts
 
 
 def without_contracted_copies(
-    train: list[Example], valid: list[Example], test: list[Example], notes: list[str]
-) -> tuple[list[Example], list[Example]]:
+    train: list[CorpusExample], valid: list[CorpusExample], test: list[CorpusExample], notes: list[str]
+) -> tuple[list[CorpusExample], list[CorpusExample]]:
     """The training and validation splits without English sources that are held-out ones with or without contractions.
 
     "I am tired." leaves training where "I'm tired." is in the test or in validation; the test stays as it is.
 
-    >>> without_contracted_copies([Example("I am 2.", ""), Example("Go.", "")], [], [Example("I'm 2!", "")], [])[0]
-    [Example(source='Go.', target='')]
+    >>> without_contracted_copies([CorpusExample("I am 2.", ""), CorpusExample("Go.", "")], [], [CorpusExample("I'm 2!", "")], [])[0]
+    [CorpusExample(source='Go.', target='')]
     """
     tested = {without_contractions(example.source) for example in test}
     valid_remaining = [example for example in valid if without_contractions(example.source) not in tested]
@@ -124,20 +126,20 @@ def without_contractions(source: str) -> str:
     return _letters(text)
 
 
-def spread_sample(examples: list[Example], count: int) -> list[Example]:
+def spread_sample(examples: list[CorpusExample], count: int) -> list[CorpusExample]:
     """At most `count` examples at equal distances in the list, since files are often sorted by length.
 
-    >>> [example.source for example in spread_sample([Example(text, "") for text in "abcdef"], 3)]
+    >>> [example.source for example in spread_sample([CorpusExample(text, "") for text in "abcdef"], 3)]
     ['a', 'c', 'e']
     """
     count = min(count, len(examples))
     return [examples[number * len(examples) // count] for number in range(count)]
 
 
-def join_neighbours(examples: list[Example], max_lines: int, *, shuffle: bool = False) -> list[Example]:
+def join_neighbours(examples: list[CorpusExample], max_lines: int, *, shuffle: bool = False) -> list[CorpusExample]:
     """Every line alone, then joined in groups of 2, 3, … up to `max_lines` neighbours, so that each length has the same lines.
 
-    >>> [example.source for example in join_neighbours([Example("a", "1"), Example("b", "2"), Example("c", "3")], 2)]
+    >>> [example.source for example in join_neighbours([CorpusExample("a", "1"), CorpusExample("b", "2"), CorpusExample("c", "3")], 2)]
     ['a', 'b', 'c', 'a b']
     """
     longer = []
@@ -147,7 +149,7 @@ def join_neighbours(examples: list[Example], max_lines: int, *, shuffle: bool = 
             random.Random(count).shuffle(order)
         for start in range(0, len(order) - count + 1, count):
             group = order[start : start + count]
-            longer.append(Example(*(" ".join(side) for side in zip(*group, strict=True))))
+            longer.append(CorpusExample(*(" ".join(side) for side in zip(*group, strict=True))))
     return longer
 
 
@@ -157,7 +159,7 @@ def data_paths(data: Data, names: Sequence[str]) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _read_split(data: Data, split: str, notes: list[str]) -> list[Example]:
+def _read_split(data: Data, split: str, notes: list[str]) -> list[CorpusExample]:
     names = getattr(data, split)
     if not names:
         return []
@@ -175,7 +177,7 @@ def _read_split(data: Data, split: str, notes: list[str]) -> list[Example]:
     return full
 
 
-def _read_added(data: Data, held_out: list[Example], notes: list[str]) -> list[Example]:
+def _read_added(data: Data, held_out: list[CorpusExample], notes: list[str]) -> list[CorpusExample]:
     """The added pairs, without those whose source is held out: a translation may come to a held-out sentence by itself."""
     examples = [example for name in data.added for example in _pairs([Path(name)], data.encoding) if example.source]
     english = data.languages[:1] == ("en",)
@@ -189,7 +191,7 @@ def _read_added(data: Data, held_out: list[Example], notes: list[str]) -> list[E
     return remaining
 
 
-def _two_files(paths: list[Path], encoding: str) -> list[Example]:
+def _two_files(paths: list[Path], encoding: str) -> list[CorpusExample]:
     """The format of Multi30k: line n of one file is the translation of line n of the other."""
     sources, targets = (read_lines(path, encoding) for path in paths)
     if len(sources) != len(targets):
@@ -198,21 +200,21 @@ def _two_files(paths: list[Path], encoding: str) -> list[Example]:
             got=f"{paths[0]} with {len(sources)} and {paths[1]} with {len(targets)} lines",
             fix="find the first line at which they differ",
         )
-    return [Example(source.strip(), target.strip()) for source, target in zip(sources, targets, strict=True)]
+    return [CorpusExample(source.strip(), target.strip()) for source, target in zip(sources, targets, strict=True)]
 
 
-def _pairs(paths: list[Path], encoding: str) -> list[Example]:
+def _pairs(paths: list[Path], encoding: str) -> list[CorpusExample]:
     """The format of Tatoeba: source TAB target, and possibly more columns, which are not read."""
     examples = []
     for number, line in enumerate(read_lines(paths[0], encoding), 1):
         columns = [column.strip() for column in line.split("\t")]
         if line.strip() and len(columns) < 2:
             raise InputError("source TAB target", got=f"{line!r} ({paths[0]}, line {number})", fix="put a tab between them")
-        examples.append(Example(*columns[:2]) if line.strip() else Example("", ""))
+        examples.append(CorpusExample(*columns[:2]) if line.strip() else CorpusExample("", ""))
     return examples
 
 
-def _conllu(paths: list[Path], encoding: str) -> list[Example]:
+def _conllu(paths: list[Path], encoding: str) -> list[CorpusExample]:
     """Universal Dependencies: one word a line, its form in column 2 and its tag in column 4; an empty line ends a sentence."""
     examples, words, tags = [], [], []
     for number, line in enumerate([*read_lines(paths[0], encoding), ""], 1):
@@ -226,22 +228,22 @@ def _conllu(paths: list[Path], encoding: str) -> list[Example]:
             words.append(columns[1])
             tags.append(columns[3])
         elif words:
-            examples.append(Example(words, tags))
+            examples.append(CorpusExample(words, tags))
             words, tags = [], []
     return examples
 
 
-def _labels(paths: list[Path], encoding: str) -> list[Example]:
+def _labels(paths: list[Path], encoding: str) -> list[CorpusExample]:
     """The format of TREC and SST-2: a label and words, separated by spaces; of a label `HUM:ind`, the coarse part `HUM` is used."""
     examples = []
     for line in read_lines(paths[0], encoding):
         label, _, words = line.strip().partition(" ")
-        examples.append(Example(words.split(), label.partition(":")[0]))
+        examples.append(CorpusExample(words.split(), label.partition(":")[0]))
     return examples
 
 
-def _texts(paths: list[Path], encoding: str) -> list[Example]:
-    return [Example(line.strip(), "") for line in read_lines(paths[0], encoding)]
+def _texts(paths: list[Path], encoding: str) -> list[CorpusExample]:
+    return [CorpusExample(line.strip(), "") for line in read_lines(paths[0], encoding)]
 
 
 # In this order: the irregular ones come first, and the ambiguous ones are deleted last.

@@ -9,7 +9,7 @@ from typing import Any
 
 from overt.errors import InputError
 from overt.files import whole
-from overt.learn.data.corpora import Example
+from overt.learn.data.corpora import CorpusExample
 from overt.learn.data.tokenizer import SPECIAL, UNKNOWN, Tokenizer
 from overt.reading import read_json
 
@@ -23,7 +23,8 @@ class WordVocabulary:
     With `parts`, a word has several ids: one for the word, one for each ending of 1 to 4 letters, and one for its shape (Xx for
     Paris, d.d for 12.5), so that an unknown word still has known parts; `Tagger` and `Classifier` add their vectors.
 
-    >>> vocabulary = WordVocabulary.learn([Example(["the", "cat"], ["DET", "NOUN"]), Example(["The", "dog"], ["DET", "NOUN"])], lower=True)
+    >>> sentences = [["the", "cat"], ["The", "dog"]]
+    >>> vocabulary = WordVocabulary.learn([CorpusExample(words, ["DET", "NOUN"]) for words in sentences], lower=True)
     >>> vocabulary.encode(["the", "DOG", "barks"]), vocabulary.labels
     ([4, 6, 3], ['DET', 'NOUN'])
     >>> word_parts("Walking")
@@ -40,7 +41,7 @@ class WordVocabulary:
 
     @classmethod
     def learn(
-        cls, examples: Iterable[Example], *, minimum_count: int = 1, lower: bool = False, parts: bool = False
+        cls, examples: Iterable[CorpusExample], *, minimum_count: int = 1, lower: bool = False, parts: bool = False
     ) -> "WordVocabulary":
         """Take the words (and word parts) that occur at least `minimum_count` times in the examples, and the labels."""
         counts: Counter[str] = Counter()

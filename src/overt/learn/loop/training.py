@@ -18,7 +18,7 @@ from overt.learn.loop.averaging import average_checkpoints, interpolate
 from overt.learn.loop.distributed import Processes
 from overt.learn.loop.optimizer_step import OptimizerStep
 from overt.learn.run import checkpoint
-from overt.learn.run.log import Log
+from overt.learn.run.log import TrainingLog
 from overt.learn.run.model_folder import save_model
 from overt.learn.run.progress import ProgressDisplay
 from overt.learn.run.run_record import claim_folder, describe_run
@@ -27,7 +27,7 @@ from overt.learn.run.weights import get_weights, load_weights
 PERPLEXITY = "perplexity"
 
 
-class Task(Protocol):
+class TrainingTask(Protocol):
     """What a task must provide for the training loop."""
 
     measure: str  # the validation measure that training maximizes
@@ -76,7 +76,7 @@ class TrainingResult:
 
 def train(
     model: nn.Module,
-    task: Task,
+    task: TrainingTask,
     settings: Training,
     folder: str | Path,
     *,
@@ -111,18 +111,18 @@ def train(
     devices = [processes.device] if processes.device.type == "cuda" else []
     lock = exclusive(folder) if processes.is_main else nullcontext()
     with torch.random.fork_rng(devices), lock:
-        run = _Run(model.to(processes.device), task, settings, folder, processes)
+        run = _TrainingRun(model.to(processes.device), task, settings, folder, processes)
         run.begin(dict(recipe or {}), resume)
         return run.go(console)
 
 
-class _Run:
+class _TrainingRun:
     """A run and its folder."""
 
-    def __init__(self, model: nn.Module, task: Task, settings: Training, folder: Path, processes: Processes):
+    def __init__(self, model: nn.Module, task: TrainingTask, settings: Training, folder: Path, processes: Processes):
         self.model, self.task, self.settings, self.folder, self.processes = model, task, settings, folder, processes
         self.checkpoints = folder / "checkpoints"
-        self.log = Log(folder / "log.jsonl")
+        self.log = TrainingLog(folder / "log.jsonl")
         self.step = OptimizerStep(model, task, settings, processes)
         self.state = RunState()
         self.start = {name: tensor.clone() for name, tensor in get_weights(model).items()} if settings.start_share else {}

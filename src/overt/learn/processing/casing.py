@@ -16,7 +16,7 @@ _CAPITALS = 0.8
 Pieces = Callable[[str], int]
 
 
-class Word(NamedTuple):
+class CasedWord(NamedTuple):
     """A word of the text and its place."""
 
     text: str
@@ -29,15 +29,15 @@ class Word(NamedTuple):
         return len(self.text) > 2 and self.text.isupper()
 
 
-def words_of(text: str, spans: Sequence[tuple[int, int]]) -> list[Word]:
+def words_of(text: str, spans: Sequence[tuple[int, int]]) -> list[CasedWord]:
     """The words outside of the spans, with the apostrophes in them."""
-    matched = [Word(match.group(), *match.span()) for match in re.finditer(r"[^\W\d_]+(?:['’][^\W\d_]+)*", text)]
+    matched = [CasedWord(match.group(), *match.span()) for match in re.finditer(r"[^\W\d_]+(?:['’][^\W\d_]+)*", text)]
     stops = [stop for _, stop in spans]
     after = [bisect_right(stops, word.start) for word in matched]
     return [word for word, number in zip(matched, after, strict=True) if number == len(spans) or spans[number][0] >= word.stop]
 
 
-def in_capitals(words: Sequence[Word], pieces: Pieces) -> bool:
+def in_capitals(words: Sequence[CasedWord], pieces: Pieces) -> bool:
     """Whether a line is in capitals: nearly all of its letters, and most of its words are one piece in small letters.
 
     >>> in_capitals(words_of("I LOVE THIS CITY", []), lambda word: 1), in_capitals(words_of("I love NASA", []), lambda word: 1)
@@ -67,7 +67,7 @@ def usual(word: str, pieces: Pieces, *, first: bool = False) -> str:
     return capital if large < small or (first and large == small) else lower
 
 
-def in_title_case(text: str, words: Sequence[Word], pieces: Pieces) -> bool:
+def in_title_case(text: str, words: Sequence[CasedWord], pieces: Pieces) -> bool:
     """Whether a line is a heading with a capital in each word: no last sign, and two words inside that are one piece in small letters.
 
     >>> in_title_case("The History Of The City", words_of("The History Of The City", []), lambda word: 1)

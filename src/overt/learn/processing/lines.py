@@ -30,14 +30,14 @@ _CODE = re.compile(
 )
 
 
-class Part(NamedTuple):
+class LinePart(NamedTuple):
     """A part of a line: what is translated, or `copied`."""
 
     text: str
     copied: bool = False
 
 
-def parts_of_lines(lines: Iterable[str]) -> Iterator[list[Part]]:
+def parts_of_lines(lines: Iterable[str]) -> Iterator[list[LinePart]]:
     """The parts of each line of a file; a fence of Markdown holds code up to the next one.
 
     >>> for parts in parts_of_lines(["| the dog | 12 |", "x = f(y)", "How are you?"]):
@@ -51,23 +51,23 @@ def parts_of_lines(lines: Iterable[str]) -> Iterator[list[Part]]:
         match = _FENCE.match(line)
         if match and (not fence or match[1].startswith(fence)):
             fence = "" if fence else match[1]
-            yield [Part(line, copied=True)]
+            yield [LinePart(line, copied=True)]
         elif fence or _CODE.fullmatch(line):
-            yield [Part(line, copied=True)]
+            yield [LinePart(line, copied=True)]
         elif _ROW.fullmatch(line):
             yield [*_cells(line)]
         else:
-            yield [Part(line)]
+            yield [LinePart(line)]
 
 
-def _cells(line: str) -> Iterator[Part]:
+def _cells(line: str) -> Iterator[LinePart]:
     """The cells of a row, and what is between them."""
     start = 0
     for match in _CELL.finditer(line):
         cell = match.group().strip()
         first = match.start() + len(match.group()) - len(match.group().lstrip())
         if cell:
-            yield Part(line[start:first], copied=True)
-            yield Part(cell)
+            yield LinePart(line[start:first], copied=True)
+            yield LinePart(cell)
             start = first + len(cell)
-    yield Part(line[start:], copied=True)
+    yield LinePart(line[start:], copied=True)

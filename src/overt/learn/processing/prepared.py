@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from overt.learn.processing.casing import Pieces, Word, in_capitals, in_title_case, usual, words_of
+from overt.learn.processing.casing import CasedWord, Pieces, in_capitals, in_title_case, usual, words_of
 from overt.learn.processing.edges import edges
 from overt.learn.processing.edits import GAP, Edit, apply, joined, spans_of
 from overt.learn.processing.english import contracted
@@ -28,7 +28,7 @@ _SIGNS = {"“": '"', "”": '"', "„": '"', "’": "'", "‘": "'", "—": "-"
 _ACRONYMS = {"WHO", "AIDS", "CAT", "PIN", "SIM", "CAR", "ART", "ACT", "ICE", "AIR", "RAM", "BIT", "SAT", "MAC", "PET", "SUV"}
 
 
-class Prepared(NamedTuple):
+class PreparedText(NamedTuple):
     """A text made ready: `source` is what the model reads, "" for a text without words, which is copied.
 
     `edits` of the text have made it of text[start:stop], and `positions` says where they are in it; text[:start] and text[stop:] go around
@@ -87,13 +87,13 @@ class Preparation:
     pieces: Pieces
     languages: tuple[str, ...] = ()
 
-    def __call__(self, text: str) -> Prepared:
+    def __call__(self, text: str) -> PreparedText:
         """Find what is not prose in a text, and what the model reads of it."""
         spans = find_spans(text)
         start, stop = edges(text, spans)
         words = words_of(text, [span[:2] for span in spans])
         if not words or start >= stop:
-            return Prepared(text, "", 0, len(text), [], [])
+            return PreparedText(text, "", 0, len(text), [], [])
         words = [word for word in words if start <= word.start and word.stop <= stop]
         capitals = in_capitals(words, self.pieces)
         title = not capitals and in_title_case(text[start:stop], words, self.pieces)
@@ -107,9 +107,9 @@ class Preparation:
         if bare and len(words) > 1 and not _FINAL.search(source):
             source += "?" if _QUESTION.match(source) else "."
         capital = treated and bool(words) and words[0].text[0].isupper()
-        return Prepared(text, source, start, stop, edits, edited.positions, capitals, capital, bare)
+        return PreparedText(text, source, start, stop, edits, edited.positions, capitals, capital, bare)
 
-    def _respelled(self, text: str, words: list[Word], capitals: bool, title: bool, opens: bool) -> Iterator[Edit]:
+    def _respelled(self, text: str, words: list[CasedWord], capitals: bool, title: bool, opens: bool) -> Iterator[Edit]:
         """The edits of words: small letters for capitals, of the first word too if it `opens` no plain sentence; apostrophes."""
         for number, word in enumerate(words):
             spelled, kind = word.text.replace("’", "'"), ""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from overt.learn.processing.edits import Edit, spans_of
-from overt.learn.processing.prepared import Prepared, labelled
+from overt.learn.processing.prepared import PreparedText, labelled
 
 # The kinds of notes, each followed by ": " and what it is about.
 PLACED = "the model dropped what it had to copy, and attention chose its place"
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"(?<![\w.,:])(?:\d{3,}|(\d{1,2}):(\d\d))(?![\w:])(?! ?[ap]
 _LAST_SIGN = re.compile(r"\s*[.!?]+$")
 
 
-class Output(NamedTuple):
+class ModelOutput(NamedTuple):
     """What a model wrote: its text, its tokens and those that it read, without their ends.
 
     `attention` gives the weights of each written token on each token read, (T, S); None if the model has none.
@@ -47,16 +47,16 @@ class _Change(NamedTuple):
     edit: Edit | None = None
 
 
-def failures(prepared: Prepared, text: str) -> list[str]:
+def failures(prepared: PreparedText, text: str) -> list[str]:
     """The protected spans and the numbers of a source that what a model wrote does not hold, or holds twice."""
     spans = [edit.content for edit in prepared.edits if edit.kind == "placeholder" and len(re.findall(edit.pattern, text)) != 1]
     return [*spans, *missing_numbers(prepared, text)]
 
 
-def missing_numbers(prepared: Prepared, text: str) -> list[str]:
+def missing_numbers(prepared: PreparedText, text: str) -> list[str]:
     """The numbers of three digits or more and the times of day that the model read, and did not write.
 
-    >>> missing_numbers(Prepared("", "At 14:30 in 1987, room 217.", 0, 0, [], []), "À 14h30 en 1977, salle 217.")
+    >>> missing_numbers(PreparedText("", "At 14:30 in 1987, room 217.", 0, 0, [], []), "À 14h30 en 1977, salle 217.")
     ['1987']
     """
     hidden = [at for at, edit in zip(prepared.positions, prepared.edits, strict=True) if edit.kind == "placeholder"]
@@ -72,7 +72,7 @@ def missing_numbers(prepared: Prepared, text: str) -> list[str]:
     return missing
 
 
-def restore(prepared: Prepared, output: Output) -> Restored:
+def restore(prepared: PreparedText, output: ModelOutput) -> Restored:
     """The translation of the text from what the model wrote for its source."""
     aligned = _Aligned(prepared, output)
     plain, changes, notes = _signs_restored(prepared, output.text), [], []
@@ -95,7 +95,7 @@ def restore(prepared: Prepared, output: Output) -> Restored:
     return Restored(prepared.text[: prepared.start] + text + prepared.text[prepared.stop :], notes)
 
 
-def written_labels(prepared: Prepared, text: str, tokens: Sequence[str]) -> list[str]:
+def written_labels(prepared: PreparedText, text: str, tokens: Sequence[str]) -> list[str]:
     """The tokens that the model wrote, with protected spans in the place of the placeholders that it copied."""
     edits = [edit for edit in prepared.edits if edit.kind == "placeholder"]
     marks = [(match.span(), edit.content) for edit in edits if (match := re.search(edit.pattern, text))]
@@ -124,7 +124,7 @@ def _placeholder(edit: Edit, number: int, aligned: "_Aligned") -> tuple[list[_Ch
     return [_Change(start, stop, edit.content, edit), *removed], False
 
 
-def _signs_restored(prepared: Prepared, text: str) -> str:
+def _signs_restored(prepared: PreparedText, text: str) -> str:
     """The text in capitals and with the quotes, apostrophes and dashes of the source, letter by letter."""
     if prepared.capitals:
         text = "".join(letter.upper() if len(letter.upper()) == 1 else letter for letter in text)
@@ -136,7 +136,7 @@ def _signs_restored(prepared: Prepared, text: str) -> str:
     return re.sub(r"(?<= )-(?= )", "—", text) if "—" in source else text
 
 
-def _endings(prepared: Prepared, text: str) -> Iterator[_Change]:
+def _endings(prepared: PreparedText, text: str) -> Iterator[_Change]:
     """The last signs of sentences as the source has them, and none after a source without."""
     finals, sources = [list(_FINAL.finditer(line)) for line in (text, prepared.source)]
     for edit, (start, _) in zip(prepared.edits, prepared.positions, strict=True):
@@ -158,7 +158,7 @@ def _endings(prepared: Prepared, text: str) -> Iterator[_Change]:
 class _Aligned:
     """Places of the output that belong to positions of the source: each written token goes with the token that it attends to most."""
 
-    def __init__(self, prepared: Prepared, output: Output):
+    def __init__(self, prepared: PreparedText, output: ModelOutput):
         self.prepared, self.output = prepared, output
         self._best: list[int] | None = None
 

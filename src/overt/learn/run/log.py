@@ -12,11 +12,11 @@ from overt.reading import parse_json, reason
 _FIX = "remove the file, or choose another folder"
 
 
-class Log:
+class TrainingLog:
     """Appends lines to a file and writes each immediately, so that the log of a killed run is complete up to there.
 
     >>> import tempfile
-    >>> log = Log(Path(tempfile.mkdtemp()) / "log.jsonl")
+    >>> log = TrainingLog(Path(tempfile.mkdtemp()) / "log.jsonl")
     >>> log.add(update=1, loss=2.5)
     >>> read_log(log.path)
     [{'update': 1, 'loss': 2.5}]

@@ -9,7 +9,7 @@ from torch import nn
 from overt.errors import InputError
 from overt.files import make_folder
 from overt.learn.config.settings import Recipe
-from overt.learn.data.corpora import Corpus, data_paths, read_corpus
+from overt.learn.data.corpora import CorpusSplits, data_paths, read_corpus
 from overt.learn.data.moses import Moses
 from overt.learn.data.tokenizer import Tokenizer
 from overt.learn.data.vocabulary import WordVocabulary, read_tokenizer
@@ -57,7 +57,7 @@ def build_task(recipe: Recipe, folder: str | Path) -> tuple[Any, nn.Module]:
     return task, model
 
 
-def _tokenizer(recipe: Recipe, corpus: Corpus, folder: Path, start: StartingModel | None) -> Tokenizer | WordVocabulary:
+def _tokenizer(recipe: Recipe, corpus: CorpusSplits, folder: Path, start: StartingModel | None) -> Tokenizer | WordVocabulary:
     """The folder's tokenizer; where the folder has none, the starting model's, or one learned from the training examples."""
     path, tokens = folder / "tokenizer.json", recipe.tokens
     whole_words = recipe.task in {"tag", "classify"}
@@ -81,7 +81,7 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, folder: Path, start: StartingMode
     return tokenizer
 
 
-def _learn_pieces(recipe: Recipe, corpus: Corpus) -> Tokenizer:
+def _learn_pieces(recipe: Recipe, corpus: CorpusSplits) -> Tokenizer:
     tokens = recipe.tokens
     texts, targets = [example.source for example in corpus.train], [example.target for example in corpus.train]
     moses = Moses(recipe.data.languages, tokens.lower) if tokens.moses else None

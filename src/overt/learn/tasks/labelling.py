@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from overt.learn.config.settings import Recipe
 from overt.learn.data.batches import Batches
-from overt.learn.data.corpora import Corpus, Example
+from overt.learn.data.corpora import CorpusExample, CorpusSplits
 from overt.learn.data.vocabulary import WordVocabulary
 from overt.learn.loop.loss import cross_entropy
 
@@ -25,7 +25,7 @@ class LabellingTask:
 
     measure = "accuracy"
 
-    def __init__(self, corpus: Corpus, vocabulary: WordVocabulary, recipe: Recipe):
+    def __init__(self, corpus: CorpusSplits, vocabulary: WordVocabulary, recipe: Recipe):
         self.corpus = corpus
         self.tokenizer = vocabulary
         self.recipe = recipe
@@ -53,11 +53,11 @@ class LabellingTask:
 
     def test(self, model: nn.Module, split: str = "test") -> dict[str, Any]:
         """The finished model's accuracy on a split."""
-        examples: list[Example] = getattr(self.corpus, split)
+        examples: list[CorpusExample] = getattr(self.corpus, split)
         return {"rows": len(examples), "accuracy": self._accuracy(model, examples)}
 
     @torch.no_grad()
-    def _accuracy(self, model: nn.Module, examples: list[Example]) -> float:
+    def _accuracy(self, model: nn.Module, examples: list[CorpusExample]) -> float:
         """The percentage of correct labels; a label that is not in training counts as wrong."""
         device = next(model.parameters()).device
         correct = count = 0
@@ -69,7 +69,7 @@ class LabellingTask:
             count += sum(1 if isinstance(row.target, str) else len(row.target) for row in rows)
         return 100 * correct / count
 
-    def _tensors(self, rows: list[Example]) -> LabelledBatch:
+    def _tensors(self, rows: list[CorpusExample]) -> LabelledBatch:
         tokens = [torch.tensor(self.tokenizer.encode(row.source)) for row in rows]
         number = self.tokenizer.label_id
         if isinstance(rows[0].target, str):

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from overt.learn.config.settings import Recipe
 from overt.learn.data.batches import Batches
-from overt.learn.data.corpora import Corpus, Example
+from overt.learn.data.corpora import CorpusExample, CorpusSplits
 from overt.learn.data.tokenizer import END, PADDING, START, Tokenizer
 from overt.learn.loop.loss import cross_entropy
 from overt.learn.translator import pad_rows
 
 
-class TextBatch(NamedTuple):
+class LanguageBatch(NamedTuple):
     """A batch: the input is START y_1 … y_n, and the labels are y_1 … y_n END."""
 
     tokens: Tensor  # (B, T)
@@ -27,7 +27,7 @@ class LanguageModelTask:
 
     measure = "log_probability"
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe):
+    def __init__(self, corpus: CorpusSplits, tokenizer: Tokenizer, recipe: Recipe):
         self.corpus = corpus
         self.tokenizer = tokenizer
         self.recipe = recipe
@@ -39,11 +39,11 @@ class LanguageModelTask:
         """The batches of an epoch, each a list of training texts' indices."""
         return self._batches.epoch(epoch)
 
-    def batch(self, indices: list[int]) -> TextBatch:
+    def batch(self, indices: list[int]) -> LanguageBatch:
         """Training texts as padded tensors."""
         return _text_batch([self._train[index] for index in indices])
 
-    def loss(self, model: Any, batch: TextBatch) -> tuple[Tensor, int]:
+    def loss(self, model: Any, batch: LanguageBatch) -> tuple[Tensor, int]:
         """−Σ log p(token | tokens before it) over a batch, smoothed as in `cross_entropy`, and the number of tokens, with the ends."""
         return _loss(model, batch, self.recipe.training.label_smoothing)
 
@@ -53,31 +53,31 @@ class LanguageModelTask:
 
     def test(self, model: nn.Module, split: str = "test") -> dict[str, Any]:
         """The finished model's measures on a split."""
-        examples: list[Example] = getattr(self.corpus, split)
+        examples: list[CorpusExample] = getattr(self.corpus, split)
         return {"rows": len(examples), **self._measures(model, examples)}
 
     @torch.no_grad()
-    def _measures(self, model: nn.Module, examples: list[Example]) -> dict[str, float]:
+    def _measures(self, model: nn.Module, examples: list[CorpusExample]) -> dict[str, float]:
         device = next(model.parameters()).device
         texts, total, count = self._encode(examples), 0.0, 0
         for start in range(0, len(texts), 64):
             batch = _text_batch(texts[start : start + 64])
-            loss, tokens = _loss(model, TextBatch(*(tensor.to(device) for tensor in batch)), 0.0)
+            loss, tokens = _loss(model, LanguageBatch(*(tensor.to(device) for tensor in batch)), 0.0)
             total, count = total + float(loss), count + tokens
         return {"log_probability": -total / count, "perplexity": math.exp(min(total / count, 700))}
 
-    def _encode(self, examples: list[Example]) -> list[list[int]]:
+    def _encode(self, examples: list[CorpusExample]) -> list[list[int]]:
         return self.tokenizer.encode_all([example.source for example in examples])
 
 
-def _text_batch(rows: list[list[int]]) -> TextBatch:
+def _text_batch(rows: list[list[int]]) -> LanguageBatch:
     cpu = torch.device("cpu")
     tokens, lengths = pad_rows([[START, *row] for row in rows], cpu)
     labels, _ = pad_rows([[*row, END] for row in rows], cpu)
-    return TextBatch(tokens, lengths, labels)
+    return LanguageBatch(tokens, lengths, labels)
 
 
-def _loss(model: Any, batch: TextBatch, smoothing: float) -> tuple[Tensor, int]:
+def _loss(model: Any, batch: LanguageBatch, smoothing: float) -> tuple[Tensor, int]:
     states = model.states(batch.tokens, lengths=batch.lengths)  # (B, T, width)
     real = batch.labels != PADDING
     return cross_entropy(states[real], model.output, batch.labels[real], smoothing), int(real.sum())

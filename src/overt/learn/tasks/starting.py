@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from overt.errors import InputError
 from overt.learn.config.settings import Recipe
-from overt.learn.data.corpora import Corpus
+from overt.learn.data.corpora import CorpusSplits
 from overt.learn.data.tokenizer import Tokenizer
 from overt.learn.run.model_folder import load_model
 from overt.learn.run.weights import get_weights, load_weights
@@ -52,7 +52,7 @@ def read_starting_model(name: str) -> StartingModel:
     return StartingModel(name, model, tokenizer, folder)
 
 
-def starting_tokenizer(start: StartingModel, recipe: Recipe, corpus: Corpus) -> Any:
+def starting_tokenizer(start: StartingModel, recipe: Recipe, corpus: CorpusSplits) -> Any:
     """The starting model's tokenizer; where the recipe asks for byte fallback, with pieces for bytes."""
     if not recipe.tokens.byte_fallback or not isinstance(start.tokenizer, Tokenizer):
         return start.tokenizer

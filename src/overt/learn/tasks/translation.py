@@ -9,7 +9,7 @@ from torch import Tensor
 
 from overt.learn.config.settings import Recipe
 from overt.learn.data.batches import Batches
-from overt.learn.data.corpora import Corpus, Example, spread_sample
+from overt.learn.data.corpora import CorpusExample, CorpusSplits, spread_sample
 from overt.learn.data.splits import split_share
 from overt.learn.data.subword_dropout import SubwordSampler
 from overt.learn.data.tokenizer import END, PADDING, START, Tokenizer
@@ -39,7 +39,7 @@ class TranslationTask:
 
     measure = "bleu"
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe):
+    def __init__(self, corpus: CorpusSplits, tokenizer: Tokenizer, recipe: Recipe):
         self.corpus = corpus
         self.tokenizer = tokenizer
         self.recipe = recipe
@@ -101,7 +101,7 @@ class TranslationTask:
         Each pair is a row with one reference. Where sources have several translations, "bleu_all_references" counts each source once,
         with all of them as references. "by_length" has BLEU by the number of words in the source, in eight bins of equal size.
         """
-        rows: list[Example] = getattr(self.corpus, split)
+        rows: list[CorpusExample] = getattr(self.corpus, split)
         decoding, references = self.recipe.decoding, self._references(rows)
         search = {"beam": decoding.beam, "length_penalty": decoding.length_penalty, "longest": decoding.longest}
         texts = self.translate(model, rows, **search)
@@ -130,7 +130,7 @@ class TranslationTask:
             "split_bound": float(np.quantile(shares, 1 - UNUSUAL)),
         }
 
-    def translate(self, model: Any, rows: list[Example], **search: Any) -> list[str]:
+    def translate(self, model: Any, rows: list[CorpusExample], **search: Any) -> list[str]:
         """The model's translation of each row's source, tokenized as for scores; equal sources are translated once."""
         sources = list(dict.fromkeys(row.source for row in rows))
         translations = Translator(model, self.tokenizer, processing=False).translate(sources, **search)
@@ -144,10 +144,10 @@ class TranslationTask:
     def _tokenize(self) -> str:
         return "none" if self.tokenizer.moses else "13a"
 
-    def _references(self, rows: list[Example]) -> list[list[str]]:
+    def _references(self, rows: list[CorpusExample]) -> list[list[str]]:
         return [[text] for text in self.tokenizer.prepare([row.target for row in rows], target=True)]
 
-    def _encode(self, examples: list[Example]) -> list[tuple[list[int], list[int]]]:
+    def _encode(self, examples: list[CorpusExample]) -> list[tuple[list[int], list[int]]]:
         sources = self.tokenizer.encode_all([example.source for example in examples])
         targets = self.tokenizer.encode_all([example.target for example in examples], target=True)
         return [([*source, END], target) for source, target in zip(sources, targets, strict=True)]

@@ -9,7 +9,7 @@ import torch
 import flat_reference as reference
 from compare import GRADIENT, OUTPUT, close
 from overt.attention.kernels.flat.additive import AdditiveInputs, additive
-from overt.attention.kernels.flat.derivatives import Dual, Flat, Positions, Second
+from overt.attention.kernels.flat.derivatives import Dual, Flat, Second, TensorIndices
 from overt.attention.kernels.flat.dot import DotInputs, dot
 from overt.attention.kernels.flat.mask_program import BOTH, DENSE, INVERSE, RANGES
 from overt.attention.kernels.flat.normalizer import NormalizerForm
@@ -88,7 +88,7 @@ MOVES = [("query",), ("key",), ("value",), ("weight",), ("query", "value"), ("bi
 def named(operator, *names):
     """The positions of tensors among the operator's."""
     leaves = (*operator.direct, "bias", "sink")
-    return Positions(leaves.index(name) for name in names if name in leaves)
+    return TensorIndices(leaves.index(name) for name in names if name in leaves)
 
 
 def judged(operator, inputs, which, directions, upstream):
@@ -111,7 +111,7 @@ def judged(operator, inputs, which, directions, upstream):
 def check(kind, which=None, dtype=torch.float64, **options):
     operator, inputs = OPERATORS[kind], made(kind, dtype=dtype, **options)
     call, tensors = Flat.of(operator, inputs)
-    present = Positions(index for index in range(operator.moves) if tensors[index] is not None)
+    present = TensorIndices(index for index in range(operator.moves) if tensors[index] is not None)
     which = present if which is None else named(operator, *which)
     directions = [normal(*tensors[index].shape, seed=20 + index, dtype=tensors[index].dtype) for index in which]
     output, sums = operator.outputs(inputs)
@@ -212,7 +212,7 @@ def test_what_a_masked_key_holds_is_not_felt(level, kind, wrong, name):
     directions = [[normal(*clean[index].shape, seed=20 + index) for index in range(3)] for _ in range(2)]
     for tensors in (spoilt, directions[1]):
         tensors[1][:, hidden], tensors[2][:, hidden] = wrong, wrong
-    which, results = Positions(range(3)), []
+    which, results = TensorIndices(range(3)), []
     for tensors, moving in ((clean, directions[0]), (spoilt, directions[1])):
         output, sums, tangent = Dual.apply(call, which, *tensors, *moving)
         upstream = normal(*output.shape, seed=9)

@@ -26,7 +26,7 @@ from overt.attention.kernels.flat.recomputed import pullback, pushforward
 Gradient = Tensor | None
 
 
-class Positions(tuple[int, ...]):
+class TensorIndices(tuple[int, ...]):
     """Which of a call's tensors. torch.func, which takes tuples apart, passes it on as a whole."""
 
     __slots__ = ()
@@ -61,17 +61,17 @@ class Flat:
         """The output, as a function of the tensors that can be differentiated to any order."""
         return self.attention.formula(self.inputs(tensors))
 
-    def second(self, wanted: Positions, which: Positions) -> Any:
+    def second(self, wanted: TensorIndices, which: TensorIndices) -> Any:
         """A function of (*tensors, upstream, *directions of the tensors `which`): Φ's gradients in the tensors `wanted` and in upstream."""
         gradients = pullback(self.formula, which, self.count)
         return pullback(gradients, [*wanted, self.count], self.count + 1)
 
-    def dual(self, which: Positions) -> Any:
+    def dual(self, which: TensorIndices) -> Any:
         """A function of (*tensors, *directions of the tensors `which`): the output, and its tangent."""
 
         def both(*arguments: Any) -> tuple[Tensor, Tensor]:
             output, tensors = self.formula(*arguments[: self.count]), arguments[: self.count]
-            return output, self.second(Positions(), which)(*tensors, torch.zeros_like(output), *arguments[self.count :])[0]
+            return output, self.second(TensorIndices(), which)(*tensors, torch.zeros_like(output), *arguments[self.count :])[0]
 
         return both
 
@@ -178,7 +178,7 @@ class Gradients(torch.autograd.Function):
     def backward(ctx, *directions):  # type: ignore[override]
         output, sums, upstream, *tensors = ctx.saved_tensors
         call, wanted, moving = ctx.call, _indices(ctx.needs_input_grad[5:]), present(directions)
-        which, directions = Positions(ctx.which[index] for index in moving), [directions[index] for index in moving]
+        which, directions = TensorIndices(ctx.which[index] for index in moving), [directions[index] for index in moving]
         if not which:
             return (None,) * (5 + call.count)
         if any(map(is_legacy_batchedtensor, directions)):
@@ -229,13 +229,13 @@ class Second(torch.autograd.Function):
     def jvp(ctx, _, __, ___, ____, _____, of_upstream, *tangents):  # type: ignore[override]
         count = ctx.call.count
         tangents = (*tangents[:count], of_upstream, *tangents[count:])
-        which = Positions(index for index in present(tangents) if tangents[index].is_floating_point())
+        which = TensorIndices(index for index in present(tangents) if tangents[index].is_floating_point())
         moves = pushforward(ctx.call.second(ctx.wanted, ctx.which), which, len(tangents))
         return moves(*ctx.saved_tensors, *(tangents[index] for index in which))
 
 
 def gradients(
-    call: Flat, which: Positions, saved: tuple[Tensor, Tensor], upstream: Gradient, tensors: Sequence[Any]
+    call: Flat, which: TensorIndices, saved: tuple[Tensor, Tensor], upstream: Gradient, tensors: Sequence[Any]
 ) -> list[Gradient]:
     """A gradient for each tensor, None for those that are not `which`; differentiable where gradients are recorded."""
     if upstream is None or not which:
@@ -253,8 +253,8 @@ def gradients(
 
 def dual_gradients(
     call: Flat,
-    wanted: Positions,
-    which: Positions,
+    wanted: TensorIndices,
+    which: TensorIndices,
     saved: tuple[Tensor, Tensor],
     upstream: tuple[Gradient, Gradient],
     tensors: Sequence[Any],
@@ -276,13 +276,13 @@ def _save(ctx: Any, *tensors: Any) -> None:
     ctx.save_for_forward(*tensors)
 
 
-def _indices(needs: Sequence[bool]) -> Positions:
-    return Positions(index for index, need in enumerate(needs) if need)
+def _indices(needs: Sequence[bool]) -> TensorIndices:
+    return TensorIndices(index for index, need in enumerate(needs) if need)
 
 
-def present(tensors: Sequence[Any]) -> Positions:
+def present(tensors: Sequence[Any]) -> TensorIndices:
     """Which of the tensors are not None."""
-    return Positions(index for index, tensor in enumerate(tensors) if tensor is not None)
+    return TensorIndices(index for index, tensor in enumerate(tensors) if tensor is not None)
 
 
 def _spread(which: Sequence[int], values: Sequence[Any], count: int) -> list[Any]:
@@ -300,7 +300,7 @@ def _unmapped_formula(call: Flat) -> Any:
     return lambda *tensors: call.attention.formula(call.inputs(tensors), at_once)
 
 
-def _unmapped(call: Flat, which: Positions) -> Any:
+def _unmapped(call: Flat, which: TensorIndices) -> Any:
     """The gradients of the tensors `which`, a function of (*tensors, upstream), without functions of its own."""
     return lambda *arguments: by_autograd(_unmapped_formula(call), list(which), arguments[:-1], [arguments[-1]])
 

@@ -15,7 +15,7 @@ from torch._C._functorch import TransformType, peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from overt.attention.kernels.flat import derivatives
-from overt.attention.kernels.flat.derivatives import Dual, Eager, Flat, Output, Positions
+from overt.attention.kernels.flat.derivatives import Dual, Eager, Flat, Output, TensorIndices
 from overt.attention.kernels.flat.normalizer import SOFTMAX
 from overt.attention.kernels.flat.vmap import batched
 
@@ -90,7 +90,7 @@ class Attention:
         call, tensors = Flat.of(self, inputs)
         leaves = tensors[: len(self.differentiable)]
         pairs = [(None, None) if tensor is None else forward_ad.unpack_dual(tensor) for tensor in leaves]
-        which = Positions(index for index, (_, tangent) in enumerate(pairs) if tangent is not None)
+        which = TensorIndices(index for index, (_, tangent) in enumerate(pairs) if tangent is not None)
         primals = (*(primal for primal, _ in pairs), *tensors[len(pairs) :])
         if torch.compiler.is_compiling():  # which traces operators, and no functions of autograd
             operator = getattr(torch.ops.overt, f"{self.name}_tangent")
@@ -105,7 +105,7 @@ class Attention:
             return getattr(torch.ops.overt, self.name)(*inputs)
         return self.forward(inputs, True)
 
-    def gradients(self, inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, which: Positions) -> dict[int, Any]:
+    def gradients(self, inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, which: TensorIndices) -> dict[int, Any]:
         """The kernel's gradients, by the tensors' positions; those that are not `which` may be missing."""
         with_bias = len(self.direct) in which
         result: Any
@@ -121,12 +121,14 @@ class Attention:
         d_alphas = None if inputs.alphas is None else sum_shared(delta.sum(-1), inputs.alphas)
         return dict(enumerate((*self._summed(inputs, direct, d_bias), d_sink, d_alphas)))
 
-    def duals(self, call: Flat, which: Positions, tensors: Sequence[Any], directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def duals(
+        self, call: Flat, which: TensorIndices, tensors: Sequence[Any], directions: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
         """The output, each row's sums, and the output's tangent."""
         inputs = call.inputs(tensors)
         if (kernels := self._kernels(inputs)) is None:
             output, sums = self.outputs(inputs)
-            return output, sums, call.second(Positions(), which)(*tensors, torch.zeros_like(output), *directions)[0]
+            return output, sums, call.second(TensorIndices(), which)(*tensors, torch.zeros_like(output), *directions)[0]
         moving = self._moving(which, directions)
         if needs_dispatcher(inputs.query, *directions):
             return getattr(torch.ops.overt, f"{self.name}_tangent")(*inputs, *moving)
@@ -135,8 +137,8 @@ class Attention:
     def seconds(
         self,
         call: Flat,
-        wanted: Positions,
-        which: Positions,
+        wanted: TensorIndices,
+        which: TensorIndices,
         saved: tuple[Tensor, ...],
         upstream: Tensor,
         tensors: Sequence[Any],
@@ -172,7 +174,7 @@ class Attention:
         serve = self.kernels is not None and inputs.normalizer == SOFTMAX and self.kernels.serves(inputs)
         return self.kernels if serve else None
 
-    def _moving(self, which: Positions, directions: Sequence[Tensor]) -> list[Tensor | None]:
+    def _moving(self, which: TensorIndices, directions: Sequence[Tensor]) -> list[Tensor | None]:
         """A direction, or None, for each tensor that the kernels of second order take one for."""
         by_index = dict(zip(which, directions, strict=True))
         return [by_index.get(index) for index in range(self.moves)]
@@ -222,7 +224,7 @@ class Attention:
         def parts(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             """The inputs, what was saved, upstream, directions, and the tensors whose gradients are wanted."""
             *others, output, sums, upstream = inputs[: -moves - 1]
-            wanted = Positions(range(moves if inputs[-1] else len(self.direct)))
+            wanted = TensorIndices(range(moves if inputs[-1] else len(self.direct)))
             return kind(*others), (output, sums), upstream, inputs[-moves - 1 : -1], wanted
 
         register(
@@ -256,9 +258,9 @@ class Attention:
         result, linear = derivatives.dual_gradients(call, wanted, which, saved, (upstream, of_tangent), tensors, moving)
         return *self._in_order(call, result), *linear[: self.moves]
 
-    def _needed(self, ctx: Any) -> Positions:
+    def _needed(self, ctx: Any) -> TensorIndices:
         """The tensors of the operator whose gradients are needed."""
-        return Positions(index for index, position in enumerate(self.differentiable) if ctx.needs_input_grad[position])
+        return TensorIndices(index for index, position in enumerate(self.differentiable) if ctx.needs_input_grad[position])
 
     def _in_order(self, call: Flat, by_index: Sequence[Any]) -> tuple[Any, ...]:
         """Gradients as an operator's inputs: torch counts each empty list as one, which has a list of gradients."""
@@ -296,7 +298,7 @@ class _Resumed(torch.autograd.Function):
     @staticmethod
     def backward(ctx, upstream):  # type: ignore[override]
         *tensors, output, sums = ctx.saved_tensors
-        which = Positions(index for index, need in enumerate(ctx.needs_input_grad[2:]) if need)
+        which = TensorIndices(index for index, need in enumerate(ctx.needs_input_grad[2:]) if need)
         return None, None, *derivatives.gradients(ctx.call, which, (output, sums), upstream, tensors)
 
 

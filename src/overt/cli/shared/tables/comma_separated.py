@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from overt.cli.shared.tables.layout import Layout, read_layout
+from overt.cli.shared.tables.layout import TableLayout, read_layout
 from overt.cli.shared.tables.notation import Notation
 from overt.cli.shared.tables.numerals import Numbers, find_decimal, is_ambiguous, mark_of, read_numbers
 from overt.cli.shared.tables.table import Table
@@ -30,7 +30,7 @@ class CommaSeparated(Table):
     path: Path
     header: list[str]
     notation: Notation
-    layout: Layout
+    layout: TableLayout
 
     @property
     def length(self) -> int:

@@ -47,7 +47,7 @@ SERIALS = (25569.0, 73050.0)
 _DAY = 86_400_000_000  # microseconds
 
 
-class Dates(NamedTuple):
+class DateFormat(NamedTuple):
     """A column of cells as dates, or as times of day."""
 
     values: NDArray[Any]  # (n,) datetime64[us] in UTC where there are time zones, or timedelta64[us]; NaT where a cell is none
@@ -63,7 +63,7 @@ def is_compact_date(cells: Sequence[str]) -> bool:
     return len(set(cells)) > 1 and all(_COMPACT.fullmatch(cell) for cell in cells)
 
 
-def read_dates(cells: Sequence[str], date_format: str | None = None) -> Dates:
+def read_dates(cells: Sequence[str], date_format: str | None = None) -> DateFormat:
     """Cells as dates in the form that most of them have, or in that of `date_format` (as in datetime.strptime).
 
     >>> read_dates(["31.12.2024", "01.01.2025 14:05"]).values.astype("datetime64[m]")
@@ -76,7 +76,7 @@ def read_dates(cells: Sequence[str], date_format: str | None = None) -> Dates:
     sample = cells[:_SAMPLE]
     forms = [_iso, *_forms(cells)]
     counts = [sum(form(cell) is not None for cell in sample) for form in forms]
-    best = Dates(np.full(len(cells), np.datetime64("NaT", "us")), tuple(range(len(cells))))
+    best = DateFormat(np.full(len(cells), np.datetime64("NaT", "us")), tuple(range(len(cells))))
     for index in sorted(range(len(forms)), key=lambda index: -counts[index]):
         if counts[index] and best.unreadable:
             dates = _by_form(cells, forms[index]) if index else _by_library(cells, datetime.fromisoformat)
@@ -84,7 +84,7 @@ def read_dates(cells: Sequence[str], date_format: str | None = None) -> Dates:
     return best
 
 
-def read_clocks(cells: Sequence[str]) -> Dates:
+def read_clocks(cells: Sequence[str]) -> DateFormat:
     """Cells as times of day (timedelta64[us]), as 14:05, 14:05:30 or 2:05 pm.
 
     >>> read_clocks(["14:05", "2:05 pm", "25-05"]).values.astype("timedelta64[m]")
@@ -98,7 +98,7 @@ def read_clocks(cells: Sequence[str]) -> Dates:
             unreadable.append(row)
         else:
             values[row] = np.timedelta64(length, "us")
-    return Dates(values, tuple(unreadable))
+    return DateFormat(values, tuple(unreadable))
 
 
 def past_midnight(clocks: NDArray[Any]) -> NDArray[Any]:
@@ -150,7 +150,7 @@ def from_serials(numbers: NDArray[np.float64]) -> NDArray[Any]:
     return (np.datetime64("1899-12-30") + milliseconds).astype("datetime64[us]")
 
 
-def _by_library(cells: Sequence[str], parse: Callable[[str], datetime]) -> Dates:
+def _by_library(cells: Sequence[str], parse: Callable[[str], datetime]) -> DateFormat:
     moments: dict[int, datetime] = {}
     for row, cell in enumerate(cells):
         try:
@@ -168,17 +168,17 @@ def _by_library(cells: Sequence[str], parse: Callable[[str], datetime]) -> Dates
     return _dates(len(cells), list(moments), np.array([moment.isoformat() for moment in plain], dtype="datetime64[us]"))
 
 
-def _by_form(cells: Sequence[str], form: Parser) -> Dates:
+def _by_form(cells: Sequence[str], form: Parser) -> DateFormat:
     moments = {row: moment for row, cell in enumerate(cells) if (moment := form(cell)) is not None}
     days = np.array([day for day, _ in moments.values()], dtype="datetime64[D]")
     lengths = np.array([length for _, length in moments.values()], dtype="timedelta64[us]")
     return _dates(len(cells), list(moments), days + lengths)
 
 
-def _dates(count: int, rows: list[int], moments: NDArray[Any]) -> Dates:
+def _dates(count: int, rows: list[int], moments: NDArray[Any]) -> DateFormat:
     values = np.full(count, np.datetime64("NaT", "us"))
     values[rows] = moments
-    return Dates(values, tuple(np.flatnonzero(np.isnat(values)).tolist()))
+    return DateFormat(values, tuple(np.flatnonzero(np.isnat(values)).tolist()))
 
 
 def _forms(cells: Sequence[str]) -> list[Parser]:

@@ -36,7 +36,7 @@ _limit = threading.Lock()
 
 
 @dataclass
-class Layout:
+class TableLayout:
     """A text file as its lines: those before the rows, the names, the rows with their line numbers, counted from 1."""
 
     separator: str
@@ -52,7 +52,7 @@ class Layout:
     uneven: list[int] = field(default_factory=list)  # rows with another number of cells than names, whose cells are empty
 
 
-def read_layout(path: Path, content: bytes, notation: Notation, wanted: Collection[str] = ()) -> Layout:
+def read_layout(path: Path, content: bytes, notation: Notation, wanted: Collection[str] = ()) -> TableLayout:
     """Read a text file. `wanted` are columns that the caller names: a first line that has one of them is no row."""
     with reading(path, "comma-separated values", "export it again"):
         text, remarks = _decode(path, gunzip(path, content) if content.startswith(b"\x1f\x8b") else content)
@@ -63,7 +63,7 @@ def read_layout(path: Path, content: bytes, notation: Notation, wanted: Collecti
     if not rows:
         got = "only the first line" if before else "an empty file"
         raise InputError(f"a line of column names and at least one row in {path}", got=got, fix="pass a file with both")
-    layout = Layout(separator, before, [], rows, lines, remarks=remarks)
+    layout = TableLayout(separator, before, [], rows, lines, remarks=remarks)
     _skip_lines_before_names(layout)
     _take_names(layout, set(wanted))
     comments = sum(line.lstrip('" ').startswith("#") for line in layout.before)
@@ -139,7 +139,7 @@ def _cells(text: str, separator: str, first: int) -> tuple[list[list[str]], list
     return rows, lines
 
 
-def _skip_lines_before_names(layout: Layout) -> None:
+def _skip_lines_before_names(layout: TableLayout) -> None:
     """Move lines before the names to `before`: some have fewer cells than the table, and the line after the last of these holds names."""
     width = Counter(len(row) for row in layout.rows[:_SAMPLE]).most_common(1)[0][0]
     head = layout.rows[: _BEFORE_NAMES + 1]
@@ -157,7 +157,7 @@ def _holds_names(row: Sequence[str], width: int) -> bool:
     return len(cells) == width and all(cell.lower() not in MISSING and not _is_value(cell) for cell in cells)
 
 
-def _take_names(layout: Layout, wanted: set[str]) -> None:
+def _take_names(layout: TableLayout, wanted: set[str]) -> None:
     """Move the names from the rows to `names`, or take them from the last comment, or count the columns if there are none."""
     first = [cell.strip() for cell in layout.rows[0]]
     numbered = [str(number) for number in range(1, len(first) + 1)]
@@ -191,7 +191,7 @@ def _is_value(cell: str) -> bool:
     return stripped is not None and any(parse_number(stripped.numeral, decimal) is not None for decimal in ".,")
 
 
-def _take_comments(layout: Layout) -> None:
+def _take_comments(layout: TableLayout) -> None:
     """Move comments between the rows to `comments`."""
     width = len(layout.names)
     rows, lines = [], []
@@ -208,7 +208,7 @@ def _take_comments(layout: Layout) -> None:
         layout.rows, layout.lines = rows, lines
 
 
-def _take_units(layout: Layout, notation: Notation) -> None:
+def _take_units(layout: TableLayout, notation: Notation) -> None:
     """Move a line of units after the names to `units`: no cell of it is a number, while all below in some column are."""
     if len(layout.rows) < 3 or len(layout.rows[0]) != len(layout.names):
         return
@@ -248,7 +248,7 @@ def _all_values(cells: Sequence[str], notation: Notation) -> bool:
     return bool(present) and all(_is_value(cell) for cell in present)
 
 
-def _even(path: Path, layout: Layout, notation: Notation) -> None:
+def _even(path: Path, layout: TableLayout, notation: Notation) -> None:
     """Give every row as many cells as there are names, or ask."""
     width = len(layout.names)
     for index, (row, line) in enumerate(zip(layout.rows, layout.lines, strict=True)):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overt.cli.shared.tables.dates import SERIALS, Dates, from_serials, is_compact_date, is_zoned, read_clocks, read_dates
+from overt.cli.shared.tables.dates import SERIALS, DateFormat, from_serials, is_compact_date, is_zoned, read_clocks, read_dates
 from overt.cli.shared.tables.notation import ABSENT, Notation
 from overt.cli.shared.tables.numerals import Numbers, bare, parse_number, read_numbers
 from overt.errors import InputError
@@ -185,14 +185,14 @@ class Table(ABC):
             return self.as_times(self.numbers(date), date) + lengths
         return self._readable(self._dates(days, date), days, date) + lengths
 
-    def _dates(self, cells: list[str], column: str) -> Dates:
+    def _dates(self, cells: list[str], column: str) -> DateFormat:
         form = self.notation.date_format
         try:
             return read_dates(cells, None if form == "excel" else form)
         except InputError as error:
             raise InputError(f"{error.expected} in column {column}", got=error.got, fix=error.fix) from error
 
-    def _readable(self, dates: Dates, cells: list[str], column: str, expected: str = "") -> NDArray[Any]:
+    def _readable(self, dates: DateFormat, cells: list[str], column: str, expected: str = "") -> NDArray[Any]:
         """The dates, if all can be read or `notation.errors` allows others."""
         if dates.unreadable and self.notation.errors == "ask":
             row, form = dates.unreadable[0], self.notation.date_format

@@ -13,7 +13,7 @@ from overt.lens.analysis.finding.measuring import Measured, Task, competitors, m
 from overt.lens.analysis.finding.pairs import read_pairs
 from overt.lens.analysis.finding.ranked import FEWEST, RankedHead, RankedHeads
 from overt.lens.analysis.finding.statistics import adjusted_p_values, intervals
-from overt.lens.analysis.surveys.reading.encoding import Reader, longest_text
+from overt.lens.analysis.surveys.reading.encoding import TextReader, longest_text
 from overt.lens.capture.recordable import recordable
 from overt.lens.text.texts import Texts
 
@@ -66,11 +66,11 @@ def find_heads(
     was_training = model.training
     model.eval()
     try:
-        reader = Reader(model, tokenizer, longest_text(model, tokenizer, _LONGEST))
+        reader = TextReader(model, tokenizer, longest_text(model, tokenizer, _LONGEST))
         tasks = tasks_of(reader, read)
         _check_halves(len(numbers))
         measured = measure(reader, tasks)
-        blank = measure(Reader(randomized(model, seed), tokenizer, reader.longest), tasks, "the same with random weights")
+        blank = measure(TextReader(randomized(model, seed), tokenizer, reader.longest), tasks, "the same with random weights")
     finally:
         model.train(was_training)
     measured = measured._replace(heads=[(call, head, f"{prefix}{layer}") for call, head, layer in measured.heads])

@@ -14,7 +14,7 @@ from overt.errors import InputError
 from overt.lens.analysis.by_block import WeightsByBlock
 from overt.lens.analysis.finding.pairs import LabelledPair, Located, located
 from overt.lens.analysis.observing import observing
-from overt.lens.analysis.surveys.reading.encoding import Read, Reader
+from overt.lens.analysis.surveys.reading.encoding import Read, TextReader
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.text.tokens_of_text import decoded
@@ -45,7 +45,7 @@ class Measured(NamedTuple):
     missing: tuple[str, ...]
 
 
-def tasks_of(reader: Reader, pairs: Sequence[LabelledPair]) -> list[Task]:
+def tasks_of(reader: TextReader, pairs: Sequence[LabelledPair]) -> list[Task]:
     """Each pair as tokens. Raises InputError for words that are not there."""
     tasks = []
     for number, pair in enumerate(pairs, 1):
@@ -56,7 +56,7 @@ def tasks_of(reader: Reader, pairs: Sequence[LabelledPair]) -> list[Task]:
     return tasks
 
 
-def measure(reader: Reader, tasks: Sequence[Task], what: str = "reading pairs") -> Measured:
+def measure(reader: TextReader, tasks: Sequence[Task], what: str = "reading pairs") -> Measured:
     """Run the model on every text, and measure every head of self-attention."""
     run = _Run(tasks)
     reads = [Read(number, task.pair.text, task.ids, False) for number, task in enumerate(tasks)]

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from overt.lens.analysis.observing import observing
-from overt.lens.analysis.surveys.reading.encoding import Read, Reader
+from overt.lens.analysis.surveys.reading.encoding import Read, TextReader
 from overt.lens.analysis.surveys.totals import SurveyTotals
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
@@ -75,7 +75,7 @@ def shown(survey: SurveyTotals, wanted: list[Example], model: nn.Module | None, 
     """The words around each example's link, with exact rows if there is the model; None for all without a tokenizer."""
     if tokenizer is None:
         return [None] * len(wanted)
-    reader = Reader(model if model is not None else nn.Identity(), tokenizer, survey.facts.longest)
+    reader = TextReader(model if model is not None else nn.Identity(), tokenizer, survey.facts.longest)
     reads = {index: Read(index, text, *reader.encode(text)) for index, text in survey.samples.texts.items()}
     around = WIDE if len(survey.heads) <= MANY else NARROW
     windows = [_window(example, len(reads[example.text].ids), around) for example in wanted]
@@ -98,7 +98,9 @@ def _has_map(example: Example, window: range) -> bool:
     return example.rank == 1 and len(window) <= LARGEST_MAP
 
 
-def _cut(example: Example, window: range, read: Read, reader: Reader, rows: dict[tuple[int, int, int], np.ndarray]) -> Shown:
+def _cut(
+    example: Example, window: range, read: Read, reader: TextReader, rows: dict[tuple[int, int, int], np.ndarray]
+) -> Shown:
     def row(query: int) -> np.ndarray:
         return rows[example.text, example.head, query][window.start : window.stop]
 
@@ -110,7 +112,7 @@ def _cut(example: Example, window: range, read: Read, reader: Reader, rows: dict
 
 
 def _rows(
-    survey: SurveyTotals, by_text: dict[int, set[tuple[int, int]]], reader: Reader, reads: dict[int, Read]
+    survey: SurveyTotals, by_text: dict[int, set[tuple[int, int]]], reader: TextReader, reads: dict[int, Read]
 ) -> dict[tuple[int, int, int], np.ndarray]:
     """Rows of weights by text, head and query; each text is read once more."""
     rows: dict[tuple[int, int, int], np.ndarray] = {}

@@ -18,7 +18,7 @@ from overt.lens.analysis.observing import observing
 from overt.lens.analysis.surveys.exact_sums import LARGEST
 from overt.lens.analysis.surveys.jackknife import group_of
 from overt.lens.analysis.surveys.measures import FARTHEST, ROWS, Measured, measured
-from overt.lens.analysis.surveys.reading.encoding import CHUNK, Chunk, Read, Reader, chunks, longest_text
+from overt.lens.analysis.surveys.reading.encoding import CHUNK, Chunk, Read, TextReader, chunks, longest_text
 from overt.lens.analysis.surveys.reading.passes import Pass, Passes
 from overt.lens.analysis.surveys.samples import Links
 from overt.lens.analysis.surveys.survey import Survey, load_survey
@@ -68,7 +68,7 @@ def survey(
     if isinstance(texts, str):
         raise KindError("texts as a list or an iterator of strings", got="one string", fix="pass [text]")
     Texts.with_tokenizer(tokenizer, model)  # which refuses one of another vocabulary
-    reader = Reader(model, tokenizer, longest_text(model, tokenizer, longest))
+    reader = TextReader(model, tokenizer, longest_text(model, tokenizer, longest))
     state = _state(reader, file)
     run = _Run(reader, state)
     with _evaluated(model):
@@ -102,7 +102,7 @@ class _SurveyedCall(NamedTuple):
 class _Run:
     """Adds chunks of texts to a survey."""
 
-    def __init__(self, reader: Reader, state: Survey):
+    def __init__(self, reader: TextReader, state: Survey):
         self.reader, self.passes, self.state = reader, Passes(reader), state
 
     def add(self, chunk: Chunk) -> None:
@@ -260,7 +260,7 @@ def fingerprint(chunk: Chunk) -> int:
     return sum(int.from_bytes(digest, "little") for digest in digests) % 2**256
 
 
-def _state(reader: Reader, file: str | os.PathLike[str] | None) -> Survey:
+def _state(reader: TextReader, file: str | os.PathLike[str] | None) -> Survey:
     """An empty survey, or the one in the file."""
     facts = Facts(type(reader.model).__name__, weights_of(reader.model), reader.longest)
     if file is None or not Path(file).exists():

@@ -50,7 +50,7 @@ def chunks(texts: Iterable[str]) -> Iterator[Chunk]:
 
 
 @dataclass(eq=False)
-class Reader:
+class TextReader:
     """Reads texts with a model's tokenizer and runs the model on them. `longest` is the number of tokens to which a text is read."""
 
     model: nn.Module

@@ -12,7 +12,7 @@ from overt.attention import mechanism
 from overt.errors import InputError
 from overt.lens.analysis.observing import observing
 from overt.lens.analysis.surveys.measures import TextBatch
-from overt.lens.analysis.surveys.reading.encoding import BATCH_TOKENS, Read, Reader
+from overt.lens.analysis.surveys.reading.encoding import BATCH_TOKENS, Read, TextReader
 from overt.lens.analysis.surveys.reading.packing import block_diagonal, in_rows, packed, unpacked
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
@@ -51,7 +51,7 @@ class Pass(NamedTuple):
 class Passes:
     """Divides texts into what a model reads at once, in a way that depends on the texts and the model alone."""
 
-    reader: Reader
+    reader: TextReader
 
     def of(self, reads: Sequence[Read]) -> Iterator[Pass]:
         """The passes of the texts of a chunk."""
@@ -100,7 +100,7 @@ class Passes:
 Outputs = dict[tuple[int, str, int], Tensor]
 
 
-def _outputs(reader: Reader, passes: Iterable[Pass]) -> Outputs:
+def _outputs(reader: TextReader, passes: Iterable[Pass]) -> Outputs:
     """What each call of attention gives the tokens of each text, by the text's number; empty where the model does not run.
 
     It is computed anew, so that a mask that does not belong to the texts would show.
