@@ -53,14 +53,14 @@ KINDS = {
 }
 
 
-def kind_of(work: str) -> ScoreKind:
+def score_kind(work: str) -> ScoreKind:
     """The kind of a case's work, "scores" and a name, with "gradients" after it."""
     return KINDS[work.removeprefix("scores").removesuffix("gradients")]
 
 
 def contenders(work: str) -> list[Contender]:
     """All that run a case of this work."""
-    kind = kind_of(work)
+    kind = score_kind(work)
     return [
         Contender("overt native", lambda inputs: _overt(inputs, kind, "native"), ours=True),
         Contender("overt blocked", lambda inputs: _overt(inputs, kind, "blocked"), ours=True),
@@ -121,7 +121,7 @@ def _compiled(inputs: Inputs, kind: ScoreKind) -> tuple[Run, str]:
 
 def reference(case: Case, inputs: Inputs) -> Reference:
     """In float64, of evenly spread query rows: all of them where there are few enough."""
-    kind = kind_of(case.work)
+    kind = score_kind(case.work)
 
     def compute(rows: Tensor, upstream: Tensor | None) -> Results:
         query, key, value, weight = (tensor.double() for tensor in inputs.tensors)
@@ -133,7 +133,7 @@ def reference(case: Case, inputs: Inputs) -> Reference:
 
 def operations(case: Case) -> Count:
     """The operations of the score, of its weights and of the values."""
-    kind, width = kind_of(case.work), case.features
+    kind, width = score_kind(case.work), case.features
     count = kind.forward * case.terms + (Count(width) + POWER) * pairs(case)
     return count + kind.backward * case.terms + (Count(2 * width + 2, 1) + POWER) * pairs(case) if case.backward else count
 

@@ -239,7 +239,7 @@ std::vector<std::string> names_of_units() {
     return names;
 }
 
-// Another level than the best has no unit beside it.
+// Only the best level uses a matrix unit.
 void use(const std::string& name) {
     if (!use_level(name.c_str())) refuse("a level that this machine can run", name);
     use_unit(name == names_of_levels().front() ? "best" : "none");

@@ -29,7 +29,7 @@ class Effort:
     seconds: float
     device: torch.device = _CPU
 
-    def dtype_of(self, case: Case) -> torch.dtype:
+    def case_dtype(self, case: Case) -> torch.dtype:
         """The number type of a case."""
         return case.dtype or self.dtype
 
@@ -77,7 +77,7 @@ def compared(case: Case, options: Effort, notify: Notify) -> tuple[Result, dict[
     """What the comparison of the contenders says, and their calls by name."""
     use_threads(options.threads)  # first: what is compiled is compiled for so many
     work = WORKS[case.work]
-    inputs = work.random_inputs(case, options.dtype_of(case), options.device)
+    inputs = work.random_inputs(case, options.case_dtype(case), options.device)
     notify("computing the reference")
     expected = work.reference(case, inputs)
     result = Result(case, compared=expected.description, kind=options.device.type)

@@ -83,7 +83,7 @@ def bench(
         for number, benchmark in enumerate(cases, 1):
             with _status(f"{number} of {len(cases)} · {benchmark.name}") as show:
                 result = measure(benchmark, options, show)
-            limit = WORKS[benchmark.work].bound(benchmark, options.dtype_of(benchmark), limits)
+            limit = WORKS[benchmark.work].bound(benchmark, options.case_dtype(benchmark), limits)
             results.append((result, limit))
             console.print(Piece(lambda ink: _case(ink, *results[-1])))
         if output:
@@ -222,9 +222,9 @@ def _numbers(options: Effort, limits: Ceilings | GpuCeilings, results: list[tupl
     content = {
         **provenance(threads=options.threads, **(gpu.facts() if isinstance(limits, GpuCeilings) else {})),
         "device": str(options.device),
-        "dtype": ", ".join(dict.fromkeys(_named(options.dtype_of(result.case)) for result, _ in results)),
+        "dtype": ", ".join(dict.fromkeys(_named(options.case_dtype(result.case)) for result, _ in results)),
         "ceilings": asdict(limits),
-        "cases": [_of_case(result, limit) | {"dtype": _named(options.dtype_of(result.case))} for result, limit in results],
+        "cases": [_of_case(result, limit) | {"dtype": _named(options.case_dtype(result.case))} for result, limit in results],
     }
     return compact_json(content)
 

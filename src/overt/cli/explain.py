@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from overt.cli.shared.console import busy, report_console, require_torch
-from overt.cli.shared.inputs import file_of, input_of, model_files, read_text
+from overt.cli.shared.inputs import model_files, named_file, named_input, read_text
 from overt.cli.shared.json_output import write_json
 from overt.drawing.letters import Piece
 from overt.errors import InputError, install_command
@@ -107,7 +107,7 @@ def explain(
     """Explain how a word attends: every step of it, with its numbers, in a trained model, a recurrent layer or plain vectors."""
     outputs = {kind: path for kind, path in {"html": html, "png": png, "gif": gif, "json": json}.items() if path is not None}
     texts = [written for written in (text, other, compare) if written is not None]
-    read = [path for written in texts for path in input_of(written, as_text).values()]
+    read = [path for written in texts for path in named_input(written, as_text).values()]
     inputs = {f"the text {path}": path for path in read} | {"--vectors": vectors} | model_files(model)
     separate({_flag(kind): path for kind, path in outputs.items()}, inputs)
     text, other, compare = (None if written is None else _text(written, as_text) for written in (text, other, compare))
@@ -164,7 +164,7 @@ def _print_why(explained: Explanation, request: Request, console: Any) -> None:
 
 def _text(text: str, as_text: bool) -> str:
     """The text of an argument: itself, or the contents of the file that it names."""
-    if file_of(text, as_text) is None:
+    if named_file(text, as_text) is None:
         return text
     require_torch("this recipe")
     return "\n".join(read_text(text, as_text))

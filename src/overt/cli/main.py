@@ -17,7 +17,7 @@ from overt.errors import MissingExtra, OvertError
 from overt.files import unwritable
 from overt.reading import check_text
 
-# A command's function has the name of its file, see `module_of`. The sentence is the one in `overt --help`.
+# A command's function has the name of its file, see `command_module`. The sentence is the one in `overt --help`.
 COMMANDS = {
     "demo": "Show what overt does on one screen, and write overt-demo.html and overt-demo.png.",
     "explain": "Show how a word attends to the other words of its text, in numbers and pictures.",
@@ -112,10 +112,10 @@ def _placeholder(sentence: str) -> Any:
     return command
 
 
-def module_of(name: str) -> str:
+def command_module(name: str) -> str:
     """The module of a command: a file of this folder or of `lens`.
 
-    >>> module_of("view"), module_of("heads")
+    >>> command_module("view"), command_module("heads")
     ('overt.cli.view', 'overt.cli.lens.heads')
     """
     return f"overt.cli.{'lens.' if name in ('atlas', 'heads') else ''}{name}"
@@ -123,7 +123,7 @@ def module_of(name: str) -> str:
 
 def _load(name: str) -> Any:
     try:
-        function = getattr(importlib.import_module(module_of(name)), name)
+        function = getattr(importlib.import_module(command_module(name)), name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("overt"):
             raise

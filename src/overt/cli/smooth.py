@@ -14,7 +14,15 @@ from overt.cli.shared.console import report_console
 from overt.cli.shared.smooth_report import as_options, report_page
 from overt.cli.shared.tables.findings import write_reports
 from overt.cli.shared.tables.notation import Notation, is_numeral, split_missing
-from overt.cli.shared.tables.series import SLOPES, columns_of, inputs_of, list_files, read_tables, series_of, targets_of
+from overt.cli.shared.tables.series import (
+    SLOPES,
+    input_paths,
+    list_files,
+    output_paths,
+    read_series,
+    read_tables,
+    smoothed_columns,
+)
 from overt.cli.shared.tables.smoothed import SmoothedSeries, axis_label, json_content, smoothed_series
 from overt.drawing.letters import ROOM_FOR_A_BAR, Piece
 from overt.errors import InputError
@@ -161,7 +169,7 @@ def smooth(
     files = list_files([Path("/dev/stdin") if str(path) == "-" else path for path in paths])
     several = len(files) > 1 or paths[0].is_dir()
     outputs = {"--plot": plot, "--html": html, "--json": json_out, "--anomalies": anomalies}
-    separate(outputs | targets_of(files, out, several), inputs_of(files))
+    separate(outputs | output_paths(files, out, several), input_paths(files))
     workers = jobs if dask or (group in (None, "-") and not several) else _workers(context, files, jobs)
     notation = Notation({"tab": "\t", r"\t": "\t"}.get(sep or "", sep), decimal, date_format, split_missing(missing), errors)
     columns = list(dict.fromkeys(column or ()))
@@ -172,10 +180,10 @@ def smooth(
     choices |= {"span": _number(span), "causal": causal or None, "robust": robust, "circular": circular}
     choices |= {"noise": _number(noise), "period": _period(period), "scale": scale, "bounds": _bounds(bounds)}
     options = {name: value for name, value in choices.items() if value is not None}  # `analyze` has defaults for the others
-    targets = list(targets_of(files, out, several, make=True).values())
+    targets = list(output_paths(files, out, several, make=True).values())
     for table, target in zip(tables, targets, strict=bool(out)):
         table.check_target(target, [f"{name}_{part}" for name in columns for part in _parts(period, derivative)])
-    members, accounts = series_of(tables, columns, time, group)
+    members, accounts = read_series(tables, columns, time, group)
     _check_pictures(plot, html, len(members))
     title = f"{f'{len(files)} files' if several else files[0].name} · {', '.join(columns)}{f' by {time}' if time else ''}"
     wanted = tuple(compress(("derivative", "anomalies", "changes"), (derivative, anomalies or html, changes)))
@@ -188,7 +196,7 @@ def smooth(
         series = [smoothed_series(member, curve) for member, curve in zip(members, curves, strict=True)]
         for table, target in zip(tables, written[4:], strict=bool(out)):
             if target:
-                table.write(target, columns_of(members, curves, table))
+                table.write(target, smoothed_columns(members, curves, table))
         write_reports(written[2], written[3], json_content(paths[0].name, accounts, series), series)
         zone = UTC if time and any(table.has_zone(time) for table in tables) else None
         _draw(written[0], written[1], series, zone, axis_label(time, series), title)

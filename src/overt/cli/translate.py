@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from overt.cli.shared.console import busy, report_console, require_torch
-from overt.cli.shared.inputs import input_of, model_files, read_text
+from overt.cli.shared.inputs import model_files, named_input, read_text
 from overt.cli.shared.json_output import write_json
 from overt.drawing.letters import ROOM_FOR_A_BAR, Piece, writable
 from overt.errors import InputError
@@ -49,7 +49,7 @@ def translate(
     The order of the lines is kept, and empty lines stay empty. Addresses, mark-up, code, file names, exact numbers and emoji are copied.
     """
     paths = {"--out": out, "--warnings": warnings, "--attention": attention, "--json": json_out}
-    separate(paths, input_of(text, as_text) | model_files(model))
+    separate(paths, named_input(text, as_text) | model_files(model))
     with busy("loading torch …"):
         lines = _lines(text, as_text)
     _check(lines, nbest, beam, attention or show_map)

@@ -12,7 +12,14 @@ from overt.attention.typing import BiasLike, LearnedScoreLike, LengthsLike, Mask
 from overt.errors import InputError, KindError
 from overt.layers.parts.padded_run import lengths_after, run_padded
 from overt.layers.parts.padding import checked_lengths, combine_masks
-from overt.layers.parts.sequence_form import SequenceForm, form_of, known_form, name_of, original_order, positions_second_last
+from overt.layers.parts.sequence_form import (
+    SequenceForm,
+    known_form,
+    layer_name,
+    original_order,
+    positions_second_last,
+    required_form,
+)
 from overt.layers.self_attention import SelfAttention
 
 _TAKES_NO_PACKED = (nn.Linear, nn.Conv1d, nn.TransformerEncoderLayer, nn.TransformerEncoder)
@@ -57,10 +64,10 @@ class Contextual(nn.Module):
             raise KindError("a torch.nn.Module in Contextual", got=repr(layer), fix="make the layer: nn.LSTM(64, 128)")
         if features is None and isinstance(attention, SelfAttention) and known_form(layer) is None:
             features = attention.features
-        self._inner = form_of(layer, axis, features)
+        self._inner = required_form(layer, axis, features)
         _refuse_bidirectional(layer, causal)
         self.layer = layer
-        self.attention: SelfAttention = _attention(attention, self._inner.output_features, name_of(layer), causal, window)
+        self.attention: SelfAttention = _attention(attention, self._inner.output_features, layer_name(layer), causal, window)
 
     @property
     def features(self) -> int:
@@ -103,7 +110,7 @@ class Contextual(nn.Module):
         axis, width = self._inner.axis, self.attention.features
         if not isinstance(hidden, Tensor) or hidden.ndim < 2 or positions_second_last(hidden, axis).shape[-1] != width:
             raise InputError(
-                f"states of {width} features from {name_of(self.layer)}, with the positions on axis {axis}",
+                f"states of {width} features from {layer_name(self.layer)}, with the positions on axis {axis}",
                 got=f"a tensor {tuple(hidden.shape)}" if isinstance(hidden, Tensor) else type(hidden).__name__,
                 fix="say on which axis the positions are with axis=, and how many features there are with features=",
             )
@@ -123,7 +130,7 @@ class Contextual(nn.Module):
         states = input.data if packed else input
         if packed and isinstance(self.layer, _TAKES_NO_PACKED):
             raise KindError(
-                f"padded sequences for {name_of(self.layer)}",
+                f"padded sequences for {layer_name(self.layer)}",
                 got="a PackedSequence",
                 fix="pass pad_packed_sequence's output, and its lengths as lengths=",
             )
@@ -131,14 +138,14 @@ class Contextual(nn.Module):
             return
         if not states.is_floating_point():
             raise KindError(
-                f"floating-point numbers for {name_of(self.layer)}",
+                f"floating-point numbers for {layer_name(self.layer)}",
                 got=f"a {states.dtype} tensor",
                 fix="embed the tokens first: nn.Sequential(nn.Embedding(…), …)",
             )
         features = states.shape[-1] if packed or states.ndim < 2 else positions_second_last(states, self._inner.axis).shape[-1]
         if features != expected:
             raise InputError(
-                f"{expected} features for this {name_of(self.layer)}",
+                f"{expected} features for this {layer_name(self.layer)}",
                 got=f"{'packed data' if packed else 'an input'} {tuple(states.shape)}, which has {features}",
                 fix=f"build it for {features} features; the output [h, c] of a Contextual is twice as wide as its layer's",
             )

@@ -14,7 +14,7 @@ from overt.errors import InputError
 from overt.learn.data.splits import split_share
 from overt.learn.data.tokenizer import END, START, Tokenizer
 from overt.learn.processing.prepared import Preparation, PreparedText
-from overt.learn.processing.restored import ModelOutput, attention_of, failures, restore, written_labels
+from overt.learn.processing.restored import ModelOutput, failures, mean_attention, restore, written_labels
 from overt.learn.run.model_folder import load_model
 from overt.models.decoding import Hypothesis, beam_search, greedy_search
 from overt.models.seq2seq import Seq2Seq
@@ -260,7 +260,7 @@ class Translator:
         """The weights of each written token on each token read, without the end; None if the model has no attention."""
         rows = ([source], [[START, *written]])
         weights = self.model.weights(*(torch.tensor(row, device=self.device) for row in rows)).get("cross")
-        return None if weights is None else attention_of(weights)[:, :-1]
+        return None if weights is None else mean_attention(weights)[:, :-1]
 
     def _pieces(self, word: str) -> int:
         """How many pieces of the vocabulary a word takes."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from overt.cli.shared.inputs import file_of, input_of, looks_like_a_path, read_text
+from overt.cli.shared.inputs import looks_like_a_path, named_file, named_input, read_text
 from overt.errors import InputError
 
 SENTENCES = """
@@ -107,7 +107,7 @@ def empty(tmp_path, monkeypatch):
 @pytest.mark.parametrize("text", [each for each in SENTENCES if each not in (".", "..")])
 def test_a_sentence_stays_a_sentence(text):
     assert not looks_like_a_path(text)
-    assert file_of(text) is None
+    assert named_file(text) is None
     assert read_text(text) == [text]
 
 
@@ -151,22 +151,22 @@ def test_a_dash_and_nothing_are_standard_input(monkeypatch, tmp_path):
 
 def test_an_input_is_called_what_the_command_line_calls_it(tmp_path):
     (tmp_path / "notes").write_text("one\n")
-    assert input_of(None) == input_of("-") == {"standard input": Path("/dev/stdin")}
-    assert input_of("notes") == {"TEXT": Path("notes")}
-    assert input_of("Hello.") == input_of("notes", as_text=True) == {}
+    assert named_input(None) == named_input("-") == {"standard input": Path("/dev/stdin")}
+    assert named_input("notes") == {"TEXT": Path("notes")}
+    assert named_input("Hello.") == named_input("notes", as_text=True) == {}
 
 
 @pytest.mark.parametrize(
     "text", ["", "a\nb", "a\nb.txt", "x" * 10_000, "x" * 300, "x" * 300 + "/y", "a\0b", "\udcff", "/" * 5000 + "a b"]
 )
 def test_what_no_file_can_be_called_is_a_text(text):
-    assert file_of(text) is None
+    assert named_file(text) is None
 
 
 @pytest.mark.parametrize("text", ["./" + "x" * 300, "x" * 300 + ".txt"])
 def test_a_path_that_is_too_long_is_refused_with_the_systems_word(text):
     with pytest.raises(InputError, match=r"got .*, File name too long"):
-        file_of(text)
+        named_file(text)
 
 
 def test_a_file_that_may_not_be_looked_at_says_so(monkeypatch):
@@ -175,5 +175,5 @@ def test_a_file_that_may_not_be_looked_at_says_so(monkeypatch):
 
     monkeypatch.setattr(os, "stat", denied)
     with pytest.raises(InputError, match=r"got \./notes, Permission denied"):
-        file_of("./notes")
-    assert file_of("Hello.") is None
+        named_file("./notes")
+    assert named_file("Hello.") is None

@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from overt.cli.main import COMMANDS, app, module_of
+from overt.cli.main import COMMANDS, app, command_module
 
 # What each path on a command line is. A new one has to be said here, and then has to be kept apart from the others.
 ROLES = {
@@ -71,7 +71,7 @@ BASE = {
 
 
 def parameters(command):
-    module = importlib.import_module(module_of(command))
+    module = importlib.import_module(command_module(command))
     signature = inspect.signature(getattr(module, command))
     return {name: parameter for name, parameter in signature.parameters.items() if parameter.annotation is not typer.Context}
 

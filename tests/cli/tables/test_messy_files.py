@@ -10,7 +10,7 @@ from messy_files import develop, frozen
 from overt.cli.main import app
 from overt.cli.shared.json_output import schema
 from overt.cli.shared.tables.notation import Notation
-from overt.cli.shared.tables.series import read_tables, series_of
+from overt.cli.shared.tables.series import read_series, read_tables
 from overt.errors import InputError
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -28,11 +28,11 @@ def test_a_messy_file_is_read_or_asked_about(messy, tmp_path):
     notation = Notation(**messy.options)
     if messy.asks:
         with pytest.raises(InputError) as error:
-            series_of(read_tables([path], notation, [messy.column], messy.time, None), [messy.column], messy.time, None)
+            read_series(read_tables([path], notation, [messy.column], messy.time, None), [messy.column], messy.time, None)
         assert messy.asks in str(error.value)
         return
     [table] = read_tables([path], notation, [messy.column], messy.time, None)
-    [series], [account] = series_of([table], [messy.column], messy.time, None)
+    [series], [account] = read_series([table], [messy.column], messy.time, None)
     np.testing.assert_allclose(table.numbers(messy.column), messy.values, rtol=1e-12)
     assert messy.remark in " ".join(account.sentences())
     if series.times is not None:

@@ -4,7 +4,7 @@ import torch
 from overt.cli.shared.translator_as_text_model import written
 from overt.errors import InputError
 from overt.explain.recipes.encoder_decoder import between
-from overt.learn.processing.edits import spans_of
+from overt.learn.processing.edits import token_spans
 from translators import ENGLISH, by_heart
 
 
@@ -50,4 +50,4 @@ def test_a_model_without_attention_between_two_texts_is_refused(translated):
 
 
 def test_spans_go_on_after_a_token_that_the_text_does_not_have():
-    assert spans_of("a ☂ bc", ["▁a", "<unk>", "▁b", "c"]) == [(0, 1), (1, 1), (4, 5), (5, 6)]
+    assert token_spans("a ☂ bc", ["▁a", "<unk>", "▁b", "c"]) == [(0, 1), (1, 1), (4, 5), (5, 6)]

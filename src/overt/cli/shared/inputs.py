@@ -48,7 +48,7 @@ def looks_like_a_path(text: str) -> bool:
     return begins or ends or (bool(slash) and (_is_folder(first) if tail else bool(re.fullmatch(r"[\w.-]+", first))))
 
 
-def file_of(text: str | None, as_text: bool = False) -> Path | None:
+def named_file(text: str | None, as_text: bool = False) -> Path | None:
     """The file that a TEXT argument names, standard input for "-" and for no argument, or None where the argument is the text itself.
 
     With `as_text` the argument is always the text. Raises InputError for a folder, and for what looks like the path of a file that
@@ -75,7 +75,7 @@ def read_text(text: str | None, as_text: bool = False) -> list[str]:
     """The lines of a TEXT argument: those of its file, of standard input, or of the text itself."""
     from overt.learn.data.text_lines import decode_lines, read_lines
 
-    path = file_of(text, as_text)
+    path = named_file(text, as_text)
     if path is None:
         # Bytes of the command line that are not UTF-8 arrive as lone surrogates.
         return decode_lines("the text", (text or "").encode("utf-8", "surrogateescape"))
@@ -84,9 +84,9 @@ def read_text(text: str | None, as_text: bool = False) -> list[str]:
     return read_lines(path)
 
 
-def input_of(text: str | None, as_text: bool = False) -> dict[str, PathLike]:
+def named_input(text: str | None, as_text: bool = False) -> dict[str, PathLike]:
     """The file that a TEXT argument is read from, under the name that `files.separate` shows in an error."""
-    path = file_of(text, as_text)
+    path = named_file(text, as_text)
     if path is None:
         return {}
     return {"standard input" if text is None or text == "-" else "TEXT": path}

@@ -11,7 +11,7 @@ from overt.explain.encoded import Encoded, choose, fitting, require_words
 from overt.explain.explanation import Explanation
 from overt.explain.recipes.encoder_decoder import Written, between
 from overt.learn.data.tokenizer import END
-from overt.learn.processing.edits import spans_of
+from overt.learn.processing.edits import token_spans
 from overt.learn.translator import Translation, Translator
 from overt.lens.recording import record
 from overt.models import Seq2Seq, Transformer, TransformerEncoder
@@ -119,5 +119,5 @@ def _both(translator: Translator, text: str, translation: Translation) -> tuple[
 
 
 def _encoded(text: str, ids: list[int], tokens: list[str], gap: int) -> Encoded:
-    spans = [*spans_of(text, tokens[:-1], gap), (0, 0)]
+    spans = [*token_spans(text, tokens[:-1], gap), (0, 0)]
     return Encoded.of(text, tokens, ids, spans, [len(ids) - 1])

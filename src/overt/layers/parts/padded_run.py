@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from overt.errors import InputError
 from overt.layers.parts.padding import zero_padding
-from overt.layers.parts.sequence_form import SAME, SequenceForm, known_form, name_of, original_order, positions_second_last
+from overt.layers.parts.sequence_form import SAME, SequenceForm, known_form, layer_name, original_order, positions_second_last
 
 
 def run_padded(layer: nn.Module, input: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lengths: Tensor, axis: int) -> Any:
@@ -60,7 +60,7 @@ def _sequential(layer: nn.Sequential, states: Any, lengths: Tensor, axis: int) -
         if known_form(child) is None and not isinstance(child, SAME):
             raise InputError(
                 "layers of an nn.Sequential whose padding can be excluded, with lengths=",
-                got=name_of(child),
+                got=layer_name(child),
                 fix="wrap the layers one by one, or leave lengths= out and pass a mask=",
             )
         states = run_padded(child, states, (), {}, lengths, axis)

@@ -40,13 +40,13 @@ def known_form(layer: nn.Module) -> SequenceForm | None:
     form = getattr(layer, "form", None)
     if isinstance(form, SequenceForm):
         return form
-    for kind, form_of_kind in _TABLE.items():
+    for kind, form_by_kind in _TABLE.items():
         if isinstance(layer, kind):
-            return form_of_kind(layer)
+            return form_by_kind(layer)
     return None
 
 
-def form_of(layer: nn.Module, axis: Any = None, features: int | None = None) -> SequenceForm:
+def required_form(layer: nn.Module, axis: Any = None, features: int | None = None) -> SequenceForm:
     """The form of a layer, from the table or from the caller's arguments."""
     if axis is not None and axis not in AXES:
         raise InputError(
@@ -54,7 +54,7 @@ def form_of(layer: nn.Module, axis: Any = None, features: int | None = None) -> 
             got=repr(axis),
             fix="pass 0 for (L, B, D), 1 for (B, L, D), 2 for (B, C, L)",
         )
-    known, name = known_form(layer), name_of(layer)
+    known, name = known_form(layer), layer_name(layer)
     negative_axis = None if axis is None else AXES[axis]
     if known is None and (axis is None or features is None):
         missing = [argument for argument, value in (("axis=", axis), ("features=", features)) if value is None]
@@ -74,7 +74,7 @@ def form_of(layer: nn.Module, axis: Any = None, features: int | None = None) -> 
     return known._replace(axis=known.axis if negative_axis is None else negative_axis)
 
 
-def name_of(layer: nn.Module) -> str:
+def layer_name(layer: nn.Module) -> str:
     """The name of the layer in messages."""
     return f"nn.{type(layer).__name__}" if type(layer).__module__.startswith("torch.nn") else type(layer).__name__
 

@@ -11,7 +11,7 @@ from overt.errors import InputError
 from overt.layers.parts.checks import states, widths
 from overt.layers.positions.angles import cosines_and_sines, frequencies
 from overt.layers.positions.base import Positions, broadcastable, checked_positions
-from overt.layers.positions.rotary_scaling import Scaling, scaling_of
+from overt.layers.positions.rotary_scaling import Scaling, as_scaling
 
 
 class Rotary(Positions):
@@ -52,7 +52,7 @@ class Rotary(Positions):
         self.interleaved = interleaved
         self.fraction = fraction
         self.rotated: int = _rotated(width, fraction)
-        self.scaling: Scaling = scaling_of(scaling, base, fraction)
+        self.scaling: Scaling = as_scaling(scaling, base, fraction)
         self._cosines_and_sines(torch.zeros(1, dtype=torch.long, device="cpu"))  # refuses a scaling for another width
 
     def heads(self, x: Tensor, positions: Tensor) -> Tensor:

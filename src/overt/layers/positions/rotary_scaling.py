@@ -232,10 +232,10 @@ SCALINGS: dict[str, type[Scaling]] = {
 }
 
 
-def scaling_of(scaling: Any, base: float, fraction: float) -> Scaling:
+def as_scaling(scaling: Any, base: float, fraction: float) -> Scaling:
     """The scaling of a Hugging Face `rope_scaling` or `rope_parameters`, of an object above, or "default" for None.
 
-    >>> scaling_of({"rope_type": "linear", "factor": 4.0}, base=10000.0, fraction=1.0)
+    >>> as_scaling({"rope_type": "linear", "factor": 4.0}, base=10000.0, fraction=1.0)
     LinearScaling(factor=4.0)
     """
     if scaling is None:

@@ -181,7 +181,7 @@ class _Reader:
         if value == "none" and type(None) in choices:
             return None
         for choice in choices:
-            if _is_of(value, choice):
+            if _has_type(value, choice):
                 return tuple(value) if isinstance(value, list) else float(value) if choice is float else value
         expected, example = " or ".join(map(_in_words, choices)), _EXAMPLES.get(choices[0], "it in [brackets]")
         raise self._at((table, key), f"{key} to be {expected}", f"{value!r}", f"write {example}")
@@ -223,7 +223,7 @@ def _near(name: Any, known: Any) -> str:
     return f"write {near[0]!r}" if near else f"choose one of {', '.join(known)}"
 
 
-def _is_of(value: Any, hint: Any) -> bool:
+def _has_type(value: Any, hint: Any) -> bool:
     """Whether a TOML value has an annotated type; a whole number is a number too, and true is not."""
     if get_origin(hint) is tuple:
         inner = get_args(hint)
@@ -231,8 +231,8 @@ def _is_of(value: Any, hint: Any) -> bool:
         if not isinstance(value, list):
             return False
         if item_hint is not None:
-            return all(_is_of(item, item_hint) for item in value)
-        return len(value) == len(inner) and all(_is_of(item, kind) for item, kind in zip(value, inner, strict=True))
+            return all(_has_type(item, item_hint) for item in value)
+        return len(value) == len(inner) and all(_has_type(item, kind) for item, kind in zip(value, inner, strict=True))
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, (int, float) if hint is float else hint)

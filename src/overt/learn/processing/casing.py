@@ -29,7 +29,7 @@ class CasedWord(NamedTuple):
         return len(self.text) > 2 and self.text.isupper()
 
 
-def words_of(text: str, spans: Sequence[tuple[int, int]]) -> list[CasedWord]:
+def cased_words(text: str, spans: Sequence[tuple[int, int]]) -> list[CasedWord]:
     """The words outside of the spans, with the apostrophes in them."""
     matched = [CasedWord(match.group(), *match.span()) for match in re.finditer(r"[^\W\d_]+(?:['’][^\W\d_]+)*", text)]
     stops = [stop for _, stop in spans]
@@ -40,7 +40,7 @@ def words_of(text: str, spans: Sequence[tuple[int, int]]) -> list[CasedWord]:
 def in_capitals(words: Sequence[CasedWord], pieces: Pieces) -> bool:
     """Whether a line is in capitals: nearly all of its letters, and most of its words are one piece in small letters.
 
-    >>> in_capitals(words_of("I LOVE THIS CITY", []), lambda word: 1), in_capitals(words_of("I love NASA", []), lambda word: 1)
+    >>> in_capitals(cased_words("I LOVE THIS CITY", []), lambda word: 1), in_capitals(cased_words("I love NASA", []), lambda word: 1)
     (True, False)
     """
     letters = "".join(word.text for word in words)
@@ -70,7 +70,7 @@ def usual(word: str, pieces: Pieces, *, first: bool = False) -> str:
 def in_title_case(text: str, words: Sequence[CasedWord], pieces: Pieces) -> bool:
     """Whether a line is a heading with a capital in each word: no last sign, and two words inside that are one piece in small letters.
 
-    >>> in_title_case("The History Of The City", words_of("The History Of The City", []), lambda word: 1)
+    >>> in_title_case("The History Of The City", cased_words("The History Of The City", []), lambda word: 1)
     True
     """
     if len(words) < 3 or text.rstrip().endswith((".", "?", "!", "…", ",", ";")):

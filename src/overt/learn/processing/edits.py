@@ -60,10 +60,10 @@ def joined(edits: Sequence[Edit], others: Iterable[Edit]) -> list[Edit]:
 GAP = 4
 
 
-def spans_of(text: str, tokens: Sequence[str], gap: int = GAP) -> list[tuple[int, int]]:
+def token_spans(text: str, tokens: Sequence[str], gap: int = GAP) -> list[tuple[int, int]]:
     """Where each token is in the text, at most `gap` letters after the one before; a token that is not there gets an empty span.
 
-    >>> spans_of("I am happy", ["▁i", "▁am", "▁hap", "py"])
+    >>> token_spans("I am happy", ["▁i", "▁am", "▁hap", "py"])
     [(0, 1), (2, 4), (5, 8), (8, 10)]
     """
     lowered, start, spans = text.lower(), 0, []

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from overt.learn.processing.casing import CasedWord, Pieces, in_capitals, in_title_case, usual, words_of
+from overt.learn.processing.casing import CasedWord, Pieces, cased_words, in_capitals, in_title_case, usual
 from overt.learn.processing.edges import edges
-from overt.learn.processing.edits import GAP, Edit, apply, joined, spans_of
+from overt.learn.processing.edits import GAP, Edit, apply, joined, token_spans
 from overt.learn.processing.english import contracted
 from overt.learn.processing.placeholders import placeholders
 from overt.learn.processing.spans import REMOVED, Span, find_spans
@@ -64,7 +64,7 @@ class PreparedText(NamedTuple):
         """The tokens that the model read, with protected spans in the place of their placeholders."""
         positions = zip(self.edits, self.positions, strict=True)
         marks = [(at, edit.content) for edit, at in positions if edit.kind == "placeholder"]
-        return labelled(tokens, spans_of(self.source, tokens), marks)
+        return labelled(tokens, token_spans(self.source, tokens), marks)
 
 
 def labelled(
@@ -91,7 +91,7 @@ class Preparation:
         """Find what is not prose in a text, and what the model reads of it."""
         spans = find_spans(text)
         start, stop = edges(text, spans)
-        words = words_of(text, [span[:2] for span in spans])
+        words = cased_words(text, [span[:2] for span in spans])
         if not words or start >= stop:
             return PreparedText(text, "", 0, len(text), [], [])
         words = [word for word in words if start <= word.start and word.stop <= stop]

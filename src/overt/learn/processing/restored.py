@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from overt.learn.processing.edits import Edit, spans_of
+from overt.learn.processing.edits import Edit, token_spans
 from overt.learn.processing.prepared import PreparedText, labelled
 
 # The kinds of notes, each followed by ": " and what it is about.
@@ -99,7 +99,7 @@ def written_labels(prepared: PreparedText, text: str, tokens: Sequence[str]) -> 
     """The tokens that the model wrote, with protected spans in the place of the placeholders that it copied."""
     edits = [edit for edit in prepared.edits if edit.kind == "placeholder"]
     marks = [(match.span(), edit.content) for edit in edits if (match := re.search(edit.pattern, text))]
-    return labelled(tokens, spans_of(text, tokens), marks)
+    return labelled(tokens, token_spans(text, tokens), marks)
 
 
 def _applied(text: str, changes: Sequence[_Change]) -> str:
@@ -169,8 +169,8 @@ class _Aligned:
             weights, (rows, columns) = self.output.attention(), (len(self.output.tokens), len(self.output.source_tokens))
             even = [row * columns // max(rows, 1) for row in range(rows)]
             self._best = even if weights is None or not columns else weights[:rows, :columns].argmax(-1).tolist()
-            self._read = spans_of(self.prepared.source, self.output.source_tokens)
-            self._written = spans_of(self.output.text, self.output.tokens)
+            self._read = token_spans(self.prepared.source, self.output.source_tokens)
+            self._written = token_spans(self.output.text, self.output.tokens)
         return self._best
 
     def words(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -255,7 +255,7 @@ def _next_word(text: str, position: int) -> tuple[int, int]:
     return match.span(1) if match else (position, position)
 
 
-def attention_of(weights: Sequence[Tensor]) -> Tensor:
+def mean_attention(weights: Sequence[Tensor]) -> Tensor:
     """The weights of each written token on each token read: the mean over layers and heads, of (1, heads, T, S) each; (T, S).
 
     The largest of these means, in the step that writes a word, was its counterpart for 19 of 19 words of six sentences.

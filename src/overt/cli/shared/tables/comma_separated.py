@@ -13,7 +13,7 @@ from pathlib import Path
 
 from overt.cli.shared.tables.layout import TableLayout, read_layout
 from overt.cli.shared.tables.notation import Notation
-from overt.cli.shared.tables.numerals import Numbers, find_decimal, is_ambiguous, mark_of, read_numbers
+from overt.cli.shared.tables.numerals import Numbers, decimal_mark, find_decimal, is_ambiguous, read_numbers
 from overt.cli.shared.tables.table import Table
 from overt.errors import InputError
 from overt.files import whole
@@ -93,7 +93,7 @@ class CommaSeparated(Table):
     @cached_property
     def _shows_a_point(self) -> bool:
         """Whether some cell shows a decimal point beyond doubt."""
-        return any(mark_of(cell.strip()) == "." for row in self.layout.rows for cell in row if "." in cell)
+        return any(decimal_mark(cell.strip()) == "." for row in self.layout.rows for cell in row if "." in cell)
 
     def read(self, column: str) -> Numbers:
         """A column as float64. Where a mark may be decimal or between thousands, an error asks."""

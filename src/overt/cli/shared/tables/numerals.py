@@ -94,7 +94,7 @@ def find_decimal(cells: Iterable[str]) -> str | None:
     """
     sure: dict[str, str] = {}
     for cell in cells:
-        mark = mark_of(cell)
+        mark = decimal_mark(cell)
         if mark and mark not in sure:
             sure[mark] = cell
             if len(sure) == 2:
@@ -103,10 +103,10 @@ def find_decimal(cells: Iterable[str]) -> str | None:
     return next(iter(sure), None)
 
 
-def mark_of(cell: str) -> str | None:
+def decimal_mark(cell: str) -> str | None:
     """The mark that is surely the decimal one in a cell, if there is one.
 
-    >>> mark_of("1,5"), mark_of("1,500"), mark_of("1,5 kg"), mark_of("0.125")
+    >>> decimal_mark("1,5"), decimal_mark("1,500"), decimal_mark("1,5 kg"), decimal_mark("0.125")
     (',', None, ',', '.')
     """
     numeral = _numeral(cell)
@@ -128,7 +128,7 @@ def is_ambiguous(cell: str, mark: str) -> bool:
     >>> is_ambiguous("20.612", "."), is_ambiguous("20.61", "."), is_ambiguous("20.612", ",")
     (True, False, False)
     """
-    return mark in cell and mark in _numeral(cell) and mark_of(cell) is None
+    return mark in cell and mark in _numeral(cell) and decimal_mark(cell) is None
 
 
 def _numeral(cell: str) -> str:

@@ -8,7 +8,7 @@ from overt.cli.shared.tables.comma_separated import read_comma_separated
 from overt.cli.shared.tables.notation import Notation
 from overt.cli.shared.tables.parquet import read_parquet
 from overt.cli.shared.tables.spreadsheet import read_spreadsheet
-from overt.cli.shared.tables.table import Table, kind_of
+from overt.cli.shared.tables.table import Table, file_kind
 from overt.reading import reading
 
 
@@ -18,12 +18,12 @@ def read_table(path: Path, notation: Notation | None = None, wanted: Collection[
     `wanted` are columns that the caller names: a first line that has one of them holds names.
     """
     notation = notation or Notation()
-    if kind_of(path) == "Parquet":
+    if file_kind(path) == "Parquet":
         return read_parquet(path, path, notation)
     with reading(path, "a readable file to smooth", "check its name"):
         content = path.read_bytes()
     if content.startswith(b"PAR1"):
         return read_parquet(path, io.BytesIO(content), notation)
-    if content.startswith(b"PK\x03\x04") or kind_of(path) == "Excel":
+    if content.startswith(b"PK\x03\x04") or file_kind(path) == "Excel":
         return read_spreadsheet(path, content, notation)
     return read_comma_separated(path, content, notation, wanted)

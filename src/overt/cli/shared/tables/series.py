@@ -100,7 +100,7 @@ def list_files(paths: Sequence[Path]) -> list[Path]:
     return files
 
 
-def targets_of(files: Sequence[Path], out: Path | None, several: bool, *, make: bool = False) -> dict[str, Path]:
+def output_paths(files: Sequence[Path], out: Path | None, several: bool, *, make: bool = False) -> dict[str, Path]:
     """The file that is written for each file, by the name of its option: `out`, or one in the folder `out` where there are several."""
     if out is None:
         return {}
@@ -113,7 +113,7 @@ def targets_of(files: Sequence[Path], out: Path | None, several: bool, *, make: 
     return {f"--out {file.name}": out / file.name for file in files}
 
 
-def inputs_of(files: Sequence[Path]) -> dict[str, Path]:
+def input_paths(files: Sequence[Path]) -> dict[str, Path]:
     """The files that are read, by the name of their argument."""
     return {"FILE": files[0]} if len(files) == 1 else {f"FILE {file.name}": file for file in files}
 
@@ -126,7 +126,7 @@ def read_tables(
     return [read_table(file, notation, wanted) for file in files]
 
 
-def series_of(
+def read_series(
     tables: Sequence[Table], columns: Sequence[str], time: str | None, group: str | None
 ) -> tuple[list[TableSeries], list[Account]]:
     """The series of each table, by column and group, and the accounts of the tables. `group` "-" means that there are no groups."""
@@ -170,7 +170,7 @@ def series_of(
     return series, accounts
 
 
-def columns_of(series: Sequence[TableSeries], curves: Sequence[Any], table: Table) -> dict[str, Floats]:
+def smoothed_columns(series: Sequence[TableSeries], curves: Sequence[Any], table: Table) -> dict[str, Floats]:
     """The columns to write into a table: each curve with its band, in its rows."""
     columns: dict[str, Floats] = {}
     for member, curve in zip(series, curves, strict=True):

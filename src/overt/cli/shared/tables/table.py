@@ -133,7 +133,7 @@ class Table(ABC):
             if column in self.header:
                 got = f"such a column: {', '.join(self.header)}"
                 raise InputError(f"no column {column} in {self.path} yet", got=got, fix="rename or remove that column")
-        if kind_of(target) != kind_of(self.path) and not is_stream(target) and not is_stream(self.path):
+        if file_kind(target) != file_kind(self.path) and not is_stream(target) and not is_stream(self.path):
             fix = f"end the name in {self.path.suffix}" if self.path.suffix else "leave out the suffix"
             raise InputError("an output of the input's file format", got=f"{target.name} for {self.path.name}", fix=fix)
         check_target(target)
@@ -233,6 +233,6 @@ class Table(ABC):
         return bool(numbers.unreadable or numbers.other_units) and not words[0][:4].isdigit()
 
 
-def kind_of(path: Path) -> str:
+def file_kind(path: Path) -> str:
     """The kind of file by its suffix: "Parquet", "Excel", or "text"."""
     return _KINDS.get(path.suffix.lower(), "text")
