@@ -1,15 +1,14 @@
 """Multi-head attention: several attentions side by side, each on other projections of the inputs."""
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from overt.attention import check
-from overt.attention.biases import ALiBi, RelativePositionBias, sum_of
+from overt.attention.biases import sum_of
 from overt.attention.kernels.call import as_normalizer, as_score
-from overt.attention.masks import Lengths, Mask, as_mask
+from overt.attention.masks import Lengths
 from overt.attention.mechanism import attend
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
@@ -19,7 +18,7 @@ from overt.errors import InputError
 from overt.layers.cross_attention import Prepared
 from overt.layers.kv_cache import KVCache, check_cache, restored_on_error
 from overt.layers.parts import checks
-from overt.layers.parts.chunks import check_chunk
+from overt.layers.parts.chunks import aligned, check_chunk
 from overt.layers.parts.extra_keys import bias_with_extra, mask_with_extra, with_extra
 from overt.layers.parts.heads import join_heads, split_heads, with_batch
 from overt.layers.parts.padding import (
@@ -158,15 +157,7 @@ class MultiHeadAttention(nn.Module):
                 return heads, None, batched
             keys, values, offset, key_lengths, _ = cache.extend(with_batch(keys), with_batch(values), lengths)
 
-        mask = combine_masks(mask, window_mask(self.causal, self.window))
-        if offset is not None:
-            mask = None if mask is None else as_mask(mask)
-            mask = mask.with_offset(offset) if isinstance(mask, Mask) else mask
-            bias = (
-                replace(bias, offset=offset)
-                if isinstance(bias, (ALiBi, RelativePositionBias)) and bias.offset is None
-                else bias
-            )
+        mask, bias = aligned(combine_masks(mask, window_mask(self.causal, self.window)), bias, offset)
         extra = (self.extra_key is not None) + self.zero_key
         arguments = {
             "query": with_batch(queries),
@@ -180,22 +171,20 @@ class MultiHeadAttention(nn.Module):
         }
         return arguments, lengths if query_is_key else None, batched
 
-    def _steps(self, cache: KVCache | None) -> bool:
-        """Whether a token's attention to all of a rounded cache is plain: a dot product under a softmax, and nothing else."""
-        if (
-            not isinstance(cache, KVCache)
-            or cache.store != "int8"
-            or self.window is not None
-            or self.extra_key is not None
-            or self.zero_key
-        ):
-            return False
-        score, softmax = self.score.current(), self.normalizer.current()
-        dropped = self.training and self.dropout > 0
-        plain = type(score) is Dot and score.softcap is None and not isinstance(score.scale, Tensor)
-        plain = plain and type(softmax) is Softmax and softmax.sink is None and not isinstance(softmax.temperature, Tensor)
-        plain = plain and softmax.temperature == 1
-        return bool(plain) and not dropped and self.positions.bias(None) is None
+    def _projected(self, key: Tensor, value: Tensor, positions: Any, lengths: Tensor | None) -> Prepared:
+        heads = split_heads(self.key(self.positions.inputs(key, positions)), self.kv_heads)  # (..., Hk, K, D)
+        return Prepared(self.positions.heads(heads, positions), split_heads(self.value(value), self.kv_heads), lengths)
+
+    def _positions(self, query: Tensor, key: Tensor, cache: KVCache | None) -> tuple[Any, Any]:
+        """Positions of queries and keys: after the cache's tokens, or with the last query at the last key's position."""
+        if type(self.positions) is Positions:
+            return None, None
+        if cache is not None:
+            positions = cache.positions(query.shape[-2], query.device)
+            return positions, positions
+        shift, device = key.shape[-2] - query.shape[-2], query.device
+        positions = torch.arange(query.shape[-2], device=device) + max(shift, 0)
+        return positions, torch.arange(key.shape[-2], device=device) + max(-shift, 0)
 
     def steps(self, query: Tensor, key: Tensor | Prepared | None = None, value: Tensor | None = None, **options: Any) -> Steps:
         """Scores, masked scores and weights (..., H, Q, K), and the output of each head (..., H, Q, head_width).
@@ -281,24 +270,26 @@ class MultiHeadAttention(nn.Module):
                 query = visible if mask is None else torch.where(query.isfinite(), query, visible)
         return query, visible, value, lengths, dimensions > 2
 
-    def _positions(self, query: Tensor, key: Tensor, cache: KVCache | None) -> tuple[Any, Any]:
-        """Positions of queries and keys: after the cache's tokens, or with the last query at the last key's position."""
-        if type(self.positions) is Positions:
-            return None, None
-        if cache is not None:
-            positions = cache.positions(query.shape[-2], query.device)
-            return positions, positions
-        shift, device = key.shape[-2] - query.shape[-2], query.device
-        positions = torch.arange(query.shape[-2], device=device) + max(shift, 0)
-        return positions, torch.arange(key.shape[-2], device=device) + max(-shift, 0)
-
-    def _projected(self, key: Tensor, value: Tensor, positions: Any, lengths: Tensor | None) -> Prepared:
-        heads = split_heads(self.key(self.positions.inputs(key, positions)), self.kv_heads)  # (..., Hk, K, D)
-        return Prepared(self.positions.heads(heads, positions), split_heads(self.value(value), self.kv_heads), lengths)
-
     def _check_keys(self, key: Any, value: Any) -> None:
         checks.states(NAME, "key", key, self.key_width, option="key_width")
         checks.states(NAME, "value", value, self.value_width, option="value_width")
+
+    def _steps(self, cache: KVCache | None) -> bool:
+        """Whether a token's attention to all of a rounded cache is plain: a dot product under a softmax, and nothing else."""
+        if (
+            not isinstance(cache, KVCache)
+            or cache.store != "int8"
+            or self.window is not None
+            or self.extra_key is not None
+            or self.zero_key
+        ):
+            return False
+        score, softmax = self.score.current(), self.normalizer.current()
+        dropped = self.training and self.dropout > 0
+        plain = type(score) is Dot and score.softcap is None and not isinstance(score.scale, Tensor)
+        plain = plain and type(softmax) is Softmax and softmax.sink is None and not isinstance(softmax.temperature, Tensor)
+        plain = plain and softmax.temperature == 1
+        return bool(plain) and not dropped and self.positions.bias(None) is None
 
     def extra_repr(self) -> str:
         """The options that are not defaults."""

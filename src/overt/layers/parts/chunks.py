@@ -1,11 +1,13 @@
-"""Checks of the chunks of tokens that a key-value cache takes."""
+"""The chunks of tokens that a key-value cache takes: their checks, and where their queries are among the keys."""
 
 from collections.abc import Sized
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from overt.attention import check
+from overt.attention.biases import ALiBi, RelativePositionBias
 from overt.attention.masks import Mask, as_mask
 from overt.attention.typing import WindowLike
 from overt.errors import InputError, KindError
@@ -69,3 +71,13 @@ def check_chunk(cache: Sized, tokens: int, causal: bool, window: WindowLike, mas
             got=f"{tokens} tokens after {len(cache)} in a layer that is not causal",
             fix="build the layer with causal=True, or pass mask=overt.Causal()",
         )
+
+
+def aligned(mask: Any, bias: Any, offset: Any) -> tuple[Any, Any]:
+    """The mask and the bias of a chunk whose query 0 is key `offset`; None aligns the last query with the last key."""
+    if offset is None:
+        return mask, bias
+    mask = None if mask is None else as_mask(mask)
+    mask = mask.with_offset(offset) if isinstance(mask, Mask) else mask
+    unaligned = isinstance(bias, (ALiBi, RelativePositionBias)) and bias.offset is None
+    return mask, replace(bias, offset=offset) if unaligned else bias
