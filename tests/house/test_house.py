@@ -4,6 +4,7 @@ import ast
 import doctest
 import functools
 import importlib
+import io
 import pkgutil
 import re
 import subprocess
@@ -253,7 +254,9 @@ PROSE = {
 # Of these, identifiers alone are refused: in a sentence they are English.
 NOUNS = {"each": "call, head, text, …", "rest": "remaining, body, …", "look": "index, lookup"}
 PLAIN_FILES = [path for path in FILES if PLAIN & set(map(str, path.relative_to(SOURCE / "overt").parents))]
-SCRIPTS = [path for folder in PLAIN for path in (SOURCE / "overt" / folder).rglob("*.js")]
+# C++, JavaScript and CSS that follow.
+PLAIN_FOLDERS = [ROOT / "native" / "bind", ROOT / "native" / "check", *(SOURCE / "overt" / folder for folder in sorted(PLAIN))]
+PLAIN_UNTYPED = [path for path in UNTYPED if any(path.is_relative_to(folder) for folder in PLAIN_FOLDERS)]
 OPTIONS = {"beside"}  # of `overt atlas` and `overt play`, and the argument of pages of two recordings
 
 
@@ -262,15 +265,39 @@ def dialect(path: Path, refused: Iterable[str] = DIALECT) -> set[str]:
     return {name for name, parts in words.items() if {part.lower() for part in parts}.intersection(refused)}
 
 
+def with_prose(texts: Iterable[str]) -> set[str]:
+    """The lines that have a word of PROSE."""
+    lines = {line.strip() for text in texts for line in text.splitlines()}
+    return {line for line in lines if set(re.findall("[a-z]+", line.lower())) & PROSE.keys()}
+
+
+def python_comments(code: str) -> list[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]
+
+
 def prose(path: Path) -> set[str]:
     """The comments and docstrings of a file that have a word of PROSE, by their lines."""
-    with path.open("rb") as file:
-        texts = [token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":  # C++, JavaScript and CSS
+        return with_prose(re.findall(r"(?<![:\w\"'`])//[^\n]*|/\*.*?\*/", text, flags=re.DOTALL))
     holders = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
-    texts += [ast.get_docstring(node) or "" for node in nodes(path) if isinstance(node, holders)]
-    return {
-        line.strip() for text in texts for line in text.splitlines() if set(re.findall("[a-z]+", line.lower())) & PROSE.keys()
+    docstrings = [ast.get_docstring(node) or "" for node in nodes(path) if isinstance(node, holders)]
+    return with_prose([*python_comments(text), *docstrings])
+
+
+def prose_in_blocks(page: Path) -> set[str]:
+    """The comments and the names of a page's Python that have a word of PROSE."""
+    blocks = re.findall(r"^```python[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    stored = {
+        node.id
+        for block in blocks
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
+    return {name for name in stored if PROSE.keys() & set(name.split("_"))} | with_prose(
+        comment for block in blocks for comment in python_comments(block)
+    )
 
 
 def test_identifiers_are_the_fields_words():
@@ -282,18 +309,18 @@ def test_packages_in_plain_english_name_what_they_loop_over():
 
 
 def test_comments_and_docstrings_are_plain_english():
-    assert offences(prose, PLAIN_FILES) == {}
+    assert offences(prose, [*PLAIN_FILES, *PLAIN_UNTYPED]) == {}
 
 
-def test_comments_of_scripts_are_plain_english():
-    comments = {path: re.findall(r"(?:^|[;,{}]) *// (.*)", path.read_text(encoding="utf-8"), re.MULTILINE) for path in SCRIPTS}
-    assert sum(map(len, comments.values())) > 500
-    assert [
-        f"{path.name}: {line}"
-        for path, lines in comments.items()
-        for line in lines
-        if set(re.findall("[a-z]+", line)) & PROSE.keys()
-    ] == []
+def test_the_code_of_pages_is_in_the_fields_words():
+    assert offences(prose_in_blocks, sorted((ROOT / "docs").rglob("*.md"))) == {}
+
+
+def test_a_word_of_the_dialect_is_found_in_other_languages_and_in_pages(tmp_path):
+    (tmp_path / "file.cpp").write_text('// anew\nf("// told"); /* it\n   stands */\n')
+    assert prose(tmp_path / "file.cpp") == {"// anew", "stands */"}
+    (tmp_path / "page.md").write_text('```python exec="1"\nwild_value = 1  # beside\nprint("told")\n```\n')
+    assert prose_in_blocks(tmp_path / "page.md") == {"wild_value", "# beside"}
 
 
 def test_a_word_of_the_dialect_is_found_in_a_comment_and_in_a_docstring(tmp_path):
