@@ -187,7 +187,7 @@ def test_the_same_token_is_the_same_word_with_any_space_and_case():
 def test_words_behind_the_longest_text_are_refused_as_such(tokenizer):
     [pair] = read_pairs([(f"the cat {'and ' * 30}it", "it", "cat")])
     with pytest.raises(InputError, match="pair 1: 'it', behind the 20 tokens that the model reads. Fix: shorten the text"):
-        tasks_of(Reader(Planted(), tokenizer, 20), [pair])
+        tasks_of(TextReader(Planted(), tokenizer, 20), [pair])
 
 
 def test_tables_have_their_columns_named_and_any_usual_separator(tmp_path):
