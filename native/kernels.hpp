@@ -92,7 +92,7 @@ struct Inputs {
     Matrix key_scale, value_scale;         // (K), float32: what int8 keys and values are multiplied with; data == nullptr: none
 };
 
-// What the backward pass reads beside the inputs. Rows are contiguous, entries follow each other, in the kernel's number type.
+// What the backward pass reads next to the inputs. Rows are contiguous, entries follow each other, in the kernel's number type.
 struct SavedForward {
     const void* output;       // (batch, Q, E)
     const void* log_sum_exp;  // (batch, Q)

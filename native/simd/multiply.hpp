@@ -9,7 +9,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// How many rows of C stay in registers beside so many vectors: enough independent sums to hide the latency of a multiply-add, few
+// How many rows of C stay in registers with so many vectors: enough independent sums to hide the latency of a multiply-add, few
 // enough for the level's registers, and close to a square, which loads least.
 #if OVERT_BYTES == 64 || defined(__aarch64__)
 constexpr int WIDEST = 4;
@@ -22,7 +22,7 @@ constexpr int WIDEST = 2;
 constexpr int rows_in_registers(int) { return 4; }
 #endif
 
-// Terms of one pass over the inner dimension: two vectors of as many rows of B stay in the nearest cache beside A.
+// Terms of one pass over the inner dimension: two vectors of as many rows of B stay in the nearest cache with A.
 constexpr int TERMS = 128;
 
 template <class T>

@@ -14,7 +14,7 @@ static thread_local int number = 0;
 int thread_number() { return number; }
 
 void run_threads(int threads, void (*work)(void* context, int thread, int threads), void* context) {
-    // A thread is counted before any begins to work, so that the number that each is told is right.
+    // A thread is counted before any begins to work, so that the number that each gets is right.
     std::vector<std::thread> others;
     int all = 1;
     std::atomic<int> begin{0};

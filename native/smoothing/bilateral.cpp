@@ -7,7 +7,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// A distance whose weight is negligible beside a point's weight on itself, which is 1.
+// A distance whose weight is negligible next to a point's weight on itself, which is 1.
 constexpr double MASKED_DISTANCE = 1e6;
 
 // A thread's part of the series: position p is point start + p. Positions beyond the end have no weight in any row.

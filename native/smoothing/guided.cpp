@@ -261,7 +261,7 @@ void guided(const Guided& task) {
     Passes passes(task, points, size);
     Index longest = 0;
     for (Index i = 0; i < task.count; i++) longest = max_of(longest, passes.pass[0].stop[i] - i);
-    // Tiles are long beside the window, whose pairs are computed twice at tile ends, and equally many for every thread.
+    // Tiles are long compared with the window, whose pairs are computed twice at tile ends, and equally many for every thread.
     Index threads = min_of<Index>(task.threads, stretches), longest_tile = 32 * (1 + longest / STRETCH) * threads;
     Index tiles = (stretches + longest_tile - 1) / longest_tile * threads, tile = (stretches + tiles - 1) / tiles;
     Index workspace_size = PairWorkspace::size(task.bandwidths, tile);

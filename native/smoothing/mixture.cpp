@@ -11,7 +11,7 @@ namespace {
 constexpr int LANES = WIDTH<double>;
 // Points taken at a time, so that the outputs of all heads stay in the cache.
 constexpr Index CHUNK = 128;
-// A head whose weights are all below this in a chunk is left out there: beside the others it changes no digit.
+// A head whose weights are all below this in a chunk is left out there: it changes no digit of the sum.
 constexpr double NEGLIGIBLE = 1e-30;
 
 // Risks of one head in units of the noise, with the premium on its degrees of freedom; 0 where the noise is infinite.

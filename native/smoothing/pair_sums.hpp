@@ -51,7 +51,7 @@ struct Tiling {
     int threads;
 
     Tiling(Index count, Index window, int max_threads) {
-        // Long beside the window, whose sums are computed twice, and short enough for every thread to have work.
+        // Long compared with the window, whose sums are computed twice, and short enough for every thread to have work.
         Index share = (count + max_threads - 1) / max_threads;
         rows = (min_of(share, max_of<Index>(8 * window, 16 * BLOCK)) + BLOCK - 1) / BLOCK * BLOCK;
         tiles = (count + rows - 1) / rows;

@@ -117,7 +117,7 @@ struct Local {
     const double* targets;  // ascending
     Index rows;
     double rate;
-    double reach;   // where a weight beside that of a key at the target is negligible
+    double reach;   // where a weight is negligible next to that of a key at the target
     double window;
     Side side;
     int degree;

@@ -8,7 +8,7 @@ namespace overt::OVERT_LEVEL {
 namespace {
 
 // What a page says of a call: `rows` are the numbers from one row to the next. Where `causal`, a query attends to no later key; the last
-// query stands at the last key.
+// query is at the last key.
 struct Heads {
     const float *query, *key, *value;
     std::int32_t queries, keys, heads, head_dim, query_row, key_row, causal;

@@ -1,4 +1,4 @@
-// What a Transformer needs beside attention: linear maps, activations, layer norms.
+// What a Transformer needs next to attention: linear maps, activations, layer norms.
 #include "simd/multiply.hpp"
 #include "wasm/exported.hpp"
 

@@ -65,7 +65,7 @@ EXPORTED(panels_from_int8) void panels_from_int8(const std::int8_t* from, const 
     panels(from, scales, inner, columns, to);
 }
 
-// to (count, width) = rows of a table, added to what stands there where `add`.
+// to (count, width) = rows of a table, added to the old ones where `add`.
 EXPORTED(rows_from_int16)
 void rows_from_int16(const std::int16_t* table, const float* scales, const std::int32_t* rows, int count, int width, int add, float* to) {
     rows_of(table, scales, rows, count, width, add, to);

@@ -255,7 +255,7 @@ PROSE = {
 NOUNS = {"each": "call, head, text, …", "rest": "remaining, body, …", "look": "index, lookup"}
 PLAIN_FILES = [path for path in FILES if PLAIN & set(map(str, path.relative_to(SOURCE / "overt").parents))]
 # C++, JavaScript and CSS that follow.
-PLAIN_FOLDERS = [ROOT / "native" / "bind", ROOT / "native" / "check", *(SOURCE / "overt" / folder for folder in sorted(PLAIN))]
+PLAIN_FOLDERS = [ROOT / "native", *(SOURCE / "overt" / folder for folder in sorted(PLAIN))]
 PLAIN_UNTYPED = [path for path in UNTYPED if any(path.is_relative_to(folder) for folder in PLAIN_FOLDERS)]
 OPTIONS = {"beside"}  # of `overt atlas` and `overt play`, and the argument of pages of two recordings
 

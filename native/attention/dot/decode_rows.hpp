@@ -1,6 +1,6 @@
 // Rows of keys and values where decoding reads them: once, in the caller's memory and in its number type, while the next tile is on its way.
 //
-// A reader takes one vector of memory and gives the vectors of T that are in it. What is packed and summed beside its rows has its order.
+// A reader takes one vector of memory and gives the vectors of T that are in it. What is packed and summed with its rows has its order.
 #pragma once
 
 #include "attention/tiles/softmax.hpp"

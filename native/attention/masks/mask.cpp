@@ -81,7 +81,7 @@ Coverage ranges(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowe
     return coverage;
 }
 
-// Squares of 8 x 8 bytes beside each other: eight rows of each, a row of one square a number.
+// Squares of 8 x 8 bytes next to each other: eight rows of each, a row of one square a number.
 typedef std::uint64_t SquareRows __attribute__((vector_size(OVERT_BYTES)));
 constexpr int SQUARES = OVERT_BYTES / 8;
 

@@ -8,7 +8,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// One thread's working memory beside its tiles: lists, of each listed pair the gradient of its weight, (z - tau)^(p - 1), the factor of
+// One thread's working memory next to its tiles: lists, of each listed pair the gradient of its weight, (z - tau)^(p - 1), the factor of
 // dropout and the slope of the softcap; a block's queries and upstream gradients as rows and transposed; the gradients of a vector of queries.
 template <class T>
 struct SparseWorkspace {

@@ -52,7 +52,7 @@ static inline void transpose_halves(const HalfRows& rows, int keys, Index column
     }
 }
 
-// 2^x to 1e-4, which is little beside the 8 bits that a weight is rounded to; 0 below the normal numbers. The rounded weights are summed.
+// 2^x to 1e-4, which is little next to the 8 bits that a weight is rounded to; 0 below the normal numbers. The rounded weights are summed.
 OVERT_INLINE Vector<float> rough_power(Vector<float> x) {
 #if defined(__AVX512DQ__) && OVERT_BYTES == 64
     Vector<float> r = _mm512_reduce_ps(x, 1);  // x - floor(x)

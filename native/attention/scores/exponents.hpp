@@ -12,7 +12,7 @@ template <>
 struct Limits<float> {
     static constexpr float EXPONENT = 87;         // e^x and e^-x are normal numbers up to this x
     static constexpr float BUDGET = 120;          // a product of four stays below this power of two
-    static constexpr float CAP = 0x1p29f;         // the product of four is finite, and 1 / CAP is negligible beside 1
+    static constexpr float CAP = 0x1p29f;         // the product of four is finite, and 1 / CAP is negligible next to 1
     static constexpr float MIN_SHARE = 0x1p-33f;  // a weight below this share of the largest counts as this share
     static constexpr float MIDDLE = 40;           // exponents of queries within this need no shift
 };

@@ -115,7 +115,7 @@ static void box_read(const Local& task, const BoxPolynomials& polynomials, Index
     }
 }
 
-// Sums of weights below this are too small beside the box's rounding errors: 1e-4 of an upper bound of the weights near it.
+// Sums of weights below this are too small compared with the box's rounding errors: 1e-4 of an upper bound of the weights near it.
 static double box_threshold(const Local& task, Index row, const BoxSums& sums) {
     double bound = 0;
     for (Index away = -task.boxes.reach; away <= task.boxes.reach; away++)
