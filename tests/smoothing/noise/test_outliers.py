@@ -182,3 +182,27 @@ def test_outliers_that_break_the_level_of_contrasts_are_removed(share):
     result = analyze(values)
     assert result.outliers[wild].mean() > 0.9
     assert np.mean((result.values - truth) ** 2) < 0.02
+
+
+@pytest.mark.parametrize("period", [19.0, 27.4, 41.7])
+def test_a_pulse_with_a_dip_that_recurs_is_kept_in_a_short_series(period):
+    errors = []
+    for seed in range(4):
+        phase = (np.arange(400) / period + 0.1 * seed) % 1
+        truth = np.exp(-0.5 * ((phase - 0.4) * period / 1.2) ** 2) - 0.35 * np.exp(-0.5 * ((phase - 0.6) * period / 1.4) ** 2)
+        truth /= truth.std()
+        result = analyze(truth + 0.1 * np.random.default_rng(seed).normal(size=400))
+        assert not result.outliers.any()
+        errors.append(np.mean((result.values - truth) ** 2))
+    assert np.median(errors) < 0.01
+
+
+@pytest.mark.parametrize("share", [0.03, 0.1])
+def test_outliers_at_random_do_not_repeat(share):
+    removed = []
+    for seed in range(6):
+        draw = np.random.default_rng(50 + seed)
+        bad = draw.random(400) < share
+        result = analyze(np.sin(np.arange(400) / 40) + 0.1 * draw.normal(size=400) + bad * draw.choice([-3.0, 3.0], 400))
+        removed.append(result.outliers[bad].mean())
+    assert np.mean(removed) > 0.9

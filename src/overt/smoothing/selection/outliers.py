@@ -36,8 +36,9 @@ BOTH_SIDES = 0.5
 # the noise has heavy tails. Of normal noise 0.27% reach beyond 3.
 CLIP, CLIP_HEAVY, NORMAL_SHARE, HEAVY_ERRORS = 3.0, 1.8, 0.0027, 3.5
 # Peaks that recur: at least so many, whose points are at most so many apart; so many of them stand on one side, and less than that part of
-# an interval from a grid of equal ones. Fewer than one of 1,000 sets of outliers at random recur.
-RECUR, WIDEST, MOSTLY, IRREGULAR = 8, 3, 0.8, 0.06
+# an interval from a grid of equal ones. Fewer than one of 1,000 sets of outliers at random recur. Or the marks of outliers above and below
+# have an autocorrelation of so much: those at random have at most half as much.
+RECUR, WIDEST, MOSTLY, IRREGULAR, REPEATED = 8, 3, 0.8, 0.06, 0.6
 # A value next to a step so many times as long as the median one is compared with so many next to steps of like length.
 LONG, LIKE = 2.0, 40
 # The median distance among this many neighbours to either side is the least level: within a burst of noise all distances are large.
@@ -227,7 +228,7 @@ def _like_peaks(above: Floats) -> bool:
 
 
 def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
-    """Whether outliers (n,), `above` the others by so much, come at equal intervals and to one side, but for a fifth of them.
+    """Whether outliers (n,), `above` the others by so much, come at equal intervals and to one side, or as a pattern that repeats.
 
     >>> marks = np.zeros(500, dtype=bool)
     >>> marks[np.rint(np.arange(3, 490, 40.3)).astype(int)] = True
@@ -236,6 +237,8 @@ def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
     (True, False)
     """
     marked = np.flatnonzero(outliers)
+    if marked.size >= RECUR and _repeat(np.where(outliers, np.sign(above), 0.0)):
+        return True
     if marked.size < RECUR or not _mostly_on_one_side(above[marked]):
         return False
     first = marked[np.append(True, np.diff(marked) > WIDEST)]  # of each peak
@@ -249,6 +252,20 @@ def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
         distances = np.abs(first - start - slope * turns)
         near = distances <= np.quantile(distances, MOSTLY)
     return bool(np.mean(distances < IRREGULAR * slope) >= MOSTLY)
+
+
+def _repeat(marks: Floats) -> bool:
+    """Whether marks (n,), 1 above and −1 below, repeat themselves after some points, up to one point of jitter.
+
+    >>> pulse = np.where(np.arange(400) % 37 < 2, 1.0, 0.0) - np.where(np.arange(400) % 37 == 5, 1.0, 0.0)
+    >>> _repeat(pulse), _repeat(np.random.default_rng(0).permutation(pulse))
+    (True, False)
+    """
+    count = marks.size
+    wide = np.clip(np.convolve(marks, np.ones(3), "same"), -1, 1)
+    deviations = wide - wide.mean()
+    products = np.fft.irfft(np.abs(np.fft.rfft(deviations, 2 * count)) ** 2)[: count // 3] / (count - np.arange(count // 3))
+    return bool(products[2 * WIDEST :].max(initial=0.0) > REPEATED * products[0])
 
 
 def _mostly_on_one_side(above: Floats) -> bool:
