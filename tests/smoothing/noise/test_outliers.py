@@ -206,3 +206,22 @@ def test_outliers_at_random_do_not_repeat(share):
         result = analyze(np.sin(np.arange(400) / 40) + 0.1 * draw.normal(size=400) + bad * draw.choice([-3.0, 3.0], 400))
         removed.append(result.outliers[bad].mean())
     assert np.mean(removed) > 0.9
+
+
+@pytest.mark.parametrize(("points", "ratio"), [(400, 12), (400, 40), (1200, 12)])
+def test_narrow_peaks_at_irregular_times_are_kept_because_of_their_shoulders(points, ratio):
+    errors = []
+    for seed in range(4):
+        draw, times = np.random.default_rng(30 + seed), np.arange(points)
+        middles = np.cumsum(draw.uniform(14, 45, points // 25))
+        truth = sum(np.exp(-0.5 * ((times - middle) / draw.uniform(0.9, 1.5)) ** 2) for middle in middles)
+        truth = truth / truth.std()
+        errors.append(np.mean((analyze(truth + draw.normal(size=points) / ratio).values - truth) ** 2) * ratio**2)
+    assert np.max(errors) < 1.0  # in the noise's variance: without these peaks it is 100 and more
+
+
+def test_the_report_says_why_peaks_were_kept():
+    times, draw = np.arange(500), np.random.default_rng(8)
+    middles = np.cumsum(draw.uniform(14, 40, 17))
+    peaks = sum(6 * np.exp(-0.5 * ((times - middle) / 1.1) ** 2) for middle in middles)
+    assert "their neighbours rise or fall with them" in analyze(peaks + 0.1 * draw.normal(size=500)).sentence

@@ -95,14 +95,10 @@ def _outliers_that_stay(result: "Smoothing") -> str:
     if not result.options.cleans:
         return ""
     estimate = result.estimate
-    count, recur = unremoved_outliers(estimate.rest(result.series.key_values), estimate.level)
+    count, why = unremoved_outliers(estimate.rest(result.series.key_values), estimate.level)
     if not count:
         return ""
-    why = (
-        "they recur at equal intervals, as peaks of a signal do"
-        if recur
-        else f"outliers cannot be distinguished from peaks in fewer than {SHORT} points"
-    )
+    why = why or f"outliers cannot be distinguished from peaks in fewer than {SHORT} points"
     return f"{count} isolated values stand far out and were kept: {why} (robust=True reduces their weight)."
 
 

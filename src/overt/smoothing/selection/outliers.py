@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.smoothing.data.series import SHORT, Floats
+from overt.smoothing.noise.shoulders import have_shoulders
 from overt.smoothing.selection.medians import medians
 
 # Neighbours to either side.
@@ -100,7 +101,8 @@ def clean(values: Floats, level: float) -> Cleaned:
     of the median distance nearby. Only isolated values count: a peak of the signal has neighbours that rise with it, and a jump has
     one side on which it is near. White normal noise of 1,024 points loses one value in 40 series, and a quarter of a percent is
     moved. Where there are several, they are looked for again among what is left, and tails are moved again; where there are many, pairs
-    and those next to others are found too. Those that recur at equal intervals are peaks of the signal: then all values are kept. In fewer
+    and those next to others are found too. Those that recur, or whose neighbours rise with them, are peaks of the signal: then all values
+    are kept. In fewer
     than 400 points they may be peaks, of which a single point shows: where several are mostly on one side, or one in twelve points or
     more stand out, they are kept.
 
@@ -119,7 +121,7 @@ def clean(values: Floats, level: float) -> Cleaned:
     if first is None:
         return Cleaned(values, np.zeros(values.size, dtype=bool))
     cleaned = _cleaned(values, level, first)
-    if _recur(cleaned.outliers, _above_others(values, cleaned.outliers)):
+    if _are_peaks(values, cleaned.outliers, level):
         return Cleaned(values, np.zeros(values.size, dtype=bool))
     if values.size >= SHORT:
         return cleaned
@@ -162,20 +164,27 @@ def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats) -
     return cleaned.keeping(near, values)
 
 
-def unremoved_outliers(values: Floats, level: float) -> tuple[int, bool]:
-    """How many isolated values (n,) are far out, but kept, since they are or may be peaks of the signal, and whether they recur.
+def unremoved_outliers(values: Floats, level: float) -> tuple[int, str]:
+    """How many isolated values (n,) are far out, but kept as peaks of the signal, and why; "" if they only may be.
 
     >>> spikes = np.where(np.arange(60) % 15 == 10, 9.0, 0.0)
     >>> unremoved_outliers(spikes + 0.2 * np.random.default_rng(0).normal(size=60), 0.2)
-    (4, False)
+    (4, '')
     """
     first = _first_look(values, level)
     if first is None:
-        return 0, False
+        return 0, ""
     outliers = _cleaned(values, level, first).outliers
-    recur = _recur(outliers, _above_others(values, outliers))
-    stay = recur or (values.size < SHORT and _may_be_peaks(values, first, outliers))
-    return int(outliers.sum()) if stay else 0, recur
+    why = _are_peaks(values, outliers, level)
+    stay = why or (values.size < SHORT and _may_be_peaks(values, first, outliers))
+    return int(outliers.sum()) if stay else 0, why
+
+
+def _are_peaks(values: Floats, outliers: NDArray[np.bool_], level: float) -> str:
+    """Why outliers (n,) are peaks of the signal; "" if nothing says so."""
+    if _recur(outliers, _above_others(values, outliers)):
+        return "they recur at equal intervals, as peaks of a signal do"
+    return "their neighbours rise or fall with them, as those of a peak do" if have_shoulders(values, outliers, level) else ""
 
 
 class Look(NamedTuple):
