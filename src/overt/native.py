@@ -157,6 +157,7 @@ def threads() -> int:
 
     One in a browser, which has no others, and in a process that was forked from this one, as torch's data loaders fork: GCC's OpenMP
     waits there without end for the parent's threads. And no more than `limit_threads` has said in this thread.
+    Gradients have the same bits in every run on as many threads: each thread sums its share, and the shares are added in order.
     """
     if _forked or sys.platform == "emscripten":
         return 1

@@ -155,7 +155,10 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
 
 
 def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, key: Tensor) -> None:
-    """Refuse a mask or bias whose shape does not broadcast, right-aligned, against (..., Q, K), or fits other dimensions as well."""
+    """Refuse a mask or bias whose shape does not broadcast, right-aligned, against (..., Q, K), or fits other dimensions as well.
+
+    One mask for each head and one for each batch entry have the same shape if B = H, so a tensor that leaves out one of the two is refused.
+    """
     if not broadcasts_to(shape, target):
         raise InputError(
             f"{name} to broadcast, aligned right, against the weights (..., Q, K) = {tuple(target)}",

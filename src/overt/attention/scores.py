@@ -56,6 +56,7 @@ class DistanceForm(NamedTuple):
     bandwidth: float | Tensor
 
 
+# Kernels choose by the form and never by the class, so any subclass of `Score` whose `kernel_form` returns one runs on them.
 KernelForm = AdditiveForm | DotForm | DistanceForm
 
 
@@ -355,6 +356,8 @@ def __dir__() -> list[str]:
 
 def takes_half(score: Any) -> bool:
     """Whether a score says that it computes in half precision: by an attribute `takes_half`, or by parameters in half precision.
+
+    Other scores get float32, so that their result depends neither on autocast nor on which functions torch supports in half precision.
 
     >>> takes_half(torch.cdist), takes_half(torch.nn.Bilinear(2, 2, 1).half())
     (False, True)

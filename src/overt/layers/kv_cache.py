@@ -9,6 +9,7 @@ Each row of the batch is stored from slot 0 on, so rows of different lengths dif
     row 1:  hello  | new
 
 A mask or bias with that offset aligns both, and `Lengths` excludes the slots after a row's end.
+If rows ended at one slot, chunks of different lengths would move what is stored.
 """
 
 import copy

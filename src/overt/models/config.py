@@ -16,6 +16,7 @@ class TransformerConfig:
     `width` of the states, `heads` of each attention, `feed_forward`, the inner width of the feed-forward layers; `kv_heads`, a divisor
     of `heads`; `positions` "sinusoidal", "learned" (up to `longest`), "rotary", "alibi", "relative" or None; `norm` "pre" or "post";
     `activation` "relu", "gelu" or "silu"; `dropout` of embeddings and sublayers, `attention_dropout` of weights.
+    Constructors list these arguments themselves, because `from_config` checks a recipe against their signatures.
 
     >>> config = TransformerConfig.of({"words": 100, "width": 16, "heads": 2, "feed_forward": 32, "positions": "rotary"})
     >>> config.width, config.norm, config.attention_positions

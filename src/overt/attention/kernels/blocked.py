@@ -2,7 +2,11 @@
 
 Queries are taken in blocks of rows. A block's weights live until its output is there; the backward pass computes them again
 (a non-reentrant checkpoint a block), so nothing of size Q × K is kept. Under a torch.func transform, which sees no checkpoints,
-the plain blocks run.
+the plain blocks run. `mechanism` passes its `formula` in: attention is written in one place, and no kernel imports from above.
+
+A weight of 0 does not remove NaN from a sum. So if an input is not finite and there is a mask, rows that see different keys are computed
+one at a time, and masked keys and values are zeroed before any arithmetic. While torch compiles, transforms or captures, values cannot be
+inspected: only keys that no row of a block may see are zeroed, and `plan` names what remains.
 """
 
 import math

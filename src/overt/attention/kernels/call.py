@@ -34,7 +34,10 @@ _WITH_ARGUMENTS = {
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """The arguments of `attend`, checked. Mask and bias are bound to the call's lengths; `batch` are the leading dimensions."""
+    """The arguments of `attend`, checked. Mask and bias are bound to the call's lengths; `batch` are the leading dimensions.
+
+    Arrays of other libraries become tensors here, and `library` makes arrays of results: kernels and recordings see tensors only.
+    """
 
     query: Tensor
     key: Tensor

@@ -3,6 +3,7 @@
 A program is a list of steps in postfix order: a leaf pushes what it allows, the others combine the last one or two. Masks with one
 interval of keys a row (`Mask.row_ranges`), and every conjunction of them, are one leaf: two numbers a row, however many keys. A bool
 tensor (`Mask.allowed_pairs`), packed documents (`Mask.document_ids`) and blocks (`Mask.block_table`) are the other leaves.
+Only ranges that follow from numbers are cached: tensors are read again in each call, since a caller may write into them between calls.
 """
 
 from collections.abc import Iterator

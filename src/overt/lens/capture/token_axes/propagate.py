@@ -7,6 +7,9 @@ Tokens begin at an embedding, at a convolution (its positions), and at any tenso
 count them. A batch is marked too, which does no harm, because models do not sum over it.
 
 Normalisation and pooling are no mixing here: they take statistics of tokens, and give one number or vector for all of them.
+
+Sizes do not show which dimension counts tokens, because a length may equal a width; a second run of a layer with other tokens would change
+caches, counters and hooks. After a function without a rule a result is not `sure`: what depends on it is recorded or listed as missing.
 """
 
 import math
