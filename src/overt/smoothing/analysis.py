@@ -149,8 +149,8 @@ def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate]:
 def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
     """The smoothing from the outputs of the bank, or by one head where it is None."""
     series, options, seasons, levels = prepared.series, prepared.options, prepared.seasons, prepared.levels
-    head, filling, components = None, None, _seasonal(series, seasons)
-    seasonal = components.sum(axis=0)
+    head, filling = None, None
+    seasonal = (components := _seasonal(series, seasons)).sum(axis=0)
     if bank is not None:
         filling = _filling(prepared) if options.fill and prepared.missing.any() and not options.causal else None
         outputs, variances = _bank_outputs(series, bank, seasons, levels, filling)

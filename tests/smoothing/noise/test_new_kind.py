@@ -22,7 +22,7 @@ class Shares(Kind):
         """Whether all values are whole numbers of trials, and more than two of them occur."""
         trials = series.known * TRIALS
         return bool(
-            series.asked
+            series.undeclared
             and np.allclose(trials, np.round(trials))
             and trials.min() >= 0
             and trials.max() <= TRIALS

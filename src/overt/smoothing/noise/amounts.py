@@ -82,12 +82,12 @@ def recognize_amounts(values: Floats) -> Amounts | None:
 class SkewedAmounts(Kind):
     """Amounts as they are, by heads of time, under the variances of their neighbours' means, and then under those of the last curve."""
 
-    names = ("amounts",)
-    sets_repeats_aside = True
+    names: tuple[str, ...] = ("amounts",)
+    sets_repeats_aside: bool = True
 
     def holds(self, series: Observed) -> bool:
         """See `recognize_amounts`; amounts in proportion to a mean that spans decades are smoothed by their logarithms."""
-        amounts = recognize_amounts(series.known) if series.asked else None
+        amounts = recognize_amounts(series.known) if series.undeclared else None
         return amounts is not None and not (amounts.power == 2 and Proportional().holds(series))
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":

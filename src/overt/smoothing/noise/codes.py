@@ -58,7 +58,7 @@ def find_codes(values: Floats) -> NDArray[np.bool_]:
 class ErrorCodes(Kind):
     """Codes are missing, and named among the outliers; what they leave is asked again."""
 
-    within_bounds = True
+    within_bounds: bool = True
 
     def holds(self, series: Observed) -> bool:
         """See `find_codes`."""

@@ -168,7 +168,7 @@ class Counts(Kind):
     which may be in proportion to the trend, that scale is taken of three that has the least criterion of Akaike (1973).
     """
 
-    names = ("counts", "square roots", "logarithms of counts")
+    names: tuple[str, ...] = ("counts", "square roots", "logarithms of counts")
 
     def holds(self, series: Observed) -> bool:
         """Whether noise="poisson" was passed, which is checked, or the values look like counts (`are_counts`)."""
@@ -178,7 +178,7 @@ class Counts(Kind):
             if weights is not None and np.ptp(weights[weights > 0]) > 0:
                 raise InputError('equal weights with noise="poisson"', got="weights that differ", fix="leave weights out")
             return True
-        if not series.asked:
+        if not series.undeclared:
             return False
         whole = values.size >= MIN_COUNTS and bool((values >= 0).all() and (values == np.round(values)).all())
         return are_counts(series.known, cycle_of(values, series.times, options) if whole else 1)

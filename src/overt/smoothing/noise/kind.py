@@ -4,6 +4,7 @@ A kind is one class in one file. `recognized.KINDS` lists them in the order in w
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 Analyze = Callable[[Floats, Times, Floats | None, Options, int], Any]
 
 
+@dataclass(frozen=True, eq=False)
 class Observed:
     """One series as it was passed, with its options."""
 
-    def __init__(self, values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> None:
-        self.values, self.times, self.weights, self.options, self.column = values, times, weights, options, column
+    values: Floats  # (n,)
+    times: Times
+    weights: Floats | None  # (n,)
+    options: Options
+    column: int = 0
 
     @cached_property
     def known(self) -> Floats:
@@ -38,10 +43,10 @@ class Observed:
 
     def under(self, options: Options) -> "Observed":
         """The same series under other options."""
-        return Observed(self.values, self.times, self.weights, options, self.column)
+        return replace(self, options=options)
 
     @property
-    def asked(self) -> bool:
+    def undeclared(self) -> bool:
         """Whether the values may say themselves what they are: nothing was passed of the noise, and they have no weights."""
         return self.options.counts is None and self.weights is None
 
@@ -50,8 +55,8 @@ class Kind:
     """A kind of noise; `names` are those of its smoothings (`Smoothing.kind`)."""
 
     names: tuple[str, ...] = ()
-    sets_repeats_aside = False  # values that repeat are no values of this kind: they are set aside first
-    within_bounds = False  # whether bounds that were passed hold on the way, too, and not of the curve alone
+    sets_repeats_aside: bool = False  # values that repeat are no values of this kind: they are set aside first
+    within_bounds: bool = False  # whether bounds that were passed hold on the way, too, and not of the curve alone
 
     def holds(self, series: Observed) -> bool:
         """Whether the values have this noise."""

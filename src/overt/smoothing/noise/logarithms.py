@@ -75,13 +75,16 @@ def bounds_of_rates(values: Floats, bounds: tuple[float, float]) -> tuple[float,
 class Rates(Kind):
     """Rates between their bounds, by their logits, whose noise is estimated like that of any series."""
 
-    names = ("logits",)
-    sets_repeats_aside, within_bounds = True, True
+    names: tuple[str, ...] = ("logits",)
+    sets_repeats_aside: bool = True
+    within_bounds: bool = True
 
     def holds(self, series: Observed) -> bool:
         """See `bounds_of_rates`."""
         return (
-            series.asked and series.options.scale == "auto" and bounds_of_rates(series.known, series.options.limits) is not None
+            series.undeclared
+            and series.options.scale == "auto"
+            and bounds_of_rates(series.known, series.options.limits) is not None
         )
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
@@ -98,12 +101,12 @@ class Rates(Kind):
 class Proportional(Kind):
     """Positive values over decades, by their logarithms, whose noise is estimated like that of any series."""
 
-    names = ("logarithms",)
-    sets_repeats_aside = True
+    names: tuple[str, ...] = ("logarithms",)
+    sets_repeats_aside: bool = True
 
     def holds(self, series: Observed) -> bool:
         """See `are_proportional`."""
-        return series.asked and series.options.scale == "auto" and are_proportional(series.known)
+        return series.undeclared and series.options.scale == "auto" and are_proportional(series.known)
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
         """The smoothing of the logarithms."""

@@ -62,11 +62,11 @@ class Outcomes(Kind):
     Two values are far from normal noise: heads that compare them follow them, and their estimated risk does not show it.
     """
 
-    names = ("outcomes",)
+    names: tuple[str, ...] = ("outcomes",)
 
     def holds(self, series: Observed) -> bool:
         """See `are_outcomes`."""
-        return series.asked and are_outcomes(series.known)
+        return series.undeclared and are_outcomes(series.known)
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
         """The smoothing of the probability of the larger value, from the one to the other."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class OnScale(Kind):
     """Values by their logarithms, roots or logits; a noise that was passed is of one level there."""
 
-    names = ("roots",)
-    within_bounds = True
+    names: tuple[str, ...] = ("roots",)
+    within_bounds: bool = True
 
     def holds(self, series: Observed) -> bool:
         """Whether scale= names one."""
@@ -42,7 +42,7 @@ class OnScale(Kind):
 class Angles(Kind):
     """Angles without their jumps over a full turn: each as near as it can be to the direction of its smoothed sine and cosine."""
 
-    names = ("angles",)
+    names: tuple[str, ...] = ("angles",)
 
     def holds(self, series: Observed) -> bool:
         """Whether circular= is a full turn."""
