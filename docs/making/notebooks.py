@@ -3,17 +3,20 @@
     python docs/making/notebooks.py [5]        # writes notebooks/*.ipynb, or those of some chapters
 
 A block that the page shows becomes a cell; what a page prints as SVG or Markdown is displayed by `draw` or `say` of pictures.py instead. A
-block that the page hides becomes a folded cell if it prints sentences, and is left out if it draws, since it is about the site then; what
-a comment `<!-- notebook … -->` holds becomes a cell, and what `<details>` hides a folded one. Commands become `!` cells, stored with what a
-terminal shows at the end: without spinners and progress bars. Sentences about the page are left out. The first
-cell holds what the others use of pictures.py, so a notebook needs the package, and measured results of docs/results.
+block that the page hides becomes a folded cell if it prints sentences, or its text if these are of measured results, and is left out if it
+draws, since it is about the site then; what a comment `<!-- notebook … -->` holds becomes a cell, and what `<details>` hides a folded one.
+Commands become `!` cells, stored with what a terminal shows at the end, without spinners. Sentences about the page are left
+out. The first cell holds what the others use of pictures.py, so a notebook needs the package, and measured results of docs/results.
 """
 
 import ast
+import contextlib
+import io
 import json
 import posixpath
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ DETAILS = re.compile(r"</?details[^>]*>\n?")
 OF_THE_PAGE = re.compile(r"The chapter is a \[notebook\]\([^)\s]+\) too\.\s*")
 ERASED = re.compile(r"[^\n]*(?:\n\r?\x1b\[1A|\r)\x1b\[2K")  # a line of a terminal, and the command that takes it away
 CURSOR = re.compile(r"\x1b\[\?25[hl]\r?")
+MEASURED = re.compile(r"^print\(learning\.", re.MULTILINE)
 IMPORTED = re.compile(r"^from pictures import ([^\n]*)\n", re.MULTILINE)
 COMMAND = """\
 import os
@@ -169,11 +173,21 @@ def _block(part: re.Match[str], *, folded: bool) -> dict[str, Any] | None:
     if message.startswith("bash"):
         return _code(f"!{code}")
     drawn, shown = 'html="1"' in message, "source=" in message
+    if MEASURED.search(code):
+        return _text(_printed(code))
     if drawn:
         return _code(code.replace("print(", "draw(")) if shown else None
     if 'result="text"' not in message:
         code = code.replace("print(", "say(")
     return _code(code, folded=folded or not shown)
+
+
+def _printed(code: str) -> str:
+    """What a block prints of measured results by shown/, which a notebook does not have."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, {"learning": import_module("shown.learning")})
+    return output.getvalue()
 
 
 def _text(markdown: str) -> dict[str, Any] | None:

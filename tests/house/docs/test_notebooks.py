@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ def module(name: str):
     return result
 
 
+sys.path.append(str(MAKING))  # whose modules import each other
 notebooks = module("notebooks")
 CHAPTERS = [pytest.param(chapter, id=chapter.stem) for chapter in notebooks.CHAPTERS]
 

@@ -134,7 +134,9 @@ def test_a_stopped_survey_goes_on_and_is_the_same(model_and_tokenizer, corpus, w
     assert load_survey(tmp_path / "part.survey").facts.texts == 2 * CHUNK
     ran = []
     monkeypatch.setattr(
-        running.Reader, "read", lambda self, chunk, read=running.Reader.read: ran.append(chunk.number) or read(self, chunk)
+        running.TextReader,
+        "read",
+        lambda self, chunk, read=running.TextReader.read: ran.append(chunk.number) or read(self, chunk),
     )
     assert_same(survey(model, corpus, tokenizer=tokenizer, file=tmp_path / "part.survey"), whole)
     assert ran == [2, 3]
