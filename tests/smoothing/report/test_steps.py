@@ -1,5 +1,7 @@
 """`steps` are what was done: applied one after the other to the input they give the curve, and the report says no step that is not there."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -94,3 +96,13 @@ def test_values_in_the_tails_are_moved_by_a_step_and_the_explanation_says_how_ma
     moved = int(np.sum(np.nan_to_num(tails.apply(before) - before) != 0))
     assert tails.text.startswith(f"{moved} values in the tails of the noise were moved")
     assert tails.text in smoothing.explanation
+
+
+@pytest.mark.parametrize("name", ["a season, gaps and outliers", "counts, causal"])
+def test_a_result_whose_report_was_read_can_be_pickled(name):
+    x, options, _ = SERIES[name]
+    smoothing = analyze(x, **options)
+    sentence, row = smoothing.sentence, smoothing.weights(60)
+    loaded = pickle.loads(pickle.dumps(smoothing))
+    assert loaded.sentence == sentence
+    np.testing.assert_array_equal(loaded.weights(60), row)

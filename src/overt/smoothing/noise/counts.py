@@ -98,6 +98,11 @@ def stabilized(counts: Floats) -> Floats:
     return 2 * np.sqrt(counts + 0.375)
 
 
+def logarithms(counts: Floats) -> Floats:
+    """log(x + ½), whose expectation is log λ, to 1/λ²; NaN stays."""
+    return np.log(counts + 0.5)
+
+
 def mean_of_stabilized(values: Floats) -> Floats:
     """The mean λ of counts for which 2√(x + 3/8) has this expectation: the exact unbiased inverse (Mäkitalo and Foi 2011).
 
@@ -118,7 +123,7 @@ def slope_of_mean(values: Floats) -> Floats:
 
 
 SQUARE_ROOTS = Scale("square roots", stabilized, mean_of_stabilized, slope_of_mean)
-LOGARITHMS_OF_COUNTS = Scale("logarithms of counts", lambda counts: np.log(counts + 0.5), np.exp, np.exp)
+LOGARITHMS_OF_COUNTS = Scale("logarithms of counts", logarithms, np.exp, np.exp)
 
 
 def criterion_of_counts(counts: Floats, curve: Floats, degrees_of_freedom: float) -> float:
