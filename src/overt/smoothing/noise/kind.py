@@ -4,8 +4,7 @@ A kind is one class in one file. `recognized.KINDS` lists them in the order in w
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,12 +29,16 @@ class Observed:
     weights: Floats | None  # (n,)
     options: Options
     column: int = 0
+    known: Floats = field(init=False)  # (m,) the values that are not NaN, in the order of their times
+    undeclared: bool = field(
+        init=False
+    )  # the values may say what they are: nothing was passed of the noise, and they have no weights
 
-    @cached_property
-    def known(self) -> Floats:
-        """The values that are not NaN, in the order of their times (m,)."""
+    def __post_init__(self) -> None:
         known = np.flatnonzero(~np.isnan(self.values))
-        return self.values[known[np.argsort(self.times.moments[known], kind="stable")]]
+        ordered = self.values[known[np.argsort(self.times.moments[known], kind="stable")]]
+        object.__setattr__(self, "known", ordered)
+        object.__setattr__(self, "undeclared", self.options.counts is None and self.weights is None)
 
     def smoothed(self, analyze: Analyze, values: Floats, options: Options) -> Any:
         """The smoothing of other values (n,) at the same times, under other options."""
@@ -44,11 +47,6 @@ class Observed:
     def under(self, options: Options) -> "Observed":
         """The same series under other options."""
         return replace(self, options=options)
-
-    @property
-    def undeclared(self) -> bool:
-        """Whether the values may say themselves what they are: nothing was passed of the noise, and they have no weights."""
-        return self.options.counts is None and self.weights is None
 
 
 class Kind:
