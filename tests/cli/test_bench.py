@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from gpu_output import GPU_LIMITS, output_on_gpu
 from overt import native
 from overt.attention.kernels.flat import call as flat_call
 from overt.bench import bounds, cases, ceilings, comparison, reference, timing
@@ -19,9 +20,7 @@ from overt.bench.ceilings import Ceilings
 from overt.bench.comparison import Effort, Result
 from overt.bench.contenders import additive, contender
 from overt.bench.contenders.contender import Contender
-from overt.bench.gpu import ceilings as gpu_ceilings
 from overt.bench.gpu import device as gpu
-from overt.bench.gpu.ceilings import GpuCeilings
 from overt.bench.timing import RunTimes
 from overt.bench.works import WORKS
 from overt.cli.main import app
@@ -29,7 +28,6 @@ from overt.cli.main import app
 TINY = Case("additive", (2,), 5, 7, 8, quick=True)
 TINY_GRADIENTS = Case("gradients", (2,), 5, 7, 8)
 LIMITS = Ceilings(matmul=1e11, multiply_adds=4e10, divisions=4e9, copy=1e10, level="avx2")
-GPU_LIMITS = GpuCeilings(matmul=5e13, matmul_bfloat16=8e14, multiply_adds=3e13, reciprocals=4e12, tanhs=4e12, copy=4e12)
 GPU_FORWARD = Case("additive", (8,), 2048, 2048, 128, dtype=torch.float32)  # 2³² terms
 GPU_GRADIENTS = dataclasses.replace(GPU_FORWARD, work="gradients")
 
@@ -379,22 +377,9 @@ def test_a_gpu_whose_rates_were_not_measured_bounds_nothing():
     assert WORKS["additive"].bound(GPU_FORWARD, torch.float64, GPU_LIMITS) is None
 
 
-def output_on_gpu(monkeypatch, result, *args):
-    """What the command says of a result that a GPU is made out to have given."""
-    facts = {"gpu": "NVIDIA H200", "multiprocessors": 132, "gpu_memory": 1, "cuda": "13.0", "triton": "3.6.0"}
-    monkeypatch.setattr(gpu, "select_device", torch.device)
-    monkeypatch.setattr(gpu, "facts", lambda: facts)
-    monkeypatch.setattr(gpu_ceilings, "measured", lambda: GPU_LIMITS)
-    monkeypatch.setattr("overt.cli.bench.measure", lambda *args: result)
-    actual = run("--device", "cuda", "--case", result.case.name, *args)
-    assert actual.exit_code == 0, actual.output
-    assert max(map(len, actual.stdout.splitlines())) <= 80
-    return " ".join(actual.stdout.split())
-
-
 def test_a_gpu_is_told_with_shares_of_the_bound_and_beside_one_tanh_a_term(monkeypatch):
     times = {"overt triton": RunTimes((0.0008,)), "PyTorch eager": RunTimes((0.02,)), "torch.compile": RunTimes((0.0032,))}
-    message = output_on_gpu(monkeypatch, Result(GPU_FORWARD, "every number", times, kind="cuda"))
+    message = output_on_gpu(monkeypatch, run, Result(GPU_FORWARD, "every number", times, kind="cuda"))
     assert "NVIDIA H200 · 132 multiprocessors" in message
     assert "multiply-adds 30·10¹²/s · reciprocals 4·10¹²/s · tanh 4·10¹²/s · copy 4.00 TB/s" in message
     assert "overt triton 0.8 ms 0.8 – 0.8 1 5369 4.0 53.7 %" in message

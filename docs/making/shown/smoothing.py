@@ -134,7 +134,7 @@ def _in_the_band(cell: dict[str, Any]) -> str:
 
 
 def ablation() -> str:
-    """The error without a part over that of the default: what costs most first."""
+    """The ratio of the errors without a part and with it: the part that helps most first."""
     variants = result("smoothing-ablation")["variants"]
     rows = []
     for name, row in sorted(variants.items(), key=lambda item: -item[1]["geometric mean"]):

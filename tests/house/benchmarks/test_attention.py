@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from benchmarks.attention import additive_libraries, compare, dot_libraries, memory, normalizers, summaries
+from gpu_output import GPU_LIMITS, output_on_gpu
 from overt import native
 from overt.attention.kernels.flat import call as flat_call
 from overt.bench import cases, ceilings, comparison, timing
@@ -17,16 +18,13 @@ from overt.bench.ceilings import Ceilings
 from overt.bench.comparison import Effort, Result
 from overt.bench.contenders import additive, contender, dots
 from overt.bench.contenders.contender import Contender
-from overt.bench.gpu import ceilings as gpu_ceilings
 from overt.bench.gpu import device as gpu
-from overt.bench.gpu.ceilings import GpuCeilings
 from overt.bench.timing import RunTimes
 from overt.bench.works import WORKS
 
 TINY = Case("additive", (2,), 5, 7, 8)
 TINY_SUMMARY = Case("summary", (1, 2), 9, 11, 4)
 LIMITS = Ceilings(matmul=1e11, multiply_adds=4e10, divisions=4e9, copy=1e10, level="avx2")
-GPU_LIMITS = GpuCeilings(matmul=5e13, matmul_bfloat16=8e14, multiply_adds=3e13, reciprocals=4e12, tanhs=4e12, copy=4e12)
 GPU_SUMMARY = Case("summary", (1, 16), 32768, 32768, 128, dtype=torch.bfloat16)
 
 
@@ -54,19 +52,6 @@ def run(*args):
 
 def join(monkeypatch, work, *contenders):
     monkeypatch.setitem(WORKS, work, dataclasses.replace(WORKS[work], contenders=list(contenders)))
-
-
-def output_on_gpu(monkeypatch, result, *args):
-    """What the command says of a result that a GPU is made out to have given."""
-    facts = {"gpu": "NVIDIA H200", "multiprocessors": 132, "gpu_memory": 1, "cuda": "13.0", "triton": "3.6.0"}
-    monkeypatch.setattr(gpu, "select_device", torch.device)
-    monkeypatch.setattr(gpu, "facts", lambda: facts)
-    monkeypatch.setattr(gpu_ceilings, "measured", lambda: GPU_LIMITS)
-    monkeypatch.setattr("overt.cli.bench.measure", lambda *args: result)
-    actual = run("--device", "cuda", "--case", result.case.name, *args)
-    assert actual.exit_code == 0, actual.output
-    assert max(map(len, actual.stdout.splitlines())) <= 80
-    return " ".join(actual.stdout.split())
 
 
 def test_everything_is_listed():
@@ -144,7 +129,7 @@ def test_memory_on_a_gpu_is_measured_beside_the_time(monkeypatch):
 def test_memory_on_a_gpu_is_told_with_its_time(monkeypatch, tmp_path):
     case = next(case for case in cases.GPU_CASES if case.queries == 65536)
     result = Result(case, "every number", {"overt triton": RunTimes((0.4,))}, memory={"overt triton": 150_000_000}, kind="cuda")
-    message = output_on_gpu(monkeypatch, result, "--out", tmp_path / "out.json")
+    message = output_on_gpu(monkeypatch, run, result, "--out", tmp_path / "out.json")
     assert "overt triton 400 ms 400 – 400 1 687 150.0 MB" in message
     message = json.loads((tmp_path / "out.json").read_text())
     assert (message["device"], message["dtype"], message["machine"]["gpu"]) == ("cuda", "float32", "NVIDIA H200")
@@ -200,7 +185,7 @@ def test_a_summary_on_a_gpu_is_bound_by_two_passes_of_query_times_key():
 
 def test_a_summary_on_a_gpu_is_compared_with_a_fused_forward_pass(monkeypatch):
     times = {"overt triton": RunTimes((0.036,)), "torch SDPA": RunTimes((0.016,))}
-    message = output_on_gpu(monkeypatch, Result(GPU_SUMMARY, "1 head", times, kind="cuda"))
+    message = output_on_gpu(monkeypatch, run, Result(GPU_SUMMARY, "1 head", times, kind="cuda"))
     assert "overt triton takes 2.25 times as long as torch SDPA, the fastest other library." in message
     assert "hardware tanh" not in message
 

@@ -34,7 +34,7 @@ class Written(NamedTuple):
 
 
 def between(written: Written, word: int | None = None) -> Explanation:
-    """Explain a token that was written: without an index that of the head's strongest link between content words, else the first.
+    """Explain a token that was written: without an index the start of the head's strongest link between content words, else the first.
 
     The head shown is the one that covers the source text best: it has the largest mean_j max_i w_ij, the mean over the source
     tokens of the largest weight that any written token gives them. Special tokens do not count.

@@ -78,7 +78,7 @@ def qkv(
 
     The head shown is that of `layer` and `head`, counted from 0, or else the last layer's strongest link to another word.
     With `other`, the queries of one text meet the keys and values of the other in the same head.
-    Without a word it is the last one, or for a `page` that of the last layer's strongest link between content words.
+    Without a word it is the last one, or for a `page` the start of the last layer's strongest link between content words.
     """
     source = read(model, text, truncate)
     target = source if other is None else read(model, other, truncate)

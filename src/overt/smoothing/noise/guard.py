@@ -14,9 +14,9 @@ FOLLOWED, LEAST_VALUES = 0.8, 30
 PERHAPS_FOLLOWED, PERHAPS_CORRELATED = 0.36, 1.05
 # A curve may leave the range of the values by this part of it.
 BEYOND = 1.0
-# The distance between the 10% and the 90% quantile of normal noise, in that of the quartiles, and by how much that of residuals is less,
-# times √n: at most 6 in 24 kinds of noise but rounded values, 9 and more where a signal that switches quickly is left in them. The middle
-# of skewed noise is at most so far from the middle of these quantiles, in halves of their distance: 0.56 if it is lognormal, of σ = 1.
+# The ratio of the distance between the 10% and 90% quantiles to the interquartile range of normal noise, and by how much it is less for
+# residuals, times √n: at most 6 in 24 kinds of noise but rounded values, 9 and more if a signal that switches quickly is left in them.
+# The middle of skewed noise is so far at most from the middle of these quantiles, in halves of their distance: 0.56 if lognormal.
 NORMAL, CLOSER, SKEWED = 1.902, 8.0, 0.7
 # An abrupt run has so few points and is compared with a line through the medians of so many on either side. It is so many levels of the
 # noise from that line, begins and ends with a step of this part of its height, and all points stay within a third of it, or so many levels.

@@ -96,7 +96,7 @@ def _smoothed(result: "Smoothing") -> Iterator[Step]:
         yield Step("heads", heads_in_words(result), lambda values: _by_row(result, values))
     else:
         yield from _by_the_bank(result, season)
-    if result.filled and result.filling is None:
+    if result.filled and result.filling is None:  # a head fills gaps by itself
         yield Step("filling", _filled(result), lambda curve: curve)
     if repeats.flat.any():
         last = series.unsort(result.observed[order][last_known(result.observed[order])])

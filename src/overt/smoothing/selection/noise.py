@@ -143,7 +143,7 @@ def estimate_noise(
     **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 250 points, the noise is taken
     for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. A ρ above 0.87, of 250
     points above 0.76, cannot be distinguished from a signal or a random walk: then ρ is that beneath the signal in the spectrum
-    (`correlation.spectral_autoregression`), and `reason` says so; if the spectrum has none either, nothing is corrected.
+    (`correlation.spectral_autoregression`), and `reason` reports it; if the spectrum has none either, nothing is corrected.
     Where S exceeds 5/√n + 0.02 alone, as of short series, and all ρ that are likely by the spectrum exceed 0.15, that is taken.
 
     times (n,) ascending, equal ones allowed; values (n,) without NaN; weights (n,): value i has the variance σ²/w_i; 0: it is ignored.

@@ -181,7 +181,7 @@ def unremoved_outliers(values: Floats, level: float) -> tuple[int, str]:
 
 
 def _are_peaks(values: Floats, outliers: NDArray[np.bool_], level: float) -> str:
-    """Why outliers (n,) are peaks of the signal; "" if nothing says so."""
+    """Why outliers (n,) are peaks of the signal; "" if they are not."""
     if _recur(outliers, _above_others(values, outliers)):
         return "they recur at equal intervals, as peaks of a signal do"
     return "their neighbours rise or fall with them, as those of a peak do" if have_shoulders(values, outliers, level) else ""
