@@ -312,7 +312,7 @@ def _filling(prepared: Prepared) -> Filling:
         values = series.values.copy()
         values[deleted] = np.nan
         part = series.with_values(values).part(near)
-        noisy = bank_series(part, levels[near], False, heavy=prepared.estimate.heavy, drawn=prepared.estimate.drawn)
+        noisy = bank_series(part, levels[near], False, prepared.estimate)
         [curve] = attend_bank(noisy, correlation=prepared.estimate.correlation).values
         return curve[deleted - near.start] + season[deleted]
 
@@ -355,8 +355,7 @@ def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> t
 
 
 def _noisy(prepared: Prepared) -> NoisySeries:
-    estimate, causal = prepared.estimate, prepared.options.causal
-    return bank_series(prepared.series, prepared.levels, causal, heavy=estimate.heavy, drawn=estimate.drawn)
+    return bank_series(prepared.series, prepared.levels, prepared.options.causal, prepared.estimate)
 
 
 def _banks(several: Sequence[Prepared]) -> list[BankOutputs]:

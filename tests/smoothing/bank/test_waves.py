@@ -38,6 +38,16 @@ def test_a_wave_of_any_period_is_followed_and_its_error_stated(period, rho):
         assert 0.3 < result.risk / error(result, truth) < 3
 
 
+@pytest.mark.parametrize("period", [5.3, 7, 24])
+def test_a_wave_below_the_noise_stays_in_the_curve(period):
+    points = np.arange(1200)
+    truth = 2 * np.exp(points / 1200) + 0.5 * np.sin(2 * np.pi * points / period)
+    for seed in range(2):
+        result = analyze(truth + draw(80 + seed, 1200))
+        assert error(result, truth) < 0.06  # 0.125 without the wave
+        assert np.mean((result.lower <= truth) & (truth <= result.upper)) > 0.85
+
+
 @pytest.mark.parametrize("size", [120, 365, 3000])
 def test_a_week_of_daily_values_stays(size):
     for seed in range(3):

@@ -49,7 +49,7 @@ class Parts(NamedTuple):
 def parts_of(result: "Smoothing") -> Parts:
     """The operators of the bank, on values sorted by time (n,), and of what fills its missing points."""
     series, estimate, causal = result.series, result.estimate, result.options.causal
-    noisy = bank_series(series, result.unit_levels, causal, heavy=estimate.heavy, drawn=estimate.drawn)
+    noisy = bank_series(series, result.unit_levels, causal, estimate)
     heads = bank_operator(noisy, causal=causal, correlation=estimate.correlation)
     if result.filling is None:
         return Parts(heads, np.ones(result.points), None)

@@ -12,6 +12,7 @@ from overt.smoothing.heads.local.short_grid import LONGEST
 from overt.smoothing.noise.counts import risk_levels_of_counts
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.medians import medians
+from overt.smoothing.selection.noise import NoiseEstimate
 
 # A value is far out if it differs by more standard deviations than that from the medians of so many values before it and after it.
 FAR_OUT, MEDIAN_OF = 2.5, 5
@@ -29,6 +30,7 @@ class NoisySeries(NamedTuple):
     level: Floats  # (s,) the overall one
     heavy: bool = False  # whether the noise has heavy tails
     risk_levels: Floats | None = None  # (s, n) those in whose units risks are, where they are others
+    waves: bool = False  # whether some stand out in the spectrum
     by_time: bool = False  # only heads by time: Stein's estimate of those that compare values needs noise that is nearly normal
 
     @classmethod
@@ -42,7 +44,8 @@ class NoisySeries(NamedTuple):
         values, levels, level = (
             np.concatenate(column) for column in zip(*((one.values, one.levels, one.level) for one in several), strict=True)
         )
-        return several[0]._replace(values=values, levels=levels, level=level)
+        waves = any(one.waves for one in several)
+        return several[0]._replace(values=values, levels=levels, level=level, waves=waves)
 
     @property
     def grid(self) -> tuple[int, float] | None:
@@ -82,17 +85,18 @@ class NamedHeads(NamedTuple):
     rows: list[RowWeights]
 
 
-def bank_series(series: Series, levels: Floats, causal: bool, *, heavy: bool = False, drawn: str = "") -> NoisySeries:
-    """The series as the bank takes it, with missing values filled; `heavy`: its noise has heavy tails; `drawn`: its kind, as "counts"."""
+def bank_series(series: Series, levels: Floats, causal: bool, estimate: NoiseEstimate) -> NoisySeries:
+    """The series as the bank takes it, with missing values filled, and what its estimate says of its noise."""
     known = ~np.isnan(series.values)
     weights = known.astype(np.float64) if series.weights is None else np.where(known, series.weights, 0.0)
     # Without noise, a risk is the squared residual.
     levels = np.maximum(levels, NOISELESS)
-    risk_levels = risk_levels_of_counts(levels, series.noise_unit) if drawn == "counts" else None
+    risk_levels = risk_levels_of_counts(levels, series.noise_unit) if estimate.drawn == "counts" else None
     values = filled_values(series, causal=causal)
     options = {
-        "heavy": heavy,
-        "by_time": drawn in ("outcomes", "amounts"),
+        "heavy": estimate.heavy,
+        "waves": estimate.waves is not None,
+        "by_time": estimate.drawn in ("outcomes", "amounts"),
         "risk_levels": None if risk_levels is None else risk_levels[None],
     }
     return NoisySeries.of(series.times, values, weights, levels, **options)

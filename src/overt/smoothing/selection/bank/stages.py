@@ -31,7 +31,7 @@ from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix
 from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries, RowWeights
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.bank.segments import NAME, Segments, segments_of
-from overt.smoothing.selection.bank.wiener import Windows, in_gaps, wiener_heads, wiener_lengths
+from overt.smoothing.selection.bank.wiener import Windows, in_gaps, lost_waves, wiener_heads, wiener_lengths
 from overt.smoothing.selection.correlation import (
     RHO_ERROR,
     colored,
@@ -249,7 +249,7 @@ def attend_stretch(
         before = outputs.part(0, stop), observed
         last = mix(*before, risks=risks, **options) if in_gaps(series.weights).any() else None
         pilot = last or mix_pilot(*before, risks=risks, **options)
-        late = [wiener_heads(series, pilot.values, windows, correlation)]
+        late = [wiener_heads(series, pilot.values + lost_waves(series, pilot.values), windows, correlation)]
         late += [segments.heads(series, pilot.values)] if segments else []
         added = write_heads(outputs, late, stop)
         names, rows = names + added[0], rows + added[1]

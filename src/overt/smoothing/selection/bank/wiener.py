@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from overt import native
 from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries, RowWeights, write_value_heads
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, of_several
+from overt.smoothing.selection.waves import waves_of
 
 # Points of the windows. Without those of 512 and 1,024 the error of 1,024 points is 3% larger, with 32, 128 and 512 alone 2%; series of
 # 64 points gain from 16 (the development half of benchmarks/smoothing/signals/kinds.py and the signals of development.py, drawn again).
@@ -60,6 +62,17 @@ def wiener_heads(series: NoisySeries, pilot: Floats, windows: Windows, correlati
     columns = series.values[0], squares[0], pilot[0]
     rows: list[RowWeights] = [partial(wiener_row, *columns, length, *options) for length in lengths]
     return NamedHeads([wiener_name(length) for length in lengths], write, rows)
+
+
+def lost_waves(series: NoisySeries, pilot: Floats) -> Floats:
+    """The waves that a pilot (s, n) has averaged away: those that stand out in what it leaves of series on a grid (s, n)."""
+    known, rest = series.weights > 0, series.values - pilot
+    lost = np.zeros(rest.shape)
+    if series.waves and on_grid(series.times):
+        times = None if known.all() else series.times[known]
+        for row, left in enumerate(rest):
+            lost[row, known] = waves_of(times, left[known])
+    return lost
 
 
 def in_gaps(weights: Floats) -> NDArray[np.bool_]:
