@@ -35,11 +35,11 @@ from overt.smoothing.selection.outliers import Cleaned, clean
 
 POINTS = (200, 400, 1024, 4096)
 SMOOTHING = "overt.smoothing"
-ANALYSIS, NOISE, VARYING, CORRELATION, OUTLIERS, REST, NOISE_KINDS, REPEATED = (
+ANALYSIS, NOISE, VARYING, CORRELATION, OUTLIERS, PEAKS, REST, NOISE_KINDS, REPEATED, BANK_STAGES = (
     f"{SMOOTHING}.{module}"
     for module in (
-        "analysis", "selection.noise", "selection.varying", "selection.correlation", "selection.outliers", "seasons.rest",
-        "noise", "data.repeats",
+        "analysis", "selection.noise", "selection.varying", "selection.correlation", "selection.outliers", "noise.peaks", "seasons.rest",
+        "noise", "data.repeats", "selection.bank.stages",
     )
 )  # fmt: skip
 SIGNALS = {signal.__name__: signal for signal in (*HALVES["development"], *development.SIGNALS)}
@@ -246,8 +246,10 @@ TAILS: dict[str, Callable[[], list[Any]]] = {
     "outliers looked for once": lambda: [patch(f"{OUTLIERS}.PASSES", 1)],
     "no pairs of outliers": lambda: [Part(f"{OUTLIERS}._pairs", lambda values, far: nowhere(values))],
     "no outliers among others": lambda: [Part(f"{OUTLIERS}._among_others", lambda values, level, **_: nowhere(values))],
-    "no recurring peaks": lambda: [Part(f"{OUTLIERS}._recur", never)],
-    "no peaks in short series": lambda: [Part(f"{OUTLIERS}._like_peaks", never)],
+    "no outliers in quick signals": lambda: [Part(f"{OUTLIERS}._hidden", nowhere)],
+    "no recurring peaks": lambda: [Part(f"{PEAKS}._recur", never)],
+    "no peaks by their shoulders": lambda: [Part(f"{PEAKS}.have_shoulders", never)],
+    "no peaks in short series": lambda: [Part(f"{OUTLIERS}.may_be_peaks", never)],
     "pairs are no peaks": lambda: [patch(f"{OUTLIERS}.CHANCE_OF_A_PAIR", 0.0)],
     "no outliers of one side": lambda: [Part(f"{REST}.to_one_side", never)],
 }
@@ -266,6 +268,9 @@ HEADS: dict[str, Callable[[], list[Any]]] = {
     "segments at the cost of other heads": lambda: [patch.object(segments, "SEARCH", 1.0)],
     "without waves and segments": lambda: [patch.object(stages, "wiener_lengths", lambda points: ())],
     "waves of 32, 128 and 512 points": lambda: [patch.object(wiener, "LENGTHS", wiener.LENGTHS[1::2])],
+    "without waves that the pilot lost": lambda: [
+        Part(f"{BANK_STAGES}.lost_waves", lambda series, pilot: np.zeros(pilot.shape))
+    ],
     "half as many windows": lambda: [patch.object(wiener, "OVERLAP", 4)],
     "averages of 240 points alone": lambda: [patch.object(mixture, "WIDTHS", (240, 1920))],
     "a temperature of 3": lambda: [patch.object(mixture, "TEMPERATURE", 3.0)],

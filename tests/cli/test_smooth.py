@@ -615,7 +615,7 @@ def test_the_report_says_why_there_is_no_band(tmp_path):
     draw = np.random.default_rng(0)
     table = series(tmp_path / "a.csv", sales=np.where(draw.random(400) < 0.4, draw.gamma(2.0, size=400), 0.0))
     shown = run(table, "-c", "sales").stdout
-    assert "error left Unknown. Means of a few events are not normal" in " ".join(shown.split())
+    assert "error left The error of the curve is unknown. Means of a few events are not normal" in " ".join(shown.split())
 
 
 def test_scale_bounds_and_full_turns_are_options(tmp_path):

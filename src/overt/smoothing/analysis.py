@@ -13,6 +13,7 @@ from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, find_repeats
 from overt.smoothing.data.series import SHORT, Floats, Indices, Series, arrange, key_noise
 from overt.smoothing.data.times import Times
+from overt.smoothing.data.weights import downweight_outliers
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Head, Outputs
 from overt.smoothing.heads.keys import TimeKeys
@@ -28,7 +29,6 @@ from overt.smoothing.selection.bands import lost_signal
 from overt.smoothing.selection.bank.noisy_series import NoisySeries, bank_series
 from overt.smoothing.selection.bank.stages import TOGETHER, BankOutputs, attend_bank
 from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimate_noise, estimate_noises, noise_levels
-from overt.smoothing.selection.outliers import downweight_outliers
 from overt.smoothing.selection.risk import combined_risk, head_of, leave_one_out, pointwise_risk, risk_error
 from overt.smoothing.selection.tails import tail_factor
 from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
@@ -197,7 +197,7 @@ def _withheld(prepared: Prepared, curve: Floats, degrees_of_freedom: float, bank
         return "" if estimate.white else estimate.reason
     known = ~prepared.missing
     objected = objection(prepared.values[known], curve[known], degrees_of_freedom, estimate.level, estimate.level_factor)
-    return objected or (doubt(prepared.series, prepared.times, prepared.levels) if prepared.options.cleans else "")
+    return objected or (doubt(prepared.series, prepared.times, prepared.levels, estimate) if prepared.options.cleans else "")
 
 
 def arranged(

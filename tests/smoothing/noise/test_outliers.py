@@ -5,8 +5,9 @@ import pytest
 
 import overt
 from overt.smoothing import analyze
+from overt.smoothing.data.weights import outlier_weights
 from overt.smoothing.selection.medians import CHUNK, MANY, medians, middle_network
-from overt.smoothing.selection.outliers import clean, outlier_weights
+from overt.smoothing.selection.outliers import clean
 
 NAN = float("nan")
 TIMES = np.arange(200.0)
@@ -225,3 +226,46 @@ def test_the_report_says_why_peaks_were_kept():
     middles = np.cumsum(draw.uniform(14, 40, 17))
     peaks = sum(6 * np.exp(-0.5 * ((times - middle) / 1.1) ** 2) for middle in middles)
     assert "their neighbours rise or fall with them" in analyze(peaks + 0.1 * draw.normal(size=500)).sentence
+
+
+@pytest.mark.parametrize(("period", "points"), [(12.4, 600), (17, 1200), (24, 300)])
+def test_outliers_in_a_quick_signal_are_removed(period, points):
+    missed, wrong = [], []
+    for seed in range(4):
+        draw, times = np.random.default_rng(60 + seed), np.arange(points)
+        truth = np.sin(2 * np.pi * times / period) * (1 + 0.3 * np.sin(times / 90))
+        bad = np.zeros(points, dtype=bool)
+        bad[8 + 30 * np.arange(points // 30) + draw.integers(0, 15, points // 30)] = True
+        values = truth + 0.05 * draw.normal(size=points) + bad * draw.choice([-1, 1], points) * draw.uniform(0.6, 1.5, points)
+        outliers = analyze(values).outliers
+        missed.append(1 - outliers[bad].mean())
+        wrong.append(outliers[~bad].sum())
+    assert np.mean(missed) < 0.3  # medians of neighbours see none of them
+    assert np.mean(wrong) <= 0.5
+
+
+@pytest.mark.parametrize("shape", ["sawtooth", "square", "pulses of two"])
+def test_points_next_to_jumps_of_a_quick_signal_are_no_outliers(shape):
+    for seed in range(4):
+        draw, times = np.random.default_rng(70 + seed), np.arange(600)
+        truth = {
+            "sawtooth": (times / draw.uniform(9, 30)) % 1,
+            "square": (times // draw.integers(5, 20)) % 2,
+            "pulses of two": (times % draw.integers(14, 40)) < 2,
+        }[shape].astype(float)
+        truth /= truth.std()
+        for ratio in (5, 12):
+            assert analyze(truth + draw.normal(size=600) / ratio).outliers.sum() <= 1
+
+
+def test_values_that_may_be_peaks_withhold_the_band_until_the_analyst_decides():
+    draw = np.random.default_rng(4)
+    values = np.sin(np.arange(120) / 20) + 0.1 * draw.normal(size=120)
+    values[[25, 61, 90]] += 2.0
+    unknown = analyze(values)
+    assert unknown.lower is None
+    assert unknown.outliers.sum() == 0
+    assert unknown.sentence.count("3 isolated values stand far out and were kept") == 1
+    assert "pass robust=True if they are outliers, or robust=False if they are peaks" in unknown.withheld
+    assert "No outliers were found" not in unknown.sentence
+    assert analyze(values, robust=False).lower is not None

@@ -3,8 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from overt.smoothing.data.series import Floats, Series
+from overt.smoothing.data.series import SHORT, Floats, Series
 from overt.smoothing.data.times import Times, moment_in_words
+from overt.smoothing.selection.noise import NoiseEstimate
+from overt.smoothing.selection.outliers import unremoved_outliers
 
 # A curve of more degrees of freedom than this part of the values follows their noise; shorter series have few values beyond their signal.
 FOLLOWED, LEAST_VALUES = 0.8, 30
@@ -105,7 +107,27 @@ def _jump_back(windows: Floats, level: float) -> NDArray[np.bool_]:
     return near & (height > HEIGHT * level) & (steps > STEP * height) & (np.abs(after - before) < height)
 
 
-def doubt(series: Series, times: Times, levels: Floats) -> str:
+def doubt(series: Series, times: Times, levels: Floats, estimate: NoiseEstimate) -> str:
+    """Which values may be errors or not, in a sentence; "" if none; levels (n,)."""
+    kept, peaks = kept_outliers(series, estimate)
+    return _doubtful_runs(series, times, levels) if peaks or not kept else kept
+
+
+def kept_outliers(series: Series, estimate: NoiseEstimate) -> tuple[str, bool]:
+    """A sentence if isolated values stand far out but stay in the series, and whether these are peaks of the signal."""
+    count, why = unremoved_outliers(estimate.rest(series.key_values), estimate.level)
+    if not count:
+        return "", False
+    unknown = f"outliers cannot be distinguished from peaks in fewer than {SHORT} points"
+    choice = (
+        "robust=True reduces their weight"
+        if why
+        else "pass robust=True if they are outliers, or robust=False if they are peaks"
+    )
+    return f"{count} isolated values stand far out and were kept: {why or unknown} ({choice}).", bool(why)
+
+
+def _doubtful_runs(series: Series, times: Times, levels: Floats) -> str:
     """Which abrupt runs may be errors, one sentence; "" without any, and where several are to one side, as events are; levels (n,)."""
     runs = abrupt_runs(series.key_values, float(np.median(levels)))
     starts = np.flatnonzero(runs * (runs != np.append(0, runs[:-1])))

@@ -6,13 +6,12 @@ import numpy as np
 
 from overt.smoothing.data.condition import Condition
 from overt.smoothing.data.periods import length_as_option, length_in_words
-from overt.smoothing.data.series import SHORT
 from overt.smoothing.data.times import date_in_words, moment_in_words
+from overt.smoothing.noise.guard import kept_outliers
 from overt.smoothing.reporting.changes import known_changes
 from overt.smoothing.reporting.explanation import chosen_from_all
 from overt.smoothing.reporting.steps import kind_in_words, step_text
 from overt.smoothing.seasons.suggestion import CALENDAR_NAMES, calendar_multiple, suggested_period
-from overt.smoothing.selection.outliers import unremoved_outliers
 from overt.smoothing.selection.risk import STANDARD_ERRORS
 from overt.smoothing.selection.waves import QUICK, roughest_period, roughness
 
@@ -94,19 +93,15 @@ def _outliers_that_stay(result: "Smoothing") -> str:
     """A sentence if isolated values stand far out but recur, or are too many to be removed from a short series."""
     if not result.options.cleans:
         return ""
-    estimate = result.estimate
-    count, why = unremoved_outliers(estimate.rest(result.series.key_values), estimate.level)
-    if not count:
-        return ""
-    why = why or f"outliers cannot be distinguished from peaks in fewer than {SHORT} points"
-    return f"{count} isolated values stand far out and were kept: {why} (robust=True reduces their weight)."
+    sentence, _ = kept_outliers(result.series, result.estimate)
+    return "" if sentence in result.withheld else sentence
 
 
 def _outliers(result: "Smoothing") -> str:
     """What was removed, or that nothing was."""
     removed = step_text(result, "codes", "outliers")
     cleaned = result.options.cleans or result.options.robust is True
-    return removed or ("No outliers were found." if cleaned and not _outliers_that_stay(result) else "")
+    return removed or ("No outliers were found." if cleaned and not kept_outliers(result.series, result.estimate)[0] else "")
 
 
 def _seasons(result: "Smoothing") -> str:
@@ -267,4 +262,8 @@ def _error(result: "Smoothing") -> str:
 
 
 def _band(result: "Smoothing") -> str:
-    return f"Unknown. {result.withheld} So there is no error estimate and no band." if result.withheld else ""
+    return (
+        f"The error of the curve is unknown. {result.withheld} So there is no error estimate and no band."
+        if result.withheld
+        else ""
+    )

@@ -11,12 +11,13 @@ from overt.smoothing.data.periods import read_periods
 from overt.smoothing.data.series import NOISELESS, Floats, Series, arrange, overall_level
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.local.regression import on_grid
+from overt.smoothing.noise.peaks import to_one_side
 from overt.smoothing.seasons.detect import find_periods
 from overt.smoothing.seasons.phase import WHOLE
 from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.contrasts import constant_level
 from overt.smoothing.selection.noise import noise_levels
-from overt.smoothing.selection.outliers import clean, stand_alone, to_one_side, without_those_beyond_gaps
+from overt.smoothing.selection.outliers import clean, stand_alone, without_those_beyond_gaps
 from overt.smoothing.selection.rounding import repeated_level
 from overt.smoothing.selection.waves import is_quick, recur, waves_of
 

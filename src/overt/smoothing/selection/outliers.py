@@ -1,4 +1,4 @@
-"""Robust weights, from the distance of each value from the median of its neighbours."""
+"""Outliers: values that stand alone, from the medians of their neighbours and from the robust curves of quick signals."""
 
 from typing import NamedTuple
 
@@ -6,21 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.smoothing.data.series import SHORT, Floats
-from overt.smoothing.noise.shoulders import have_shoulders
+from overt.smoothing.data.weights import CUTOFF, NEIGHBOURS
+from overt.smoothing.noise.peaks import above_others, may_be_peaks, why_peaks
 from overt.smoothing.selection.medians import medians
 
-# Neighbours to either side.
-NEIGHBOURS = 4
-# Median absolute deviations beyond which the weight is 0 (Cleveland 1979, section 2.2).
-CUTOFF = 6.0
 # The standard deviation of a value's distance from the median of the two on either side, of normal noise of 1.
 NEARBY_DEVIATION = 1.14
 # Isolated values count as outliers from this many standard deviations, in series of `SHORTEST` points and more.
-FAR, FAR_ALONE, SHORTEST = 4.5, 8.0, 16
-# In a short series a peak of the signal may have a single point. Outliers are as often above as below: where more than this
-# share stand out, mostly to one side, or more than the second share at all, they may be peaks. The tails of the noise are not moved then,
-# and only a value beyond `FAR_ALONE` counts.
-SHARE_OF_SHORT, MOST_OF_SHORT = 0.01, 0.08
+FAR, SHORTEST = 4.5, 16
+# In a short series only a value beyond this counts where several stand out that may be peaks of the signal.
+FAR_ALONE = 8.0
 # An isolated value is this many times further from the points next to it than they are from those around them. A peak of the signal
 # raises its neighbours too: one that falls to a half over one step has a ratio of 2.
 RATIO = 4.0
@@ -36,10 +31,6 @@ BOTH_SIDES = 0.5
 # Isolated values are moved to this many standard deviations from the points next to them; closer where so many of them reach as far that
 # the noise has heavy tails. Of normal noise 0.27% reach beyond 3.
 CLIP, CLIP_HEAVY, NORMAL_SHARE, HEAVY_ERRORS = 3.0, 1.8, 0.0027, 3.5
-# Peaks that recur: at least so many, whose points are at most so many apart; so many of them stand on one side, and less than that part of
-# an interval from a grid of equal ones. Fewer than one of 1,000 sets of outliers at random recur. Or the marks of outliers above and below
-# have an autocorrelation of so much: those at random have at most half as much.
-RECUR, WIDEST, MOSTLY, IRREGULAR, REPEATED = 8, 3, 0.8, 0.06, 0.6
 # A value next to a step so many times as long as the median one is compared with so many next to steps of like length.
 LONG, LIKE = 2.0, 40
 # The median distance among this many neighbours to either side is the least level: within a burst of noise all distances are large.
@@ -49,38 +40,15 @@ SEVEN_MEDIAN = 0.49
 # The trimmed level is right with 12% outliers, and four times too high with 16%. That median breaks later: below this part of the trimmed
 # level (0.27 to 0.56 with 16% and more, 0.75 to 6 without) it takes its place, if it leaves less than this part of the values far out.
 BROKEN, LEFT = 0.6, 0.02
-
-
-def downweight_outliers(values: Floats, times: Floats, weights: Floats | None) -> Floats:
-    """The weights (n,) (1 where None), reduced for outliers; values in any order of their times, NaN where missing."""
-    known = np.flatnonzero(~np.isnan(values))
-    known = known[np.argsort(times[known], kind="stable")]
-    reduced = np.ones(values.size) if weights is None else weights.copy()
-    reduced[known] *= outlier_weights(values[known])
-    return reduced
-
-
-def outlier_weights(values: Floats) -> Floats:
-    """Bisquare weights (1 − (r/6s)²)² of values (n,) in the order of their times; 0 where |r| ≥ 6s.
-
-    The residual r is the distance from the median of four neighbours on either side, s the median of all |r|: the weights of
-    Cleveland's robust regression (1979, section 2.2), with residuals that outliers do not influence. If more than half of the
-    values equal their neighbours' median (s = 0), these have weight 1 and the others 0.
-
-    >>> outlier_weights(np.array([1.0, 2.0, 1.0, 2.0, 90.0, 2.0, 1.0, 2.0, 1.0])).round(1)
-    array([0.9, 1. , 0.9, 1. , 0. , 1. , 0.9, 1. , 0.9])
-    """
-    count = values.size
-    if count < 3:
-        return np.ones(count)
-    half = min(NEIGHBOURS, (count - 1) // 2)
-    padded = np.pad(values, half, mode="reflect")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1)  # (n, 2·half + 1)
-    residuals = np.abs(values - np.median(np.delete(windows, half, axis=1), axis=1))
-    scale = CUTOFF * np.median(residuals)
-    if scale == 0:
-        return (residuals == 0).astype(np.float64)
-    return np.maximum(1 - (residuals / scale) ** 2, 0.0) ** 2
+# The eighth differences of an outlier of 1, over 70, and their standard deviation in normal noise of 1. A wave of six points a cycle keeps
+# 1.4% of its height in them.
+IMPULSE, IMPULSE_DEVIATION = np.array([1, -8, 28, -56, 70, -56, 28, -8, 1]) / 70, 1.62
+# Cubics that outliers do not move: points to either side; rounds of reweighting, the first by 1/|r|, from this part of the median |r| on,
+# the others by the bisquare, from this weight on.
+HALF, ROUNDS, FIRST_ROUNDS, LEAST_RESIDUAL, LEAST_WEIGHT = 6, 10, 6, 0.2, 1e-3
+# The values around an outlier are so near to a cubic, in levels of the noise or in distances of the outlier from it; the sum of squares is
+# below this part of that of a cubic with a jump.
+SMOOTH_LEVELS, SMOOTH_DISTANCE, BETTER = 2.0, 0.125, 0.5
 
 
 class Cleaned(NamedTuple):
@@ -117,18 +85,16 @@ def clean(values: Floats, level: float) -> Cleaned:
         known = cleaned.values[~cleaned.outliers]
         if np.mean(_distances(known)[2] > FAR * median) < LEFT:
             return cleaned
-    first = _first_look(values, level)
-    if first is None:
-        return Cleaned(values, np.zeros(values.size, dtype=bool))
-    cleaned = _cleaned(values, level, first)
-    if _are_peaks(values, cleaned.outliers, level):
-        return Cleaned(values, np.zeros(values.size, dtype=bool))
+    first, cleaned, hidden = _looked(values, level)
+    none = Cleaned(values, np.zeros(values.size, dtype=bool))
+    if why_peaks(values, cleaned.outliers, level):
+        return none
     if values.size >= SHORT:
         return cleaned
     if _may_be_peaks(values, first, cleaned.outliers):
-        return Cleaned(values, np.zeros(values.size, dtype=bool))
-    if _like_peaks(np.where(first.beyond(CLIP), first.above, 0.0)):
-        return Cleaned(values, first.beyond(FAR_ALONE))
+        return none
+    if first and may_be_peaks(np.where(first.beyond(CLIP), first.above, 0.0)):
+        return Cleaned(values, first.beyond(FAR_ALONE) | hidden)
     return cleaned
 
 
@@ -171,20 +137,12 @@ def unremoved_outliers(values: Floats, level: float) -> tuple[int, str]:
     >>> unremoved_outliers(spikes + 0.2 * np.random.default_rng(0).normal(size=60), 0.2)
     (4, '')
     """
-    first = _first_look(values, level)
-    if first is None:
+    first, (_, outliers), _ = _looked(values, level)
+    if not outliers.any():
         return 0, ""
-    outliers = _cleaned(values, level, first).outliers
-    why = _are_peaks(values, outliers, level)
+    why = why_peaks(values, outliers, level)
     stay = why or (values.size < SHORT and _may_be_peaks(values, first, outliers))
     return int(outliers.sum()) if stay else 0, why
-
-
-def _are_peaks(values: Floats, outliers: NDArray[np.bool_], level: float) -> str:
-    """Why outliers (n,) are peaks of the signal; "" if they are not."""
-    if _recur(outliers, _above_others(values, outliers)):
-        return "they recur at equal intervals, as peaks of a signal do"
-    return "their neighbours rise or fall with them, as those of a peak do" if have_shoulders(values, outliers, level) else ""
 
 
 class Look(NamedTuple):
@@ -217,73 +175,95 @@ def _any_far_out(values: Floats, far: float) -> bool:
     return bool(np.abs(twice_from_median).max() > 2 * far)
 
 
-def _may_be_peaks(values: Floats, first: Look, outliers: NDArray[np.bool_]) -> bool:
+def _may_be_peaks(values: Floats, first: Look | None, outliers: NDArray[np.bool_]) -> bool:
     """Whether the outliers of a short series (n,) may be peaks of a single point, by those of the first look or by all."""
-    return _like_peaks(np.where(first.beyond(FAR), first.above, 0.0)) or _like_peaks(_above_others(values, outliers))
+    on_sight = first is not None and may_be_peaks(np.where(first.beyond(FAR), first.above, 0.0))
+    return on_sight or may_be_peaks(above_others(values, outliers))
 
 
-def _above_others(values: Floats, outliers: NDArray[np.bool_]) -> Floats:
-    """By how much outliers are above the lines between the other values (n,); 0 for these."""
-    above, marked, known = np.zeros(values.size), np.flatnonzero(outliers), np.flatnonzero(~outliers)
-    above[marked] = values[marked] - np.interp(marked, known, values[known])
-    return above
+def _looked(values: Floats, level: float) -> tuple[Look | None, Cleaned, NDArray[np.bool_]]:
+    """The first look at values (n,), what is left of them, and which of the outliers a quick signal hides from medians (n,)."""
+    first = _first_look(values, level)
+    cleaned = _cleaned(values, level, first) if first else Cleaned(values, np.zeros(values.size, dtype=bool))
+    hidden = np.zeros(values.size, dtype=bool)
+    for _ in range(PASSES):  # without those that were found, the neighbours of others are near a cubic
+        more = _hidden(values, level, cleaned.outliers | hidden)
+        if not more.any():
+            break
+        hidden |= more
+    return first, cleaned._replace(outliers=cleaned.outliers | hidden), hidden
 
 
-def _like_peaks(above: Floats) -> bool:
-    """Whether those that stand out, by how much they are above the others (n,), are several on one side, or too many."""
-    fewer, more = sorted((int(np.sum(above > 0)), int(np.sum(above < 0))))
-    on_one_side = more > max(1, int(SHARE_OF_SHORT * above.size)) and fewer < more / 4
-    return on_one_side or fewer + more > MOST_OF_SHORT * above.size
+def _hidden(values: Floats, level: float, outliers: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Outliers (n,) that a quick signal hides from medians, beside those that are known (n,): isolated values next to a robust curve."""
+    nothing, points = np.zeros(values.size, dtype=bool), np.arange(values.size)
+    if values.size < max(SHORTEST, 2 * HALF + 1) or level <= 0:
+        return nothing
+    values = np.interp(points, points[~outliers], values[~outliers]) if outliers.any() else values
+    least = IMPULSE_DEVIATION * level
+    differences = np.abs(_eighth_differences(values))
+    if differences.max() <= FAR * least:
+        return nothing
+    large = differences > FAR * np.maximum(least, medians(_shifted(differences, NEAR, NEAR)) / 0.6744897501960817)
+    curve = _robust_cubics(values, _near(large, NEAR + HALF)) if large.any() else values
+    look = _first_look(values - curve, level)
+    if look is None:
+        return nothing
+    marked = _cleaned(values - curve, level, look).outliers
+    marked &= large & ~_next_to(marked)
+    marked[:NEIGHBOURS] = marked[-NEIGHBOURS:] = False
+    windows = np.lib.stride_tricks.sliding_window_view(np.where(marked, curve, values), 2 * NEIGHBOURS + 1)
+    windows = windows[np.flatnonzero(marked) - NEIGHBOURS].copy()
+    windows[:, NEIGHBOURS] = values[marked]
+    marked[marked] = _impulses(windows, level)
+    return marked
 
 
-def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
-    """Whether outliers (n,), `above` the others by so much, come at equal intervals and to one side, or as a pattern that repeats.
-
-    >>> marks = np.zeros(500, dtype=bool)
-    >>> marks[np.rint(np.arange(3, 490, 40.3)).astype(int)] = True
-    >>> marks[[124, 200]] = False, True
-    >>> _recur(marks, np.ones(500)), _recur(np.random.default_rng(0).random(500) < 0.03, np.ones(500))
-    (True, False)
-    """
-    marked = np.flatnonzero(outliers)
-    if marked.size >= RECUR and _repeat(np.where(outliers, np.sign(above), 0.0)):
-        return True
-    if marked.size < RECUR or not _mostly_on_one_side(above[marked]):
-        return False
-    first = marked[np.append(True, np.diff(marked) > WIDEST)]  # of each peak
-    steps = np.diff(first)
-    turns = np.append(0, np.cumsum(np.rint(steps / np.median(steps)))) if steps.size else np.zeros(1)
-    if turns[-1] < RECUR:
-        return False
-    near, slope, distances = np.ones(first.size, dtype=bool), 0.0, np.zeros(first.size)
-    for _ in range(3):
-        slope, start = np.polyfit(turns[near], first[near], 1)
-        distances = np.abs(first - start - slope * turns)
-        near = distances <= np.quantile(distances, MOSTLY)
-    return bool(np.mean(distances < IRREGULAR * slope) >= MOSTLY)
+def _impulses(windows: Floats, level: float) -> NDArray[np.bool_]:
+    """Whether windows (m, points) are a cubic but for their middle point, and not one with a jump before or after it (m,)."""
+    half = windows.shape[1] // 2
+    cubics = np.polynomial.legendre.legvander(np.arange(-half, half + 1) / half, 3)
+    points = np.arange(-half, half + 1)
+    sums, sizes = [], np.zeros(0)
+    for column in (points == 0, points >= 0, points > 0):
+        design = np.column_stack([cubics, column])
+        coefficients = windows @ np.linalg.pinv(design).T
+        sums.append(((windows - coefficients @ design.T) ** 2).sum(axis=1))
+        sizes = sizes if sizes.size else np.abs(coefficients[:, -1])
+    near = np.sqrt(sums[0] / (2 * half - 4)) < np.maximum(SMOOTH_LEVELS * level, SMOOTH_DISTANCE * sizes)
+    return near & (sums[0] < BETTER * np.minimum(*sums[1:]))
 
 
-def _repeat(marks: Floats) -> bool:
-    """Whether marks (n,), 1 above and −1 below, repeat themselves after some points, up to one point of jitter.
-
-    >>> pulse = np.where(np.arange(400) % 37 < 2, 1.0, 0.0) - np.where(np.arange(400) % 37 == 5, 1.0, 0.0)
-    >>> _repeat(pulse), _repeat(np.random.default_rng(0).permutation(pulse))
-    (True, False)
-    """
-    count = marks.size
-    wide = np.clip(np.convolve(marks, np.ones(3), "same"), -1, 1)
-    deviations = wide - wide.mean()
-    products = np.fft.irfft(np.abs(np.fft.rfft(deviations, 2 * count)) ** 2)[: count // 3] / (count - np.arange(count // 3))
-    return bool(products[2 * WIDEST :].max(initial=0.0) > REPEATED * products[0])
+def _eighth_differences(values: Floats) -> Floats:
+    """In units of an outlier's size (n,); at the ends the series is reflected through its first and last value."""
+    return np.convolve(np.pad(values, IMPULSE.size // 2, mode="reflect", reflect_type="odd"), IMPULSE, "valid")
 
 
-def _mostly_on_one_side(above: Floats) -> bool:
-    return abs(float(np.mean(above > 0)) - 0.5) >= MOSTLY - 0.5
+def _near(marked: NDArray[np.bool_], reach: int) -> NDArray[np.bool_]:
+    """Which points are so near to marked ones (n,)."""
+    counts = np.cumsum(np.pad(marked, (reach + 1, reach)))
+    return counts[2 * reach + 1 :] > counts[: -2 * reach - 1]
 
 
-def to_one_side(values: Floats, outliers: NDArray[np.bool_]) -> bool:
-    """Whether outliers (n,) are many enough to recur, and mostly above the other values (n,) or below them."""
-    return bool(outliers.sum() >= RECUR) and _mostly_on_one_side(_above_others(values, outliers)[outliers])
+def _robust_cubics(values: Floats, some: NDArray[np.bool_]) -> Floats:
+    """Values (n,), with some of them (n,) on a cubic through those around them that outliers do not move (bisquare, after least |r|)."""
+    points, width = np.flatnonzero(some), 2 * HALF + 1
+    starts = np.clip(points - HALF, 0, values.size - width)
+    basis = np.polynomial.legendre.legvander(np.linspace(-1, 1, width), 3)
+    windows = np.lib.stride_tricks.sliding_window_view(values, width)[starts]  # (m, window)
+    products = (basis[:, :, None] * basis[:, None, :]).reshape(width, 16)
+    weights, fitted = np.ones(windows.shape), windows
+    for turn in range(ROUNDS):
+        matrices = (weights @ products).reshape(-1, 4, 4)
+        fitted = np.linalg.solve(matrices, ((weights * windows) @ basis)[..., None])[..., 0] @ basis.T
+        residuals = np.abs(windows - fitted)
+        least = np.maximum(np.finfo(float).eps * np.abs(windows).max(axis=1, keepdims=True), np.finfo(float).tiny)
+        relative = residuals / np.maximum(np.median(residuals, axis=1, keepdims=True), least)
+        bisquare = np.maximum(1 - (relative / CUTOFF) ** 2, 0.0) ** 2
+        weights = 1 / np.maximum(relative, LEAST_RESIDUAL) if turn < FIRST_ROUNDS else np.maximum(bisquare, LEAST_WEIGHT)
+    curve = values.copy()
+    curve[points] = fitted[np.arange(points.size), points - starts]
+    return curve
 
 
 def _cleaned(values: Floats, level: float, first: Look) -> Cleaned:

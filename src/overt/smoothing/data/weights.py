@@ -1,0 +1,42 @@
+"""Robust weights, from the distance of each value from the median of its neighbours."""
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats
+
+# Neighbours to either side.
+NEIGHBOURS = 4
+# Median absolute deviations beyond which the weight is 0 (Cleveland 1979, section 2.2).
+CUTOFF = 6.0
+
+
+def downweight_outliers(values: Floats, times: Floats, weights: Floats | None) -> Floats:
+    """The weights (n,) (1 where None), reduced for outliers; values in any order of their times, NaN where missing."""
+    known = np.flatnonzero(~np.isnan(values))
+    known = known[np.argsort(times[known], kind="stable")]
+    reduced = np.ones(values.size) if weights is None else weights.copy()
+    reduced[known] *= outlier_weights(values[known])
+    return reduced
+
+
+def outlier_weights(values: Floats) -> Floats:
+    """Bisquare weights (1 − (r/6s)²)² of values (n,) in the order of their times; 0 where |r| ≥ 6s.
+
+    The residual r is the distance from the median of four neighbours on either side, s the median of all |r|: the weights of
+    Cleveland's robust regression (1979, section 2.2), with residuals that outliers do not influence. If more than half of the
+    values equal their neighbours' median (s = 0), these have weight 1 and the others 0.
+
+    >>> outlier_weights(np.array([1.0, 2.0, 1.0, 2.0, 90.0, 2.0, 1.0, 2.0, 1.0])).round(1)
+    array([0.9, 1. , 0.9, 1. , 0. , 1. , 0.9, 1. , 0.9])
+    """
+    count = values.size
+    if count < 3:
+        return np.ones(count)
+    half = min(NEIGHBOURS, (count - 1) // 2)
+    padded = np.pad(values, half, mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1)  # (n, 2·half + 1)
+    residuals = np.abs(values - np.median(np.delete(windows, half, axis=1), axis=1))
+    scale = CUTOFF * np.median(residuals)
+    if scale == 0:
+        return (residuals == 0).astype(np.float64)
+    return np.maximum(1 - (residuals / scale) ** 2, 0.0) ** 2

@@ -1,0 +1,122 @@
+"""Whether outliers are peaks of the signal: these recur, or their neighbours rise with them; an error leaves its neighbours as they are."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overt.smoothing.data.series import Floats
+
+# The neighbours of an outlier, and those further away whose median they are compared with, on both sides.
+NEAR, FAR = 2, 9
+# Of at least so many outliers the neighbours are to the same side, by so many units (the noise's level or the spread of those further away)
+# and standard errors. Of 41 series with narrow peaks 36 are kept, of 595 with outliers on 31 other signals none.
+LEAST, LEVELS, ERRORS = 3, 1.5, 3.0
+# No neighbour counts more, in units, and the standard deviation of those of outliers is at least so much.
+MOST, LEAST_DEVIATION = 4.0, 0.25
+# Peaks that recur: at least so many, whose points are at most so many apart; so many of them stand on one side, and less than that part of
+# an interval from a grid of equal ones. Fewer than one of 1,000 sets of outliers at random recur. Or the marks of outliers above and below
+# have an autocorrelation of so much: those at random have at most half as much.
+RECUR, WIDEST, MOSTLY, IRREGULAR, REPEATED = 8, 3, 0.8, 0.06, 0.6
+# In a short series a peak of the signal may have a single point. Outliers are as often above as below: where more than this
+# share stand out, mostly to one side, or more than the second share at all, they may be peaks. The tails of the noise are not moved then,
+# and only a value beyond `FAR_ALONE` counts.
+SHARE_OF_SHORT, MOST_OF_SHORT = 0.01, 0.08
+
+
+def why_peaks(values: Floats, outliers: NDArray[np.bool_], level: float) -> str:
+    """Why outliers (n,) are peaks of the signal; "" if they are not."""
+    if _recur(outliers, above_others(values, outliers)):
+        return "they recur at equal intervals, as peaks of a signal do"
+    return "their neighbours rise or fall with them, as those of a peak do" if have_shoulders(values, outliers, level) else ""
+
+
+def have_shoulders(values: Floats, outliers: NDArray[np.bool_], level: float) -> bool:
+    """Whether the neighbours of outliers (n,) that are none themselves are to the same side as these, in noise of this level.
+
+    >>> noise, times = 0.05 * np.random.default_rng(0).normal(size=600), np.arange(600)
+    >>> peaks = np.exp(-0.5 * ((times % 50 - 25) / 1.2) ** 2)
+    >>> have_shoulders(peaks + noise, peaks > 0.6, 0.05), have_shoulders((peaks > 0.9) + noise, peaks > 0.9, 0.05)
+    (True, False)
+    """
+    marked = np.flatnonzero(outliers)
+    if not marked.size or not level > 0:
+        return False
+    padded = np.pad(np.where(outliers, np.nan, values), FAR, constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * FAR + 1)[marked]
+    away = np.abs(np.arange(-FAR, FAR + 1))
+    far = windows[:, away > NEAR]
+    there = ~np.isnan(far).all(axis=1)
+    middle = np.nanmedian(far[there], axis=1, keepdims=True)
+    spread = np.nanmedian(np.abs(far[there] - middle), axis=1, keepdims=True) / 0.6744897501960817
+    above = (
+        np.sign(values[marked[there], None] - middle) * (windows[there][:, away <= NEAR] - middle) / np.maximum(spread, level)
+    )
+    above = np.clip(above[~np.isnan(above).all(axis=1)], -MOST, MOST)
+    if len(above) < LEAST:
+        return False
+    means = np.nanmean(above, axis=1)
+    error = max(float(means.std(ddof=1)), LEAST_DEVIATION) / means.size**0.5
+    return bool(means.mean() > max(LEVELS, ERRORS * error))
+
+
+def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
+    """Whether outliers (n,), `above` the others by so much, come at equal intervals and to one side, or as a pattern that repeats.
+
+    >>> marks = np.zeros(500, dtype=bool)
+    >>> marks[np.rint(np.arange(3, 490, 40.3)).astype(int)] = True
+    >>> marks[[124, 200]] = False, True
+    >>> _recur(marks, np.ones(500)), _recur(np.random.default_rng(0).random(500) < 0.03, np.ones(500))
+    (True, False)
+    """
+    marked = np.flatnonzero(outliers)
+    if marked.size >= RECUR and _repeat(np.where(outliers, np.sign(above), 0.0)):
+        return True
+    if marked.size < RECUR or not _mostly_on_one_side(above[marked]):
+        return False
+    first = marked[np.append(True, np.diff(marked) > WIDEST)]  # of each peak
+    steps = np.diff(first)
+    turns = np.append(0, np.cumsum(np.rint(steps / np.median(steps)))) if steps.size else np.zeros(1)
+    if turns[-1] < RECUR:
+        return False
+    near, slope, distances = np.ones(first.size, dtype=bool), 0.0, np.zeros(first.size)
+    for _ in range(3):
+        slope, start = np.polyfit(turns[near], first[near], 1)
+        distances = np.abs(first - start - slope * turns)
+        near = distances <= np.quantile(distances, MOSTLY)
+    return bool(np.mean(distances < IRREGULAR * slope) >= MOSTLY)
+
+
+def _repeat(marks: Floats) -> bool:
+    """Whether marks (n,), 1 above and −1 below, repeat themselves after some points, up to one point of jitter.
+
+    >>> pulse = np.where(np.arange(400) % 37 < 2, 1.0, 0.0) - np.where(np.arange(400) % 37 == 5, 1.0, 0.0)
+    >>> _repeat(pulse), _repeat(np.random.default_rng(0).permutation(pulse))
+    (True, False)
+    """
+    count = marks.size
+    wide = np.clip(np.convolve(marks, np.ones(3), "same"), -1, 1)
+    deviations = wide - wide.mean()
+    products = np.fft.irfft(np.abs(np.fft.rfft(deviations, 2 * count)) ** 2)[: count // 3] / (count - np.arange(count // 3))
+    return bool(products[2 * WIDEST :].max(initial=0.0) > REPEATED * products[0])
+
+
+def to_one_side(values: Floats, outliers: NDArray[np.bool_]) -> bool:
+    """Whether outliers (n,) are many enough to recur, and mostly above the other values (n,) or below them."""
+    return bool(outliers.sum() >= RECUR) and _mostly_on_one_side(above_others(values, outliers)[outliers])
+
+
+def _mostly_on_one_side(above: Floats) -> bool:
+    return abs(float(np.mean(above > 0)) - 0.5) >= MOSTLY - 0.5
+
+
+def may_be_peaks(above: Floats) -> bool:
+    """Whether those that stand out, by how much they are above the others (n,), are several on one side, or too many."""
+    fewer, more = sorted((int(np.sum(above > 0)), int(np.sum(above < 0))))
+    on_one_side = more > max(1, int(SHARE_OF_SHORT * above.size)) and fewer < more / 4
+    return on_one_side or fewer + more > MOST_OF_SHORT * above.size
+
+
+def above_others(values: Floats, outliers: NDArray[np.bool_]) -> Floats:
+    """By how much outliers are above the lines between the other values (n,); 0 for these."""
+    above, marked, known = np.zeros(values.size), np.flatnonzero(outliers), np.flatnonzero(~outliers)
+    above[marked] = values[marked] - np.interp(marked, known, values[known])
+    return above
