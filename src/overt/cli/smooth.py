@@ -187,7 +187,7 @@ def smooth(
     _check_pictures(plot, html, len(members))
     title = f"{f'{len(files)} files' if several else files[0].name} · {', '.join(columns)}{f' by {time}' if time else ''}"
     wanted = tuple(compress(("derivative", "anomalies", "changes"), (derivative, anomalies or html, changes)))
-    tasks = [Task(member.name, member.values, member.times, options, wanted) for member in members]
+    tasks = [Task(member.name, member.values, member.times_in_zone, options, wanted) for member in members]
     parts = out.with_name(f"{out.name}.parts") if out and len(members) > 1 and (several or not is_stream(out)) else None
     with ExitStack() as stack:
         # A file that cannot be written is refused before the work; all files appear together after it.
@@ -198,7 +198,7 @@ def smooth(
             if target:
                 table.write(target, smoothed_columns(members, curves, table))
         write_reports(written[2], written[3], json_content(paths[0].name, accounts, series), series)
-        zone = UTC if time and any(table.has_zone(time) for table in tables) else None
+        zone = UTC if any(member.zone for member in members) else None
         _draw(written[0], written[1], series, zone, axis_label(time, series), title)
     _remove_parts(parts)
     named = [path for path in (out, *outputs.values()) if path]

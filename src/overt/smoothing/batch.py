@@ -23,7 +23,7 @@ from overt.smoothing.analysis import InputSeries, analyze_together
 from overt.smoothing.api import analyze
 from overt.smoothing.data.options import Options, read_range
 from overt.smoothing.data.series import Floats, read_values
-from overt.smoothing.data.times import read_times
+from overt.smoothing.data.times import Times, read_times
 from overt.smoothing.heads.local.short_grid import LONGEST
 from overt.smoothing.reporting.curve import Curve, curve_of, empty_curve, load_curves, save_curves
 from overt.smoothing.selection.bank.stages import TOGETHER
@@ -38,7 +38,7 @@ class Task:
 
     name: str
     values: Floats  # (n,)
-    times: NDArray[Any] | None  # (n,) numbers or datetime64
+    times: NDArray[Any] | Times | None  # (n,) numbers or datetime64, or dates with their zone
     options: Mapping[str, Any]
     wanted: tuple[str, ...] = ()
 
@@ -46,7 +46,8 @@ class Task:
     def digest(self) -> str:
         """A hash of the series, the options and the version of overt, which names the stored result."""
         hashed = hashlib.sha256(repr((overt.__version__, self.wanted, sorted(self.options.items()))).encode())
-        for array in (self.values, self.times):
+        moments = self.times.as_passed if isinstance(self.times, Times) else self.times
+        for array in (self.values, moments):
             hashed.update(b"none" if array is None else f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
         return hashed.hexdigest()[:32]
 
@@ -56,7 +57,8 @@ def smooth_task(task: Task) -> Curve:
     if np.isnan(task.values).all():
         return empty_curve(task.values.size)
     try:
-        return curve_of(analyze(task.values, times=task.times, **task.options), task.wanted)
+        times: Any = task.times
+        return curve_of(analyze(task.values, times=times, **task.options), task.wanted)
     except InputError as error:
         raise InputError(f"{error.expected} (series {task.name})", got=error.got, fix=error.fix) from error
 

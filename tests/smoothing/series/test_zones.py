@@ -1,16 +1,21 @@
 """Time zones: times that have one are never taken for times that have none, and pictures name theirs."""
 
+import pickle
 from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 import overt
+from overt.cli.main import app
 from overt.cli.shared.tables.notation import Notation
 from overt.errors import InputError, KindError
 from overt.smoothing import Online, analyze
+from overt.smoothing.data.zones import recorded_zone
 from overt.smoothing.reporting.curve import curve_of
 from overt.smoothing.reporting.page import write_page
 from overt.smoothing.reporting.plot import Panel, figure_of
@@ -140,4 +145,43 @@ def test_a_column_of_a_file_has_a_zone_where_its_first_date_has(tmp_path, cell, 
     from overt.cli.shared.tables.read_table import read_table
 
     (tmp_path / "a.csv").write_text(f"when,x\n{cell},1\n")
-    assert read_table(tmp_path / "a.csv", Notation(date_format=form)).has_zone("when") is zoned
+    assert (read_table(tmp_path / "a.csv", Notation(date_format=form)).zone("when") is not None) is zoned
+
+
+@pytest.mark.parametrize("passed", ["texts", "dates", "file"])
+def test_a_daily_season_follows_the_clock_that_the_distances_from_utc_of_its_dates_show(tmp_path, passed):
+    hours = pd.date_range("2024-03-01", "2024-04-30", freq="h", tz="Europe/Berlin")
+    draw = np.random.default_rng(5)
+    truth = np.where((hours.hour >= 8) & (hours.hour < 18), 10.0, 2.0)
+    values = truth + draw.normal(size=hours.size)
+    texts = [moment.isoformat() for moment in hours]
+    assert {text[-6:] for text in texts} == {"+01:00", "+02:00"}
+    if passed == "file":
+        pd.DataFrame({"when": texts, "load": values}).to_csv(tmp_path / "a.csv", index=False)
+        options = ["--column", "load", "--time", "when", "--period", "1D"]
+        files = str(tmp_path / "a.csv"), "--out", str(tmp_path / "b.csv")
+        assert CliRunner().invoke(app, ["smooth", *files, *options]).exit_code == 0
+        curve = pd.read_csv(tmp_path / "b.csv")["load_smooth"].to_numpy()
+    else:
+        times = texts if passed == "texts" else [datetime.fromisoformat(text) for text in texts]
+        curve = analyze(values, times=times, period="1D").values
+    in_zone = analyze(values, times=hours, period="1D").values
+    assert np.mean((curve - truth) ** 2) < 1.05 * np.mean((in_zone - truth) ** 2)
+    assert np.mean((analyze(values, times=hours.tz_convert("UTC"), period="1D").values - truth) ** 2) > 2 * np.mean(
+        (curve - truth) ** 2
+    )
+
+
+def test_the_clock_of_recorded_distances_shows_an_hour_twice_and_leaves_one_out():
+    utc = [datetime(2024, 10, 26, 22, tzinfo=UTC) + timedelta(minutes=30 * step) for step in range(12)]
+    berlin = [moment.astimezone(ZoneInfo("Europe/Berlin")) for moment in utc]
+    zone = recorded_zone([datetime.fromisoformat(moment.isoformat()) for moment in berlin])
+    for moment, expected in zip(utc, berlin, strict=True):
+        local = pickle.loads(pickle.dumps(zone)).fromutc(moment.replace(tzinfo=zone))
+        assert (local.replace(tzinfo=None), local.fold) == (expected.replace(tzinfo=None), expected.fold)
+        assert local.astimezone(UTC) == moment
+
+
+def test_dates_of_many_zones_follow_no_clock():
+    dates = [datetime(2024, 1, day, tzinfo=timezone(timedelta(hours=day % 3))) for day in range(1, 20)]
+    assert recorded_zone(dates) is UTC

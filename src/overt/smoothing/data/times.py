@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from overt.errors import InputError, KindError
+from overt.smoothing.data.zones import recorded_zone
 
 Floats = NDArray[np.float64]
 
@@ -45,17 +46,19 @@ class Times(NamedTuple):
         return lengths if self.origin is None else self.origin.astype("datetime64[us]") + lengths
 
 
-def read_times(times: ArrayLike | None, length: int) -> Times:
-    """Read times, one for each of `length` points; without times, points are counted."""
+def read_times(times: ArrayLike | Times | None, length: int, zone: tzinfo | None = None) -> Times:
+    """Read times, one for each of `length` points; without times, points are counted. `zone` is that of dates in UTC."""
+    if isinstance(times, Times):
+        return times
     if times is None:
         return Times(np.arange(length, dtype=np.float64), "steps")
-    array, zone = _array_of(times)
+    array, own_zone = _array_of(times)
     if array.shape != (length,):
         got = f"times of shape {array.shape} for {length} points"
         raise InputError("one time for each point", got=got, fix="pass as many times as the series has points")
     if array.dtype.kind == "M":
         origin = array.min()
-        return Times(_seconds(array, origin), "seconds", origin, zone)
+        return Times(_seconds(array, origin), "seconds", origin, own_zone or zone)
     if array.dtype.kind == "m":
         return Times(_of_lengths(array), "seconds")
     return Times(_numbers(array), "")
@@ -141,7 +144,7 @@ def check_zone(zone: tzinfo | None, of_series: tzinfo | None) -> None:
 
 
 def parse_texts(texts: Sequence[str]) -> tuple[NDArray[Any], tzinfo | None]:
-    """Dates in ISO 8601 as datetime64 (n,), in UTC and with that zone where they end in Z or in a distance from UTC, as +02:00.
+    """Dates in ISO 8601 as datetime64 (n,), in UTC and with their zone where they end in Z or in a distance from UTC, as +02:00.
 
     >>> parse_texts(["2024-06-02T12:00-04:00"])
     (array(['2024-06-02T16:00:00.000000'], dtype='datetime64[us]'), datetime.timezone.utc)
@@ -151,13 +154,14 @@ def parse_texts(texts: Sequence[str]) -> tuple[NDArray[Any], tzinfo | None]:
         if not any(zoned):
             return np.array(texts, dtype="datetime64[us]"), None
         _refuse_mixed(zoned, texts)
-        plain = [datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None).isoformat() for text in texts]
+        dates = [datetime.fromisoformat(text) for text in texts]
+        plain = [date.astimezone(UTC).replace(tzinfo=None).isoformat() for date in dates]
     except ValueError as error:
         if isinstance(error, InputError):
             raise
         fix = "write dates as 2024-12-31, or convert them first, as with pandas.to_datetime"
         raise KindError("times as numbers or dates", got=f"text: {error}", fix=fix) from error
-    return np.array(plain, dtype="datetime64[us]"), UTC
+    return np.array(plain, dtype="datetime64[us]"), recorded_zone(dates)
 
 
 def _array_of(times: Any) -> tuple[NDArray[Any], tzinfo | None]:
@@ -188,11 +192,13 @@ def _is_text(array: NDArray[Any]) -> bool:
 
 
 def _of_dates(dates: list[Any]) -> tuple[NDArray[Any], tzinfo | None]:
-    """Dates of Python as datetime64, in UTC where they have a time zone, and the zone of the first."""
+    """Dates of Python as datetime64, in UTC where they have a time zone, and their zone."""
     known = [one for one in dates if one == one]  # NaT, which has no zone, is refused later
     zones = [getattr(one, "tzinfo", None) for one in known]
     _refuse_mixed([zone is not None for zone in zones], known)
     zone = zones[0] if zones else None
+    if len(set(zones)) > 1:  # fixed distances, as datetime.fromisoformat reads them
+        zone = recorded_zone(known)
     plain = [one if zone is None else one.astimezone(UTC).replace(tzinfo=None) for one in known]
     array = np.full(len(dates), np.datetime64("NaT", "us"), dtype="datetime64[us]")
     array[[one == one for one in dates]] = np.array(plain, dtype="datetime64[us]")

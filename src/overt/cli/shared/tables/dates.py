@@ -6,13 +6,14 @@ guessed: an error asks. A column has one form; pandas and polars try one form fo
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overt.errors import InputError
+from overt.smoothing.data.zones import recorded_zone
 
 _CLOCK = r"(\d{1,2}):(\d{2})(?::(\d{2}(?:[.,]\d+)?))?[ ]*([AaPp])?(?:\.?[Mm]\.?)?"
 _TIME = rf"(?:(?:,?[ ]+|T){_CLOCK})?"
@@ -41,6 +42,7 @@ _MONTHS = {
 }
 _MONTHS_IN_PERIOD = {"Q": 3, "M": 1, "H": 6, "S": 6}
 _SAMPLE = 50  # cells that show a column's form
+_OF_OFFSET = 6  # characters of a distance from UTC, as +02:00
 _CENTURY = 69  # years of two digits: from here on 19.., before it 20.., as in POSIX
 # Days that a spreadsheet counts from 1899-12-30: those from 1970 to 2099 are asked about.
 SERIALS = (25569.0, 73050.0)
@@ -127,17 +129,26 @@ def is_date(cell: str) -> bool:
     )
 
 
-def is_zoned(cell: str, date_format: str | None = None) -> bool:
-    """Whether a cell is a date with a time zone.
+def zone_of(cells: Sequence[str], date_format: str | None = None) -> tzinfo | None:
+    """The time zone of cells that are dates with a distance from UTC; None for those without.
 
-    >>> is_zoned("2024-12-31T23:59Z"), is_zoned("2024-12-31"), is_zoned("3.5")
-    (True, False, False)
+    >>> print(zone_of(["2024-12-31T23:59Z"]), zone_of(["2024-12-31"]), zone_of(["3.5"]))
+    UTC None None
     """
+    first = next(filter(None, cells), "")
+    moments = [_datetime_of(first, date_format)]
+    if moments[0] is None or moments[0].tzinfo is None:
+        return None
+    if len({cell[-_OF_OFFSET:] for cell in cells if cell and not cell.endswith("Z")}) > 1:
+        moments = [_datetime_of(cell, date_format) for cell in cells]
+    return recorded_zone([moment for moment in moments if moment is not None])
+
+
+def _datetime_of(cell: str, date_format: str | None) -> datetime | None:
     try:
-        moment = datetime.fromisoformat(cell) if date_format is None else datetime.strptime(cell, date_format)
+        return datetime.fromisoformat(cell) if date_format is None else datetime.strptime(cell, date_format)
     except ValueError:
-        return False
-    return moment.tzinfo is not None
+        return None
 
 
 def from_serials(numbers: NDArray[np.float64]) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from overt.cli.shared.tables.table import Table
 from overt.errors import InputError
 from overt.files import make_folder
 from overt.smoothing.data.series import Floats, Indices
+from overt.smoothing.data.times import Times, read_times
 
 _SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".csv.gz", ".tsv.gz", ".txt.gz", ".xlsx", ".xlsm", ".parquet", ".pq")
 # The columns of a derivative.
@@ -32,6 +34,12 @@ class TableSeries(NamedTuple):
     rows: Indices
     values: Floats
     times: NDArray[Any] | None
+    zone: tzinfo | None  # of times that are dates, in UTC
+
+    @property
+    def times_in_zone(self) -> NDArray[Any] | Times | None:
+        """The times as the smoother takes them: a daily season follows the clock of a zone."""
+        return self.times if self.zone in (None, UTC) else read_times(self.times, self.values.size, self.zone)
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,7 @@ def read_series(
     series: list[TableSeries] = []
     accounts = []
     for table in tables:
-        times = table.times(time) if time else None
+        times, zone = (table.times(time), table.zone(time)) if time else (None, None)
         _ask_for_groups(table, time, times, group)
         names = table.names(group) if group and group != "-" else [""] * table.length
         usable = (
@@ -151,7 +159,7 @@ def read_series(
                 parts = [label, column if len(columns) > 1 or not (label or name) else "", name]
                 moments = None if times is None else _of_day(times[rows], table, rows)
                 full = " · ".join(part for part in parts if part)
-                series.append(TableSeries(full, column, table, rows, numbers[column].values[rows], moments))
+                series.append(TableSeries(full, column, table, rows, numbers[column].values[rows], moments, zone))
         left = np.flatnonzero(~usable)
         accounts.append(
             Account(

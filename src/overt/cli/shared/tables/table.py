@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import tzinfo
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overt.cli.shared.tables.dates import SERIALS, DateFormat, from_serials, is_compact_date, is_zoned, read_clocks, read_dates
+from overt.cli.shared.tables.dates import SERIALS, DateFormat, from_serials, is_compact_date, read_clocks, read_dates, zone_of
 from overt.cli.shared.tables.notation import ABSENT, Notation
 from overt.cli.shared.tables.numerals import Numbers, bare, parse_number, read_numbers
 from overt.errors import InputError
@@ -92,11 +93,9 @@ class Table(ABC):
             self.check_column(name)
         return columns
 
-    def has_zone(self, column: str) -> bool:
-        """Whether a column holds dates with a time zone, which `times` has in UTC."""
-        columns = self.time_columns(column)
-        cell = next(filter(None, self.cells(column)), "") if len(columns) == 1 else ""
-        return is_zoned(cell, self.notation.date_format)
+    def zone(self, column: str) -> tzinfo | None:
+        """The time zone of a column of dates, which `times` has in UTC."""
+        return zone_of(self.cells(column), self.notation.date_format) if len(self.time_columns(column)) == 1 else None
 
     @cached_property
     def decimal(self) -> str:
