@@ -40,10 +40,10 @@ DEVELOPMENT: dict[str, Signal] = {
 FROZEN: dict[str, Signal] = {
     "cosines": lambda t, draw: np.cos(2 * np.pi * draw.uniform(1, 6) * t) + 0.3 * np.cos(2 * np.pi * draw.uniform(2, 4) * t**2),
     "wave that starts": lambda t, draw: np.sin(2 * np.pi * draw.uniform(6, 10) * t) / (1 + np.exp(-40 * (t - 0.55))) + 0.5 * t,
-    "saturation": lambda t, draw: t / (draw.uniform(0.02, 0.1) + t) * np.exp(-draw.uniform(0, 3) * t),
+    "slowing wave": lambda t, draw: np.sin(2 * np.pi * draw.uniform(4, 8) * np.sqrt(t + 0.05)),
     "sum of steps": lambda t, draw: sum(np.tanh(draw.uniform(15, 50) * (t - middle)) for middle in (0.25, 0.5, 0.8)),
-    "waves of an epidemic": lambda t, draw: sum(1 / np.cosh((t - middle) / draw.uniform(0.03, 0.07)) ** 2 for middle in (0.2, 0.5, 0.8)),
-    "polynomial": lambda t, draw: np.polynomial.chebyshev.chebval(2 * t - 1, draw.standard_normal(8) / np.arange(1, 9)),
+    "dispersion": lambda t, draw: (t - 0.5) / (draw.uniform(0.003, 0.02) + (t - 0.5) ** 2),
+    "inverse": lambda t, draw: 1 / (draw.uniform(0.05, 0.3) + t),
     "two resonances": lambda t, draw: sum(1 / (1 + ((t - middle) / draw.uniform(0.02, 0.06)) ** 2) for middle in (0.3, 0.7)),
     "logarithm": lambda t, draw: np.log(draw.uniform(0.01, 0.1) + t),
 }  # fmt: skip

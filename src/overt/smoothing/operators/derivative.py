@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
 LEAST_POINTS = 5
-# The orders of the models, and the ratio of neighbouring bandwidths, from one step to half the series.
-ORDERS, RATIO = (2, 3, 4), 2**0.5
+# The orders of the models, and the ratio of neighbouring bandwidths, from one step to four times the series, where they are polynomials.
+ORDERS, RATIO, WIDEST = (2, 3, 4), 2**0.5, 4
 # The densities of so many points around each one choose its models, or those of all points, as predicts better.
 WINDOW = 64
 # Longer series are averaged to so many points first.
 MOST = 2048
-# By how much the means of wide models are coarser than those of narrow ones.
-COARSER = 8
+# By how much the means of wide models are coarser than those of narrow ones, and how many there are at least.
+COARSER, LEAST_MEANS = 8, 12
 # The least noise, in units of the spread of the values: below it the arithmetic of the models fails.
 LEAST_LEVEL = 1e-4
 # Half the distance over which the season's slope is taken, in steps.
@@ -121,8 +121,8 @@ def _mixed(times: Floats, values: Floats, variances: Floats, order: int) -> tupl
 
     Wide models take means of points: each has a bandwidth of 8 to 64 of its steps, the narrowest of 1 to 64.
     """
-    longest, size, heads = max((times[-1] - times[0]) / 2, 2.0), 1, []
-    while COARSER * size <= longest or size == 1:
+    longest, size, heads = max(WIDEST * (times[-1] - times[0]), 2.0), 1, []
+    while size == 1 or (COARSER * size <= longest and LEAST_MEANS * size <= times.size):
         low, high = (1 if size == 1 else COARSER) * size, min(COARSER**2 * size, longest)
         bandwidths = np.exp(np.arange(np.log(low), np.log(high) - 1e-9, np.log(RATIO)))
         part = _averaged(times, values, variances, size)
