@@ -269,3 +269,20 @@ def test_values_that_may_be_peaks_withhold_the_band_until_the_analyst_decides():
     assert "pass robust=True if they are outliers, or robust=False if they are peaks" in unknown.withheld
     assert "No outliers were found" not in unknown.sentence
     assert analyze(values, robust=False).lower is not None
+
+
+def test_outliers_that_medians_hide_are_found_next_to_the_waves_of_a_series():
+    times, removed = np.arange(400), []
+    packets = [
+        np.exp(-0.5 * ((times - middle) / 40) ** 2) * np.sin(2 * np.pi * times / period)
+        for middle, period in ((110, 12), (290, 16))
+    ]
+    for seed in range(5):
+        draw = np.random.default_rng(90 + seed)
+        bad = 10 + 20 * np.arange(19) + draw.integers(0, 12, 19)
+        values = sum(packets) + 0.06 * draw.normal(size=400)
+        values[bad] += draw.choice([-1, 1], 19) * draw.uniform(0.6, 1.6, 19)
+        outliers = analyze(values).outliers
+        assert outliers.sum() == outliers[bad].sum()
+        removed.append(outliers.sum())
+    assert np.mean(removed) > 18  # of 19; the medians alone find 10 or 11

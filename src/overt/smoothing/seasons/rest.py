@@ -17,7 +17,13 @@ from overt.smoothing.seasons.phase import WHOLE
 from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.contrasts import constant_level
 from overt.smoothing.selection.noise import noise_levels
-from overt.smoothing.selection.outliers import clean, stand_alone, without_those_beyond_gaps
+from overt.smoothing.selection.outliers import (
+    Cleaned,
+    clean,
+    stand_alone,
+    without_those_beyond_gaps,
+    without_those_next_to_jumps,
+)
 from overt.smoothing.selection.rounding import repeated_level
 from overt.smoothing.selection.waves import is_quick, recur, waves_of
 
@@ -126,14 +132,27 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
         level = repeated_level(series.key_times, series.key_values, level) or level
     rest = series.key_values - quick
     cleaned = without_those_beyond_gaps(clean(rest, level), series.key_times, rest)
-    if to_one_side(rest, cleaned.outliers):  # those of noise are as often above as below
-        if waves.any() and not quick.any():
-            # What stands alone in the values and not next to their waves is a part of these: a dip that returns.
-            cleaned = cleaned.keeping(cleaned.outliers & ~clean(series.key_values - waves, level).outliers, rest)
-        if times is not None and recur(times, cleaned.outliers):
-            cleaned = cleaned.keeping(cleaned.outliers, rest)
+    if waves.any() and not quick.any():
+        cleaned = _beside_waves(cleaned, series.key_values, waves, level)
+    if times is not None and to_one_side(rest, cleaned.outliers) and recur(times, cleaned.outliers):
+        cleaned = cleaned.keeping(cleaned.outliers, rest)
     values, outliers = series.values.copy(), np.zeros(series.values.size, dtype=bool)
     values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values + quick)
     outliers[series.present] = cleaned.outliers
     present = series.present[~cleaned.outliers]
     return replace(series, values=values, present=present), series.unsort(outliers)
+
+
+def _beside_waves(cleaned: Cleaned, values: Floats, waves: Floats, level: float) -> Cleaned:
+    """The same with the outliers that values (n,) have next to their waves (n,).
+
+    Outliers of noise are as often above as below: of those to one side, the ones that do not stand alone next to the waves are a part of
+    these, as a dip that returns.
+    """
+    marked = clean(values - waves, level).outliers
+    if to_one_side(values, cleaned.outliers):
+        return cleaned.keeping(cleaned.outliers & ~marked, values)
+    points, out = np.arange(values.size), marked | cleaned.outliers
+    others = np.where(out, waves + np.interp(points, points[~out], (values - waves)[~out]), values)
+    marked = without_those_next_to_jumps(marked & ~cleaned.outliers, values, others, level)
+    return cleaned._replace(outliers=cleaned.outliers | marked)

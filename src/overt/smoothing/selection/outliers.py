@@ -211,9 +211,14 @@ def _hidden(values: Floats, level: float, outliers: NDArray[np.bool_]) -> NDArra
         return nothing
     marked = _cleaned(values - curve, level, look).outliers
     marked &= large & ~_next_to(marked)
+    return without_those_next_to_jumps(marked, values, np.where(marked, curve, values), level)
+
+
+def without_those_next_to_jumps(marked: NDArray[np.bool_], values: Floats, others: Floats, level: float) -> NDArray[np.bool_]:
+    """Those of marked values (n,) that stand alone among the others (n,), and not next to a jump (n,)."""
+    marked = marked.copy()
     marked[:NEIGHBOURS] = marked[-NEIGHBOURS:] = False
-    windows = np.lib.stride_tricks.sliding_window_view(np.where(marked, curve, values), 2 * NEIGHBOURS + 1)
-    windows = windows[np.flatnonzero(marked) - NEIGHBOURS].copy()
+    windows = np.lib.stride_tricks.sliding_window_view(others, 2 * NEIGHBOURS + 1)[np.flatnonzero(marked) - NEIGHBOURS].copy()
     windows[:, NEIGHBOURS] = values[marked]
     marked[marked] = _impulses(windows, level)
     return marked
