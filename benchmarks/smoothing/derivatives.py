@@ -128,27 +128,31 @@ def measured(case: Case) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     x, slope = case.series()
     derivative, methods = analyze(x).derivative(), import_module("pynumdiff")
-    held = None
+    inside = None
     if derivative.lower is not None and derivative.upper is not None:
-        held = float(np.mean((derivative.lower <= slope) & (slope <= derivative.upper)))
+        inside = float(np.mean((derivative.lower <= slope) & (slope <= derivative.upper)))
     errors = {name: tuned(getattr(methods, name), grid, x, slope) for name, grid in GRIDS.items()}
-    return case._asdict() | {"error": float(np.sqrt(np.mean((derivative.values - slope) ** 2))), "held": held, "peers": errors}
+    return case._asdict() | {
+        "error": float(np.sqrt(np.mean((derivative.values - slope) ** 2))),
+        "inside": inside,
+        "peers": errors,
+    }
 
 
 def summarized(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Geometric means of ratios, and the mean share of the truth in the bands that are there."""
-    own = np.log([row["error"] for row in rows])
+    errors = np.log([row["error"] for row in rows])
     peers = {name: np.log([row["peers"][name] for row in rows]) for name in GRIDS}
     best = min(peers, key=lambda name: float(peers[name].mean()))
     of_each = np.minimum.reduce([*peers.values()])
-    held = [row["held"] for row in rows if row["held"] is not None]
+    inside = [row["inside"] for row in rows if row["inside"] is not None]
     return {
         "series": len(rows),
-        "over the best of each series": round(float(np.exp((own - of_each).mean())), 3),
-        "over the best method": round(float(np.exp((own - peers[best]).mean())), 3),
+        "over the best of each series": round(float(np.exp((errors - of_each).mean())), 3),
+        "over the best method": round(float(np.exp((errors - peers[best]).mean())), 3),
         "best method": best,
-        "inside the band": round(float(np.mean(held)), 3) if held else None,
-        "withheld": len(rows) - len(held),
+        "inside the band": round(float(np.mean(inside)), 3) if inside else None,
+        "withheld": len(rows) - len(inside),
     }
 
 

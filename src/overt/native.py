@@ -43,6 +43,7 @@ class Loaded(NamedTuple):
     broken: bool = False
 
 
+@functools.cache  # each call of the smoother asks some eighty times
 def available() -> bool:
     """Whether the native core is there.
 
@@ -99,8 +100,8 @@ def module() -> Any:
 @functools.cache
 def warn_if_missing() -> None:
     """Say, once in a process, that the native core is missing: for the first call that it would have served."""
-    if not available():
-        message = f"overt computes this without its native core, slower: {why_not()}"
+    if reason := why_not():
+        message = f"overt computes this without its native core, slower: {reason}"
         warnings.warn(message, SlowerWithoutNative, stacklevel=2)
 
 

@@ -52,13 +52,13 @@ def read_times(times: ArrayLike | Times | None, length: int, zone: tzinfo | None
         return times
     if times is None:
         return Times(np.arange(length, dtype=np.float64), "steps")
-    array, own_zone = _array_of(times)
+    array, zone_of_dates = _array_of(times)
     if array.shape != (length,):
         got = f"times of shape {array.shape} for {length} points"
         raise InputError("one time for each point", got=got, fix="pass as many times as the series has points")
     if array.dtype.kind == "M":
         origin = array.min()
-        return Times(_seconds(array, origin), "seconds", origin, own_zone or zone)
+        return Times(_seconds(array, origin), "seconds", origin, zone_of_dates or zone)
     if array.dtype.kind == "m":
         return Times(_of_lengths(array), "seconds")
     return Times(_numbers(array), "")

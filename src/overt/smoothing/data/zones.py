@@ -26,8 +26,8 @@ class RecordedZone(tzinfo):
         moment = dt.replace(tzinfo=None)
         index = bisect.bisect_right(self._starts, moment)
         local = moment + self._offsets[index]
-        again = index > 0 and local - self._offsets[index - 1] < self._starts[index - 1]
-        return local.replace(tzinfo=self, fold=int(again))
+        second = index > 0 and local - self._offsets[index - 1] < self._starts[index - 1]
+        return local.replace(tzinfo=self, fold=int(second))
 
     def utcoffset(self, dt: datetime | None) -> timedelta:
         """The distance from UTC of a time that the clock shows."""

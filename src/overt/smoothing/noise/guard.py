@@ -109,11 +109,11 @@ def _jump_back(windows: Floats, level: float) -> NDArray[np.bool_]:
 
 def doubt(series: Series, times: Times, levels: Floats, estimate: NoiseEstimate) -> str:
     """Which values may be errors or not, in a sentence; "" if none; levels (n,)."""
-    kept, peaks = kept_outliers(series, estimate)
-    return _doubtful_runs(series, times, levels) if peaks or not kept else kept
+    sentence, peaks = unremoved_sentence(series, estimate)
+    return _doubtful_runs(series, times, levels) if peaks or not sentence else sentence
 
 
-def kept_outliers(series: Series, estimate: NoiseEstimate) -> tuple[str, bool]:
+def unremoved_sentence(series: Series, estimate: NoiseEstimate) -> tuple[str, bool]:
     """A sentence if isolated values stand far out but stay in the series, and whether these are peaks of the signal."""
     count, why = unremoved_outliers(estimate.rest(series.key_values), estimate.level)
     if not count:

@@ -7,7 +7,7 @@ import numpy as np
 from overt.smoothing.data.condition import Condition
 from overt.smoothing.data.periods import length_as_option, length_in_words
 from overt.smoothing.data.times import date_in_words, moment_in_words
-from overt.smoothing.noise.guard import kept_outliers
+from overt.smoothing.noise.guard import unremoved_sentence
 from overt.smoothing.reporting.changes import known_changes
 from overt.smoothing.reporting.explanation import chosen_from_all
 from overt.smoothing.reporting.steps import kind_in_words, step_text
@@ -93,7 +93,7 @@ def _outliers_that_stay(result: "Smoothing") -> str:
     """A sentence if isolated values stand far out but recur, or are too many to be removed from a short series."""
     if not result.options.cleans:
         return ""
-    sentence, _ = kept_outliers(result.series, result.estimate)
+    sentence, _ = unremoved_sentence(result.series, result.estimate)
     return "" if sentence in result.withheld else sentence
 
 
@@ -101,7 +101,9 @@ def _outliers(result: "Smoothing") -> str:
     """What was removed, or that nothing was."""
     removed = step_text(result, "codes", "outliers")
     cleaned = result.options.cleans or result.options.robust is True
-    return removed or ("No outliers were found." if cleaned and not kept_outliers(result.series, result.estimate)[0] else "")
+    return removed or (
+        "No outliers were found." if cleaned and not unremoved_sentence(result.series, result.estimate)[0] else ""
+    )
 
 
 def _seasons(result: "Smoothing") -> str:

@@ -12,7 +12,7 @@ import pytest
 from overt import native
 from overt.errors import InputError, compile_command
 
-CACHED = [native.load, native.module, native.warn_if_missing]
+CACHED = [native.load, native.available, native.module, native.warn_if_missing]
 MAPPED = "print(len({line.split()[-1] for line in open('/proc/self/maps') if 'libgomp' in line}))"
 
 
