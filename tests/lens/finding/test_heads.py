@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from torch.nn import functional
@@ -148,22 +147,6 @@ def test_phrases_are_found_as_the_model_reads_them(tokenizer):
     [pair] = read_pairs([("the cat saw the dog and it", "it", "the:2")])
     [task] = tasks_of(TextReader(Planted(), tokenizer, 20), [pair])
     assert task.tokens.key == (3,)
-
-
-@pytest.mark.parametrize("kind", ["T5", "Bart"])
-def test_of_an_encoder_decoder_the_encoder_is_measured(kind, tokenizer):
-    # Bart's decoder reads the text moved by one token: its rows are not those of the words.
-    layers = {
-        "T5": {"d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2},
-        "Bart": {"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_layers": 1, "decoder_ffn_dim": 32},
-    }[kind]  # fmt: skip
-    sizes = {"vocab_size": len(WORDS) + 1, "d_model": 16, **layers}
-    model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**sizes)).eval()
-    whole, encoder = (find_heads(part, sentences(12), tokenizer=tokenizer) for part in (model, model.get_encoder()))
-    assert whole.notes[0].startswith("The encoder alone is measured")
-    assert [head[2:] for head in whole.heads] == [head[2:] for head in encoder.heads]
-    assert len(whole.heads) == 4
-    assert all(head.layer in dict(model.named_modules()) for head in whole.heads)
 
 
 def test_a_model_of_two_texts_and_no_tokenizer_are_refused(tokenizer):

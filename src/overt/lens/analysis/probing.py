@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from overt.attention import check
 from overt.drawing.progress import progress
 from overt.errors import InputError, OvertError
+from overt.lens.analysis.surveys.reading.text_module import ENCODER_ONLY, text_module
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable
@@ -155,7 +156,7 @@ def probe(
     ids = torch.stack([torch.cat([before, text, behind]) for text, _ in texts])
     ends = [torch.zeros(len(part), dtype=torch.long) for part in (before, behind)]
     groups = torch.stack([torch.cat([ends[0], blocks + 1, ends[1]]) for _, blocks in texts])
-    measure = _Measure(model)
+    measure = _Measure(model, text_module(model) if run is None else model)
     together = max(1, min(8, _SCORES_TOGETHER // (ids.shape[1] * max(int(words.max()), 1))))
     with _in_evaluation(model), torch.no_grad():
         parts = list(zip(ids.split(together), groups.split(together), strict=True))
@@ -165,13 +166,13 @@ def probe(
 
 
 class _Measure:
-    """Runs the model on ids, and adds up what each head does while the call is there."""
+    """Runs the `module` of a model that reads the text, and adds up what each head does while the call is there."""
 
-    def __init__(self, model: nn.Module):
-        self.model, self.device = model, _device(model)
+    def __init__(self, model: nn.Module, module: nn.Module):
+        self.model, self.module, self.device = model, module, _device(model)
         self.totals: dict[int, dict[str, Tensor]] = {}
         self.calls: dict[int, Captured] = {}
-        self.missing: list[tuple[str, str]] = []
+        self.missing: list[tuple[str, str]] = [] if module is model else [("decoder", ENCODER_ONLY)]
 
     def run(self, ids: Tensor, groups: Tensor, run: Callable[[Tensor], Any] | None) -> None:
         """Run the model once on ids (B, n)."""
@@ -184,7 +185,7 @@ class _Measure:
         options = replace(options, store=measured, needed=_nothing, mixer_needed=_nothing)
         recorder = Recorder(self.model, RecordedPasses(), self.missing, options)
         with catching(recorder):
-            _called(self.model, ids.to(self.device), run)
+            _called(self.module, ids.to(self.device), run)
 
     def _add(self, captured: CapturedCall | CapturedMixer, ids: Tensor, groups: Tensor) -> None:
         shape = (captured.batch, captured.queries, captured.keys)
@@ -325,7 +326,7 @@ def _called(model: nn.Module, ids: Tensor, run: Callable[[Tensor], Any] | None) 
         raise InputError(
             f"a model that takes token ids {tuple(ids.shape)}",
             got=f"{type(model).__name__}, which raised {type(error).__name__}: {error}",
-            fix="pass run=lambda ids: …, which runs it on ids; of an encoder–decoder model pass the encoder",
+            fix="pass run=lambda ids: …, which runs it on ids",
         ) from error
 
 

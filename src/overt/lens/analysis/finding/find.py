@@ -1,9 +1,8 @@
 """Which heads look from the query words to the key words of labelled pairs."""
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -14,6 +13,7 @@ from overt.lens.analysis.finding.pairs import read_pairs
 from overt.lens.analysis.finding.ranked import FEWEST, RankedHead, RankedHeads
 from overt.lens.analysis.finding.statistics import adjusted_p_values, intervals
 from overt.lens.analysis.surveys.reading.encoding import TextReader, longest_text
+from overt.lens.analysis.surveys.reading.text_module import ENCODER_ONLY
 from overt.lens.capture.recordable import recordable
 from overt.lens.text.texts import Texts
 
@@ -52,9 +52,8 @@ def find_heads(
     """
     if tokenizer is None:
         raise KindError("a tokenizer, to find words in the texts", got="None", fix="pass the model's own, tokenizer=tokenizer")
-    whole = recordable(model)
-    Texts.with_tokenizer(tokenizer, whole)  # which refuses one of another vocabulary
-    model, prefix = _text_reader(whole)
+    model = recordable(model)
+    Texts.with_tokenizer(tokenizer, model)  # which refuses one of another vocabulary
     read = read_pairs(pairs)
     if groups is not None and len(groups) != len(read):
         raise InputError(
@@ -73,38 +72,9 @@ def find_heads(
         blank = measure(TextReader(randomized(model, seed), tokenizer, reader.longest), tasks, "the same with random weights")
     finally:
         model.train(was_training)
-    measured = measured._replace(heads=[(call, head, f"{prefix}{layer}") for call, head, layer in measured.heads])
-    result = _ranked(type(whole).__name__, tasks, texts, measured, blank, seed)
-    note = "The encoder alone is measured, because the decoder reads a text of its own."
-    return result if model is whole else replace(result, notes=(note, *result.notes))
-
-
-class _TextReader(NamedTuple):
-    """The module that reads one text, and what the names of its layers begin with in the whole model."""
-
-    module: nn.Module
-    prefix: str
-
-
-def _text_reader(model: nn.Module) -> _TextReader:
-    """The model, or its encoder where a decoder has a text of its own. Raises InputError for a model of several texts without one."""
-    if getattr(getattr(model, "config", None), "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
-        encoder: Any = model.get_encoder()  # type: ignore[operator]
-        name = next((name for name, module in model.named_modules() if module is encoder), "")
-        return _TextReader(encoder, f"{name}." if name else "")
-    required = [
-        parameter.name
-        for parameter in inspect.signature(model.forward).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(required) > 1 and required[1] not in ("attention_mask", "lengths"):
-        raise InputError(
-            "a model that reads one text",
-            got=f"a {type(model).__name__}, which is called with {', '.join(required)}",
-            fix="pass the part that reads the text, such as model.encoder",
-        )
-    return _TextReader(model, "")
+    result = _ranked(type(model).__name__, tasks, texts, measured, blank, seed)
+    note = f"{ENCODER_ONLY.capitalize()}."
+    return result if reader.module is model else replace(result, notes=(note, *result.notes))
 
 
 def _check_halves(texts: int) -> None:

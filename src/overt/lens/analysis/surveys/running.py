@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from overt.drawing.progress import progress
-from overt.errors import InputError, KindError, OvertError
+from overt.errors import InputError, KindError
 from overt.lens.analysis.observing import observing
 from overt.lens.analysis.surveys.exact_sums import LARGEST
 from overt.lens.analysis.surveys.jackknife import group_of
 from overt.lens.analysis.surveys.measures import FARTHEST, ROWS, Measured, measured
 from overt.lens.analysis.surveys.reading.encoding import CHUNK, Chunk, Read, TextReader, chunks, longest_text
 from overt.lens.analysis.surveys.reading.passes import Pass, Passes
+from overt.lens.analysis.surveys.reading.text_module import ENCODER_ONLY
 from overt.lens.analysis.surveys.samples import Links
 from overt.lens.analysis.surveys.survey import Survey, load_survey
 from overt.lens.analysis.surveys.totals import Facts, SurveyedHead, ranges
@@ -46,7 +47,8 @@ def survey(
     role. 512 texts are drawn at random with each head's strongest link in them, and each head's eight strongest texts are stored too.
     The model runs in evaluation mode and is otherwise as it is. A text is read to `longest` tokens, or to what the model takes. Several
     texts share a row where the model takes `position_ids` or `documents` and was tried out to give each text what it gives it alone;
-    one that takes an `attention_mask` or `lengths` reads padded batches, another one batches of texts of one length.
+    one that takes an `attention_mask` or `lengths` reads padded batches, another one batches of texts of one length. Of an
+    encoder–decoder, the encoder is measured.
 
     `shard` is (number, how many): every machine passes all texts and its own number, and `Survey.merged` of the parts is the survey of
     the whole. Sums are exact, so that for any number of shards the result is the same to the bit, on machines that compute the same
@@ -104,6 +106,8 @@ class _Run:
 
     def __init__(self, reader: TextReader, state: Survey):
         self.reader, self.passes, self.state = reader, Passes(reader), state
+        if reader.module is not reader.model:
+            self._note("decoder", ENCODER_ONLY)
 
     def add(self, chunk: Chunk) -> None:
         """Read and measure the texts of a chunk."""
@@ -129,15 +133,8 @@ class _Run:
             for part, results in zip(each.parts, calls, strict=True):
                 results[call] = measured(part.of(captured, tuple(each.ids.shape)), part.texts)
 
-        try:
-            with observing(self.reader.model, measure) as recorder:
-                self.reader.run(each.ids, **each.arguments)
-        except OvertError:
-            raise
-        except Exception as error:
-            first = " ".join(str(error).split())[:200]
-            fix = "pass a model that reads token ids alone, and its own tokenizer"
-            raise InputError("a model that reads batches of texts", got=f"{type(error).__name__}: {first}", fix=fix) from error
+        with observing(self.reader.model, measure) as recorder:
+            self.reader.run(each.ids, **each.arguments)
         self.state.missing += [absence for absence in recorder.missing if absence not in self.state.missing]
         if not calls[0]:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in recorder.missing)

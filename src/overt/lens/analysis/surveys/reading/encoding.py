@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from overt.errors import InputError
+from overt.errors import InputError, OvertError
 from overt.lens.analysis.surveys.measures import TextBatch
+from overt.lens.analysis.surveys.reading.text_module import text_module
 from overt.lens.statistics.roles import SEPARATORS
 from overt.lens.text.spelling import well_formed
 from overt.lens.text.vocabulary import Vocabulary, vocabulary_of
@@ -51,14 +52,18 @@ def chunks(texts: Iterable[str]) -> Iterator[Chunk]:
 
 @dataclass(eq=False)
 class TextReader:
-    """Reads texts with a model's tokenizer and runs the model on them. `longest` is the number of tokens to which a text is read."""
+    """Reads texts with a model's tokenizer and runs the model on them; of an encoder–decoder, its encoder: `module`.
+
+    `longest` is the number of tokens to which a text is read.
+    """
 
     model: nn.Module
     tokenizer: Any
     longest: int
 
     def __post_init__(self) -> None:
-        self.parameters: Mapping[str, inspect.Parameter] = inspect.signature(self.model.forward).parameters
+        self.module: nn.Module = text_module(self.model)
+        self.parameters: Mapping[str, inspect.Parameter] = inspect.signature(self.module.forward).parameters
         self.pads: bool = "attention_mask" in self.parameters or "lengths" in self.parameters
 
     @cached_property
@@ -107,13 +112,21 @@ class TextReader:
         return {"lengths": texts.lengths} if "lengths" in self.parameters else {}
 
     def run(self, ids: Tensor, **arguments: Any) -> Any:
-        """The model's output for ids (B, N), −1 where there is no token, and further arguments."""
+        """The model's output for ids (B, N), −1 where there is no token, and further arguments. Raises InputError if it does not run."""
         padding = self.vocabulary.padding
         ids = torch.where(ids < 0, 0 if padding is None else padding, ids)
         if "use_cache" in self.parameters:
             arguments["use_cache"] = False
-        with torch.no_grad():
-            return self.model(input_ids=ids, **arguments) if "input_ids" in self.parameters else self.model(ids, **arguments)
+        named = {"input_ids": ids} if "input_ids" in self.parameters else {}
+        try:
+            with torch.no_grad():
+                return self.module(*([] if named else [ids]), **named, **arguments)
+        except OvertError:
+            raise
+        except Exception as error:
+            got = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            fix = "pass a model that reads token ids alone, and its own tokenizer"
+            raise InputError("a model that reads batches of texts", got=got, fix=fix) from error
 
     def _marks(self, number: int, index: int) -> tuple[bool, bool]:
         """Whether a token is special, and whether it separates: punctuation, or a special token but the first."""
