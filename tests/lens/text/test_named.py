@@ -5,7 +5,9 @@ import torch
 
 import overt
 from overt.errors import InputError, KindError
+from overt.lens.analysis.editing.words import word_positions
 from overt.lens.text.named import occurrences, position_named
+from overt.lens.text.tokens_of_text import Token
 
 WORDS = ["[CLS]", "The", "animal", "saw", "the", "street", "cross", "##ing", "it", "[SEP]"]
 
@@ -18,6 +20,30 @@ def test_words_are_found_by_case_first_and_pieces_by_what_they_spell():
     assert occurrences("crossing", WORDS) == [(6, 7)]
     assert position_named("key", "THE:2", [WORDS], 10) == 4
     assert position_named("key", -1, None, 10) == 9
+
+
+def test_a_piece_inside_of_another_word_is_no_occurrence_of_the_word():
+    pieces = [("the", 0), ("o", 4), ("the", 5), ("r", 8)]
+    sentence = [Token(text, piece=text, id=0, span=(start, start + len(text))) for text, start in pieces]
+    assert occurrences("the", sentence) == occurrences("THE", sentence) == [(0,)]
+    assert occurrences("other", sentence) == [(1, 2, 3)]
+    assert occurrences("r", sentence) == [(3,)]  # no word of the text, but a token
+    assert word_positions("the", sentence, "query") == [0]
+
+
+def test_tokens_without_letters_do_not_make_a_word_occur_twice():
+    assert occurrences("otter", ["", "ot", "ter", "", "."]) == [(1, 2)]
+
+
+def test_a_word_in_a_batch_says_in_which_text_it_is_not_there_once():
+    texts = [["the", "cat", "saw", "it"], ["the", "dog", "ate", "it"], ["it", "saw", "the", "it"]]
+    assert position_named("row", "it", texts[:2], 4) == 3
+    with pytest.raises(InputError, match=r"got 'it', at 0 and 3 in text 2 of 3. Fix: read one text, as head.of_text\(0\)"):
+        position_named("row", "it", texts, 4)
+    with pytest.raises(InputError, match="got 'cat' in text 1 of 3"):
+        position_named("row", "cat", texts, 4)
+    with pytest.raises(InputError, match="at the same position in every text, got 'saw', at 2, 1"):
+        position_named("row", "saw", [texts[0], texts[2]], 4)
 
 
 BAD = {

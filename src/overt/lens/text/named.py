@@ -2,6 +2,7 @@
 
 import difflib
 import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from overt.errors import InputError, KindError
 _MARKS = ("##", "Ġ", "▁")  # how vocabularies mark the beginning or the continuation of a word, where tokens are raw pieces
 _PIECES = 12  # tokens that one word is looked for in
 _LISTED = 12
+_OF_ONE_TEXT = "read one text, as head.of_text(0) of a batch, or pass a number"
 
 
 def position_named(what: str, name: Any, words: Sequence[Sequence[str]] | None, length: int) -> int:
@@ -37,15 +39,19 @@ def _position_of_word(what: str, name: str, words: Sequence[Sequence[str]] | Non
     if words is None:
         fix = f"call recording.tokenizer(tokenizer) or set recording.tokens, or pass the {what}'s number"
         raise InputError(f"a recording with tokens, to find a {what} by its word", got=f"{name!r} without them", fix=fix)
-    matches = {tuple(_chosen(what, name, sentence)) for sentence in words}
-    if len(matches) > 1:
-        positions = ", ".join(str(position[0]) for position in sorted(matches))
-        raise InputError(
-            f"a {what} at the same position in every text",
-            got=f"{name!r}, at {positions}",
-            fix="record one text, or pass a number",
-        )
-    return matches.pop()[0]
+    matches = []
+    for number, sentence in enumerate(words):
+        try:
+            matches.append(_chosen(what, name, sentence)[0])
+        except InputError as error:
+            if len(words) == 1:
+                raise
+            raise InputError(error.expected, f"{error.got} in text {number} of {len(words)}", fix=_OF_ONE_TEXT) from None
+    if len(set(matches)) > 1:
+        positions = ", ".join(map(str, matches))
+        got = f"{name!r}, at {positions}"
+        raise InputError(f"a {what} at the same position in every text", got=got, fix=_OF_ONE_TEXT)
+    return matches[0]
 
 
 def _chosen(what: str, name: str, sentence: Sequence[str]) -> tuple[int, ...]:
@@ -74,27 +80,62 @@ def _chosen(what: str, name: str, sentence: Sequence[str]) -> tuple[int, ...]:
 
 
 def occurrences(name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
-    """The tokens of each occurrence of a word: single tokens, or, where there is none, runs of tokens that spell it together.
+    """The tokens of each occurrence of a word: whole words of the text if tokens know their spans, else tokens, else runs that spell it.
 
     >>> occurrences("It", ["it", "saw", "a", "##n", "it"]), occurrences("an", ["it", "saw", "a", "##n", "it"])
     ([(0,), (4,)], [(2, 3)])
     """
+    return _whole_words(name, sentence) or _equal_tokens(name, sentence) or _runs(name, sentence)
+
+
+def _whole_words(name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
+    """The tokens that spell the name where it is a word of the text, by the spans that a tokenizer knows."""
+    spans = [getattr(token, "span", None) for token in sentence]
+    if not name or not sentence or any(span is None for span in spans):
+        return []
+    text = [" "] * max(span[1] for span in spans)  # type: ignore[index]
+    tokens = [
+        (index, *span)  # type: ignore[misc]
+        for index, (token, span) in enumerate(zip(sentence, spans, strict=True))
+        if not getattr(token, "special", False)
+    ]
+    for index, start, stop in tokens:
+        if stop - start == len(sentence[index]):
+            text[start:stop] = sentence[index]
+    before, after = (r"(?<!\w)" if name[0].isalnum() else ""), (r"(?!\w)" if name[-1].isalnum() else "")
+    for options in (re.NOFLAG, re.IGNORECASE):
+        runs = []
+        for match in re.finditer(before + re.escape(name) + after, "".join(text), options):
+            run = [token for token in tokens if token[1] < match.end() and token[2] > match.start()]
+            if run and (run[0][1], run[-1][2]) == match.span():
+                runs.append(tuple(token[0] for token in run))
+        if runs:
+            return runs
+    return []
+
+
+def _equal_tokens(name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
+    """The single tokens that are the name, as they are read or as the tokenizer spells them; case counts if it decides."""
     plain, wanted = [_bare(str(token)) for token in sentence], _bare(name)
-    for same in (lambda text: text == wanted, lambda text: text.casefold() == wanted.casefold()):
-        if matches := [(position,) for position, text in enumerate(plain) if same(text)]:
+    for same in (
+        lambda position: plain[position] == wanted or getattr(sentence[position], "piece", None) == name,
+        lambda position: plain[position].casefold() == wanted.casefold(),
+    ):
+        if matches := [(position,) for position in range(len(plain)) if same(position)]:
             return matches
-    return _runs(plain, wanted.casefold())
+    return []
 
 
-def _runs(plain: list[str], wanted: str) -> list[tuple[int, ...]]:
+def _runs(name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
+    plain, wanted = [_bare(str(token)).casefold() for token in sentence], _bare(name).casefold()
     matches = []
     for start in range(len(plain) if wanted else 0):
         text = ""
-        for stop in range(start, min(start + _PIECES, len(plain))):
-            text += plain[stop].casefold()
+        for stop in range(start, min(start + _PIECES, len(plain)) if plain[start] else start):
+            text += plain[stop]
             if text == wanted:
                 matches.append(tuple(range(start, stop + 1)))
-            if not wanted.startswith(text):
+            if text == wanted or not wanted.startswith(text):
                 break
     return matches
 
