@@ -196,7 +196,7 @@ def test_tokens_that_do_not_fit_are_refused():
 def test_a_head_says_what_it_is():
     recording = recorded(normal(1, 2, 5, 8))
     assert repr(recording[0, 1]) == "<head 1 of Plain: 5 queries, 5 keys>"
-    assert str(recording.roles()[1]).startswith("  0  Plain  head  1  ")
+    assert str(recording.roles()[1]).startswith("L0H1  Plain  ")
 
 
 @pytest.mark.parametrize("row", [1, np.int64(1), torch.tensor(1)])

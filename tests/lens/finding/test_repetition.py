@@ -76,7 +76,7 @@ def test_heads_are_named_for_what_they_do_where_the_text_repeats(keep):
         assert score.share == role.score == role.scores[role.role] == pytest.approx(1, abs=1e-5)
         assert score.chance < 0.4 < score.low < score.high == pytest.approx(1)
     assert not any(score.above_chance for score in other.repetition.values())
-    assert str(induction).startswith("  0  Attending  head  0  induction 1.00 [0.")
+    assert str(induction).startswith("L0H0  Attending  usually the token after another copy 1.00 [0.")
 
 
 @both

@@ -167,7 +167,7 @@ def test_words_of_another_length_are_refused_when_roles_are_asked_for(keep):
 
 
 def test_a_role_prints_with_the_score_that_decides_it():
-    assert str(text(Built(PREVIOUS, OWN))[0]) == "  0  Built  head  0  previous token 1.00"
+    assert str(text(Built(PREVIOUS, OWN))[0]) == "L0H0  Built  usually the previous token 1.00"
 
 
 def test_pages_say_what_heads_do_in_the_terminals_words():

@@ -138,7 +138,7 @@ def test_roles_are_measured_once_for_a_text(monkeypatch):
 def test_roles_print_as_a_table_and_are_a_list():
     result = recorded(Custom(), inputs()).roles()
     lines = str(result).splitlines()
-    assert lines[0].split() == ["call", "layer", "head", "role", "score"]
+    assert lines[0].split() == ["head", "layer", "role", "score"]
     assert len(lines) == 5
     assert len({len(line) for line in lines}) == 1
     assert isinstance(result, list)

@@ -247,6 +247,18 @@ def test_a_recording_plots_by_name(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["arcs.svg", "entropy.svg", "head.svg", "heads.svg"]
 
 
+def test_an_option_that_the_figure_does_not_have_is_refused_with_those_that_it_has():
+    with pytest.raises(InputError, match="options of the figure 'heads': size, sequence, padding, got layer=1, head=2"):
+        named().plot(None, "heads", layer=1, head=2)
+    with pytest.raises(InputError, match="the figure 'map': layer, head, size, sequence, padding, got query='it'"):
+        named().plot(None, "map", layer=0, head=0, query="it")
+
+
+def test_heads_are_named_as_everywhere():
+    for draw, names in ((heads_grid, {"L0", "L1", "H0", "H3"}), (entropy_by_layer, {"L0", "L1"})):
+        assert names <= {text.get_text() for axes in draw(named()).axes for text in axes.texts}
+
+
 def test_another_figure_or_ending_is_refused(tmp_path):
     recording = named()
     with pytest.raises(InputError, match="one of the figures heads, entropy, map, head, arcs, got figure='pie'"):

@@ -11,6 +11,7 @@ from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.analysis.by_block import SignedByBlock, WeightsByBlock, by_groups, groups_of
 from overt.lens.captured import Captured
+from overt.lens.head import head_name
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.tokens import Words
 
@@ -25,7 +26,7 @@ class HeadDifference:
     distance: float
 
     def __str__(self) -> str:
-        return f"{self.number:3}  {self.layer}  head {self.head:2}  {self.distance:.4f}"
+        return f"{head_name(self.number, self.head):6}  {self.layer}  {self.distance:.4f}"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable
 from overt.lens.capture.recorder import Recorder
 from overt.lens.captured import Captured, CapturedCall
+from overt.lens.head import head_name
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.repetition import PatternTotals, pattern_scores, weight_rows
 from overt.lens.statistics.roles import DECISIVE_SHARE, PatternScore
@@ -92,13 +93,13 @@ class Probe:
             f"seed {self.seed}",
             "mean weight [95 % interval] chance; * above chance",
             "",
-            "call head  " + "  ".join(name.ljust(24) for name in PATTERNS) + "  role",
+            "head    " + "  ".join(name.ljust(24) for name in PATTERNS) + "  role",
         ]
         for head in self.heads:
             cells = "  ".join(_cell(head.scores.get(name)) for name in PATTERNS)
-            lines.append(f"{head.number:4} {head.head:4}  {cells}  {head.role}".rstrip())
+            lines.append(f"{head_name(head.number, head.head):6}  {cells}  {head.role}".rstrip())
         layers = dict.fromkeys((head.number, head.layer) for head in self.heads)
-        lines += ["", "calls: " + ", ".join(f"{number} {layer}" for number, layer in layers)]
+        lines += ["", "layers: " + ", ".join(f"L{number} {layer}" for number, layer in layers)]
         return "\n".join([*lines, *(f"not measured: {name}: {reason}" for name, reason in self.missing)])
 
     __repr__ = __str__

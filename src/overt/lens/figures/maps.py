@@ -50,15 +50,15 @@ def heads_grid(recording: RecordedCalls, *, size: int | None = None, sequence: i
     step = min(_LARGEST, (WIDE - left - EDGE) / across)
     cell, floor = step - min(3.0, step / 8), top + step * len(layers)
     paper = sheet(WIDE, floor + 24)
-    title(paper, "Every head", f"{recording.model}, {layers[0].queries} queries, {layers[0].keys} keys")
-    paper.text(left - 6, top - 8, "call", SMALL, QUIET, across="right")
+    one, _ = shown(recording.head_of(layers[0].opened(), layers[0].heads[0]), sequence, padding)
+    title(paper, "Every head", f"{recording.model}, {one.queries} queries, {one.keys} keys")
     alike = len({captured.heads for captured in layers}) == 1
     for column, head in enumerate(layers[0].heads if alike else ()):
         if step >= 12 or column % 4 == 0:
-            paper.text(left + column * step + cell / 2, top - 8, f"{head}", SMALL, QUIET, across="center")
+            paper.text(left + column * step + cell / 2, top - 8, f"H{head}", SMALL, QUIET, across="center")
     for row, captured in enumerate(layers):
         y, opened = top + row * step, captured.opened()
-        paper.text(left - 6, y + cell / 2, f"{recording.number_of(captured)}", SMALL, QUIET, across="right")
+        paper.text(left - 6, y + cell / 2, f"L{recording.number_of(captured)}", SMALL, QUIET, across="right")
         for column, number in enumerate(captured.heads):
             head, index = shown(recording.head_of(opened, number), sequence, padding)
             drawn = entry(head.map(cells(head.captured, size, _GRID_CELLS)), index)

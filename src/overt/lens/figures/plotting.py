@@ -1,5 +1,6 @@
 """`recording.plot`: a figure by its name, drawn and written."""
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ def plot(recording: RecordedCalls, path: str | os.PathLike[str] | None, figure: 
     if figure not in {**_OF_ALL, **_OF_ONE}:
         names = ", ".join([*_OF_ALL, *_OF_ONE])
         raise InputError(f"one of the figures {names}", got=f"figure={figure!r}", fix="choose one of them")
+    _check_options(figure, {**_OF_ALL, **_OF_ONE}[figure], options)
     if figure in _OF_ALL:
         drawn = _OF_ALL[figure](recording, **options)
     else:
@@ -33,3 +35,12 @@ def plot(recording: RecordedCalls, path: str | os.PathLike[str] | None, figure: 
     if path is not None:
         save(drawn, path)
     return drawn
+
+
+def _check_options(figure: str, draw: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Raise InputError for an option that the figure does not have."""
+    known = [name for name in inspect.signature(draw).parameters if name not in ("recording", "head")]
+    known = known if figure in _OF_ALL else ["layer", "head", *known]
+    if unknown := [name for name in options if name not in known]:
+        got = ", ".join(f"{name}={options[name]!r}" for name in unknown)
+        raise InputError(f"options of the figure {figure!r}: {', '.join(known)}", got=got, fix="choose among them")

@@ -55,11 +55,10 @@ def entropy_by_layer(recording: RecordedCalls, *, padding: bool = False) -> Any:
             paper.axes.plot([x - step * 0.4, x + step * 0.4], [y, y], color=QUIET, linewidth=0.9, linestyle=(0, (2.5, 1.5)))
         paper.axes.plot(*zip(*(spot(index, head) for head in heads), strict=True), "o", **_DOT)
         if index % math.ceil(14 / step) == 0:
-            paper.text(x, _TOP + _HEIGHT + 9, f"{recording.number_of(calls[index])}", SMALL, QUIET, across="center")
+            paper.text(x, _TOP + _HEIGHT + 9, f"L{recording.number_of(calls[index])}", SMALL, QUIET, across="center")
     means = [spot(index, sum(heads) / len(heads)) for index, (heads, _) in enumerate(points)]
     paper.axes.plot(*zip(*means, strict=True), color=INK, linewidth=0.9)
     legend = "● a head   — their mean" + ("   ┄ equal weights" if any(ceiling for _, ceiling in points) else "")
-    paper.text(_LEFT, _TOP + _HEIGHT + 24, "call", SMALL, QUIET)
     paper.text(COLUMN - EDGE, _TOP + _HEIGHT + 24, legend, SMALL, QUIET, across="right")
     return paper.figure
 

@@ -9,19 +9,18 @@ class Roles(list[Role]):
     Roles of repetitions stand with the interval of their score, the number of queries and the chance baseline.
 
     >>> print(Roles([Role("encoder.layer.0", 0, 11, "previous token", 0.98, {}), Role("encoder.layer.10", 10, 3, "content", 0.7, {})]))
-    call  layer             head  role            score
-       0  encoder.layer.0     11  previous token   0.98
-      10  encoder.layer.10     3  content          0.70
+    head   layer             role                        score
+    L0H11  encoder.layer.0   usually the previous token   0.98
+    L10H3  encoder.layer.10  no simple pattern            0.70
     """
 
     def __str__(self) -> str:
-        names = ("call", "layer", "head", "role", "score", "")
+        names = ("head", "layer", "role", "score", "")
         rows = [names, *(_row(item) for item in self)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        words = ("layer", "role", "")  # are aligned at the left, numbers at the right
         return "\n".join(
             "  ".join(
-                cell.ljust(width) if name in words else cell.rjust(width)
+                cell.rjust(width) if name == "score" else cell.ljust(width)
                 for cell, width, name in zip(row, widths, names, strict=True)
             ).rstrip()
             for row in rows
@@ -32,4 +31,4 @@ class Roles(list[Role]):
 
 def _row(role: Role) -> tuple[str, ...]:
     evidence = "" if role.decisive is None else str(role.decisive).partition(" ")[2]  # without the share, which is the score
-    return str(role.number), role.layer, str(role.head), role.role, f"{role.score:.2f}", evidence
+    return role.name, role.layer, role.words, f"{role.score:.2f}", evidence

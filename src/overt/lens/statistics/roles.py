@@ -12,6 +12,7 @@ from overt.attention.normalizers import Softmax
 from overt.attention.summary import Stages, gathered
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
+from overt.lens.head import head_name
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.padding import text_queries, uniform_rows
 from overt.lens.tokens import Tokens, Words, token_ids
@@ -53,6 +54,21 @@ class PatternScore:
         return f"{self.share:.2f} [{self.low:.2f}, {self.high:.2f}] of {number}, chance {self.chance:.2f}"
 
 
+# What a head of each role does, in words: the same in tables and on pages (viewer/web/heads/about.js).
+ROLE_WORDS = {
+    "first token": "usually the first token",
+    "previous token": "usually the previous token",
+    "next token": "usually the next token",
+    "same token": "usually the same token",
+    "separator": "usually a separator",
+    "duplicate token": "usually another copy of the token",
+    "induction": "usually the token after another copy",
+    "uniform": "all tokens alike",
+    "content": "no simple pattern",
+    "NaN": "weights that are not numbers",
+}
+
+
 @dataclass(frozen=True)
 class Role:
     """What one head does. `scores` has every pattern's mean share of the weight, `score` the share of the pattern that decides.
@@ -68,8 +84,8 @@ class Role:
     >>> with overt.lens.record(attention) as recording:
     ...     _ = attention(x, x, x)
     >>> role = recording.roles()[1]
-    >>> role.number, role.head, 0 <= role.score <= 1
-    (0, 1, True)
+    >>> role.name, 0 <= role.score <= 1
+    ('L0H1', True)
     """
 
     layer: str
@@ -81,37 +97,24 @@ class Role:
     repetition: dict[str, PatternScore] = field(default_factory=dict, repr=False)
 
     @property
+    def name(self) -> str:
+        """The head as figures and tables name it: "L5H11"."""
+        return head_name(self.number, self.head)
+
+    @property
+    def words(self) -> str:
+        """The role in words, as tables and pages have it: "usually the previous token"."""
+        perhaps = self.role.startswith("perhaps ")
+        return ROLE_WORDS[self.role.removeprefix("perhaps ")].replace("usually", "perhaps" if perhaps else "usually")
+
+    @property
     def decisive(self) -> PatternScore | None:
         """The score behind a role of repetitions; None for other roles."""
         return self.repetition.get(self.role.removeprefix("perhaps "))
 
     def __str__(self) -> str:
         score = f"{self.score:.2f}" if self.decisive is None else str(self.decisive)
-        return f"{self.number:3}  {self.layer}  head {self.head:2}  {self.role} {score}"
-
-
-# What a head of each role does, in words: the same in terminals and on pages (viewer/web/heads/about.js).
-ROLE_WORDS = {
-    "first token": "usually the first token",
-    "previous token": "usually the previous token",
-    "next token": "usually the next token",
-    "same token": "usually the same token",
-    "separator": "usually a separator",
-    "duplicate token": "usually another copy of the token",
-    "induction": "usually the token after another copy",
-    "uniform": "all tokens alike",
-    "content": "no simple pattern",
-    "NaN": "weights that are not numbers",
-}
-
-
-def role_words(role: str) -> str:
-    """What a head of this role does.
-
-    >>> role_words("first token"), role_words("perhaps induction")
-    ('usually the first token', 'perhaps the token after another copy')
-    """
-    return ROLE_WORDS[role.removeprefix("perhaps ")].replace("usually", "perhaps" if role.startswith("perhaps ") else "usually")
+        return f"{self.name}  {self.layer}  {self.words} {score}"
 
 
 Shares = tuple[dict[str, float], ...]

@@ -9,6 +9,7 @@ from overt.errors import InputError, MissingExtra
 from overt.lens.analysis.surveys.jackknife import FEWEST, Means, pseudo_values, quantile
 from overt.lens.analysis.surveys.measures import NAMES, ROWS
 from overt.lens.analysis.surveys.totals import SurveyedHead, SurveyTotals
+from overt.lens.head import head_name
 
 RESAMPLED = 4999
 
@@ -40,6 +41,7 @@ class SurveyDifferences:
         columns = {"layer": "layer", "number": "number", "head": "head"}
         parts = [
             pandas.DataFrame({
+                "name": [head_name(head.number, head.head) for head in self.heads],
                 **{name: [getattr(head, name) for head in self.heads] for name in columns},
                 "measure": measure,
                 "first": self.first[measure],

@@ -60,7 +60,7 @@ def _data(survey: SurveyTotals, beside: SurveyTotals | None, model: nn.Module | 
         "texts": {}
         if tokenizer is not None
         else {str(index): visible(text)[:2000] for index, text in survey.samples.texts.items()},
-        "notes": [visible(line) for line in str(survey).split("\n") if line and not line.startswith(("call", " "))],
+        "notes": [visible(line) for line in survey.notes()],
     }
 
 

@@ -13,6 +13,7 @@ from overt.lens.analysis.surveys.measures import NAMES, PATTERNS
 from overt.lens.analysis.surveys.page import page
 from overt.lens.analysis.surveys.storing import read, write
 from overt.lens.analysis.surveys.totals import SurveyTotals, joined
+from overt.lens.head import head_name
 
 
 @dataclass(eq=False, repr=False)
@@ -24,7 +25,7 @@ class Survey(SurveyTotals):
     """
 
     def table(self) -> Any:
-        """One row for each head as a pandas DataFrame: layer, number, head, role, and each measure with its ends `… low` and `… high`.
+        """One row for each head as a pandas DataFrame: name, layer, number, head, role, and each measure, its ends `… low` and `… high`.
 
         A pattern has its `… chance` beside it, see `chance`. Raises MissingExtra without pandas.
         """
@@ -33,6 +34,7 @@ class Survey(SurveyTotals):
         except ModuleNotFoundError as error:
             raise MissingExtra("Survey.table", needs="pandas", extra="smooth") from error
         columns: dict[str, Any] = {
+            "name": [head_name(head.number, head.head) for head in self.heads],
             "layer": [head.layer for head in self.heads],
             "number": [head.number for head in self.heads],
             "head": [head.head for head in self.heads],

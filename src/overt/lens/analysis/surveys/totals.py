@@ -145,7 +145,8 @@ class SurveyTotals:
         counts = f"{facts.texts:,} {'text' if facts.texts == 1 else 'texts'}, {facts.tokens:,} tokens"
         return f"<survey of {facts.model}: {len(self.heads)} heads, {counts}>"
 
-    def __str__(self) -> str:
+    def notes(self) -> list[str]:
+        """What was read, and what was not measured: a line each."""
         facts = self.facts
         notes = [f"{self!r}"[1:-1]]
         if facts.empty:
@@ -156,8 +157,10 @@ class SurveyTotals:
             notes.append(
                 f"{int((self.lost > 0).sum())} heads have measures that are not numbers, in up to {int(self.lost.max()):,} texts"
             )
-        notes += [f"not measured: {name}: {reason}" for name, reason in self.missing]
-        return "\n".join([*notes, str(self.roles())])
+        return [*notes, *(f"not measured: {name}: {reason}" for name, reason in self.missing)]
+
+    def __str__(self) -> str:
+        return "\n".join([*self.notes(), str(self.roles())])
 
 
 def joined(one: Facts, other: Facts) -> Facts:
