@@ -287,11 +287,11 @@ def test_a_layer_that_cannot_be_edited_is_refused_where_it_runs_if_it_is_named_o
 
 def test_gradients_and_dropout_are_refused_by_the_name_of_the_layer():
     model, x = stack(), sequence()
-    with (
-        pytest.raises(InputError, match=r"a run without gradients.* got 0 under autograd"),
-        lens.edit(model, lens.Edits().block((0, 0), query=1, key=0)),
-    ):
-        model(x)
+    with lens.edit(model, lens.Edits().block((0, 0), query=1, key=0)):
+        assert not model(x).requires_grad
+        with torch.enable_grad(), pytest.raises(InputError, match=r"a run without gradients.* got 0 under autograd"):
+            model(x)
+    assert torch.is_grad_enabled()
     noisy = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
     with (
         torch.no_grad(),

@@ -81,13 +81,13 @@ def ablate(
 def without_heads(model: nn.Module, heads: Sequence[LayerHead], *, instead: str = "zero") -> Iterator[None]:
     """Remove heads from a model while the block runs; afterwards everything is as before.
 
-    Arguments and errors are those of `ablate`. The model has to run without gradients. The output of a head is changed where
+    Arguments and errors are those of `ablate`. The block runs without gradients. The output of a head is changed where
     `record` catches it: parameters stay as they are, and weights that the model returns are those that it computed. A recording
     opened inside the block has the changed outputs, and its `verify()` reports them; one around the block has the original ones.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
-    >>> with torch.no_grad(), overt.lens.without_heads(attention, [(0, 0), (0, 1)]):
+    >>> with overt.lens.without_heads(attention, [(0, 0), (0, 1)]):
     ...     output = attention(x, x, x)[0]
     >>> bool((output == attention.out_proj.bias).all())
     True

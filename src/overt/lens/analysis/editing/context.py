@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -212,7 +213,8 @@ def edit(
     `patch` of `Edits`. Only the changed rows of the changed heads are computed once more, by the call's own query, key, value, mask,
     bias and normalizer; all others are the model's own, to the bit. Positions count the tokens of the text, in generation too; a word
     needs the `tokenizer`, or `query_tokens` and `key_tokens` as `record` takes them. Weights that the model returns are those before
-    the change. The model has to run without gradients, and torch's fast path is off, since its single kernel hides the heads.
+    the change. The block runs without gradients, as in torch.no_grad(), and without torch's fast path, whose single kernel hides the
+    heads.
 
     A recording opened inside the block has the changed outputs, and its `verify()` reports them; one around the block has the others.
 
@@ -220,7 +222,7 @@ def edit(
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
-    >>> with torch.no_grad(), overt.lens.edit(attention) as edit:
+    >>> with overt.lens.edit(attention) as edit:
     ...     _ = edit.block(head=(0, 1), query=4, key=0)
     ...     output = attention(x, x, x)[0]
     >>> print(edit.report())
@@ -236,7 +238,7 @@ def edit(
     for change in edits.changes if edits is not None else []:
         opened.add(change)
     try:
-        with fast_path_off(), catching(editor):
+        with torch.no_grad(), fast_path_off(), catching(editor):
             yield opened
     finally:
         opened.close()

@@ -248,7 +248,7 @@ class Editor(Recorder):
             raise InputError(f"a head of {layer} whose numbers can be changed", got=f"one that cannot: {reason}")
         if output.requires_grad:
             raise InputError(
-                "a run without gradients, to change heads", got=f"{layer} under autograd", fix="run it in torch.no_grad()"
+                "a run without gradients, to change heads", got=f"{layer} under autograd", fix="leave torch.enable_grad() out"
             )
 
 

@@ -116,12 +116,11 @@ def _sentence(result: RankedHeads) -> str:
     best = result.heads[0]
     measured = f"chosen on {result.texts[0]} texts, measured on {result.texts[1]} others"
     name, value = max(result.baselines.items(), key=lambda item: item[1])
-    against = f"the best baseline, {name}, in {100 * value:.0f} %"
-    if not result.significant:
-        verdict = f"No head is better than {against}, of {len(result.heads)} tested together; {best.name} is right"
-    else:
-        verdict = f"{best.name} is right"
-    return f"{verdict} in {100 * best.accuracy:.0f} % of the pairs ({measured}); {against}."
+    share = f"{best.name} is right in {100 * best.accuracy:.0f} % of the pairs ({measured})"
+    if result.significant:
+        return f"{share}; the best baseline, {name}, in {100 * value:.0f} %."
+    baseline = f"the best baseline, {name}, which is right in {100 * value:.0f} % of the pairs"
+    return f"None of {len(result.heads)} heads is significantly better than {baseline}. {share}."
 
 
 def _wrapped(texts: Sequence[str], width: int) -> list[str]:
