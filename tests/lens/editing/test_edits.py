@@ -385,3 +385,13 @@ def test_a_word_of_several_tokens_is_all_of_them_and_a_repeated_one_is_refused_b
         model(ids)
     _, second = [number for number, word in enumerate(words) if word.strip() == "the"]
     assert changed[0, 1].output.any(-1)[0].logical_not().nonzero().flatten().tolist() == [second]
+
+
+def test_weights_that_are_no_numbers_and_a_model_that_did_not_run_are_refused():
+    with pytest.raises(InputError, match="weights that are finite numbers, got inf or NaN among them"):
+        lens.Edits().pattern((0, 0), torch.tensor([0.5, float("nan")]))
+    with (
+        pytest.raises(InputError, match="and a model that did not run. Fix: run the model inside the block"),
+        lens.edit(stack(), lens.Edits().scale((0, 0), 0.0)),
+    ):
+        pass

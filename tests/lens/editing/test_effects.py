@@ -111,3 +111,18 @@ def test_measures_of_logits():
 def test_no_edits_have_no_effects(edits):
     with pytest.raises(KindError, match=r"edits as a list of overt.lens.Edits, each with a change"):
         lens.effect(stack(), lambda: None, edits)
+
+
+BEYOND = {
+    "token": (lens.measures.logit_difference(7, 1), r"a token of the vocabulary, 0 to 2, got 7"),
+    "position of a difference": (lens.measures.logit_difference(0, 1, 5), r"a position of the text, 0 to 3, got 5"),
+    "position of a divergence": (lens.measures.divergence(-5), r"a position of the text, 0 to 3, got -5"),
+    "labels": (lens.measures.loss([[1, 2]]), r"labels \(B, N\), one for each logit, got \(1, 2\) for logits \(2, 4, 3\)"),
+}
+
+
+@pytest.mark.parametrize("case", BEYOND)
+def test_tokens_positions_and_labels_that_the_logits_do_not_have_are_refused(case):
+    measure, message = BEYOND[case]
+    with pytest.raises(InputError, match=message):
+        measure(torch.zeros(2, 4, 3), torch.ones(2, 4, 3))

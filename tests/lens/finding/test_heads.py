@@ -173,6 +173,14 @@ def test_words_behind_the_longest_text_are_refused_as_such(tokenizer):
         tasks_of(TextReader(Planted(), tokenizer, 20), [pair])
 
 
+def test_a_word_that_the_tokenizer_does_not_have_is_refused_as_such(tokenizer):
+    [pair] = read_pairs([("the otter saw it", "it", "otter")])
+    with pytest.raises(
+        InputError, match=r"pair 1: 'otter' in 'the .UNK. saw it', as the tokenizer writes the text. Fix: name words that it"
+    ):
+        tasks_of(TextReader(Planted(), tokenizer, 20), [pair])
+
+
 def test_tables_have_their_columns_named_and_any_usual_separator(tmp_path):
     for separator in ",;\t":
         table = "\n".join(separator.join(row) for row in [("text", "query", "key"), (TEXT, "it", "cat")])

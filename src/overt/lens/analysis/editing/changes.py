@@ -181,6 +181,8 @@ def checked_pattern(pattern: Any) -> Tensor | str:
             got=f"{tuple(weights.shape)} {weights.dtype}",
             fix="pass recording[layer, head].weights(), or one of its rows",
         )
+    if not bool(weights.isfinite().all()):
+        raise InputError("weights that are finite numbers", got="inf or NaN among them", fix="set 0 for no weight")
     return weights.detach()
 
 

@@ -184,7 +184,8 @@ def refuse_unknown_layers(editor: Editor, change: Change) -> None:
     names = [name for name, _ in editor.names.values()]
     for layer, _ in change.heads:
         if isinstance(layer, str) and not any(is_in(name, layer) for name in names):
-            attending = [name for name in names if "att" in name.rpartition(".")[2].lower()]
+            last = {name: name.rpartition(".")[2].lower() for name in names}
+            attending = [name for name in names if "att" in last[name] and "norm" not in last[name]]
             attending = [name for name in attending if name.rpartition(".")[0] not in attending] or names
             fix = f"choose one of: {', '.join(attending[:6])}" + (", …" if len(attending) > 6 else "")
             raise InputError(f"the name of a module of {type(editor.model).__name__}", got=repr(layer), fix=fix)

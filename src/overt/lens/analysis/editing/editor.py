@@ -236,7 +236,9 @@ class Editor(Recorder):
         raise InputError(
             "heads of calls that the model makes inside the block, at positions that may attend to what is changed",
             got=f"{named} and {ran}{calls}{there}" + (f" ({reasons})" if reasons else ""),
-            fix="see the layers of a recording: overt.lens.record(model)",
+            fix="see the layers of a recording: overt.lens.record(model)"
+            if self.pass_count
+            else "run the model inside the block",
         )
 
     def _count(self, placed: Placed) -> None:

@@ -38,7 +38,10 @@ def logit_difference(token: int, other: int, position: int = -1) -> Measure:
     """
 
     def difference(output: Any) -> float:
-        row = logits_of(output)[..., position, :].double()
+        logits = logits_of(output)
+        for number in (token, other):
+            _check_index("a token of the vocabulary", number, logits.shape[-1])
+        row = _at(logits, position).double()
         return float((row[..., token] - row[..., other]).mean())
 
     return lambda before, after: difference(after) - difference(before)
@@ -55,8 +58,8 @@ def divergence(position: int | None = -1) -> Measure:
 
     def measure(before: Any, after: Any) -> float:
         first, second = (logits_of(output).double().log_softmax(-1) for output in (before, after))
-        nats = (first.exp() * (first - second).nan_to_num(nan=0.0)).sum(-1)
-        return float(nats.mean() if position is None else nats[..., position].mean())
+        first, second = (part if position is None else _at(part, position) for part in (first, second))
+        return float((first.exp() * (first - second).nan_to_num(nan=0.0)).sum(-1).mean())
 
     return measure
 
@@ -73,6 +76,9 @@ def loss(labels: Tensor | Sequence[Sequence[int]], shift: bool = True) -> Measur
 
     def mean(output: Any) -> float:
         logits = logits_of(output).double()
+        if wanted.shape != logits.shape[:2]:
+            shapes = f"{tuple(wanted.shape)} for logits {tuple(logits.shape)}"
+            raise InputError("labels (B, N), one for each logit", got=shapes, fix="pass a label for each token, −100 for none")
         logits, targets = (logits[:, :-1], wanted[:, 1:]) if shift else (logits, wanted)
         return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.to(logits.device).flatten()))
 
@@ -88,6 +94,17 @@ def logits_of(output: Any) -> Tensor:
         got = f"{tuple(logits.shape)}" if isinstance(logits, Tensor) else type(output).__name__
         raise InputError("a run that returns logits (B, N, words)", got=got, fix="return model(**inputs)")
     return logits
+
+
+def _at(logits: Tensor, position: int) -> Tensor:
+    """The logits (B, words) of a position."""
+    _check_index("a position of the text", position, logits.shape[1])
+    return logits[:, position]
+
+
+def _check_index(what: str, index: int, length: int) -> None:
+    if not -length <= index < length:
+        raise InputError(f"{what}, 0 to {length - 1}", got=str(index), fix="choose one of them")
 
 
 def _numbers(output: Any) -> list[Tensor]:

@@ -49,10 +49,10 @@ def tasks_of(reader: TextReader, pairs: Sequence[LabelledPair]) -> list[Task]:
     """Each pair as tokens. Raises InputError for words that are not there."""
     tasks = []
     for number, pair in enumerate(pairs, 1):
-        ids, _ = reader.encode(pair.text)
+        ids, cut = reader.encode(pair.text)
         read = decoded(ids, reader.vocabulary)
         letters = [str(token).strip().casefold() or str(token) for token in read.tokens]
-        tasks.append(Task(pair, ids, located(number, pair, read), [token.special for token in read.tokens], letters))
+        tasks.append(Task(pair, ids, located(number, pair, read, cut), [token.special for token in read.tokens], letters))
     return tasks
 
 

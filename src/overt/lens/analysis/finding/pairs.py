@@ -109,10 +109,10 @@ def _pair(number: int, row: Any) -> LabelledPair:
     return LabelledPair(text, query, key, tuple(word.strip() for word in distractors))
 
 
-def located(number: int, pair: LabelledPair, read: DecodedText) -> Located:
-    """The tokens of a pair in the text as the model reads it. Raises InputError, with the number of the pair."""
+def located(number: int, pair: LabelledPair, read: DecodedText, cut: bool) -> Located:
+    """The tokens of a pair in the text as the model reads it, perhaps without its end. Raises InputError, with the number of the pair."""
     query, key, *distractors = (
-        _tokens_of(number, phrase, pair.text, read) for phrase in (pair.query, pair.key, *pair.distractors)
+        _tokens_of(number, phrase, pair.text, read, cut) for phrase in (pair.query, pair.key, *pair.distractors)
     )
     names = (pair.query, pair.key, *pair.distractors)
     spans = (query, key, *distractors)
@@ -127,7 +127,7 @@ def located(number: int, pair: LabelledPair, read: DecodedText) -> Located:
     return Located(query, key, tuple(distractors))
 
 
-def _tokens_of(number: int, phrase: str, text: str, read: DecodedText) -> tuple[int, ...]:
+def _tokens_of(number: int, phrase: str, text: str, read: DecodedText, cut: bool) -> tuple[int, ...]:
     matches, word = _matches(phrase, read.text), phrase
     name, _, count = phrase.rpartition(":")
     if not matches and name and count.isdigit():
@@ -135,7 +135,9 @@ def _tokens_of(number: int, phrase: str, text: str, read: DecodedText) -> tuple[
         matches = numbered[int(count) - 1 : int(count)] if int(count) else []
     if not matches and _matches(word, text):
         got = f"pair {number}: {phrase!r}, behind the {len(read.tokens)} tokens that the model reads"
-        raise InputError("words that the model reads", got=got, fix="shorten the text")
+        if not cut:
+            got = f"pair {number}: {phrase!r} in {shorten(visible(' '.join(read.tokens)), 60)!r}, as the tokenizer writes the text"
+        raise InputError("words that the model reads", got=got, fix="shorten the text" if cut else "name words that it has")
     if not matches:
         fix = "check its spelling; a word that is part of another one is not found"
         raise InputError("words of the text", got=f"pair {number}: {phrase!r} in {shorten(visible(text), 60)!r}", fix=fix)
