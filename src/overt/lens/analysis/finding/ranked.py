@@ -86,8 +86,9 @@ class RankedHeads:
         lines += ["", f"{'head':8}right  {'interval':14}" + ("mass   AUC  p (all heads)" if wide else "p")]
         for head in self.heads[:rows]:
             low, high = (number(end) for end in head.interval)
+            probability = number(head.p_value, 3) if head.p_value >= 0.0005 else "< 0.001"
             more = f"{number(head.mass)}  {number(head.area)}  " if wide else ""
-            lines.append(f"{head.name:8}{number(head.accuracy):5}  {f'[{low}, {high}]':14}{more}{number(head.p_value, 3)}")
+            lines.append(f"{head.name:8}{number(head.accuracy):5}  {f'[{low}, {high}]':14}{more}{probability}")
         lines += ["", "without this attention"]
         lines += [f"{'':8}{number(value):5}  {name}" for name, value in self.baselines.items()]
         return "\n".join(lines + ([""] if self.notes else []) + _wrapped(self.notes, width))

@@ -50,7 +50,14 @@ def _data(survey: SurveyTotals, beside: SurveyTotals | None, model: nn.Module | 
     return {
         "measures": [{"name": measure.name, "meaning": measure.meaning, "pattern": measure.pattern} for measure in MEASURES],
         "heads": [
-            {"name": name, "layer": visible(head.layer), "number": head.number, "head": head.head, "role": role.role}
+            {
+                "name": name,
+                "layer": visible(head.layer),
+                "number": head.number,
+                "head": head.head,
+                "role": role.role,
+                "does": role.words,
+            }
             for name, head, role in zip(_head_names(survey), survey.heads, roles, strict=True)
         ],
         "start": _start(survey),
@@ -119,7 +126,7 @@ def _still(survey: SurveyTotals, title: str) -> str:
     """What stands on the page where scripts are disabled: the measures of all heads as a table."""
     names = ("entropy", "largest", "distance", "special", "induction")
     heads = [
-        f"<tr><th>{name}</th><td>{escape_text(role.role)}</td>"
+        f"<tr><th>{name}</th><td>{escape_text(role.words)}</td>"
         for name, role in zip(_head_names(survey), survey.roles(), strict=True)
     ]
     columns = [survey.measure(name) for name in names]

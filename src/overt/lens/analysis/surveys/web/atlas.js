@@ -60,7 +60,7 @@ function drawCells() {
     const row = data.heads.map((head, index) => [head, index]).filter(([head]) => head.number === call);
     const cells = row.map(([head, index]) => {
       const colour = shade(values[index] === null ? NaN : most > least ? (values[index] - least) / (most - least) : 0);
-      const says = `${head.name}, ${head.role}, ${state.cell} ${shown(values[index], digits)}`;
+      const says = `${head.name}, ${head.does}, ${state.cell} ${shown(values[index], digits)}`;
       const cell = make("button", { className: index === state.head ? "chosen" : "", text: String(head.head), attributes: { type: "button", title: says, "aria-label": says, "aria-pressed": String(index === state.head) }, on: { click: () => choose(index) } });
       [cell.style.backgroundColor, cell.style.color] = [css(colour), inkOn(colour)];
       return cell;
@@ -95,7 +95,7 @@ function measureRow({ name, meaning }) {
 
 function drawHead() {
   const head = data.heads[state.head];
-  const heading = make("h2", { text: `${head.name}, ${head.layer}: ${head.role}` });
+  const heading = make("h2", { text: `${head.name}, ${head.layer}: ${head.does}` });
   const columns = ["measure", data.beside ? "first" : "mean [95 %]", ...(data.beside ? ["second", "difference", "p"] : []), "chance"];
   const header = make("thead", {}, make("tr", {}, ...columns.map((text) => make("th", { text }))));
   const body = make("tbody", {}, ...data.measures.map(measureRow));

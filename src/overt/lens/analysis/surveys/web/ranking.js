@@ -14,10 +14,10 @@ export function ranking(data, state, choose) {
   const numbers = data.survey[state.rank], values = numbers[0];
   const largest = Math.max(...values.map((value) => Math.abs(value ?? 0)));
   const rows = ordered(values, state.order).slice(0, COUNT).map((index) => {
-    const { name, role } = data.heads[index];
-    const says = `${name}, ${role}: ${state.rank} ${interval(numbers, index)}`;
+    const { name, does } = data.heads[index];
+    const says = `${name}, ${does}: ${state.rank} ${interval(numbers, index)}`;
     const line = make("button", { attributes: { type: "button", title: says, "aria-label": says, "aria-pressed": String(index === state.head) }, on: { click: () => choose(index) } });
-    line.append(make("b", { text: name }), make("span", { className: "quiet", text: role }), gauge(values[index], largest), make("span", { text: interval(numbers, index) }));
+    line.append(make("b", { text: name }), make("span", { className: "quiet", text: does }), gauge(values[index], largest), make("span", { text: interval(numbers, index) }));
     return make("li", {}, line);
   });
   if (!rows.length) return [make("p", { className: "quiet", text: "Not measured in these texts." })];

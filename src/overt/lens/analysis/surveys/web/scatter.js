@@ -24,10 +24,10 @@ function scale(values, from, to) {
 }
 
 function point(data, state, index, x, y, choose) {
-  const { number: layer, name, role } = data.heads[index];
+  const { number: layer, name, does } = data.heads[index];
   const [across, up] = [data.survey[state.x], data.survey[state.y]];
   const deepest = Math.max(1, ...data.heads.map((each) => each.number));
-  const says = `${name}, ${role}: ${state.x} ${number(across[0][index], 3)}, ${state.y} ${number(up[0][index], 3)}`;
+  const says = `${name}, ${does}: ${state.x} ${number(across[0][index], 3)}, ${state.y} ${number(up[0][index], 3)}`;
   const [cx, cy] = [x.at(across[0][index]), y.at(up[0][index])];
   const circle = node("circle", { cx, cy, r: index === state.head ? 7 : 5, class: index === state.head ? "point chosen" : "point", fill: css(shade(0.3 + (0.6 * layer) / deepest)), tabindex: "0", role: "button", "aria-label": says });
   circle.append(node("title", {}, says));
