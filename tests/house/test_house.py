@@ -246,7 +246,7 @@ def identifiers(path: Path) -> set[str]:
 
 
 # Refused in identifiers, comments and docstrings of the packages that are written in plain English; the other packages follow.
-PLAIN = {"attention", "layers", "models", "learn", "integrations", "explain", "play", "cli", "bench", "drawing", "lens/viewer"}
+PLAIN = {"attention", "layers", "models", "learn", "integrations", "explain", "play", "cli", "bench", "drawing", "lens"}
 PROSE = {
     "wild": "outlier", "company": "others", "beside": "next to, with, compared with", "anew": "again",
     "told": "arguments", "hinted": "annotated", "stands": "is",

@@ -117,7 +117,7 @@ class Head:
 
     @torch.no_grad()
     def weights(self, rows: Index = None, keys: Index = None) -> Tensor:
-        """Any block of the weights, before dropout, exactly: (B, rows, keys). None stands for all rows or all keys.
+        """Any block of the weights, before dropout, exactly: (B, rows, keys). None means all rows or all keys.
 
         Where the recording has tokens, rows and keys may be words: `weights(rows="it", keys=["animal", "street"])`.
         """
@@ -185,7 +185,7 @@ class Head:
         return Steps(*(self._flat(tensor, 2) for tensor in steps))
 
     def rows_of(self, rows: Index) -> list[int]:
-        """The numbers of these queries, which may be named by their words; None stands for all."""
+        """The numbers of these queries, which may be named by their words; None means all."""
         return positions("row", rows, self.queries, self.query_tokens if has_words(rows) else None)
 
     def row_of(self, row: Any) -> int:
@@ -242,8 +242,8 @@ class Head:
     def _flat(self, tensor: Tensor, last: int) -> Tensor:
         """This head's part of a result, with all leading dimensions joined into B; the `last` ones stay."""
         tensor = tensor.select(-last - 1, self.index_in_call) if self._whole else tensor
-        lead, rest = tensor.shape[: tensor.ndim - last], tensor.shape[tensor.ndim - last :]
-        return tensor.reshape(math.prod(lead), *rest)
+        lead, ends = tensor.shape[: tensor.ndim - last], tensor.shape[tensor.ndim - last :]
+        return tensor.reshape(math.prod(lead), *ends)
 
     def part_of(self, tensor: Tensor) -> Tensor:
         """This head's part (B, N, D) of an input or output of the call."""

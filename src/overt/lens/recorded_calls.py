@@ -102,7 +102,7 @@ class RecordedCalls:
             raise KindError("token ids, a tensor or a list of numbers", got=type(ids).__name__, fix=fix) from error
         read = self.token_ids(layer).cpu()
         length = read.shape[1]
-        same = [number for number, each in enumerate(read) if torch.equal(each, wanted[:length])]
+        same = [number for number, item in enumerate(read) if torch.equal(item, wanted[:length])]
         if not same or len(wanted) - length > 1:
             raise InputError(
                 f"the ids of a text that {self.call_of(layer).layer} read as one of {len(read)} sequences, {length} or {length + 1} ids",

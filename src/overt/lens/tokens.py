@@ -101,7 +101,7 @@ def is_cross_attention(call: Captured) -> bool:
     name = call.layer.lower()
     if any(mark in name for mark in ("cross", "encoder_attn", "encdec")):
         return True
-    if "decoder" in name and name.endswith(".multihead_attn"):  # as nn.TransformerDecoderLayer calls it, beside its self_attn
+    if "decoder" in name and name.endswith(".multihead_attn"):  # as nn.TransformerDecoderLayer calls it, next to its self_attn
         return True
     # nn.MultiheadAttention has no cache, so other keys than queries are another sequence's.
     return call.queries > call.keys or (call.source == MULTI_HEAD and call.queries != call.keys)
@@ -144,9 +144,9 @@ def _has_lengths(words: Words, length: int, batch: int) -> bool:
 def _no_match(tokens: Tokens, call: Captured, length: int, side: str) -> NoReturn:
     both = tokens.queries, tokens.keys
     lengths = dict.fromkeys(str([len(sentence) for sentence in words]) for words in both if words is not None)
-    each = f" in each of {call.batch} sequences" if call.batch > 1 else ""
+    suffix = f" in each of {call.batch} sequences" if call.batch > 1 else ""
     raise InputError(
         "one token for each key and for each query, or a list of them for each batch element",
-        got=f"{' and '.join(lengths)} tokens for {length} {side} of {call.layer}{each}",
+        got=f"{' and '.join(lengths)} tokens for {length} {side} of {call.layer}{suffix}",
         fix="pass the tokens that the model read in this call, with padding and special tokens",
     )

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from overt.lens.capture.barrier import beside, unseen
+from overt.lens.capture.barrier import guarded, unseen
 from overt.lens.capture.watching import at_work
 from overt.lens.linear import Recurrence, gated_delta_rule
 
@@ -46,4 +46,4 @@ def _report(catcher, recurrence: Recurrence, output: Tensor) -> None:
         with unseen():
             catcher.keep_mixer(recurrence, output, "the toy mixer", ("nothing stands before it",), ("a toy",))
 
-    beside(catcher.failed, report)
+    guarded(catcher.failed, report)

@@ -23,7 +23,7 @@ from overt.lens import ablate, captured, record
 from overt.lens.capture import adapters, hugging_face, recorder, watching
 from overt.lens.capture import options as keep_options
 from overt.lens.capture.adapters import Catcher
-from overt.lens.capture.barrier import beside, out_of_sight, sentence
+from overt.lens.capture.barrier import guarded, out_of_sight, sentence
 from overt.lens.capture.hugging_face import RegistryEntry
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import COMPILED
@@ -124,10 +124,10 @@ def work_of(monkeypatch, change):
     """Every piece of work that the barrier runs goes through `change` first."""
 
     def changed(failed, work, *args):
-        return beside(failed, change(work, args), *args)
+        return guarded(failed, change(work, args), *args)
 
     for module in (adapters, hugging_face, watching):
-        monkeypatch.setattr(module, "beside", changed)
+        monkeypatch.setattr(module, "guarded", changed)
 
 
 def name_of(work, args):

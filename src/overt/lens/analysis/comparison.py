@@ -38,7 +38,7 @@ class Differences:
 
     def largest(self, count: int = 10) -> tuple[HeadDifference, ...]:
         """The heads that are furthest apart, furthest first."""
-        return tuple(sorted(self.heads, key=lambda each: -each.distance)[:count])
+        return tuple(sorted(self.heads, key=lambda entry: -entry.distance)[:count])
 
     def __str__(self) -> str:
         mean = sum(head.distance for head in self.heads) / len(self.heads)
@@ -69,7 +69,7 @@ def compare(first: RecordedCalls, second: RecordedCalls) -> Differences:
     >>> with overt.lens.record(attention, key_tokens=list("abcde")) as other:
     ...     _ = attention(3 * x, 3 * x, x)
     >>> differences = overt.lens.compare(one, other)
-    >>> [0 < each.distance < 0.7 for each in differences.heads], overt.lens.compare(one, one).heads[0].distance
+    >>> [0 < entry.distance < 0.7 for entry in differences.heads], overt.lens.compare(one, one).heads[0].distance
     ([True, True], 0.0)
     """
     known = first.strings.known and second.strings.known

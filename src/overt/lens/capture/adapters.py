@@ -21,7 +21,7 @@ from overt.attention import mechanism
 from overt.attention.kernels.call import Call
 from overt.attention.scores import Dot
 from overt.errors import OvertError
-from overt.lens.capture.barrier import beside, out_of_sight
+from overt.lens.capture.barrier import guarded, out_of_sight
 from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
 from overt.lens.capture.mixers.history import Link
 from overt.lens.capture.mixers.observe import Mixers
@@ -63,29 +63,29 @@ class Catcher(Watching):
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the function as it is, and record it if it is attention."""
         kwargs = kwargs or {}
-        watch = self._beside(self._watch, func, args, kwargs, sys._getframe(1))
+        watch = self._guarded(self._watch, func, args, kwargs, sys._getframe(1))
         output = (func if watch is None else watch.run)(*args, **kwargs)
         if watch is not None:
-            self._beside(watch.look, output)
+            self._guarded(watch.observe, output)
         return output
 
     def observe(self, call: Call, output: Tensor) -> None:
         """Record a call of `overt.attend`."""
-        self._beside(lambda: self._keep(call, output, OVERT, call.dtype))
+        self._guarded(lambda: self._keep(call, output, OVERT, call.dtype))
 
     def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A module begins, in any thread: call the sinks."""
         if not any(sink.inside for sink in self.sinks):
             self.tokens.begin(args)
         for sink in self.sinks:
-            beside(sink.failed, sink.entered, module)
+            guarded(sink.failed, sink.entered, module)
         self.mixers.entered(module, args)
 
     def left(self, module: nn.Module, args: tuple[Any, ...] = (), returned: Any = None) -> None:
         """A module ended: call the sinks."""
         self.mixers.left(module, args, returned)
         for sink in self.sinks:
-            beside(sink.failed, sink.left, module)
+            guarded(sink.failed, sink.left, module)
         if not any(sink.inside for sink in self.sinks):
             self._mixes(self.tokens.in_another_order())
 
@@ -98,7 +98,7 @@ class Catcher(Watching):
     def stepped_aside(self, owner: Any) -> None:
         """Compiled code begins, which cannot be observed; in a function of transformers' registry `leave` notes it."""
         for sink in self.sinks if isinstance(owner, nn.Module) else []:
-            beside(sink.failed, sink.entered, owner)
+            guarded(sink.failed, sink.entered, owner)
         if not self.entries:
             self.miss(COMPILED)
         self.left(owner)
@@ -120,7 +120,7 @@ class Catcher(Watching):
 
     def leave(self, entry: RegistryEntry, done: bool) -> None:
         """It ended, `done` or with an error."""
-        *_, (index, before) = ((index, caught) for index, (each, caught) in enumerate(self.entries) if each is entry)
+        *_, (index, before) = ((index, caught) for index, (part, caught) in enumerate(self.entries) if part is entry)
         del self.entries[index:]
         if done and self.caught == before:
             self.miss(
@@ -128,8 +128,8 @@ class Catcher(Watching):
                 'load the model with attn_implementation="sdpa" or "eager"'
             )
 
-    def _beside(self, work: Callable[..., Any], *args: Any) -> Any:
-        return beside(self.failed, out_of_sight, work, *args)
+    def _guarded(self, work: Callable[..., Any], *args: Any) -> Any:
+        return guarded(self.failed, out_of_sight, work, *args)
 
     @property
     def _overwrites(self) -> bool:
@@ -146,7 +146,7 @@ class Catcher(Watching):
     ) -> None:
         self.caught += 1
         for sink in self.sinks:
-            beside(partial(sink.failed, weight=weight), sink.keep, call, output, source, score_dtype, notes, weight)
+            guarded(partial(sink.failed, weight=weight), sink.keep, call, output, source, score_dtype, notes, weight)
 
     def keep_mixer(
         self,
@@ -163,7 +163,7 @@ class Catcher(Watching):
         self.caught += 1
         for sink in self.sinks:
             now = output if original is None else original
-            beside(sink.failed, sink.keep_mixer, recurrence, now, source, around, notes, link, written)
+            guarded(sink.failed, sink.keep_mixer, recurrence, now, source, around, notes, link, written)
             original = None if sink.writes else original
 
     def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Callable[[], Recurrence | None]) -> Tensor | None:
@@ -171,14 +171,14 @@ class Catcher(Watching):
         original = output.clone() if self._overwrites else None
         for sink in self.sinks:
             observe, *more = (sink.overwrite_mixer, recurrence()) if sink.writes else (sink.reads_mixer,)
-            beside(sink.failed, observe, kind, output, *more)
+            guarded(sink.failed, observe, kind, output, *more)
         return original
 
     def miss(self, reason: str) -> None:
         """Attention happened that could not be caught: call the sinks."""
         self.caught += 1
         for sink in self.sinks:
-            beside(sink.failed, sink.miss, reason)
+            guarded(sink.failed, sink.miss, reason)
 
     def _watch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Watch | None:
         """How to observe a function, if it can be a part of attention."""
@@ -204,7 +204,7 @@ class Catcher(Watching):
 
     def _looks_up(self, ids: Tensor, table: Tensor) -> None:
         for sink in self.sinks if unreadable(ids) is None else []:
-            beside(sink.failed, sink.looks_up, ids, table)
+            guarded(sink.failed, sink.looks_up, ids, table)
 
     def _trace(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch | None:
         """Track a function, to record the attention that it may complete, and how it mixes tokens otherwise."""
@@ -252,7 +252,7 @@ class Catcher(Watching):
         module = self.module
         if name in CONVOLUTIONS:
             for sink in self.sinks:
-                beside(sink.failed, sink.cuts, FunctionCall(name, func, *call, output))
+                guarded(sink.failed, sink.cuts, FunctionCall(name, func, *call, output))
         return None if module is None else self.tokens.observe(name, func, *call, output, module)
 
     def _written(self, mixed: WeightedSum | EdgeSum) -> None:
@@ -311,7 +311,7 @@ class Catcher(Watching):
     def _in_one_pass(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """torch's function; or a sink that computes the same while it measures it, if nothing else needs what torch computes."""
         alone = len(self.sinks) == 1 and self.sinks[0].computes and not needs_gradients(*args, **kwargs)
-        output = self._beside(self._computed, self.sinks[0], fused_arguments(*args, **kwargs)) if alone else None
+        output = self._guarded(self._computed, self.sinks[0], fused_arguments(*args, **kwargs)) if alone else None
         return func(*args, **kwargs) if output is None else output
 
     def _computed(self, sink: Sink, inputs: dict[str, Any]) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""The barrier between a model and overt's work beside it: an error of overt's own never reaches the model's caller."""
+"""The barrier between a model and overt's work next to it: an error of overt's own never reaches the model's caller."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -10,13 +10,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from overt.errors import OvertError
 
 
-def beside(failed: Callable[[Exception], None], work: Callable[..., Any], *args: Any) -> Any:
-    """The result of overt's own work beside the model; None if it failed, after `failed` got the error.
+def guarded(failed: Callable[[Exception], None], work: Callable[..., Any], *args: Any) -> Any:
+    """The result of overt's own work next to the model; None if it failed, after `failed` got the error.
 
     Functions of the model itself are never called in here: they run once, with their own arguments, and their errors are the model's.
     KeyboardInterrupt and SystemExit are not caught.
 
-    >>> beside(print, lambda: 1 / 0)
+    >>> guarded(print, lambda: 1 / 0)
     division by zero
     """
     try:
@@ -41,7 +41,7 @@ def out_of_sight(work: Callable[..., Any], *args: Any) -> Any:
 
 
 def sentence(error: Exception) -> str:
-    """An error beside the model as the reason why attention is missing; an error of overt's own classes is a sentence already.
+    """An error of overt as the reason why attention is missing; an error of overt's own classes is a sentence already.
 
     >>> sentence(ValueError("two sinks"))
     'overt failed to record it, and the model was not affected: ValueError: two sinks'

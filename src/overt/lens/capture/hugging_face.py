@@ -24,7 +24,7 @@ from overt.attention.masks import Causal, as_mask
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
 from overt.errors import OvertError
-from overt.lens.capture.barrier import beside
+from overt.lens.capture.barrier import guarded
 from overt.lens.capture.ranges import MaskReader, Ranges
 from overt.lens.capture.watching import Patch, at_work, patch
 from overt.lens.capture.written_out.weighted import WeightedSum, agrees, disagreement
@@ -68,7 +68,7 @@ class RegistryEntry:
     @property
     def sinks(self) -> Tensor | None:
         """One learned logit a head that takes weight from all keys."""
-        return next((each for name in ("s_aux", "sinks") if isinstance(each := self.arguments.get(name), Tensor)), None)
+        return next((element for name in ("s_aux", "sinks") if isinstance(element := self.arguments.get(name), Tensor)), None)
 
     @property
     def position_bias(self) -> Tensor | None:
@@ -195,7 +195,7 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get_interface(self, attn_implementation, default):
         function, catcher = original(self, attn_implementation, default), at_work()
-        noted = None if catcher is None else beside(catcher.failed, _noted, function, attn_implementation, catcher)
+        noted = None if catcher is None else guarded(catcher.failed, _noted, function, attn_implementation, catcher)
         return function if noted is None else noted
 
     return get_interface
@@ -208,7 +208,7 @@ def _noted(function: Callable[..., Any], name: Any, catcher: EntryObserver) -> C
 
     @functools.wraps(function)
     def noted(*args, **kwargs):
-        entry = beside(catcher.failed, catcher.enter, str(name), args, kwargs)
+        entry = guarded(catcher.failed, catcher.enter, str(name), args, kwargs)
         done = False
         try:
             output = function(*args, **kwargs)
@@ -216,7 +216,7 @@ def _noted(function: Callable[..., Any], name: Any, catcher: EntryObserver) -> C
             return output
         finally:
             if entry is not None:
-                beside(catcher.failed, catcher.leave, entry, done)
+                guarded(catcher.failed, catcher.leave, entry, done)
 
     return noted
 

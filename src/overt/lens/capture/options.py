@@ -107,7 +107,7 @@ def _summary_options(keep: str, top: int, map_size: int | tuple[int, int]) -> Su
 
 
 def _check_list(name: str, values: Any, kinds: tuple[type, ...], meaning: str) -> None:
-    """Refuse what is no list of these types; None stands for all."""
+    """Refuse what is no list of these types; None means all."""
     is_list = isinstance(values, Sequence) and not isinstance(values, str)
     if values is not None and not (is_list and values and all(type(value) in kinds for value in values)):
         fix = f"write {name}=[…], or leave it out to record all"

@@ -130,7 +130,7 @@ class Recorder:
 
     def left(self, module: nn.Module) -> None:
         """A module ended, and with it those inside that failed without a call of their hook."""
-        if threading.get_ident() == self.thread and any(each is module for _, each in self.running):
+        if threading.get_ident() == self.thread and any(item is module for _, item in self.running):
             while self.running.pop()[1] is not module:
                 pass
 
@@ -191,7 +191,7 @@ class Recorder:
     ) -> None:
         """Record a call of a linear token mixer, if the model made it and the options include it.
 
-        `output` (B, H, Q, E) is the model's own, of the mixing alone; `around` says what stands before and after it in the layer.
+        `output` (B, H, Q, E) is the model's own, of the mixing alone; `around` says what is before and after it in the layer.
         `link` is the call whose state it goes on with: of such a call the positions alone are recorded that it adds.
         """
         if not self.inside:
@@ -278,7 +278,7 @@ class Recorder:
         return [*self.mixing_layers.attending, *(layer for layer, _ in others)]
 
     def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
-        """Note that overt's own work beside the model failed here."""
+        """Note that overt's own work next to the model failed here."""
         name = type(self.model).__name__
         with suppress(Exception):
             name = self._owner(weight)

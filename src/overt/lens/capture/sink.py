@@ -103,7 +103,7 @@ class Sink(Protocol):
         """A function mixed tokens otherwise than by attention: one of `module`, or of the innermost one that runs."""
 
     def explained(self, module: nn.Module, mixing: Mixing) -> None:
-        """A function that mixed tokens is named by the call of a linear token mixer beside it."""
+        """A function that mixed tokens is named by the call of a linear token mixer next to it."""
 
     def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
-        """Overt's own work beside the model failed."""
+        """Overt's own work next to the model failed."""

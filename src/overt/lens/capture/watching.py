@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils.hooks import RemovableHandle
 
-from overt.lens.capture.barrier import beside
+from overt.lens.capture.barrier import guarded
 
 _WITH_FAST_PATH = ("torch.nn.modules.activation", "torch.nn.modules.transformer")
 _lock = threading.Lock()
@@ -36,7 +36,7 @@ class Watch(NamedTuple):
     """How a function of the model is observed: what runs instead of it, the same to the bit, and what reads its output."""
 
     run: Callable[..., Any]
-    look: Callable[[Any], object]
+    observe: Callable[[Any], object]
 
 
 class Patch:
@@ -152,7 +152,7 @@ class Watching(TorchFunctionMode):
         raise NotImplementedError
 
     def failed(self, error: Exception) -> None:
-        """This work failed beside the model."""
+        """This work failed, and not the model."""
         raise NotImplementedError
 
     def hook(self) -> None:
@@ -178,10 +178,10 @@ class Watching(TorchFunctionMode):
             entry.revert()
 
     def _entering(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        beside(self.failed, self.entered, module, args)
+        guarded(self.failed, self.entered, module, args)
 
     def _leaving(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        beside(self.failed, self.left, module, args, output)
+        guarded(self.failed, self.left, module, args, output)
 
 
 def caller(frame: FrameType | None) -> str:
@@ -237,10 +237,10 @@ def _compiled_code(original: Callable[..., Any]) -> Callable[..., Any]:
     def set_eval_frame(callback):
         mode, wrapper = at_work(), sys._getframe(1)
         if mode is not None and callback is not None:
-            beside(mode.failed, mode.step_aside, wrapper)
+            guarded(mode.failed, mode.step_aside, wrapper)
         before = original(callback)
         if mode is not None and callback is None:
-            beside(mode.failed, mode.come_back, wrapper)
+            guarded(mode.failed, mode.come_back, wrapper)
         return before
 
     return set_eval_frame
@@ -251,7 +251,7 @@ def _compiling(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile(*args, **kwargs):
         compiled, mode = original(*args, **kwargs), at_work()
         if mode is not None:
-            beside(mode.failed, mode.watch_compiler)
+            guarded(mode.failed, mode.watch_compiler)
         return compiled
 
     return compile
@@ -269,7 +269,7 @@ def _off(mode: TorchFunctionMode) -> Iterator[None]:
 
 
 def _take_off(mode: TorchFunctionMode) -> int | None:
-    """Take a mode off the stack, whatever stands above it; its index there, None where it is not (its own function runs)."""
+    """Take a mode off the stack, whatever is above it; its index there, None where it is not (its own function runs)."""
     above = []
     index = None
     while index is None and (size := torch._C._len_torch_function_stack()):

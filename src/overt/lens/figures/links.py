@@ -14,7 +14,7 @@ from overt.lens.tokens import is_cross_attention
 
 Arc = tuple[int, int, float]
 _GAP, _MIN_SIZE = 7.0, 4.5  # between tokens, in hundredths of an inch; points of the smallest letters
-_MOST_LINKS = 100  # more arcs over one line of a page cannot be told apart
+_MOST_LINKS = 100  # more arcs over one line of a page cannot be distinguished
 _TALLEST, _BETWEEN_TEXTS = 110.0, 92.0  # the height of the largest arc, and the space between two texts
 
 

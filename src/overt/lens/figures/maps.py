@@ -24,7 +24,7 @@ from overt.lens.recorded_calls import RecordedCalls
 
 _GRID_CELLS, _CELLS = 64, 256  # a side of a head's map, in the grid and alone
 _LARGEST = 52.0  # of a head's map in the grid, in hundredths of an inch
-_MAX_LABELS = 40  # tokens that are named beside a map
+_MAX_LABELS = 40  # tokens that are named next to a map
 _TALLEST = 480.0
 
 
@@ -112,7 +112,7 @@ def one_head(head: Head, *, size: int | None = None, sequence: int = 0, padding:
 def _names(
     paper: Sheet, query_tokens: list[str], key_tokens: list[str], x: float, y: float, width: float, height: float
 ) -> None:
-    """A token beside each row and above each column, in letters as large as fit."""
+    """A token next to each row and above each column, in letters as large as fit."""
     down, across = height / len(query_tokens), width / len(key_tokens)
     row_size, column_size = (max(3.5, min(SMALL, step * 0.55)) for step in (down, across))
     for index, token in enumerate(query_tokens):

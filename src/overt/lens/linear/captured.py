@@ -13,7 +13,7 @@ from overt.lens.linear.recurrence import Recurrence
 class CapturedMixer(Captured):
     """A call with its recurrence, and the model's own `output` of the mixing alone, (B, H, Q, E), before gate and norm.
 
-    `copies` are the heads in the recurrence. `around` says what stands before and after the mixing in the layer, in sentences, for
+    `copies` are the heads in the recurrence. `around` says what is before and after the mixing in the layer, in sentences, for
     example "a convolution over 4 positions mixes neighbours before it".
     """
 

@@ -50,7 +50,7 @@ class MixerHead(Head):
         return self.captured.recurrence.of_heads([self.captured.copies.index(self.head)])
 
     def weights(self, rows: Index = None, keys: Index = None) -> Tensor:
-        """Any block of the signed weights, exactly: (B, rows, keys). None stands for all rows or all keys."""
+        """Any block of the signed weights, exactly: (B, rows, keys). None means all rows or all keys."""
         chosen = self.rows_of(rows)
         if len(chosen) <= _WALKED_ROWS:
             weights = self.recurrence.weights(chosen)[:, 0]

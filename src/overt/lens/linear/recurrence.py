@@ -27,7 +27,7 @@ class Recurrence:
     (B, H, K, E), log_decay (B, H, K, 1 or D) of log a_j, erase and probe (B, H, K, D) of u_j and p_j, both or neither, diagonal
     (B, H, Q) of d_t, start (B, H, D, E) a state from before position 0, of tokens that are not among the K. `normalizer` (B, H, Q)
     divides a row: weights and output. What heads share in groups may have fewer heads, a divisor of H: head h reads h // (H / fewer).
-    None stands for: nothing decays, nothing is erased, no diagonal, a state of zeros, no normalizer. `kind` is the field's name of the
+    None means: nothing decays, nothing is erased, no diagonal, a state of zeros, no normalizer. `kind` is the field's name of the
     mixer. Sums are in float32, in float64 where a tensor is. Raises InputError for shapes that do not fit, KindError for other dtypes.
 
     >>> import torch
@@ -134,7 +134,7 @@ class Recurrence:
     def weights(self, rows: Sequence[int] | None = None) -> Tensor:
         """The weights of these queries, all of them for None, on every key: (B, H, rows, K), by the walk back from each row.
 
-        It takes K steps of rows × D, and no memory beside the result that grows with K.
+        It takes K steps of rows × D, and no memory but the result that grows with K.
         """
         ready, offset, before = self.ready(), self.keys - self.queries, int(self.reads == "before")
         chosen = list(range(self.queries)) if rows is None else list(rows)

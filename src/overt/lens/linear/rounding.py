@@ -75,7 +75,7 @@ def _of_state(ready: Recurrence, rows: Tensor) -> Tensor:
         times = torch.arange(last + 1, 0, -1, device=rows.device)[:, None] + features  # (i, 1)
         by_feature = gamma[:, :, index, None].square() if gamma.shape[-1] > 1 else 0.0
         sizes = [((times + by_feature) * asking * key[:, :, : last + 1]).sum(-1)[:, :, None] for key, _ in written]
-        error = sum((size @ each[:, :, : last + 1] for size, (_, each) in zip(sizes, written, strict=True)), torch.zeros(()))
+        error = sum((size @ term[:, :, : last + 1] for size, (_, term) in zip(sizes, written, strict=True)), torch.zeros(()))
         if probe_error is not None:
             error = error + (asking * written[1][0][:, :, : last + 1]).sum(-1)[:, :, None] @ probe_error[:, :, : last + 1]
         if start is not None:

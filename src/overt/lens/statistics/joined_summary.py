@@ -93,7 +93,7 @@ def _received(parts: Sequence[PartOfSummary], keys: int) -> Tensor:
 
 def _worst(comparisons: Sequence[Comparison]) -> Comparison:
     """The comparison that is furthest from its bound; one that could not be made counts as furthest."""
-    return max(comparisons, key=lambda each: each.difference - each.bound if each.difference == each.difference else torch.inf)
+    return max(comparisons, key=lambda item: item.difference - item.bound if item.difference == item.difference else torch.inf)
 
 
 def _some(value: Tensor | None) -> Tensor:

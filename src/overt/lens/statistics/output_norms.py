@@ -14,7 +14,7 @@ from overt.lens.linear.captured import CapturedMixer
 
 # What the matrix is called inside the module that attends: overt and torch; Llama and its kin; GPT-2; T5; DistilBERT; Falcon; ModernBERT.
 _NAMES = ("output", "out_proj", "o_proj", "c_proj", "o", "out_lin", "dense", "wo", "Wo")
-_SIBLING_NAMES = ("output.dense",)  # … and beside it, in BERT's and ViT's `attention.self`
+_SIBLING_NAMES = ("output.dense",)  # … and next to it, in BERT's and ViT's `attention.self`
 
 
 class OutputNorms(NamedTuple):

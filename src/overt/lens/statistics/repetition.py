@@ -1,4 +1,4 @@
-"""What heads do where a text repeats itself: induction and duplicate-token heads, each beside an interval and a chance baseline.
+"""What heads do where a text repeats itself: induction and duplicate-token heads, each next to an interval and a chance baseline.
 
     duplicate token   the keys with the query's token, the query's own position left out      (Wang et al. 2022, section 3.1)
     induction         the keys that follow such a copy, the query's own position left out     (Olsson et al. 2022, "Definition of
@@ -35,14 +35,14 @@ def repetition(captured: CapturedCall | CapturedMixer, tokens: Tokens, masks: Ma
     """How each recorded head follows the repetitions of its text; empty without tokens and without repetitions.
 
     Queries of padding are left out: they repeat, and are no text. Long calls are measured on a sample of their queries: half of it
-    from queries whose token stands earlier too, half evenly from all of them, and at least 64.
+    from queries whose token is earlier too, half evenly from all of them, and at least 64.
     """
     words = tokens.of_keys(captured)
     if words is None or not tokens.of_one_sequence(captured) or not captured.queries or not captured.batch:
         return tuple({} for _ in captured.heads)
     ids = torch.tensor(token_ids(words))  # (1 or B, K)
     in_text = text_queries(captured, tokens, masks)  # (1 or B, Q)
-    earlier = _stands_earlier(ids)[:, captured.keys - captured.queries :] & in_text.to(ids.device)  # (1 or B, Q)
+    earlier = _has_copy(ids)[:, captured.keys - captured.queries :] & in_text.to(ids.device)  # (1 or B, Q)
     if not bool(earlier.any()):
         return tuple({} for _ in captured.heads)
     sampled = _sampled_rows(earlier.any(0), captured.keys)
@@ -218,8 +218,8 @@ def wilson(share: float, number: float) -> tuple[float, float]:
     return max((middle - half) / scale, 0.0), min((middle + half) / scale, 1.0)
 
 
-def _stands_earlier(ids: Tensor) -> Tensor:
-    """Whether the token at each position stands at an earlier one too: (B, K)."""
+def _has_copy(ids: Tensor) -> Tensor:
+    """Whether the token at each position is at an earlier one too: (B, K)."""
     order = ids.argsort(dim=-1, stable=True)
     ordered = ids.gather(-1, order)
     repeated = torch.zeros_like(ids, dtype=torch.bool)

@@ -28,7 +28,7 @@ SEPARATORS = frozenset({"[SEP]", "</s>", "<s>", "<|endoftext|>", "<|im_end|>", "
 class PatternScore:
     """How closely a head follows a pattern: its mean weight on the pattern's keys, over the queries that have any.
 
-    `share` stands beside the ends `low` and `high` of its 95 % interval (Wilson 1927) and the `chance` of a head that does not compare
+    `share` comes with the ends `low` and `high` of its 95 % interval (Wilson 1927) and the `chance` of a head that does not compare
     tokens: the largest of equal weights, of the head's mean weight at the same distances from query to key, and of its mean weight on
     the same keys. `queries` is the number of queries behind it. In a text, queries of one token are alike, and so are those of one
     repeated block in a probe; so the interval is that of an effective number of queries (Σ n)² / Σ n², with n for each such group

@@ -30,7 +30,7 @@ class CapturedSummary(Captured):
     """A call's statistics, computed while the model ran: those of `overt.summarize`, of the recorded heads alone, (B, H, …).
 
     `comparison` is the result of `verify`; `shares` and `repetition` are what `roles` needs, measured with the tokens of this
-    `fingerprint`. For a linear token mixer, whose weights are signed, `mixer` is its kind and `around` what stands beside it in the
+    `fingerprint`. For a linear token mixer, whose weights are signed, `mixer` is its kind and `around` what is next to it in the
     layer; entropy and roles are then those of |W| / Σ |W|.
     """
 

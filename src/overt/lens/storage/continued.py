@@ -61,7 +61,7 @@ class Node:
     added: Tensor  # (B, written − retained)
     pass_index: int
     after: Tensor  # (B, 1): of the first slot after them; (B, 0) without one
-    beside: "Node | None" = None  # the call with growing keys before this one in its pass
+    sibling: "Node | None" = None  # the call with growing keys before this one in its pass
     before: "Node | None" = None
     rows: tuple[int, ...] | None = None
     equal: Tensor | None = None  # (B, B of the call before): which of its sequences have the keys that each one begins with
@@ -159,13 +159,13 @@ class Continued:
         return int(attended.max()) + 1 if len(attended) else call.keys
 
     def _has_the_same_keys(self, node: Node, nodes: list[Node], prints: Callable[[int], Tensor]) -> bool:
-        """Connect a call of the same keys, as of attention to an encoder: with the call beside what the call beside it continues."""
-        beside = node.beside
-        if beside is None or beside.before is None or node.queries != beside.queries:
+        """Connect a call of the same keys, as of attention to an encoder: with the call next to what the call next to it continues."""
+        sibling = node.sibling
+        if sibling is None or sibling.before is None or node.queries != sibling.queries:
             return False
         for entry in reversed(nodes):
             if (
-                entry.beside is beside.before
+                entry.sibling is sibling.before
                 and (entry.keys, entry.call) == (node.keys, node.call)
                 and entry.written >= node.written
             ):
@@ -174,7 +174,7 @@ class Continued:
                 )
                 rows = _chosen(equal)
                 if rows is not None:
-                    node.before, node.dropped = entry, beside.dropped
+                    node.before, node.dropped = entry, sibling.dropped
                     node.written = node.retained = entry.written
                     node.rows, node.equal = _unless_all(rows, equal), equal
                     return True
@@ -295,7 +295,7 @@ def _of_positions(tensor: Tensor, seed: int) -> Tensor:
 def _bits(tensor: Tensor) -> Tensor:
     """The bits of a tensor as int64, as many numbers in one as fit."""
     per_number = 8 // tensor.element_size()
-    if tensor.shape[-1] % per_number or not tensor.numel():  # keys without features stand beside the model's own weights
+    if tensor.shape[-1] % per_number or not tensor.numel():  # keys without features come with the model's own weights
         return tensor.view(_INTEGERS[tensor.element_size()]).long()
     if tensor.stride(-1) != 1 or any(step % per_number for step in (*tensor.stride()[:-1], tensor.storage_offset())):
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

@@ -131,16 +131,16 @@ class RecordedPasses(Sequence[Captured]):
             return joined_mixer(captured.facts, self._mixers(parts), self.read(parts), all_queries=False)
         if continuation is None or not isinstance(captured, CapturedCall):
             return captured
-        pieces, each, rows, begin, stop = [], index, None, 0, continuation.written
+        pieces, entry, rows, begin, stop = [], index, None, 0, continuation.written
         while begin < stop:
-            before = self.continuations[each]
+            before = self.continuations[entry]
             retained = 0 if before is None else before.retained
             if stop > retained:
-                pieces.append(self.added(each, max(begin - retained, 0), stop - retained, rows))
+                pieces.append(self.added(entry, max(begin - retained, 0), stop - retained, rows))
             if before is None:
                 break
             begin, stop = begin + before.first, min(stop, retained) + before.first
-            rows, each = composed(before.rows, rows), before.before
+            rows, entry = composed(before.rows, rows), before.before
         unused = captured.keys - continuation.written  # slots of a cache that no query reaches
         key, value = (joined([*reversed(tensors)], unused) for tensors in zip(*pieces, strict=True))
         read, call = self.read(self.parts(index)), replace(captured.call, key=key, value=value)
@@ -154,7 +154,7 @@ class RecordedPasses(Sequence[Captured]):
             return joined_mixer(facts, self._mixers(parts), read)
         if isinstance(stored[0], CapturedSummary):
             summaries = [(item, part) for item, part in zip(stored, parts, strict=True) if isinstance(item, CapturedSummary)]
-            return joined_summary(facts, read, [PartOfSummary(each, part.rows, part.start) for each, part in summaries])
+            return joined_summary(facts, read, [PartOfSummary(entry, part.rows, part.start) for entry, part in summaries])
         calls = [self._call(part.call) for part in parts]
         keys_and_values = [self.added(part.call, 0, part.keys, part.rows) for part in parts]
         stops = accumulate(key.shape[-2] for key, _ in keys_and_values)
@@ -245,7 +245,7 @@ class JoinedCall(Captured):
 
 
 def composed(rows: tuple[int, ...] | None, chosen: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The chosen ones of `rows`, where None stands for all of them in order.
+    """The chosen ones of `rows`, where None means all of them in order.
 
     >>> composed((2, 0, 1), (1, 1)), composed(None, (1,)), composed((2, 0), None)
     ((0, 0), (1,), (2, 0))

@@ -51,7 +51,7 @@ def plain(value: Any, put: Callable[[Any], Any]) -> Any:
         values = [plain(part, put) for part in value]
         return values if isinstance(value, list) else {"tuple": values}
     if isinstance(value, dict):
-        return {"dict": {key: plain(each, put) for key, each in value.items()}}
+        return {"dict": {key: plain(entry, put) for key, entry in value.items()}}
     name = _name_of(type(value))
     if name is not None:
         return {"is": name, "with": {field.name: plain(getattr(value, field.name), put) for field in fields(value)}}
@@ -70,10 +70,10 @@ def restored(data: Any, get: Callable[[Any], Any], check: Check = lambda kind, v
         return data
     if "is" in data:
         kind = class_of(data["is"])
-        return kind(**check(kind, {name: restored(each, get, check) for name, each in data["with"].items()}))
+        return kind(**check(kind, {name: restored(entry, get, check) for name, entry in data["with"].items()}))
     ((kind, content),) = data.items()
     if kind == "dict":
-        return {key: restored(each, get, check) for key, each in content.items()}
+        return {key: restored(entry, get, check) for key, entry in content.items()}
     if kind == "tuple":
         return tuple([restored(item, get, check) for item in content])
     if kind == "dtype":

@@ -191,10 +191,10 @@ def depth(piece: Any) -> int:
     """How many levels of masks or biases inside each other this one has."""
     todo, deepest = [(piece, 1)], 0
     while todo:
-        each, level = todo.pop()
+        item, level = todo.pop()
         deepest = max(deepest, level)
-        if isinstance(each, Mask | Bias) and level <= MAX_DEPTH:
-            todo += [(getattr(each, name), level + 1) for name in getattr(each, "__dataclass_fields__", ())]
+        if isinstance(item, Mask | Bias) and level <= MAX_DEPTH:
+            todo += [(getattr(item, name), level + 1) for name in getattr(item, "__dataclass_fields__", ())]
     return deepest
 
 

@@ -22,7 +22,7 @@ from overt.lens.storage.tensor_cache import TensorCache
 from overt.lens.storage.validate import MAX_DEPTH, depth
 
 FORMAT = 3
-METADATA = "overt.recording"  # the key in the file's metadata under which a recording stands
+METADATA = "overt.recording"  # the key in the file's metadata under which a recording is
 _MAX_METADATA = 90 * 10**6  # bytes of a header that readers of safetensors accept, with room for the tensors' own
 
 

@@ -35,8 +35,8 @@ def _by_piece(text: str, vocabulary: Vocabulary) -> list[int]:
 
 def _refused(text: str, vocabulary: Vocabulary, pieces: list[int], alike: list[int]) -> InputError:
     if len(alike) > 1:
-        each = _listed(alike, vocabulary)
-        return InputError("the text of one token", got=f"{text!r}, as which several are read: {each}", fix="pass its number")
+        item = _listed(alike, vocabulary)
+        return InputError("the text of one token", got=f"{text!r}, as which several are read: {item}", fix="pass its number")
     if vocabulary.encode is None:
         return InputError(
             "a tokenizer, for a target that is not among the tokens that the model read",

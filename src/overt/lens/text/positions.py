@@ -79,12 +79,12 @@ class Cuts:
         return self._matching(self.resolved(), "", pass_index, length) if cross else self.queries(layer, pass_index, length)
 
     def _matching(self, cuts: Iterable[Cut], layer: str, pass_index: int, length: int) -> list[list[Token]] | None:
-        if _beside_encoder(layer, self.layers):
+        if _of_decoder(layer, self.layers):
             return None
         fitting = [cut for cut in cuts if cut.pass_index <= pass_index and self._fits(cut, length)]
         if not fitting:
             return None
-        nearest = max(fitting, key=lambda each: (len(each.owner or ""), each.pass_index, each.positions))
+        nearest = max(fitting, key=lambda entry: (len(entry.owner or ""), entry.pass_index, entry.positions))
         return [self._words(nearest, length)]
 
     def _fits(self, cut: Cut, length: int) -> bool:
@@ -93,14 +93,14 @@ class Cuts:
         return 0 <= length - cut.positions <= (_BESIDE if cut.whole else 0)
 
     def _seconds(self, cut: Cut) -> float | None:
-        each = self.sample if cut.raw else self.frame
-        return None if each is None else each * cut.step
+        entry = self.sample if cut.raw else self.frame
+        return None if entry is None else entry * cut.step
 
     def _words(self, cut: Cut, length: int) -> list[Token]:
-        beside, seconds = length - cut.positions, self._seconds(cut) if len(cut.grid) == 1 else None
+        extra, seconds = length - cut.positions, self._seconds(cut) if len(cut.grid) == 1 else None
         words = [
             Token(f"[{number}]", piece="not a patch: it is before the patches", id=number, special=True, spaced=True)
-            for number in range(beside)
+            for number in range(extra)
         ]
         for number in range(cut.positions):
             if seconds is None:
@@ -109,7 +109,7 @@ class Cuts:
                 digits = max(2, math.ceil(-math.log10(seconds)))
                 word = f"{number * seconds:.{digits}f}s"
                 piece = f"from {number * seconds:.{digits + 1}f} to {(number + 1) * seconds:.{digits + 1}f} seconds"
-            words.append(Token(word, piece=piece, id=beside + number, spaced=True))
+            words.append(Token(word, piece=piece, id=extra + number, spaced=True))
         return words
 
 
@@ -158,6 +158,6 @@ def _inside(layer: str, owner: str | None) -> bool:
     return owner is not None and (not owner or layer == owner or layer.startswith(f"{owner}."))
 
 
-def _beside_encoder(layer: str, layers: Iterable[str]) -> bool:
-    """Whether a layer is of a decoder beside an encoder, whose positions are no parts of the input."""
+def _of_decoder(layer: str, layers: Iterable[str]) -> bool:
+    """Whether a layer is of a decoder next to an encoder, whose positions are no parts of the input."""
     return "decoder" in layer and any("encoder" in layer and "decoder" not in layer for layer in layers)

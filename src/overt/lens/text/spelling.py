@@ -1,4 +1,4 @@
-"""How a tokenizer spells text: the bytes of the text that each of its pieces stands for."""
+"""How a tokenizer spells text: the bytes of the text that each of its pieces represents."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def well_formed(text: str) -> str:
 class Spelling:
     """The marks of a vocabulary. Pieces of one without any mark are words between spaces.
 
-    `byte_level` pieces are written in GPT-2's alphabet of bytes; `space` stands for a space inside a piece ("▁"); a piece that
+    `byte_level` pieces are written in GPT-2's alphabet of bytes; `space` represents a space inside a piece ("▁"); a piece that
     begins with `continues` ("##") goes on in the same word; `ends` ("</w>") closes a word, and `joins` ("@@") does not. `spelled` pieces
     are the text itself, and `latin` ones the letters of Latin-1, one for each byte (ByT5).
     """
@@ -42,7 +42,7 @@ class Spelling:
     latin: bool = False
 
     def bytes_of(self, piece: str) -> bytes:
-        """The bytes of text that a piece stands for, with the space before or after it.
+        """The bytes of text that a piece represents, with the space before or after it.
 
         >>> Spelling(byte_level=True).bytes_of("Ġanimal"), Spelling(continues="##").bytes_of("##s")
         (b' animal', b's')
@@ -55,7 +55,7 @@ class Spelling:
             return piece.encode("latin-1")
         if (fallback := _FALLBACK.fullmatch(piece)) is not None:
             return bytes.fromhex(fallback[1])
-        if self.byte_level or self.spelled or self.latin:  # a token that was added to the vocabulary stands for itself
+        if self.byte_level or self.spelled or self.latin:  # a token that was added to the vocabulary represents itself
             return encoded(piece)
         if self.space:
             return encoded(piece.replace(self.space, " "))
@@ -82,7 +82,7 @@ def encoded(text: str) -> bytes:
 
 @cache
 def byte_of_letter() -> dict[str, int]:
-    """The byte that each letter of byte-level pieces stands for (Radford et al. 2019, section 2.2, and GPT-2's encoder.py).
+    """The byte that each letter of byte-level pieces represents (Radford et al. 2019, section 2.2, and GPT-2's encoder.py).
 
     Printable bytes of Latin-1 stand for themselves, the other ones, in order, for the letters from U+0100 on.
 

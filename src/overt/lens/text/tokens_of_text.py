@@ -1,4 +1,4 @@
-"""Token ids as a text and its tokens: what each token is in the text, where it stands there, and which of them are special."""
+"""Token ids as a text and its tokens: what each token is in the text and where, and which of them are special."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -14,7 +14,7 @@ class Token(str):
     """A token as a person reads it: a string, with what the tokenizer knows of it.
 
     `piece` is the tokenizer's own spelling ("Ġanimal"), `id` its number, `special` whether it is a special token, `padding` whether it
-    fills up a sequence. `span` is (start, stop) in the text of `recording.texts`, and `spaced` says that a space stands before it there.
+    fills up a sequence. `span` is (start, stop) in the text of `recording.texts`, and `spaced` says that a space is before it there.
     A token that is a part of one character is that character and which part: "😀[1/3]".
 
     >>> token = Token("animal", piece="Ġanimal", id=5044, span=(4, 10), spaced=True)
@@ -65,7 +65,7 @@ class DecodedText(NamedTuple):
 
 
 class _Letter(NamedTuple):
-    """A character of the text, where it stands, and which part of it a token is, of how many."""
+    """A character of the text, where it is, and which part of it a token is, of how many."""
 
     letter: str
     position: int
@@ -118,8 +118,8 @@ def decoded(ids: Sequence[int], vocabulary: Vocabulary) -> DecodedText:
 
 def _spell(pieces: list[tuple[int, bytes]], text: list[str], letters: list[list[_Letter]], first: bool) -> None:
     """Add the characters of neighbouring pieces to the text, each also to the tokens that it is spelled by."""
-    data = b"".join(each for _, each in pieces)
-    tokens = [index for index, each in pieces for _ in each]  # the token of each byte
+    data = b"".join(element for _, element in pieces)
+    tokens = [index for index, element in pieces for _ in element]  # the token of each byte
     start = (
         len(data) - len(data.lstrip(b" ")) if first and data.strip(b" ") else 0
     )  # the space that a tokenizer adds at the front
@@ -161,7 +161,7 @@ def _plain_token(letters: list[_Letter], start: int, facts: dict[str, Any]) -> T
 
 
 def _padding(ids: Sequence[int], vocabulary: Vocabulary) -> list[bool]:
-    """Which ids fill up a sequence. Where their id also begins or ends texts, the one beside the text does not."""
+    """Which ids fill up a sequence. Where their id also begins or ends texts, the one next to the text does not."""
     pads = [number == vocabulary.padding for number in ids]
     if vocabulary.pad_alone or all(pads):
         return pads

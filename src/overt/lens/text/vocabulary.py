@@ -1,4 +1,4 @@
-"""A tokenizer's vocabulary, whatever library it is of: for each id the piece, the text that it stands for, and whether it is special."""
+"""A tokenizer's vocabulary, whatever library it is of: for each id the piece, the text that it represents, and whether it is special."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -13,7 +13,7 @@ _PADDED, _SHARE_PADDED, _ADDED = 1024, 1.05, 256
 
 
 class Entry(NamedTuple):
-    """One id: its piece as the tokenizer spells it, the bytes of text that it stands for, and whether it is a special token."""
+    """One id: its piece as the tokenizer spells it, the bytes of text that it represents, and whether it is a special token."""
 
     piece: str
     text: bytes
@@ -24,7 +24,7 @@ class Entry(NamedTuple):
 class Vocabulary:
     """The entries of a tokenizer, read when they are first needed. `size` is the number of ids, `padding` the id of padding.
 
-    `pad_alone` says that padding has an id of its own, which stands for nothing else. `mask` and `unknown` are the ids of the mask token
+    `pad_alone` says that padding has an id of its own, which represents nothing else. `mask` and `unknown` are the ids of the mask token
     and of what is no piece. `number` is the id of a piece, and `encode` makes ids of a text and adds no special tokens; both are None where
     there is no tokenizer any more, in a recording that was loaded from a file.
     """
@@ -54,7 +54,7 @@ class Vocabulary:
         return self.entries[number]
 
     def text(self, number: int) -> str:
-        """What one id stands for, as the tokenizer decodes it. Raises InputError for an id that it does not have."""
+        """What one id represents, as the tokenizer decodes it. Raises InputError for an id that it does not have."""
         entry = self.entry(number)
         return entry.text.decode("utf-8", "replace") if self.decode is None else self.decode([number])
 

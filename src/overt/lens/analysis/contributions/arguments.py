@@ -64,7 +64,7 @@ def checked_calls(recording: RecordedCalls, model: nn.Module, what: str = "contr
 
 
 def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of the recorded pass, without a cache to write to. None stands for the token ids that the recording has."""
+    """The arguments of the recorded pass, without a cache to write to. None means the token ids that the recording has."""
     inputs_recorded = inputs is None
     if inputs is None:
         inputs = _recorded_ids(recording)

@@ -287,7 +287,9 @@ class LinearPaths(TorchFunctionMode):
         """A norm with its scale frozen: the model's own numbers, with the gradient of the linear function."""
         with torch.no_grad():
             value = func(*detached(args), **detached(kwargs))
-        linear = _LINEAR_NORMS[base](self, args[0], *args[1:], **{key: each for key, each in kwargs.items() if key != "input"})
+        linear = _LINEAR_NORMS[base](
+            self, args[0], *args[1:], **{key: entry for key, entry in kwargs.items() if key != "input"}
+        )
         output = Valued.apply(linear, value)
         if args[0] in self.roles:
             self.roles[output] = self.roles[args[0]]

@@ -29,12 +29,12 @@ def parts_of(run: Traced, splits: list[Split], recording: RecordedCalls) -> list
     ordered = [(split.point.order, _heads(split, recording)) for split in splits]
     position = {id(writer): index for index, writer in enumerate(run.paths.writers)}
     ordered += [(position[id(writer)], [part_of_writer(writer, value, mixing)]) for writer, value in run.reached()]
-    return [part for _, parts in sorted(ordered, key=lambda each: each[0]) for part in parts]
+    return [part for _, parts in sorted(ordered, key=lambda item: item[0]) for part in parts]
 
 
-def _heads(each: Split, recording: RecordedCalls) -> list[Part]:
-    number = recording.number_of(each.captured)
-    return [Part("head", each.captured.layer, float(values.sum()), number, head) for head, values in each.by_head.items()]
+def _heads(item: Split, recording: RecordedCalls) -> list[Part]:
+    number = recording.number_of(item.captured)
+    return [Part("head", item.captured.layer, float(values.sum()), number, head) for head, values in item.by_head.items()]
 
 
 class TokenMixers:
@@ -79,7 +79,7 @@ def frozen_in(run: Traced) -> tuple[str, ...]:
 
 
 def encoder_of(model: nn.Module) -> Callable[[str], bool]:
-    """Whether a layer is in an encoder, whose tokens a decoder attends to or embeds: of a source, or of images or sound beside text."""
+    """Whether a layer is in an encoder, whose tokens a decoder attends to or embeds: of a source, or of images or sound next to text."""
     config, names = getattr(model, "config", None), {module: name for name, module in model.named_modules()}
     text = getattr(config, "get_text_config", None)
     if getattr(config, "is_encoder_decoder", False):

@@ -74,7 +74,7 @@ class Contributions:
 
     @property
     def by_layer(self) -> dict[str, float]:
-        """What each block adds, all of its parts together, in the order of the model; what stands outside of them by its module."""
+        """What each block adds, all of its parts together, in the order of the model; what is outside of them by its module."""
         totals: dict[str, list[float]] = {}
         for part in self.parts:
             totals.setdefault(block_of(part.layer), []).append(part.value)

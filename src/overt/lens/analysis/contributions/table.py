@@ -16,9 +16,9 @@ BAR = 12
 
 
 def table(contributions: Contributions, rows: int, width: int) -> str:
-    """The strongest parts with a bar for each, then the sum beside the model's own number, in lines of at most `width` columns."""
+    """The strongest parts with a bar for each, then the sum next to the model's own number, in lines of at most `width` columns."""
     parts = contributions.strongest()
-    shown, rest = parts[:rows], parts[rows:]
+    shown, others = parts[:rows], parts[rows:]
     decimals = decimals_for([part.value for part in shown] + [contributions.logit_difference])
     difference, residual = contributions.logit_difference, contributions.residual
     wide = max((len(_signed(value, decimals)) for value in [*(part.value for part in shown), difference]), default=0)
@@ -29,9 +29,9 @@ def table(contributions: Contributions, rows: int, width: int) -> str:
         drawn = _bar(part.value, largest, bar)
         head = f"{_signed(part.value, decimals).rjust(wide)}  {drawn}"
         lines.append(head + _about(part, contributions, decimals, max(width - len(head), 16)))
-    if rest:
-        total = math.fsum(part.value for part in rest)
-        lines.append(f"{_signed(total, decimals).rjust(wide)}  {' ' * (bar + 1 if bar else 0)}{len(rest)} others")
+    if others:
+        total = math.fsum(part.value for part in others)
+        lines.append(f"{_signed(total, decimals).rjust(wide)}  {' ' * (bar + 1 if bar else 0)}{len(others)} others")
     lines.append(f"{'─' * wide}")
     what = "the logit difference" if len(contributions.target.tokens) == 2 else "the logit"
     lines.append(f"{_signed(difference, decimals).rjust(wide)}  {what}")

@@ -29,7 +29,7 @@ _AGREES = {
     torch.float32: 1e-4,
     torch.float16: 2e-2,
     torch.bfloat16: 1e-1,
-}  # a batch beside one run, relative
+}  # a batch next to one run, relative
 _SAVED_EVERY = 32  # effects that a kill may lose
 
 

@@ -171,7 +171,7 @@ def _scale(module: nn.Module, x: Tensor) -> Tensor:
     shifted = module.forward(x + x.abs().amax()) - module.forward(x)
     subtracts_mean = float(shifted.abs().amax()) < 0.1 * float(module.forward(x).abs().amax())
     eps = next(
-        (each for name in ("eps", "variance_epsilon", "epsilon") if isinstance(each := getattr(module, name, None), float)), 0.0
+        (item for name in ("eps", "variance_epsilon", "epsilon") if isinstance(item := getattr(module, name, None), float)), 0.0
     )
     x = x.double()
     centred = x - x.mean(-1, keepdim=True) if subtracts_mean else x

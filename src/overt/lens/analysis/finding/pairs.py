@@ -161,7 +161,7 @@ def _tokens_of(number: int, phrase: str, text: str, read: DecodedText, cut: bool
 
 
 def _matches(phrase: str, text: str) -> list[tuple[int, int]]:
-    """Where a phrase stands; whole words, spaces as the tokenizer writes them, case only if that decides."""
+    """Where a phrase is; whole words, spaces as the tokenizer writes them, case only if that decides."""
     spaced = r"\s*".join(re.escape(part) for part in re.findall(r"\w+|[^\w\s]", phrase))
     if not spaced:
         return []

@@ -1,6 +1,6 @@
 """Which token of an answer each of a server's log probabilities is of.
 
-llama.cpp writes no entry for a token after which a character is incomplete: the entry of the token that completes it stands for all of its
+llama.cpp writes no entry for a token after which a character is incomplete: the entry of the token that completes it represents all of its
 tokens, with their bytes together. It also leaves out the tokens of a stopping word. (tools/server: process_token, send_final_response)
 """
 

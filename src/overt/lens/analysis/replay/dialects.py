@@ -3,7 +3,7 @@
 vLLM      /v1/completions and /v1/chat/completions with `logprobs` and `return_token_ids` (or `return_tokens_as_token_ids`)
 SGLang    /generate with `return_logprob`: meta_info.output_token_logprobs has [log probability, id, text] of each token; its /v1/ endpoints
           with `return_token_ids` and `return_prompt_token_ids`, or `return_input_ids` and `return_output_ids`, which fill sglext
-llama.cpp /completion with `n_probs` and `return_tokens`, and its /v1/ endpoints: each token has its id beside its log probability;
+llama.cpp /completion with `n_probs` and `return_tokens`, and its /v1/ endpoints: each token has its id and its log probability;
           with `verbose` and `return_tokens` these have the prompt as it was read, and all ids, in __verbose
 OpenAI    the same endpoints without ids: tokens are text
 """
@@ -69,7 +69,7 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
         request = request["body"]
     if isinstance(response, list):
         size = len(response)
-        pairs = [{"request": _of_one_prompt(request, at, size), "response": each} for at, each in enumerate(response)]
+        pairs = [{"request": _of_one_prompt(request, at, size), "response": entry} for at, entry in enumerate(response)]
         return [answer for pair in pairs for answer in answers_of(record | pair, line)]
     if isinstance(response, dict) and isinstance(response.get("body"), dict | list | str):
         response = unstreamed(response["body"])
@@ -113,7 +113,7 @@ def _well_formed(value: Any) -> Any:
     if isinstance(value, list):
         return [*map(_well_formed, value)]
     if isinstance(value, dict):
-        return {well_formed(key): _well_formed(each) for key, each in value.items()}
+        return {well_formed(key): _well_formed(entry) for key, entry in value.items()}
     return value
 
 
@@ -243,7 +243,7 @@ def _repeated(prompt: str | None, messages: list[dict[str, Any]] | None) -> str:
 
 
 def _predicted(usage: dict[str, Any], verbose: dict[str, Any], response: dict[str, Any]) -> int | None:
-    """How many tokens the answer has; llama.cpp says it of streams beside its timings alone."""
+    """How many tokens the answer has; llama.cpp says it of streams next to its timings alone."""
     timings: Any = response.get("timings") if isinstance(response.get("timings"), dict) else {}
     counts = usage.get("completion_tokens"), verbose.get("tokens_predicted"), timings.get("predicted_n")
     return next((item for item in map(_whole, counts) if item is not None), None)

@@ -38,7 +38,7 @@ def _shown(replay: dict[str, Any]) -> dict[str, Any]:
 
 
 def _still(replays: Sequence[dict[str, Any]], title: str) -> str:
-    """What stands on the page where scripts are disabled: each answer's spans as a table."""
+    """What is on the page where scripts are disabled: each answer's spans as a table."""
     parts = [f"<div class='replay'><h1>{escape_text(title)}</h1>"]
     for replay in replays:
         parts.append(f"<h2>{escape_text(replay['name'] or 'line ' + str(replay['line']))}</h2>")

@@ -1,4 +1,4 @@
-"""The parts of a prompt: named ranges of its text, or what stands between two markers, as sets of tokens."""
+"""The parts of a prompt: named ranges of its text, or what is between two markers, as sets of tokens."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -18,16 +18,16 @@ FIX = "write a range of characters as (0, 120), or the markers around the span a
 def span_members(answer: LoggedAnswer, sequence: TokenSequence, spans: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
     """Which tokens (N,) are in each span. Every token is in one: "answer so far" has the answer's, "other" those in no other span.
 
-    A token is in the span in which its first letter stands; special tokens are in none. Without `spans` a chat has one for each message,
+    A token is in the span in which its first letter is; special tokens are in none. Without `spans` a chat has one for each message,
     and another prompt is one span. Raises InputError for spans that overlap, leave the text, or hold no token.
     """
     wanted = spans if spans is not None else answer.spans
     ranges = (
         _default(answer, sequence)
         if wanted is None
-        else {str(name): _range(str(name), each, answer, sequence) for name, each in wanted.items()}
+        else {str(name): _range(str(name), item, answer, sequence) for name, item in wanted.items()}
     )
-    for (one, first), (other, second) in pairwise(sorted(ranges.items(), key=lambda each: each[1])):
+    for (one, first), (other, second) in pairwise(sorted(ranges.items(), key=lambda item: item[1])):
         if second[0] < first[1]:
             raise InputError(
                 "spans that do not overlap, so that their masses add up",

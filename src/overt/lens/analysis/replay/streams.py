@@ -1,6 +1,6 @@
 """Streamed answers: a server's events, one after the other, as the response that it would have written at once.
 
-Events are lines `data: {…}`, the last one `data: [DONE]` (HTML Living Standard, section 9.2). What is new in an event stands in it: the
+Events are lines `data: {…}`, the last one `data: [DONE]` (HTML Living Standard, section 9.2). What is new in an event is in it: the
 text (`delta.content`, `text`, `content`), token ids and log probabilities. SGLang's /generate writes all that there is so far, or what is
 new if its server was started so; `completion_tokens` tells which.
 """
@@ -98,7 +98,7 @@ def unstreamed(response: Any) -> Any:
     streams.finish()
     if streams.broken:
         raise ValueError(streams.broken[-1][1])
-    results = [each for _, each in streams.complete]
+    results = [entry for _, entry in streams.complete]
     return results[0] if len(results) == 1 else results
 
 
@@ -115,7 +115,7 @@ def _one_stream(chunks: Sequence[Any]) -> bool:
 def joined(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One response of the events of one stream.
 
-    >>> events = [{"id": "1", "choices": [{"index": 0, "delta": {"content": each}, "token_ids": [7]}]} for each in ("a", "b")]
+    >>> events = [{"id": "1", "choices": [{"index": 0, "delta": {"content": entry}, "token_ids": [7]}]} for entry in ("a", "b")]
     >>> joined(events)["choices"]
     [{'index': 0, 'token_ids': [7, 7], 'logprobs': None, 'message': {'content': 'ab'}}]
     """

@@ -12,7 +12,7 @@ from overt.lens.head import head_name
 
 
 class ScorePart(NamedTuple):
-    """What one part of the query's stream and one of the key's add to a score together; None stands for all other parts of a side.
+    """What one part of the query's stream and one of the key's add to a score together; None means all other parts of a side.
 
     `kind` is "pair", or "position" for what is added to the score by distance, such as a learned or linear position bias.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def table(why: ScoreContributions, rows: int, width: int) -> str:
-    """Both sides, strongest parts first, the strongest pairs, then the sum beside the model's own score."""
+    """Both sides, strongest parts first, the strongest pairs, then the sum next to the model's own score."""
     shown = [part.value for side in (why.query, why.key) for part in side.strongest(rows)]
     decimals = decimals_for([*shown, why.score])
     lines = _wrapped(title(why), width)

@@ -35,7 +35,7 @@ class ExactSums:
         self.low[index] += scaled & (2**_LIMB - 1)
         self._carry(index)
 
-    def add_each(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
+    def add_at(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
         """Add values (B, …), each rounded alone, to the sums at this index."""
         scaled = np.rint(values * 2.0**_FRACTION).astype(np.int64)
         self.high[index] += (scaled >> _LIMB).sum(0)

@@ -70,7 +70,7 @@ class Profile(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Of one call: sums and numbers of queries, each (ROWS, B, H), float64, the strongest links, and what stands at each distance."""
+    """Of one call: sums and numbers of queries, each (ROWS, B, H), float64, the strongest links, and what is at each distance."""
 
     sums: Tensor
     counts: Tensor

@@ -83,7 +83,7 @@ def _start(survey: SurveyTotals) -> int:
 
 
 def _names(survey: SurveyTotals, beside: SurveyTotals) -> tuple[str, str]:
-    """Both surveys' models and sizes; two models of one class are told apart by their weights."""
+    """Both surveys' models and sizes; two models of one class are distinguished by their weights."""
     same_class = survey.facts.model == beside.facts.model and survey.facts.weights != beside.facts.weights
     first, second = (
         f"{facts.model}{f' (weights {facts.weights[:6]}…)' if same_class else ''}: "
@@ -112,9 +112,9 @@ def _short(values: np.ndarray) -> list[float | None]:
     return [None if math.isnan(value) else float(f"{value:.4g}") for value in values.tolist()]
 
 
-def _example(each: Example, part: Shown | None) -> list[Any]:
-    kind = ["decile", each.decile] if each.decile is not None else ["rank", each.rank]
-    link = [each.head, *kind, each.text, float(f"{each.weight:.4g}"), each.query, each.key]
+def _example(example: Example, part: Shown | None) -> list[Any]:
+    kind = ["decile", example.decile] if example.decile is not None else ["rank", example.rank]
+    link = [example.head, *kind, example.text, float(f"{example.weight:.4g}"), example.query, example.key]
     if part is None:
         return link
     weights = None if part.weights is None else np.rint(part.weights.clip(0, 1) * _STEPS).astype(int).tolist()
@@ -123,7 +123,7 @@ def _example(each: Example, part: Shown | None) -> list[Any]:
 
 
 def _still(survey: SurveyTotals, title: str) -> str:
-    """What stands on the page where scripts are disabled: the measures of all heads as a table."""
+    """What is on the page where scripts are disabled: the measures of all heads as a table."""
     names = ("entropy", "largest", "distance", "special", "induction")
     heads = [
         f"<tr><th>{name}</th><td>{escape_text(role.words)}</td>"

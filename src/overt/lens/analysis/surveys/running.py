@@ -125,22 +125,22 @@ class _Run:
             chunks=ranges(numbers),
         )
 
-    def _measure(self, each: Pass) -> None:
-        calls: list[dict[_SurveyedCall, Measured]] = [{} for _ in each.parts]
+    def _measure(self, batch_pass: Pass) -> None:
+        calls: list[dict[_SurveyedCall, Measured]] = [{} for _ in batch_pass.parts]
 
         def measure(captured: CapturedCall | CapturedMixer) -> None:
             call = _SurveyedCall(captured.layer, captured.call_index, captured.total)
-            for part, results in zip(each.parts, calls, strict=True):
-                results[call] = measured(part.of(captured, tuple(each.ids.shape)), part.texts)
+            for part, results in zip(batch_pass.parts, calls, strict=True):
+                results[call] = measured(part.of(captured, tuple(batch_pass.ids.shape)), part.texts)
 
         with observing(self.reader.model, measure) as recorder:
-            self.reader.run(each.ids, **each.arguments)
+            self.reader.run(batch_pass.ids, **batch_pass.arguments)
         self.state.missing += [absence for absence in recorder.missing if absence not in self.state.missing]
         if not calls[0]:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in recorder.missing)
             got = f"{type(self.reader.model).__name__}, in which none was measured" + (f" ({reasons})" if reasons else "")
             raise InputError("a model with attention", got=got, fix='use attn_implementation="sdpa" for a Hugging Face model')
-        for part, results in zip(each.parts, calls, strict=True):
+        for part, results in zip(batch_pass.parts, calls, strict=True):
             self._add(part.reads, results)
 
     def _add(self, batch: Sequence[Read], calls: dict[_SurveyedCall, Measured]) -> None:
@@ -152,9 +152,9 @@ class _Run:
         state.lost += lost.any(0).sum(0)
         sums, counts = np.where(lost, 0, sums), np.where(lost, 0, counts)
         self._add_profiles(calls, np.any(lost, axis=0))
-        for row, each in enumerate(batch):
-            state.sums.add((group_of(each.number),), sums[:, row])
-            state.counts.add((group_of(each.number),), counts[:, row])
+        for row, text in enumerate(batch):
+            state.sums.add((group_of(text.number),), sums[:, row])
+            state.counts.add((group_of(text.number),), counts[:, row])
         state.samples.add([text.number for text in batch], [text.text for text in batch], links)
 
     def _arrays(self, calls: dict[_SurveyedCall, Measured], batch: int) -> tuple[np.ndarray, np.ndarray, Links]:
@@ -179,7 +179,7 @@ class _Run:
         return slice(of_call[0], of_call[-1] + 1) if len(of_call) == call.total else None
 
     def _add_profiles(self, calls: dict[_SurveyedCall, Measured], lost: Any) -> None:
-        """Add what stands at each distance, in texts in which the head's measures are numbers: `lost` (B, heads) says where not."""
+        """Add what is at each distance, in texts in which the head's measures are numbers: `lost` (B, heads) says where not."""
         for call, result in calls.items():
             if (columns := self._columns(call)) is None:
                 continue
@@ -187,7 +187,7 @@ class _Run:
             middle = (slice(None), columns, slice(FARTHEST - reach, FARTHEST + reach + 1))
             weights, pairs = (part.cpu().numpy() for part in result.profile)  # (PAIRS, B, H, distances)
             usable = ~lost[:, columns, None]
-            self.state.profile.add_each(middle, np.where(usable, weights, 0).swapaxes(0, 1))
+            self.state.profile.add_at(middle, np.where(usable, weights, 0).swapaxes(0, 1))
             self.state.pairs[middle] += np.where(usable, pairs, 0).sum(1).astype(np.int64)
 
     def _note(self, layer: str, reason: str) -> None:

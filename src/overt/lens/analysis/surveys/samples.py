@@ -28,7 +28,7 @@ def draw(index: int) -> int:
 class Samples:
     """A random sample of texts with each head's strongest link in them, and each head's strongest texts of all.
 
-    `drawn` is the sample by the texts' numbers. `top` (heads, TOP) are numbers of texts, −1 for none, beside their links, the strongest
+    `drawn` is the sample by the texts' numbers. `top` (heads, TOP) are numbers of texts, −1 for none, next to their links, the strongest
     first, of equal ones the earlier text first. `texts` has the texts that either names.
     """
 

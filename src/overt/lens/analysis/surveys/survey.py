@@ -27,7 +27,7 @@ class Survey(SurveyTotals):
     def table(self) -> Any:
         """One row for each head as a pandas DataFrame: name, layer, number, head, role, and each measure, its ends `… low` and `… high`.
 
-        A pattern has its `… chance` beside it, see `chance`. Raises MissingExtra without pandas.
+        A pattern has its `… chance` next to it, see `chance`. Raises MissingExtra without pandas.
         """
         try:
             import pandas
@@ -61,7 +61,7 @@ class Survey(SurveyTotals):
     ) -> str:
         """Write everything as one HTML page that works offline, and return its path; without a path the page itself.
 
-        `beside` is a second survey, of another corpus or another model, with the differences of all heads tested. With the `model` and its
+        The other survey is of another corpus or another model; the differences of all heads are tested. With the `model` and its
         `tokenizer`, the examples have their exact rows of weights, recomputed. Raises InputError for a survey without heads.
         """
         return page(self, path, beside=beside, model=model, tokenizer=tokenizer, title=title)

@@ -27,7 +27,7 @@ class SurveyedHead(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What was read, and by which model: what two surveys have to share to be merged, and what is added up beside the measures.
+    """What was read, and by which model: what two surveys have to share to be merged, and what is added up next to the measures.
 
     `weights` is a fingerprint of the model's parameters and `corpus` the sum of those of all texts, by which surveys of one corpus are
     known; `chunks` are (first, stop, step) of the numbers of the chunks of 256 texts that were read.

@@ -7,7 +7,7 @@ functions that a method calls, functions that an instance holds as attributes, a
 
 What the hooks see is recorded, after `check.py` has compared the first positions of the recurrence with the function's result, once for
 each layer and function; `verify` compares all of them. What does not agree, and a mixer whose function did not run where it can be
-observed, stands in `missing`. Functions inside a mixer are not tracked.
+observed, is in `missing`. Functions inside a mixer are not tracked.
 
 To add a family, write a file here with its forms, and name them in `families.py`. A `Form` (`form.py`) has
 
@@ -16,7 +16,7 @@ To add a family, write a file here with its forms, and name them in `families.py
     read(call)                  before the function runs: its arguments as a `Recurrence` of the positions of this call alone, where
                                 `start` is the state that it was passed; or a sentence why it cannot be recorded
     result(call, returned)      after it: the output of the mixing alone (B, H, Q, E), and the state (B, H, D, E) that it leaves, or None
-    around(module)              sentences on what stands after the mixing; convolutions before it are named without it
+    around(module)              sentences on what is after the mixing; convolutions before it are named without it
 
 A form of a method that needs what modules inside it returned `reads_after`: `prepare` copies what the method may write to, and `read`
 has `call.inner`. Tensors may be views of the model's: they are copied where they are kept. Positions of earlier calls are not the

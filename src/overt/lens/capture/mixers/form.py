@@ -73,7 +73,7 @@ class Form:
         raise NotImplementedError
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
-        """What stands after the mixing in its layer, in sentences."""
+        """What is after the mixing in its layer, in sentences."""
         return gated_norms(module)
 
 

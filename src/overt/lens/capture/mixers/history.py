@@ -48,7 +48,7 @@ class Histories:
 
     def complete(self, module: nn.Module, recurrence: Recurrence) -> tuple[Recurrence, tuple[str, ...], Link]:
         """The recurrence of a call with all positions before it, where these are known, a note where they are not, and its link."""
-        if recurrence.start is None or not bool(recurrence.start.any()) or _begins_anew(recurrence):
+        if recurrence.start is None or not bool(recurrence.start.any()) or _restarts(recurrence):
             return replace(recurrence, start=None), (), Link()
         for past in self.by_module.get(module, []):
             order = _order(recurrence.start, past.state)
@@ -80,7 +80,7 @@ def joined(past: Recurrence, now: Recurrence, order: Tensor | None) -> Recurrenc
     return replace(now, **parts, start=start)
 
 
-def _begins_anew(recurrence: Recurrence) -> bool:
+def _restarts(recurrence: Recurrence) -> bool:
     """Whether the first position leaves nothing of the state before it."""
     decay, probe = recurrence.log_decay, recurrence.probe
     return (

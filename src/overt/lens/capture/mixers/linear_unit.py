@@ -23,7 +23,7 @@ class LinearUnit(Form):
         return set(parameters) >= self._PARAMETERS
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """Where the positions begin anew, the decay is 0."""
+        """Where the positions begin again, the decay is 0."""
         value, decay, reset, start = (
             call.arguments[name] for name in ("hidden_states", "recurrent_gate", "reset", "recurrent_states")
         )

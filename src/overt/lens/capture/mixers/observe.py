@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from overt.lens.capture.barrier import beside, unseen
+from overt.lens.capture.barrier import guarded, unseen
 from overt.lens.capture.mixers import packed
 from overt.lens.capture.mixers.check import disagreement
 from overt.lens.capture.mixers.discover import FunctionHolder, function_holders
@@ -116,7 +116,7 @@ class Mixers:
         if self.running is not None:
             names = [name for name, child in self.running.call.module.named_children() if child is module]
             self.running.call.inner |= dict.fromkeys(names, (args, returned))
-        if not any(each is module for each, *_ in self.stack):
+        if not any(entry is module for entry, *_ in self.stack):
             return
         while self.stack[-1][0] is not module:
             self.stack.pop()
@@ -204,14 +204,14 @@ class Mixers:
 
         The layer is the module around one without modules of its own, which holds the recurrence alone.
         """
-        indices = [first for each, _, first in self.stack if each is module]
+        indices = [first for entry, _, first in self.stack if entry is module]
         if indices and len(self.stack) > 1 and next(module.children(), None) is None:
             indices = [self.stack[-2][2]]
         sentences = []
-        for each, mixing in self.mixed[indices[0] :] if indices else []:
+        for entry, mixing in self.mixed[indices[0] :] if indices else []:
             if mixing.kind in _NEIGHBOURS:
                 for sink in self.keeper.sinks:
-                    sink.explained(each, mixing)
+                    sink.explained(entry, mixing)
                 sentences.append(_NEIGHBOURS[mixing.kind].format(mixing.says))
         return tuple(dict.fromkeys(sentences))
 
@@ -237,14 +237,14 @@ def _hooked(form: Form, name: str, original: Callable[..., Any]) -> Callable[...
         mixers = getattr(catcher, "mixers", None)
         if mixers is None:
             return original(*args, **kwargs)
-        running = beside(catcher.failed, _begun, mixers, form, name, signature, args, kwargs)
+        running = guarded(catcher.failed, _begun, mixers, form, name, signature, args, kwargs)
         if running is None:
             return original(*args, **kwargs)
         try:
             returned = original(*args, **kwargs)
         finally:
             mixers.running = None
-        beside(catcher.failed, _ended, mixers, running, returned)
+        guarded(catcher.failed, _ended, mixers, running, returned)
         return returned
 
     return hooked

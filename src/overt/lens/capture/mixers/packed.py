@@ -1,4 +1,4 @@
-"""Several texts packed into one row, as flash-linear-attention does it: a state that begins anew where each text begins."""
+"""Several texts packed into one row, as flash-linear-attention does it: a state that begins again where each text begins."""
 
 from dataclasses import replace
 from typing import Any
@@ -55,7 +55,7 @@ def restarted(recurrence: Recurrence, starts: tuple[int, ...]) -> Recurrence:
 
 
 def part_from(recurrence: Recurrence, start: int, count: int) -> Recurrence:
-    """`count` positions from one at which the state begins anew."""
+    """`count` positions from one at which the state begins again."""
     names = ("query", "key", "value", "log_decay", "erase", "probe", "diagonal", "normalizer")
     parts = {name: tensor[:, :, start : start + count] for name, tensor in recurrence.tensors.items() if name in names}
     return replace(recurrence, **parts, start=None)

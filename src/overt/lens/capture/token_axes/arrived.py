@@ -31,8 +31,8 @@ def arrived_tokens(slots: Slots, tokens: Tensor, output: Tensor) -> Tensor | Non
         sizes, dim = [*index.shape], slots.dim
         sizes[dim] = output.shape[dim]
     else:
-        varying = [each for each, size in enumerate(slots.slots.shape) if size > 1]
-        if {each for each, size in enumerate(tokens.shape) if size > 1} - set(varying):
+        varying = [item for item, size in enumerate(slots.slots.shape) if size > 1]
+        if {item for item, size in enumerate(tokens.shape) if size > 1} - set(varying):
             return None
         index, tokens, sizes, dim = index.flatten(), tokens.flatten(), [output.shape[slots.dim]], 0
     low = index.new_full(sizes, FAR).scatter_reduce(dim, index, lowest(tokens), "amin")

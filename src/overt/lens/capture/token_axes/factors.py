@@ -112,7 +112,7 @@ def _order(func: Callable[..., Any], ndim: int, args: tuple[Any, ...], kwargs: t
 
 def _hashable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _hashable(each) for name, each in value.items() if not isinstance(each, Tensor)}
+        return {name: _hashable(item) for name, item in value.items() if not isinstance(item, Tensor)}
     return tuple(_hashable(part) for part in value) if isinstance(value, list | tuple) else value
 
 
@@ -148,8 +148,8 @@ def indexed(axes: Axes, index: Any, shape: Sequence[int]) -> Indexed | None:
     if Ellipsis not in entries:
         entries.append(Ellipsis)
     where = next(number for number, entry in enumerate(entries) if entry is Ellipsis)
-    rest = len(axes) - sum(entry is not None and entry is not Ellipsis for entry in entries)
-    entries[where : where + 1] = [slice(None)] * rest
+    remaining = len(axes) - sum(entry is not None and entry is not Ellipsis for entry in entries)
+    entries[where : where + 1] = [slice(None)] * remaining
     result: list[Axis] = []
     dim, position, parts = 0, None, {}
     for entry in entries:

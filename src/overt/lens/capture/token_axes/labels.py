@@ -69,8 +69,8 @@ class FunctionCall(NamedTuple):
     @property
     def outputs(self) -> list[Tensor]:
         """The tensors of numbers that it returned."""
-        each = self.output if isinstance(self.output, list | tuple) else [self.output]
-        return [tensor for tensor in each if is_numbers(tensor)]
+        item = self.output if isinstance(self.output, list | tuple) else [self.output]
+        return [tensor for tensor in item if is_numbers(tensor)]
 
 
 class TensorLabels:
@@ -108,10 +108,10 @@ class TensorLabels:
 
 def tensors_in(values: Any) -> list[Tensor]:
     """The tensors of numbers among some values and in lists of them."""
-    return list(_each(values))
+    return list(_tensors(values))
 
 
-def _each(values: Any) -> Iterator[Tensor]:
+def _tensors(values: Any) -> Iterator[Tensor]:
     for value in values:
         if is_numbers(value):
             yield value

@@ -111,7 +111,7 @@ def embedding(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def attention(labels: TensorLabels, step: FunctionCall) -> None:
-    """The output of fused attention stands where its queries stood; what comes before them, its values have too."""
+    """The output of fused attention is where its queries were; what comes before them, its values have too."""
     query, value = (labels.axes(step.argument(*part)) for part in ((0, "query"), (2, "value")))
     for output in step.outputs:
         before = [_met([query, value], dim, output)[0] for dim in range(-output.ndim, -2)]
@@ -232,7 +232,7 @@ def stack(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def cat(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Tensors one after the other; beside each other, along another dimension but the batch, shifted tokens come together."""
+    """Tensors one after the other; next to each other, along another dimension but the batch, shifted tokens come together."""
     tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
     dim = step.argument(1, "dim", 0) % output.ndim
     alike = [labels.axes(tensor) for tensor in tensors if tensor.ndim == output.ndim]

@@ -161,7 +161,7 @@ def bag(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 
 
 def _weights(labels: TensorLabels, weights: Tensor, features: Tensor) -> bool:
-    """Whether these are numbers for tokens, one each, beside the tokens' features."""
+    """Whether these are numbers for tokens, one each, next to the tokens' features."""
     known = [label for part in (weights, features) if (label := labels.of(part)) is not None and not label.constant]
     if len(known) < 2 or weights.ndim != features.ndim:
         return False

@@ -1,6 +1,6 @@
 """Tokens that an index takes or puts elsewhere: which of them come to other tokens, followed exactly.
 
-A function that takes tokens by an index gives its result `Origins`, which later functions lay out anew, combine and reduce. Tokens are
+A function that takes tokens by an index gives its result `Origins`, which later functions lay out again, combine and reduce. Tokens are
 mixed where they meet others in arithmetic, where several are summed in the place of each, where several are put into one place, and
 where all of them stay in another order until the model ends. Tokens that are sorted, packed or sent to an expert, and put back to
 where they were, are not mixed, and neither are those that are chosen or pooled.

@@ -61,8 +61,8 @@ class Origins:
         Where `several`, each token may be there as often as any other, and a few may be unknown.
         """
         for dim in self.varying if self.length > 1 else []:
-            copies, rest = divmod(self.tokens.shape[dim], self.length)
-            if rest or copies == 0 or (copies > 1 and not several):
+            copies, remainder = divmod(self.tokens.shape[dim], self.length)
+            if remainder or copies == 0 or (copies > 1 and not several):
                 continue
             ordered = counted(copies * self.length, dim, self.tokens.ndim, self.tokens.device) // copies
             none = self.tokens == NONE

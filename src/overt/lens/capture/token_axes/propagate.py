@@ -84,9 +84,9 @@ class TokenAxes(TensorLabels):
     def _inherit(self, output: Tensor, operands: list[tuple[torch.Size, TensorLabel]]) -> None:
         """Whether a result is sure: if its operands are, or one of its size that comes from the input."""
         label = self.of(output) or TensorLabel(unmarked(output.shape))
-        whole = any(each.sure and not each.constant and shape == output.shape for shape, each in operands)
-        sure = label.sure and (whole or all(each.sure for _, each in operands))
-        self.know(output, label._replace(sure=sure, constant=all(each.constant for _, each in operands)))
+        whole = any(item.sure and not item.constant and shape == output.shape for shape, item in operands)
+        sure = label.sure and (whole or all(item.sure for _, item in operands))
+        self.know(output, label._replace(sure=sure, constant=all(item.constant for _, item in operands)))
 
     def counts_tokens(self, tensor: Tensor, dim: int) -> bool:
         """Whether a dimension of a tensor counts tokens, as far as is known."""

@@ -69,16 +69,16 @@ def _entries(target: Tensor, index: Any, value: Any) -> list[Slots]:
     result = []
     for dim, size in enumerate(target.shape):
         slots = by_entries(counted(size, dim, target.ndim, target.device), target.shape, index)
-        varying = [each for each, length in enumerate(slots.shape) if length > 1]
+        varying = [part for part, length in enumerate(slots.shape) if length > 1]
         whole = (
             len(varying) == 1
             and slots.numel() == size
             and bool((slots.flatten() == torch.arange(size, device=slots.device)).all())
         )
         if size > 1 and not whole and varying:
-            alike = [size for each, size in enumerate(target.shape) if each != dim]
+            alike = [size for part, size in enumerate(target.shape) if part != dim]
             apart = varying == [dim] and slots.ndim == target.ndim == value.ndim
-            apart = apart and [size for each, size in enumerate(value.shape) if each != dim] == alike
+            apart = apart and [size for part, size in enumerate(value.shape) if part != dim] == alike
             result.append(Slots(target, value, dim, slots, apart))
     return result
 

@@ -43,8 +43,8 @@ def by_indices(tokens: Tensor, dim: int, index: Tensor) -> Tensor:
     if tokens.shape[dim] == 1:
         return tokens
     common = [max(a, b) for a, b in zip(tokens.shape, index.shape, strict=True)]
-    lengths = [(size if each != dim else tokens.shape[dim]) for each, size in enumerate(common)]
-    wanted = [(size if each != dim else index.shape[dim]) for each, size in enumerate(common)]
+    lengths = [(size if part != dim else tokens.shape[dim]) for part, size in enumerate(common)]
+    wanted = [(size if part != dim else index.shape[dim]) for part, size in enumerate(common)]
     return tokens.expand(lengths).gather(dim, index.expand(wanted))
 
 

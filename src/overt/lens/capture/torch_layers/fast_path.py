@@ -96,9 +96,9 @@ class FastPath:
         return self._call(arguments, inputs, output, _finished, size)
 
     def _call(
-        self, arguments: Arguments, inputs: tuple[Tensor, ...], actual: Tensor, rest: Callable[..., Any], size: int
+        self, arguments: Arguments, inputs: tuple[Tensor, ...], actual: Tensor, remaining: Callable[..., Any], size: int
     ) -> FastCall:
-        """The call: `rest` leads its output through the rest of the layer, which gave the `actual` one."""
+        """The call: `remaining` leads its output through the rest of the layer, which gave the `actual` one."""
         heads = arguments.get("num_head") or arguments["num_heads"]
         padded = [_padded(entry, size) for entry in inputs]
         parts = zip(padded, arguments["qkv_weight"].chunk(3), arguments["qkv_bias"].chunk(3), strict=True)
@@ -106,7 +106,7 @@ class FastPath:
         output = _padded(_unprojected(arguments, inputs, heads), size)  # (B, N, E)
         lengths = inputs[0]._nested_tensor_size()[:, 0].to(actual.device) if inputs[0].is_nested else None
         mask, bias = self._mask(arguments) if lengths is None else Read(Lengths(lengths, lengths), None)
-        difference = _relative_difference(rest(output, arguments, size), _padded(actual, size), lengths)
+        difference = _relative_difference(remaining(output, arguments, size), _padded(actual, size), lengths)
         return FastCall(query, key, value, _by_head(output, heads), mask, bias, arguments["qkv_weight"], difference)
 
     def _mask(self, arguments: Arguments) -> Read:
@@ -163,7 +163,7 @@ def _padded(tensor: Tensor, size: int) -> Tensor:
 
 
 def _relative_difference(ours: Tensor, actual: Tensor, lengths: Tensor | None) -> float:
-    """The largest difference, NaN beside NaN being none, relative to the largest number; of a nested tensor, what is in it."""
+    """The largest difference, none between two NaN, relative to the largest number; of a nested tensor, what is in it."""
     same = (ours == actual) | (ours.isnan() & actual.isnan())
     difference = torch.where(same, 0, (ours - actual).abs())
     if lengths is not None:

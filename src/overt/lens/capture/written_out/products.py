@@ -68,8 +68,8 @@ class Product(NamedTuple):
             return None
         wide = _only(letter for letter in others if letter in output and letter not in mine)
         queries = [letter for letter in mine if letter in output and letter not in others]
-        beside = [mine[part] for part in (mine.index(key) - 1, mine.index(key) + 1) if 0 <= part < len(mine)]
-        query = next((letter for letter in (*beside, *reversed(queries)) if letter in queries), "")
+        neighbours = [mine[part] for part in (mine.index(key) - 1, mine.index(key) + 1) if 0 <= part < len(mine)]
+        query = next((letter for letter in (*neighbours, *reversed(queries)) if letter in queries), "")
         if wide is None or key in output or key not in others:
             return None
         batch = "".join(letter for letter in output if letter not in (query, wide))
@@ -113,7 +113,7 @@ def multiplied_and_summed(left: Tensor, right: Tensor, dim: int, output: Tensor)
     for tensor, other in ((left, right), (right, left)):
         sizes = [tensor.shape[dim] if -dim <= tensor.ndim else 0 for dim in range(-ndim, 0)]
         others = [other.shape[dim] if -dim <= other.ndim else 0 for dim in range(-ndim, 0)]
-        # A dimension of one beside a longer one is repeated: the product knows it as missing.
+        # A dimension of one next to a longer one is repeated: the product knows it as missing.
         repeated = [dim for dim in range(ndim) if sizes[dim] == 1 and others[dim] > 1]
         letters = "".join(names[dim] for dim in range(ndim) if sizes[dim] and dim not in repeated)
         operands.append((tensor.squeeze([item - ndim for item in repeated]) if repeated else tensor, letters))

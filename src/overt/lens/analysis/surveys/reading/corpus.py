@@ -117,7 +117,7 @@ class Corpus:
 
 def _fields(value: Any) -> str:
     """The texts that a JSON object has instead."""
-    texts = [visible(name) for name, each in value.items() if isinstance(each, str)] if isinstance(value, dict) else []
+    texts = [visible(name) for name, item in value.items() if isinstance(item, str)] if isinstance(value, dict) else []
     return f", but {shorten(', '.join(texts), 40)}" if texts else ""
 
 

@@ -84,7 +84,7 @@ class TextReader:
     def batches(self, texts: Sequence[Read]) -> Iterator[list[Read]]:
         """Texts of about one length together; of exactly one length where the model takes no padding."""
         batch: list[Read] = []
-        for text in sorted(texts, key=lambda each: len(each.ids)):
+        for text in sorted(texts, key=lambda item: len(item.ids)):
             size, shortest = len(text.ids), len(batch[0].ids) if batch else 0
             limit = _LONGER * shortest + 2 if self.pads else shortest
             if batch and (size > limit or size * (len(batch) + 1) > BATCH_TOKENS):
@@ -99,8 +99,8 @@ class TextReader:
         device = next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
         lengths = torch.tensor([len(text.ids) for text in batch], device=device)
         ids = torch.full((len(batch), int(lengths.max())), -1)
-        for row, each in enumerate(batch):
-            ids[row, : len(each.ids)] = torch.tensor(each.ids)
+        for row, text in enumerate(batch):
+            ids[row, : len(text.ids)] = torch.tensor(text.ids)
         marks = [[self._marks(number, index) for index, number in enumerate(row)] for row in ids.tolist()]
         special, separators = torch.tensor(marks, device=device).unbind(-1)
         return TextBatch(ids.to(device), lengths, special, separators)

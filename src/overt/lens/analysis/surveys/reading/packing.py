@@ -33,7 +33,7 @@ def packed(lengths: Sequence[int], tokens: int) -> Iterator[Rows]:
     The longest text that is left says how wide rows are, so that attention costs little more than that of each text alone. Then the longest
     first, each text comes into the fullest row that has room for it ("best fit decreasing").
 
-    >>> [(each.width, each.texts, each.rows, each.starts) for each in packed([2, 3, 1], tokens=8)]
+    >>> [tuple(rows) for rows in packed([2, 3, 1], tokens=8)]
     [(3, [1, 0, 2], [0, 1, 1], [0, 0, 2])]
     """
     left = sorted(range(len(lengths)), key=lambda index: -lengths[index])
@@ -41,7 +41,7 @@ def packed(lengths: Sequence[int], tokens: int) -> Iterator[Rows]:
         width = lengths[left[0]]
         used, result = list[int](), Rows(width, [], [], [])
         for index in left:
-            wide_enough = [row for row, each in enumerate(used) if each + lengths[index] <= width]
+            wide_enough = [row for row, count in enumerate(used) if count + lengths[index] <= width]
             row = max(wide_enough, key=lambda row: used[row], default=len(used))
             if row == len(used) and row and (row + 1) * width > tokens:
                 continue

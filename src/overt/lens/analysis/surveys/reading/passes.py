@@ -17,7 +17,7 @@ from overt.lens.analysis.surveys.reading.packing import block_diagonal, in_rows,
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 
-# How a model is told which tokens are of one text, by the arguments that it has to take.
+# How a model gets to know which tokens are of one text, by the arguments that it has to take.
 _PACKINGS = {"documents": ("documents",), "position_ids": ("position_ids",), "mask": ("position_ids", "attention_mask")}
 
 
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """Token ids (B, N), the arguments that stand beside them, and the texts in them."""
+    """Token ids (B, N), the arguments that come with them, and the texts in them."""
 
     ids: Tensor
     arguments: dict[str, Any]
@@ -103,7 +103,7 @@ Outputs = dict[tuple[int, str, int], Tensor]
 def _outputs(reader: TextReader, passes: Iterable[Pass]) -> Outputs:
     """What each call of attention gives the tokens of each text, by the text's number; empty where the model does not run.
 
-    It is computed anew, so that a mask that does not belong to the texts would show.
+    It is computed again, so that a mask that does not belong to the texts would show.
     """
     outputs: Outputs = {}
     try:

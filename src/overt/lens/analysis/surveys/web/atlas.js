@@ -72,7 +72,7 @@ function drawCells() {
   parts.scale.textContent = `${state.cell} from ${shown(least, digits)} (pale) to ${shown(most, digits)} (strong): ${meaningOf(state.cell)}.`;
 }
 
-// Beside a second survey the ends of an interval stand under its mean, so that all columns fit.
+// Next to a second survey the ends of an interval are under its mean, so that all columns fit.
 function cell(measured, index, className = "") {
   const node = make("td", { text: interval(measured, index), className });
   const [mean, ends] = node.textContent.split(" [");
