@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from overt.drawing import html
 from overt.errors import InputError
 from overt.lens import Survey, survey
 from overt.lens.analysis.surveys.examples import examples, shown
-from overt.lens.statistics.roles import PLAIN
 from small_surveys import small_model, texts
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> the cat \u202e sat"
@@ -77,13 +77,22 @@ def test_the_page_has_each_heads_numbers(surveyed):
     assert [head["role"] for head in data["heads"]] == [role.role for role in result.roles()]
 
 
-def test_the_page_opens_with_a_head_that_does_more_than_a_plain_pattern(surveyed):
+def test_the_page_opens_with_the_strongest_head_of_a_named_role(surveyed, monkeypatch):
     result, *_ = surveyed
-    data, roles = data_of(result.page()), result.roles()
-    assert data["heads"][data["start"]]["name"] == f"L{roles[data['start']].number}H{roles[data['start']].head}"
-    entropy = result.measure("entropy").values
-    telling = [index for index, role in enumerate(roles) if role.role not in PLAIN]
-    assert entropy[data["start"]] == min(entropy[telling or [*range(4)]])
+    roles = result.roles()
+    values, chance = result.measure("previous token").values, result.chance("previous token")
+
+    def opens_with(names):
+        named = [replace(role, role=name) for role, name in zip(roles, names, strict=True)]
+        monkeypatch.setattr(type(result), "roles", lambda _: named)
+        return data_of(result.page())["start"]
+
+    assert opens_with(["first token", "content", "induction", "previous token"]) == 2
+    assert opens_with(["first token", "perhaps induction", "content", "previous token"]) == 3
+    assert opens_with(["previous token", "content", "content", "previous token"]) == max(
+        0, 3, key=lambda i: (values - chance)[i]
+    )
+    assert opens_with(["content", "uniform", "content", "NaN"]) == np.nanargmin(result.measure("entropy").values)
 
 
 def test_two_models_of_one_class_are_told_apart_by_their_weights(surveyed, beside):

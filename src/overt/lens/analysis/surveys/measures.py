@@ -20,10 +20,10 @@ class Measure(NamedTuple):
 
 
 MEASURES = (
-    Measure("entropy", "−Σ w log w in nats"),
-    Measure("uniform", "the entropy divided by that of equal weights"),
-    Measure("largest", "the largest weight"),
-    Measure("distance", "Σ w |i − j|, in tokens"),
+    Measure("entropy", "how widely the weights are spread: −Σ w log w, in nats"),
+    Measure("uniform", "how near the weights are to equal ones: the entropy divided by that of equal weights"),
+    Measure("largest", "the largest weight of a query"),
+    Measure("distance", "how far away the keys are: Σ w |i − j|, in tokens"),
     Measure("previous token", "the weight on the token before", True),
     Measure("next token", "the weight on the token after", True),
     Measure("first token", "the weight on the first token, for queries after it", True),
@@ -33,8 +33,8 @@ MEASURES = (
     Measure("special by norm", "the share of special tokens in Σ w ‖v‖ (Kobayashi et al. 2020, section 3)"),
     Measure("duplicate token", "the weight on other tokens with the query's id", True),
     Measure("induction", "the weight on tokens that follow another one with the query's id", True),
-    Measure("received", "the largest mean weight that a token of the text gets, the mean over texts"),
-    Measure("output norm", "‖Σ w v‖, the length of what the head reads"),
+    Measure("received", "how much the most attended token of a text gets: its mean weight, the mean over texts"),
+    Measure("output norm", "the length of the vector that the head reads: ‖Σ w v‖"),
 )
 NAMES = tuple(measure.name for measure in MEASURES)
 PATTERNS = tuple(measure.name for measure in MEASURES if measure.pattern)

@@ -16,10 +16,14 @@ from overt.lens.analysis.surveys.examples import Example, Shown, examples, shown
 from overt.lens.analysis.surveys.measures import MEASURES, NAMES, PATTERNS
 from overt.lens.analysis.surveys.totals import SurveyTotals
 from overt.lens.head import head_name
-from overt.lens.statistics.roles import PLAIN
 
 _WEB = "lens/analysis/surveys/web"
 _STEPS = 255  # of a weight's colour on the page
+_WORTH_SEEING = (
+    {"induction", "duplicate token"},
+    {"previous token", "next token"},
+    {"same token", "first token", "separator"},
+)
 
 
 def page(
@@ -76,10 +80,21 @@ def _head_names(survey: SurveyTotals) -> list[str]:
 
 
 def _start(survey: SurveyTotals) -> int:
-    """The head that the page opens with: the sharpest that does more than one plain thing, as a recording's page."""
+    """The head that the page opens with: of the heads that have a pattern as role, the one farthest above chance.
+
+    Patterns that depend on the words come first, then those of position, then those that nearly every model's heads share. If no head
+    has such a role, it is the sharpest head.
+    """
+    for patterns in _WORTH_SEEING:
+        above = {
+            index: float(survey.measure(role.role).values[index] - survey.chance(role.role)[index])
+            for index, role in enumerate(survey.roles())
+            if role.role in patterns
+        }
+        if above:
+            return max(above, key=above.__getitem__)
     entropy = survey.measure("entropy").values
-    telling = [index for index, role in enumerate(survey.roles()) if role.role not in PLAIN] or [*range(len(entropy))]
-    return min(telling, key=lambda index: (math.isnan(entropy[index]), entropy[index]))
+    return min(range(len(entropy)), key=lambda index: (math.isnan(entropy[index]), entropy[index]))
 
 
 def _names(survey: SurveyTotals, beside: SurveyTotals) -> tuple[str, str]:

@@ -35,7 +35,9 @@ function choose(head) {
 
 function drawRanking() {
   const focused = parts.ranking.contains(document.activeElement);
-  parts.ranking.replaceChildren(...ranking(data, state, choose));
+  const link = (text, target) => make("a", { text, attributes: { href: `#${target}` } });
+  const chosen = make("p", { className: "quiet meanings" }, `The chosen head, ${data.heads[state.head].name}: `, link("its strongest texts", "texts"), ", ", link("all its measures", "measures"), ".");
+  parts.ranking.replaceChildren(...ranking(data, state, choose), chosen);
   if (focused) parts.ranking.querySelector("[aria-pressed=true]")?.focus();
 }
 
@@ -124,11 +126,11 @@ function mount() {
   const left = [
     make("section", { className: "card" }, make("h2", { text: "Ranking: the ten first heads" }), make("div", { className: "controls" }, choice("measure", "rank", drawRanking), orders()), parts.ranking, saves),
     make("section", { className: "card" }, make("h2", { text: "Heads by two measures" }), make("div", { className: "controls" }, choice("across", "x", drawScatter), choice("up", "y", drawScatter)), parts.scatter),
-    make("section", { className: "card last" }, make("h2", { text: "Texts of the chosen head" }), parts.texts),
+    make("section", { className: "card last", attributes: { id: "texts" } }, make("h2", { text: "Texts of the chosen head" }), parts.texts),
   ];
   const right = [
     make("section", { className: "card" }, make("h2", { text: "Layer by head" }), make("div", { className: "controls" }, choice("shade", "cell", drawCells)), parts.cells, parts.scale),
-    make("section", { className: "card" }, parts.head),
+    make("section", { className: "card", attributes: { id: "measures" } }, parts.head),
   ];
   const root = document.getElementById("atlas");
   root.className = "atlas";
