@@ -92,6 +92,12 @@ def test_attention_between_two_texts_shows_both(opened):
     assert page.ask(requested) == pytest.approx(shares(recording[0, 0].weights(rows=2)[0, 0]), abs=0.06)
     page.ask("void document.querySelectorAll('.texts .text')[1].querySelector('[data-token=\"6\"]').click()")
     assert page.ask(f"{SHARES}.slice(0, 4)") == pytest.approx(shares(recording[0, 0].weights(keys=[6])[0, :, 0]), abs=0.06)
+    tab(page, "links")
+    assert page.ask("[...document.querySelectorAll('.linked thead th')].map((each) => each.textContent)") == [
+        "query",
+        "key",
+        "weight",
+    ]
 
 
 @pytest.mark.slow
@@ -279,6 +285,9 @@ def test_equal_weights_are_the_baseline(opened):
         f"may attend to 4 keys. Equal weights would be 0.250 each; its largest is {most:.3f}, {most * 4:.1f} times that"
         in message
     )
+    page.ask("void viewer.store.set({ token: 0 })")
+    message = page.ask("document.querySelector('.honest').textContent")
+    assert "may attend to 1 key. Equal" in message
 
 
 def test_the_links_are_a_table_of_the_strongest_weights(opened):
@@ -480,9 +489,14 @@ def test_a_chooser_on_top_shows_another_text_in_every_panel(opened):
 def test_the_header_says_what_one_looks_at(opened, tmp_path):
     facts = "document.querySelector('.facts').textContent"
     _, recording = multi_head()
-    assert opened(recording).ask(facts) == f"MultiHeadAttention · 2 heads in 1 layer · {date.today().isoformat()}"
+    assert opened(recording).ask(facts) == f"MultiHeadAttention · 2 heads in 1 attention layer · {date.today().isoformat()}"
     path = tmp_path / "a & b.safetensors"
     recording.save(path)
     os.utime(path, (1e9, 1e9))
     page = opened(overt.lens.load(path), made={"heads": [(0, 1)]})
-    assert page.ask(facts) == "MultiHeadAttention · 1 of 2 heads in 1 layer · a & b.safetensors · 2001-09-09"
+    assert page.ask(facts) == "MultiHeadAttention · 1 of 2 heads in 1 attention layer · a & b.safetensors · 2001-09-09"
+    page = opened(recorded(nn.TransformerEncoderLayer(8, 2, batch_first=True).eval(), torch.randn(2, 3, 8)))
+    assert page.ask("[...document.querySelector('.bar .text-chooser').options].map((each) => each.text)") == [
+        "text 1",
+        "text 2",
+    ]

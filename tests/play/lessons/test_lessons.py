@@ -14,7 +14,7 @@ RIVER = "When the river rose, nobody in the old town slept well."
 
 
 @contextlib.contextmanager
-def changed_model(model, off=(), temperature=1.0, causal=False, divided=True, placed=True):
+def changed_model(model, off=(), temperature=1.0, causal=False, divided=True, placed=True, cuts=()):
     """The network with the formula of its attention changed, by overt.attend."""
     network = model.network
     layers = list(network.encoder["layer"].children())
@@ -25,7 +25,10 @@ def changed_model(model, off=(), temperature=1.0, causal=False, divided=True, pl
             each(x).unflatten(-1, (module.heads, -1)).transpose(1, 2) for each in (module.query, module.key, module.value)
         )
         score = overt.Dot(None if divided else 1.0)
-        mask = overt.Causal() if causal else None
+        allowed = torch.ones(module.heads, x.shape[1], x.shape[1], dtype=torch.bool)
+        for layer, *pair in cuts:
+            allowed[tuple(pair)] &= layer != number
+        mask = overt.masks.Dense(allowed) & overt.Causal() if causal else overt.masks.Dense(allowed)
         output = overt.attend(query, key, value, score=score, mask=mask, normalizer=overt.Softmax(temperature))
         for layer, head in off:
             if layer == number:
@@ -88,6 +91,25 @@ def test_switching_heads_off_turns_the_sentence_as_in_python(written_little, ope
         weights = {row[0].split(":")[0]: float(row[2]) for row in table(page, ".panel.switches section:not(.second)")}
         assert sum(weights.values()) == pytest.approx(1, abs=0.4)  # the strongest keys, not all
         assert page.complaints == []
+
+
+def test_a_cut_holds_together_with_a_head_that_is_off_and_a_temperature(written_little, opened, little):
+    live = opened_at(opened, written_little, "switches")
+    cuts, changes = [(0, 1, 10, 2), (2, 3, 10, 8)], {"temperature": 1.5, "causal": True}
+    shown(live, head=2 * 4 + 3, token=10, off="1.1", cut="0.1.10.2,2.3.10.8", **changes)
+    live.page.until("viewer.recording.cut?.names.length === 2", 30)
+    page = shown(live, off="1.2")
+    after = states_of(little, TIRED, off=[[1, 2]], cuts=cuts, **changes)
+    plain = states_of(little, TIRED)
+    turned = float(page.ask("document.querySelector('[data-cosine]').textContent"))
+    assert turned == pytest.approx(cosine(plain.mean(0), after.mean(0)), abs=3e-3)
+    rows = {row[0]: row[1:] for row in table(page, ".panel.switches section:not(.second)")}
+    assert float(rows["street"][1]) == 0
+    assert float(rows["street"][0]) > 0, "the model as it is has no cut"
+    assert "the cut arcs are cut here, too" in page.ask("document.querySelector('.panel.switches').textContent")
+    live.page.ask("void viewer.store.set({ cut: '0.0.0.0' })")
+    live.page.until("document.querySelector('.panel.switches').textContent.includes('Expected a cut that leaves')", 30)
+    assert page.complaints == []
 
 
 def test_the_row_beside_it_is_the_changed_heads(written_little, opened, little):

@@ -166,6 +166,19 @@ def test_the_translation_without_a_weight_is_pythons(translated_page, opened):
     assert live.page.complaints == []
 
 
+@pytest.mark.slow
+def test_the_translators_first_example_loses_its_gender_with_an_arc(translated_page, opened):
+    live, translator = opened(translated_page, calm=True).ready(), model_alone(Translator.bundled())
+    reload(live, "document.querySelector('.examples button').click()")
+    assert live.page.ask(f"{HEAD}.name") == "L2H3"
+    text = live.page.ask("viewer.store.get().text")
+    reload(live, f"{STRONGEST}.dispatchEvent(new MouseEvent('click'))")
+    reload(live, "document.querySelector('[data-does=all]').click()")
+    before, after = live.page.ask("viewer.recording.cut.texts")
+    assert after == translated(translator, text, CROSS, 0, 1)[0]
+    assert (before, after) == ("La table est neuve et elle est belle.", "Le table est nouveau et il est beau.")
+
+
 @pytest.mark.skipif(browser.find() is None, reason=browser.MISSING)
 def test_without_a_model_no_arc_is_cut(written_little, monkeypatch):
     monkeypatch.setattr(browser, "QUIET", (*browser.QUIET, "--js-flags=--jitless"))

@@ -48,7 +48,7 @@ def between(written: Written, word: int | None = None) -> Explanation:
         )
     verified = written.recording.verify()
     layer, head, coverage = _best_coverage(views, written)
-    why = f"it covers the source text best: the largest weight that a source token gets is {coverage:.2f} on average"
+    why = f"the head that reads most of the source text: a source token's largest weight is {coverage:.2f} on average"
     notes = [_ROWS, *closing_notes(written.read, verified)]
     if word is None:
         opened = opening([views[layer][head]], written.text, written.read)

@@ -75,14 +75,14 @@ function factsOf({ model, story, heads, calls, batch, file, date }) {
   const seen = new Set(heads.map(nameOf)).size;
   const layers = new Map(calls.map(({ number, total }) => [number, total]));
   const total = [...layers.values()].reduce((sum, each) => sum + each, 0);
-  const facts = [visible(model), `${grouped(seen)}${seen < total ? ` of ${grouped(total)}` : ""} ${total === 1 ? "head" : "heads"} in ${grouped(layers.size)} ${layers.size === 1 ? "layer" : "layers"}`, batch.length > 1 && `${grouped(batch.length)} texts`, file && visible(file), date].filter(Boolean);
+  const facts = [visible(model), `${grouped(seen)}${seen < total ? ` of ${grouped(total)}` : ""} ${total === 1 ? "head" : "heads"} in ${grouped(layers.size)} ${layers.size === 1 ? "attention layer" : "attention layers"}`, batch.length > 1 && `${grouped(batch.length)} texts`, file && visible(file), date].filter(Boolean);
   return [make("p", { className: "quiet facts", text: facts.join(" · ") })];
 }
 
 // Which of several texts all panels show; two that are compared are side by side already.
 function textChooser(recording, store) {
   if (recording.batch.length < 2 || recording.story?.compared) return [];
-  const names = recording.batch.map((batch) => [String(batch), `${batch + 1}: ${shorten(visible(recording.texts[batch] || "text"), 60)}`]);
+  const names = recording.batch.map((batch) => [String(batch), recording.texts[batch] ? `${batch + 1}: ${shorten(visible(recording.texts[batch]), 60)}` : `text ${batch + 1}`]);
   const chooser = selection("the text", names, String(store.get().batch), (value) => store.set({ batch: Number(value) }));
   chooser.classList.add("text-chooser");
   store.subscribe(({ batch }, changed) => changed.has("batch") && (chooser.value = String(batch)));

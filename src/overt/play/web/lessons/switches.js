@@ -1,5 +1,6 @@
 // Lesson 5: what happens to the sentence's vector when heads are switched off, and when the softmax, the mask and the scale are other ones.
 import { amount, barred, card, cosine, flag, followSettings, latest, rowsOf, scope, slider, table, toggle } from "./parts.js";
+import { editOf } from "../cut/cutting.js";
 import { BESIDE, besideCard } from "./beside.js";
 import { orderCard, ORDER } from "./order.js";
 import { weightsOf } from "../../../lens/viewer/web/data/rows.js";
@@ -74,11 +75,12 @@ async function compute(self) {
   }
   const head = recording.heads[state.head];
   const at = { layer: head.number, head: head.head, row: state.token };
-  const result = self.base.sentence ? self.base : await reader.changed({ text: state.text, changes: changesOf(state), order: null, at });
+  const result = self.base.sentence ? self.base : await reader.changed({ text: state.text, changes: changesOf(state), order: null, at, edit: editOf(state) });
   if (result.sentence) return tell(self, result.sentence);
+  const known = state.cut ? (await reader.changed({ text: state.text, changes: UNCHANGED, order: null, at })).weights : weightsOf(head, "query", state.token).weights;
   if (result.states.length !== self.base.states.length || head.queryCount !== result.weights.length) return undefined; // another text has come
   drawGrid(self);
-  drawResult(self, head, state, result);
+  drawResult(self, head, state, result, known);
   if (!self.alone) switchAlone(self);
   return undefined;
 }
@@ -112,7 +114,8 @@ function drawGrid(self) {
     cell.tabIndex = i ? -1 : 0;
   });
   const count = recording.heads.length;
-  tell(self, off.size ? `${off.size} of ${count} heads are off` : self.alone ? `all ${count} heads are on` : `all ${count} heads are on; each is being switched off alone …`);
+  const cut = store.get().cut ? "; the cut arcs are cut here, too" : "";
+  tell(self, `${off.size ? `${off.size} of ${count} heads are off` : `all ${count} heads are on`}${cut}${off.size || self.alone ? "" : "; each is being switched off alone …"}`);
 }
 
 // Each head switched off alone, one after the other, so that what is typed meanwhile waits for one of them at most.
@@ -130,7 +133,7 @@ async function switchAlone(self) {
   return drawGrid(self);
 }
 
-function drawResult(self, head, state, result) {
+function drawResult(self, head, state, result, known) {
   const { base } = self;
   const turned = cosine(result.mean, base.mean);
   const [now, before] = [rowsOf(result.states, result.width), rowsOf(base.states, base.width)];
@@ -142,7 +145,6 @@ function drawResult(self, head, state, result) {
     return [word, " "];
   }));
   const after = result.weights;
-  const known = weightsOf(head, "query", state.token).weights;
   const name = numberedLabels(head.keys);
   const strongest = Array.from(after.keys()).sort((a, b) => Math.max(after[b], known[b]) - Math.max(after[a], known[a])).slice(0, SHOWN);
   self.result.replaceChildren(make("h2", { text: "The sentence's vector" }),

@@ -1,5 +1,6 @@
 // Lesson 5 with a translator: heads that are switched off, and how the translation moves.
 import { commonOf, lineOf, wordsOf } from "./common.js";
+import { editOf } from "../cut/cutting.js";
 import { card, latest, scope } from "../lessons/parts.js";
 import { walk } from "../../../lens/viewer/web/heads/heads.js";
 import { number } from "../../../drawing/web/numbers.js";
@@ -52,9 +53,10 @@ function switched({ store }, names) {
 }
 
 async function compute(self) {
-  const { text, without } = self.store.get();
+  const state = self.store.get();
+  const { text, without } = state;
   if (self.base?.text !== text) [self.base, self.alone] = [{ text, ...(await self.reader.changed({ text, off: [] })) }, {}];
-  const result = self.base.sentence ? self.base : await self.reader.changed({ text, off: namesOf(without).map(headOf) });
+  const result = self.base.sentence ? self.base : await self.reader.changed({ text, off: namesOf(without).map(headOf), edit: editOf(state) });
   if (result.sentence) return void (self.said.textContent = result.sentence);
   drawGrid(self);
   const [before, after] = [self.base.output, result.output].map(wordsOf);
@@ -95,5 +97,5 @@ function drawGrid({ grids, store, alone, said }) {
     cell.style.setProperty("--share", `${Math.round(90 * (share ?? 0))}%`);
   }
   const known = Object.keys(alone).length;
-  said.textContent = `${off.size ? `${off.size} of ${cells.length} heads are off` : `all ${cells.length} heads are on`}${known < cells.length ? "; each is being switched off alone …" : ""}`;
+  said.textContent = `${off.size ? `${off.size} of ${cells.length} heads are off` : `all ${cells.length} heads are on`}${store.get().cut ? "; the cut arcs are cut here, too" : ""}${known < cells.length ? "; each is being switched off alone …" : ""}`;
 }

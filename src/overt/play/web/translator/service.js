@@ -10,7 +10,7 @@ import { createTransformer } from "./transformer.js";
 import { createWhy } from "./why.js";
 
 // What runs in the Worker of a translator's page: first { core, model } comes, then the weights' blocks one by one as { block }, then texts. { text, number,
-// beam } is translated and shown; { text, edit, beam, why } asks for the parts of a score; { text, off } is translated with heads off; { text, pair: true } by the two models of the lesson on the bottleneck. While
+// beam } is translated and shown; { text, edit, beam, why } asks for the parts of a score; { text, off, edit } is translated with heads off and arcs cut; { text, pair: true } by the two models of the lesson on the bottleneck. While
 // a text is written, { step } comes for each word.
 
 const EMPTY = "Type a sentence: there is no word in this text.";
@@ -112,12 +112,12 @@ const weightOf = ({ query, key, lse, score }, row, column) => {
 
 const linesOf = ({ ids }, target, time, whole) => [`${ids.length} tokens read, ${target.ids.length} written: ${(time / target.ids.length).toFixed(1)} ms a token, ${Math.round(whole)} ms with the picture`];
 
-// The translation alone, with heads off.
-function changed({ text, off }) {
+// The translation alone, with heads off and arcs cut.
+function changed({ text, off, edit }) {
   const source = sourceOf(translator, text);
   if (source.empty) return { sentence: EMPTY };
   const before = core.allocate(0);
-  const { text: output, tokens, score } = translated(translator, source, { off });
+  const { text: output, tokens, score } = translated(translator, source, { off, edit });
   core.release(before);
   return { output, tokens: tokens.map(translator.bpe.piece), score };
 }

@@ -1,4 +1,4 @@
-// Sentences to begin with: what each is called, its text, the word to look from, and what to look for.
+// Sentences to begin with: what each is called, its text, the word to look from, and what to look for; `head` where one head of the bundled model shows it.
 import { button, make } from "../../../drawing/web/elements.js";
 
 const TIRED = "The animal didn't cross the street because it was too tired.";
@@ -14,9 +14,10 @@ export const EXAMPLES = [
 ];
 
 export const TRANSLATED = [
+  { name: "a table", text: "The table is new and it is beautiful.", word: "La", head: "2.3", look: "A table is “la” in French, never “le”. Cut the arc from “La” to “table”, press “in all heads”, and see how many words change." },
   { name: "too tired", text: TIRED, word: "rue", look: "Each French word reads English ones. Cut the arc of “rue”, press “in all heads”, and see what is written then." },
   { name: "a question", text: "Where did you buy these shoes?", word: "chaussures", look: "French has another order. Click each word, and see where it reads." },
-  { name: "she and he", text: "She knows that he is waiting for her.", word: "il", look: "Who is “il”? See which word it reads, and cut that arc." },
+  { name: "she and he", text: "She was tired because she worked all day.", word: "elle", look: "“elle” reads “she”. Cut that arc, press “in all heads”: who worked all day then?" },
   { name: "a list", text: "I bought bread, milk and two apples.", word: "lait", look: "In a list, each word should read its own." },
 ];
 

@@ -29,7 +29,7 @@ export function startTyping(root, recording, store, description, reader, example
   const self = { root, recording, store, first: recording.story, opened: nameOf(recording.heads[recording.start]), description, reader, input, state, wanted: null, busy: true, said: store.said(), wish: createWish(recording, store), sharpest: false, cut: "" };
   const look = make("p", { className: "look", attributes: { "aria-live": "polite" } });
   const read = (example) => {
-    [input.value, self.said, self.sharpest, look.textContent] = [example.text, {}, true, example.look];
+    [input.value, self.said, self.sharpest, look.textContent] = [example.text, example.head ? { wanted: { head: example.head } } : {}, true, example.look];
     self.wish.want(example.word);
     fresh(self);
     want(self);
@@ -116,7 +116,7 @@ function show(self, text, result) {
   let token = wanted?.word ? null : (asked.token ?? (text === chosen.text ? chosen.token : null));
   token ??= wish.tokenIn(recording.heads[head], side);
   if (token === null && !wish.head) head = leadingHead(recording, recording.heads.findIndex((each) => nameOf(each) === self.opened), side);
-  else if (token !== null && self.sharpest) head = sharpestHead(recording, head, token);
+  else if (token !== null && self.sharpest && !(wanted?.head && named >= 0)) head = sharpestHead(recording, head, token);
   token ??= contentToken(recording.heads[head], side);
   document.title = recording.title;
   const story = first ? { step: chosen.step, playing: chosen.playing } : chosen.playing || self.sharpest ? { step: LAST } : {};

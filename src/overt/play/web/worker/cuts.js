@@ -11,13 +11,14 @@ export function withoutOf({ cuts, all }, layer, head) {
   return result;
 }
 
-// A row of a head's weights and its log-sum-exp. A place is { query, queryStep, key, value, step, count, dim }: addresses, and numbers from one row to the next.
-export function rowWithout(core, { query, queryStep, key, step, count, dim }, head, row, without) {
+// A row of a head's weights and its log-sum-exp. A place is { query, queryStep, key, value, step, count, dim }: addresses, and numbers from one row to the next;
+// `scale` and `causal` are those of the call.
+export function rowWithout(core, { query, queryStep, key, step, count, dim, scale = 1 / Math.sqrt(dim), causal = false }, head, row, without) {
   const q = core.floats(query + 4 * (row * queryStep + head * dim), dim);
   const scores = Float64Array.from({ length: count }, (_, j) => {
-    if (without?.has(j)) return -Infinity;
+    if (without?.has(j) || (causal && j > row)) return -Infinity;
     const k = core.floats(key + 4 * (j * step + head * dim), dim);
-    return q.reduce((sum, each, d) => sum + each * k[d], 0) / Math.sqrt(dim);
+    return q.reduce((sum, each, d) => sum + each * k[d], 0) * scale;
   });
   const largest = Math.max(...scores);
   const total = scores.reduce((sum, score) => sum + Math.exp(score - largest), 0);
@@ -79,10 +80,11 @@ function baseOf(weights, count, base) {
 }
 
 // The cuts that there is a pair for, or a sentence where one would leave a query without any key.
-export function checkedCuts({ cuts, all }, rows, keys, words) {
+export function checkedCuts({ cuts, all }, rows, keys, words, causal = false) {
   const known = cuts.filter(({ row, key }) => row < rows && key < keys);
   for (const { layer, head } of known) for (const [row, without] of withoutOf({ cuts: known, all }, layer, head)) {
-    if (without.size === keys) return { sentence: `Expected a cut that leaves “${words[row]}” a key in L${layer}H${head}, got one of the only key that it may see: its softmax would have nothing to divide. Fix: undo another cut first.`, refused: true };
+    const visible = causal ? row + 1 : keys;
+    if ([...without].filter((key) => key < visible).length === visible) return { sentence: `Expected a cut that leaves “${words[row]}” a key in L${layer}H${head}, got one of the only key that it may see: its softmax would have nothing to divide. Fix: undo another cut first.`, refused: true };
   }
   return { cuts: known, all };
 }

@@ -12,6 +12,9 @@ export const UNCHANGED = { off: [], temperature: 1, causal: false, divided: true
 // The addresses of a layer's queries, keys and values, as cuts.js takes them.
 export const placeOf = ({ vectors, width, heads, count }) => ({ query: vectors, queryStep: 3 * width, key: vectors + 4 * width, value: vectors + 8 * width, step: 3 * width, count, dim: width / heads });
 
+// What scores are multiplied by.
+export const scaleOf = (dim, { divided, temperature }) => 1 / ((divided ? Math.sqrt(dim) : 1) * temperature);
+
 export function createEncoder(core, weights, { layers, heads, width, inner, epsilon }) {
   const linear = (name, from, rows, among, columns, to) => core.product(from, rows, among, weights.at(`${name}.weight`), weights.at(`${name}.bias`), columns, to);
   const norm = (name, rows, at) => core.layer_norm(at, rows, width, weights.at(`${name}.gain`), weights.at(`${name}.bias`), epsilon, at);
@@ -27,12 +30,13 @@ export function createEncoder(core, weights, { layers, heads, width, inner, epsi
     const [x, entered, between, mixed, vectors, wide] = [1, 1, 1, 1, 3, inner / width].map((times) => core.room(count * width * times));
     embed(ids, x, placed);
     const headDim = width / heads;
-    const call = callOf(core, { query: vectors, key: vectors + 4 * width, value: vectors + 8 * width, queries: count, keys: count, heads, headDim, row: 3 * width, causal, scale: 1 / ((divided ? Math.sqrt(headDim) : 1) * temperature) });
+    const scale = scaleOf(headDim, { divided, temperature });
+    const call = callOf(core, { query: vectors, key: vectors + 4 * width, value: vectors + 8 * width, queries: count, keys: count, heads, headDim, row: 3 * width, causal, scale });
     for (let layer = 0; layer < layers; layer++) {
       core.floats(entered, count * width).set(core.floats(x, count * width));
       linear(`${layer}.vectors`, x, count, width, 3 * width, vectors);
       core.attend(call, mixed);
-      applyCuts(core, placeOf({ vectors, width, heads, count }), edit, layer, mixed, { rows: count, heads });
+      applyCuts(core, { ...placeOf({ vectors, width, heads, count }), scale, causal }, edit, layer, mixed, { rows: count, heads });
       for (const [, head] of off.filter(([of]) => of === layer)) for (let i = 0; i < count; i++) core.floats(mixed + 4 * (i * width + head * headDim), headDim).fill(0);
       linear(`${layer}.output`, mixed, count, width, width, between);
       core.add(x, count * width, between);

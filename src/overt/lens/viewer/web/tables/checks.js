@@ -82,7 +82,7 @@ function baselineLines(head, query) {
   if (!count) return [make("p", {}, name, " may attend to nothing: its weights are zeros.")];
   const { weights } = weightsOf(head, "query", query);
   const maximum = Math.abs(weights[strongestOf(weights, 1)[0]] ?? 0);
-  const description = ` may attend to ${grouped(count)} keys. Equal weights would be ${share(1 / count)} each; its largest is ${share(maximum)}, ${number(maximum * count, maximum * count < 10 ? 1 : 0)} times that.`;
+  const description = ` may attend to ${counted(count, "key", "keys")}. Equal weights would be ${share(1 / count)} each; its largest is ${share(maximum)}, ${number(maximum * count, maximum * count < 10 ? 1 : 0)} times that.`;
   const entropy = head.entropies[query];
   const spread = `Its weights are spread out like ${Math.exp(entropy) < 10 ? number(Math.exp(entropy), 1) : grouped(Math.exp(entropy))} equal ones: entropy ${number(entropy)} of at most ${number(Math.log(count))} nats.`;
   return [make("p", {}, name, description), make("p", { text: spread })];
@@ -92,10 +92,12 @@ function baselineLines(head, query) {
 function sumText(head, { side, token }) {
   const { weights, whole } = weightsOf(head, side, token);
   const total = (sizeOf) => number(weights.reduce((sum, weight) => sum + sizeOf(weight), 0), 3);
-  const many = `${grouped(weights.length)} ${side === "query" ? "keys" : "queries"}${whole ? "" : ", of the recorded strongest links only"}`;
+  const many = `${side === "query" ? counted(weights.length, "key", "keys") : counted(weights.length, "query", "queries")}${whole ? "" : ", of the recorded strongest links only"}`;
   const way = side === "query" ? "of" : "from";
   return head.signed ? `Signed weights ${way} ${many}: their sizes add up to ${total(Math.abs)}, they themselves to ${total(Number)}.` : `Weights ${way} ${many}, together ${total(Number)}.`;
 }
+
+const counted = (count, one, many) => `${grouped(count)} ${count === 1 ? one : many}`;
 
 const share = (weight) => (weight > 0 && weight < 5e-4 ? scientific(weight) : number(weight, 3));
 

@@ -37,7 +37,7 @@ function drawLinks(l) {
   const shown = l.all ? links : links.slice(0, FIRST);
   const choices = [["head", `of ${head.name}`], ["token", "of the chosen token"]].map(([of, text]) => button(text, () => switchLinks(l, of), { "aria-pressed": String(l.of === of), "data-of": of }));
   const description = l.of === "head" ? `The ${grouped(shown.length)} strongest links of ${head.name}, in ${head.layer}` : `The ${grouped(shown.length)} strongest links of “${label((state.side === "query" ? head.queries : head.keys)[state.token])}” in ${head.name}`;
-  const heading = ["query", "key", "distance", "weight"].map((text) => make("th", { text, attributes: { scope: "col" } }));
+  const heading = ["query", "key", ...(head.same ? ["distance"] : []), "weight"].map((text) => make("th", { text, attributes: { scope: "col" } }));
   const table = make("table", {}, make("caption", { text: description }), make("thead", {}, make("tr", {}, ...heading)), make("tbody", {}, ...shown.map((link) => linkRow(l, head, link))));
   const more = links.length > shown.length ? [button(`show all ${grouped(links.length)}`, () => showAll(l), { class: "more" })] : [];
   l.root.replaceChildren(make("div", { className: "sides", attributes: { role: "group", "aria-label": "Links" } }, ...choices), make("div", { className: "scroll" }, table), ...more);
@@ -61,7 +61,7 @@ function linkRow(l, head, [query, key, weight]) {
   choose.append(...named(head.queries, query));
   return make("tr", { attributes: { "data-query": String(query), "data-key": String(key) } },
     make("th", { attributes: { scope: "row" } }, choose), make("td", {}, ...named(head.keys, key)),
-    make("td", { className: "number distance", text: head.same ? signed(key - query) : "" }),
+    ...(head.same ? [make("td", { className: "number distance", text: signed(key - query) })] : []),
     make("td", { className: "number weight" }, make("span", { text: weightText(weight) }), gauge(weight, head.signed ? Math.abs(head.links.weights[0]) || 1 : 1)));
 }
 

@@ -143,7 +143,7 @@ function textOf(t, side, tokens, heading) {
 function showParts(t, entries) {
   for (const { target, isIntersecting } of entries) {
     if (isIntersecting) fillPart(t, target.of.text, target.of.part);
-    else emptyPart(target.of.part);
+    else if (target.of.text.parts.length > 1) emptyPart(target.of.part);
   }
   drawArcs(t);
 }
