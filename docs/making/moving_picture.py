@@ -41,10 +41,11 @@ CAPTION = """((text, x, y) => {
     document.body.append(node);
     return node;
   };
-  const bar = { left: 0, right: 0, bottom: 0, padding: '13px 28px', background: '#1d2733', color: '#fff', font: '600 19px/1.4 sans-serif' };
-  add(bar).textContent = text;
+  const colours = { background: '#1d2733', color: '#fff' };
+  add({ left: 0, right: 0, bottom: 0, padding: '13px 28px', font: '600 19px/1.4 sans-serif', ...colours }).textContent = text;
   if (x === null) return;
-  add({ left: `${x - 19}px`, top: `${y - 19}px`, width: '32px', height: '32px', border: '3px solid #d55e00', borderRadius: '50%', background: '#d55e0033' });
+  const ring = { border: '3px solid #d55e00', borderRadius: '50%', background: '#d55e0033' };
+  add({ left: `${x - 19}px`, top: `${y - 19}px`, width: '32px', height: '32px', ...ring });
 })"""
 
 

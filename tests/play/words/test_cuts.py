@@ -99,7 +99,10 @@ def test_an_arc_is_cut_and_healed_by_mouse_and_by_keyboard(written_little, opene
     live.page.press("Delete")
     live.page.until(f"Number(viewer.dataset.read) > {read}", 30)
     assert live.page.ask(f"{HEAD}.weight({token}, {key})") == 0
+    assert live.page.ask("document.activeElement.getAttribute('aria-label')").startswith("undo the cut ")
+    reload(live, "viewer.store.set({ everywhere: true })")
     live.type("Cats sleep.")
+    assert live.page.ask("viewer.store.get().everywhere") is False
     assert live.page.ask("viewer.store.get().cut") == ""
 
 

@@ -75,7 +75,7 @@ function follow(self, text) {
 }
 
 // Another text has other pairs: what was cut belongs to the text before.
-const fresh = (self) => self.store.set({ cut: (self.cut = "") });
+const fresh = (self) => self.store.set({ cut: (self.cut = ""), everywhere: false });
 
 function want(self) {
   self.wanted = self.input.value;

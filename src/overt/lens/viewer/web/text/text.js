@@ -106,6 +106,7 @@ function writeTexts(t, head, state) {
   t.arcs = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   if (t.cutting) [["role", "group"], ["aria-label", "Arcs: Enter or Delete cuts one"]].forEach((attribute) => t.arcs.setAttribute(...attribute));
   else t.arcs.setAttribute("aria-hidden", "true");
+  t.focused = focusedArc(t);
   t.body.replaceChildren(make("div", { className: "texts" }, ...t.texts.map((text) => text.box), t.arcs));
   for (const text of t.texts) if (text.parts.length) fillPart(t, text, text.parts[0]); // at once: a text that is typed does not flicker
 }
@@ -295,10 +296,13 @@ function drawArcs(t) {
   const at = (text, i) => text?.parts[Math.floor(i / PART)]?.tokens?.[i % PART];
   const from = at(t.texts.find((text) => text.side === "both" || text.side === side), token);
   const attended = t.texts.find((text) => text.side === "both" || text.side !== side);
-  const focused = document.activeElement?.closest?.("[data-arc]")?.dataset.arc;
+  const focused = t.focused ?? focusedArc(t);
+  t.focused = undefined;
   arcsOf(t.arcs, from, linksOf(t, (i) => at(attended, i), from), room, nodes);
   if (focused !== undefined) (t.arcs.querySelector(`[data-arc="${focused}"]`) ?? t.arcs.querySelector(".hit"))?.focus();
 }
+
+const focusedArc = (t) => (t.body.contains(document.activeElement) ? document.activeElement.dataset.arc : undefined);
 
 // The links that are drawn, strongest first; on a page whose model runs they are buttons, and those that were cut stay in sight.
 function linksOf(t, nodeOf, from) {
