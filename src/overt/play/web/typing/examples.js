@@ -17,7 +17,7 @@ export const TRANSLATED = [
   { name: "a table", text: "The table is new and it is beautiful.", word: "La", head: "2.3", look: "A table is “la” in French, never “le”. Cut the arc from “La” to “table”, press “in all heads”, and see how many words change." },
   { name: "too tired", text: TIRED, word: "rue", look: "Each French word reads English ones. Cut the arc of “rue”, press “in all heads”, and see what is written then." },
   { name: "a question", text: "Where did you buy these shoes?", word: "chaussures", look: "French has another order. Click each word, and see where it reads." },
-  { name: "she and he", text: "She was tired because she worked all day.", word: "elle", look: "“elle” reads “she”. Cut that arc, press “in all heads”: who worked all day then?" },
+  { name: "she", text: "She was tired because she worked all day.", word: "elle", look: "“elle” reads “she”. Cut that arc, press “in all heads”: who worked all day then?" },
   { name: "a list", text: "I bought bread, milk and two apples.", word: "lait", look: "In a list, each word should read its own." },
 ];
 
