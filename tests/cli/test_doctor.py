@@ -94,8 +94,26 @@ def test_a_torch_that_does_not_load_is_broken(monkeypatch):
 
 def test_it_shows_the_level_of_the_native_core():
     result = run()
-    unit = f", {native.unit()} for bfloat16" if native.unit() else ""
-    assert f"✓ native {native.level()}{unit} (this machine supports " in " ".join(result.stdout.split())
+    assert f"✓ native {native.level()}" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("available", "used", "flags", "expected"),
+    [
+        (["amx", "avx512_bf16"], "amx", {"amx_bf16", "avx512_bf16", "avx512_fp16"}, [True, "used for", None, "preferred", None, "float16 in float32"]),
+        (["avx512_bf16"], "avx512_bf16", {"avx512_bf16"}, [None, "not in this", True, "used for", None, "not in this"]),
+        ([], None, set(), [None, "not available", None, "not available", None, "float16 in float32"]),
+        ([], None, {"amx_bf16"}, [None, "cannot run", None, "not in this", None, "not in this"]),
+    ],
+)  # fmt: skip
+def test_it_names_the_units_of_half_precision_and_which_are_used(available, used, flags, expected):
+    from overt.cli import doctor
+
+    units = [*doctor._units([*available, "amx-emulated"], used, flags)]
+    assert [unit.name for unit in units] == ["amx", "avx512_bf16", "avx512_fp16"]
+    for unit, mark, details in zip(units, expected[::2], expected[1::2], strict=True):
+        assert unit.available is (mark is True)
+        assert details in unit.details
 
 
 def test_a_native_core_that_was_not_built_is_told_whole_with_its_cure_and_is_no_fault(monkeypatch):

@@ -50,7 +50,7 @@ def doctor(
 
     Exits with 1 if something that is installed does not work; what is not installed is no error.
     """
-    findings = [*_machine(), *_packages(), _native(), *_torch(), *_model()]
+    findings = [*_machine(), *_packages(), *_native(), *_torch(), *_model()]
     report_console("/dev/stdout" if str(json_out) == "-" else json_out).print(Piece(lambda ink: _page(ink, findings)))
     if json_out is not None:
         fields = ("name", "available", "details", "broken")
@@ -90,20 +90,44 @@ def _packages() -> Iterator[Finding]:
                 yield Finding(name, False, f"not installed: {install_command(extra)}")
 
 
-def _native() -> Finding:
+def _native() -> Iterator[Finding]:
     core = native.load()
     if core.module is None:
         reason = core.why_not or ""
         reason = reason if reason.endswith(".") else f"{reason}."  # as a command that ends in this folder's name does
         details = reason if core.broken else f"attention uses slower kernels: {reason}"
-        return Finding("native", False, details, broken=core.broken, long=True)
+        yield Finding("native", False, details, broken=core.broken, long=True)
+        return
     try:
-        unit = native.unit()
-        bfloat16 = f", {unit} for bfloat16" if unit else ""
-        supported = ", ".join([*core.module.levels(), *core.module.units()])
-        return Finding("native", True, f"{native.level()}{bfloat16} (this machine supports {supported})")
+        level = native.level()
     except OvertError as error:
-        return Finding("native", False, str(error), broken=True)
+        yield Finding("native", False, str(error), broken=True)
+        return
+    others = [other for other in core.module.levels() if other != level]
+    yield Finding("native", True, level + (f" (this processor also runs {', '.join(others)})" if others else ""))
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        yield from _units(core.module.units(), native.unit(), _processor_flags())
+
+
+def _units(available: list[str], used: str | None, flags: set[str]) -> Iterator[Finding]:
+    """The processor's units for half precision, and which of them the core uses."""
+    absent = "not in this processor" if flags else "not available here"
+    for unit, flag in {"amx": "amx_bf16", "avx512_bf16": "avx512_bf16"}.items():
+        if unit == used:
+            yield Finding(unit, True, "used for bfloat16")
+        elif unit in available:
+            yield Finding(unit, False, f"not used: the float32 kernel is preferred here (OVERT_SIMD={unit} selects it)")
+        else:
+            yield Finding(unit, False, "not used: the core cannot run it here" if flag in flags else absent)
+    unused = "not used: the core computes float16 in float32"
+    yield Finding("avx512_fp16", False, absent if flags and "avx512_fp16" not in flags else unused)
+
+
+def _processor_flags() -> set[str]:
+    """What Linux says that the first processor can do; empty on other systems."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return next(({*line.partition(":")[2].split()} for line in lines if line.startswith("flags")), set())
 
 
 def _torch() -> Iterator[Finding]:
