@@ -96,6 +96,15 @@ def test_what_people_search_for_is_in_one_title_alone(words, page):
     assert [stem for stem, title in titles.items() if words in title] == [page]
 
 
+@pytest.mark.parametrize(
+    ("words", "heading"), [("NaN", "nan-rows"), ("key_padding_mask", "mask-meaning"), ("attn_mask", "mask-meaning")]
+)
+def test_of_all_questions_one_has_the_words_that_people_search_for(words, heading):
+    """The site's search puts headings far before text."""
+    questions = re.findall(r"^### (.+) \{#([\w-]+)\}$", (DOCS / "faq.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert [name for question, name in questions if words in question] == [heading]
+
+
 def test_llms_txt_lists_every_page_of_the_site():
     text = llms.index(CONFIG["site_name"], CONFIG["site_description"], CONFIG["nav"], DOCS)
     listed = set(re.findall(r"\]\(([\w/.-]+)\.html\)", text))
