@@ -162,3 +162,15 @@ def test_a_module_of_overts_own_that_is_not_there_is_no_missing_package(monkeypa
     monkeypatch.setattr("importlib.import_module", fail)
     with pytest.raises(ModuleNotFoundError, match="broken"):
         runner.invoke(app, ["explain", "a word"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, None])
+def test_on_a_narrow_terminal_help_cuts_no_name_and_fits(name):
+    arguments = [name, "--help"] if name else ["--help"]
+    narrow = runner.invoke(app, arguments, env={"COLUMNS": "40"}, prog_name="overt").output
+    wide = runner.invoke(app, arguments, env={"COLUMNS": "160"}, prog_name="overt").output
+    assert max(map(len, narrow.splitlines())) <= 40
+    options = set(re.findall(r"--[a-z][a-z-]+", wide))
+    assert options
+    assert not {option for option in options if option not in narrow}
+    assert name or not {sentence for sentence in COMMANDS.values() if sentence.replace(" ", "") not in "".join(narrow.split())}

@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import shutil
 import sys
 from typing import Annotated, Any
 
@@ -35,8 +36,16 @@ COMMANDS = {
 }
 
 
+NARROW = 60  # columns: below, frames and tables cut the names of options
+
+
 class Commands(TyperGroup):
     """Imports a command when it is called, and prints an error of overt without a traceback."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help in a frame, or as plain lines on a narrow terminal."""
+        self.rich_markup_mode = _markup(formatter)
+        super().format_help(ctx, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command by its name, and replace the placeholder by the imported command."""
@@ -66,6 +75,11 @@ class Commands(TyperGroup):
 class CheckedCommand(TyperCommand):
     """Refuses arguments that are not Unicode before it runs; names of files may be any bytes."""
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help as `Commands` does."""
+        self.rich_markup_mode = _markup(formatter)
+        super().format_help(ctx, formatter)
+
     def invoke(self, ctx: Any) -> Any:
         """Check each text, then run the command."""
         for name, value in ctx.params.items():
@@ -73,6 +87,13 @@ class CheckedCommand(TyperCommand):
                 if isinstance(text, str):
                     check_text(text, f"the argument {name.upper()}")
         return super().invoke(ctx)
+
+
+def _markup(formatter: Any) -> Any:
+    """How help is written, and how wide: "rich" keeps each line break of a docstring, "markdown" joins the lines of a paragraph first."""
+    columns = shutil.get_terminal_size().columns
+    formatter.width = columns - 2
+    return "markdown" if columns >= NARROW else None
 
 
 def _print_error(error: OvertError) -> None:
@@ -128,11 +149,10 @@ def _load(name: str) -> Any:
         if error.name is None or error.name.startswith("overt"):
             raise
         raise MissingExtra(f"overt {name}", needs=error.name, extra="all") from error
-    # Markdown joins the lines of a paragraph before it wraps them; "rich" keeps each line break of the docstring.
-    single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    single = typer.Typer(add_completion=False)
     single.command(name, cls=CheckedCommand)(function)
     return get_command(single)
 
 
 for _name, _sentence in COMMANDS.items():
-    app.command(_name)(_placeholder(_sentence))
+    app.command(_name, short_help=_sentence)(_placeholder(_sentence))
