@@ -57,14 +57,24 @@ export OVERT_PICTURES = $(CURDIR)/build/pictures
 # Python compiles the few modules that are imported; pip would compile all, one after the other.
 UNCOMPILED := --no-compile --constraint constraints.txt
 
-# A command whose output goes to a log, with one line that moves on a terminal. If it fails, the end of the log is shown.
+# A command whose output goes to a log, with one line that moves on a terminal. If it fails, the end of the log is shown, and the
+# cure of a full disk, which may have cut the log short, or of a missing network.
+FULL_DISK := The disk is full. Free 4 GB, or install on another one: cp -r . /other/disk/overt && make -C /other/disk/overt
+NO_NETWORK := pip could not reach its package index. Connect to a network, or name a mirror (PIP_INDEX_URL=https://… make) or a folder of \
+  wheels (PIP_NO_INDEX=1 PIP_FIND_LINKS=/path make)
+FREE = $$(df -Pk . | awk 'END { print $$4 }')
 define quietly
 @$(1) > $(VENV)/install.log 2>&1 & job=$$!; trap 'kill $$job; exit 130' INT TERM; \
   seconds=0; while kill -0 $$job 2>/dev/null; do \
     if [ -t 1 ]; then printf '\r  %d:%02d  %-60.60s' $$((seconds / 60)) $$((seconds % 60)) "$$(tail -n 1 $(VENV)/install.log)"; fi; \
     sleep 1; seconds=$$((seconds + 1)); done; \
   if [ -t 1 ]; then printf '\r%70s\r' ''; fi; \
-  wait $$job || { tail -n 20 $(VENV)/install.log >&2; echo "The installation failed; its whole output: $(VENV)/install.log" >&2; exit 1; }
+  wait $$job || { tail -n 20 $(VENV)/install.log >&2; echo "The installation failed; its whole output: $(VENV)/install.log" >&2; \
+    if grep -qE "No space left|Disk quota" $(VENV)/install.log || [ "$(FREE)" -lt 20000 ]; then \
+      echo "$(FULL_DISK) $(MAKECMDGOALS)" >&2; \
+    elif grep -qE "NewConnectionError|NameResolutionError|Temporary failure in name resolution|Network is unreachable|timed out" $(VENV)/install.log; then \
+      echo "$(NO_NETWORK)" >&2; \
+    fi; exit 1; }
 endef
 
 .PHONY: check demo wheel test test-most test-slow test-all test-oldest test-torch test-gpu mutants wasm sanitize lint types typed docs notebooks clean
@@ -176,7 +186,8 @@ $(BIN)/python:
 	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    echo "Making $(VENV) with $$("$$python" --version)"; \
 	    "$$python" -m venv $(VENV) && exit 0; \
-	    rm -rf $(VENV); \
+	    free=$(FREE); rm -rf $(VENV); \
+	    if [ "$$free" -lt 20000 ]; then echo "$(FULL_DISK) $(MAKECMDGOALS)" >&2; exit 2; fi; \
 	    echo "$$python cannot make a virtual environment, for the reason above. If venv or ensurepip is missing, on Debian: apt install python3-venv" >&2; exit 2; \
 	  fi; \
 	done; \
