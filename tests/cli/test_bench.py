@@ -385,7 +385,7 @@ def test_a_gpu_is_told_with_shares_of_the_bound_and_beside_one_tanh_a_term(monke
     assert "overt triton 0.8 ms 0.8 – 0.8 1 5369 4.0 53.7 %" in message
     assert "torch.compile 3.2 ms 3.2 – 3.2 1 1342 1.0 13.4 %" in message
     assert "overt triton is 4.0 times as fast as torch.compile, the fastest other library." in message
-    assert "bound: 0.4295 ms of float32 instructions (reciprocals beside them 0.2684 ms)" in message
+    assert "bound: 0.4295 ms of float32 instructions (the reciprocals, at the same time, take 0.2684 ms)" in message
     assert "one float32 hardware tanh per term would take 1.074 ms; overt triton takes 74.5 % of that" in message
 
 

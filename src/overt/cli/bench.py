@@ -202,7 +202,9 @@ def _comparison(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Ite
     elif limit is not None:
         sentence = f"bound: {_duration(limit.seconds)} of {limit.applies}"
         if limit.applies == "multiply-adds":
-            sentence += f" ({_duration(limit.with_sums)} with sums, divisions beside them {_duration(limit.division)})"
+            sentence += (
+                f" ({_duration(limit.with_sums)} with sums; the divisions, at the same time, take {_duration(limit.division)})"
+            )
         yield from ink.prose(sentence, "dim")
     if result.compared:
         yield from ink.prose(f"compared: {result.compared}", "dim")
@@ -210,7 +212,9 @@ def _comparison(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Ite
 
 def _gpu_bound(ink: Ink, limit: GpuBound, ours: tuple[str, float] | None) -> Iterable[Text]:
     """The bound of the case, and the time that one hardware tanh per term would take."""
-    reciprocals = "" if limit.reciprocals is None else f" (reciprocals beside them {_duration(limit.reciprocals)})"
+    reciprocals = (
+        "" if limit.reciprocals is None else f" (the reciprocals, at the same time, take {_duration(limit.reciprocals)})"
+    )
     yield from ink.prose(f"bound: {_duration(limit.seconds)} of {limit.applies}{reciprocals}", "dim")
     if limit.tanhs is not None:
         share = f"; {ours[0]} takes {_short(100 * ours[1] / limit.tanhs)} % of that" if ours else ""

@@ -44,7 +44,7 @@ _STEPS = "q, k, v: query, key and value of a token, 32 numbers each · α: its w
 
 
 def demo() -> None:
-    """Show what overt is for: a series, word vectors, hidden states, and a trained model, with the numbers of each."""
+    """Demonstrate overt: a series, word vectors, hidden states and a trained model, with the numbers of each."""
     console = Console(highlight=False)
     console = console if console.width <= _WIDEST else Console(highlight=False, width=_WIDEST)
     model = reading_model()

@@ -46,9 +46,9 @@ class Finding(NamedTuple):
 def doctor(
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the report as JSON; - is standard output.")] = None,
 ) -> None:
-    """Show what is installed and which kernels can run on this machine.
+    """Show the installed packages and the kernels that this machine can run.
 
-    Exits with 1 if something that is installed does not work; what is not installed is no error.
+    Exits with 1 if an installed package does not work; a missing package is no error.
     """
     findings = [*_machine(), *_packages(), *_native(), *_torch(), *_model()]
     report_console("/dev/stdout" if str(json_out) == "-" else json_out).print(Piece(lambda ink: _page(ink, findings)))

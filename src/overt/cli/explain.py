@@ -75,7 +75,7 @@ def explain(
     ] = None,
     recipe: Annotated[str, typer.Option(help="qkv, hidden or plain.")] = "qkv",
     other: Annotated[str | None, typer.Option("--with", help="Attend to this sentence instead.")] = None,
-    compare: Annotated[str | None, typer.Option(help="Show the same head of this sentence beside it.")] = None,
+    compare: Annotated[str | None, typer.Option(help="Show the same head of this sentence next to the first.")] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -100,7 +100,7 @@ def explain(
     json: Annotated[Path | None, typer.Option(help="Write every number.")] = None,
     why: Annotated[
         str | None,
-        typer.Option(help="qkv: also what wrote the query and the key, if the head looks at this word: --why animal."),
+        typer.Option(help="qkv: also split the score with this word into the parts of query and key: --why animal."),
     ] = None,
     as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, even if a file has that name.")] = False,
 ) -> None:

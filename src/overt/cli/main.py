@@ -20,7 +20,7 @@ from overt.reading import check_text
 
 # A command's function has the name of its file, see `command_module`. The sentence is the one in `overt --help`.
 COMMANDS = {
-    "demo": "Show what overt does on one screen, and write overt-demo.html and overt-demo.png.",
+    "demo": "Demonstrate overt on one screen, and write overt-demo.html and overt-demo.png.",
     "explain": "Show how a word attends to the other words of its text, in numbers and pictures.",
     "play": "Write a page in which a model runs: edit the sentence, and all pictures follow.",
     "view": "Write a saved recording as a page, from the map of every head down to single weights.",
@@ -32,7 +32,7 @@ COMMANDS = {
     "translate": "Translate a text, or each line of a file, offline.",
     "evaluate": "Score a trained model on its test set, such as BLEU and chrF.",
     "bench": "Time overt and other libraries on this machine; results are compared first.",
-    "doctor": "Show what is installed and which kernels can run on this machine.",
+    "doctor": "Show the installed packages and the kernels that this machine can run.",
 }
 
 

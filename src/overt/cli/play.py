@@ -38,7 +38,7 @@ def play(
         bool,
         typer.Option(
             "--beside",
-            help="Write the model into files beside the page, for a website: the page has at most 400 KB for a sentence, and "
+            help="Write the model into files next to the page, for a website: the page has at most 400 KB for a sentence, and "
             "overt-attention.js shows it in other pages.",
         ),
     ] = False,

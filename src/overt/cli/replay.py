@@ -21,9 +21,7 @@ _MARKERS = re.compile(r"([^=]+)=(.+?)\.\.\.(.+)", re.DOTALL)
 
 
 def replay(
-    log: Annotated[
-        Path, typer.Argument(help="What a server wrote: a response, or request and response, as JSON on each line.")
-    ],
+    log: Annotated[Path, typer.Argument(help="A server's log: a response, or request and response, as JSON on each line.")],
     model: Annotated[str, typer.Option(help="The folder of the model that the server ran, or its Hugging Face name.")],
     span: Annotated[
         list[str] | None,

@@ -35,12 +35,12 @@ def translate(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the translations to a file.")] = None,
     warnings: Annotated[
-        Path | None, typer.Option(help="Write the warnings to a file: line number, kind and what it is about, between tabs.")
+        Path | None, typer.Option(help="Write the warnings to a file: line number, kind and subject, between tabs.")
     ] = None,
     attention: Annotated[
-        Path | None, typer.Option(help="Write an HTML page that shows what each word attended to; it works offline.")
+        Path | None, typer.Option(help="Write an HTML page with the attention of each word; the page works offline.")
     ] = None,
-    show_map: Annotated[bool, typer.Option("--map", help="Show in the terminal what each word attended to.")] = False,
+    show_map: Annotated[bool, typer.Option("--map", help="Show the attention of each word in the terminal.")] = False,
     json_out: Annotated[Path | None, typer.Option("--json", help="Write translations, scores and warnings as JSON.")] = None,
     as_text: Annotated[bool, typer.Option("--text", help="TEXT is the text itself, even if a file has that name.")] = False,
 ) -> None:

@@ -186,7 +186,7 @@ def test_table_figure_and_json_name_heads_and_tokens(llama):
     for width in (80, 40):
         lines = why.table(rows=4, width=width).splitlines()
         assert all(len(line) <= width for line in lines)
-    assert why.table(width=120).startswith("why L1H2 looks from “w3” at “w1” rather than at “w0”")
+    assert why.table(width=120).startswith("why L1H2 attends from “w3” to “w1” rather than to “w0”")
     assert "head L0H" in why.table(width=80)
     assert why.plot().get_figwidth() == pytest.approx(6.75)
     written = json.loads(json.dumps(why.to_dict()))

@@ -35,7 +35,7 @@ def atlas(
     ] = None,
     beside: Annotated[
         Path | None,
-        typer.Option(help="The .survey of another corpus or model, to show beside this one, with statistical tests."),
+        typer.Option(help="The .survey of another corpus or model, to compare with this one by statistical tests."),
     ] = None,
     field: Annotated[str, typer.Option(help="The field of JSON lines, or the column of a Parquet file.")] = "text",
     longest: Annotated[int, typer.Option(help="The largest number of tokens that are read of a text.")] = 512,

@@ -36,7 +36,9 @@ def table(contributions: Contributions, rows: int, width: int) -> str:
     what = "the logit difference" if len(contributions.target.tokens) == 2 else "the logit"
     lines.append(f"{_signed(difference, decimals).rjust(wide)}  {what}")
     mark = "holds" if contributions.holds else "DIFFERS"
-    lines += _wrapped(f"the sum differs by {scientific(residual)}, bound {scientific(contributions.bound)}: {mark}", width)
+    lines += _wrapped(
+        f"the sum of the parts differs by {scientific(residual)}, bound {scientific(contributions.bound)}: {mark}", width
+    )
     for note in [f"frozen: {name}" for name in contributions.frozen] + list(contributions.notes):
         lines += _wrapped(note, width)
     return "\n".join(lines)

@@ -21,18 +21,18 @@ def table(why: ScoreContributions, rows: int, width: int) -> str:
     decimals = decimals_for([*shown, why.score])
     lines = _wrapped(title(why), width)
     for side, where in ((why.key, why.column), (why.query, why.row)):
-        lines += ["", *_wrapped(f"what wrote the {side.name} {_token(where)}", width)]
+        lines += ["", *_wrapped(f"parts of the {side.name} {_token(where)}", width)]
         lines += _side(why, side, rows, decimals, width)
-    lines += ["", *_wrapped("together (query × key)", width)]
+    lines += ["", *_wrapped("products of these parts (query × key)", width)]
     lines += [_line(pair.value, decimals, pair.name, width) for pair in why.strongest(rows)]
     if why.position:
         lines.append(_line(why.position, decimals, "position bias", width))
-    lines += ["", _line(why.score, decimals, "the score" if why.softcapped is None else "the score before the softcap", width)]
+    lines += ["", _line(why.score, decimals, "score" if why.softcapped is None else "score before the softcap", width)]
     if why.softcapped is not None:
-        lines.append(_line(why.softcapped, decimals, f"after it; {100 * why.slope:.0f} % of a small change passes", width))
+        lines.append(_line(why.softcapped, decimals, f"score after it; the softcap's slope is {100 * why.slope:.0f} %", width))
     mark = "holds" if why.holds else "DIFFERS"
-    lines += _wrapped(f"the sum differs by {scientific(why.residual)}, bound {scientific(why.bound)}: {mark}", width)
-    for note in [f"frozen: {name}" for name in why.frozen] + list(why.notes):
+    lines += _wrapped(f"sum of the parts minus score: {scientific(why.residual)}, bound {scientific(why.bound)}: {mark}", width)
+    for note in [f"held fixed: {name}" for name in why.frozen] + list(why.notes):
         lines += _wrapped(note, width)
     return "\n".join(lines)
 
@@ -41,11 +41,11 @@ def title(why: ScoreContributions) -> str:
     """Which score this is."""
     than = ""
     if why.against is not None:
-        than = f" rather than at {_token(why.against)}"
+        than = f" rather than to {_token(why.against)}"
     elif why.relative:
-        than = " rather than at the mean of the other tokens"
+        than = " rather than to the mean of the other tokens"
     weight = f"weight {number(why.weight)}"
-    return f"why {head_name(*why.head)} looks from {_token(why.row)} at {_token(why.column)}{than} ({weight})"
+    return f"why {head_name(*why.head)} attends from {_token(why.row)} to {_token(why.column)}{than} ({weight})"
 
 
 def about(why: ScoreContributions, side: Side, part: Part) -> str:
