@@ -43,7 +43,8 @@ def test_an_argument_that_is_not_unicode_is_refused_before_the_work(where, text,
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 
-@pytest.mark.parametrize("name", [b"caf\xe9.csv", b"\xff\xfe.csv", b"a\nb.csv", "日本.csv".encode(), b" -x.csv"])
+@pytest.mark.parametrize("name", [b"\xff\xfe.csv", b"caf\xe9.csv", b"a\nb.csv", "日本.csv".encode(), b" -x.csv"])
+@pytest.mark.few_cases(2)
 def test_the_name_of_a_file_may_be_any_bytes(name, tmp_path):
     path, out = os.path.join(os.fsencode(tmp_path), name), os.path.join(os.fsencode(tmp_path), b"out " + name)
     with open(path, "w") as file:

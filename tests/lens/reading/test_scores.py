@@ -151,8 +151,9 @@ def test_a_changed_model_is_not_answered_from_the_run_before(llama):
         score_contributions(recording, model, head=(1, 2), query=QUERY, key=KEY)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-def test_the_previous_token_head_is_named_as_what_an_induction_head_reads(seed, monkeypatch):
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_the_previous_token_head_is_named_as_what_an_induction_head_reads(seed):
     induction = importlib.import_module("benchmarks.lens.induction")
     model, _ = induction.trained(seed, 400)
     generator = torch.Generator().manual_seed(100 + seed)

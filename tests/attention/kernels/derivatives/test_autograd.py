@@ -65,11 +65,12 @@ def attended(name, path="native"):
     return call
 
 
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["a random direction", "each number"])
 @pytest.mark.parametrize("name", NAMES)
-def test_all_derivatives_of_second_order_are_those_of_finite_differences(name):
+def test_all_derivatives_of_second_order_are_those_of_finite_differences(name, fast):
     inputs = (*leaves(), *followed(name)[0])
-    assert gradcheck(attended(name), inputs, check_forward_ad=True)
-    assert gradgradcheck(attended(name), inputs, check_fwd_over_rev=True)
+    assert gradcheck(attended(name), inputs, check_forward_ad=True, fast_mode=fast)
+    assert gradgradcheck(attended(name), inputs, check_fwd_over_rev=True, fast_mode=fast)
 
 
 @pytest.mark.parametrize("name", ["causal", "bias, sink", "additive"])

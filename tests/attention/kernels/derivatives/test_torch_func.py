@@ -151,10 +151,10 @@ def consistency_step(attention):
 @pytest.mark.parametrize(
     ("backend", "options"),
     [
-        ("eager", {}),
+        pytest.param("eager", {}, marks=pytest.mark.slow),
         ("aot_eager", {}),
         ("aot_eager", {"score": overt.Additive(torch.ones(4))}),
-        ("aot_eager", {"normalizer": overt.Sparsemax()}),
+        pytest.param("aot_eager", {"normalizer": overt.Sparsemax()}, marks=pytest.mark.slow),
     ],
     ids=["traced alone, dot", "dot", "additive", "sparsemax"],
 )
