@@ -126,15 +126,6 @@ def test_the_translation_is_the_one_that_is_told():
     assert len(rest) > len(wanted.split()), "a map, a row for each word"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the picture needs matplotlib")
-def test_the_command_that_smooths_draws(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    [command] = re.findall(r"`(overt smooth FILE\.csv [^`]+)`", README)
-    (tmp_path / "FILE.csv").write_text("C\n" + "\n".join(str(index % 7) for index in range(50)))
-    assert "FILE.csv · C" in CliRunner().invoke(app, shlex.split(command)[1:], env={"COLUMNS": "100"}).stdout
-    assert (tmp_path / "F.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_smoothing_loads_no_torch(tmp_path):
     message = "import sys, overt; overt.smooth([1.0, 2.0, 4.0]); print('torch' in sys.modules)"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
@@ -178,6 +169,16 @@ def test_a_command_works_as_printed_in_a_new_shell(line, tmp_path):
     result = in_a_new_shell(line, tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout
+
+
+@pytest.mark.skipif(not (BIN / "overt").exists(), reason="overt's command is not installed in this environment")
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the picture needs matplotlib")
+def test_the_lines_that_smooth_write_a_table_and_a_picture(tmp_path):
+    result = in_a_new_shell("\n".join(line for line in COMMAND_LINES if "levels.csv" in line), tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "levels.csv · level" in result.stdout
+    assert len((tmp_path / "smoothed.csv").read_text().splitlines()) == 9
+    assert (tmp_path / "levels.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("line", [line for line in COMMAND_LINES if line.startswith("make ")])
