@@ -100,8 +100,8 @@ def inherit_only_with(formula: str, cls: type, base: type, names: tuple[str, ...
 def changed(piece: Any, **values: Any) -> Any:
     """A piece with other values of some fields, which follow from checked ones and are not checked again."""
     instance = object.__new__(type(piece))
-    for name, value in (vars(piece) | values).items():
-        object.__setattr__(instance, name, value)
+    for name in (field.name for field in fields(piece)):  # not `vars`, which torch.compile before 2.9 cannot trace
+        object.__setattr__(instance, name, values[name] if name in values else getattr(piece, name))
     return instance
 
 

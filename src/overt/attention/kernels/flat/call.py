@@ -106,11 +106,8 @@ def flattened(call: Call) -> tuple[Attention, Any]:
     seed = torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None
     custom = flat_normalizer.is_custom(call.normalizer)
     normalizer = NormalizerForm(SUM if divided_by_sum else IDENTITY) if custom else flat_normalizer.form_of(call.normalizer)
-    inputs = operator.inputs(*score, *mask_and_softmax(call), *normalizer, call.dropout, seed)
-    if operator is dot.dot:
-        of_queries, of_keys = line_biases(call)
-        inputs = inputs._replace(bias_of_queries=of_queries, bias_of_keys=of_keys)
-    return operator, inputs
+    lines = line_biases(call) if operator is dot.dot else ()
+    return operator, operator.inputs(*score, *mask_and_softmax(call), *normalizer, call.dropout, seed, *lines)
 
 
 def line_biases(call: Call) -> tuple[Tensor | None, Tensor | None]:
