@@ -34,9 +34,10 @@ def inputs(layer, seed=0):
     return tuple(torch.randn(2, 5, width) for width in (WIDTH, layer.kdim, layer.vdim))
 
 
-def assert_same(theirs, ours):
-    for one, other in zip(ours(*inputs(theirs)), theirs(*inputs(theirs)), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+def assert_same(theirs, ours, atol=1e-5):
+    values = [value.to(next(theirs.parameters()).dtype) for value in inputs(theirs)]
+    for one, other in zip(ours(*values), theirs(*values), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=atol)
 
 
 def same(one, other):
@@ -87,7 +88,7 @@ def test_a_whole_transformer_is_initialised_again():
 @pytest.mark.each_pair
 def test_what_is_computed_of_a_parameter_is_used(name, way):
     options = {"kdim": 6, "vdim": 9} if name[:2] in ("q_", "k_") else {"add_bias_kv": True}
-    layers, results = pair(**options), []
+    layers, results = [layer.double() for layer in pair(**options)], []
     for layer in layers:
         owner, _, last = name.rpartition(".")
         module = layer.get_submodule(owner)
@@ -110,7 +111,7 @@ def test_what_is_computed_of_a_parameter_is_used(name, way):
             if way == "prune for good":
                 prune.remove(module, last)
         results.append([*layer.parameters()])
-    assert_same(*layers)
+    assert_same(*layers, 1e-12)
     assert [each.shape for each in results[0]] == [each.shape for each in results[1]]
 
 
