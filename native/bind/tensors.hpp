@@ -112,7 +112,7 @@ private:
     static constexpr NamedType TYPES[] = {
         {"torch.float32", nb::dtype<float>()},     {"torch.float64", nb::dtype<double>()},
         {"torch.bool", nb::dtype<bool>()},         {"torch.int64", nb::dtype<std::int64_t>()},
-        {"torch.int8", nb::dtype<std::int8_t>()},
+        {"torch.int32", nb::dtype<std::int32_t>()}, {"torch.int8", nb::dtype<std::int8_t>()},
         {"torch.float16", {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1}},
         {"torch.bfloat16", {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1}},
     };

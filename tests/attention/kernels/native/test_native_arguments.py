@@ -63,3 +63,31 @@ def test_a_negation_that_torch_has_only_noted_is_felt():
     query = torch.randn(1, 2, 7, 4, dtype=torch.complex64).conj().imag
     assert query.is_neg()
     torch.testing.assert_close(overt.attend(query, query, query), overt.attend(*[query.resolve_neg()] * 3))
+
+
+class AttributesOnly:
+    """A tensor as torch before 2.10 shows it: its type lists no C functions of DLPack."""
+
+    def __init__(self, tensor):
+        self.dtype, self.is_cpu, self.shape = tensor.dtype, tensor.is_cpu, tensor.shape
+        self.stride, self.data_ptr = tensor.stride, tensor.data_ptr
+
+
+def test_a_summary_reads_tensors_by_their_attributes_too(monkeypatch):
+    x = torch.randn(2, 3, 6, 8)
+    expected = overt.summarize(x, x, value=x, normalizer="sparsemax")
+    compiled = native.module()
+
+    def plain(argument):
+        if isinstance(argument, list):
+            return [plain(part) for part in argument]
+        return AttributesOnly(argument) if isinstance(argument, torch.Tensor) else argument
+
+    class Older:
+        def summary(self, *arguments):
+            compiled.summary(*map(plain, arguments))
+
+    monkeypatch.setattr(native, "module", Older)
+    result = overt.summarize(x, x, value=x, normalizer="sparsemax")
+    assert torch.equal(result.top_keys, expected.top_keys)
+    assert torch.equal(result.top_weights, expected.top_weights)
