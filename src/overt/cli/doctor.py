@@ -28,7 +28,7 @@ EXTRAS = {
 _BASE = ["numpy", "typer", "rich"]
 # What torch before these versions lacks; docs/how-to/install.md says how it was measured.
 OLD_TORCH = {
-    (2, 9): "torch.compile breaks its graph where masks are joined by & | ~, and fails there under fullgraph=True",
+    (2, 9): "torch.compile breaks its graph if masks are joined by & | ~ inside, and fails under fullgraph=True",
     (2, 10): "the native core reads tensors by their attributes, so that a call takes some microseconds longer",
 }
 
