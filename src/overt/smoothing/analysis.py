@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.errors import InputError
+from overt.smoothing.data.condition import codes_in_words, possible_codes
 from overt.smoothing.data.events import event_levels
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, find_repeats
@@ -93,7 +94,16 @@ def analyze_together(several: Sequence[InputSeries], options: Options) -> list[S
             part = members[start : start + TOGETHER]
             banks = _banks([prepared for _, prepared in part])
             finished |= {index: finish(*_refined(prepared, bank)) for (index, prepared), bank in zip(part, banks, strict=True)}
-    return [smoothing for smoothing in finished.values() if smoothing]
+    return [_doubted(smoothing) for smoothing in finished.values() if smoothing]
+
+
+def _doubted(smoothing: Smoothing) -> Smoothing:
+    """The same without a band where some of its values may be error codes."""
+    if smoothing.withheld or not smoothing.options.cleans:
+        return smoothing
+    values = np.where(smoothing.outliers, np.nan, smoothing.observed)[np.argsort(smoothing.times.moments, kind="stable")]
+    question = codes_in_words(possible_codes(values))
+    return replace(smoothing, withheld=f"{question} (robust=False: measured values).") if question else smoothing
 
 
 def _of_another(inputs: InputSeries, options: Options) -> Smoothing | None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from overt.smoothing import analyze
 from overt.smoothing.data.condition import find_condition
 from overt.smoothing.data.times import read_times
 
@@ -139,3 +140,18 @@ def test_the_facts_are_plain_data():
 
     for values, times in ((counter(), HOURS), (warmth(), None), (warmth(), np.arange(400.0))):
         json.dumps(condition(values, times).facts(), allow_nan=False)
+
+
+@pytest.mark.parametrize("length", [3, 12])
+def test_values_that_may_be_codes_withhold_the_band_until_the_analyst_decides(length):
+    draw = np.random.default_rng(length)
+    values = np.round(20 + np.arange(300) / 30 + draw.normal(size=300), 2)
+    for start in (40, 120, 230):
+        values[start : start + length] = 42.0
+    result = analyze(values)
+    assert result.lower is None
+    assert result.sentence.count("an error code? missing=[42]") == 1
+    assert analyze(values, robust=False).lower is not None
+    cured = analyze(values, missing=[42.0])
+    assert cured.lower is not None
+    assert cured.values == pytest.approx(20 + np.arange(300) / 30, abs=0.8)

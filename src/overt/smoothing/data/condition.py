@@ -94,7 +94,7 @@ class Condition:
 
     def of_values(self) -> list[str]:
         """A stuck sensor, a counter and error codes: questions, since only an analyst knows."""
-        return [part for part in (self._stuck(), self._resets(), self._codes()) if part]
+        return [part for part in (self._stuck(), self._resets(), codes_in_words(self.codes)) if part]
 
     def _duplicates(self) -> str:
         if not self.duplicates:
@@ -143,19 +143,6 @@ class Condition:
         counted = "once" if len(self.resets) == 1 else f"{len(self.resets)} times"
         return f"The values rise like a counter that starts again {counted} ({times}): smooth its differences instead."
 
-    def _codes(self) -> str:
-        listed = [
-            f"{code.value:g} occurs {code.occurrences} times"
-            + (f" in runs of up to {code.longest_run}" if code.longest_run > 1 else "")
-            for code in self.codes
-        ]
-        values = ",".join(f"{code.value:g}" for code in self.codes)
-        return (
-            f"{' and '.join(listed)}: {'an error code' if len(listed) == 1 else 'error codes'}? missing=[{values}]"
-            if listed
-            else ""
-        )
-
     def _text(self, moment: float) -> str:
         """A time as text; rows are counted from 1."""
         when = self._when(moment)
@@ -196,7 +183,7 @@ def find_condition(values: Floats, times: Times) -> Condition:
         rate_changes=rates,
         stuck=_stuck_runs(ordered, moments),
         resets=_resets(ordered, moments),
-        codes=_codes(ordered),
+        codes=possible_codes(ordered),
         times=times,
     )
 
@@ -358,16 +345,30 @@ def _resets(values: Floats, moments: Floats) -> tuple[float, ...]:
     return tuple(float(moments[known[fall + 1]]) for fall in falls)
 
 
-def _codes(values: Floats) -> tuple[Code, ...]:
-    """Values that repeat exactly, and to which the series leaps from values far away."""
+def codes_in_words(codes: tuple[Code, ...]) -> str:
+    """A question about values that may be codes, since only an analyst knows; "" without any."""
+    listed = [
+        f"{code.value:g} occurs {code.occurrences} times"
+        + (f" in runs of up to {code.longest_run}" if code.longest_run > 1 else "")
+        for code in codes
+    ]
+    values = ",".join(f"{code.value:g}" for code in codes)
+    return (
+        f"{' and '.join(listed)}: {'an error code' if len(codes) == 1 else 'error codes'}? missing=[{values}]" if codes else ""
+    )
+
+
+def possible_codes(values: Floats) -> tuple[Code, ...]:
+    """Values (n,), in the order of their times, that repeat exactly, and to which the series leaps from values far away."""
     known = values[~np.isnan(values)]
     levels, counts = np.unique(known, return_counts=True)
     if known.size < 20 or levels.size < 8:
         return ()
-    starts, lengths = _runs(known)
+    between, starts, lengths = np.diff(levels), *_runs(known)
+    nearest = np.minimum(np.append(np.inf, between), np.append(between, np.inf))
+    alone = (counts >= _LEAST_REPEATS) & (counts <= _LARGEST_SHARE * known.size) & (nearest > _FAR * np.median(between))
     codes = []
-    for level in levels[(counts >= _LEAST_REPEATS) & (counts <= _LARGEST_SHARE * known.size)]:
-        others = known[known != level]
+    for level, count in zip(levels[alone], counts[alone], strict=True):
         runs = np.flatnonzero(known[starts] == level)
         if runs.size < 2:
             continue
@@ -376,10 +377,7 @@ def _codes(values: Floats) -> tuple[Code, ...]:
             np.abs(level - before)[before != level].min(initial=np.inf),
             np.abs(level - after)[after != level].min(initial=np.inf),
         )
-        changes = np.abs(np.diff(others))
-        usual = float(np.quantile(changes, 0.95))
-        nearest = float(np.abs(others - level).min())
-        spacing = float(np.median(np.diff(levels)))
-        if np.isfinite(leaps) and leaps > max(_FAR / 2 * usual, 0.0) and nearest > _FAR * spacing and leaps > 0:
-            codes.append(Code(float(level), int((known == level).sum()), int(lengths[runs].max())))
+        usual = float(np.quantile(np.abs(np.diff(known[known != level])), 0.95))
+        if np.isfinite(leaps) and leaps > max(_FAR / 2 * usual, 0.0):
+            codes.append(Code(float(level), int(count), int(lengths[runs].max())))
     return tuple(codes) if len(codes) <= 3 else ()

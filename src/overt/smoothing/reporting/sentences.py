@@ -56,7 +56,7 @@ def report_of(result: "Smoothing") -> Report:
             too_narrow(result),
             raises_the_error(result),
             _turns(result),
-            *condition.of_values(),
+            *(sentence for sentence in condition.of_values() if sentence not in result.withheld),
             _outliers_that_stay(result),
             _forecast(result),
         ),
