@@ -23,6 +23,9 @@ WINDOW = 64
 MOST = 2048
 # By how much the means of wide models are coarser than those of narrow ones, and how many there are at least.
 COARSER, LEAST_MEANS = 8, 12
+# The log of a model's prior falls by this for each degree of freedom, since errors of slopes grow faster with them than those of values:
+# without it the error of 80 series is 5% larger, with 0.5 their bands hold 0.957 instead of 0.972.
+PREMIUM = 0.25
 # The least noise, in units of the spread of the values: below it the arithmetic of the models fails.
 LEAST_LEVEL = 1e-4
 # Half the distance over which the season's slope is taken, in steps.
@@ -128,7 +131,9 @@ def _mixed(times: Floats, values: Floats, variances: Floats, order: int) -> tupl
         part = _averaged(times, values, variances, size)
         heads += [smoothed_states(*part, bandwidths, model).at(part[0], times) for model in ORDERS if model > order]
         size *= COARSER
-    weights = model_weights(np.concatenate([states.log_densities(values, variances) for states in heads]))
+    log_densities = np.concatenate([states.log_densities(values, variances) for states in heads])
+    freedom = np.concatenate([(states.variances[0] / variances).mean(axis=1, keepdims=True) for states in heads])
+    weights = model_weights(log_densities - PREMIUM * freedom)
     means, spreads = (np.concatenate([states[part][order] for states in heads]) for part in (0, 1))
     mean = (weights * means).sum(axis=0)
     return mean, (weights * (spreads + (means - mean) ** 2)).sum(axis=0)
