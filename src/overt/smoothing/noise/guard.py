@@ -82,6 +82,8 @@ def abrupt_runs(values: Floats, level: float) -> NDArray[np.intp]:
     """
     runs, steps = np.zeros(values.size, dtype=np.intp), np.diff(values)
     large = np.where(np.abs(steps) > STEP * HEIGHT * level, np.sign(steps), 0.0)
+    if not large.any():
+        return runs
     for length in range(SHORTEST, LONGEST + 1):
         starts = 1 + np.flatnonzero(large[:-length] * large[length:] < 0)
         starts = starts[(starts >= COMPARED) & (starts + length + COMPARED <= values.size)]
@@ -109,7 +111,7 @@ def _jump_back(windows: Floats, level: float) -> NDArray[np.bool_]:
 
 def doubt(series: Series, times: Times, levels: Floats, estimate: NoiseEstimate) -> str:
     """Which values may be errors or not, in a sentence; "" if none; levels (n,)."""
-    sentence, peaks = unremoved_sentence(series, estimate)
+    sentence, peaks = unremoved_sentence(series, estimate) if series.present.size < SHORT else ("", False)
     return _doubtful_runs(series, times, levels) if peaks or not sentence else sentence
 
 

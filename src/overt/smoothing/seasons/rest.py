@@ -19,6 +19,7 @@ from overt.smoothing.selection.contrasts import constant_level
 from overt.smoothing.selection.noise import noise_levels
 from overt.smoothing.selection.outliers import (
     Cleaned,
+    any_outlier,
     clean,
     stand_alone,
     without_those_beyond_gaps,
@@ -149,10 +150,11 @@ def _beside_waves(cleaned: Cleaned, values: Floats, waves: Floats, level: float)
     Outliers of noise are as often above as below: of those to one side, the ones that do not stand alone next to the waves are a part of
     these, as a dip that returns.
     """
-    marked = clean(values - waves, level).outliers
+    rest = values - waves
+    marked = clean(rest, level).outliers if any_outlier(rest, level) else np.zeros(rest.size, dtype=bool)
     if to_one_side(values, cleaned.outliers):
         return cleaned.keeping(cleaned.outliers & ~marked, values)
     points, out = np.arange(values.size), marked | cleaned.outliers
-    others = np.where(out, waves + np.interp(points, points[~out], (values - waves)[~out]), values)
+    others = np.where(out, waves + np.interp(points, points[~out], rest[~out]), values)
     marked = without_those_next_to_jumps(marked & ~cleaned.outliers, values, others, level)
     return cleaned._replace(outliers=cleaned.outliers | marked)

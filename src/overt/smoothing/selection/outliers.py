@@ -98,6 +98,11 @@ def clean(values: Floats, level: float) -> Cleaned:
     return cleaned
 
 
+def any_outlier(values: Floats, level: float) -> bool:
+    """Whether a value (n,) may be one: further from the two on either side than outliers are at least."""
+    return values.size >= SHORTEST and _any_far_out(values, FAR * NEARBY_DEVIATION * level)
+
+
 def _median_level(values: Floats) -> float:
     """The level of the noise of values (n,) by the median distance from neighbours; 0 of few values."""
     return float(np.median(_distances(values)[2])) / SEVEN_MEDIAN if values.size >= SHORTEST else 0.0
@@ -204,7 +209,9 @@ def _hidden(values: Floats, level: float, outliers: NDArray[np.bool_]) -> NDArra
     differences = np.abs(_eighth_differences(values))
     if differences.max() <= FAR * least:
         return nothing
-    large = differences > FAR * np.maximum(least, medians(_shifted(differences, NEAR, NEAR)) / 0.6744897501960817)
+    large, around = np.flatnonzero(differences > FAR * least), np.pad(differences, NEAR, mode="reflect")
+    nearby = np.median(np.lib.stride_tricks.sliding_window_view(around, 2 * NEAR + 1)[large], axis=1) / 0.6744897501960817
+    large = _at(large[differences[large] > FAR * nearby], values.size)
     curve = _robust_cubics(values, _near(large, NEAR + HALF)) if large.any() else values
     look = _first_look(values - curve, level)
     if look is None:
@@ -237,6 +244,13 @@ def _impulses(windows: Floats, level: float) -> NDArray[np.bool_]:
         sizes = sizes if sizes.size else np.abs(coefficients[:, -1])
     near = np.sqrt(sums[0] / (2 * half - 4)) < np.maximum(SMOOTH_LEVELS * level, SMOOTH_DISTANCE * sizes)
     return near & (sums[0] < BETTER * np.minimum(*sums[1:]))
+
+
+def _at(points: NDArray[np.intp], count: int) -> NDArray[np.bool_]:
+    """Points as marks (count,)."""
+    marks = np.zeros(count, dtype=bool)
+    marks[points] = True
+    return marks
 
 
 def _eighth_differences(values: Floats) -> Floats:
