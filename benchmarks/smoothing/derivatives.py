@@ -1,6 +1,6 @@
 """The derivative of a smoothed series beside PyNumDiff's methods, each tuned with the truth: errors and coverage of the band.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.smoothing.derivatives [--half development | frozen] [--points 150] [--draws 2] [--out FILE]
+    OMP_NUM_THREADS=1 python -m benchmarks.smoothing.derivatives [--half development frozen] [--points 150] [--draws 2] [--out FILE]
 
 Every peer has the best error of its grid of options for each series, which needs the true derivative; the smoother has no option. The
 ratio is that of root mean square errors, over the best method of all series and over the best one of each series. The halves have other
@@ -167,22 +167,23 @@ def parts(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]
 def main() -> None:
     """Measure, print and write; the largest losses come first."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--half", choices=HALVES, default="development")
+    options.add_argument("--half", nargs="+", choices=HALVES, default=list(HALVES))
     options.add_argument("--points", type=int, nargs="+", default=[150])
     options.add_argument("--draws", type=int, default=2)
     options.add_argument("--processes", type=int, default=2)
     results.takes_out(options)
     requested = options.parse_args()
-    signals = HALVES[requested.half][0]
-    cases = itertools.starmap(
-        Case, itertools.product([requested.half], signals, NOISES, requested.points, range(requested.draws))
-    )
+    tables = {}
     with ProcessPoolExecutor(requested.processes) as pool:
-        rows = list(pool.map(measured, cases))
-    table = {name: summarized(part) for name, part in parts(rows)}
-    for name, row in sorted(table.items(), key=lambda item: (item[0] != "all", -item[1]["over the best of each series"])):
-        print(f"{name:40} {json.dumps(row)}", flush=True)
-    results.write(requested.out, half=requested.half, points=requested.points, draws=requested.draws, table=table)
+        for half in requested.half:
+            chosen = itertools.product([half], HALVES[half][0], NOISES, requested.points, range(requested.draws))
+            rows = list(pool.map(measured, itertools.starmap(Case, chosen)))
+            table = {name: summarized(part) for name, part in parts(rows)}
+            order = sorted(table, key=lambda name: (name != "all", -table[name]["over the best method"]))
+            tables[half] = {name: table[name] for name in order}
+            for name in order:
+                print(f"{half:12} {name:40} {json.dumps(table[name])}", flush=True)
+    results.write(requested.out, points=requested.points, draws=requested.draws, halves=tables)
 
 
 if __name__ == "__main__":

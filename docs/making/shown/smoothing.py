@@ -273,3 +273,15 @@ def resources() -> str:
         f" {actual['points']} points, from its start to the written file. The default's peak memory for {int(size):,} points is"
         f" {memory / 1e6:.0f} MB above the input; for {others}."
     )
+
+
+def slopes() -> str:
+    """Errors of slopes over those of PyNumDiff's methods, which are tuned with the truth: the largest losses first."""
+    rows = []
+    for half, parts in result("smoothing-derivatives")["halves"].items():
+        for name, row in parts.items():
+            over = f"{row['over the best method']:.2f} · {row['over the best of each series']:.2f}"
+            rows.append((f"{half}, {name}", over, row["best method"], f"{row['inside the band']:.2f}", str(row["withheld"])))
+    return table(
+        rows, ["", "over the best method · over the best of each series", "method", "in the band", "withheld"], "lrlrr"
+    )
