@@ -103,7 +103,7 @@ def _doubted(smoothing: Smoothing) -> Smoothing:
         return smoothing
     values = np.where(smoothing.outliers, np.nan, smoothing.observed)[np.argsort(smoothing.times.moments, kind="stable")]
     question = codes_in_words(possible_codes(values))
-    return replace(smoothing, withheld=f"{question} (robust=False: measured values).") if question else smoothing
+    return replace(smoothing, withheld=f"{question}, or robust=False if measured.") if question else smoothing
 
 
 def _of_another(inputs: InputSeries, options: Options) -> Smoothing | None:

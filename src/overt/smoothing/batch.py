@@ -45,8 +45,8 @@ class Task:
     @property
     def digest(self) -> str:
         """A hash of the series, the options and the version of overt, which names the stored result."""
-        hashed = hashlib.sha256(repr((overt.__version__, self.wanted, sorted(self.options.items()))).encode())
-        moments = self.times.as_passed if isinstance(self.times, Times) else self.times
+        moments, zone = (self.times.as_passed, self.times.zone) if isinstance(self.times, Times) else (self.times, None)
+        hashed = hashlib.sha256(repr((overt.__version__, self.wanted, sorted(self.options.items()), zone)).encode())
         for array in (self.values, moments):
             hashed.update(b"none" if array is None else f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
         return hashed.hexdigest()[:32]

@@ -15,6 +15,8 @@ from overt.cli.main import app
 from overt.cli.shared.tables.notation import Notation
 from overt.errors import InputError, KindError
 from overt.smoothing import Online, analyze
+from overt.smoothing.batch import Task
+from overt.smoothing.data.times import read_times
 from overt.smoothing.data.zones import recorded_zone
 from overt.smoothing.reporting.curve import curve_of
 from overt.smoothing.reporting.page import write_page
@@ -185,3 +187,13 @@ def test_the_clock_of_recorded_distances_shows_an_hour_twice_and_leaves_one_out(
 def test_dates_of_many_zones_follow_no_clock():
     dates = [datetime(2024, 1, day, tzinfo=timezone(timedelta(hours=day % 3))) for day in range(1, 20)]
     assert recorded_zone(dates) is UTC
+
+
+def test_stored_curves_are_of_one_clock():
+    moments = np.datetime64("2024-03-30T00:00") + np.arange(60) * np.timedelta64(1, "h")
+    berlin = [
+        date.replace(tzinfo=UTC).astimezone(ZoneInfo("Europe/Berlin")) for date in moments.astype("datetime64[us]").tolist()
+    ]
+    zones = [None, UTC, recorded_zone([datetime.fromisoformat(date.isoformat()) for date in berlin])]
+    digests = {Task("a", np.zeros(60), read_times(moments, 60, zone), {"period": "1D"}).digest for zone in zones}
+    assert len(digests) == 3

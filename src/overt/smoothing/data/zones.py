@@ -18,6 +18,9 @@ class RecordedZone(tzinfo):
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordedZone, (self._starts, self._offsets)
 
+    def __repr__(self) -> str:
+        return f"RecordedZone({self._starts}, {self._offsets})"
+
     def __str__(self) -> str:
         return " and ".join(dict.fromkeys(_name(offset) for offset in self._offsets))
 

@@ -12,7 +12,7 @@ NEAR, FAR = 2, 9
 LEAST, LEVELS, ERRORS = 3, 1.5, 3.0
 # No neighbour counts more, in units, and the standard deviation of those of outliers is at least so much.
 MOST, LEAST_DEVIATION = 4.0, 0.25
-# Peaks that recur: at least so many, whose points are at most so many apart; so many of them stand on one side, and less than that part of
+# Peaks that recur: at least so many, whose points are at most so many apart; so many of them are on one side, and less than that part of
 # an interval from a grid of equal ones. Fewer than one of 1,000 sets of outliers at random recur. Or the marks of outliers above and below
 # have an autocorrelation of so much: those at random have at most half as much.
 RECUR, WIDEST, MOSTLY, IRREGULAR, REPEATED = 8, 3, 0.8, 0.06, 0.6
