@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from overt.smoothing.data.series import SHORT, Floats
 from overt.smoothing.data.weights import CUTOFF, NEIGHBOURS
-from overt.smoothing.noise.peaks import above_others, may_be_peaks, why_peaks
+from overt.smoothing.noise.peaks import above_others, may_be_peaks, resemble_peaks, why_peaks
 from overt.smoothing.selection.medians import medians
 
 # The standard deviation of a value's distance from the median of the two on either side, of normal noise of 1.
@@ -70,9 +70,9 @@ def clean(values: Floats, level: float) -> Cleaned:
     one side on which it is near. White normal noise of 1,024 points loses one value in 40 series, and a quarter of a percent is
     moved. Where there are several, they are looked for again among what is left, and tails are moved again; where there are many, pairs
     and those next to others are found too. Those that recur, or whose neighbours rise with them, are peaks of the signal: then all values
-    are kept. In fewer
-    than 400 points they may be peaks, of which a single point shows: where several are mostly on one side, or one in twelve points or
-    more stand out, they are kept.
+    are kept. In fewer than 400 points they may be peaks, of which a single point shows, where several are mostly on one side or one in
+    twelve points or more stand out: then they are kept if they resemble peaks (`peaks.resemble_peaks`), and only those beyond `FAR_ALONE`
+    count if they do not.
 
     >>> values = np.sin(np.arange(500) / 40) + 0.1 * np.random.default_rng(0).normal(size=500)
     >>> values[250] += 3
@@ -92,7 +92,8 @@ def clean(values: Floats, level: float) -> Cleaned:
     if values.size >= SHORT:
         return cleaned
     if _may_be_peaks(values, first, cleaned.outliers):
-        return none
+        far = np.abs(above_others(values, cleaned.outliers)) > FAR_ALONE * level
+        return none if resemble_peaks(values, cleaned.outliers, level) else Cleaned(values, cleaned.outliers & far)
     if first and may_be_peaks(np.where(first.beyond(CLIP), first.above, 0.0)):
         return Cleaned(values, first.beyond(FAR_ALONE) | hidden)
     return cleaned
