@@ -1,0 +1,100 @@
+"""Models of a derivative: curves as smooth as a squared exponential covariance makes them, beside the splines of `heads.state_space`.
+
+A spline follows a curve with few derivatives. One with all of them, such as a wave or a peak, has a Gaussian process prior with the
+covariance a² exp(−(t − t′)²/2l²). In an interval that is longer than the series it is a sum of sines with normal coefficients, whose
+variances are the spectral density at their frequencies (Solin and Särkkä 2020), so that regression on these sines and a line is the
+posterior mean. As attention, the score of two points is the product of their sines, weighted by what the values say of each.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from overt.smoothing.data.series import Floats
+from overt.smoothing.heads.state_space import States
+
+# Length scales in spans of the series, from this many steps on; amplitudes a in standard deviations of the values.
+LENGTHS, LEAST_STEPS, AMPLITUDES = 2.0 ** np.arange(-6, 2.1, 0.5), 1.5, (0.3, 1.0, 3.0, 10.0)
+# Half the interval of the sines in halves of the span, and what a length scale of one half adds; sines for each length scale of half the
+# interval, and besides, as Riutort-Mayol et al. (2023, section 4.2) advise; at most so many.
+BOUNDARY, WIDER, SINES, MORE_SINES, MOST_SINES = 1.25, 1.6, 1.75, 12, 250
+# The variances of the line's coefficients over that of the values; coefficients of less variance, as a part of theirs, are left out.
+OF_THE_LINE, NEGLIGIBLE = (100.0, 300.0), 1e-14
+# The least share of a value's own noise in its residual.
+LEAST_LEFT = 1e-6
+
+
+class Models(NamedTuple):
+    """Models and what each says at each point."""
+
+    log_densities: Floats  # (models, n) of each value, predicted from all others
+    freedom: Floats  # (models, 1) degrees of freedom for each value
+    means: Floats  # (models, n) of the derivative
+    variances: Floats  # (models, n)
+
+    @classmethod
+    def joined(cls, several: Sequence["Models"]) -> "Models":
+        """All models of several."""
+        return cls(*(np.concatenate(column) for column in zip(*several, strict=True)))
+
+    @classmethod
+    def of_states(cls, states: States, values: Floats, variances: Floats, order: int) -> "Models":
+        """Those of splines at the times of values (n,) with noise of these variances (n,)."""
+        freedom = (states.variances[0] / variances).mean(axis=1, keepdims=True)
+        return cls(states.log_densities(values, variances), freedom, states.means[order], states.variances[order])
+
+
+def squared_exponentials(times: Floats, values: Floats, variances: Floats, order: int) -> Models | None:
+    """The models of all length scales and amplitudes, of values (n,) at ascending times (n,) with noise of these variances (n,).
+
+    `order` is that of the derivative. None of less than three times.
+
+    >>> t = np.arange(100.0)
+    >>> models = squared_exponentials(t, np.sin(t / 8), np.full(100, 0.01), 1)
+    >>> best = models.log_densities.sum(axis=1).argmax()
+    >>> bool(np.abs(models.means[best] - np.cos(t / 8) / 8)[5:95].max() < 0.005)
+    True
+    """
+    if times.size < 3:
+        return None
+    unit = max(float(np.var(values)), float(np.mean(variances)))
+    models = [
+        _regressed(columns, slopes, priors * unit, values, variances)
+        for columns, slopes, densities in _sines(times, order)
+        for priors in (np.concatenate([OF_THE_LINE, amplitude**2 * densities]) for amplitude in AMPLITUDES)
+    ]
+    return Models(*(np.stack(column) for column in zip(*models, strict=True)))
+
+
+def _sines(times: Floats, order: int) -> Iterator[tuple[Floats, Floats, Floats]]:
+    """For each length scale a line and sines (n, 2 + m), their derivatives (n, 2 + m), and the variances of the sines (m,)."""
+    half, middle = (times[-1] - times[0]) / 2, (times[-1] + times[0]) / 2
+    line = np.stack([np.ones(times.size), (times - middle) / half], axis=1)
+    of_line = np.zeros(line.shape)
+    of_line[:, 1] = 1 / half if order == 1 else 0.0
+    for length in 2 * half * LENGTHS[2 * half * LENGTHS >= min(LEAST_STEPS * 2 * half / times.size, 2 * half)]:
+        boundary = BOUNDARY * half + WIDER * length
+        count = min(int(SINES * boundary / length) + MORE_SINES, MOST_SINES, times.size)
+        frequencies = np.pi / (2 * boundary) * np.arange(1, count + 1)
+        phases = np.outer(times - middle + boundary, frequencies)
+        slopes = frequencies * np.cos(phases) if order == 1 else -(frequencies**2) * np.sin(phases)
+        columns = (np.concatenate(pair, axis=1) for pair in ((line, np.sin(phases)), (of_line, slopes)))
+        densities = np.sqrt(2 * np.pi) * length / boundary * np.exp(-0.5 * (frequencies * length) ** 2)
+        yield (*columns, densities)  # type: ignore[misc]
+
+
+def _regressed(columns: Floats, slopes: Floats, priors: Floats, values: Floats, variances: Floats) -> Models:
+    """One model, by regression on columns (n, k) with coefficients of these prior variances (k,)."""
+    kept = priors > NEGLIGIBLE * priors.max()
+    roots = np.sqrt(priors[kept])
+    white = columns[:, kept] * roots / np.sqrt(variances)[:, None]
+    eigenvalues, vectors = np.linalg.eigh(white.T @ white)
+    white, slopes = white @ vectors, (slopes[:, kept] * roots) @ vectors
+    shares = 1 / (1 + np.maximum(eigenvalues, 0.0))  # of the prior variance that is left
+    leverages = np.minimum(white**2 @ shares, 1 - LEAST_LEFT)
+    coefficients = shares * (white.T @ (values / np.sqrt(variances)))
+    spread = variances / (1 - leverages)
+    residuals = values - np.sqrt(variances) * (white @ coefficients)
+    log_densities = -0.5 * (np.log(2 * np.pi * spread) + (residuals / (1 - leverages)) ** 2 / spread)
+    return Models(log_densities, leverages.mean(keepdims=True), slopes @ coefficients, slopes**2 @ shares)
