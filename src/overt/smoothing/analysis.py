@@ -266,7 +266,7 @@ def _risk(prepared: Prepared, outputs: Outputs, variances: Floats | None) -> tup
     # Points without a value, of the grid that the others are on, have the variances of what fills them; a constant has no larger ones.
     first, last = series.present[[0, -1]]
     grid = np.arange(first, last, int(np.gcd.reduce(np.diff(series.present))) or 1)
-    filled = np.minimum(variances[np.setdiff1d(grid, series.present)], np.var(series.key_values))
+    filled = np.minimum(variances[grid[np.isnan(series.values[grid])]], np.var(series.key_values))
     points = series.present.size + filled.size
     return (series.present.size * risk + float(filled.sum())) / points, series.present.size / points * error
 
