@@ -137,7 +137,7 @@ class Smoothing:
             return self.series.unsort(self.unit_levels) * self.series.noise_unit * self.repeats.events**0.5
         first, scale = self.scaled
         levels = first.levels * scale.slope(first.values)
-        return levels * self.noise / np.sqrt(np.nanmean(levels**2))
+        return levels * (self.noise / (float(np.sqrt(np.nanmean(levels**2))) or 1.0))
 
     @property
     def noise_estimate(self) -> NoiseEstimate:

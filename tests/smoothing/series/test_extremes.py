@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from overt import native
+from overt.errors import InputError
 from overt.smoothing import analyze, smooth
 
 KEYS = ["time", "value", "both", "patch"]
@@ -85,3 +86,51 @@ def test_a_dot_score_beyond_all_numbers_takes_the_extremes(x, scale, causal):
     else:
         expected = [x[: i + 1].max() if scale * x[i] > 0 else x[: i + 1].min() for i in range(x.size)]
     np.testing.assert_allclose(result, 1e9 * np.array(expected))
+
+
+KINDS = {
+    "normal": lambda draw, n: draw.normal(size=n),
+    "whole": lambda draw, n: np.round(draw.normal(size=n)),
+    "constant": lambda draw, n: np.full(n, 3.0),
+    "counts": lambda draw, n: draw.poisson(1.0, n).astype(float),
+    "outcomes": lambda draw, n: (draw.random(n) < 0.3).astype(float),
+    "mostly zeros": lambda draw, n: np.where(draw.random(n) < 0.8, 0.0, draw.normal(size=n)),
+    "half missing": lambda draw, n: np.where(draw.random(n) < 0.5, np.nan, draw.normal(size=n)),
+    "over decades": lambda draw, n: np.exp(8 * draw.normal(size=n)),
+    "one enormous": lambda draw, n: np.where(np.arange(n) == n // 2, 1e20, draw.normal(size=n)),
+    "far from 0": lambda draw, n: np.cumsum(draw.normal(size=n)) + 1e9,
+    "a wave": lambda draw, n: np.sin(np.arange(n)),
+    "a line": lambda draw, n: np.arange(float(n)),
+    "angles": lambda draw, n: 360 * draw.random(n),
+}
+OPTIONS = [
+    *({"keys": keys, "causal": causal} for keys in ("auto", "time", "value", "both", "patch") for causal in (False, True)),
+    {"period": 7}, {"period": "auto", "fill": False}, {"scale": "sqrt"}, {"scale": "log"}, {"scale": "logit"}, {"circular": 360.0},
+    {"bounds": (-10, 10)}, {"noise": "poisson"}, {"noise": 0.0}, {"robust": True}, {"robust": False}, {"span": 5.0}, {"window": 3.0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_series_under_any_options_is_smoothed_without_a_warning_or_refused_in_a_sentence(kind):
+    for seed, options in enumerate(OPTIONS):
+        draw = np.random.default_rng(seed)
+        n = int(draw.choice([1, 2, 3, 4, 5, 7, 10, 16, 33, 60, 130]))
+        times = [None, np.sort(draw.random(n)), np.sort(draw.integers(0, n, n)).astype(float)][draw.integers(3)]
+        weights = [None, np.exp(5 * draw.normal(size=n)), (draw.random(n) < 0.7).astype(float)][draw.integers(3)]
+        try:
+            result = analyze(KINDS[kind](draw, n), times=times, weights=weights, **options)
+            slopes = result.derivative() if result.series.present.size > 4 and not result.scaled else None
+        except InputError as refusal:
+            sentence = str(refusal)
+        else:
+            sentence = result.sentence
+            assert result.levels.shape == result.weights(n // 2).shape == (n,)
+            assert (np.isfinite(result.values) | np.isnan(result.values)).all()
+            if result.lower is not None:
+                known = ~np.isnan(result.values)
+                slack = 1e-9 * np.abs(result.values[known])
+                assert (result.lower[known] <= result.values[known] + slack).all()
+                assert (result.values[known] <= result.upper[known] + slack).all()
+            assert len(result.anomalies()) <= n
+            assert slopes is None or slopes.values.shape == (n,)
+        assert sentence.endswith(".") or "Fix: " in sentence

@@ -223,4 +223,5 @@ def key_noise(series: Series, levels: Floats) -> Floats:
 
 def overall_level(levels: Floats) -> float:
     """The root mean square of the levels, above 0."""
-    return max(float(np.sqrt(np.mean(levels**2))), NOISELESS)
+    largest = max(float(levels.max(initial=0.0)), NOISELESS)
+    return max(largest * float(np.sqrt(np.mean((levels / largest) ** 2))), NOISELESS)

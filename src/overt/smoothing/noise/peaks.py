@@ -137,8 +137,9 @@ def resemble_peaks(values: Floats, outliers: NDArray[np.bool_], level: float) ->
     unit = np.maximum(np.nanmedian(np.abs(others - middle), axis=1, keepdims=True) / 0.6744897501960817, level)
     differences = np.sign(values[marked, None] - middle) * (windows[:, away == 1] - middle) / unit
     differences = np.clip(differences[~np.isnan(differences)], -MOST, MOST)
-    error = max(float(differences.std()), 1.0) / max(differences.size, 2) ** 0.5
-    return bool(differences.size > 1 and abs(differences.mean()) > DIFFER * error)
+    if differences.size < 2:
+        return False
+    return bool(abs(differences.mean()) > DIFFER * max(float(differences.std()), 1.0) / differences.size**0.5)
 
 
 def _at_equal_intervals(marked: NDArray[np.intp]) -> bool:

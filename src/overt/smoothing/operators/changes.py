@@ -331,7 +331,7 @@ def kink_gains(times: Floats, white: Floats, positions: Indices, noise: NoiseHyp
     solved = np.linalg.solve(gram, np.stack([with_one, with_time]))
     onto = white[:2] @ value
     left = square - with_one * solved[0] - with_time * solved[1]
-    gains = np.where(left > 1e-9 * square, (with_value - onto @ solved) ** 2 / np.maximum(left, 1e-300), 0.0)
+    gains = np.divide((with_value - onto @ solved) ** 2, left, out=np.zeros(left.shape), where=left > 1e-9 * square)
     return float(value @ value - onto @ np.linalg.solve(gram, onto)), gains
 
 

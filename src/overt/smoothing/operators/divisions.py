@@ -214,7 +214,8 @@ class _Candidates(NamedTuple):
         slope = cross - tilt * mean
         grown = 1 + prior * weight
         shrink, root = 0.5 - 0.5 / grown, 0.5 * np.log(grown)
-        gain = np.minimum(slope * slope / spread * shrink - root, -_NEVER)
+        with np.errstate(over="ignore"):  # of values whose weight is next to nothing
+            gain = np.minimum(slope * slope / spread, -_NEVER) * shrink - root
         level = total * mean * shrink - 0.5 * squares - root
         straight = np.maximum(gain, 0.0) + np.log1p(np.exp(-np.abs(gain)))
         lengths = stops[:, None, None] - self.starts

@@ -32,8 +32,8 @@ TRENDS = (0.5, 0.5, 0.5)
 LEAST_TREND = 3.0
 # The temperature of a single point, as in the mixture of heads.
 TEMPERATURE = 4.0
-# Smaller shares of heads are left out.
-NEGLIGIBLE = 1e-6
+# Smaller shares of heads are left out. Risks are rounded to this part of the largest one.
+NEGLIGIBLE, ROUNDING = 1e-6, 1e-15
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,8 @@ def _choose(grid: Grid, heads: list[PhaseRows], sums: Floats, points: tuple[Floa
     predicted = np.stack([np.zeros(times.size), *(np.nan_to_num(grid.read(cells, times)) for cells in others)])
     risks = ((detrended - predicted) ** 2 @ weights) / weights.sum()
     least, tiny = float(risks.min()), np.finfo(float).tiny
-    shares = softmax(-(times.size / TEMPERATURE / max(least, tiny) * (risks - least))[None])[0]
+    scale = max(least, ROUNDING * float(risks.max()), tiny)
+    shares = softmax(-(times.size / TEMPERATURE * ((risks - least) / scale))[None])[0]
     used = np.flatnonzero(shares[1:] > NEGLIGIBLE)
     return Season(grid, [heads[index] for index in used], shares[1:][used], gain=1 - least / max(float(risks[0]), tiny))
 

@@ -156,7 +156,8 @@ def _differs(rows: Floats, agree: float = AGREE) -> NDArray[np.bool_]:
 
 def share_of_noise(times: Floats | None, values: Floats, weights: Floats) -> float:
     """In what part of windows the values (n,) look like white noise to all predictors: in few of a random walk."""
-    return float(np.mean(np.ptp(_window_logs(_squares(times, values, weights).rows)[1], axis=0) < AGREE))
+    agreement = np.ptp(_window_logs(_squares(times, values, weights).rows)[1], axis=0)
+    return float(np.mean(agreement < AGREE)) if agreement.size else 1.0
 
 
 def _window_logs(rows: Floats) -> tuple[Indices, Floats]:
@@ -217,7 +218,8 @@ def _fit(times: Floats, weights: Floats, reach: int, degree: int) -> NeighbourFi
     near = np.clip(points - reach, 0, count - 2 * reach - 1)[:, None] + np.arange(2 * reach + 1)
     near = near[near != points[:, None]].reshape(points.size, 2 * reach)
     away = times[near] - times[points, None]
-    powers = (away / np.abs(away).max(axis=1, keepdims=True))[..., None] ** np.arange(degree + 1)
+    reaches = np.maximum(np.abs(away).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    powers = (away / reaches)[..., None] ** np.arange(degree + 1)
     weighted = weights[near][..., None] * powers
     moments = np.swapaxes(powers, 1, 2) @ weighted
     moments += (
