@@ -60,7 +60,9 @@ def transform_named(name: str, bounds: tuple[float, float]) -> Transform:
     if name == "log":
         return Transform("logarithms", lambda x: np.log(x - low), lambda y: low + _exponential(y), _exponential)
     if name == "sqrt":
-        return Transform("roots", lambda x: np.sqrt(x - low), lambda y: low + np.maximum(y, 0.0) ** 2, lambda y: 2 * np.maximum(y, 0.0))
+        return Transform(
+            "roots", lambda x: np.sqrt(x - low), lambda y: low + np.maximum(y, 0.0) ** 2, lambda y: 2 * np.maximum(y, 0.0)
+        )
     width = high - low
 
     def share(y: Floats) -> Floats:
