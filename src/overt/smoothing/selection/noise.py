@@ -173,7 +173,7 @@ def estimate_noise(
     rounded = rounded_level(values, level)
     repeated = None if passed else repeated_level(times, values, level)
     if rounded is not None or repeated is not None:
-        return NoiseEstimate(rounded or repeated or 0.0, None, False, ROUNDED if rounded else REPEATED)
+        return NoiseEstimate(max(rounded or 0.0, repeated or 0.0), None, False, ROUNDED if rounded else REPEATED)
     exact = 8 * np.finfo(float).eps * np.max(np.abs(values), initial=0.0)
     if level <= max(exact, FITTED_DIGITS * np.max(np.abs(waves), initial=0.0)):
         estimate = NoiseEstimate(0.0, None, True, "")
