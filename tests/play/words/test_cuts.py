@@ -106,6 +106,41 @@ def test_an_arc_is_cut_and_healed_by_mouse_and_by_keyboard(written_little, opene
     assert live.page.ask("viewer.store.get().cut") == ""
 
 
+# Where a pointer may land on each arc that is drawn, the ends last.
+POINTS = """[...document.querySelectorAll('.texts .hit')].map((hit) => {
+  const [length, { left, top }] = [hit.getTotalLength(), hit.ownerSVGElement.getBoundingClientRect()];
+  return [Number(hit.dataset.arc), [0.5, 0.7, 0.9, 1].map((share) => hit.getPointAtLength(share * length)).map(({ x, y }) => [x + left, y + top])];
+})"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The ferry left the old pier before the tourists had paid for it.",
+        pytest.param("Milk, eggs, bread: is that all?", marks=pytest.mark.slow),
+    ],
+)
+def test_a_pointer_can_choose_every_arc_at_400_pixels(written_little, opened, text):
+    live = opened(written_little, calm=True, width=400).ready()
+    live.type(text)
+    chosen, drawn = set(), set()
+    for token in (2, 5, 8):
+        live.page.ask(f"void viewer.store.set({{ token: {token} }})")
+        live.page.ask("void document.querySelector('.texts').scrollIntoView({ block: 'center' })")
+        for arc, points in live.page.ask(POINTS):
+            drawn.add((token, arc))
+            for x, y in points:
+                for kind in ("mousePressed", "mouseReleased"):
+                    live.page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+                cut = live.page.ask("viewer.store.get().cut")
+                live.page.ask(f"void viewer.store.set({{ cut: '', token: {token} }})")
+                if cut.endswith(f".{token}.{arc}"):
+                    chosen.add((token, arc))
+                    break
+    assert len(drawn) > 15
+    assert chosen == drawn
+
+
 def test_the_only_key_of_a_query_is_not_cut(written_little, opened):
     live = opened(written_little, calm=True).ready()
     live.type("Cats.")

@@ -1,13 +1,8 @@
 // Arcs between tokens of running text: over one line as bows; to the next line as curves from the edge of one token to the near edge of the other;
 // farther away through the margin, so that no word is crossed.
-const SVG_NAME = "http://www.w3.org/2000/svg";
-const [MARGIN, HIT, CORNER, SAME] = [7, 11, 6, 8]; // pixels: where margins are, how wide an arc is to a pointer, how round; tops of one line differ by less
+import { hitOf, shape, watchHits } from "./hits.js";
 
-const shape = (attributes) => {
-  const path = document.createElementNS(SVG_NAME, "path");
-  for (const [name, value] of Object.entries(attributes)) path.setAttribute(name, value);
-  return path;
-};
+const [MARGIN, CORNER, SAME] = [7, 6, 8]; // pixels: where margins are, how round; tops of one line differ by less
 
 // `links` are { node, share, negative, cut, name, click }; drawn into `svg`, which covers the tokens' container. A bow rises by at most `room` pixels;
 // `tokens` are all that may be in the way. A link with `click` is a button.
@@ -34,27 +29,7 @@ export function arcsOf(svg, from, links, room, tokens) {
     svg.append(path);
     return click ? hitOf(line, node, name, click) : null;
   });
-  svg.append(...hits.filter(Boolean));
-  svg.querySelector(".hit:last-of-type")?.setAttribute("tabindex", "0");
-}
-
-// What is clicked or focused of an arc: wider than what is seen. The strongest one is reached by Tab, the others by arrow keys.
-function hitOf(line, node, name, click) {
-  const hit = shape({ d: line, class: "hit", "stroke-width": HIT, role: "button", tabindex: "-1", "aria-label": name });
-  hit.dataset.arc = node.dataset.token;
-  hit.append(Object.assign(document.createElementNS(SVG_NAME, "title"), { textContent: name }));
-  hit.addEventListener("click", click);
-  hit.addEventListener("keydown", (event) => {
-    const by = { ArrowLeft: 1, ArrowDown: 1, ArrowRight: -1, ArrowUp: -1 }[event.key];
-    if (by) {
-      const all = [...hit.parentNode.querySelectorAll(".hit")];
-      all.at((all.indexOf(hit) + by) % all.length).focus();
-    } else if (["Enter", " ", "Delete", "Backspace"].includes(event.key)) click();
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
-  });
-  return hit;
+  watchHits(svg, hits.filter(Boolean));
 }
 
 // A bow's top is at three quarters of the way to its control points.
