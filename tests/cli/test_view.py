@@ -74,7 +74,7 @@ def test_the_page_is_opened_on_asking(saved, monkeypatch):
         (["--heads", "7.0"], "one of the recorded calls, 0, 1"),
         (["--heads", "0.9"], "0 to 3, got 9"),
         (["--heads", "top"], "top 16"),
-        (["--limit", "0.01"], "fewer heads"),
+        (["--limit", "0.01"], "Fix: pass --limit 1."),
         (["--limit", "0"], "above 0"),
     ],
 )
@@ -114,8 +114,8 @@ def test_a_page_does_not_take_its_recordings_place(saved):
 
 
 def test_a_page_that_is_too_large_is_refused_with_the_options_of_the_command(saved):
-    result = run(saved, "--limit", "0.1")
+    result = run(saved, "--limit", "0.295")
     assert result.exit_code == 2
     message = " ".join(result.stderr.split())
-    assert 'Fix: show fewer heads with --heads "top 1", leave out single weights with --summary, or pass --limit 1.' in message
+    assert 'Fix: show fewer heads with --heads "top 5", leave out single weights with --summary, or pass --limit 1.' in message
     assert "exact=False" not in message

@@ -225,8 +225,20 @@ def test_a_head_that_is_not_there_is_refused():
 def test_a_page_over_the_limit_is_refused_before_it_is_built(monkeypatch):
     _, recording = multi_head()
     monkeypatch.setattr(viewer, "pack_heads", lambda *inputs, **message: pytest.fail("it was built"))
-    with pytest.raises(InputError, match=r"at most 10\.0 kB.*2 heads that need about .*fewer heads.*exact=False.*limit="):
-        recording.page(limit=10_000)
+    with pytest.raises(InputError, match=r"at most 287\.0 kB.*2 heads that need about .*heads=\"top 1\".*exact=False.*limit="):
+        recording.page(limit=287_000)
+    with pytest.raises(InputError, match=r"Fix: raise limit=\.$"):
+        recording.page(limit=10_000, exact=False)
+
+
+def test_many_texts_over_the_limit_are_counted(monkeypatch):
+    model = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+    recording = recorded(model, torch.randn(64, 12, 8), tokens=words(12))
+    monkeypatch.setattr(viewer, "pack_heads", lambda *inputs, **message: pytest.fail("it was built"))
+    with pytest.raises(
+        InputError, match=r"2 heads of 64 texts that need about .*Fix: record fewer texts, leave out single weights"
+    ):
+        recording.page(limit=300_000)
 
 
 @pytest.mark.parametrize("count", [12, 700, 3000])

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from torch import nn
 
 from overt.drawing.html import PAGE_LIMIT, bundle, escape_text, fill_template, read, script_json
-from overt.drawing.numbers import in_bytes
 from overt.files import separate, whole
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.viewer.packing import Opened, Packed, pack_heads
@@ -45,7 +44,8 @@ def page(
     packed = pack_heads(recordings, title=title, exact=exact, model=model, opened=opened, story=story, padding=padding)
     html = _html(packed, story, live)
     if len(html) > limit:  # the page is ASCII but for its title and what it shows without its script
-        raise PageTooLarge(f"a page of {in_bytes(len(html))}", max(1, len(calls) // 2), len(html), limit)
+        shown = [captured for side in recordings for captured in side[1]]
+        raise PageTooLarge(sum(len(call.heads) for call in shown), max(call.batch for call in shown), len(html), limit, exact)
     if path is None:
         return html
     with whole(path) as temporary:

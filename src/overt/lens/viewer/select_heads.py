@@ -43,22 +43,22 @@ def chosen(calls: RecordedCalls, heads: HeadNames, exact: bool, limit: int) -> l
         calls.strings.of_queries(requested[0][0])
     needed = estimated([(captured, indices) for captured, indices in requested], calls, exact)
     if needed > limit:
-        count = sum(len(indices) for _, indices in requested)
-        fewer = max(1, count * max(0, limit - _FIXED) // needed)
-        raise PageTooLarge(f"{count} heads that need about {in_bytes(needed)}", fewer, needed, limit)
+        count, texts = sum(len(indices) for _, indices in requested), max(captured.batch for captured, _ in requested)
+        raise PageTooLarge(count, texts, needed, limit, exact)
     return [cut(captured.opened(), indices) for captured, indices in requested]
 
 
 class PageTooLarge(InputError):
-    """A page of about `needed` bytes, more than its limit, into which about `fewer` heads fit."""
+    """A page of these heads, of about `needed` bytes, more than its limit."""
 
-    def __init__(self, got: str, fewer: int, needed: int, limit: int):
-        self.arguments = got, fewer, needed, limit
-        smaller = "leave out single weights with exact=False"
+    def __init__(self, heads: int, texts: int, needed: int, limit: int, exact: bool):
+        self.arguments = heads, texts, needed, limit, exact
+        count = f"{heads} heads" if texts == 1 else f"{heads} heads of {texts} texts"
+        names = 'heads="top {}" or heads=[(layer, head)]', "exact=False", "raise limit="
         super().__init__(
             f"a page of at most {in_bytes(limit)}, which browsers open quickly",
-            got=got,
-            fix=f'show fewer heads with heads="top {fewer}" or heads=[(layer, head)], {smaller}, or raise limit=',
+            got=f"{count} that need about {in_bytes(needed)}",
+            fix=self._fix(*names),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,10 +66,18 @@ class PageTooLarge(InputError):
 
     def in_command(self) -> InputError:
         """The same with the options of `overt view`."""
-        _, fewer, needed, _ = self.arguments
-        enough = math.ceil(needed / 10**6)
-        fix = f'show fewer heads with --heads "top {fewer}", leave out single weights with --summary, or pass --limit {enough}'
-        return InputError(self.expected, self.got, fix)
+        enough = f"pass --limit {math.ceil(self.arguments[2] / 10**6)}"
+        return InputError(self.expected, self.got, self._fix('--heads "top {}"', "--summary", enough))
+
+    def _fix(self, heads: str, summary: str, limit: str) -> str:
+        """What makes the page small enough: fewer heads if one fits, else fewer texts; a summary has no single weights to leave out."""
+        count, texts, needed, most, exact = self.arguments
+        if most <= _FIXED:  # no page is as small
+            return limit
+        fewer = count * (most - _FIXED) // (needed - _FIXED)
+        ways = [f"show fewer heads with {heads.format(fewer)}"] if fewer else ["record fewer texts"] if texts > 1 else []
+        ways += [f"leave out single weights with {summary}"] if exact else []
+        return ", ".join([*ways, f"or {limit}"]) if ways else limit
 
 
 def _requested(calls: RecordedCalls, present: Sequence[Captured], heads: HeadNames) -> list[tuple[Captured, tuple[int, ...]]]:
