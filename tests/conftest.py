@@ -69,12 +69,14 @@ def minilm():
 
 @pytest.fixture(scope="module")
 def chromium():
-    """The browser, once for a file of tests."""
+    """The browser, once for a file of tests; Firefox in its place if OVERT_BROWSER is firefox."""
     import browser
+    import firefox
 
-    if browser.find() is None:
-        pytest.skip(browser.MISSING)
-    running = browser.Browser()
+    other = os.environ.get("OVERT_BROWSER") == "firefox"
+    if (firefox if other else browser).find() is None:
+        pytest.skip(firefox.MISSING if other else browser.MISSING)
+    running = firefox.Firefox() if other else browser.Browser()
     yield running
     running.close()
 

@@ -15,7 +15,7 @@ def choose(page, tab):
 def test_words_heads_map_links_and_checks_work_in_firefox(running_firefox, width, tmp_path):
     _, recording = multi_head()
     recording.page(tmp_path / "page.html")
-    page = running_firefox.open(tmp_path / "page.html", width=width)
+    page = running_firefox.page().open(tmp_path / "page.html", width=width)
     page.until("document.querySelectorAll('[data-token]').length >= 12")
     page.click('[data-token="3"]')
     page.until("document.body.innerText.includes('Six steps for “w3” in L0H1')")

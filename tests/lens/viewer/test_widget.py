@@ -3,11 +3,9 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
-import browser
 from overt.drawing.html import read
 from overt.errors import InputError, MissingExtra, install_command
 from overt.lens.viewer import page
@@ -88,7 +86,7 @@ def test_in_a_browser_the_module_shows_the_page_in_a_frame_of_its_own(notebook):
 
 
 def test_in_a_browser_the_framed_page_comes_alive_and_complains_of_nothing(notebook):
-    framed = frame_of(notebook)
+    framed = notebook.browser.frame("about:srcdoc")
     framed.until("document.querySelectorAll('.part bdi').length === 12")
     assert framed.ask(
         "document.querySelector('[data-save=svg]') !== null && document.querySelector('[data-save=link]') === null"
@@ -97,19 +95,6 @@ def test_in_a_browser_the_framed_page_comes_alive_and_complains_of_nothing(noteb
     framed.until("document.querySelector('.part [aria-current]').textContent === 'w5'")
     assert framed.complaints == []
     assert notebook.complaints == []
-
-
-def frame_of(page):
-    """The frame inside a page, which the browser runs apart since it is sandboxed, as a page of its own."""
-    end, targets = time.monotonic() + 10, []
-    while not targets:
-        assert time.monotonic() < end, "the frame did not come up"
-        targets = [each for each in page.browser.call("Target.getTargets")["targetInfos"] if each["type"] == "iframe"]
-    (target,) = targets
-    session = page.browser.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
-    page.browser.pages[session] = framed = browser.Page.__new__(browser.Page)
-    framed.__init__(page.browser, session)
-    return framed
 
 
 def test_in_a_browser_another_page_takes_its_place_and_leaving_takes_it_away(notebook):

@@ -23,7 +23,7 @@ def read(page, text):
 
 
 def test_a_sentence_is_read_as_it_is_typed(running_firefox, written_little):
-    page = running_firefox.open(written_little)
+    page = running_firefox.page().open(written_little)
     page.until("Number(document.getElementById('viewer')?.dataset.read ?? 0) > 0", 60)
     read(page, "Cats sleep, and dogs.")
     assert page.ask("viewer.recording.verified.holds")
@@ -43,7 +43,7 @@ def test_a_sentence_is_translated_as_in_python(running_firefox, tmp_path):
     translator = Translator.load(folder)
     [first] = translator.translate(["the cat"], beam=1)
     write(explained(translator, "the cat", first), PageTranslator.with_lesson(folder), tmp_path / "page.html")
-    page = running_firefox.open(tmp_path / "page.html")
+    page = running_firefox.page().open(tmp_path / "page.html")
     page.until("Number(document.getElementById('viewer')?.dataset.read ?? 0) > 0", 60)
     read(page, "où as-tu acheté ces chaussures")
     expected = model_alone(translator).translate(["où as-tu acheté ces chaussures"], beam=1)[0].text
