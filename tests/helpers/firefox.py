@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 
 import browser
 
@@ -29,6 +30,19 @@ def find():
     return os.environ.get("FIREFOX") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
+def plain(value):
+    """A value of BiDi as Python has it; NaN and infinities are None, as in JSON."""
+    match value:
+        case {"type": "array", "value": items}:
+            return [plain(item) for item in items]
+        case {"type": "object", "value": pairs}:
+            return {name: plain(item) for name, item in pairs}
+        case {"type": "number", "value": str(name)}:
+            return 0 if name == "-0" else None
+        case _:
+            return value.get("value")
+
+
 class FirefoxPage(browser.Page):
     """One page of Firefox; what Chromium's protocol calls a command is one or more of BiDi's."""
 
@@ -40,9 +54,8 @@ class FirefoxPage(browser.Page):
         return getattr(self, re.sub(r"(?=[A-Z])", "_", method.split(".")[1]).lower())(**parameters)
 
     def ask(self, expression):
-        """The value of an expression on the page, by way of JSON."""
-        answer = self.evaluate(f"JSON.stringify(({expression.strip().rstrip(';')}))")
-        return json.loads(answer["result"].get("value", "null"))
+        """The value of an expression on the page."""
+        return plain(self.evaluate(expression)["result"])
 
     def evaluate(self, expression, **_):
         target = {"context": self.context}
@@ -60,6 +73,8 @@ class FirefoxPage(browser.Page):
             self.dispatch_mouse_event(kind, x, y)
 
     def navigate(self, url):
+        if url.startswith("file:"):
+            self.requests.append(url)  # which Firefox does not report
         self.browser.call("browsingContext.navigate", context=self.context, url=url, wait="complete")
 
     def close(self):
@@ -120,6 +135,8 @@ class Firefox:
         import websocket
 
         self.profile = tempfile.mkdtemp(prefix="overt-firefox-")
+        # Files may not read each other, as in a reader's Firefox and not in one that is driven.
+        Path(self.profile, "user.js").write_text('user_pref("security.fileuri.strict_origin_policy", true);\n')
         command = [find(), "--headless", "--no-remote", "--remote-allow-system-access", "--profile", self.profile]
         self.process = subprocess.Popen(
             [*command, "--remote-debugging-port", "0"], env={**os.environ, "HOME": self.profile}, stdin=subprocess.DEVNULL,
@@ -128,7 +145,7 @@ class Firefox:
         address = next(
             result[1] for line in self.process.stderr if (result := re.search(r"BiDi listening on (ws://\S+)", line))
         )
-        self.socket = websocket.create_connection(f"{address}/session", timeout=60, suppress_origin=True)
+        self.socket = websocket.create_connection(f"{address}/session", timeout=180, suppress_origin=True)
         self.numbers, self.pages = itertools.count(1), {}
         self.call("session.new", capabilities={"alwaysMatch": {"unhandledPromptBehavior": {"default": "accept"}}})
         self.call(
@@ -165,7 +182,8 @@ class Firefox:
         number = next(self.numbers)
         self.socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while (answer := json.loads(self.socket.recv())).get("id") != number:
-            self._hear(answer["method"], answer["params"])
+            if "method" in answer:  # else a late answer to a call that was given up
+                self._hear(answer["method"], answer["params"])
         assert answer["type"] == "success", answer
         return answer["result"]
 

@@ -56,7 +56,7 @@ def page(chromium, tmp_path_factory):
     path = tmp_path_factory.mktemp("bpe") / "page.html"
     script = bundle("play/web/translator/bpe.js")
     ask = """
-    globalThis.use = (options) => { globalThis.bpe = $play_web_translator_bpe.createBpe(options); };
+    globalThis.use = (options) => { globalThis.bpe = $play_translator_bpe.createBpe(options); };
     globalThis.differ = (texts, ids, back) => texts.filter((text, i) => String(bpe.encode(text).ids) !== String(ids[i]) || bpe.decode(ids[i]) !== back[i]);"""
     path.write_text(f"<!doctype html><meta charset=utf-8><script>{script}{ask}</script>")
     return chromium.page().open(path)

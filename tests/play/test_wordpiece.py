@@ -29,7 +29,7 @@ def page(chromium, minilm, tmp_path_factory):
     script = bundle("play/web/worker/wordpiece.js")
     options = json.dumps(options_of(minilm.folder)).replace("<", "\\u003c")
     compare = """
-    const tokenize = $play_web_worker_wordpiece.createWordPiece(OPTIONS);
+    const tokenize = $play_worker_wordpiece.createWordPiece(OPTIONS);
     globalThis.compare = (texts, ids, spans) => texts.filter((text, i) => {
       const tokens = tokenize(text, 512);
       return String(tokens.ids) !== String(ids[i]) || String(tokens.spans) !== String(spans[i]);

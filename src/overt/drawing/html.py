@@ -134,7 +134,7 @@ def bundle(first: str, reused: str = "") -> str:
     of the module `reused` has the name REUSED, for a Worker that runs its text.
 
     >>> text = bundle("lens/viewer/web/map/colour_scale.js")
-    >>> "import" in text, text.index("const $lens_viewer_web_data_exact") < text.index("const $lens_viewer_web_map_colour_scale")
+    >>> "import" in text, text.index("const $viewer_data_exact") < text.index("const $viewer_map_colour_scale")
     (False, True)
     """
     order: dict[str, None] = {}
@@ -166,4 +166,5 @@ def _as_function(path: str, reused: bool) -> str:
 
 
 def _identifier(path: str) -> str:
-    return "$" + re.sub(r"\W", "_", path.removesuffix(".js"))
+    """The module's name in the bundle: the package that has the folder web, and the path inside that folder."""
+    return "$" + re.sub(r"\W", "_", re.sub(r"^.*?(\w+)/web/", r"\1/", path.removesuffix(".js")))

@@ -140,6 +140,7 @@ def test_it_loads_itself_only_and_complains_of_nothing(opened):
     assert page.ask("viewer.recording.heads.length") == 3
 
 
+@pytest.mark.skipif(os.environ.get("OVERT_BROWSER") == "firefox", reason="Firefox does not report what a Worker loads")
 def test_a_worker_computes_the_tiles(opened):
     _, recording = multi_head(300)
     assert any(url.startswith("blob:") for url in settled(opened(recording)).requests)

@@ -138,7 +138,7 @@ def core(chromium, tmp_path_factory):
     """A page that has the core and the lesson's programs; `run` gives a program's scores, or the rule that it breaks."""
     path = tmp_path_factory.mktemp("core") / "page.html"
     ask = """
-    const core = $play_web_worker_core.createCore(new WebAssembly.Instance(new WebAssembly.Module(Uint8Array.from(BYTES))).exports);
+    const core = $play_worker_core.createCore(new WebAssembly.Instance(new WebAssembly.Module(Uint8Array.from(BYTES))).exports);
     globalThis.run = (code, numbers, query, keys, dim) => {
       const before = core.allocate(0), [rows, count] = [query.length / dim, keys.length / dim], to = core.room(rows * count);
       const put = (type, values) => core.put(type.from(values));
@@ -148,7 +148,7 @@ def core(chromium, tmp_path_factory):
       return answer;
     };
     globalThis.program = (text, dim) => { const { code, numbers } = $SCORE_program.programOf($SCORE_parser.parsed(text), dim); return [Array.from(code), Array.from(numbers, String)]; };"""
-    ask = ask.replace("BYTES", str(list(CORE.read_bytes()))).replace("$SCORE", "$" + SCORE.replace("/", "_"))
+    ask = ask.replace("BYTES", str(list(CORE.read_bytes()))).replace("$SCORE", "$play_lessons_score")
     scripts = "".join(f"<script>{bundle(root)}</script>" for root in ("play/web/worker/core.js", f"{SCORE}/own_score.js"))
     path.write_text(f"<!doctype html><meta charset=utf-8>{scripts}<script>{ask}</script>", encoding="utf-8")
     return chromium.page().open(path)
