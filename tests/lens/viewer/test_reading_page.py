@@ -64,6 +64,15 @@ def test_arcs_and_chips_go_to_the_strongest(opened):
         str(index) for index in range(12) if index != 3 and float(weights[index]) / max(0.5, float(weights.max())) > 0.015
     }
     assert set(page.ask("[...document.querySelectorAll('.texts path')].map((each) => each.dataset.to)")) == expected
+    assert page.ask("document.querySelector('.told').textContent") == ""
+
+
+@pytest.mark.slow
+def test_of_more_links_the_strongest_have_arcs_and_the_page_says_so(opened):
+    layer = overt.layers.MultiHeadAttention(8, heads=2)
+    page = opened(recorded(layer, torch.zeros(1, 40, 8), tokens=words(40)), "head=0.0&batch=0&token=30&colour=linear")
+    assert page.ask("document.querySelectorAll('.texts path').length") == 12
+    assert page.ask("document.querySelector('.told').textContent") == "Arcs: the 12 strongest links."
 
 
 @pytest.mark.slow

@@ -66,8 +66,10 @@ function drawText(t) {
   const head = headOf(t);
   t.attention = weightsOf(head, state.side, state.token);
   t.maximum = Math.abs(t.attention.weights[strongestOf(t.attention.weights, 1)[0]] ?? 0);
-  t.strongest = strongestOf(t.attention.weights, ARCS);
+  t.strongest = strongestOf(t.attention.weights, ARCS + 1);
   t.scale = scaleOf(head, state);
+  const further = t.strongest.length > ARCS && seen(t, t.strongest.pop());
+  t.limit = further ? `Arcs: the ${ARCS} strongest links.` : "";
   const style = getComputedStyle(t.root);
   t.colours = Object.fromEntries(["paper", "blue", "fire"].map((name) => [name, channelsOf(style.getPropertyValue(`--${name}`).trim().slice(1))[0]]));
   const [attending, attended] = state.side === "query" ? [head.queries, head.keys] : [head.keys, head.queries];
@@ -267,7 +269,7 @@ function tellText(t, node) {
   const { side } = t.store.get();
   const { weights } = t.attention;
   const text = node?.closest(".part")?.of.text;
-  if (!text) return void (t.description.textContent = "");
+  if (!text) return void (t.description.textContent = t.limit);
   const i = Number(node.dataset.token);
   t.description.replaceChildren(make("bdi", { text: shorten(visible(text.tokens[i]), 60) }), ` token ${grouped(i)}`);
   if (text.side === "both" || text.side !== side) t.description.append(Number.isNaN(weights[i]) ? ", not a number" : `, weight ${number(weights[i], 4)}`);
@@ -309,9 +311,11 @@ function linksOf(t, nodeOf, from) {
   const { side, token } = t.store.get();
   const pair = (i) => (side === "query" ? [token, i] : [i, token]);
   const cut = t.cutting ? t.cutting.pairsOf(t.store, headOf(t)).filter((each) => each[side === "query" ? 0 : 1] === token).map((each) => each[side === "query" ? 1 : 0]) : [];
-  const links = t.strongest.filter((i) => !cut.includes(i)).map((i) => ({ i, share: toneOf(t.attention.weights[i], t.maximum, t.scale), negative: t.attention.weights[i] < 0 }));
-  const drawn = [...links.filter(({ share }) => share > 0.015), ...cut.map((i) => ({ i, share: 0.1, cut: true }))];
+  const links = t.strongest.filter((i) => !cut.includes(i) && seen(t, i)).map((i) => ({ i, share: toneOf(t.attention.weights[i], t.maximum, t.scale), negative: t.attention.weights[i] < 0 }));
+  const drawn = [...links, ...cut.map((i) => ({ i, share: 0.1, cut: true }))];
   return drawn.map((link) => ({ ...link, node: nodeOf(link.i), ...(t.cutting ? { name: nameOf(t, pair(link.i), link), click: () => t.cutting.toggle(t.store, headOf(t), ...pair(link.i)) } : {}) })).filter(({ node }) => node && node !== from);
 }
+
+const seen = (t, i) => toneOf(t.attention.weights[i], t.maximum, t.scale) > 0.015;
 
 const nameOf = (t, [query, key], { i, cut }) => `${cut ? "undo the cut" : "cut"} ${label(headOf(t).queries[query], 20)} → ${label(headOf(t).keys[key], 20)}${cut ? "" : `, weight ${number(t.attention.weights[i], 3)}`}`;
