@@ -504,7 +504,9 @@ def test_the_header_says_what_one_looks_at(opened, tmp_path):
     os.utime(path, (1e9, 1e9))
     page = opened(overt.lens.load(path), made={"heads": [(0, 1)]})
     assert page.ask(facts) == "MultiHeadAttention · 1 of 2 heads in 1 attention layer · a & b.safetensors · 2001-09-09"
-    page = opened(recorded(nn.TransformerEncoderLayer(8, 2, batch_first=True).eval(), torch.randn(2, 3, 8)))
+    three = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 3, enable_nested_tensor=False).eval()
+    page = opened(recorded(three, torch.randn(2, 3, 8)), made={"heads": [(0, 1), (2, 0)]})
+    assert page.ask(facts).startswith("TransformerEncoder · 2 of 6 heads in 2 of 3 attention layers · 2 texts · ")
     assert page.ask("[...document.querySelector('.bar .text-chooser').options].map((each) => each.text)") == [
         "text 1",
         "text 2",

@@ -61,11 +61,16 @@ def title_of(calls: RecordedCalls) -> str:
     return line_of(next(iter(calls.texts), "")) or calls.model
 
 
-def origin(calls: RecordedCalls) -> dict[str, str | None]:
-    """The name of the file that the recording was loaded from, and the day when it was saved; without a file, today."""
+def origin(calls: RecordedCalls) -> dict[str, Any]:
+    """The file that the recording was loaded from, the day when it was saved (else today), and how many layers and heads it has."""
+    totals = {calls.number_of(captured): captured.total for captured in calls.nonempty_calls()}
     file = calls.file if calls.file is not None and calls.file.exists() else None
     day = date.today() if file is None else date.fromtimestamp(file.stat().st_mtime)
-    return {"file": None if file is None else file.name, "date": day.isoformat()}
+    return {
+        "file": None if file is None else file.name,
+        "date": day.isoformat(),
+        "recorded": [len(totals), sum(totals.values())],
+    }
 
 
 def line_of(text: str) -> str:

@@ -70,12 +70,12 @@ function bar(root, recording, store, help, titled) {
 }
 
 // What a recording holds: heads, texts, the file that it was loaded from, and when it was saved.
-function factsOf({ model, story, heads, calls, batch, file, date }) {
+function factsOf({ model, story, heads, calls, batch, file, date, recorded }) {
   if (story) return [];
-  const seen = new Set(heads.map(nameOf)).size;
-  const layers = new Map(calls.map(({ number, total }) => [number, total]));
-  const total = [...layers.values()].reduce((sum, each) => sum + each, 0);
-  const facts = [visible(model), `${grouped(seen)}${seen < total ? ` of ${grouped(total)}` : ""} ${total === 1 ? "head" : "heads"} in ${grouped(layers.size)} ${layers.size === 1 ? "attention layer" : "attention layers"}`, batch.length > 1 && `${grouped(batch.length)} texts`, file && visible(file), date].filter(Boolean);
+  const share = (seen, total, noun) => `${grouped(seen)}${seen < total ? ` of ${grouped(total)}` : ""} ${noun}${total === 1 ? "" : "s"}`;
+  const [layers, total] = recorded;
+  const counted = `${share(new Set(heads.map(nameOf)).size, total, "head")} in ${share(new Set(calls.map(({ number }) => number)).size, layers, "attention layer")}`;
+  const facts = [visible(model), counted, batch.length > 1 && `${grouped(batch.length)} texts`, file && visible(file), date].filter(Boolean);
   return [make("p", { className: "quiet facts", text: facts.join(" · ") })];
 }
 

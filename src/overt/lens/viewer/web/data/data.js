@@ -38,13 +38,13 @@ export function recordingOf(header, array) {
   const words = header.words.map((list, n) => tokensOf(list, header.tokenized?.[n]));
   const heads = header.heads.map((entry, index) => new Head(entry, header.calls[entry.call], index, words, array));
   const longest = Math.max(0, ...heads.map((head) => Math.max(head.queryCount, head.keyCount)));
-  const { title, model, missing, verified, start, opened, passes, story, file, date } = header;
+  const { title, model, missing, verified, start, opened, passes, story, file, date, recorded } = header;
   const batch = [...new Set(heads.map((head) => head.batch))];
   const notes = [...new Set(header.calls.flatMap((call) => call.notes))];
   const residual = { ...verified, difference: Number(verified.difference), bound: Number(verified.bound) };
   // Why a head is shown, where a recipe chose it.
   const whyOf = (head) => (story && heads[start].number === head.number && heads[start].head === head.head ? story.why[head.batch] : "");
-  return { title, texts: header.texts ?? [], model, missing, verified: residual, start, opened, passes, story, file, date, whyOf, batch, notes, heads, calls: header.calls, words, longest };
+  return { title, texts: header.texts ?? [], model, missing, verified: residual, start, opened, passes, story, file, date, recorded, whyOf, batch, notes, heads, calls: header.calls, words, longest };
 }
 
 export async function bytesOf(text, encoding) {
