@@ -122,6 +122,42 @@ def test_a_mask_with_holes_keeps_positions_in_a_static_cache():
         torch.testing.assert_close(one, other, atol=2e-5, rtol=2e-5)
 
 
+class FirstKeys:
+    """A mask of positions, not of distances: the first keys of the text, and the query itself."""
+
+    def block(self, rows, keys):
+        return (keys < 3) | (rows[:, None] == keys)
+
+
+@pytest.mark.parametrize("visible", [LENGTH, 2], ids=["one range", "holes"])
+@pytest.mark.parametrize("family", ["Mistral", "Gemma2"])
+def test_positions_are_those_of_the_text_in_a_cache_that_drops_keys(family, visible):
+    model = NAMED[family].build(integrations.huggingface(mask=FirstKeys()))
+    tokens = NAMED[family].inputs()["input_ids"]
+    shown = torch.ones_like(tokens)
+    shown[0, visible : visible + 1] = 0
+    exact = {
+        "max_new_tokens": 4,
+        "min_new_tokens": 4,
+        "do_sample": False,
+        "return_dict_in_generate": True,
+        "output_scores": True,
+    }
+    whole, *cached = [
+        torch.stack(model.generate(input_ids=tokens, attention_mask=shown, **exact, **options).scores)
+        for options in ({"use_cache": False}, {}, {"cache_implementation": "static"})
+    ]
+    for scores in cached:
+        torch.testing.assert_close(scores, whole, atol=2e-5, rtol=2e-5)
+
+
+def test_a_mask_of_unknown_positions_in_a_sliding_layer_is_refused():
+    query, key = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 4, 8)
+    attention = transformers.AttentionInterface()[integrations.huggingface(mask=FirstKeys())]
+    with pytest.raises(InputError, match="1 queries and 4 keys of a cache.*use_cache=False"):
+        attention(None, query, key, key, torch.zeros(1, 1, 1, 4), sliding_window=4)
+
+
 def test_dot_without_a_scale_keeps_the_models():
     family = NAMED["Gemma2"]  # its scale is not 1/√D
     softcap = family.build().config.attn_logit_softcapping

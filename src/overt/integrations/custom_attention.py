@@ -10,8 +10,8 @@ from overt.attention.kernels.call import as_normalizer, as_score
 from overt.attention.masks import Mask, as_mask
 from overt.attention.masks.base import mask_of_block
 from overt.attention.scores import Dot
+from overt.errors import InputError
 from overt.integrations.attention_interface import attention
-from overt.integrations.lazy_mask import LazyMask
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +39,16 @@ class CustomAttention:
         """Compute attention as transformers calls it."""
         return attention(*args, **kwargs, pieces=self.replaced)
 
-    def replaced(self, call: dict[str, Any], model_mask: Any) -> dict[str, Any]:
-        """The arguments of `overt.attend` with these pieces; `model_mask` is the mask that the model passed on."""
+    def replaced(self, call: dict[str, Any], model_mask: Any, sliding_window: int | None = None) -> dict[str, Any]:
+        """The arguments of `overt.attend` with these pieces; `model_mask` is the mask that the model passed on.
+
+        Raises InputError for a mask in a layer with a sliding window whose cache may have dropped keys, if their number is not known.
+        """
         if self.score is not None:
             has_scale = type(self.score) is not Dot or self.score.scale is not None
             call = call | {"score": self.score if has_scale else replace(self.score, scale=call["score"].scale)}
         if self.mask is not None:
-            queries, keys = call["query"].shape[2], call["key"].shape[2]
-            mask = _at_positions(self.mask, _first_position(call, model_mask), queries, keys)
+            mask = _at_positions(self.mask, call, *_first_positions(call, model_mask, sliding_window))
             call = call | {"mask": mask if call["mask"] is None else call["mask"] & mask}
         return call if self.normalizer is None else call | {"normalizer": self.normalizer}
 
@@ -63,27 +65,37 @@ class _LaterRows(Mask):
         return self.inner.block(rows + self.first, keys)
 
 
-def _at_positions(mask: Any, first: int | Tensor, queries: int, keys: int) -> Mask:
-    """The rows of the queries, of which the first has this position, in a mask over all positions of the text."""
+def _at_positions(mask: Any, call: dict[str, Any], first: int | Tensor, first_key: int) -> Mask:
+    """The queries' rows and the keys' columns in a mask over all positions of the text, from these positions on."""
+    queries, keys = call["query"].shape[2], first_key + call["key"].shape[2]
     compiling = isinstance(first, Tensor)
     lengths = (keys if compiling else max(keys, first + queries), keys)
     bound = mask.with_offset(0).bind(2, *lengths) if isinstance(mask, Mask) else mask
-    return (
-        _LaterRows(bound, first) if compiling else mask_of_block(bound, slice(first, first + queries), slice(0, keys), lengths)
-    )
+    if compiling:
+        return _LaterRows(bound, first)
+    return mask_of_block(bound, slice(first, first + queries), slice(first_key, keys), lengths)
 
 
-def _first_position(call: dict[str, Any], model_mask: Any) -> int | Tensor:
-    """The position of the first query among the keys: of all tokens, of a cache's last ones, or inside a cache with room left."""
+def _first_positions(call: dict[str, Any], model_mask: Any, sliding_window: int | None) -> tuple[int | Tensor, int]:
+    """The positions of the first query and of the first key in the text: of all tokens, of a cache's last ones, or inside a cache
+    with room left; a cache with a sliding window has dropped its first keys.
+    """
     queries, keys = call["query"].shape[2], call["key"].shape[2]
-    if isinstance(model_mask, LazyMask) and model_mask.first_position is not None:
-        return model_mask.first_position
+    known = getattr(model_mask, "positions", None)
+    if known is not None:
+        return known
     if queries == keys or (model_mask is None and call["mask"] is not None):
-        return 0
+        return 0, 0
+    if sliding_window is not None:
+        raise InputError(
+            "a mask whose positions are known in a layer with a sliding window",
+            got=f"{queries} queries and {keys} keys of a cache, in a compiled model or with a mask that the model made itself",
+            fix="run the model without torch.compile, or with use_cache=False",
+        )
     if not isinstance(model_mask, Tensor):
-        return keys - queries
+        return keys - queries, 0
     allowed = model_mask if model_mask.dtype == torch.bool else model_mask > torch.finfo(model_mask.dtype).min
     positions = torch.arange(1, allowed.shape[-1] + 1, device=allowed.device)
     last = (allowed.flatten(0, -2).any(0) * positions).max()  # the last query's own key
     first = last - queries
-    return first if torch.compiler.is_compiling() else int(first)
+    return (first if torch.compiler.is_compiling() else int(first)), 0

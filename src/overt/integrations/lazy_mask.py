@@ -17,9 +17,9 @@ from overt.attention.masks import Ranges
 class LazyMask(Tensor):
     """A mask (B, 1, Q, K) of transformers, bool or 0 and the lowest number, whose entries are computed when an operation reads them.
 
-    Query i may attend to the keys low_i ≤ j < high_i; `low` and `high` are integers (B or 1, 1, Q), and `first_position` is the first
-    query's position among the keys. Shape, dtype and device are those of the full tensor. `ranges` returns the ranges of an unchanged
-    mask: every operation returns an ordinary tensor, and after a write into the mask or a view of it there are no ranges.
+    Query i may attend to the keys low_i ≤ j < high_i; `low` and `high` are integers (B or 1, 1, Q), and `positions` are those of the
+    first query and the first key in the text. Shape, dtype and device are those of the full tensor. `ranges` returns the ranges of an
+    unchanged mask: every operation returns an ordinary tensor, and after a write into the mask or a view of it there are no ranges.
 
     >>> low, high = torch.zeros(1, 1, 2, dtype=torch.long), torch.tensor([[[1, 2]]])
     >>> mask = LazyMask(low, high, (1, 1, 2, 2), torch.bool)
@@ -30,7 +30,7 @@ class LazyMask(Tensor):
 
     low: Tensor
     high: Tensor
-    first_position: int | None
+    positions: tuple[int, int] | None
     _entries: Tensor | None
     _writes_counted: bool
 
@@ -38,15 +38,20 @@ class LazyMask(Tensor):
 
     @staticmethod
     def __new__(
-        cls, low: Tensor, high: Tensor, shape: tuple[int, int, int, int], dtype: torch.dtype, first_position: int | None = None
+        cls, low: Tensor, high: Tensor, shape: tuple[int, int, int, int], dtype: torch.dtype, positions: Any = None
     ) -> "LazyMask":
         """A tensor of this shape and dtype without memory."""
         return Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=low.device)
 
     def __init__(
-        self, low: Tensor, high: Tensor, shape: tuple[int, int, int, int], dtype: torch.dtype, first_position: int | None = None
+        self,
+        low: Tensor,
+        high: Tensor,
+        shape: tuple[int, int, int, int],
+        dtype: torch.dtype,
+        positions: tuple[int, int] | None = None,
     ):
-        self.low, self.high, self.first_position = low, high, first_position
+        self.low, self.high, self.positions = low, high, positions
         self._entries, self._writes_counted = None, True
 
     def ranges(self) -> Ranges | None:

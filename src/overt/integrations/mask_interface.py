@@ -63,10 +63,13 @@ def attention_mask(
         edges = _range_edges(window, queries, kv_length, padding)
     else:
         edges = _edges_of_any(rows, q_length, kv_length)
+    positions = int(q_offset), int(kv_offset)
     if edges is None:
         allowed = rows(0, q_length)
-        return allowed if mask_dtype == torch.bool else additive_mask(allowed, mask_dtype)
-    return LazyMask(*edges, (batch_size, 1, q_length, kv_length), mask_dtype, int(q_offset) - int(kv_offset))
+        full: Any = allowed if mask_dtype == torch.bool else additive_mask(allowed, mask_dtype)
+        full.positions = positions  # as a LazyMask has them
+        return full
+    return LazyMask(*edges, (batch_size, 1, q_length, kv_length), mask_dtype, positions)
 
 
 def _is_traced(*inputs: Any) -> bool:

@@ -43,7 +43,7 @@ def huggingface(
     With a `score`, `mask` or `normalizer`, as `overt.attend` takes them, it registers another attention under a name of its own,
     "overt_1" and so on, or `name`; a `name` of an earlier call is registered again. The score replaces the model's, its scale and
     soft cap included, and gets query (B, H, Q, D) and key (B, H, K, D) as the model computed them; `overt.Dot()` without a scale
-    keeps the model's scale. The mask is applied together with the model's, and counts positions from the first token of a cache. The
+    keeps the model's scale. The mask is applied together with the model's, and counts positions from the first token of the text. The
     normalizer replaces the softmax; a model with sinks refuses it. Scores, masks and weights are in float32 for a model in half precision,
     as in `overt.attend`; the output has the model's dtype.
 
