@@ -151,6 +151,15 @@ def test_positions_are_those_of_the_text_in_a_cache_that_drops_keys(family, visi
         torch.testing.assert_close(scores, whole, atol=2e-5, rtol=2e-5)
 
 
+def test_queries_of_cross_attention_without_a_mask_count_from_the_first():
+    query, key = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 7, 8)
+    attention = transformers.AttentionInterface()[integrations.huggingface(mask=FirstKeys())]
+    for module, first in ((torch.nn.Identity(), 4), (torch.nn.Identity(), 0)):
+        module.is_causal = first > 0
+        _, weights = attention(module, query, key, key, None, is_causal=None, output_attentions=True)
+        assert torch.equal(weights[0, 0] > 0, FirstKeys().block(torch.arange(3) + first, torch.arange(7)))
+
+
 def test_a_mask_of_unknown_positions_in_a_sliding_layer_is_refused():
     query, key = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 4, 8)
     attention = transformers.AttentionInterface()[integrations.huggingface(mask=FirstKeys())]

@@ -45,7 +45,7 @@ def attention(
     cu_seq_lens_q: Tensor | None = None,
     cu_seq_lens_k: Tensor | None = None,
     output_attentions: bool | None = None,
-    pieces: Callable[[dict[str, Any], Any, Any], dict[str, Any]] | None = None,
+    pieces: Callable[..., dict[str, Any]] | None = None,
     **other_arguments: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute attention as transformers calls it: query (B, H, Q, D), key and value (B, Hk, K, D) → output (B, Q, H, D), and weights.
@@ -80,7 +80,9 @@ def attention(
         "mask": mask,
         "bias": bias,
     }
-    call = call if pieces is None else pieces(call, attention_mask, other_arguments.get("sliding_window"))
+    if pieces is not None:
+        causal = getattr(module, "is_causal", None) if is_causal is None else is_causal
+        call = pieces(call, attention_mask, other_arguments.get("sliding_window"), causal is not False)
     sink, keys = s_aux if sinks is None else sinks, key.shape[2]
     call = call if sink is None else _with_sink(call, sink)
     output = attend(**call, dropout=dropout)  # (B, H, Q, D)

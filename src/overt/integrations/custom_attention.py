@@ -39,8 +39,9 @@ class CustomAttention:
         """Compute attention as transformers calls it."""
         return attention(*args, **kwargs, pieces=self.replaced)
 
-    def replaced(self, call: dict[str, Any], model_mask: Any, sliding_window: int | None = None) -> dict[str, Any]:
-        """The arguments of `overt.attend` with these pieces; `model_mask` is the mask that the model passed on.
+    def replaced(self, call: dict[str, Any], model_mask: Any, sliding_window: int | None, causal: bool) -> dict[str, Any]:
+        """The arguments of `overt.attend` with these pieces; `model_mask` is the mask that the model passed on. In a layer that is
+        not `causal`, as in cross-attention, queries count from the first one.
 
         Raises InputError for a mask in a layer with a sliding window whose cache may have dropped keys, if their number is not known.
         """
@@ -48,7 +49,7 @@ class CustomAttention:
             has_scale = type(self.score) is not Dot or self.score.scale is not None
             call = call | {"score": self.score if has_scale else replace(self.score, scale=call["score"].scale)}
         if self.mask is not None:
-            mask = _at_positions(self.mask, call, *_first_positions(call, model_mask, sliding_window))
+            mask = _at_positions(self.mask, call, *_first_positions(call, model_mask, sliding_window, causal))
             call = call | {"mask": mask if call["mask"] is None else call["mask"] & mask}
         return call if self.normalizer is None else call | {"normalizer": self.normalizer}
 
@@ -76,7 +77,9 @@ def _at_positions(mask: Any, call: dict[str, Any], first: int | Tensor, first_ke
     return mask_of_block(bound, slice(first, first + queries), slice(first_key, keys), lengths)
 
 
-def _first_positions(call: dict[str, Any], model_mask: Any, sliding_window: int | None) -> tuple[int | Tensor, int]:
+def _first_positions(
+    call: dict[str, Any], model_mask: Any, sliding_window: int | None, causal: bool
+) -> tuple[int | Tensor, int]:
     """The positions of the first query and of the first key in the text: of all tokens, of a cache's last ones, or inside a cache
     with room left; a cache with a sliding window has dropped its first keys.
     """
@@ -84,7 +87,7 @@ def _first_positions(call: dict[str, Any], model_mask: Any, sliding_window: int 
     known = getattr(model_mask, "positions", None)
     if known is not None:
         return known
-    if queries == keys or (model_mask is None and call["mask"] is not None):
+    if queries == keys or (model_mask is None and (call["mask"] is not None or not causal)):
         return 0, 0
     if sliding_window is not None:
         raise InputError(
