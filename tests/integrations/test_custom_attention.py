@@ -176,6 +176,19 @@ def test_dot_without_a_scale_keeps_the_models():
     )
 
 
+def test_a_recording_sees_a_mask_of_the_callers_own_in_every_pass():
+    family = NAMED["Mistral"]
+    model = family.build(integrations.huggingface(mask=FirstKeys()))
+    with torch.no_grad(), record(model) as recording:
+        written(model, family)
+    assert recording.missing == []
+    assert recording.verify().holds
+    weights = recording.passes[-1][1, 0].weights()[
+        0, 0
+    ]  # of one query over the last keys in the cache, none of which is a first key
+    assert (weights > 0).tolist() == [False] * (len(weights) - 1) + [True]
+
+
 @pytest.mark.parametrize("family", ["Llama", "Bert"])
 def test_a_recording_sees_pieces_of_the_callers_own(family):
     family = NAMED[family]

@@ -336,6 +336,8 @@ class MaskBlock(Mask):
 
     def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
         """The mask's for these rows, counted from the first key."""
+        if not self.has_row_ranges:
+            return None
         ranges, rows = self.inner.row_ranges(self.queries, self.keys, device), slice(self.first_row, self.first_row + queries)
         low, high = (edge[..., rows] if _has_rows(edge) else edge for edge in ranges)
         return low - self.first_key, high - self.first_key
