@@ -83,7 +83,8 @@ class RankedHeads:
         width = shutil.get_terminal_size((80, 24)).columns if width is None else width
         lines = _wrapped([_sentence(self)], width)
         wide = width >= 62
-        lines += ["", f"{'head':8}right  {'interval':14}" + ("mass   AUC  p (all heads)" if wide else "p")]
+        lines += ["", *_wrapped(["heads in the order of the half that chose them"], width)]
+        lines += [f"{'head':8}right  {'interval':14}" + ("mass   AUC  p (all heads)" if wide else "p")]
         for head in self.heads[:rows]:
             low, high = (number(end) for end in head.interval)
             probability = number(head.p_value, 3) if head.p_value >= 0.0005 else "< 0.001"
@@ -115,7 +116,11 @@ class RankedHeads:
 def _sentence(result: RankedHeads) -> str:
     """The answer in one sentence."""
     best = result.heads[0]
-    measured = f"chosen on {result.texts[0]} texts, measured on {result.texts[1]} others"
+    chosen, counted = (
+        f"{texts}" if pairs == texts else f"{pairs} pairs in {texts}"
+        for pairs, texts in zip(result.pairs, result.texts, strict=True)
+    )
+    measured = f"chosen on {chosen} texts, measured on {counted} others"
     name, value = max(result.baselines.items(), key=lambda item: item[1])
     share = f"{best.name} is right in {100 * best.accuracy:.0f} % of the pairs ({measured})"
     if result.significant:
