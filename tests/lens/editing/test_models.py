@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 
 from families import FAMILIES, attentions, written
@@ -135,3 +136,20 @@ def test_half_precision_is_edited_within_its_rounding():
         with torch.no_grad(), lens.edit(model, edits):
             results.append(model(**family.inputs())[0].float())
     torch.testing.assert_close(results[1], results[0], rtol=0.2, atol=0.2)
+
+
+@pytest.mark.parametrize(("second", "named"), [((1, 2, 3, 4), None), ((1, 5, 3, 6), "other tokens at 1, 3 (2 of 4 positions)")])
+def test_a_report_names_the_positions_where_a_patch_is_from_other_tokens(second, named):
+    config = transformers.BertConfig(
+        hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8, vocab_size=9
+    )
+    model = transformers.BertModel(config).eval()
+    with torch.no_grad(), lens.record(model) as other:
+        model(torch.tensor([second]))
+    with torch.no_grad(), lens.edit(model) as edit:
+        edit.patch((0, 1), other)
+        edit.path((0, 0), (1, 1), into="query", from_=other).path((0, 0), (1, 1), into="key")
+        model(torch.tensor([[1, 2, 3, 4]]))
+    changed = ("patch output of L0H1", "path from L0H0 into the query of L1H1")
+    notes = [] if named is None else [f"{change}: the other run has {named}" for change in changed]
+    assert edit.report().splitlines()[4:] == notes

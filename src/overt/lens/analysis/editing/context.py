@@ -24,7 +24,7 @@ from overt.lens.analysis.editing.changes import (
     checked_positions,
 )
 from overt.lens.analysis.editing.editor import Editor, Fired
-from overt.lens.analysis.editing.patching import OtherRun
+from overt.lens.analysis.editing.patching import OtherRun, other_tokens
 from overt.lens.analysis.editing.paths import PathPatched, path_change, prepare
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.recordable import recordable
@@ -145,14 +145,16 @@ class OpenEdits(Edits):
         self.handle: RemovableHandle | None = None
 
     def report(self) -> str:
-        """A table: what was changed, in how many calls, and of how many rows; what never happened is marked."""
+        """A table: what was changed, in how many calls, and of how many rows, or "never"; below it the patches from other tokens."""
         rows = [("changed", "calls", "rows")]
         for change in self.changes:
             fired = self.editor.fired.get(id(change), Fired())
             rows.append((str(change), str(fired.calls) if fired.calls else "never", str(fired.rows)))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [f"{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}".rstrip() for row in rows]
-        return "\n".join(lines)
+        texts = self.editor.tokens.texts
+        notes = [other_tokens(change, texts) for change in self.changes if isinstance(change, PartPatched)]
+        return "\n".join([*lines, *filter(None, notes)])
 
     def add(self, change: Change) -> Edits:
         """Add a change to the model that runs. Raises for a layer or a word that cannot be there."""

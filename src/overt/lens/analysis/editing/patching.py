@@ -14,6 +14,9 @@ from overt.lens.analysis.editing.rows import Placed
 from overt.lens.captured import Captured, CapturedCall, of_entries
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.recorded_calls import RecordedCalls
+from overt.lens.text.texts import Texts
+
+_NAMED = 8  # positions that a report lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,19 @@ class OtherRun:
             return layer
         same = [self.recording.number_of(call) for call in self.recording.calls if call.layer == captured.layer]
         return captured.call_index if captured.call_index in same or not same else same[0]
+
+
+def other_tokens(change: PartPatched, texts: Texts) -> str:
+    """Where the other run read other tokens than the one that is patched, in words; empty if the tokens are equal or not known."""
+    run = getattr(change.source, "other", change.source)  # a path has one behind its own numbers, or none
+    lookups = run.recording.strings.texts.lookups if isinstance(run, OtherRun) else []
+    pairs = [(one.ids, two.ids) for one, two in zip(texts.lookups, lookups, strict=False)]
+    differing = [(one != two).flatten(0, -2).any(0) for one, two in pairs if one.shape == two.shape]
+    positions = sorted({position for where in differing for position in where.nonzero().flatten().tolist()})
+    if not positions:
+        return ""
+    named = ", ".join(map(str, positions[:_NAMED])) + (", …" if len(positions) > _NAMED else "")
+    return f"{change}: the other run has other tokens at {named} ({len(positions)} of {pairs[0][0].shape[-1]} positions)"
 
 
 def numbers_of(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] | None, features: int | None = None) -> Tensor:
