@@ -492,6 +492,8 @@ def test_a_chooser_on_top_shows_another_text_in_every_panel(opened):
         page.ask(f"void (({chooser}.value = '1'), {chooser}.dispatchEvent(new Event('change')))")
         assert page.ask("[...document.querySelectorAll('.reading [data-token]')].map((each) => each.textContent)") == texts[1]
         assert page.ask("viewer.recording.heads[viewer.store.get().head].keyCount") == 2
+    page.ask("void (location.hash = '#batch=0')")
+    page.until(f"{chooser}.value === '0'")
     assert page.complaints == []
 
 

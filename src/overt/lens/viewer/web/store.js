@@ -135,8 +135,9 @@ function fromHash(recording, fields, hash) {
     if (value !== undefined) result[name] = value;
   }
   if (said.embed === "1") result.embed = true;
-  const head = recording.heads.findIndex((each) => nameOf(each) === said.head && String(each.batch) === (said.batch ?? "0"));
-  if (head >= 0) result.head = head;
+  const named = said.head ?? nameOf(recording.heads[recording.start]);
+  const head = recording.heads.findIndex((each) => nameOf(each) === named && String(each.batch) === (said.batch ?? "0"));
+  if (head >= 0 && ("head" in said || "batch" in said)) result.head = head;
   const word = said.word?.slice(0, 80);
   if (word && !("token" in result)) result.token = Math.max(0, (result.side === "key" ? recording.heads[result.head ?? recording.start].keys : recording.heads[result.head ?? recording.start].queries).indexOf(word));
   if (/^\d{1,9}$/.test(said.key ?? "")) result.key = Number(said.key);
