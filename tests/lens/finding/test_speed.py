@@ -189,8 +189,8 @@ def test_a_query_that_was_not_chosen_is_compared_with_the_kernel(long_call, monk
 def test_queries_recomputed_a_head_at_a_time_are_those_of_the_whole_formula(options):
     (captured,) = recorded(Custom(**options), inputs(kv_heads=2)).calls
     call, rows = captured.checked_call(), torch.tensor([0, 3, 41, N - 1])
-    at_once = verified._by_formula(captured, verified._in_double(verified._of_rows(call, rows)))
-    for part, expected in zip(verified._of_rows_exactly(captured, call, rows), at_once, strict=True):
+    at_once = verified._by_formula(captured, verified._in_double(verified._call_rows(call, rows)))
+    for part, expected in zip(verified._exact_rows(captured, call, rows), at_once, strict=True):
         torch.testing.assert_close(part, expected, rtol=1e-12, atol=1e-14)
 
 

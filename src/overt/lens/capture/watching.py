@@ -84,9 +84,9 @@ class Watching(TorchFunctionMode):
 
     def __init__(self, patches: list[Patch]):
         super().__init__()
-        hidden = [patch(torch.overrides, "has_torch_function", _of_tensors_alone)]
+        hidden = [patch(torch.overrides, "has_torch_function", _without_recorder)]
         if hasattr(torch.nn.modules.module, "_has_any_global_hook"):  # torch 2.7 has none, and a compiled module warns of hooks
-            hidden.append(patch(torch.nn.modules.module, "_has_any_global_hook", _of_others))
+            hidden.append(patch(torch.nn.modules.module, "_has_any_global_hook", _without_recorder_hooks))
         self.patches: list[Patch] = [*hidden, *patches]
         self.compiler: Patch = _compiler()
         self.handles: list[RemovableHandle] = []
@@ -191,7 +191,7 @@ def caller(frame: FrameType | None) -> str:
     return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
-def _of_tensors_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+def _without_recorder(original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.overrides.has_torch_function` without the recorder, where torch's layers call it before they take their fast path."""
 
     @functools.wraps(original)
@@ -205,7 +205,7 @@ def _of_tensors_alone(original: Callable[..., Any]) -> Callable[..., Any]:
     return has_torch_function
 
 
-def _of_others(original: Callable[..., Any]) -> Callable[..., Any]:
+def _without_recorder_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
     """`_has_any_global_hook` without the recorder's hooks, of which a compiled module would warn."""
 
     @functools.wraps(original)

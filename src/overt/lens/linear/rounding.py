@@ -34,7 +34,7 @@ def rounding_bound(recurrence: Recurrence, rows: Tensor, output: Tensor, sums: t
     ready = replace(recurrence, **{name: tensor.double() for name, tensor in recurrence.tensors.items()}).ready()
     weights, squares = Chunks(ready).weights(rows.tolist()), ready.value.square()
     of_weights = WINDOW * (weights.square() @ squares)
-    error = _of_state(ready, rows) + of_weights
+    error = _state_errors(ready, rows) + of_weights
     if ready.log_decay is not None and ready.log_decay.shape[-1] == 1:
         gamma = _cumulated(ready, rows).square()
         error = error + gamma * (output.square() + of_weights / WINDOW)
@@ -53,7 +53,7 @@ def stored(output: Tensor, dtype: torch.dtype) -> Tensor:
     return limits.eps * output.abs() + limits.tiny * limits.eps
 
 
-def _of_state(ready: Recurrence, rows: Tensor) -> Tensor:
+def _state_errors(ready: Recurrence, rows: Tensor) -> Tensor:
     """The squares of the errors of the state, as each query reads them: (B, H, rows, E)."""
     features, value = ready.query.shape[-1], ready.value.square()  # D, (B, H, K, E)
     doubled = None if ready.log_decay is None else 2 * ready.log_decay

@@ -106,18 +106,18 @@ class Patterns:
 
     def _one_key(self, name: str, key: Tensor, exists: Tensor) -> Pattern:
         """The pattern of one key for each query, (..., Q) or (..., 1), where that key exists."""
-        low, high = self._of_queries(torch.where(exists, key, 0)), self._of_queries(torch.where(exists, key + 1, 0))
+        low, high = self._per_query(torch.where(exists, key, 0)), self._per_query(torch.where(exists, key + 1, 0))
         return Pattern(name, KeySet(low, high), torch.maximum(self.low, low) < torch.minimum(self.high, high))
 
     def _with_id(self, name: str, queries: Tensor, keys: Tensor) -> Pattern:
         """The pattern of the keys with the query's id: (..., Q or 1) and (..., K), without the dimension of heads."""
-        queries, edge = self._of_queries(queries), torch.zeros_like(self.self_key)
+        queries, edge = self._per_query(queries), torch.zeros_like(self.self_key)
         # Ordered by id, the keys of one id are neighbours, and so are those of them in a range of the mask.
         numbers = (keys * (self.call.keys + 1) + torch.arange(self.call.keys, device=keys.device)).sort(dim=-1).values
         low, high = (_searchsorted(numbers, queries * (self.call.keys + 1) + edge) for edge in (self.low, self.high))
         return Pattern(name, KeySet(edge, edge + self.call.keys, queries, keys), low < high)
 
-    def _of_queries(self, tensor: Tensor) -> Tensor:
+    def _per_query(self, tensor: Tensor) -> Tensor:
         return tensor.expand(*tensor.shape[:-1], self.call.queries)
 
     def _spread(self, summary: Summary) -> Tensor:

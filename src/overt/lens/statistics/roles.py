@@ -200,7 +200,7 @@ class RoleShares:
             self.count("first token", *_at_key(self.start, self_key > self.start, allowed, weights), choice)
         if self.one_sequence and self.words is None:
             self.count("same token", *_at_key(self_key, self_key >= 0, allowed, weights), choice)
-        for name, pattern in self._of_words(self_key).items():  # (B, 1, rows or 1, K)
+        for name, pattern in self._word_patterns(self_key).items():  # (B, 1, rows or 1, K)
             self.count(name, (allowed & pattern).any(-1), torch.where(pattern, weights, 0).sum(-1), choice)
         spread = torch.special.entr(weights).sum(-1) / count.clamp(min=2).log()
         self.count("uniform", choice if signed is None else choice & ~signed, spread, choice)
@@ -250,7 +250,7 @@ class RoleShares:
         """The same number for the same token: (1 or B, K)."""
         return torch.tensor(token_ids(self.words or []), device=self.device)
 
-    def _of_words(self, self_key: Tensor) -> dict[str, Tensor]:
+    def _word_patterns(self, self_key: Tensor) -> dict[str, Tensor]:
         if self.words is None:
             return {}
         patterns = {"separator": self.separators[:, None, None, :]}

@@ -175,14 +175,14 @@ def _judged(captured: CapturedCall, recomputed: Tensor, difference: Tensor) -> C
     if captured.call.dropout > 0 or not recomputed.numel():
         return compared(captured, recomputed, recomputed)
     rows = queries_that_differ(difference)
-    exact, allowed = _of_rows_exactly(captured, call, rows)
+    exact, allowed = _exact_rows(captured, call, rows)
     recomputed.index_copy_(-2, rows, exact.to(recomputed.dtype))
     return replace(compared(captured, recomputed, allowed), judged=len(rows), queries=call.queries)
 
 
-def _of_rows_exactly(captured: CapturedCall, call: Call, rows: Tensor) -> tuple[Tensor, ...]:
+def _exact_rows(captured: CapturedCall, call: Call, rows: Tensor) -> tuple[Tensor, ...]:
     """`_by_formula` of some rows in float64, a head at a time where heads can be scored apart: one head's numbers fit the cache."""
-    call, total = _of_rows(call, rows), head_count(call)
+    call, total = _call_rows(call, rows), head_count(call)
     apart, cache = total > 1 and sliceable(call), TensorCache()
     calls = [copied(call, call.query, (head,), total, cache)[0] for head in range(total)] if apart else [call]
     parts = [_by_formula(captured, _in_double(call)) for call in calls]
@@ -220,7 +220,7 @@ def queries_that_differ(difference: Tensor) -> Tensor:
     return torch.cat([evenly, difference.topk(JUDGED_QUERIES // 2).indices]).unique()
 
 
-def _of_rows(call: Call, rows: Tensor) -> Call:
+def _call_rows(call: Call, rows: Tensor) -> Call:
     """The call of these queries alone."""
     mask = None if call.mask is None else _RowsOfMask(call.mask, rows)
     bias = None if call.bias is None else _RowsOfBias(call.bias, rows)

@@ -279,12 +279,12 @@ def fingerprints(call: Call, count: int) -> Tensor:
     total = torch.zeros(1, count, dtype=torch.int64, device=call.key.device)
     for seed, tensor in enumerate((call.key, call.value)):
         headed = tensor if call.query.ndim >= 4 and tensor.ndim >= 3 else tensor[..., None, :, :]
-        prints = _of_positions(headed[..., :count, :], seed)  # (…, count)
+        prints = _position_sums(headed[..., :count, :], seed)  # (…, count)
         total = total + prints.expand(*lead, count).reshape(-1, count)
     return total
 
 
-def _of_positions(tensor: Tensor, seed: int) -> Tensor:
+def _position_sums(tensor: Tensor, seed: int) -> Tensor:
     """Σ over heads and features of bits × random odd numbers, modulo 2⁶⁴: (..., H, K, D) → (..., K)."""
     bits = _bits(tensor.detach())
     odd = _odd_numbers(seed, bits.shape[-3] * bits.shape[-1], bits.device).view(bits.shape[-3], 1, bits.shape[-1])

@@ -100,12 +100,12 @@ class _Joined:
         """The block of these rows and keys, each row from its own part."""
         owners = torch.searchsorted(self.ends, rows.cpu(), right=True)
         blocks = [
-            self._of_part(int(item), rows[(owners == item).to(rows.device)], keys) for item in owners.unique_consecutive()
+            self._part_block(int(item), rows[(owners == item).to(rows.device)], keys) for item in owners.unique_consecutive()
         ]
         lead = torch.broadcast_shapes(*(block.shape[:-2] for block in blocks))
         return torch.cat([block.expand(*lead, *block.shape[-2:]) for block in blocks], dim=-2)
 
-    def _of_part(self, number: int, rows: Tensor, keys: Tensor) -> Tensor:
+    def _part_block(self, number: int, rows: Tensor, keys: Tensor) -> Tensor:
         part, piece = self.parts[number], self.pieces[number]
         inside = (keys >= part.start) & (keys < min(part.stop, part.start + part.captured.keys))
         if piece is None:
@@ -125,8 +125,8 @@ class _JoinedMask(_Joined, Mask):
 
     outside = False
 
-    def _of_part(self, number: int, rows: Tensor, keys: Tensor) -> Tensor:
-        block, part = super()._of_part(number, rows, keys), self.parts[number]
+    def _part_block(self, number: int, rows: Tensor, keys: Tensor) -> Tensor:
+        block, part = super()._part_block(number, rows, keys), self.parts[number]
         if (padding := part.padding) is None:
             return block
         padding = of_entries(padding, part.rows, part.after - 1)[..., rows - (int(self.ends[number]) - part.queries)]

@@ -46,20 +46,20 @@ def joined_mixer(
     recurrences = [call.recurrence for call in calls]
 
     def joined(tensors: Sequence[Tensor]) -> Tensor:
-        return torch.cat([_of_rows(tensor, which) for tensor, which in zip(tensors, rows, strict=True)], dim=2)
+        return torch.cat([_batch_rows(tensor, which) for tensor, which in zip(tensors, rows, strict=True)], dim=2)
 
     def by_query(tensors: Sequence[Tensor]) -> Tensor:
-        return joined(tensors) if all_queries else _of_rows(tensors[-1], rows[-1])
+        return joined(tensors) if all_queries else _batch_rows(tensors[-1], rows[-1])
 
     last, parts = calls[-1], {}
     for name in last.recurrence.tensors.keys() - {"start"}:
         tensors = [recurrence.tensors[name] for recurrence in recurrences]
         parts[name] = by_query(tensors) if name in _BY_QUERY else joined(tensors)
     start = recurrences[0].start
-    whole = replace(last.recurrence, **parts, start=None if start is None else _of_rows(start, rows[0]))
+    whole = replace(last.recurrence, **parts, start=None if start is None else _batch_rows(start, rows[0]))
     output = by_query([call.output for call in calls])
     return MixerOfPasses(**facts, recurrence=whole, output=output, copies=last.copies, around=last.around, read=tuple(read))
 
 
-def _of_rows(tensor: Tensor, rows: tuple[int, ...] | None) -> Tensor:
+def _batch_rows(tensor: Tensor, rows: tuple[int, ...] | None) -> Tensor:
     return tensor if rows is None else tensor[list(rows)]

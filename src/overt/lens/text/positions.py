@@ -79,7 +79,7 @@ class Cuts:
         return self._matching(self.resolved(), "", pass_index, length) if cross else self.queries(layer, pass_index, length)
 
     def _matching(self, cuts: Iterable[Cut], layer: str, pass_index: int, length: int) -> list[list[Token]] | None:
-        if _of_decoder(layer, self.layers):
+        if _is_decoder_layer(layer, self.layers):
             return None
         fitting = [cut for cut in cuts if cut.pass_index <= pass_index and self._fits(cut, length)]
         if not fitting:
@@ -158,6 +158,6 @@ def _inside(layer: str, owner: str | None) -> bool:
     return owner is not None and (not owner or layer == owner or layer.startswith(f"{owner}."))
 
 
-def _of_decoder(layer: str, layers: Iterable[str]) -> bool:
+def _is_decoder_layer(layer: str, layers: Iterable[str]) -> bool:
     """Whether a layer is of a decoder next to an encoder, whose positions are no parts of the input."""
     return "decoder" in layer and any("encoder" in layer and "decoder" not in layer for layer in layers)

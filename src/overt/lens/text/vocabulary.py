@@ -108,12 +108,12 @@ def vocabulary_of(tokenizer: Any) -> Vocabulary:
     """The vocabulary of a Hugging Face tokenizer, slow or fast, of a processor that holds one, of `tokenizers`, or of overt's own."""
     tokenizer = tokenizer_of(tokenizer)
     if hasattr(tokenizer, "convert_ids_to_tokens") and hasattr(tokenizer, "all_special_ids"):
-        return _of_hugging_face(tokenizer)
+        return _hugging_face_vocabulary(tokenizer)
     if hasattr(tokenizer, "id_to_token") and hasattr(tokenizer, "get_vocab_size"):
-        return _of_pieces(tokenizer, (), None)
+        return _tokenizers_vocabulary(tokenizer, (), None)
     inner = getattr(tokenizer, "pieces", None)
     if hasattr(inner, "id_to_token"):  # overt.learn's Tokenizer
-        vocabulary = _of_pieces(inner, getattr(tokenizer, "special", ()), 0)
+        vocabulary = _tokenizers_vocabulary(inner, getattr(tokenizer, "special", ()), 0)
         return replace(vocabulary, encode=lambda text: list(tokenizer.encode(text)))
     image = hasattr(tokenizer, "image_processor_type") or hasattr(tokenizer, "image_mean")
     raise KindError(
@@ -123,7 +123,7 @@ def vocabulary_of(tokenizer: Any) -> Vocabulary:
     )
 
 
-def _of_hugging_face(tokenizer: Any) -> Vocabulary:
+def _hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     spelling = spelling_of_pieces(vocabulary) if backend is None else spelling_of_decoder(backend.decoder)
@@ -145,7 +145,7 @@ def _of_hugging_face(tokenizer: Any) -> Vocabulary:
     )
 
 
-def _of_pieces(pieces: Any, names: Iterable[str], padding: int | None) -> Vocabulary:
+def _tokenizers_vocabulary(pieces: Any, names: Iterable[str], padding: int | None) -> Vocabulary:
     """The vocabulary of a `tokenizers.Tokenizer`; the special tokens are those that were added as such, and `names`."""
     added = pieces.get_added_tokens_decoder()
     special = {number for number, token in added.items() if token.special}

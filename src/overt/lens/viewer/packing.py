@@ -75,7 +75,7 @@ class _Packing:
         if words is None:
             return None
         sentence = words[batch if len(words) > 1 else 0]
-        return self.words.setdefault(tuple(zip(sentence, map(_of_tokenizer, sentence), strict=True)), len(self.words))
+        return self.words.setdefault(tuple(zip(sentence, map(_token_facts, sentence), strict=True)), len(self.words))
 
     def tokenized(self) -> list[dict[str, Any] | None]:
         """What a tokenizer says of each list of tokens: their pieces, which are special, and which follow a space."""
@@ -146,7 +146,7 @@ def _header(
     }
 
 
-def _of_tokenizer(token: str) -> tuple[str, int, int] | None:
+def _token_facts(token: str) -> tuple[str, int, int] | None:
     """A token's piece, whether it is special, and whether a space precedes it; None where no tokenizer made it."""
     return (token.piece, int(token.special), int(token.spaced)) if isinstance(token, Token) else None
 

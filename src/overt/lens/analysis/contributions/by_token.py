@@ -38,7 +38,7 @@ def split(captured: CapturedCall | CapturedMixer, point: Point) -> Split:
     rows = (gradient != 0).any(-1).any(0).nonzero().flatten().tolist()
     total = torch.zeros(gradient.shape[0], captured.keys, dtype=torch.float64, device=gradient.device)
     square = 0.0
-    mixed = _of_mixer(captured, rows) if isinstance(captured, CapturedMixer) else _of_attention(captured, rows)
+    mixed = _mixer_rows(captured, rows) if isinstance(captured, CapturedMixer) else _attention_rows(captured, rows)
     for some, weights, value, allowed in mixed:
         direction = gradient[:, some]  # (H, R, E)
         total += (weights * (direction @ value.mT)).sum(1)
@@ -46,7 +46,7 @@ def split(captured: CapturedCall | CapturedMixer, point: Point) -> Split:
     return Split(captured, point, dict(zip(captured.heads, total.cpu(), strict=True)), square**0.5)
 
 
-def _of_attention(captured: CapturedCall, rows: list[int]) -> Iterator[Rows]:
+def _attention_rows(captured: CapturedCall, rows: list[int]) -> Iterator[Rows]:
     """Run by run of neighbouring rows, what a call of attention mixes."""
     by_block = WeightsByBlock(captured)
     call = by_block.call
@@ -80,7 +80,7 @@ def _repeated(call: Any) -> Tensor:
     return value.expand(*call.batch, *value.shape[-2:])
 
 
-def _of_mixer(captured: CapturedMixer, rows: list[int]) -> Iterator[Rows]:
+def _mixer_rows(captured: CapturedMixer, rows: list[int]) -> Iterator[Rows]:
     """The same of a linear token mixer, with signed weights."""
     if not rows:
         return

@@ -90,7 +90,7 @@ class Editor(Recorder):
             return
         computed = [change for change in changes if change.recomputes and getattr(change, "part", "") != "output"]
         _refuse_unknown(call, computed, notes, layer)
-        sub, indices = _of_heads(call, output, heads, self.cache) if computed else (call, [0])
+        sub, indices = _heads_call(call, output, heads, self.cache) if computed else (call, [0])
         if any(change.of_softmax for change in computed):
             sub = renormalizable(sub)
         for entries, placed in groups:
@@ -266,7 +266,7 @@ def _by_changes(matched: list[tuple[int, Change]]) -> list[tuple[tuple[int, ...]
     return [(tuple(sorted(heads)), changes) for heads, changes in groups.values()]
 
 
-def _of_heads(call: Call, output: Tensor, heads: tuple[int, ...], cache: TensorCache) -> tuple[Call, list[int]]:
+def _heads_call(call: Call, output: Tensor, heads: tuple[int, ...], cache: TensorCache) -> tuple[Call, list[int]]:
     """The call of these heads alone, where heads can be separated, and their numbers in it."""
     if call.query.ndim < 4:
         return call, [0]

@@ -92,10 +92,10 @@ class _Run:
                     inside = [row - first for row in self.tasks[read.number].tokens.query if first <= row < stop]
                     rows[read.number] += [block[index][:, inside]] if inside else []
             for read in batch:
-                self._of_text(captured, read, torch.cat(rows[read.number], dim=1))
+                self._measure_text(captured, read, torch.cat(rows[read.number], dim=1))
 
     @torch.no_grad()
-    def _of_text(self, captured: CapturedCall, read: Read, weights: Tensor) -> None:
+    def _measure_text(self, captured: CapturedCall, read: Read, weights: Tensor) -> None:
         """Measure a call's heads in one text; `weights` (H, query tokens, K) are those of its query."""
         task = self.tasks[read.number]
         mean = weights.double().mean(1)[:, : len(read.ids)].cpu()  # (H, K)

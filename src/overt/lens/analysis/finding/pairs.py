@@ -64,11 +64,11 @@ def _rows(path: Path) -> list[Any]:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         return [_parsed(path, number, line) for number, line in lines]
     if path.suffix.lower() == ".csv":
-        return _of_table(path, text)
+        return _table_rows(path, text)
     raise InputError("pairs in a .jsonl or .csv file", got=str(path), fix="give the file one of these endings")
 
 
-def _of_table(path: Path, text: str) -> list[Any]:
+def _table_rows(path: Path, text: str) -> list[Any]:
     """The rows of a table whose columns are separated by commas, semicolons or tabs, whichever its first line has most of."""
     header = text.lstrip().partition("\n")[0]
     rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count))

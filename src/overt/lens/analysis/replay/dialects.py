@@ -69,7 +69,7 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
         request = request["body"]
     if isinstance(response, list):
         size = len(response)
-        pairs = [{"request": _of_one_prompt(request, at, size), "response": entry} for at, entry in enumerate(response)]
+        pairs = [{"request": _single_prompt(request, at, size), "response": entry} for at, entry in enumerate(response)]
         return [answer for pair in pairs for answer in answers_of(record | pair, line)]
     if isinstance(response, dict) and isinstance(response.get("body"), dict | list | str):
         response = unstreamed(response["body"])
@@ -86,7 +86,7 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
     return [replace(answer, spans=_well_formed(spans)) for answer in answers]
 
 
-def _of_one_prompt(request: Any, at: int, size: int) -> Any:
+def _single_prompt(request: Any, at: int, size: int) -> Any:
     """The request with the prompt that answer `at` of `size` is to, if it has a list of them. Raises ValueError if that is unclear."""
     if not isinstance(request, dict):
         return request
@@ -122,15 +122,15 @@ def _answers(request: dict[str, Any], response: dict[str, Any], line: int) -> li
     response = _well_formed(response)
     request = _well_formed(request) if beside else response
     if isinstance(response.get("meta_info"), dict):
-        return [_of_sglang(request, response, line)]
+        return [_sglang_answer(request, response, line)]
     if isinstance(response.get("choices"), list):
-        return [_of_choice(request, response, choice, line) for choice in response["choices"] if isinstance(choice, dict)]
+        return [_choice_answer(request, response, choice, line) for choice in response["choices"] if isinstance(choice, dict)]
     if isinstance(response.get("content"), str):
-        return [_of_llama_cpp(request, response, line)]
+        return [_llama_cpp_answer(request, response, line)]
     raise ValueError("it has no answer of a server: no choices, meta_info or content")
 
 
-def _of_sglang(request: dict[str, Any], response: dict[str, Any], line: int) -> LoggedAnswer:
+def _sglang_answer(request: dict[str, Any], response: dict[str, Any], line: int) -> LoggedAnswer:
     about = response["meta_info"]
     output, prompt = _triples(about.get("output_token_logprobs")), _triples(about.get("input_token_logprobs"))
     count = about.get("prompt_tokens")
@@ -158,7 +158,7 @@ def _triples(values: Any) -> list[tuple[Any, int]] | None:
     return [(value[0], value[1]) for value in values]
 
 
-def _of_llama_cpp(request: dict[str, Any], response: dict[str, Any], line: int) -> LoggedAnswer:
+def _llama_cpp_answer(request: dict[str, Any], response: dict[str, Any], line: int) -> LoggedAnswer:
     tokens = response.get("completion_probabilities")
     items = [token for token in tokens if isinstance(token, dict)] if isinstance(tokens, list) else []
     settings = response.get("generation_settings")
@@ -183,14 +183,14 @@ def _of_llama_cpp(request: dict[str, Any], response: dict[str, Any], line: int) 
     )
 
 
-def _of_choice(request: dict[str, Any], response: dict[str, Any], choice: dict[str, Any], line: int) -> LoggedAnswer:
+def _choice_answer(request: dict[str, Any], response: dict[str, Any], choice: dict[str, Any], line: int) -> LoggedAnswer:
     message, choices = choice.get("message"), response["choices"]
     text = _text(message.get("content") if isinstance(message, dict) else choice.get("text"))
     usage: Any = response.get("usage") if isinstance(response.get("usage"), dict) else {}
     one, number = len(choices) == 1, choice.get("index", 0)
     batch = isinstance(request.get("prompt"), list) and len(request["prompt"]) > 1 and _ids(request["prompt"]) is None
     position = number if type(number) is int and number < len(choices) else choices.index(choice)
-    request = _of_one_prompt(request, position, len(choices)) if request is not response else request
+    request = _single_prompt(request, position, len(choices)) if request is not response else request
     verbose = response.get("__verbose") if one else None
     verbose = verbose if isinstance(verbose, dict) else {}
     prompt_ids, answer_ids = _choice_ids(request, response, choice)

@@ -120,7 +120,7 @@ def joined(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     [{'index': 0, 'token_ids': [7, 7], 'logprobs': None, 'message': {'content': 'ab'}}]
     """
     if any(isinstance(chunk.get("meta_info"), dict) for chunk in chunks):
-        return _of_sglang(chunks)
+        return _sglang_response(chunks)
     result = _latest(chunks, ("choices", "content", "tokens"))
     if not any("choices" in chunk for chunk in chunks):
         for key in ("tokens", "completion_probabilities"):
@@ -158,7 +158,7 @@ def _latest(parts: Sequence[dict[str, Any]], without: tuple[str, ...]) -> dict[s
     return result
 
 
-def _of_sglang(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _sglang_response(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     last, about = chunks[-1], chunks[-1]["meta_info"]
     prompts = [chunk["meta_info"].get("input_token_logprobs") for chunk in chunks]
     about = about | {"input_token_logprobs": next((prompt for prompt in prompts if prompt), None)}

@@ -43,14 +43,14 @@ def product_form(head: Head, row: int) -> ProductForm:
             fix="choose a head of a layer that multiplies query and key; recording.layers lists them",
         )
     if isinstance(score, Dot):
-        cap = None if score.softcap is None else float(_of_row(head, score.softcap, row)[0])
-        return ProductForm(_of_row(head, score.factor(query), row), None, cap)
+        cap = None if score.softcap is None else float(_row_numbers(head, score.softcap, row)[0])
+        return ProductForm(_row_numbers(head, score.factor(query), row), None, cap)
     if isinstance(score, Bilinear):
         matrix = score.weight.detach().double()
-        return ProductForm(_of_row(head, 1.0, row), matrix if matrix.ndim == 2 else matrix[head.index_in_call], None)
+        return ProductForm(_row_numbers(head, 1.0, row), matrix if matrix.ndim == 2 else matrix[head.index_in_call], None)
     if isinstance(score, Cosine):
         lengths = query.norm() * keys.norm(dim=-1)
-        scale = _of_row(head, score.scale, row) / torch.where(lengths == 0, 1, lengths)
+        scale = _row_numbers(head, score.scale, row) / torch.where(lengths == 0, 1, lengths)
         return ProductForm(scale, None, None, ("the lengths of query and key, in the cosine",))
     raise InputError(
         "a score that is a product of query and key: overt.Dot, overt.Bilinear or overt.Cosine",
@@ -59,7 +59,7 @@ def product_form(head: Head, row: int) -> ProductForm:
     )
 
 
-def _of_row(head: Head, number: float | Tensor, row: int) -> Tensor:
+def _row_numbers(head: Head, number: float | Tensor, row: int) -> Tensor:
     """A number of the score for each key of one row, (K,)."""
     tensor = torch.as_tensor(number, dtype=torch.float64, device=head.call.query.device)
     if not tensor.ndim:

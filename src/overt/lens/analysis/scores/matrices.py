@@ -33,7 +33,7 @@ class LayerMatrices(NamedTuple):
 
 def matrices_of(model: nn.Module) -> list[LayerMatrices]:
     """The matrices of all attention layers, in the model's order. Raises InputError where no layer has matrices of known names."""
-    layers = [layer for name, module in model.named_modules() if (layer := _of_module(model, name, module)) is not None]
+    layers = [layer for name, module in model.named_modules() if (layer := _module_matrices(model, name, module)) is not None]
     if not layers:
         known = ", ".join(names[0] for names in _TRIPLES)
         raise InputError(
@@ -45,7 +45,7 @@ def matrices_of(model: nn.Module) -> list[LayerMatrices]:
 
 
 @torch.no_grad()
-def _of_module(model: nn.Module, name: str, module: nn.Module) -> LayerMatrices | None:
+def _module_matrices(model: nn.Module, name: str, module: nn.Module) -> LayerMatrices | None:
     three = next(iter(_read(module)), None)
     heads = _heads(model, module)
     if three is None or heads is None or three[0].shape[0] % heads or three[0].is_meta:

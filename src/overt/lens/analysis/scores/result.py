@@ -131,7 +131,7 @@ class ScoreContributions:
                 {"kind": part.kind, "query": _dict(part.query), "key": _dict(part.key), "value": part.value}
                 for part in self.parts
             ],
-            "sides": {side.name: [_of_side(side, part) for part in side.parts] for side in (self.query, self.key)},
+            "sides": {side.name: [_side_entry(side, part) for part in side.parts] for side in (self.query, self.key)},
             "sum": self.sum,
             "residual": self.residual,
             "bound": self.bound,
@@ -156,6 +156,6 @@ def _dict(part: Part | None) -> dict[str, Any] | None:
     return None if part is None else {"kind": part.kind, "layer": part.layer, "call": part.call, "head": part.head}
 
 
-def _of_side(side: Side, part: Part) -> dict[str, Any]:
+def _side_entry(side: Side, part: Part) -> dict[str, Any]:
     sources = None if part.call is None or part.head is None else side.by_token.get((part.call, part.head))
     return {**part._asdict(), "by_token": None if sources is None else sources.tolist()}

@@ -91,11 +91,11 @@ def followed(
         number_of_call = recording.number_of(call.captured)
         for index, (head, values) in enumerate(call.by_head.items()):
             key = ("head", call.captured.layer, number_of_call, head)
-            terms.setdefault(key, []).append((float(values.sum()), _of_head(call.point.gradient, call.point.output, index)))
+            terms.setdefault(key, []).append((float(values.sum()), _head_term(call.point.gradient, call.point.output, index)))
     for index, gradient in run.gradients.items():
         if bool(gradient.any()):
             writer = run.paths.writers[index]
-            term = _of_writer(gradient, writer.leaf)
+            term = _writer_term(gradient, writer.leaf)
             with torch.no_grad():
                 part = part_of_writer(writer, float(term()), mixing)
             layer = "" if part.kind in PLAIN else part.layer
@@ -109,13 +109,13 @@ def followed(
     return Followed(Side(name, tuple(parts), by_token, bound), factor, parts)
 
 
-def _of_head(gradient: Tensor | None, output: Tensor, index: int) -> Callable[[], Tensor]:
+def _head_term(gradient: Tensor | None, output: Tensor, index: int) -> Callable[[], Tensor]:
     assert gradient is not None
     outputs = output.reshape(gradient.shape)[0, index].double()
     return lambda: (gradient[0, index].double() * outputs).sum()
 
 
-def _of_writer(gradient: Tensor, leaf: Tensor) -> Callable[[], Tensor]:
+def _writer_term(gradient: Tensor, leaf: Tensor) -> Callable[[], Tensor]:
     def term() -> Tensor:
         products = gradient.double() * leaf.detach().double()
         total = products.sum()

@@ -52,10 +52,10 @@ class MixingLayers:
     def _layer(self, name: str) -> str:
         """The module of the model's own code around a torch layer, unless it has attention; else the layer itself."""
         above = name
-        while _of_torch(self.modules[above]) and "." in above:
+        while _is_torch_module(self.modules[above]) and "." in above:
             above = above.rpartition(".")[0]
         attends = any(layer == above or layer.startswith(f"{above}.") for layer in self.attending)
-        return name if attends or _of_torch(self.modules[above]) else above
+        return name if attends or _is_torch_module(self.modules[above]) else above
 
     def _sentence(self, name: str, ways: list[str]) -> str:
         said = list(dict.fromkeys(ways))
@@ -63,5 +63,5 @@ class MixingLayers:
         return f"{type(self.modules[name]).__name__} mixes tokens by {several}: no attention weights are recorded"
 
 
-def _of_torch(module: nn.Module) -> bool:
+def _is_torch_module(module: nn.Module) -> bool:
     return type(module).__module__.startswith("torch.")

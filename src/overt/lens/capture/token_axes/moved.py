@@ -105,7 +105,7 @@ class MovedTokens:
     def _take(self, step: FunctionCall, tensor: Tensor, label: TensorLabel, module: nn.Module, take: Taking) -> None:
         output = step.outputs[0]
         axes: list[Axis] = [(Factor(size),) for size in output.shape]
-        whole = output.shape == tensor.shape and step.name != "pad" and not _of_pairs(label.axes)
+        whole = output.shape == tensor.shape and step.name != "pad" and not _are_pairs(label.axes)
         move = Move(module, complete=whole and tensor not in self.earlier)
         placed, fresh = [], False
         taken = {
@@ -381,7 +381,7 @@ def _mark(axis: Axis) -> str:
     return next((factor.mark for factor in reversed(axis) if factor.mark), "")
 
 
-def _of_pairs(axes: Axes) -> bool:
+def _are_pairs(axes: Axes) -> bool:
     """Whether numbers are those of pairs of tokens, as scores are, or of single tokens: none has features."""
     marks = [marks_of(axis) for axis in axes]
     return all(marks) or (len(axes) > 1 and bool(marks[-1]) and any(marks[-1] & mark for mark in marks[:-1]))

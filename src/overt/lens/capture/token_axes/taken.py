@@ -112,12 +112,12 @@ def _repeated(step: FunctionCall, tensor: Tensor) -> Taking | None:
 
 def _unfold(step: FunctionCall, tensor: Tensor) -> Taking | None:
     if step.func is functional.unfold:
-        return lambda tokens, shape: _of_windows(step, tokens, shape)
+        return lambda tokens, shape: _window_tokens(step, tokens, shape)
     dim = step.argument(1, "dimension") % tensor.ndim
     return lambda tokens, shape: _replay(step, tokens, shape, {dim})
 
 
-def _of_windows(step: FunctionCall, tokens: Tensor, shape: torch.Size) -> Tensor:
+def _window_tokens(step: FunctionCall, tokens: Tensor, shape: torch.Size) -> Tensor:
     """The tokens (1, C · windows, positions) of the patches of pictures (B, C, H, W)."""
     picture = tokens.reshape(-1, *tokens.shape[-2:])[:1].expand(1, *shape[-2:])[None] + 1
     windows = replayed(step.func, (picture.double(), *step.args[1:]), step.kwargs).long() - 1  # padding is 0 here, and no token

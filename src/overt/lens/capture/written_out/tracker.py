@@ -223,7 +223,7 @@ class WrittenOut:
         counted = self.tokens.counts_tokens if len(known.leading) < 1 else self.tokens.may_count_tokens
         return any(counted(tensor, dim) or counted(value, over) for dim, value, over in summed)
 
-    def _of_tokens(self, known: Weights, tensor: Tensor) -> bool:
+    def _are_token_weights(self, known: Weights, tensor: Tensor) -> bool:
         """Whether weights are those of tokens, as their scores or their dimension of keys tell."""
         dims = known.dims(tensor) or (range(tensor.ndim) if known.total > 1 else [])
         return known.scores is not None or any(self.tokens.may_count_tokens(tensor, dim) for dim in dims)
@@ -252,7 +252,7 @@ class WrittenOut:
                 known, tracked, [(dim, tracked, dim) for dim in range(tracked.ndim)], False
             ):
                 return f"weights are multiplied with their values by {name}, which is not tracked"
-            elif name in _REARRANGED and len(known.leading) > 1 and self._of_tokens(known, tracked):
+            elif name in _REARRANGED and len(known.leading) > 1 and self._are_token_weights(known, tracked):
                 return f"weights are rearranged by {name}, and not tracked from there"
             else:
                 after = known.after(name, func, call, before, output)

@@ -75,14 +75,14 @@ class Corpus:
                 file = stack.enter_context(opening(path, "rb"))
                 for number, line in enumerate(file, 1):
                     data = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-                    text = self._of_json(path, number, data) if jsonl else _decoded(path, number, data)
+                    text = self._json_text(path, number, data) if jsonl else _decoded(path, number, data)
                     if text is not None:
                         yield text
             except (OSError, EOFError, zlib.error) as error:
                 fix = "check its name" if isinstance(error, OSError) else "unpack it, or download it again"
                 raise unreadable(path, "a readable file", error, fix) from error
 
-    def _of_json(self, path: Path, number: int, line: bytes) -> str | None:
+    def _json_text(self, path: Path, number: int, line: bytes) -> str | None:
         if not line.strip():
             return None
         try:
