@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 
 from benchmarks.results import takes_out, write
-from overt.smoothing.operators.changes import SLOPE, Located, locate
+from overt.smoothing.operators.changes import SLOPE, LocatedChange, locate
 
 SEEDS = {"development": (10_000, 30_000), "frozen": (20_000, 40_000)}
 CURVES, SMOOTH = ("sine", "bump", "logistic", "exponential"), 24
@@ -59,7 +59,7 @@ def signal(seed: int, amount: int | None = None) -> tuple[np.ndarray, np.ndarray
     return curve + noise, changes
 
 
-def hits(located: list[Located], changes: np.ndarray) -> int:
+def hits(located: list[LocatedChange], changes: np.ndarray) -> int:
     """How many changes have a reported one within the tolerance, one each."""
     left = [*changes]
     for change in located:
@@ -69,7 +69,7 @@ def hits(located: list[Located], changes: np.ndarray) -> int:
     return len(changes) - len(left)
 
 
-def located_in(values: np.ndarray) -> list[Located]:
+def located_in(values: np.ndarray) -> list[LocatedChange]:
     """The changes of values (n,) at equal steps."""
     return locate(np.arange(float(values.size)), values, np.ones(values.size))
 

@@ -356,16 +356,9 @@ def test_what_torch_compiles_names_several_types_in_a_tuple():
     assert offences(unions, [path for path in FILES if path.relative_to(SOURCE / "overt").parts[0] in compiled]) == {}
 
 
-# Class names of which src has several still, in packages that others change at the moment: none may be added.
-SEVERAL = {
-    "Blocks", "Change", "Columns", "Comparison", "Head", "Keys", "Link", "Located", "Measured", "Packed", "Part", "Prepared",
-    "Read", "Rounding", "Rows", "Shown", "Sink", "Steps", "Task", "Terms", "Tokens", "_Resumed", "_Run",
-}  # fmt: skip
-
-
 def test_a_class_name_occurs_once():
     names = Counter(node.name for path in FILES for node in nodes(path) if isinstance(node, ast.ClassDef))
-    assert {name for name, count in names.items() if count > 1} == SEVERAL
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def hidden_exports(package: str) -> set[str]:

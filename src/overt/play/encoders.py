@@ -34,7 +34,7 @@ _SENTENCES = (
 
 
 @dataclass(frozen=True)
-class Rounding:
+class WeightRounding:
     """What rounding the weights does to attention weights, over some sentences: the largest difference, and how many heads keep their
     strongest link in these sentences."""
 
@@ -104,7 +104,7 @@ class BertEncoder:
         """What the page itself shows of the model in addition to its recordings: nothing."""
         return {}
 
-    def rounding(self, small: bool) -> Rounding:
+    def rounding(self, small: bool) -> WeightRounding:
         """Compare the attention of the rounded weights with that of the weights themselves."""
         from tokenizers import Tokenizer
 
@@ -119,7 +119,7 @@ class BertEncoder:
             largest = max(largest, float((after - before).abs().max()))
             same = before.flatten(1).argmax(-1) == after.flatten(1).argmax(-1)
             unchanged, heads = unchanged + int(same.sum()), heads + len(same)
-        return Rounding(largest, unchanged, heads, len(_SENTENCES))
+        return WeightRounding(largest, unchanged, heads, len(_SENTENCES))
 
     def _network(self, state: Mapping[str, np.ndarray]) -> minilm.MiniLM:
         with torch.random.fork_rng(devices=[]):

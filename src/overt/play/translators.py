@@ -20,7 +20,7 @@ from overt.learn.run.model_folder import load_model
 from overt.models import Seq2Seq, Transformer, from_config
 from overt.models.decoding import greedy_search
 from overt.play.bpe import options_of
-from overt.play.encoders import Rounding
+from overt.play.encoders import WeightRounding
 from overt.play.weights import PANEL, PackedWeights, restored
 from overt.reading import read_json
 
@@ -86,7 +86,7 @@ class PageTranslator:
         """What the page itself shows of the model: its heads, and the lesson's curves."""
         return {"shape": _shape(self._models["translator"]), "curves": dict(self.curves)}
 
-    def rounding(self, small: bool) -> Rounding:
+    def rounding(self, small: bool) -> WeightRounding:
         """Compare all attention weights of the rounded model with those of the model itself, while it scores its own translations."""
         model, tokenizer, _ = load_model(self.folder)
         config: Any = model.config
@@ -102,7 +102,7 @@ class PageTranslator:
                 largest = max(largest, float((after - before).abs().max()))
                 same = before.flatten(1).argmax(-1) == after.flatten(1).argmax(-1)
                 unchanged, heads = unchanged + int(same.sum()), heads + len(same)
-        return Rounding(largest, unchanged, heads, len(_SENTENCES))
+        return WeightRounding(largest, unchanged, heads, len(_SENTENCES))
 
     @cached_property
     def _models(self) -> dict[str, Any]:

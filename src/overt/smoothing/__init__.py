@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from overt.errors import MissingExtra
 from overt.smoothing.api import analyze, smooth
 from overt.smoothing.reporting.columns import Columns, analyze_columns
-from overt.smoothing.reporting.comparison import Comparison, compare
+from overt.smoothing.reporting.comparison import CurveDifference, compare
 from overt.smoothing.reporting.demonstration import Demonstration, demonstration
 from overt.smoothing.result import Smoothing
 from overt.smoothing.streaming.online import Online
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AttentionSmoother",
     "Columns",
-    "Comparison",
+    "CurveDifference",
     "Demonstration",
     "Online",
     "Reweighted",

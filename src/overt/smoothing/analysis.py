@@ -16,7 +16,7 @@ from overt.smoothing.data.series import SHORT, Floats, Indices, Series, arrange,
 from overt.smoothing.data.times import Times
 from overt.smoothing.data.weights import downweight_outliers
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
-from overt.smoothing.heads.head import Head, Outputs
+from overt.smoothing.heads.head import Outputs, SeriesHead
 from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.local.gaps import Filling, fill_gaps, keys_of
 from overt.smoothing.heads.local.regression import on_grid
@@ -52,7 +52,7 @@ class Rest:
 
 
 @dataclass(frozen=True)
-class Prepared(Rest):
+class PreparedSeries(Rest):
     """One series before the heads, with its noise."""
 
     estimate: NoiseEstimate
@@ -81,7 +81,7 @@ def analyze_together(several: Sequence[InputSeries], options: Options) -> list[S
     for index, inputs in enumerate(several):
         if finished[index] is None:
             rests[index] = _rest(inputs, options)
-    alike: dict[Any, list[tuple[int, Prepared]]] = {}
+    alike: dict[Any, list[tuple[int, PreparedSeries]]] = {}
     for (index, rest), estimate in zip(rests.items(), _noise_estimates([*rests.values()]), strict=True):
         prepared = _prepared(rest, estimate)
         if options.keys != "auto":
@@ -156,7 +156,7 @@ def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate]:
     return [estimates[index] for index in range(len(rests))]
 
 
-def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
+def finish(prepared: PreparedSeries, bank: BankOutputs | None) -> Smoothing:
     """The smoothing from the outputs of the bank, or by one head where it is None."""
     series, options, seasons, levels = prepared.series, prepared.options, prepared.seasons, prepared.levels
     head, filling = None, None
@@ -200,7 +200,7 @@ def finish(prepared: Prepared, bank: BankOutputs | None) -> Smoothing:
     ).within(options)
 
 
-def _withheld(prepared: Prepared, curve: Floats, degrees_of_freedom: float, bank: BankOutputs | None) -> str:
+def _withheld(prepared: PreparedSeries, curve: Floats, degrees_of_freedom: float, bank: BankOutputs | None) -> str:
     """Why there is no band: the noise is not white, or the curve (n,) contradicts it; "" where there is one."""
     estimate = prepared.estimate
     if not estimate.white or bank is None or prepared.options.noise is not None:
@@ -242,7 +242,7 @@ def restored(series: Series, options: Options, outputs: Floats, missing: NDArray
     return outputs
 
 
-def _risk(prepared: Prepared, outputs: Outputs, variances: Floats | None) -> tuple[float, float]:
+def _risk(prepared: PreparedSeries, outputs: Outputs, variances: Floats | None) -> tuple[float, float]:
     """The estimated risk and its standard error: Stein's, joined with the variances of a bank.
 
     A curve that follows noise which is not white has its error: what the mean square of the noise exceeds that of the residuals by, as
@@ -271,7 +271,7 @@ def _risk(prepared: Prepared, outputs: Outputs, variances: Floats | None) -> tup
     return (series.present.size * risk + float(filled.sum())) / points, series.present.size / points * error
 
 
-def _prepared(rest: Rest, estimate: NoiseEstimate) -> Prepared:
+def _prepared(rest: Rest, estimate: NoiseEstimate) -> PreparedSeries:
     """A rest with its noise, its levels, and those for risks, from the series without its seasons.
 
     Rounded values and others that are not white have no tails, but raising their level makes a smoother curve; risks are judged without.
@@ -288,10 +288,10 @@ def _prepared(rest: Rest, estimate: NoiseEstimate) -> Prepared:
     if options.cleans and options.noise is None and not estimate.correlation:
         estimate = estimate.scaled(tail_factor(series.key_times, estimate.rest(series.key_values), key_noise(series, levels)))
         levels = noise_levels(series, options, estimate)
-    return Prepared(**vars(rest), estimate=estimate, levels=levels, risk_levels=levels if estimate.white else of_risks)
+    return PreparedSeries(**vars(rest), estimate=estimate, levels=levels, risk_levels=levels if estimate.white else of_risks)
 
 
-def _refined(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, BankOutputs]:
+def _refined(prepared: PreparedSeries, bank: BankOutputs) -> tuple[PreparedSeries, BankOutputs]:
     """Where the noise's level varies: that level from the residuals of the first curve, and the bank once more."""
     series, options, estimate = prepared.series, prepared.options, prepared.estimate
     varies = estimate.levels is not None and options.noise is None and not options.causal
@@ -309,7 +309,7 @@ def _refined(prepared: Prepared, bank: BankOutputs) -> tuple[Prepared, BankOutpu
     return prepared, bank
 
 
-def _filling(prepared: Prepared) -> Filling:
+def _filling(prepared: PreparedSeries) -> Filling:
     """How missing points are filled. Where only outliers are missing, the bank's curve stays, and nothing is judged."""
     series, levels = prepared.series, prepared.levels
     missing = np.flatnonzero(np.isnan(series.values))
@@ -349,14 +349,14 @@ def _bank_outputs(
     return Outputs(series.tied(values), series.tied(bank.leverages + added)), series.tied(variances)
 
 
-def _widened(prepared: Prepared, outputs: Outputs, variances: Floats, seasonal: Floats) -> Floats:
+def _widened(prepared: PreparedSeries, outputs: Outputs, variances: Floats, seasonal: Floats) -> Floats:
     """The variances (n,) with what correlations add that few points do not exclude, or what was lost of the signal, if that is more."""
     present = prepared.series.present
     lost = lost_signal((outputs.values + seasonal)[present], variances[present])
     return variances * np.maximum(prepared.estimate.variance_factors(outputs.leverages), lost)
 
 
-def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> tuple[Outputs, Floats | None]:
+def _one_head(series: Series, head: SeriesHead, levels: Floats, options: Options) -> tuple[Outputs, Floats | None]:
     """The outputs of one head, and their variances where a bandwidth of time was passed."""
     if not isinstance(head.keys, TimeKeys):
         return attend_head(series, head), None
@@ -364,11 +364,11 @@ def _one_head(series: Series, head: Head, levels: Floats, options: Options) -> t
     return Outputs(local.values, local.leverages), levels**2 * local.unit_variances if options.bandwidths else None
 
 
-def _noisy(prepared: Prepared) -> NoisySeries:
+def _noisy(prepared: PreparedSeries) -> NoisySeries:
     return bank_series(prepared.series, prepared.levels, prepared.options.causal, prepared.estimate)
 
 
-def _banks(several: Sequence[Prepared]) -> list[BankOutputs]:
+def _banks(several: Sequence[PreparedSeries]) -> list[BankOutputs]:
     """The outputs of the bank for each of several series of one grid, or for one of any times."""
     first, causal, noisy = several[0], several[0].options.causal, [_noisy(prepared) for prepared in several]
     joined = NoisySeries.joined(noisy) if len(noisy) > 1 else noisy[0]
@@ -378,7 +378,7 @@ def _banks(several: Sequence[Prepared]) -> list[BankOutputs]:
     return [banks.one(row) for row in range(len(several))]
 
 
-def _leave_one_out(series: Series, head: Head | None, outputs: Outputs) -> float | None:
+def _leave_one_out(series: Series, head: SeriesHead | None, outputs: Outputs) -> float | None:
     if head is None or not isinstance(head.keys, TimeKeys):
         return None
     error = leave_one_out(series, outputs)

@@ -17,7 +17,7 @@ from overt.smoothing.data.periods import Length
 from overt.smoothing.data.repeats import Repeats, last_known
 from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.data.times import Times
-from overt.smoothing.heads.head import Head
+from overt.smoothing.heads.head import SeriesHead
 from overt.smoothing.heads.local.gaps import Filling
 from overt.smoothing.noise.scale import Scale, wrapped
 from overt.smoothing.operators.base import Operator
@@ -66,7 +66,7 @@ class Smoothing:
     withheld: str  # why there is no band, one sentence; "" where there is one
     options: Options
     series: Series
-    head: Head | None  # None for the bank
+    head: SeriesHead | None  # None for the bank
     estimate: NoiseEstimate  # in the series' own units, as `unit_levels`; `noise_estimate` and `levels` are in the caller's
     outliers: NDArray[np.bool_]  # (n,) isolated wild values that were left out
     repeats: Repeats  # runs of equal values that stay as they are, beside others with noise; and values that are held

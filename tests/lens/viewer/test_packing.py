@@ -9,7 +9,7 @@ import overt
 from overt.attention.masks import Causal, Dense, Lengths
 from overt.errors import InputError, KindError
 from overt.lens import viewer
-from overt.lens.viewer.blocks import Blocks, rounded
+from overt.lens.viewer.blocks import ArrayBlocks, rounded
 from overt.lens.viewer.packing import pack_heads
 from overt.lens.viewer.pyramids import coded
 from overt.lens.viewer.select_heads import chosen, estimated
@@ -51,7 +51,7 @@ def test_a_vector_with_a_nan_has_the_scale_nan_and_leaves_the_others_alone():
 
 
 def test_a_vector_with_an_infinity_keeps_every_vector_whole():
-    blocks = Blocks()
+    blocks = ArrayBlocks()
     inputs = torch.ones(3, 4)
     inputs[1, 2] = math.inf
     message = blocks.vectors(inputs, 0, whole=False)
@@ -60,7 +60,7 @@ def test_a_vector_with_an_infinity_keeps_every_vector_whole():
 
 
 def test_the_same_array_is_stored_once_a_block():
-    blocks = Blocks()
+    blocks = ArrayBlocks()
     assert blocks.put(torch.arange(9)) == blocks.put(torch.arange(9))
     assert blocks.put(torch.arange(9)) != blocks.put(torch.arange(8))
     assert len(blocks.parts[0]) == 2

@@ -8,7 +8,7 @@ import pytest
 from overt.smoothing import analyze, demonstration, smooth
 from overt.smoothing.data.series import arrange
 from overt.smoothing.heads.dispatch import attend_head
-from overt.smoothing.heads.head import Head
+from overt.smoothing.heads.head import SeriesHead
 from overt.smoothing.heads.keys import BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
 from overt.smoothing.selection.noise import estimate_noise
 
@@ -40,7 +40,7 @@ def test_the_slope_is_the_whole_derivative(head, weighted, causal, window, even)
     times = np.arange(24.0) if even else np.sort(generator.uniform(0, 24, 24))
     series = arrange(x, times, generator.uniform(0.3, 3.0, 24) if weighted else None, shift=False)
     (keys, degree), by = HEADS[head], 1e-5
-    attending = Head(keys, window, causal, degree)
+    attending = SeriesHead(keys, window, causal, degree)
     leverages = attend_head(series, attending).leverages
     beside_a_hole = {4, 6, 16, 18} if head == "patch" and not causal else set()  # the line across the hole moves with these
     for point in set(series.present) - beside_a_hole:

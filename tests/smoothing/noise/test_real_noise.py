@@ -183,8 +183,8 @@ def test_outliers_to_one_side_of_a_short_series_are_removed_unless_they_come_at_
         bad[struck] += 5
         result = analyze(bad)
         np.testing.assert_array_equal(np.flatnonzero(result.outliers), struck if removed else [])
-        kept = "4 isolated values stand far out and were kept: outliers cannot be distinguished from peaks in fewer than 400 points"
-        assert (kept in result.sentence) != removed
+        stayed = "4 isolated values stand far out and were kept: outliers cannot be distinguished from peaks in fewer than 400 points"
+        assert (stayed in result.sentence) != removed
         assert ("4 isolated outliers were removed" in result.sentence) == removed
 
 

@@ -6,7 +6,7 @@ import pytest
 import overt
 import overt.smoothing.analysis as analysis
 from overt.smoothing import analyze
-from overt.smoothing.heads.local.gaps import DEGREES, Keys, bend_across, fill_gaps, gap_row, polynomial_rows
+from overt.smoothing.heads.local.gaps import DEGREES, GapKeys, bend_across, fill_gaps, gap_row, polynomial_rows
 
 NAN = float("nan")
 
@@ -23,7 +23,7 @@ def waves(count, period, noise):
 
 
 def keys_of(x, missing):
-    return Keys(np.flatnonzero(~missing).astype(float), x[~missing], np.zeros((~missing).sum()), None)
+    return GapKeys(np.flatnonzero(~missing).astype(float), x[~missing], np.zeros((~missing).sum()), None)
 
 
 def test_a_curve_that_fills_badly_gives_way_to_heads_that_fill_well():
@@ -172,7 +172,7 @@ def test_rows_of_weights_make_the_values_of_a_long_gap():
 
 def test_the_parabola_across_a_long_gap_is_the_curves_and_none_where_it_fits_badly():
     times = np.delete(np.arange(600.0), slice(250, 350))
-    keys = Keys(times, (times / 100) ** 2, np.zeros(times.size), None)
+    keys = GapKeys(times, (times / 100) ** 2, np.zeros(times.size), None)
     bend = bend_across(keys, 250)
     targets = np.arange(250.0, 350.0)
     line = np.interp(targets, times, keys.rest)

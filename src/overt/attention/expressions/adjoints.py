@@ -9,7 +9,7 @@ from torch import Tensor
 from overt.attention.expressions.terms import REDUCTIONS, Term, Terms, decoded, is_simple, ordered, values_of
 
 
-class Sink(NamedTuple):
+class InputGradient(NamedTuple):
     """A gradient (`term`) of an input, a number for a pair or for each of its features, that is added up over pairs.
 
     Or of a simple sum over features, whose gradients at its inputs are computed by one loop.
@@ -19,7 +19,7 @@ class Sink(NamedTuple):
     term: Term
 
 
-def adjoints(terms: Terms, roots: Sequence[Term], simple: bool = False) -> list[Sink]:
+def adjoints(terms: Terms, roots: Sequence[Term], simple: bool = False) -> list[InputGradient]:
     """The gradients of all inputs but numbers, in the order of their first use; those of the roots themselves are inputs, "gradient".
 
     With `simple`, those of simple sums in the place of the gradients of what they are computed from.
@@ -33,7 +33,7 @@ def adjoints(terms: Terms, roots: Sequence[Term], simple: bool = False) -> list[
         if gradient is None or term.name == "number":
             continue
         if not term.arguments or (simple and is_simple(term)):
-            sinks.append(Sink(term, gradient))
+            sinks.append(InputGradient(term, gradient))
             continue
         parts = _of_reduction(terms, term, gradient) if term.name in REDUCTIONS else RULES[term.name](terms, term, gradient)
         for argument, part in zip(term.arguments, parts, strict=True):

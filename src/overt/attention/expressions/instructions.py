@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from overt.attention.expressions.adjoints import Sink, adjoints
+from overt.attention.expressions.adjoints import InputGradient, adjoints
 from overt.attention.expressions.tangents import tangent
 from overt.attention.expressions.terms import BINARY, INPUTS, REDUCTIONS, UNARY, Term, decoded, literals_of, ordered
 
@@ -315,7 +315,7 @@ def _program_of(
     return Program(numbers, forward.numbers, of_pair, of_feature)
 
 
-def _sinks(machine: _Machine, sinks: list[Sink]) -> None:
+def _sinks(machine: _Machine, sinks: list[InputGradient]) -> None:
     """Add gradients up: of inputs with a number for each feature in loops, of the others in a stage that runs once."""
     by_size: dict[int, dict[int, tuple[Term, list[tuple[str, Operand]]]]] = {}
     for target, gradient in sinks:

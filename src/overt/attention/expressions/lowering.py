@@ -17,7 +17,7 @@ Labels = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Columns:
+class LeafColumns:
     """Where a leaf's numbers are: `size` columns of its side from `slot` on, 0 for one; and which dimension of its tensor counts what."""
 
     leaf: int
@@ -31,7 +31,7 @@ class Lowering:
 
     def __init__(self, leaves: list[Leaf], numbers: list[Number], sizes: tuple[int, int]):
         self.terms = Terms()
-        self.columns: dict[str, list[Columns]] = {"query": [], "key": [], "constant": []}
+        self.columns: dict[str, list[LeafColumns]] = {"query": [], "key": [], "constant": []}
         self._leaf_index = {id(leaf): index for index, leaf in enumerate(leaves)}
         self._number_index = {id(number): index for index, number in enumerate(numbers)}
         self._sizes = dict(zip("QK", sizes, strict=True))
@@ -66,7 +66,7 @@ class Lowering:
                 raise Untraceable("a score of one query and one key depends on others, or on their positions")
         if leaf.tensor.dtype.is_complex:
             raise Untraceable("it computes with complex numbers")
-        self.columns[side].append(Columns(self._leaf_index[id(leaf)], self.width(side), size, labels))
+        self.columns[side].append(LeafColumns(self._leaf_index[id(leaf)], self.width(side), size, labels))
         return self.terms.make(side, numbers=(self.columns[side][-1].slot, size), size=size)
 
     def _function(self, node: Expression, labels: Labels) -> Term:

@@ -21,7 +21,7 @@ from overt.attention.expressions.adjoints import gradients_of
 from overt.attention.expressions.division import Division, Function
 from overt.attention.expressions.handlers import HANDLERS
 from overt.attention.expressions.instructions import program_of
-from overt.attention.expressions.lowering import Columns, Lowering
+from overt.attention.expressions.lowering import LeafColumns, Lowering
 from overt.attention.expressions.pair_functions import numberless
 from overt.attention.expressions.stand_ins import Leaf, StandIn, Trace, Untraceable, WritesInput, common_shape
 from overt.attention.expressions.terms import encoded, value_of
@@ -57,7 +57,7 @@ class TracedScore:
 class _Lowered:
     terms: list[int]
     literals: list[float]
-    columns: dict[str, list[Columns]]
+    columns: dict[str, list[LeafColumns]]
 
 
 known: OrderedDict[Any, _Lowered | str] = OrderedDict()
@@ -258,7 +258,7 @@ def _packed(lowered: _Lowered, trace: Trace, query: Tensor, key: Tensor, divisio
     )
 
 
-def _placed(columns: Columns, leaves: list[Leaf], side: str | None, like: Tensor) -> Tensor:
+def _placed(columns: LeafColumns, leaves: list[Leaf], side: str | None, like: Tensor) -> Tensor:
     """A leaf's numbers as (..., Q or K, columns), or (..., columns) of a captured tensor."""
     tensor, labels = leaves[columns.leaf].tensor, columns.labels
     batch = max((label for label in labels if isinstance(label, int)), default=-1) + 1

@@ -46,7 +46,7 @@ class Block(NamedTuple):
     dropout: float
 
 
-class Rows(NamedTuple):
+class QueryRows(NamedTuple):
     """Some rows of queries, and their rows of a bias that is a tensor with rows."""
 
     first: int
@@ -115,7 +115,7 @@ def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:
     return tensor.repeat_interleave(heads // tensor.shape[-3], dim=-3)
 
 
-def row_blocks(call: Call) -> Iterator[tuple[Rows, bool]]:
+def row_blocks(call: Call) -> Iterator[tuple[QueryRows, bool]]:
     """The rows of each block of a ready call, and whether care is needed that nothing masked is felt.
 
     One empty block comes where there are no queries.
@@ -129,13 +129,13 @@ def row_blocks(call: Call) -> Iterator[tuple[Rows, bool]]:
             yield from ((rows_of(call, row, row + 1), True) for row in range(rows.first, rows.stop))
 
 
-def rows_of(call: Call, first: int, stop: int) -> Rows:
+def rows_of(call: Call, first: int, stop: int) -> QueryRows:
     """Queries first to stop."""
     bias = _bias_rows(call)
-    return Rows(first, stop, call.query[..., first:stop, :], None if bias is None else bias[..., first:stop, :])
+    return QueryRows(first, stop, call.query[..., first:stop, :], None if bias is None else bias[..., first:stop, :])
 
 
-def _split(call: Call) -> list[Rows]:
+def _split(call: Call) -> list[QueryRows]:
     """All queries, a block's rows at a time; split at once, so that their gradients are concatenated and not added one by one."""
     width = call.score.width(call.query.shape[-1]) if isinstance(call.score, Score) else 1
     numbers = max(math.prod(call.batch) * call.keys * width, 1)  # of one row
@@ -144,7 +144,7 @@ def _split(call: Call) -> list[Rows]:
     queries, bias = call.query.split(size, dim=-2), _bias_rows(call)
     biases = [None] * len(starts) if bias is None else bias.split(size, dim=-2)
     stops = (min(start + size, call.queries) for start in starts)
-    return [Rows(*parts) for parts in zip(starts, stops, queries, biases, strict=True)]
+    return [QueryRows(*parts) for parts in zip(starts, stops, queries, biases, strict=True)]
 
 
 def _bias_rows(call: Call) -> Tensor | None:
@@ -152,7 +152,7 @@ def _bias_rows(call: Call) -> Tensor | None:
     return None if pairs is None or pairs.shape[-2] == 1 else pairs  # (..., Q, K or 1)
 
 
-def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
+def block_of(call: Call, rows: QueryRows, every_key: bool, careful: bool) -> Block:
     """The block of these rows; with care, every key and value that none of them may see is zero: 0 · NaN is NaN, where() is not."""
     one_of_many = rows.stop - rows.first < call.queries
     if one_of_many and call.query.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -167,7 +167,7 @@ def block_of(call: Call, rows: Rows, every_key: bool, careful: bool) -> Block:
     return Block(query, key, value, *block[3:])
 
 
-def _block(call: Call, rows: Rows, every_key: bool = False) -> Block:
+def _block(call: Call, rows: QueryRows, every_key: bool = False) -> Block:
     """These rows with the keys that they can reach, or with every key."""
     first, stop, query, rows_of_bias = rows
     low, high = (0, call.keys) if every_key or not getattr(call.score, "pairwise", False) else _span(call, first, stop)
@@ -236,10 +236,10 @@ def _span(call: Call, first: int, stop: int) -> tuple[int, int]:
     return low, max(min(high, call.keys), min(low + 1, call.keys))
 
 
-def _checkpointed(call: Call, formula: Formula, rows: Rows, every_key: bool, careful: bool) -> tuple[Tensor, ...]:
+def _checkpointed(call: Call, formula: Formula, rows: QueryRows, every_key: bool, careful: bool) -> tuple[Tensor, ...]:
     def run(query: Tensor) -> tuple[Tensor, ...]:
         # Mask and bias are computed in here: stored by the forward pass for every block, they would be n × n.
-        return formula(block_of(call, Rows(rows.first, rows.stop, query, rows.bias), every_key, careful))
+        return formula(block_of(call, QueryRows(rows.first, rows.stop, query, rows.bias), every_key, careful))
 
     # A checkpoint computes again without the tangents of forward mode, so gradients of these would be wrong.
     if call.transformed or is_exporting() or not torch.is_grad_enabled() or forward_ad._current_level >= 0:

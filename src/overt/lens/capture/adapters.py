@@ -23,11 +23,11 @@ from overt.attention.scores import Dot
 from overt.errors import OvertError
 from overt.lens.capture.barrier import guarded, out_of_sight
 from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
-from overt.lens.capture.mixers.history import Link
+from overt.lens.capture.mixers.history import HistoryLink
 from overt.lens.capture.mixers.observe import Mixers
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import COMPILED, FLEX, are_sparse, out_of_reach, unreadable
-from overt.lens.capture.sink import EDGES, MULTI_HEAD, OVERT, SDPA, WRITTEN, Sink
+from overt.lens.capture.sink import EDGES, MULTI_HEAD, OVERT, SDPA, WRITTEN, CaptureSink
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.torch_layers.fast_path import FastPath
@@ -50,7 +50,7 @@ class Catcher(Watching):
 
     def __init__(self):
         super().__init__(registry_patches())
-        self.sinks: list[Sink] = []
+        self.sinks: list[CaptureSink] = []
         self.inside: MultiHeadSteps | None = None
         self.entries: list[tuple[RegistryEntry, int]] = []
         self.caught: int = 0
@@ -155,7 +155,7 @@ class Catcher(Watching):
         source: str,
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
-        link: Link | None = None,
+        link: HistoryLink | None = None,
         written: Tensor | None = None,
         original: Tensor | None = None,
     ) -> None:
@@ -314,7 +314,7 @@ class Catcher(Watching):
         output = self._guarded(self._computed, self.sinks[0], fused_arguments(*args, **kwargs)) if alone else None
         return func(*args, **kwargs) if output is None else output
 
-    def _computed(self, sink: Sink, inputs: dict[str, Any]) -> Tensor | None:
+    def _computed(self, sink: CaptureSink, inputs: dict[str, Any]) -> Tensor | None:
         if inputs["dropout_p"] or unreadable(inputs["query"]) is not None:
             return None
         call, layout, _ = self._fused_call(inputs, inputs["query"])
@@ -382,7 +382,7 @@ class Catcher(Watching):
 
 
 @contextmanager
-def catching(sink: Sink) -> Iterator[None]:
+def catching(sink: CaptureSink) -> Iterator[None]:
     """Catch attention while the block runs. Nested recordings share one mode, so that each gets all of it."""
     catcher = at_work()
     if not isinstance(catcher, Catcher):

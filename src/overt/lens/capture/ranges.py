@@ -18,14 +18,14 @@ from overt.lens.storage.tensor_cache import TensorCache
 _AT_ONCE = 2**22  # numbers of a mask that are looked at together
 
 
-class Read(NamedTuple):
+class MaskReading(NamedTuple):
     """What a mask tensor says, in a call's terms: `mask` and `bias`, either of which may be None."""
 
     mask: Any
     bias: Tensor | None
 
 
-def read(mask: Tensor) -> Read:
+def read(mask: Tensor) -> MaskReading:
     """A mask tensor as ranges, where each row is one run of keys; otherwise as it is.
 
     A float mask is added to the scores, so it masks where it holds −inf or its dtype's lowest number. A row that holds the lowest
@@ -47,13 +47,13 @@ def read(mask: Tensor) -> Read:
         return _as_it_is(mask)
     low, high, drowned = (torch.cat(edges, dim=-1) for edges in zip(*parts, strict=True))  # type: ignore[arg-type]
     if not bool(drowned.any()):
-        return Read(Ranges(low, high), None)
+        return MaskReading(Ranges(low, high), None)
     lowest = torch.finfo(torch.promote_types(mask.dtype, torch.float32)).min
-    return Read(Ranges(low, high), torch.where(drowned, lowest, 0.0)[..., None])  # (..., Q, 1)
+    return MaskReading(Ranges(low, high), torch.where(drowned, lowest, 0.0)[..., None])  # (..., Q, 1)
 
 
-def _as_it_is(mask: Tensor) -> Read:
-    return Read(None, mask) if mask.is_floating_point() else Read(mask, None)
+def _as_it_is(mask: Tensor) -> MaskReading:
+    return MaskReading(None, mask) if mask.is_floating_point() else MaskReading(mask, None)
 
 
 def _without_repeats(mask: Tensor) -> Tensor:
@@ -89,7 +89,9 @@ def _edges_of_float(mask: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     return None if edges is None else (*edges[:2], drowned)
 
 
-def in_ranges(mask: Any, queries: int, keys: int, device: torch.device, read: Callable[[Tensor], Read] = read) -> Ranges | None:
+def in_ranges(
+    mask: Any, queries: int, keys: int, device: torch.device, read: Callable[[Tensor], MaskReading] = read
+) -> Ranges | None:
     """A mask that is bound to these lengths as `Ranges`; None where the keys of a query are not one interval, or the mask does not say.
 
     `read` reads a bool tensor; `MaskReader.read` does so once for all layers that share it.
@@ -125,14 +127,14 @@ class MaskReader:
     def __init__(self):
         self._once = TensorCache()
 
-    def read(self, mask: Tensor) -> Read:
+    def read(self, mask: Tensor) -> MaskReading:
         """What `read` says of it."""
         if mask.is_inference():  # torch does not count how often these are written to
             return read(mask)
         return self._once(mask, _in_ranges) or _as_it_is(mask)
 
 
-def _in_ranges(mask: Tensor) -> Read | None:
+def _in_ranges(mask: Tensor) -> MaskReading | None:
     """What `read` says where that is ranges, which hold nothing of the mask itself."""
     result = read(mask)
     return result if isinstance(result.mask, Ranges) else None

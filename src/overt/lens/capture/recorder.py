@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from overt.attention.kernels.call import Call
 from overt.errors import InputError
 from overt.lens.capture.barrier import sentence
-from overt.lens.capture.mixers.history import Link, Past
+from overt.lens.capture.mixers.history import HistoryLink, Past
 from overt.lens.capture.options import RecordOptions
 from overt.lens.capture.recordable import COMPILED, COMPILED_CODE, is_flex, unreadable
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
@@ -186,7 +186,7 @@ class Recorder:
         source: str,
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
-        link: Link | None = None,
+        link: HistoryLink | None = None,
         written: Tensor | None = None,
     ) -> None:
         """Record a call of a linear token mixer, if the model made it and the options include it.
@@ -329,7 +329,7 @@ class Recorder:
         self.number, self.call_index = number + 1, call_index + 1
         return layer, number, call_index
 
-    def _continued_mixer(self, recurrence: Recurrence, link: Link | None) -> Continuation | None:
+    def _continued_mixer(self, recurrence: Recurrence, link: HistoryLink | None) -> Continuation | None:
         """How a call of a mixer continues a recorded one; summaries of mixers are not joined."""
         if link is None or link.before is None or not self.options.copies:
             return None

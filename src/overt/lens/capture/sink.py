@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention.kernels.call import Call
-from overt.lens.capture.mixers.history import Link
+from overt.lens.capture.mixers.history import HistoryLink
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.linear.recurrence import Recurrence
 
@@ -23,7 +23,7 @@ CAUGHT = (
 )
 
 
-class Sink(Protocol):
+class CaptureSink(Protocol):
     """What the catcher calls. One that `writes` may write to the output that it gets, with which the model then continues.
 
     One that `computes` may compute a call in the place of torch's fused function; `keep` then gets its output as the model's.
@@ -73,7 +73,7 @@ class Sink(Protocol):
         source: str,
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
-        link: Link | None = None,
+        link: HistoryLink | None = None,
         written: Tensor | None = None,
     ) -> None:
         """A linear token mixer was caught; `link` is the call whose state it goes on with.

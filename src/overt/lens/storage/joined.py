@@ -21,7 +21,7 @@ from overt.lens.storage.joined_masks import RowsOfPass, joined_bias, joined_mask
 from overt.lens.storage.joined_mixers import joined_mixer
 
 
-class Part(NamedTuple):
+class SequencePart(NamedTuple):
     """What a sequence has of recorded call `call`: its first `queries` rows and the first `keys` of the keys that it added (None: all).
 
     `rows` are the sequences of that call (None: all, in order); `start` is the position of its first key in the joined call.
@@ -78,22 +78,22 @@ class RecordedPasses(Sequence[Captured]):
             passes[captured.pass_index].append(alone)
         return passes
 
-    def parts(self, last: int, rows: tuple[int, ...] | None = None) -> list[Part]:
+    def parts(self, last: int, rows: tuple[int, ...] | None = None) -> list[SequencePart]:
         """The calls that the sequence ending with call `last` consists of; `rows` are the sequences of that call to follow."""
-        backwards: list[tuple[Part, int]] = []
+        backwards: list[tuple[SequencePart, int]] = []
         index, queries, stop = last, self.stored[last].queries, None
         while (continuation := self.continuations[index]) is not None:
             stop = continuation.written if stop is None else stop
-            backwards.append((Part(index, rows, queries, stop - continuation.retained, 0), continuation.first))
+            backwards.append((SequencePart(index, rows, queries, stop - continuation.retained, 0), continuation.first))
             rows, index = composed(continuation.rows, rows), continuation.before
             queries, stop = self.stored[index].queries - continuation.dropped, continuation.first + continuation.retained
-        start, parts = 0, [Part(index, rows, queries, stop, 0)]
+        start, parts = 0, [SequencePart(index, rows, queries, stop, 0)]
         for part, first in reversed(backwards):
             start += first
             parts.append(part._replace(start=start))
         return parts
 
-    def sequence(self, parts: Sequence[Part], number: int) -> Captured:
+    def sequence(self, parts: Sequence[SequencePart], number: int) -> Captured:
         """The calls of a sequence as one call with this number."""
         first, last = (self.stored[parts[end].call] for end in (0, -1))
         if len(parts) == 1 and parts[0].rows is None:
@@ -109,7 +109,7 @@ class RecordedPasses(Sequence[Captured]):
         }
         return JoinedCall(**facts, passes=self, parts=tuple(parts))
 
-    def read(self, parts: Sequence[Part]) -> tuple[RowsRead, ...]:
+    def read(self, parts: Sequence[SequencePart]) -> tuple[RowsRead, ...]:
         """Which tokens the passes of these parts read."""
         calls = [self.stored[part.call] for part in parts]
         return tuple(
@@ -147,7 +147,7 @@ class RecordedPasses(Sequence[Captured]):
         which = captured.facts | {"copies": captured.copies, "versions": captured.versions}
         return CallOfPasses(**which, call=call, output=captured.output, read=read)
 
-    def join(self, facts: dict[str, Any], parts: Sequence[Part]) -> Captured:
+    def join(self, facts: dict[str, Any], parts: Sequence[SequencePart]) -> Captured:
         """One call with the queries and the keys of these parts."""
         stored, read = [self.stored[part.call].opened() for part in parts], self.read(parts)
         if isinstance(stored[0], CapturedMixer):
@@ -168,7 +168,7 @@ class RecordedPasses(Sequence[Captured]):
         call = replace(calls[-1].call, query=query, key=key, value=value, mask=mask, bias=bias, batch=tuple(query.shape[:-2]))
         return CallOfPasses(**facts, call=call, output=output, copies=calls[0].copies, read=read)
 
-    def _mixers(self, parts: Sequence[Part]) -> list[CapturedMixer]:
+    def _mixers(self, parts: Sequence[SequencePart]) -> list[CapturedMixer]:
         opened = (self.stored[part.call].opened() for part in parts)
         return [item for item in opened if isinstance(item, CapturedMixer)]
 
@@ -227,7 +227,7 @@ class JoinedCall(Captured):
     """Calls of several passes that continue each other, as one call; `parts` is what it has of each."""
 
     passes: RecordedPasses
-    parts: tuple[Part, ...]
+    parts: tuple[SequencePart, ...]
 
     @property
     def bytes(self) -> int:

@@ -13,7 +13,7 @@ _LARGEST = 32767
 
 
 @dataclass
-class Blocks:
+class ArrayBlocks:
     """Arrays by block. Those of block 0 are read at once, the others when a head of theirs is first looked at."""
 
     parts: list[list[bytes]] = field(default_factory=lambda: [[]])

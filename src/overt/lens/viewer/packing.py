@@ -21,13 +21,13 @@ from overt.lens.statistics.roles import PLAIN, Role, roles
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.text.tokens_of_text import Token
 from overt.lens.tokens import Tokens
-from overt.lens.viewer.blocks import Blocks, plain
+from overt.lens.viewer.blocks import ArrayBlocks, plain
 from overt.lens.viewer.mixer_terms import mixer_terms
 from overt.lens.viewer.precision import corrected_log_sum_exp, needs_floats
 from overt.lens.viewer.pyramids import cells, coded, signed_codes
 from overt.lens.viewer.statistics import measured
 from overt.lens.viewer.story import Story, origin, text_lines, title_of
-from overt.lens.viewer.terms import Terms, row_sums, terms_of
+from overt.lens.viewer.terms import HeadTerms, row_sums, terms_of
 from overt.lens.viewer.with_model import known_of
 
 FORMAT, LINKS = 1, 100
@@ -54,7 +54,7 @@ class Packed:
     """What the page holds: `header` is plain data, `blocks` the arrays that it points into."""
 
     header: dict[str, Any]
-    blocks: Blocks
+    blocks: ArrayBlocks
 
 
 @dataclass
@@ -66,7 +66,7 @@ class _Packing:
     model: nn.Module | None
     story: Story | None = None
     first: int = 0  # the sequences of the recordings before this one
-    blocks: Blocks = field(default_factory=Blocks)
+    blocks: ArrayBlocks = field(default_factory=ArrayBlocks)
     words: dict[tuple[Any, ...], int] = field(default_factory=dict)
     heads: list[dict[str, Any]] = field(default_factory=list)
 
@@ -222,13 +222,13 @@ def _unmatched(strings: Tokens, captured: Captured) -> list[str]:
 class _Store:
     """Where the vectors of one call go, whether they stay float32, and how far rounding them takes weights off."""
 
-    blocks: Blocks
+    blocks: ArrayBlocks
     block: int
     whole: bool
     off: float = 0.0
-    terms: tuple[Head, Terms | None] | None = None
+    terms: tuple[Head, HeadTerms | None] | None = None
 
-    def terms_of(self, head: Head) -> Terms | None:
+    def terms_of(self, head: Head) -> HeadTerms | None:
         """The head's terms, made once."""
         if self.terms is None or self.terms[0] is not head:
             self.terms = head, terms_of(head)
@@ -299,7 +299,7 @@ def _vectors(packing: _Packing, head: Head, store: _Store, notes: list[str]) -> 
     return entries
 
 
-def _terms(store: _Store, terms: Terms, batch: int) -> dict[str, Any]:
+def _terms(store: _Store, terms: HeadTerms, batch: int) -> dict[str, Any]:
     return {
         "query": store.vectors(terms.query[batch]),
         "key": store.vectors(terms.key[batch]),
@@ -330,7 +330,7 @@ def _statistics(
     return fields
 
 
-def _base(blocks: Blocks, summary: Summary, position: tuple[int, int], signed: bool) -> dict[str, Any] | None:
+def _base(blocks: ArrayBlocks, summary: Summary, position: tuple[int, int], signed: bool) -> dict[str, Any] | None:
     maximum, mean, rows, keys = summary.map_max, summary.map_mean, summary.row_edges, summary.key_edges
     if maximum is None or mean is None or rows is None or keys is None:
         return None
@@ -340,7 +340,7 @@ def _base(blocks: Blocks, summary: Summary, position: tuple[int, int], signed: b
     return {"rows": len(rows) - 1, "columns": len(keys) - 1} | maps | edges
 
 
-def _links(blocks: Blocks, summary: Summary, position: tuple[int, int]) -> dict[str, Any]:
+def _links(blocks: ArrayBlocks, summary: Summary, position: tuple[int, int]) -> dict[str, Any]:
     """The strongest links of a head: weight, query and key of each, strongest first."""
     weights, keys = plain(summary.top_weights[position]), summary.top_keys[position].cpu().numpy()
     flat = weights.ravel()

@@ -11,7 +11,7 @@ from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot
 from overt.lens.captured import CapturedCall
 from overt.lens.viewer.blocks import plain, rounded
-from overt.lens.viewer.terms import Terms, computable
+from overt.lens.viewer.terms import HeadTerms, computable
 
 # The largest vectors seldom meet: weights are off by a third of what is foreseen, or less, and a thousandth is promised.
 _MOST = 2.5e-3
@@ -50,7 +50,7 @@ class CorrectedLogSumExp:
     off: float
 
 
-def corrected_log_sum_exp(terms: Terms, batch: int, lse: Tensor, weights: Tensor, keys: Tensor) -> CorrectedLogSumExp:
+def corrected_log_sum_exp(terms: HeadTerms, batch: int, lse: Tensor, weights: Tensor, keys: Tensor) -> CorrectedLogSumExp:
     """Move each row's log-sum-exp by what rounding does to its strongest keys, `weights` and `keys` (Q, k).
 
     lse' = lse + log(1 + Σ_top w_j (exp δ_j − 1)),  δ_j the change of the score of key j.
@@ -69,7 +69,7 @@ def corrected_log_sum_exp(terms: Terms, batch: int, lse: Tensor, weights: Tensor
     return CorrectedLogSumExp((plain(lse) + shift).astype(np.float32), float(off))
 
 
-def _scores(terms: Terms, query: np.ndarray, key: np.ndarray) -> np.ndarray:
+def _scores(terms: HeadTerms, query: np.ndarray, key: np.ndarray) -> np.ndarray:
     """The scores of each query (rows, D) for keys of its own (rows, k, D)."""
     scores = np.einsum("rd,rkd->rk", query.astype(np.float64), key.astype(np.float64)) * terms.score["scale"]
     softcap = terms.score["softcap"]

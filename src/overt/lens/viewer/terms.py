@@ -20,7 +20,7 @@ _AT_ONCE = 2**22  # cells of a mask that are looked at together
 
 
 @dataclass(frozen=True)
-class Terms:
+class HeadTerms:
     """A head's terms. `query` (B, Q, D) and `key` (B, K, D) are those that the score compares, a bilinear weight multiplied in.
 
     `score` and `bias` hold numbers and tensors under the names that exact.js reads.
@@ -36,7 +36,7 @@ class Terms:
     original: dict[str, Any] = field(default_factory=dict)
 
 
-def terms_of(head: Head) -> Terms | None:
+def terms_of(head: Head) -> HeadTerms | None:
     """The head's terms; None where the page cannot compute its weights from them, and needs the weights themselves."""
     if not computable(head.captured_call):
         return None
@@ -49,7 +49,7 @@ def terms_of(head: Head) -> Terms | None:
     if temperature is None or compared is None:
         return None
     query, key, score = compared
-    return Terms(query, key, score, _biases(head), _masks(head), temperature, sink)
+    return HeadTerms(query, key, score, _biases(head), _masks(head), temperature, sink)
 
 
 def computable(captured: CapturedCall) -> bool:

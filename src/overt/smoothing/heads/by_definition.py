@@ -9,8 +9,8 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices, Series
 from overt.smoothing.heads.blocks import CELLS, KeyRange, reached_blocks
-from overt.smoothing.heads.head import Head, Outputs
-from overt.smoothing.heads.keys import DotKeys, KeyPoints, Keys, Points, RowMoments
+from overt.smoothing.heads.head import Outputs, SeriesHead
+from overt.smoothing.heads.keys import DotKeys, KeyPoints, Points, RowMoments, SeriesKeys
 from overt.smoothing.heads.normalize import plain_sum, softmax
 
 
@@ -22,7 +22,7 @@ class Interpolation(NamedTuple):
     share: Floats
 
 
-def attend_by_definition(series: Series, head: Head, keys: Keys, rows: Indices, cells: int = CELLS) -> Outputs:
+def attend_by_definition(series: Series, head: SeriesHead, keys: SeriesKeys, rows: Indices, cells: int = CELLS) -> Outputs:
     """y_i = Σ_j W_ij x_j and ∂y_i/∂x_i of present points, in blocks of at most about `cells` scores."""
     points = KeyPoints(series.key_times, series.key_values, None)
     query, self_index = Points(series.times[rows], series.values[rows]), np.searchsorted(series.present, rows)
@@ -31,7 +31,7 @@ def attend_by_definition(series: Series, head: Head, keys: Keys, rows: Indices, 
 
 
 def attend_points(
-    keys: Keys, points: KeyPoints, query: Points, self_index: Indices, key_range: KeyRange, cells: int = CELLS
+    keys: SeriesKeys, points: KeyPoints, query: Points, self_index: Indices, key_range: KeyRange, cells: int = CELLS
 ) -> RowMoments:
     """Points (m,), whose own indices among the keys (n,) are given, attend to a range of keys each; NaN without one."""
     moments = RowMoments(*(np.full(self_index.size, np.nan) for _ in RowMoments._fields))
@@ -49,7 +49,7 @@ def attend_points(
     return moments
 
 
-def block_weights(keys: Keys, points: KeyPoints, query: Points, key_range: KeyRange) -> Floats:
+def block_weights(keys: SeriesKeys, points: KeyPoints, query: Points, key_range: KeyRange) -> Floats:
     """W_ij (rows, keys) of some rows over all keys that any of them reaches."""
     span, plain = key_range.span, isinstance(keys, DotKeys) and keys.plain_sum
     scores = keys.scores(query, Points(points.times[span], points.values[span]))
@@ -60,7 +60,7 @@ def block_weights(keys: Keys, points: KeyPoints, query: Points, key_range: KeyRa
     return (plain_sum if plain else softmax)(scores)
 
 
-def intervals(series: Series, head: Head, keys: Keys, rows: Indices) -> KeyRange:
+def intervals(series: Series, head: SeriesHead, keys: SeriesKeys, rows: Indices) -> KeyRange:
     """The range of present points that each row may attend to."""
     times, key_times = series.times[rows], series.key_times
     reach = np.minimum(head.reach, keys.radius)
@@ -69,7 +69,7 @@ def intervals(series: Series, head: Head, keys: Keys, rows: Indices) -> KeyRange
     return KeyRange(start, np.maximum(start, stop))
 
 
-def interpolation(series: Series, head: Head, rows: Indices) -> Interpolation:
+def interpolation(series: Series, head: SeriesHead, rows: Indices) -> Interpolation:
     """The present points before and after each missing row, within its window and on its side of time."""
     times, key_times = series.times[rows], series.key_times
     before = np.searchsorted(series.present, rows) - 1

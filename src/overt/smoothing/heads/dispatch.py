@@ -6,13 +6,13 @@ from overt.smoothing.data.series import Floats, Indices, Series, filled_values
 from overt.smoothing.heads.bilateral import attend_both
 from overt.smoothing.heads.by_definition import attend_by_definition, interpolation
 from overt.smoothing.heads.fast_sums import SHORTEST, attend_dot, attend_past, attend_scalar
-from overt.smoothing.heads.head import Head, Outputs
-from overt.smoothing.heads.keys import BothKeys, DotKeys, Keys, PatchKeys, RowMoments, TimeKeys, ValueKeys
+from overt.smoothing.heads.head import Outputs, SeriesHead
+from overt.smoothing.heads.keys import BothKeys, DotKeys, PatchKeys, RowMoments, SeriesKeys, TimeKeys, ValueKeys
 from overt.smoothing.heads.local.regression import Local, attend_time
 from overt.smoothing.heads.patches import attend_patch
 
 
-def attend_head(series: Series, head: Head) -> Outputs:
+def attend_head(series: Series, head: SeriesHead) -> Outputs:
     """y_i = Σ_j W_ij x_j and its full derivative ∂y_i/∂x_i for all points.
 
     A missing point is no key. As a query it has its time. Where the score needs its value as well, its output is interpolated
@@ -31,7 +31,7 @@ def attend_head(series: Series, head: Head) -> Outputs:
     return outputs
 
 
-def attend_in_time(series: Series, head: Head, bandwidth: float, *, targets: Floats | None = None) -> Local:
+def attend_in_time(series: Series, head: SeriesHead, bandwidth: float, *, targets: Floats | None = None) -> Local:
     """Time keys of a bandwidth: values, leverages and Σ_j l_ij²/w_j, at all points, or at other times, ascending."""
     keys = series.key_times, series.key_values, series.key_weights
     options = {"degree": head.degree, "window": head.window, "side": head.side}
@@ -42,7 +42,7 @@ def attend_in_time(series: Series, head: Head, bandwidth: float, *, targets: Flo
     return attend_time(*keys, bandwidth, targets=series.times, self_index=series.key_index, **options)
 
 
-def interpolate_missing(series: Series, head: Head, smoothed: Floats, rows: Indices) -> Floats:
+def interpolate_missing(series: Series, head: SeriesHead, smoothed: Floats, rows: Indices) -> Floats:
     """Rows without a value, interpolated linearly between the smoothed neighbours that they may attend to."""
     between = interpolation(series, head, rows)
     padded = np.append(smoothed, np.nan)  # the index −1 means "no neighbour"
@@ -51,7 +51,7 @@ def interpolate_missing(series: Series, head: Head, smoothed: Floats, rows: Indi
     return left + between.share * (right - left)
 
 
-def _attend_values(series: Series, head: Head, keys: Keys) -> Outputs:
+def _attend_values(series: Series, head: SeriesHead, keys: SeriesKeys) -> Outputs:
     """Keys that compare values, at the points that have one."""
     row = _row_moments(series, head)
     if row is None:
@@ -59,7 +59,7 @@ def _attend_values(series: Series, head: Head, keys: Keys) -> Outputs:
     return Outputs(row.values, keys.leverage(row, series.key_values))
 
 
-def _row_moments(series: Series, head: Head) -> RowMoments | None:
+def _row_moments(series: Series, head: SeriesHead) -> RowMoments | None:
     """The terms of the leverage by the fastest method, or None where there is only the definition."""
     keys, values = head.keys, series.key_values
     unmasked = not head.causal and np.isinf(head.window)
@@ -73,7 +73,7 @@ def _row_moments(series: Series, head: Head) -> RowMoments | None:
     return attend_both(series.key_times, values, series.key_weights, time, value, window=head.window, side=head.side)
 
 
-def _attend_patches(series: Series, head: Head, keys: PatchKeys) -> Outputs:
+def _attend_patches(series: Series, head: SeriesHead, keys: PatchKeys) -> Outputs:
     """Patch keys, which count points, not times. A missing value is interpolated linearly between its neighbours.
 
     The leverages of these two neighbours treat the interpolated values as constants.

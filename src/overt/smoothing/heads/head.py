@@ -10,7 +10,7 @@ from overt.smoothing.heads.keys import AnyKeys
 
 
 @dataclass(frozen=True)
-class Head:
+class SeriesHead:
     """The keys, the mask, and the degree of the local polynomial.
 
     `window` is the largest distance in time, both ends included; `causal` masks keys later than the point. Time keys take

@@ -42,7 +42,7 @@ class RowMoments(NamedTuple):
     variances: Floats
 
 
-class Keys(Protocol):
+class SeriesKeys(Protocol):
     """A score between points, the derivative of its attention, and how far in time it reaches."""
 
     @property

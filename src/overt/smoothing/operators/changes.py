@@ -48,7 +48,7 @@ _NODES = ((-(3**0.5), 1 / 6), (0.0, 2 / 3), (3**0.5, 1 / 6))
 LEVEL, LINES, SLOPE = 0, 1, 2
 
 
-class Located(NamedTuple):
+class LocatedChange(NamedTuple):
     """A change at a position of n sorted values: the first point after it."""
 
     position: int
@@ -98,7 +98,7 @@ def noise_kinds(values: Floats, relative: Floats) -> NoiseHypotheses:
     return NoiseHypotheses(np.array(coefficients), np.array(variances), np.array(priors), np.array(moves), relative)
 
 
-def locate(times: Floats, values: Floats, relative: Floats) -> list[Located]:
+def locate(times: Floats, values: Floats, relative: Floats) -> list[LocatedChange]:
     """The changes of values (n,) at ascending times (n,), whose noise has these relative deviations (n,).
 
     >>> steps = np.repeat([0.0, 4.0], 50) + np.random.default_rng(1).normal(size=100)
@@ -167,9 +167,9 @@ class Compared:
         self.weights: Floats = weights
         self.chance: float = np.log(max(EXPECTED / values.size, 1 / LENGTH) / 3)
 
-    def settled(self, peaks: list[int]) -> list[Located]:
+    def settled(self, peaks: list[int]) -> list[LocatedChange]:
         """The changes after rounds of removing, moving and adding candidates."""
-        changes: list[Located] = []
+        changes: list[LocatedChange] = []
         for _ in range(ROUNDS):
             changes = self._remaining(peaks)
             bounds = [0, *(change.position for change in changes), self.values.size]
@@ -181,9 +181,9 @@ class Compared:
         changes = self._without_bends(changes)
         return [self._sized(change, changes) for change in changes if change.probability >= REPORTED]
 
-    def _without_bends(self, changes: list[Located]) -> list[Located]:
+    def _without_bends(self, changes: list[LocatedChange]) -> list[LocatedChange]:
         """The changes without those of slope that a smooth curve explains, between changes of level."""
-        result: list[Located] = []
+        result: list[LocatedChange] = []
         ends = [0, *(change.position for change in changes if change.kind != SLOPE), self.values.size]
         for start, stop in itertools.pairwise(ends):
             result += [change for change in changes if change.position == start and change.kind != SLOPE]
@@ -191,7 +191,7 @@ class Compared:
             result += self._breaks(breaks, start, stop) if breaks else []
         return result
 
-    def _breaks(self, breaks: list[Located], start: int, stop: int) -> list[Located]:
+    def _breaks(self, breaks: list[LocatedChange], start: int, stop: int) -> list[LocatedChange]:
         """Changes of slope with the probability that they are no bends of a smooth curve, where it is not small."""
         kind = int(self.weights.argmax())
         noise, order = self.noise.part(np.array([kind])).within(slice(start, stop)), self.noise.shortest - 1
@@ -215,9 +215,9 @@ class Compared:
             for change, share in zip(breaks, shares.tolist(), strict=True)
         ]
 
-    def _remaining(self, peaks: list[int]) -> list[Located]:
+    def _remaining(self, peaks: list[int]) -> list[LocatedChange]:
         """The candidates that are probable between their neighbours, moved to where they are most so."""
-        changes: list[Located] = []
+        changes: list[LocatedChange] = []
         for index, peak in enumerate(peaks):
             start = changes[-1].position if changes else 0
             stop = peaks[index + 1] if index + 1 < len(peaks) else self.values.size
@@ -226,7 +226,7 @@ class Compared:
                 changes.append(change)
         return changes
 
-    def between(self, start: int, stop: int, near: int | None = None) -> Located | None:
+    def between(self, start: int, stop: int, near: int | None = None) -> LocatedChange | None:
         """The most probable change between two neighbours, near a position if one is passed; None if there is no space for one."""
         shortest = self.noise.shortest
         positions = np.arange(shortest, stop - start - shortest + 1)
@@ -245,9 +245,9 @@ class Compared:
         low, high = np.searchsorted(shares, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).clip(max=positions.size - 1)
         best = int(np.convolve(chances, NEARNESS)[2:-2].argmax())
         position, lower, upper = (start + int(positions[index]) for index in (best, min(low, best), max(high, best)))
-        return Located(position, lower, upper, total, int(kinds.argmax()), 0.0, 0.0)
+        return LocatedChange(position, lower, upper, total, int(kinds.argmax()), 0.0, 0.0)
 
-    def _sized(self, change: Located, changes: list[Located]) -> Located:
+    def _sized(self, change: LocatedChange, changes: list[LocatedChange]) -> LocatedChange:
         """A change with the level, or the slope, on either side of it, by least squares between its neighbours."""
         bounds = [0, *(other.position for other in changes), self.values.size]
         index = bounds.index(change.position)

@@ -4,14 +4,14 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Series, filled_values
 from overt.smoothing.heads.by_definition import block_weights, interpolation, intervals
-from overt.smoothing.heads.head import Head
+from overt.smoothing.heads.head import SeriesHead
 from overt.smoothing.heads.keys import DotKeys, KeyPoints, PatchKeys, Points, TimeKeys
 from overt.smoothing.heads.local.direct_sums import find_targets, local_rows
 from overt.smoothing.heads.local.polynomial import Side
 from overt.smoothing.heads.normalize import softmax
 
 
-def weight_row(series: Series, head: Head, row: int) -> Floats:
+def weight_row(series: Series, head: SeriesHead, row: int) -> Floats:
     """The weights of one point over all (n,), zero where a value is missing or may not be attended to.
 
     Time keys of degree 1 and 2 may have negative weights. A missing point that is interpolated has the weights of its neighbours.
@@ -91,7 +91,7 @@ def guided_row(
     return softmax(np.where(allowed, scores + np.log(np.where(allowed, key_weights, 1.0)), -np.inf))
 
 
-def _patch_row(series: Series, head: Head, keys: PatchKeys, row: int) -> Floats:
+def _patch_row(series: Series, head: SeriesHead, keys: PatchKeys, row: int) -> Floats:
     key_weights = np.where(np.isnan(series.values), 0.0, 1.0 if series.weights is None else series.weights)
     values = filled_values(series, causal=head.causal)
     options = {"profile": keys.profile(head.causal), "bandwidth": keys.bandwidth, "window": keys.reach(head.window)}

@@ -86,11 +86,11 @@ def _sines(times: Floats, order: int) -> Iterator[tuple[Floats, Floats, Floats]]
 
 def _regressed(columns: Floats, slopes: Floats, priors: Floats, values: Floats, variances: Floats) -> Models:
     """One model, by regression on columns (n, k) with coefficients of these prior variances (k,)."""
-    kept = priors > NEGLIGIBLE * priors.max()
-    roots = np.sqrt(priors[kept])
-    white = columns[:, kept] * roots / np.sqrt(variances)[:, None]
+    used = priors > NEGLIGIBLE * priors.max()
+    roots = np.sqrt(priors[used])
+    white = columns[:, used] * roots / np.sqrt(variances)[:, None]
     eigenvalues, vectors = np.linalg.eigh(white.T @ white)
-    white, slopes = white @ vectors, (slopes[:, kept] * roots) @ vectors
+    white, slopes = white @ vectors, (slopes[:, used] * roots) @ vectors
     shares = 1 / (1 + np.maximum(eigenvalues, 0.0))  # of the prior variance that is left
     leverages = np.minimum(white**2 @ shares, 1 - LEAST_LEFT)
     coefficients = shares * (white.T @ (values / np.sqrt(variances)))

@@ -6,7 +6,7 @@ import numpy as np
 
 from overt.errors import InputError
 from overt.smoothing.data.series import Floats, key_noise
-from overt.smoothing.operators.changes import SLOPE, Located, locate
+from overt.smoothing.operators.changes import SLOPE, LocatedChange, locate
 from overt.smoothing.operators.derivative import unit_of_slope
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def known_changes(result: "Smoothing") -> list[Change] | None:
     return vars(result).get("changes")
 
 
-def _located(result: "Smoothing") -> tuple[Any, list[Located], tuple[float, float]]:
+def _located(result: "Smoothing") -> tuple[Any, list[LocatedChange], tuple[float, float]]:
     """The rows of the points that count, the changes of these, and what a level and a slope are multiplied by."""
     series = result.series
     out = (result.outliers | result.repeats.out)[series.order][series.present]
@@ -63,7 +63,7 @@ def _located(result: "Smoothing") -> tuple[Any, list[Located], tuple[float, floa
     return series.order[present], located, (series.spread, series.spread * per / series.step)
 
 
-def _on_scale(first: "Smoothing", scale: Any, change: Located, factor: tuple[float, float], row: int) -> float:
+def _on_scale(first: "Smoothing", scale: Any, change: LocatedChange, factor: tuple[float, float], row: int) -> float:
     """The size of a change on another scale in the caller's unit."""
     if change.kind == SLOPE:
         slope: Floats = scale.slope(first.values[[row]])

@@ -20,10 +20,10 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class CurveDifference:
     """The difference of two curves, first − second, at `times` (m,), with a simultaneous 95% band; all (m,).
 
-    >>> comparison = Comparison(np.arange(3.0), np.array([0.0, 2.0, 3.0]), np.array([-1.0, 1.0, 2.0]), np.array([1.0, 3.0, 4.0]))
+    >>> comparison = CurveDifference(np.arange(3.0), np.array([0.0, 2.0, 3.0]), np.array([-1.0, 1.0, 2.0]), np.array([1.0, 3.0, 4.0]))
     >>> comparison.differ, comparison.stretches
     (array([False,  True,  True]), [(np.float64(1.0), np.float64(2.0))])
     """
@@ -46,7 +46,7 @@ class Comparison:
         return [(self.times[run[0]], self.times[run[-1]]) for run in runs]
 
 
-def compare(first: "Smoothing", second: "Smoothing") -> Comparison:
+def compare(first: "Smoothing", second: "Smoothing") -> CurveDifference:
     """Where the curves of two smoothings differ, at the times of both that lie within both.
 
     The band is simultaneous: d ± c √(s₁² + s₂²), with c the two-sided normal quantile of 1 − (1 − 0.95)^(1/k) (Šidák 1967), where k is
@@ -83,7 +83,7 @@ def compare(first: "Smoothing", second: "Smoothing") -> Comparison:
     freedom = sum(max(smoothing.degrees_of_freedom, 1.0) for smoothing in (first, second))
     quantile = NormalDist().inv_cdf(0.5 + 0.5 * CONFIDENCE ** (1 / freedom))
     half = quantile / NORMAL_QUANTILE * np.hypot(*halves)
-    return Comparison(times, difference, difference - half, difference + half)
+    return CurveDifference(times, difference, difference - half, difference + half)
 
 
 def _common(first: Any, second: Any) -> Any:

@@ -4,7 +4,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
-from overt.smoothing.heads.head import Head
+from overt.smoothing.heads.head import SeriesHead
 from overt.smoothing.heads.keys import TimeKeys
 
 # The 97.5% quantile of the normal distribution.
@@ -29,7 +29,7 @@ def lost_signal(curve: Floats, variances: Floats) -> float:
     return 1 / (1 - (min(mean / variance, MOST_LOST) if mean < variance else MOST_LOST)) if mean > 0 else 1.0
 
 
-def standard_deviations(series: Series, head: Head, curve: Floats, levels: Floats, *, selected: bool) -> Floats:
+def standard_deviations(series: Series, head: SeriesHead, curve: Floats, levels: Floats, *, selected: bool) -> Floats:
     """The standard deviation of each y_i (n,), for independent noise whose standard deviation at weight 1 is `levels` (n,).
 
     Time keys: σ_i √(Σ_j l_ij²/w_j), exact, since the weights l do not depend on the values; varying noise is treated as
@@ -53,7 +53,9 @@ def standard_deviations(series: Series, head: Head, curve: Floats, levels: Float
     return np.sqrt(np.maximum(squares - total**2 / DRAWS, 0.0) / (DRAWS - 1))
 
 
-def time_deviations(series: Series, head: Head, levels: Floats, *, selected: bool, targets: Floats | None = None) -> Floats:
+def time_deviations(
+    series: Series, head: SeriesHead, levels: Floats, *, selected: bool, targets: Floats | None = None
+) -> Floats:
     """Those of time keys, at all points or at other times, ascending, at which the noise has these levels."""
     assert isinstance(head.keys, TimeKeys)
     widths = head.keys.bandwidth * 2.0 ** np.array([0.0, -0.5, 0.5] if selected else [0.0])

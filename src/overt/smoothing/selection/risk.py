@@ -7,7 +7,7 @@ import numpy as np
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import LARGEST, Floats, Series, key_noise
 from overt.smoothing.heads.dispatch import attend_head
-from overt.smoothing.heads.head import Head, Outputs
+from overt.smoothing.heads.head import Outputs, SeriesHead
 from overt.smoothing.heads.keys import AnyKeys, BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
 from overt.smoothing.selection.correlation import FAR, risk_variance_factor
 
@@ -69,7 +69,7 @@ def combined_risk(stein: float, error: float, variance: float, points: int) -> t
     return float((stein * spread + variance * error**2) / total), float(np.sqrt(spread * error**2 / total))
 
 
-def mean_risk(series: Series, head: Head, noise: Floats | float) -> float:
+def mean_risk(series: Series, head: SeriesHead, noise: Floats | float) -> float:
     """Mean of the pointwise risk over the present points; `noise` is σ, or σ_i of each of them."""
     outputs = attend_head(series, head).at(series.present)
     return float(pointwise_risk(series.key_values, outputs, noise).mean())
@@ -86,20 +86,20 @@ def leave_one_out(series: Series, outputs: Outputs) -> float | None:
     return float(np.mean(((series.key_values - outputs.values[series.present]) / left) ** 2))
 
 
-def head_of(series: Series, options: Options, levels: Floats | None = None) -> Head:
+def head_of(series: Series, options: Options, levels: Floats | None = None) -> SeriesHead:
     """The head that the options describe; the noise levels are for choosing a bandwidth."""
     window = np.inf if options.window is None else options.window / series.step
     if options.score == "dot":
-        return Head(dot_keys(series, options.dot_scale, options.normalizer == "sum"), window, options.causal)
+        return SeriesHead(dot_keys(series, options.dot_scale, options.normalizer == "sum"), window, options.causal)
     degree = options.degree if options.keys == "time" else 0
     if levels is not None and options.bandwidths is None:
         return best_head(series, options.keys, key_noise(series, levels), window, options.causal, degree)
     units = {"time": (series.step,), "value": (series.spread,), "patch": (series.spread,), "both": (series.step, series.spread)}
     scaled = tuple(bandwidth / unit for bandwidth, unit in zip(options.bandwidths or (), units[options.keys], strict=True))
-    return Head(keys_of(options.keys, scaled), window, options.causal, degree)
+    return SeriesHead(keys_of(options.keys, scaled), window, options.causal, degree)
 
 
-def best_head(series: Series, name: str, noise: Floats | float, window: float, causal: bool, degree: int) -> Head:
+def best_head(series: Series, name: str, noise: Floats | float, window: float, causal: bool, degree: int) -> SeriesHead:
     """The head of least mean risk over a geometric grid of bandwidths, refined once around the best.
 
     Time: from a quarter of a step to the whole span, by factors √2. Value: from a quarter of the noise to twice the
@@ -109,8 +109,8 @@ def best_head(series: Series, name: str, noise: Floats | float, window: float, c
     parts = [(series, noise)] if name in ("time", "value") else list(_stretches(series, noise))
     counts = np.array([part.present.size for part, _ in parts])
 
-    def head(powers: tuple[float, ...]) -> Head:
-        return Head(keys_of(name, tuple(2.0**power for power in powers)), window, causal, degree if name == "time" else 0)
+    def head(powers: tuple[float, ...]) -> SeriesHead:
+        return SeriesHead(keys_of(name, tuple(2.0**power for power in powers)), window, causal, degree if name == "time" else 0)
 
     def risk(powers: tuple[float, ...]) -> float:
         return float(np.average([mean_risk(part, head(powers), level) for part, level in parts], weights=counts))

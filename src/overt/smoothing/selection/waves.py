@@ -33,7 +33,7 @@ STEEPEST = 4.0
 
 
 @dataclass(frozen=True)
-class Part:
+class SpectrumPart:
     """Where the points of a part lie in its time, in cycles, and in the cells that its spectrum is taken of."""
 
     at: Floats  # (m,) from 0 to below 1
@@ -148,15 +148,15 @@ def _grid(times: Floats) -> NDArray[np.int64] | None:
     return np.rint(positions).astype(np.int64) if on_grid else None
 
 
-def _of_grid(positions: NDArray[np.int64], size: int, step: float = 1.0) -> Part:
-    return Part(positions / size, positions, size, size // 2, step)
+def _of_grid(positions: NDArray[np.int64], size: int, step: float = 1.0) -> SpectrumPart:
+    return SpectrumPart(positions / size, positions, size, size // 2, step)
 
 
-def _uneven(times: Floats) -> Part:
+def _uneven(times: Floats) -> SpectrumPart:
     """A part at uneven times (m,), and up to which frequency they tell waves apart."""
     size, span = CELLS * times.size, float(times[-1] - times[0]) / (1 - 1 / times.size)
     at = (times - times[0]) / max(span, np.finfo(float).tiny)
-    part = Part(at, np.minimum(np.rint(at * size).astype(np.int64), size - 1), size, 2 * times.size, span / size)
+    part = SpectrumPart(at, np.minimum(np.rint(at * size).astype(np.int64), size - 1), size, 2 * times.size, span / size)
     clusters, count = _periodogram(part, np.ones(times.size)), float(part.windowed(np.ones(times.size)).sum())
     clustered = np.flatnonzero(clusters > np.maximum(_least(clusters), CLUSTERED * count**2))
     return replace(part, highest=min(times.size, (LOWEST + int(clustered[0])) // 2 if clustered.size else times.size))
@@ -215,7 +215,7 @@ def _in_turn(parts: Floats) -> list[Floats]:
     return [parts[start : start + TOGETHER] for start in range(0, len(parts), TOGETHER)]
 
 
-def _waves_of_part(part: Part, signal: Floats) -> Floats:
+def _waves_of_part(part: SpectrumPart, signal: Floats) -> Floats:
     """The sum of the waves of one part (m,), of its values without their trend (m,)."""
     rest = signal
     power = _periodogram(part, rest)
@@ -250,7 +250,7 @@ def _detrended(values: Floats, known: Floats) -> Floats:
     return known * (values - means) - (values * centred).sum(axis=-1, keepdims=True) / squares * centred
 
 
-def _periodogram(part: Part, values: Floats) -> Floats:
+def _periodogram(part: SpectrumPart, values: Floats) -> Floats:
     """At the frequencies from `LOWEST` on (frequencies,)."""
     return part.spectrum(part.windowed(values))[LOWEST:] ** 2
 
@@ -278,7 +278,7 @@ def _level(power: Floats) -> Floats:
     return np.exp(levels + slopes[..., None] * np.minimum(frequencies - middles[0], 0.0))
 
 
-def _refined(part: Part, windowed: Floats, frequency: float) -> float:
+def _refined(part: SpectrumPart, windowed: Floats, frequency: float) -> float:
     """The frequency of the largest power near one, in cycles, by parabolas through three powers, half a cycle apart and then a tenth."""
     for step in (0.5, 0.1):
         turned, further = part.rotation(frequency) * windowed, part.rotation(step)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from overt.smoothing.api import smooth
 from overt.smoothing.data.series import Floats
-from overt.smoothing.heads.keys import DotKeys, Keys, PatchKeys, Points, TimeKeys
+from overt.smoothing.heads.keys import DotKeys, PatchKeys, Points, SeriesKeys, TimeKeys
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import plain_sum, softmax
 
@@ -84,7 +84,7 @@ class IncrementalTime:
 class IncrementalValue:
     """Keys that compare values; the y of a missing point is that of the last known point."""
 
-    def __init__(self, keys: Keys, window: float):
+    def __init__(self, keys: SeriesKeys, window: float):
         self.keys = keys
         self.reach: float = window * (1 + 1e-9)
         self._recent = _RecentPoints(min(self.reach, keys.radius))

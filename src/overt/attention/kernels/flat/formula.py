@@ -13,7 +13,7 @@ from torch import Tensor
 from overt.attention.expressions.terms import value_of
 from overt.attention.kernels.flat.mask_program import BLOCKS, BOTH, DENSE, EITHER, INVERSE, RANGES
 from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
-from overt.attention.kernels.flat.recomputed import Blocks, recomputed
+from overt.attention.kernels.flat.recomputed import RowBlocks, recomputed
 from overt.attention.scores import ACTIVATIONS
 
 BLOCK = 2**19  # numbers of a block's pairs, and their features: a second derivative holds some twenty times as many
@@ -54,7 +54,7 @@ def traced(inputs: Any, run: Run = recomputed, with_lse: bool = False) -> Any:
 def additive_scores(activation: str, query: Tensor, key: Tensor, weight: Tensor, run: Run = recomputed) -> Tensor:
     """Additive scores (..., Q, K)."""
     size = max(BLOCK // max(math.prod(query.shape[:-2]) * key.shape[-2] * query.shape[-1], 1), 1)
-    blocks = Blocks(lambda _: _additive_scores(activation), size, (True, False, False), (True,))
+    blocks = RowBlocks(lambda _: _additive_scores(activation), size, (True, False, False), (True,))
     return run(blocks, query, key, weight)
 
 
@@ -80,7 +80,9 @@ def _attention(
     biased_rows = bias is not None and not inputs.by_distance and bias.shape[-2] != 1
     with_rows = (True, False, False, False, biased_rows, lines[0] is not None, False, *(False for _ in others))
     results = (True, True) if with_lse else (True,)
-    blocks = Blocks(lambda first: _block(pair_scores, inputs, first, queries, careful > 0, with_lse), size, with_rows, results)
+    blocks = RowBlocks(
+        lambda first: _block(pair_scores, inputs, first, queries, careful > 0, with_lse), size, with_rows, results
+    )
     return run(blocks, query, key, value, weight, bias, *lines, *others)
 
 

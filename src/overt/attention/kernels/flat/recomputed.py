@@ -54,7 +54,7 @@ def pushforward(function: Function, which: Sequence[int], count: int) -> Functio
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class RowBlocks:
     """A function of tensors, a block of rows at a time: some of its arguments and results have rows, dimension −2, others are shared.
 
     Results with rows are concatenated, and others added up. So the gradients are such a function too, and only sums are in memory.
@@ -86,17 +86,17 @@ class Blocks:
         results = [torch.cat(tensor, dim=-2) if rows else tensor for tensor, rows in zip(results, self.results, strict=True)]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def pullback(self, which: Sequence[int], count: int) -> "Blocks":
+    def pullback(self, which: Sequence[int], count: int) -> "RowBlocks":
         """Its gradients, as `pullback` has them."""
         results = tuple(self.arguments[index] for index in which)
-        return Blocks(
+        return RowBlocks(
             lambda first: pullback(self.block(first), which, count), self.size, (*self.arguments, *self.results), results
         )
 
-    def pushforward(self, which: Sequence[int], count: int) -> "Blocks":
+    def pushforward(self, which: Sequence[int], count: int) -> "RowBlocks":
         """Its results' tangents, as `pushforward` has them."""
         arguments = (*self.arguments, *(self.arguments[index] for index in which))
-        return Blocks(lambda first: pushforward(self.block(first), which, count), self.size, arguments, self.results)
+        return RowBlocks(lambda first: pushforward(self.block(first), which, count), self.size, arguments, self.results)
 
 
 class _Recomputed(torch.autograd.Function):
@@ -117,7 +117,7 @@ class _Recomputed(torch.autograd.Function):
     def backward(ctx, *upstream):  # type: ignore[override]
         arguments, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
         which = [index for index, need in enumerate(needs) if need]
-        function = ctx.function.pullback if isinstance(ctx.function, Blocks) else partial(pullback, ctx.function)
+        function = ctx.function.pullback if isinstance(ctx.function, RowBlocks) else partial(pullback, ctx.function)
         gradients = recomputed(function(which, len(arguments)), *arguments, *upstream)
         by_index = dict(zip(which, gradients if isinstance(gradients, tuple) else (gradients,), strict=True))
         return None, *(by_index.get(index) for index in range(len(arguments)))
@@ -128,5 +128,5 @@ class _Recomputed(torch.autograd.Function):
         which = [index for index, tangent in enumerate(tangents) if tangent is not None]
         if not which:
             return None
-        function = ctx.function.pushforward if isinstance(ctx.function, Blocks) else partial(pushforward, ctx.function)
+        function = ctx.function.pushforward if isinstance(ctx.function, RowBlocks) else partial(pushforward, ctx.function)
         return function(which, len(arguments))(*arguments, *(tangents[index] for index in which))

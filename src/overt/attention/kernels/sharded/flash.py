@@ -53,11 +53,11 @@ def resumed(call: Call, output: Tensor, lse: Tensor) -> Tensor:
     """The output that is known, whose gradients are those of this call's keys."""
     query, key, value, causal, scale = _arguments(call)
     four = [tensor.reshape(*query.shape[:2], *tensor.shape[len(call.batch) :]) for tensor in (output, lse)]
-    result: Any = _Resumed.apply(query, key, value, four[0].to(query.dtype), four[1], causal, scale)
+    result: Any = _ResumedShards.apply(query, key, value, four[0].to(query.dtype), four[1], causal, scale)
     return result.reshape(output.shape)
 
 
-class _Resumed(torch.autograd.Function):
+class _ResumedShards(torch.autograd.Function):
     """torch's backward pass, from an output and log-sum-exp of more keys than these."""
 
     @staticmethod

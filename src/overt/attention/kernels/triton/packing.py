@@ -24,7 +24,7 @@ FILLING = tl.constexpr(2.0**-10)  # the share of a feature that fills a group: i
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
-class Packed(NamedTuple):
+class PackedTensors(NamedTuple):
     """What the kernels read, in the computation's dtype: each tensor's own entries, one after the other."""
 
     query: Tensor  # (..., G, Q, 4), over shares
@@ -35,7 +35,7 @@ class Packed(NamedTuple):
     ways: Tensor  # (G,) int32
 
 
-def packed(query: Tensor, key: Tensor, weight: Tensor, activation: str, bare: bool = False) -> Packed:
+def packed(query: Tensor, key: Tensor, weight: Tensor, activation: str, bare: bool = False) -> PackedTensors:
     """Pack queries (..., Q, D) and keys (..., K, D) of any dtype for weights (..., D) of the computation's dtype."""
     rate, features = RATES[activation], query.shape[-1]
     groups, entries = -(-features // 4), math.prod(weight.shape[:-1])
@@ -54,7 +54,7 @@ def packed(query: Tensor, key: Tensor, weight: Tensor, activation: str, bare: bo
         _raised(key, *shared, SIGN=1, OVER_SHARES=False, CLEAN=False),
     )
     bares = (_raised(array, *shared, SIGN=sign, OVER_SHARES=False, CLEAN=True) for array, sign in ((query, -1), (key, 1)))
-    return Packed(*pair, *(bares if bare else (None, None)), workspace, ways)
+    return PackedTensors(*pair, *(bares if bare else (None, None)), workspace, ways)
 
 
 def _limits(tensor: Tensor) -> tuple[Tensor, Tensor]:

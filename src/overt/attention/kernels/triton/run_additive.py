@@ -10,7 +10,7 @@ from torch import Tensor
 from overt.attention.kernels.flat.operator import empty
 from overt.attention.kernels.triton import additive as triton_additive
 from overt.attention.kernels.triton.launch import bias_of, mask_of, on_its_device, size, steps, table
-from overt.attention.kernels.triton.packing import LEAKS, RATES, Packed, packed
+from overt.attention.kernels.triton.packing import LEAKS, RATES, PackedTensors, packed
 from overt.attention.kernels.triton.tiles import COLUMNS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Launch:
         self.entries: int = math.prod(inputs.batch)
         self.width: int = inputs.value.shape[-1]
         self.sizes: tuple[int, int] = inputs.query.shape[-2], inputs.key.shape[-2]
-        self.packed: Packed = packed(inputs.query, inputs.key, inputs.weight.to(self.number), inputs.activation, bare)
+        self.packed: PackedTensors = packed(inputs.query, inputs.key, inputs.weight.to(self.number), inputs.activation, bare)
         trailing = {"query": (self.packed.query, 3), "key": (self.packed.key, 3), "weight": (self.packed.weight, 1)}
         trailing |= {
             "bare query": (self.packed.bare_query, 3),

@@ -35,7 +35,7 @@ from overt.lens.analysis.contributions.functions import (
     tracked,
     writes,
 )
-from overt.lens.analysis.contributions.rounding import Rounding
+from overt.lens.analysis.contributions.rounding import PathRounding
 
 # What a tensor on the paths is: the scale of a norm; the output of a token mixer, or what a matrix made of it.
 SCALE, MIXING, WRITTEN = "scale", "mixing", "written"
@@ -63,7 +63,7 @@ class LinearPaths(TorchFunctionMode):
         super().__init__()
         self.module = module
         self.writers: list[Writer] = []
-        self.rounding: Rounding = Rounding()
+        self.rounding: PathRounding = PathRounding()
         self.roles: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.frozen: dict[tuple[str, str], bool] = {}  # whether the linear paths to the target pass it
         self.cap: str | None = None

@@ -14,7 +14,7 @@ _TINY = torch.finfo(torch.float64).tiny
 _STORED = 2**24  # squares of matrices that are kept for the next target of a run, 64 MB
 
 
-class Rounding:
+class PathRounding:
     """The rounding of every function on the linear paths, times its effect on the target.
 
     A function rounds each number y of its result, by up to ε|y|, and where y = Σ_k x_k w_k is a sum of n terms, its partial sums by

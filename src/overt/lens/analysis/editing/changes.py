@@ -17,7 +17,7 @@ PARTS = ("output", "query", "key", "value", "weights")
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class HeadChange:
     """A change of some heads: `heads` are pairs (layer, head), None for all of them; `query` are positions, a word, or None for all.
 
     `entries` are the sequences of the batch that are changed, all for None.
@@ -49,7 +49,7 @@ class Change:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockedArcs(Change):
+class BlockedArcs(HeadChange):
     """Queries that may not attend to some keys."""
 
     barred: Where = None
@@ -68,7 +68,7 @@ class BlockedArcs(Change):
 
 
 @dataclass(frozen=True, eq=False)
-class RowsSet(Change):
+class RowsSet(HeadChange):
     """Rows of weights, as numbers or by the name of a pattern."""
 
     pattern: Tensor | str = "uniform"
@@ -80,7 +80,7 @@ class RowsSet(Change):
 
 
 @dataclass(frozen=True, eq=False)
-class HeadScaled(Change):
+class HeadScaled(HeadChange):
     """Outputs multiplied with a number."""
 
     factor: float = 1.0
@@ -94,7 +94,7 @@ class HeadScaled(Change):
 
 
 @dataclass(frozen=True, eq=False)
-class TemperatureSet(Change):
+class TemperatureSet(HeadChange):
     """Scores divided by a number before they are normalized."""
 
     temperature: float = 1.0
@@ -108,7 +108,7 @@ class TemperatureSet(Change):
 
 
 @dataclass(frozen=True, eq=False)
-class PartPatched(Change):
+class PartPatched(HeadChange):
     """A part of a call, from another run: `of(layer, call_index, head)` gives its numbers (B, N, features) or, of weights, (B, Q, K)."""
 
     part: str = "output"

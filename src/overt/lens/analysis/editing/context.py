@@ -12,7 +12,7 @@ from overt.errors import InputError, KindError
 from overt.lens.analysis.editing.changes import (
     PARTS,
     BlockedArcs,
-    Change,
+    HeadChange,
     HeadScaled,
     PartPatched,
     RowsSet,
@@ -50,7 +50,7 @@ class Edits:
     """
 
     def __init__(self):
-        self.changes: list[Change] = []
+        self.changes: list[HeadChange] = []
 
     def block(self, head: Heads = None, *, query: Where = None, key: Where = None) -> "Edits":
         """Let queries attend to some keys no more: their weights are zero, and those of the other keys are normalized without them."""
@@ -116,7 +116,7 @@ class Edits:
         pairs = checked_heads_of([sender]), checked_heads_of(receiver)
         return self.add(path_change(pairs[0][0], pairs[1], into, from_, norms, source))
 
-    def add(self, change: Change) -> "Edits":
+    def add(self, change: HeadChange) -> "Edits":
         """Add a change."""
         self.changes.append(change)
         return self
@@ -156,7 +156,7 @@ class OpenEdits(Edits):
         notes = [other_tokens(change, texts) for change in self.changes if isinstance(change, PartPatched)]
         return "\n".join([*lines, *filter(None, notes)])
 
-    def add(self, change: Change) -> Edits:
+    def add(self, change: HeadChange) -> Edits:
         """Add a change to the model that runs. Raises for a layer or a word that cannot be there."""
         refuse_unknown_layers(self.editor, change)
         refuse_words_without_tokens(self.editor.tokens, change)
@@ -181,7 +181,7 @@ class OpenEdits(Edits):
         self.handle = module.register_forward_pre_hook(self.prepare, with_kwargs=True)
 
 
-def refuse_unknown_layers(editor: Editor, change: Change) -> None:
+def refuse_unknown_layers(editor: Editor, change: HeadChange) -> None:
     """Raise InputError for the name of a module that the model does not have."""
     names = [name for name, _ in editor.names.values()]
     for layer, _ in change.heads:
@@ -193,7 +193,7 @@ def refuse_unknown_layers(editor: Editor, change: Change) -> None:
             raise InputError(f"the name of a module of {type(editor.model).__name__}", got=repr(layer), fix=fix)
 
 
-def refuse_words_without_tokens(tokens: Tokens, change: Change) -> None:
+def refuse_words_without_tokens(tokens: Tokens, change: HeadChange) -> None:
     """Raise KindError for a word where nothing makes words of positions."""
     for side, where in (("query", change.query), ("key", change.key)):
         if isinstance(where, str) and not (tokens.known or tokens.texts.vocabulary is not None):

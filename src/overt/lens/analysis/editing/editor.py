@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from overt.attention.kernels.call import Call
 from overt.errors import InputError
 from overt.lens.analysis.editing import mixers
-from overt.lens.analysis.editing.changes import BlockedArcs, Change, HeadScaled, PartPatched, name_of_heads
+from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, HeadScaled, PartPatched, name_of_heads
 from overt.lens.analysis.editing.patching import numbers_of, with_patches
 from overt.lens.analysis.editing.placing import Spot, WordPositions
 from overt.lens.analysis.editing.rows import Placed, call_of_entries, recomputed, renormalizable
-from overt.lens.capture.mixers.history import Link
+from overt.lens.capture.mixers.history import HistoryLink
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import unreadable
 from overt.lens.capture.recorder import Recorder, is_in
@@ -39,9 +39,9 @@ class Editor(Recorder):
 
     writes = True
 
-    def __init__(self, model: nn.Module, changes: list[Change], tokens: Tokens):
+    def __init__(self, model: nn.Module, changes: list[HeadChange], tokens: Tokens):
         super().__init__(model, RecordedPasses(), [], record_options(None, None, "qkv", None, tokens, 1), tokens.texts)
-        self.changes: list[Change] = changes
+        self.changes: list[HeadChange] = changes
         self.tokens: Tokens = tokens
         self.fired: dict[int, Fired] = {}
         self.word_positions: WordPositions = {}
@@ -82,7 +82,13 @@ class Editor(Recorder):
                 self._change(spot, call, output, heads, changes, notes)
 
     def _change(
-        self, spot: Spot, call: Call, output: Tensor, heads: tuple[int, ...], changes: Sequence[Change], notes: tuple[str, ...]
+        self,
+        spot: Spot,
+        call: Call,
+        output: Tensor,
+        heads: tuple[int, ...],
+        changes: Sequence[HeadChange],
+        notes: tuple[str, ...],
     ) -> None:
         """Make the changes of these heads, all of the same changes."""
         layer, groups = spot.captured.layer, self._entry_groups(spot, changes, call)
@@ -106,7 +112,7 @@ class Editor(Recorder):
             self._scale_and_put(spot, call, output, heads, entries, placed)
 
     def _entry_groups(
-        self, spot: Spot, changes: Sequence[Change], call: Call
+        self, spot: Spot, changes: Sequence[HeadChange], call: Call
     ) -> list[tuple[tuple[int, ...] | None, list[Placed]]]:
         """The changes at their positions, without arcs that no query may attend to."""
         groups = []
@@ -160,7 +166,7 @@ class Editor(Recorder):
         self.positions = max(self.positions[0], read + captured.queries), max(self.positions[1], shift + captured.keys)
         return Spot(captured, read, shift, self_key, self.tokens, self.word_positions, node)
 
-    def _matched(self, layer: str, call_index: int, total: int) -> list[tuple[int, Change]]:
+    def _matched(self, layer: str, call_index: int, total: int) -> list[tuple[int, HeadChange]]:
         """The chosen heads that are in this call, each with its change."""
         matched = []
         for change in self.changes:
@@ -180,7 +186,7 @@ class Editor(Recorder):
         source: str,
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
-        link: Link | None = None,
+        link: HistoryLink | None = None,
         written: Tensor | None = None,
     ) -> None:
         """Change the outputs of the chosen heads of a linear token mixer, and what the model goes on with."""
@@ -254,12 +260,12 @@ class Editor(Recorder):
             )
 
 
-def _by_changes(matched: list[tuple[int, Change]]) -> list[tuple[tuple[int, ...], tuple[Change, ...]]]:
+def _by_changes(matched: list[tuple[int, HeadChange]]) -> list[tuple[tuple[int, ...], tuple[HeadChange, ...]]]:
     """Heads with the same changes together; a head alone whose change is not that of others."""
-    by_head: dict[int, list[Change]] = {}
+    by_head: dict[int, list[HeadChange]] = {}
     for head, change in matched:
         by_head.setdefault(head, []).append(change)
-    groups: dict[Any, tuple[list[int], tuple[Change, ...]]] = {}
+    groups: dict[Any, tuple[list[int], tuple[HeadChange, ...]]] = {}
     for head, changes in by_head.items():
         alone = head if any(change.of_one_head for change in changes) else -1
         groups.setdefault((alone, *map(id, changes)), ([], tuple(changes)))[0].append(head)
@@ -275,7 +281,7 @@ def _heads_call(call: Call, output: Tensor, heads: tuple[int, ...], cache: Tenso
     return without_copies(call, output, chosen, total, cache)[0], [chosen.index(head) for head in heads]
 
 
-def _refuse_unknown(call: Call, changes: Sequence[Change], notes: tuple[str, ...], layer: str) -> None:
+def _refuse_unknown(call: Call, changes: Sequence[HeadChange], notes: tuple[str, ...], layer: str) -> None:
     """Raise InputError for what would have to be known to compute the rows once more."""
     for change in changes:
         patched = isinstance(change, PartPatched) and change.part in ("query", "key", "value")
@@ -326,7 +332,7 @@ def scaled(
             target[index] = part
 
 
-def named(change: Change, fired: Fired | None) -> tuple[str, str, int, int]:
+def named(change: HeadChange, fired: Fired | None) -> tuple[str, str, int, int]:
     """A line of a report: the heads, what was changed, in how many calls, and of how many rows."""
     heads = ", ".join(name_of_heads(*pair) for pair in change.heads[:4]) + (" …" if len(change.heads) > 4 else "")
     return heads, str(change), fired.calls if fired else 0, fired.rows if fired else 0

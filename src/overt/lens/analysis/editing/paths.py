@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError
-from overt.lens.analysis.editing.changes import Change, HeadScaled, PartPatched
+from overt.lens.analysis.editing.changes import HeadChange, HeadScaled, PartPatched
 from overt.lens.analysis.editing.patching import OtherRun
 from overt.lens.analysis.editing.placing import Spot
 from overt.lens.capture.options import record_options
@@ -128,7 +128,7 @@ def _alone(args: tuple[Any, ...]) -> Iterator[None]:
         catcher.tokens.begin(args)
 
 
-def _sender_changed(source: PathSource, cached: bool) -> Change:
+def _sender_changed(source: PathSource, cached: bool) -> HeadChange:
     """The sender's other output. A pass with a cache may be a part of the text, of which the other run has all positions."""
     if source.other is None:
         return HeadScaled((source.sender,), factor=0.0)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from overt.errors import InputError
-from overt.lens.analysis.editing.changes import BlockedArcs, Change, PartPatched, RowsSet
+from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, PartPatched, RowsSet
 from overt.lens.analysis.editing.rows import Placed
 from overt.lens.analysis.editing.words import positions_of
 from overt.lens.captured import Captured
@@ -34,7 +34,7 @@ class Spot:
     words: WordPositions = field(default_factory=dict)
     node: Node | None = None
 
-    def entry_groups(self, changes: Sequence[Change]) -> list[tuple[tuple[int, ...] | None, list[Placed]]]:
+    def entry_groups(self, changes: Sequence[HeadChange]) -> list[tuple[tuple[int, ...] | None, list[Placed]]]:
         """Entries of the batch in which the changes are at the same positions (None: all of them), with the changes there."""
         everywhere = all(change.entries is None and not _has_words(change) and not _has_numbers(change) for change in changes)
         if everywhere:
@@ -48,7 +48,7 @@ class Spot:
             groups.setdefault(key, ([], placed))[0].append(entry)
         return [(tuple(entries), placed) for entries, placed in groups.values() if placed]
 
-    def _placed(self, changes: Sequence[Change], entry: int) -> list[Placed]:
+    def _placed(self, changes: Sequence[HeadChange], entry: int) -> list[Placed]:
         """The changes of one entry that have rows here."""
         result = []
         for change in changes:
@@ -65,7 +65,7 @@ class Spot:
             result.append(Placed(change, tuple(rows), tuple(keys), self._numbers(change, rows, entry)))
         return result
 
-    def _positions(self, change: Change, side: str, entry: int) -> list[int]:
+    def _positions(self, change: HeadChange, side: str, entry: int) -> list[int]:
         """Rows or keys of this call, counted in it."""
         where = change.query if side == "query" else change.key
         first, count = (self.first_query, self.captured.queries) if side == "query" else (self.first_key, self.captured.keys)
@@ -85,7 +85,7 @@ class Spot:
             self.words[id(change), side, entry] = known
         return [position - first for position in known if first <= position < first + count]
 
-    def _numbers(self, change: Change, rows: list[int], entry: int) -> Tensor | None:
+    def _numbers(self, change: HeadChange, rows: list[int], entry: int) -> Tensor | None:
         """The rows of weights that are set, of this entry: (rows, K)."""
         if not isinstance(change, RowsSet) or isinstance(change.pattern, str):
             return None
@@ -105,11 +105,11 @@ class Spot:
         return weights[index, self.first_key : self.first_key + keys]
 
 
-def _has_words(change: Change) -> bool:
+def _has_words(change: HeadChange) -> bool:
     return isinstance(change.query, str) or isinstance(change.key, str)
 
 
-def _has_numbers(change: Change) -> bool:
+def _has_numbers(change: HeadChange) -> bool:
     return getattr(getattr(change, "pattern", None), "ndim", 0) == 3
 
 

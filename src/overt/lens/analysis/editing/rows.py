@@ -17,7 +17,7 @@ from overt.attention.masks.base import Dense, as_mask
 from overt.attention.normalizers import Softmax
 from overt.errors import InputError
 from overt.lens.analysis.by_block import runs
-from overt.lens.analysis.editing.changes import BlockedArcs, Change, RowsSet, TemperatureSet
+from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, RowsSet, TemperatureSet
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 from overt.lens.captured import MASKED_GAP, of_entries
 
@@ -30,7 +30,7 @@ _FEW = (
 class Placed:
     """A change at the positions of one call: rows and keys counted in the call, and what is put there, where that is a tensor."""
 
-    change: Change
+    change: HeadChange
     rows: tuple[int, ...]
     keys: tuple[int, ...]
     numbers: Tensor | None = None  # rows of weights (…, rows, K), or vectors of patched positions (…, positions, features)

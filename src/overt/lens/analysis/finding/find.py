@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from overt.errors import InputError, KindError
-from overt.lens.analysis.finding.measuring import Measured, Task, competitors, measure, randomized, tasks_of
+from overt.lens.analysis.finding.measuring import PairMeasurements, PairTask, competitors, measure, randomized, tasks_of
 from overt.lens.analysis.finding.pairs import read_pairs
 from overt.lens.analysis.finding.ranked import FEWEST, RankedHead, RankedHeads
 from overt.lens.analysis.finding.statistics import adjusted_p_values, intervals
@@ -83,7 +83,9 @@ def _check_halves(texts: int) -> None:
         raise InputError("at least two texts, one to choose on and one to measure on", got="one", fix=fix)
 
 
-def _ranked(model: str, tasks: list[Task], texts: np.ndarray, measured: Measured, blank: Measured, seed: int) -> RankedHeads:
+def _ranked(
+    model: str, tasks: list[PairTask], texts: np.ndarray, measured: PairMeasurements, blank: PairMeasurements, seed: int
+) -> RankedHeads:
     count = int(texts.max()) + 1
     first = np.random.default_rng(seed).permutation(count)[: count // 2]
     chosen = np.isin(texts, first)
@@ -118,7 +120,7 @@ def _ranked(model: str, tasks: list[Task], texts: np.ndarray, measured: Measured
     return RankedHeads(tuple(heads), baselines, (int(chosen.sum()), int(measured_on.sum())), halves, model, tuple(notes))
 
 
-def _notes(halves: tuple[int, int], unseen: int, tasks: list[Task]) -> list[str]:
+def _notes(halves: tuple[int, int], unseen: int, tasks: list[PairTask]) -> list[str]:
     notes = []
     if min(halves) < FEWEST:
         notes.append(
@@ -134,7 +136,9 @@ def _notes(halves: tuple[int, int], unseen: int, tasks: list[Task]) -> list[str]
     return notes
 
 
-def _baselines(tasks: list[Task], chosen: np.ndarray, measured: Measured, blank: Measured) -> dict[str, np.ndarray]:
+def _baselines(
+    tasks: list[PairTask], chosen: np.ndarray, measured: PairMeasurements, blank: PairMeasurements
+) -> dict[str, np.ndarray]:
     """How often each way is right that does not need this model's attention, pair by pair."""
     offsets = [task.tokens.key[0] - task.tokens.query[-1] for task in tasks]
     values, counts = np.unique([offset for offset, inside in zip(offsets, chosen, strict=True) if inside], return_counts=True)
@@ -148,7 +152,7 @@ def _baselines(tasks: list[Task], chosen: np.ndarray, measured: Measured, blank:
     }
 
 
-def _by_distance(task: Task, commonest: int) -> float:
+def _by_distance(task: PairTask, commonest: int) -> float:
     """Whether the key is the nearest candidate, or, without distractors, whether it is at the commonest offset; ½ for equal distances."""
     if not task.tokens.distractors:
         return float(task.tokens.query[-1] + commonest in task.tokens.key)
@@ -158,7 +162,7 @@ def _by_distance(task: Task, commonest: int) -> float:
     return float(away[0] < min(away[1:])) + 0.5 * (away[0] == min(away[1:]))
 
 
-def _by_token(task: Task, choices: float) -> float:
+def _by_token(task: PairTask, choices: float) -> float:
     """Whether the key has a token of the query, and no competitor has; a share where several have, and chance where none has."""
     letters = {task.letters[index] for index in task.tokens.query}
     same = [any(task.letters[index] in letters for index in tokens) for tokens in (task.tokens.key, *competitors(task))]

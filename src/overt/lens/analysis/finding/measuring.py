@@ -12,25 +12,25 @@ from torch import Tensor, nn
 from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.analysis.by_block import WeightsByBlock
-from overt.lens.analysis.finding.pairs import LabelledPair, Located, located
+from overt.lens.analysis.finding.pairs import LabelledPair, LocatedPair, located
 from overt.lens.analysis.observing import observing
-from overt.lens.analysis.surveys.reading.encoding import Read, TextReader
+from overt.lens.analysis.surveys.reading.encoding import EncodedText, TextReader
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.text.tokens_of_text import decoded
 
 
-class Task(NamedTuple):
+class PairTask(NamedTuple):
     """A pair with the tokens of its text, by their numbers, and their letters without spaces and case."""
 
     pair: LabelledPair
     ids: list[int]
-    tokens: Located
+    tokens: LocatedPair
     special: list[bool]
     letters: list[str]
 
 
-class Measured(NamedTuple):
+class PairMeasurements(NamedTuple):
     """What each head does in each pair, (pairs, heads), the heads by (call, head) and layer, and what was not measured.
 
     `mass` is the weight on the key, a mean over the query's tokens; `right` is 1 where no competitor has more, ½ for equal weights; `area`
@@ -45,21 +45,21 @@ class Measured(NamedTuple):
     missing: tuple[str, ...]
 
 
-def tasks_of(reader: TextReader, pairs: Sequence[LabelledPair]) -> list[Task]:
+def tasks_of(reader: TextReader, pairs: Sequence[LabelledPair]) -> list[PairTask]:
     """Each pair as tokens. Raises InputError for words that are not there."""
     tasks = []
     for number, pair in enumerate(pairs, 1):
         ids, cut = reader.encode(pair.text)
         read = decoded(ids, reader.vocabulary)
         letters = [str(token).strip().casefold() or str(token) for token in read.tokens]
-        tasks.append(Task(pair, ids, located(number, pair, read, cut), [token.special for token in read.tokens], letters))
+        tasks.append(PairTask(pair, ids, located(number, pair, read, cut), [token.special for token in read.tokens], letters))
     return tasks
 
 
-def measure(reader: TextReader, tasks: Sequence[Task], what: str = "reading pairs") -> Measured:
+def measure(reader: TextReader, tasks: Sequence[PairTask], what: str = "reading pairs") -> PairMeasurements:
     """Run the model on every text, and measure every head of self-attention."""
-    run = _Run(tasks)
-    reads = [Read(number, task.pair.text, task.ids, False) for number, task in enumerate(tasks)]
+    run = _PairRun(tasks)
+    reads = [EncodedText(number, task.pair.text, task.ids, False) for number, task in enumerate(tasks)]
     for batch in progress(list(reader.batches(reads)), what):
         texts = reader.texts(batch)
         with observing(reader.model, partial(run.add, batch)) as recorder:
@@ -68,16 +68,16 @@ def measure(reader: TextReader, tasks: Sequence[Task], what: str = "reading pair
     return run.measured()
 
 
-class _Run:
+class _PairRun:
     """What the heads did in the texts that were read so far."""
 
-    def __init__(self, tasks: Sequence[Task]):
+    def __init__(self, tasks: Sequence[PairTask]):
         self.tasks = tasks
         self.rows: list[dict[tuple[int, int, str], tuple[float, float, float]]] = [{} for _ in tasks]
         self.choices: np.ndarray = np.ones(len(tasks))
         self.missing: dict[str, None] = {}
 
-    def add(self, batch: Sequence[Read], captured: CapturedCall | CapturedMixer) -> None:
+    def add(self, batch: Sequence[EncodedText], captured: CapturedCall | CapturedMixer) -> None:
         """Measure a call in the texts of a batch."""
         size = max(len(read.ids) for read in batch)
         if isinstance(captured, CapturedMixer):
@@ -95,7 +95,7 @@ class _Run:
                 self._measure_text(captured, read, torch.cat(rows[read.number], dim=1))
 
     @torch.no_grad()
-    def _measure_text(self, captured: CapturedCall, read: Read, weights: Tensor) -> None:
+    def _measure_text(self, captured: CapturedCall, read: EncodedText, weights: Tensor) -> None:
         """Measure a call's heads in one text; `weights` (H, query tokens, K) are those of its query."""
         task = self.tasks[read.number]
         mean = weights.double().mean(1)[:, : len(read.ids)].cpu()  # (H, K)
@@ -111,17 +111,17 @@ class _Run:
             measures = float(key[index]), float(right[index]), float(area[index])
             self.rows[read.number][captured.call_index, head, captured.layer] = measures
 
-    def measured(self) -> Measured:
+    def measured(self) -> PairMeasurements:
         """All pairs and heads as tables. Raises InputError without a head in all texts."""
         heads = [head for head in self.rows[0] if all(head in row for row in self.rows)]
         if not heads:
             reason = next(iter(self.missing), "it made no call of attention")
             raise InputError("a model with attention between the tokens of a text", got=f"none in all texts: {reason}")
         mass, right, area = np.moveaxis(np.array([[row[head] for head in heads] for row in self.rows]), -1, 0)
-        return Measured(heads, mass, right, area, self.choices, tuple(self.missing))
+        return PairMeasurements(heads, mass, right, area, self.choices, tuple(self.missing))
 
 
-def competitors(task: Task, mean: Tensor | None = None) -> list[tuple[int, ...]]:
+def competitors(task: PairTask, mean: Tensor | None = None) -> list[tuple[int, ...]]:
     """What the key competes with: the distractors, or all other tokens of the text that some head gives weight to, one by one."""
     if task.tokens.distractors:
         return list(task.tokens.distractors)

@@ -29,7 +29,7 @@ class LabelledPair(NamedTuple):
     distractors: tuple[str, ...] = ()
 
 
-class Located(NamedTuple):
+class LocatedPair(NamedTuple):
     """The tokens of a pair, by their positions."""
 
     query: tuple[int, ...]
@@ -109,7 +109,7 @@ def _pair(number: int, row: Any) -> LabelledPair:
     return LabelledPair(text, query, key, tuple(word.strip() for word in distractors))
 
 
-def located(number: int, pair: LabelledPair, read: DecodedText, cut: bool) -> Located:
+def located(number: int, pair: LabelledPair, read: DecodedText, cut: bool) -> LocatedPair:
     """The tokens of a pair in the text as the model reads it, perhaps without its end. Raises InputError, with the number of the pair."""
     query, key, *distractors = (
         _tokens_of(number, phrase, pair.text, read, cut) for phrase in (pair.query, pair.key, *pair.distractors)
@@ -124,7 +124,7 @@ def located(number: int, pair: LabelledPair, read: DecodedText, cut: bool) -> Lo
                     got=f"pair {number}, whose {names[first]!r} and {names[second]!r} overlap",
                     fix='name an occurrence, as "the:2", or other words',
                 )
-    return Located(query, key, tuple(distractors))
+    return LocatedPair(query, key, tuple(distractors))
 
 
 def _tokens_of(number: int, phrase: str, text: str, read: DecodedText, cut: bool) -> tuple[int, ...]:

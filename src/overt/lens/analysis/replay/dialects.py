@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from overt.lens.analysis.replay.echo import SCORES_ONLY, TOKEN_ID, Exchange, Tokens, prompt_length
+from overt.lens.analysis.replay.echo import SCORES_ONLY, TOKEN_ID, EchoedTokens, Exchange, prompt_length
 from overt.lens.analysis.replay.streams import unstreamed
 from overt.lens.text.spelling import well_formed
 
@@ -224,10 +224,10 @@ def _choice_answer(request: dict[str, Any], response: dict[str, Any], choice: di
     )
 
 
-def _without_prompt(tokens: Tokens, exchange: Exchange) -> tuple[Tokens, Tokens, list[int] | None]:
+def _without_prompt(tokens: EchoedTokens, exchange: Exchange) -> tuple[EchoedTokens, EchoedTokens, list[int] | None]:
     """The tokens of the answer, those of the prompt if the server repeated them, and the ids of the answer."""
     prompt_ids, ids = exchange.prompt_ids, exchange.answer_ids
-    listed = tokens if len(tokens) else Tokens(ids=ids)
+    listed = tokens if len(tokens) else EchoedTokens(ids=ids)
     count = prompt_length(listed, exchange)
     before, after = listed.first(count), tokens.after(count)
     if ids is not None and len(ids) == len(listed):
@@ -270,10 +270,10 @@ def _server(choice: dict[str, Any], response: dict[str, Any], names: Sequence[st
     return "llama.cpp" if ids is not None else "OpenAI"
 
 
-def _tokens(logprobs: Any) -> Tokens:
+def _tokens(logprobs: Any) -> EchoedTokens:
     """The tokens of either form of a choice's `logprobs`."""
     if not isinstance(logprobs, dict):
-        return Tokens()
+        return EchoedTokens()
     if isinstance(logprobs.get("content"), list):
         items = [item for item in logprobs["content"] if isinstance(item, dict)]
         names = [_text(item.get("token")) for item in items]
@@ -287,8 +287,8 @@ def _tokens(logprobs: Any) -> Tokens:
         values, ids, offsets = _logprobs(logprobs.get("token_logprobs")), None, _ids(logprobs.get("text_offset"))
     matches = [TOKEN_ID.fullmatch(name) for name in names]
     if names and all(matches):
-        return Tokens(names, [int(match[1]) for match in matches if match], None, values, offsets or ())
-    return Tokens(names, ids, texts or None, values, offsets or ())
+        return EchoedTokens(names, [int(match[1]) for match in matches if match], None, values, offsets or ())
+    return EchoedTokens(names, ids, texts or None, values, offsets or ())
 
 
 def _ids(value: Any) -> list[int] | None:

@@ -15,7 +15,7 @@ SCORES_ONLY = "it has no answer, only its prompt was scored, as max_tokens: 0 as
 
 
 @dataclass(frozen=True)
-class Tokens:
+class EchoedTokens:
     """The tokens that a choice lists with its log probabilities: their names, ids, bytes and positions in the text."""
 
     names: Sequence[str] = ()
@@ -27,17 +27,17 @@ class Tokens:
     def __len__(self) -> int:
         return max(len(self.names), len(self.logprobs), len(self.ids or ()))
 
-    def first(self, count: int) -> "Tokens":
+    def first(self, count: int) -> "EchoedTokens":
         """The first `count`."""
         return self._part(slice(count))
 
-    def after(self, count: int) -> "Tokens":
+    def after(self, count: int) -> "EchoedTokens":
         """Those that follow the first `count`."""
         return self._part(slice(count, None))
 
-    def _part(self, part: slice) -> "Tokens":
+    def _part(self, part: slice) -> "EchoedTokens":
         ids, texts = self.ids and self.ids[part], self.texts and self.texts[part]
-        return Tokens(self.names[part], ids, texts, self.logprobs[part], self.offsets[part])
+        return EchoedTokens(self.names[part], ids, texts, self.logprobs[part], self.offsets[part])
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Exchange:
     limit: int | None
 
 
-def prompt_length(tokens: Tokens, exchange: Exchange) -> int:
+def prompt_length(tokens: EchoedTokens, exchange: Exchange) -> int:
     """How many of the tokens are the prompt's, 0 if none is. Raises ValueError if that cannot be known, or if all are."""
     null_first = (
         len(tokens.logprobs) > 1 and tokens.logprobs[0] is None and any(logprob is not None for logprob in tokens.logprobs)
@@ -94,7 +94,7 @@ def prompt_length(tokens: Tokens, exchange: Exchange) -> int:
     return count
 
 
-def _by_ids(tokens: Tokens, exchange: Exchange, null_first: bool) -> int | None:
+def _by_ids(tokens: EchoedTokens, exchange: Exchange, null_first: bool) -> int | None:
     prompt, answer, size = exchange.prompt_ids, exchange.answer_ids, len(tokens)
     ids = tokens.ids if tokens.ids is not None else answer if answer is not None and len(answer) == size else None
     if prompt is not None and ids is not None:
@@ -113,7 +113,7 @@ def _by_usage(size: int, exchange: Exchange) -> int | None:
     return prompt if prompt <= size and (answer is None or size <= prompt + answer) else None
 
 
-def _by_text(tokens: Tokens, exchange: Exchange, null_first: bool) -> int | None:
+def _by_text(tokens: EchoedTokens, exchange: Exchange, null_first: bool) -> int | None:
     """The tokens that spell the prompt, behind one that its text may lack; spaces count only if others do not fit."""
     if exchange.prompt is None or not tokens.names or any(map(TOKEN_ID.fullmatch, tokens.names)):
         return None
@@ -131,7 +131,7 @@ def _by_text(tokens: Tokens, exchange: Exchange, null_first: bool) -> int | None
     return None
 
 
-def _by_offsets(tokens: Tokens, exchange: Exchange) -> int | None:
+def _by_offsets(tokens: EchoedTokens, exchange: Exchange) -> int | None:
     """The first token that begins behind the prompt, if the positions are those of letters of the text."""
     offsets, prompt, text = [*tokens.offsets], exchange.prompt, exchange.text
     if offsets and offsets[0] > 0:

@@ -18,7 +18,7 @@ from overt.attention.scores import Score
 from overt.errors import InputError
 from overt.lens.analysis.ablation import fast_path_off
 from overt.lens.capture.adapters import catching
-from overt.lens.capture.mixers.history import Link
+from overt.lens.capture.mixers.history import HistoryLink
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable, unreadable
 from overt.lens.capture.recorder import Recorder
@@ -185,7 +185,7 @@ class _KeyMask(Recorder):
         source: str,
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
-        link: Link | None = None,
+        link: HistoryLink | None = None,
         written: Tensor | None = None,
     ) -> None:
         """Refuse: a state has no keys that can be masked."""

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from overt.lens.analysis.observing import observing
-from overt.lens.analysis.surveys.reading.encoding import Read, TextReader
+from overt.lens.analysis.surveys.reading.encoding import EncodedText, TextReader
 from overt.lens.analysis.surveys.totals import SurveyTotals
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
@@ -33,7 +33,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class ShownTokens:
     """The tokens of an example that are shown, from token `first` on, and the query's exact weight on each; None without the model.
 
     `map` has the exact weights among the shown tokens, a row for each query, of a head's strongest text.
@@ -71,12 +71,12 @@ def _link(weight: Any, query: Any, key: Any) -> tuple[float, int, int]:
     return float(weight), int(query), int(key)
 
 
-def shown(survey: SurveyTotals, wanted: list[Example], model: nn.Module | None, tokenizer: Any) -> list[Shown | None]:
+def shown(survey: SurveyTotals, wanted: list[Example], model: nn.Module | None, tokenizer: Any) -> list[ShownTokens | None]:
     """The words around each example's link, with exact rows if there is the model; None for all without a tokenizer."""
     if tokenizer is None:
         return [None] * len(wanted)
     reader = TextReader(model if model is not None else nn.Identity(), tokenizer, survey.facts.longest)
-    reads = {index: Read(index, text, *reader.encode(text)) for index, text in survey.samples.texts.items()}
+    reads = {index: EncodedText(index, text, *reader.encode(text)) for index, text in survey.samples.texts.items()}
     around = WIDE if len(survey.heads) <= MANY else NARROW
     windows = [_window(example, len(reads[example.text].ids), around) for example in wanted]
     queries: dict[int, set[tuple[int, int]]] = defaultdict(set)  # by text: the head and query of each row that is shown
@@ -99,20 +99,20 @@ def _has_map(example: Example, window: range) -> bool:
 
 
 def _cut(
-    example: Example, window: range, read: Read, reader: TextReader, rows: dict[tuple[int, int, int], np.ndarray]
-) -> Shown:
+    example: Example, window: range, read: EncodedText, reader: TextReader, rows: dict[tuple[int, int, int], np.ndarray]
+) -> ShownTokens:
     def row(query: int) -> np.ndarray:
         return rows[example.text, example.head, query][window.start : window.stop]
 
     words = spelled_words(read.ids[window.start : window.stop], reader.vocabulary)
     if (example.text, example.head, example.query) not in rows:
-        return Shown(window.start, words, None)
+        return ShownTokens(window.start, words, None)
     mapped = _has_map(example, window) and all((example.text, example.head, query) in rows for query in window)
-    return Shown(window.start, words, row(example.query), np.stack([row(query) for query in window]) if mapped else None)
+    return ShownTokens(window.start, words, row(example.query), np.stack([row(query) for query in window]) if mapped else None)
 
 
 def _rows(
-    survey: SurveyTotals, by_text: dict[int, set[tuple[int, int]]], reader: TextReader, reads: dict[int, Read]
+    survey: SurveyTotals, by_text: dict[int, set[tuple[int, int]]], reader: TextReader, reads: dict[int, EncodedText]
 ) -> dict[tuple[int, int, int], np.ndarray]:
     """Rows of weights by text, head and query; each text is read once more."""
     rows: dict[tuple[int, int, int], np.ndarray] = {}
@@ -122,7 +122,7 @@ def _rows(
     for batch in reader.batches([reads[index] for index in by_text]):
         texts = reader.texts(batch)
 
-        def measure(captured: CapturedCall | CapturedMixer, batch: list[Read] = batch) -> None:
+        def measure(captured: CapturedCall | CapturedMixer, batch: list[EncodedText] = batch) -> None:
             heads = {columns.get((captured.layer, captured.call_index, head)): head for head in range(captured.total)}  # type: ignore[call-overload]
             named = [
                 (row, head, query) for row, read in enumerate(batch) for head, query in by_text[read.number] if head in heads

@@ -54,7 +54,7 @@ class TextBatch:
     separators: Tensor
 
 
-class Link(NamedTuple):
+class StrongestLinks(NamedTuple):
     """The largest weight of each head in each text on a token that is not special, and its query and key: each (B, H)."""
 
     weights: Tensor
@@ -69,16 +69,16 @@ class Profile(NamedTuple):
     pairs: Tensor
 
 
-class Measured(NamedTuple):
+class CallMeasurements(NamedTuple):
     """Of one call: sums and numbers of queries, each (ROWS, B, H), float64, the strongest links, and what is at each distance."""
 
     sums: Tensor
     counts: Tensor
-    link: Link
+    link: StrongestLinks
     profile: Profile
 
 
-def measured(captured: CapturedCall | CapturedMixer, texts: TextBatch) -> Measured:
+def measured(captured: CapturedCall | CapturedMixer, texts: TextBatch) -> CallMeasurements:
     """Measure a call whose queries and keys are the tokens of these texts; weights are computed a block of rows at a time.
 
     Queries count that may attend to more than one token; for a pattern, those that may attend to a token of it. Weights of a linear
@@ -100,7 +100,7 @@ class _CallMeasures:
     counts: dict[str, Tensor] = field(default_factory=dict)
     received: Tensor | None = None
     queries: Tensor | None = None
-    link: Link | None = None
+    link: StrongestLinks | None = None
     profile: dict[str, Profile] = field(default_factory=dict)
 
     def add(self, first: int, weights: Tensor, allowed: Tensor) -> None:
@@ -181,10 +181,10 @@ class _CallMeasures:
         wanted = choice[..., None] & ~self.texts.special[:, None, None]
         largest, at = torch.where(wanted, weights, -1.0).flatten(2).max(-1)  # (B, H)
         keys = weights.shape[-1]
-        link = Link(largest, first + at // keys, at % keys)
+        link = StrongestLinks(largest, first + at // keys, at % keys)
         if self.link is not None:
             better = link.weights > self.link.weights
-            link = Link(*(torch.where(better, new, old) for new, old in zip(link, self.link, strict=True)))
+            link = StrongestLinks(*(torch.where(better, new, old) for new, old in zip(link, self.link, strict=True)))
         self.link = link
 
     def _count(self, name: str, values: Tensor, counted: Tensor) -> None:
@@ -194,7 +194,7 @@ class _CallMeasures:
         self.sums[name] = self.sums[name] + total if name in self.sums else total
         self.counts[name] = self.counts[name] + number if name in self.counts else number
 
-    def result(self) -> Measured:
+    def result(self) -> CallMeasurements:
         """The sums of all rows."""
         assert self.received is not None
         assert self.queries is not None
@@ -209,7 +209,7 @@ class _CallMeasures:
         weights, pairs = (
             torch.stack([profile[part].expand(profiles[0].weights.shape) for profile in profiles]) for part in (0, 1)
         )
-        return Measured(sums, counts, self.link, Profile(weights, pairs))
+        return CallMeasurements(sums, counts, self.link, Profile(weights, pairs))
 
 
 def _by_distance(values: Tensor, first: int) -> Tensor:

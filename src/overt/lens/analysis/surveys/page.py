@@ -12,7 +12,7 @@ from overt.drawing.html import data_page, escape_text
 from overt.drawing.numbers import number, visible
 from overt.errors import InputError
 from overt.lens.analysis.surveys.comparing import differences
-from overt.lens.analysis.surveys.examples import Example, Shown, examples, shown
+from overt.lens.analysis.surveys.examples import Example, ShownTokens, examples, shown
 from overt.lens.analysis.surveys.measures import MEASURES, NAMES, PATTERNS
 from overt.lens.analysis.surveys.totals import SurveyTotals
 from overt.lens.head import head_name
@@ -127,7 +127,7 @@ def _short(values: np.ndarray) -> list[float | None]:
     return [None if math.isnan(value) else float(f"{value:.4g}") for value in values.tolist()]
 
 
-def _example(example: Example, part: Shown | None) -> list[Any]:
+def _example(example: Example, part: ShownTokens | None) -> list[Any]:
     kind = ["decile", example.decile] if example.decile is not None else ["rank", example.rank]
     link = [example.head, *kind, example.text, float(f"{example.weight:.4g}"), example.query, example.key]
     if part is None:

@@ -17,8 +17,8 @@ from overt.errors import InputError, KindError
 from overt.lens.analysis.observing import observing
 from overt.lens.analysis.surveys.exact_sums import LARGEST
 from overt.lens.analysis.surveys.jackknife import group_of
-from overt.lens.analysis.surveys.measures import FARTHEST, ROWS, Measured, measured
-from overt.lens.analysis.surveys.reading.encoding import CHUNK, Chunk, Read, TextReader, chunks, longest_text
+from overt.lens.analysis.surveys.measures import FARTHEST, ROWS, CallMeasurements, measured
+from overt.lens.analysis.surveys.reading.encoding import CHUNK, Chunk, EncodedText, TextReader, chunks, longest_text
 from overt.lens.analysis.surveys.reading.passes import Pass, Passes
 from overt.lens.analysis.surveys.reading.text_module import ENCODER_ONLY
 from overt.lens.analysis.surveys.samples import Links
@@ -126,7 +126,7 @@ class _Run:
         )
 
     def _measure(self, batch_pass: Pass) -> None:
-        calls: list[dict[_SurveyedCall, Measured]] = [{} for _ in batch_pass.parts]
+        calls: list[dict[_SurveyedCall, CallMeasurements]] = [{} for _ in batch_pass.parts]
 
         def measure(captured: CapturedCall | CapturedMixer) -> None:
             call = _SurveyedCall(captured.layer, captured.call_index, captured.total)
@@ -143,7 +143,7 @@ class _Run:
         for part, results in zip(batch_pass.parts, calls, strict=True):
             self._add(part.reads, results)
 
-    def _add(self, batch: Sequence[Read], calls: dict[_SurveyedCall, Measured]) -> None:
+    def _add(self, batch: Sequence[EncodedText], calls: dict[_SurveyedCall, CallMeasurements]) -> None:
         state = self.state
         if not state.heads:
             state.start([SurveyedHead(call.layer, call.number, head) for call in calls for head in range(call.total)])
@@ -157,7 +157,7 @@ class _Run:
             state.counts.add((group_of(text.number),), counts[:, row])
         state.samples.add([text.number for text in batch], [text.text for text in batch], links)
 
-    def _arrays(self, calls: dict[_SurveyedCall, Measured], batch: int) -> tuple[np.ndarray, np.ndarray, Links]:
+    def _arrays(self, calls: dict[_SurveyedCall, CallMeasurements], batch: int) -> tuple[np.ndarray, np.ndarray, Links]:
         """Sums and counts (ROWS, B, heads), and the links (B, heads), zero for heads of calls that this batch did not make."""
         heads = self.state.heads
         sums, counts = np.zeros((len(ROWS), batch, len(heads))), np.zeros((len(ROWS), batch, len(heads)))
@@ -178,7 +178,7 @@ class _Run:
         of_call = [index for index, head in enumerate(self.state.heads) if head[:2] == call[:2]]
         return slice(of_call[0], of_call[-1] + 1) if len(of_call) == call.total else None
 
-    def _add_profiles(self, calls: dict[_SurveyedCall, Measured], lost: Any) -> None:
+    def _add_profiles(self, calls: dict[_SurveyedCall, CallMeasurements], lost: Any) -> None:
         """Add what is at each distance, in texts in which the head's measures are numbers: `lost` (B, heads) says where not."""
         for call, result in calls.items():
             if (columns := self._columns(call)) is None:

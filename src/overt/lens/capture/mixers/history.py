@@ -29,7 +29,7 @@ class Past:
     state: Tensor
 
 
-class Link(NamedTuple):
+class HistoryLink(NamedTuple):
     """What a call goes on with: the state that `before` left (None: none that is known), its sequences in this `order`.
 
     `now` is what the call itself leaves, None where that is not seen.
@@ -46,16 +46,16 @@ class Histories:
     def __init__(self):
         self.by_module: MutableMapping[nn.Module, list[Past]] = WeakIdKeyDictionary()
 
-    def complete(self, module: nn.Module, recurrence: Recurrence) -> tuple[Recurrence, tuple[str, ...], Link]:
+    def complete(self, module: nn.Module, recurrence: Recurrence) -> tuple[Recurrence, tuple[str, ...], HistoryLink]:
         """The recurrence of a call with all positions before it, where these are known, a note where they are not, and its link."""
         if recurrence.start is None or not bool(recurrence.start.any()) or _restarts(recurrence):
-            return replace(recurrence, start=None), (), Link()
+            return replace(recurrence, start=None), (), HistoryLink()
         for past in self.by_module.get(module, []):
             order = _order(recurrence.start, past.state)
             if order is not None:
                 whole = joined(past.recurrence, recurrence, order)
-                return whole, () if whole.start is None else (UNKNOWN,), Link(past, tuple(order.tolist()))
-        return recurrence, (UNKNOWN,), Link()
+                return whole, () if whole.start is None else (UNKNOWN,), HistoryLink(past, tuple(order.tolist()))
+        return recurrence, (UNKNOWN,), HistoryLink()
 
     def keep(self, module: nn.Module, before: Tensor | None, recurrence: Recurrence, state: Tensor) -> Past:
         """A call has left a state, which began with the state `before`. Returns what it left."""

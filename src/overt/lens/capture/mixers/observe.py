@@ -18,9 +18,9 @@ from overt.lens.capture.mixers.discover import FunctionHolder, function_holders
 from overt.lens.capture.mixers.families import BY_FUNCTION, FORMS
 from overt.lens.capture.mixers.flash_linear import Neighbours
 from overt.lens.capture.mixers.form import Form, MixerCall
-from overt.lens.capture.mixers.history import Histories, Link
+from overt.lens.capture.mixers.history import Histories, HistoryLink
 from overt.lens.capture.recordable import unreadable
-from overt.lens.capture.sink import Sink
+from overt.lens.capture.sink import CaptureSink
 from overt.lens.capture.token_axes.labels import Mixing
 from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.watching import Patch, at_work, patch
@@ -34,7 +34,7 @@ class Keeper(Protocol):
     """What is called with the mixers that were observed: a catcher of attention."""
 
     tokens: TokenAxes
-    sinks: list[Sink]
+    sinks: list[CaptureSink]
     caught: int
 
     @property
@@ -48,7 +48,7 @@ class Keeper(Protocol):
         source: str,
         around: tuple[str, ...] = (),
         notes: tuple[str, ...] = (),
-        link: Link | None = None,
+        link: HistoryLink | None = None,
         written: Tensor | None = None,
         original: Tensor | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class Running:
     reason: str | None = None
     whole: Recurrence | None = None
     notes: tuple[str, ...] = ()
-    link: Link = field(default_factory=Link)
+    link: HistoryLink = field(default_factory=HistoryLink)
     original: Tensor | None = None
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from overt.attention.masks import Lengths
-from overt.lens.capture.ranges import Read, read
+from overt.lens.capture.ranges import MaskReading, read
 from overt.lens.storage.tensor_cache import TensorCache
 
 Arguments = dict[str, Any]
@@ -105,15 +105,15 @@ class FastPath:
         query, key, value = (_by_head(functional.linear(*part), heads) for part in parts)
         output = _padded(_unprojected(arguments, inputs, heads), size)  # (B, N, E)
         lengths = inputs[0]._nested_tensor_size()[:, 0].to(actual.device) if inputs[0].is_nested else None
-        mask, bias = self._mask(arguments) if lengths is None else Read(Lengths(lengths, lengths), None)
+        mask, bias = self._mask(arguments) if lengths is None else MaskReading(Lengths(lengths, lengths), None)
         difference = _relative_difference(remaining(output, arguments, size), _padded(actual, size), lengths)
         return FastCall(query, key, value, _by_head(output, heads), mask, bias, arguments["qkv_weight"], difference)
 
-    def _mask(self, arguments: Arguments) -> Read:
+    def _mask(self, arguments: Arguments) -> MaskReading:
         """Mask and bias; the kernels bar whatever is not zero in their mask, finite numbers of a float mask too."""
         masked = arguments.get("mask")
         if masked is None:
-            return Read(None, None)
+            return MaskReading(None, None)
         masked = masked[:, None, None] if arguments["mask_type"] == 1 else masked  # (B, K) -> (B, 1, 1, K)
         if masked.is_inference():  # torch does not count how often these are written to
             return read(masked == 0)

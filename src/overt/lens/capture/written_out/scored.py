@@ -11,7 +11,7 @@ from overt.attention.biases import sum_of
 from overt.attention.check import aligned_right
 from overt.attention.kernels.call import Call
 from overt.attention.scores import Dot
-from overt.lens.capture.ranges import MaskReader, Read
+from overt.lens.capture.ranges import MaskReader, MaskReading
 
 SAME = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone", "detach"}
 SHAPED = {"view", "reshape", "unflatten", "flatten", "unsqueeze", "squeeze", "__getitem__"}
@@ -69,7 +69,7 @@ class Scores:
         query, key, *added = (_shaped(tensor, like) for tensor in (self.query, self.key, *self.added))
         mask, bias = None, None
         for tensor in added:
-            read = Read(*(aligned_right(item, query.ndim) for item in masks.read(tensor)))  # as torch broadcasts it
+            read = MaskReading(*(aligned_right(item, query.ndim) for item in masks.read(tensor)))  # as torch broadcasts it
             mask = read.mask if mask is None else mask if read.mask is None else mask & read.mask
             bias = sum_of(bias, read.bias)
         return Call.of(query, key, value, score=Dot(self.scale), mask=mask, bias=bias)

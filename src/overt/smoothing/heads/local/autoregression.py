@@ -22,7 +22,7 @@ PRECISION, MOST_STEPS = 1e-8, 200
 DENSE = 2**15
 
 
-class Steps(NamedTuple):
+class EqualSteps(NamedTuple):
     """Times, ascending, and the position of each on a grid of equal steps."""
 
     times: Floats
@@ -33,7 +33,7 @@ class Steps(NamedTuple):
         return self.positions[np.searchsorted(self.times, times)]
 
 
-def equal_steps(times: Floats) -> Steps | None:
+def equal_steps(times: Floats) -> EqualSteps | None:
     """The positions of ascending times, in steps; None where they are at no equal steps.
 
     >>> equal_steps(np.array([0.0, 1.0, 4.0, 5.0])).positions
@@ -46,10 +46,10 @@ def equal_steps(times: Floats) -> Steps | None:
     if times.size < 2 or not steps.min() > 0:
         return None
     if np.abs(steps / steps.mean() - 1).max() <= UNEVEN:
-        return Steps(times, np.arange(times.size))
+        return EqualSteps(times, np.arange(times.size))
     whole = np.rint(times - times[0])
     if np.abs(times - times[0] - whole).max() <= WHOLE and times.size >= LEAST_SHARE * whole[-1]:
-        return Steps(times, whole.astype(np.intp))
+        return EqualSteps(times, whole.astype(np.intp))
     return None
 
 

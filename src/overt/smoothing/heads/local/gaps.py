@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats, Indices, Series
-from overt.smoothing.heads.local.autoregression import ORDERS, Gappy, Steps, equal_steps
+from overt.smoothing.heads.local.autoregression import ORDERS, EqualSteps, Gappy, equal_steps
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import softmax
 from overt.smoothing.operators.base import Operator, extension, fillings, lines, of_rows, restriction
@@ -47,7 +47,7 @@ EXACT = 0.1
 NEGLIGIBLE = 1e-4
 
 
-class Keys(NamedTuple):
+class GapKeys(NamedTuple):
     """The present points (n,): times in steps, ascending, what remains of the values without seasons, the seasons, and weights.
 
     `steps` are the equal steps at which keys and targets are, if they are.
@@ -57,17 +57,18 @@ class Keys(NamedTuple):
     rest: Floats
     season: Floats
     weights: Floats | None
-    steps: Steps | None = None
+    steps: EqualSteps | None = None
 
-    def without(self, rows: Indices) -> "Keys":
+    def without(self, rows: Indices) -> "GapKeys":
         """The keys but for some."""
-        weights = None if self.weights is None else np.delete(self.weights, rows)
-        return Keys(np.delete(self.times, rows), np.delete(self.rest, rows), np.delete(self.season, rows), weights, self.steps)
+        return self._taken(lambda column: np.delete(column, rows))
 
-    def part(self, rows: slice) -> "Keys":
+    def part(self, rows: slice) -> "GapKeys":
         """Some of the keys."""
-        weights = None if self.weights is None else self.weights[rows]
-        return Keys(self.times[rows], self.rest[rows], self.season[rows], weights, self.steps)
+        return self._taken(lambda column: column[rows])
+
+    def _taken(self, take: Callable[[Floats], Floats]) -> "GapKeys":
+        return GapKeys(*(None if column is None else take(column) for column in self[:4]), self.steps)  # type: ignore[arg-type]
 
     def predict(self, targets: Floats, season: Floats, heads: Indices) -> Floats:
         """Some heads at targets (2, heads, m): of the rest, to which their season is added, and of the whole; NaN where there is none."""
@@ -105,10 +106,10 @@ class Keys(NamedTuple):
         return outputs
 
 
-def keys_of(series: Series, seasonal: Floats) -> Keys:
+def keys_of(series: Series, seasonal: Floats) -> GapKeys:
     """The present points of a series without its seasons, with their sum at all points (n,)."""
     season = seasonal[series.present]
-    return Keys(series.key_times, series.key_values, season, series.key_weights, equal_steps(series.times))
+    return GapKeys(series.key_times, series.key_values, season, series.key_weights, equal_steps(series.times))
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Filling:
     joined: NDArray[np.bool_]  # (m,) whether the gap is joined: a long one, or one that could not be judged
 
 
-def fill_gaps(keys: Keys, targets: Floats, season: Floats, curve_without: Callable[[Indices], Floats]) -> Filling:
+def fill_gaps(keys: GapKeys, targets: Floats, season: Floats, curve_without: Callable[[Indices], Floats]) -> Filling:
     """Fill gaps by heads by time, mixed by softmax(−N r/4r_min) of the error r at N deleted gaps of like length, or the curve.
 
     The risk of a curve is that at its points, and a head that follows them closely may fill a gap badly. So values are deleted in
@@ -160,7 +161,7 @@ def fill_gaps(keys: Keys, targets: Floats, season: Floats, curve_without: Callab
 
 
 def _judged(
-    keys: Keys, rounds: list[dict[int, Indices]], curve_without: Callable[[Indices], Floats], *, joined: bool = False
+    keys: GapKeys, rounds: list[dict[int, Indices]], curve_without: Callable[[Indices], Floats], *, joined: bool = False
 ) -> dict[int, tuple[Floats, Floats]]:
     """What the line (gaps, length), and the curve and the heads (1 + 2 · heads, gaps, length), miss values by that were deleted in gaps.
 
@@ -200,7 +201,7 @@ class Bend(NamedTuple):
         return ((targets - self.middle) / self.length) ** 2 - 0.25
 
 
-def bent(keys: Keys, targets: Floats) -> Floats:
+def bent(keys: GapKeys, targets: Floats) -> Floats:
     """What parabolas bend at targets (m,), ascending, in gaps that are joined."""
     after = np.searchsorted(keys.times, targets)
     values = np.empty(targets.size)
@@ -211,7 +212,7 @@ def bent(keys: Keys, targets: Floats) -> Floats:
     return values
 
 
-def bend_across(keys: Keys, end: int) -> Bend:
+def bend_across(keys: GapKeys, end: int) -> Bend:
     """The parabola across the long gap that ends before key `end`, by least squares through the means of blocks of a quarter of its length.
 
     Four blocks on either side are fitted. The curvature is shrunk by 1 − (its standard error/itself)², as far as that is above 0 (the
@@ -275,7 +276,7 @@ def _shares(residuals: Floats, allowed: NDArray[np.bool_]) -> Floats:
     return np.concatenate([[1 - share], share * shares])
 
 
-def gap_row(keys: Keys, values: Floats, target: float, shares: Floats) -> Floats:
+def gap_row(keys: GapKeys, values: Floats, target: float, shares: Floats) -> Floats:
     """The weights of the keys (n,) in heads with these shares (heads,), fitted to values at the keys (n,), at a target."""
     row = np.zeros(keys.times.size)
     for head in np.flatnonzero(shares * ~AUTOREGRESSED):
@@ -287,7 +288,9 @@ def gap_row(keys: Keys, values: Floats, target: float, shares: Floats) -> Floats
     return row
 
 
-def filled(curve: Operator, keys: Keys, filling: Filling, times: Floats, missing: Indices) -> tuple[Operator, Operator, Floats]:
+def filled(
+    curve: Operator, keys: GapKeys, filling: Filling, times: Floats, missing: Indices
+) -> tuple[Operator, Operator, Floats]:
     """A curve (n,) with its missing points (m,) filled, of values without seasons; the part of whole values; the share of seasons (n,)."""
     points, targets = times.size, times[missing]
     of_keys = restriction(np.setdiff1d(np.arange(points), missing), points)
@@ -311,7 +314,7 @@ def filled(curve: Operator, keys: Keys, filling: Filling, times: Floats, missing
     return (fillings(times, known) @ curve).times(share) + heads + at_missing(bend_row), of_whole, of_seasons
 
 
-def _fit_row(keys: Keys, target: float, head: tuple[float, int]) -> Floats:
+def _fit_row(keys: GapKeys, target: float, head: tuple[float, int]) -> Floats:
     """The weights (n,) of the keys in a local fit."""
     bandwidth, degree = head
     if not bandwidth:
@@ -363,11 +366,8 @@ def _kinds(times: Floats, targets: Floats) -> tuple[Indices, Indices, Floats]:
     lengths = np.where(np.isinf(before + after), 2 * nearer, before + after - 1)
     inside = np.where(np.isinf(before + after), 0.0, lengths)
     kinds = np.searchsorted([most for most, _ in LENGTHS], lengths)
-    return (
-        np.where((inside > 0) & (inside <= LONGEST), kinds, np.minimum(kinds, LAST)),
-        np.rint(nearer).astype(np.intp) - 1,
-        inside,
-    )
+    kinds = np.where((inside > 0) & (inside <= LONGEST), kinds, np.minimum(kinds, LAST))
+    return kinds, np.rint(nearer).astype(np.intp) - 1, inside
 
 
 def _rounds(count: int, lengths: dict[int, int], *, whole: bool = False) -> list[dict[int, Indices]]:

@@ -21,7 +21,7 @@ _LETTERS = 64  # a token, of the part of a long text that is tokenized first
 _LONGER = 1.2  # how many times the length of a batch's shortest text its longest one has at most, but for two tokens
 
 
-class Read(NamedTuple):
+class EncodedText(NamedTuple):
     """Text number `number` as a model reads it; `cut` says that its end is left out."""
 
     number: int
@@ -76,14 +76,14 @@ class TextReader:
         """The ids of a text, and whether its end was cut."""
         return encoder(self.tokenizer, self.longest)
 
-    def read(self, chunk: Chunk) -> list[Read]:
+    def read(self, chunk: Chunk) -> list[EncodedText]:
         """The texts of a chunk that have tokens."""
-        results = (Read(index, text, *self.encode(text)) for index, text in chunk.texts if text.strip())
+        results = (EncodedText(index, text, *self.encode(text)) for index, text in chunk.texts if text.strip())
         return [result for result in results if result.ids]
 
-    def batches(self, texts: Sequence[Read]) -> Iterator[list[Read]]:
+    def batches(self, texts: Sequence[EncodedText]) -> Iterator[list[EncodedText]]:
         """Texts of about one length together; of exactly one length where the model takes no padding."""
-        batch: list[Read] = []
+        batch: list[EncodedText] = []
         for text in sorted(texts, key=lambda item: len(item.ids)):
             size, shortest = len(text.ids), len(batch[0].ids) if batch else 0
             limit = _LONGER * shortest + 2 if self.pads else shortest
@@ -94,7 +94,7 @@ class TextReader:
         if batch:
             yield batch
 
-    def texts(self, batch: Sequence[Read]) -> TextBatch:
+    def texts(self, batch: Sequence[EncodedText]) -> TextBatch:
         """A batch as tensors, on the model's device."""
         device = next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
         lengths = torch.tensor([len(text.ids) for text in batch], device=device)

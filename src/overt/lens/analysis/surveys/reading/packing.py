@@ -18,7 +18,7 @@ from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 
 
-class Rows(NamedTuple):
+class PackedRows(NamedTuple):
     """Rows of `width` tokens that a model reads at once: which texts they hold, the row of each, and its first token there."""
 
     width: int
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
     starts: list[int]
 
 
-def packed(lengths: Sequence[int], tokens: int) -> Iterator[Rows]:
+def packed(lengths: Sequence[int], tokens: int) -> Iterator[PackedRows]:
     """Texts of these lengths in rows, of at most `tokens` tokens together, but for a longer text.
 
     The longest text that is left says how wide rows are, so that attention costs little more than that of each text alone. Then the longest
@@ -39,7 +39,7 @@ def packed(lengths: Sequence[int], tokens: int) -> Iterator[Rows]:
     left = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     while left:
         width = lengths[left[0]]
-        used, result = list[int](), Rows(width, [], [], [])
+        used, result = list[int](), PackedRows(width, [], [], [])
         for index in left:
             wide_enough = [row for row, count in enumerate(used) if count + lengths[index] <= width]
             row = max(wide_enough, key=lambda row: used[row], default=len(used))

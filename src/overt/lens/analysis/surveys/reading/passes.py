@@ -12,7 +12,7 @@ from overt.attention import mechanism
 from overt.errors import InputError
 from overt.lens.analysis.observing import observing
 from overt.lens.analysis.surveys.measures import TextBatch
-from overt.lens.analysis.surveys.reading.encoding import BATCH_TOKENS, Read, TextReader
+from overt.lens.analysis.surveys.reading.encoding import BATCH_TOKENS, EncodedText, TextReader
 from overt.lens.analysis.surveys.reading.packing import block_diagonal, in_rows, packed, unpacked
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
@@ -21,10 +21,10 @@ from overt.lens.linear.captured import CapturedMixer
 _PACKINGS = {"documents": ("documents",), "position_ids": ("position_ids",), "mask": ("position_ids", "attention_mask")}
 
 
-class Part(NamedTuple):
+class PassPart(NamedTuple):
     """Texts of a pass that are measured together; in a packed one, `where` has each text's row and its first token there, by its number."""
 
-    reads: Sequence[Read]
+    reads: Sequence[EncodedText]
     texts: TextBatch
     where: dict[int, tuple[int, int]] | None = None
 
@@ -44,7 +44,7 @@ class Pass(NamedTuple):
 
     ids: Tensor
     arguments: dict[str, Any]
-    parts: list[Part]
+    parts: list[PassPart]
 
 
 @dataclass(eq=False)
@@ -53,7 +53,7 @@ class Passes:
 
     reader: TextReader
 
-    def of(self, reads: Sequence[Read]) -> Iterator[Pass]:
+    def of(self, reads: Sequence[EncodedText]) -> Iterator[Pass]:
         """The passes of the texts of a chunk."""
         if reads:
             yield from self._padded(reads) if self.packing is None else self._packed(reads, self.packing)
@@ -69,23 +69,23 @@ class Passes:
         usable = [name for name, needed in _PACKINGS.items() if all(entry in reader.parameters for entry in needed)]
         draws, short = torch.Generator().manual_seed(0), longest // 4 or 1
         ids = [torch.randint(reader.vocabulary.size, (size,), generator=draws) for size in (short, longest - short, longest)]
-        reads = [Read(number, "", token.tolist(), False) for number, token in enumerate(ids)]
+        reads = [EncodedText(number, "", token.tolist(), False) for number, token in enumerate(ids)]
         alone = _outputs(reader, (item for read in reads for item in self._padded([read]))) if usable else {}
         return next((name for name in usable if alone and _same(alone, _outputs(reader, self._packed(reads, name)))), None)
 
-    def _padded(self, reads: Sequence[Read]) -> Iterator[Pass]:
+    def _padded(self, reads: Sequence[EncodedText]) -> Iterator[Pass]:
         for batch in self.reader.batches(reads):
             texts = self.reader.texts(batch)
-            yield Pass(texts.ids, self.reader.padding(texts), [Part(batch, texts)])
+            yield Pass(texts.ids, self.reader.padding(texts), [PassPart(batch, texts)])
 
-    def _packed(self, reads: Sequence[Read], how: str) -> Iterator[Pass]:
+    def _packed(self, reads: Sequence[EncodedText], how: str) -> Iterator[Pass]:
         for width, texts, *starts in packed([len(read.ids) for read in reads], BATCH_TOKENS):
             inside = [reads[index] for index in texts]
             where = dict(zip((entry.number for entry in inside), zip(*starts, strict=True), strict=True))
             yield self._pass(inside, where, width, how)
 
-    def _pass(self, reads: list[Read], where: dict[int, tuple[int, int]], width: int, how: str) -> Pass:
-        parts = [Part(batch, self.reader.texts(batch), where) for batch in self.reader.batches(reads)]
+    def _pass(self, reads: list[EncodedText], where: dict[int, tuple[int, int]], width: int, how: str) -> Pass:
+        parts = [PassPart(batch, self.reader.texts(batch), where) for batch in self.reader.batches(reads)]
         rows = in_rows([(read.ids, *where[read.number]) for read in reads], width)
         ids, positions, documents = (row.to(parts[0].texts.ids.device) for row in rows)
         if how == "documents":
