@@ -210,7 +210,7 @@ class Block {
 
     void to_weights(int r, T* weights) const {
         T base = rows.row_max[r] == -__builtin_inf() ? T(0) : rows.row_max[r];
-        for (int c = 0; c < KEYS; c += WIDTH<T>) store(weights + c, exponential<T>(load(weights + c) - base) * inverse_sum[r]);
+        for (int c = 0; c < KEYS; c += WIDTH<T>) store(weights + c, exponential_below<T>(load(weights + c) - base) * inverse_sum[r]);
     }
 
     // The row's weights are NaN on every key that it may attend to, and 0 on others. Its top keys are the first ones.
@@ -255,7 +255,9 @@ class Block {
             return narrow.add_pairs(at, weights, allowed, workspace.output);
         }
         Values<T> values(inputs, at, workspace.values);
-        Coverage coverage = all_finite(values.data, values.row, at.keys, workspace.padded_dim) ? Coverage::full : Coverage::partial;
+        const bool masking = inputs.mask.count || inputs.bias.data;  // a bias of -infinity masks, too
+        const bool whole = !masking || all_finite(values.data, values.row, at.keys, workspace.padded_dim);
+        Coverage coverage = whole ? Coverage::full : Coverage::partial;
         if (coverage == Coverage::partial) find_allowed();
         accumulate_values(weights, at, coverage, allowed, values, workspace.padded_dim, workspace.output);
     }

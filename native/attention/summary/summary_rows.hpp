@@ -12,6 +12,12 @@ namespace overt::OVERT_LEVEL {
 constexpr int STRIPE = 8;
 constexpr int TILE = ROWS * KEYS;
 
+// e^x for x <= 0: a power of two takes two thirds of the time.
+template <class T>
+OVERT_INLINE Vector<T> exponential_below(Vector<T> x) {
+    return power_of_two<T>(x * T(LOG2E));
+}
+
 // The largest scores of a row in descending order, and their keys: -inf and -1 where there are fewer. Of equal scores the earlier key
 // comes first, as keys come in ascending order.
 template <class T>
@@ -32,6 +38,15 @@ class TopScores {
 #endif
     }
     static Vector<T> moved(Vector<T> before, Vector<T> v) { return moved_of(before, v, std::make_index_sequence<W>()); }
+
+    template <int LANES, std::size_t... I>
+    static Vector<T> rotated(Vector<T> v, std::index_sequence<I...>) {
+#if defined(__clang__)
+        return __builtin_shufflevector(v, v, static_cast<int>((LANES + I) % W)...);
+#else
+        return __builtin_shuffle(v, Whole<T>{static_cast<Key>((LANES + I) % W)...});
+#endif
+    }
 
     // Of more than a vector of them.
     void insert(T score, Index key) {
@@ -60,23 +75,25 @@ class TopScores {
     // The smallest of them: a score must exceed it to be inserted.
     T threshold() const { return scores[capacity - 1]; }
 
-    // What the largest scores reach once some more are among them, of which `high` is a vector of different ones.
-    Vector<T> floor_of(Vector<T> high) const {
-        const Vector<T> infinite = broadcast(T(__builtin_inf()));
-        if (capacity > W || __builtin_popcount(lanes_above<T>(high, broadcast(threshold()))) < capacity) return -infinite;
+    // What the largest scores exceed once some more are among them, of which `high` is a vector of different ones.
+    T bound_of(Vector<T> high) const {
+        constexpr bool SINGLE = sizeof(T) == 4;
+        constexpr T NEVER = -__builtin_inf(), EPSILON = SINGLE ? 0x1p-22 : 0x1p-51, SMALLEST = SINGLE ? 0x1p-126 : 0x1p-1022;
+        if (capacity > W || __builtin_popcount(lanes_above<T>(high, broadcast(threshold()))) < capacity) return threshold();
         Whole<T> larger{};  // minus how many lanes are larger
-        Vector<T> turned = high;
-        for (int i = 1; i < W; i++) turned = moved(turned, turned), larger += turned > high;
-        return broadcast(-horizontal_max<T>(-larger < static_cast<Key>(capacity) ? -high : -infinite));
+        unrolled<W - 1>([&](auto i) OVERT_UNROLLED { larger += rotated<i + 1>(high, std::make_index_sequence<W>()) > high; });
+        const T least = -horizontal_max<T>(-larger < static_cast<Key>(capacity) ? -high : broadcast(NEVER));
+        return least == -NEVER ? threshold() : max_of(threshold(), least - static_cast<T>(__builtin_fabs(least)) * EPSILON - SMALLEST);
     }
 
-    // Inserts those of a vector of scores that exceed the threshold and reach a floor; smaller ones move by one position.
-    void choose(const T* from, Index key, Vector<T> floor) {
-        unsigned above = lanes_above<T>(load(from), broadcast(threshold())) & ~lanes_above<T>(floor, load(from));
+    // Inserts those of a row's scores of a tile that exceed a bound, and the threshold; smaller ones move by one position.
+    void choose(const T* from, Index key, T bound) {
+        std::uint64_t above = 0;
+        for (int c = 0; c < KEYS; c += W) above |= std::uint64_t{lanes_above<T>(load(from + c), broadcast(bound))} << c;
         if (!above) return;
         if (capacity > W) {
             for (; above; above &= above - 1) {
-                int lane = __builtin_ctz(above);
+                int lane = __builtin_ctzll(above);
                 if (from[lane] > threshold()) insert(from[lane], key + lane);
             }
             return;
@@ -84,13 +101,13 @@ class TopScores {
         T* key_bits = reinterpret_cast<T*>(keys);
         Vector<T> best = load(scores), best_keys = load(key_bits);  // in registers
         const Vector<T> infinite = broadcast(T(__builtin_inf()));
-        while (above) {
-            int lane = __builtin_ctz(above);
+        for (; above; above &= above - 1) {
+            int lane = __builtin_ctzll(above);
             Vector<T> inserted = broadcast(from[lane]), before = moved(infinite, best);
+            if (!(lanes_above<T>(inserted, best) >> (capacity - 1) & 1)) continue;
             Vector<T> inserted_key = (Vector<T>)(Whole<T>{} + static_cast<Key>(key + lane));
             best_keys = inserted > best ? (inserted > before ? moved(best_keys, best_keys) : inserted_key) : best_keys;
             best = inserted > best ? (inserted > before ? before : inserted) : best;
-            above &= (above - 1) & lanes_above<T>(load(from), broadcast(best[capacity - 1]));
         }
         store(scores, best), store(key_bits, best_keys);
     }
@@ -136,9 +153,8 @@ struct RowStatistics {
         for (int tile = 0; tile < tiles; tile++)
             for (int c = 0; c < KEYS; c += WIDTH<T>) high = lane_max(load(scores + tile * TILE + c), high);
         if (!lanes_above<T>(high, broadcast(top.threshold()))) return high;
-        Vector<T> floor = top.floor_of(high);
-        for (int tile = 0; tile < tiles; tile++)
-            for (int c = 0; c < KEYS; c += WIDTH<T>) top.choose(scores + tile * TILE + c, keys[tile] + c, floor);
+        const T bound = top.bound_of(high);
+        for (int tile = 0; tile < tiles; tile++) top.choose(scores + tile * TILE, keys[tile], bound);
         return high;
     }
 
@@ -150,7 +166,7 @@ struct RowStatistics {
         Vector<T> sums{}, slopes{};
         for (int tile = 0; tile < tiles; tile++, scores += TILE)
             for (int c = 0; c < KEYS; c += WIDTH<T>) {
-                Vector<T> below = load(scores + c) - base, exponentiated = exponential<T>(below);
+                Vector<T> below = load(scores + c) - base, exponentiated = exponential_below<T>(below);
                 store(scores + c, exponentiated);
                 sums += exponentiated;
                 slopes = multiply_add(exponentiated, lane_max(broadcast(Exponential<T>::LOWEST), below), slopes);
