@@ -212,19 +212,21 @@ class PairBackward {
             each_vector<float>(at, [&](int i) { store(workspace.factors + i, broadcast(1.0f)); });
             apply_dropout_transposed(inputs, at, workspace.factors);
         }
-        // What only some calls need takes a pass of its own.
-        bool aside = careful || capped || dropping || to.bias;
+        // What only some calls need takes passes of its own.
+        const bool plain = !careful && !capped && !dropping && !to.bias && at.keys == part.terms;
         for (int r = 0; r < part.lanes; r += WIDTH<float>) {
             Lane lane{load(block.bases + part.skipped + r), load(block.inverse_sums + part.skipped + r),
                       load(block.deltas + part.skipped + r), scale};
-            int c = 0;
-            for (; c < at.keys; c++) {
-                if (aside) lane.refine(workspace, c * QUERIES + r, careful, dropping);
-                else lane.compute(workspace, c * QUERIES + r);
+            if (plain) {
+                lane.compute(workspace, r, part.terms);
+                continue;
             }
+            int c = 0;
+            for (; c < at.keys; c++) lane.refine(workspace, c * QUERIES + r, careful, dropping);
             for (; c < part.terms; c++)
                 store(workspace.weights + c * QUERIES + r, Vector<float>{}), store(workspace.gradients + c * QUERIES + r, Vector<float>{});
         }
+        if (plain) return;
         if (to.bias) add_bias_gradients(at, span, workspace);
         if (capped)
             each_vector<float>(at, [&](int i) { store(workspace.gradients + i, load(workspace.gradients + i) * load(workspace.slopes + i)); });
@@ -235,10 +237,19 @@ class PairBackward {
     struct Lane {
         Vector<float> base, inverse_sum, delta;
         float scale;
-        OVERT_INLINE_MEMBER void compute(const Workspace& workspace, int i) const {
-            Vector<float> weight = power_of_two<float>(load(workspace.weights + i) * scale - base) * inverse_sum;
-            store(workspace.weights + i, weight);
-            store(workspace.gradients + i, weight * (load(workspace.gradients + i) - delta));
+        // Of all keys at once: rounded rows, and pairs.
+        OVERT_INLINE_MEMBER void compute(const Workspace& workspace, int r, int terms) const {
+            const float *scores = workspace.weights + r, *upstream = workspace.gradients + r;
+            Half *weights = workspace.weight_rows + r, *gradients = workspace.gradient_rows + r;
+            Word* pairs = workspace.gradient_pairs + r;
+            for (int i = 0; i < terms * QUERIES; i += 2 * QUERIES, pairs += QUERIES) {
+                const int next = i + QUERIES;
+                Vector<float> first = rough_power(load(scores + i) * scale - base) * inverse_sum;
+                Vector<float> second = rough_power(load(scores + next) * scale - base) * inverse_sum;
+                round_two(first, second, weights + i, weights + next);
+                first *= load(upstream + i) - delta, second *= load(upstream + next) - delta;
+                store(reinterpret_cast<float*>(pairs), (Vector<float>)round_two(first, second, gradients + i, gradients + next));
+            }
         }
         void refine(const Workspace& workspace, int i, bool careful, bool dropping) const {
             constexpr float NEVER = -__builtin_inff();
@@ -255,11 +266,10 @@ class PairBackward {
         for (int c = 0; c < part.terms; c += 2)
             for (int r = 0; r < part.lanes; r += WIDTH<float>) {
                 int i = c * QUERIES + r, next = i + QUERIES;
-                round_vector(load(workspace.weights + i), workspace.weight_rows + i);
-                round_vector(load(workspace.weights + next), workspace.weight_rows + next);
-                Vector<float> first = load(workspace.gradients + i), second = load(workspace.gradients + next);
-                round_vector(first, workspace.gradient_rows + i), round_vector(second, workspace.gradient_rows + next);
-                store(reinterpret_cast<float*>(workspace.gradient_pairs + c / 2 * QUERIES + r), (Vector<float>)woven(first, second));
+                round_two(load(workspace.weights + i), load(workspace.weights + next), workspace.weight_rows + i, workspace.weight_rows + next);
+                Bits<float> pair = round_two(load(workspace.gradients + i), load(workspace.gradients + next), workspace.gradient_rows + i,
+                                             workspace.gradient_rows + next);
+                store(reinterpret_cast<float*>(workspace.gradient_pairs + c / 2 * QUERIES + r), (Vector<float>)pair);
             }
     }
 

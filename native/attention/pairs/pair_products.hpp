@@ -128,19 +128,36 @@ static void multiply_pairs(const Half* a, Index a_row, const Word* b, Index b_ro
 
 #endif
 
+#if defined(__AVX512BF16__) && OVERT_BYTES == 64
+// The instruction that rounds two vectors puts the numbers of one after those of the other.
+OVERT_INLINE __m512i woven_order() {
+    return _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+}
+#endif
+
 // Two vectors of float32, rounded to bfloat16 (to nearest, ties to even), as a vector of words.
 OVERT_INLINE Bits<float> woven(Vector<float> first, Vector<float> second) {
 #if defined(__AVX512BF16__) && OVERT_BYTES == 64
-    // The instruction puts the numbers of one after those of the other.
-    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3,
-                                           18, 2, 17, 1, 16, 0);
-    return (Bits<float>)_mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+    return (Bits<float>)_mm512_permutexvar_epi16(woven_order(), (__m512i)_mm512_cvtne2ps_pbh(second, first));
 #else
     auto rounded = [](Vector<float> v) {
         Bits<float> bits = (Bits<float>)v, quiet = bits | 0x400000u, up = bits + 0x7fffu + (bits >> 16 & 1u);
         return (bits & 0x7fffffffu) > 0x7f800000u ? quiet : up;
     };
     return rounded(first) >> 16 | (rounded(second) & 0xffff0000u);
+#endif
+}
+// Two vectors, rounded, and as a vector of words.
+OVERT_INLINE Bits<float> round_two(Vector<float> first, Vector<float> second, Half* to_first, Half* to_second) {
+#if defined(__AVX512BF16__) && OVERT_BYTES == 64
+    __m512i both = (__m512i)_mm512_cvtne2ps_pbh(second, first);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to_first), _mm512_castsi512_si256(both));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to_second), _mm512_extracti64x4_epi64(both, 1));
+    return (Bits<float>)_mm512_permutexvar_epi16(woven_order(), both);
+#else
+    Bits<float> words = woven(first, second);
+    for (int i = 0; i < WIDTH<float>; i++) to_first[i] = static_cast<Half>(words[i]), to_second[i] = static_cast<Half>(words[i] >> 16);
+    return words;
 #endif
 }
 // One vector, and a row, rounded.
