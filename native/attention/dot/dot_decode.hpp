@@ -37,7 +37,7 @@ class DotDecode {
     T *output, *saved_sums;
     Index together, groups, padded_dim, spans, sums_size, workspace_size;
     int rows;  // of a group: the queries of its heads
-    bool products;
+    bool products, codes;
     Layout key_layout, value_layout;
     int threads;
     Scratch<T> workspaces, partial;
@@ -47,7 +47,8 @@ class DotDecode {
         : inputs(inputs), score(score), output(output), saved_sums(saved_sums), together(heads_together()),
           groups(together ? inputs.batch / together : 0), padded_dim(padded<T>(inputs.head_dim)), spans(spans_of()),
           sums_size(State::size(inputs.value_dim)), workspace_size(size_of_workspace()),
-          rows(static_cast<int>(together * inputs.queries)), products(products_here()), key_layout(layout_here(inputs.key, inputs.head_dim)),
+          rows(static_cast<int>(together * inputs.queries)), products(products_here()), codes(codes_here()),
+          key_layout(layout_here(inputs.key, inputs.head_dim)),
           value_layout(layout_here(inputs.value, inputs.value_dim)), threads(Team(inputs, true).threads),
           workspaces(threads * workspace_size), partial(spans > 1 ? groups * spans * sums_size : 0) {}
 
@@ -103,6 +104,11 @@ class DotDecode {
                 range.full_low <= at.key && at.key + at.keys <= range.full_high ? Coverage::full : coverage_of_group(at, allowed);
             if (coverage == Coverage::none) continue;
             Index following = at.key + at.keys < end ? at.keys : 0;
+            if constexpr (Products::ENABLED)
+                if (codes) {
+                    Products::Codes::tile(queries, inputs, at, following, scores, spare, parts.next());
+                    continue;
+                }
             score_keys(queries, at, following, spare, scores);
             multiply_keys(inputs.key_scale, at, scores);
             if (score.softcap > 0) apply_softcap(static_cast<T>(score.softcap), at.rows, at.keys, scores);
@@ -114,7 +120,7 @@ class DotDecode {
             State& running = parts.next();
             weigh(scores, rows, at.keys, running);
             if constexpr (Products::ENABLED)
-                if (products && !inputs.value_scale.data) Products::round(scores, rows, at.keys, running.row_sum);
+                if (products) Products::round(scores, rows, at.keys, running.row_sum);
             for (int r = 0; r < rows && inputs.dropout > 0; r++)
                 apply_dropout(inputs, at.entry + r / inputs.queries, r % inputs.queries, at.key, at.keys, scores + r * KEYS);
             multiply_keys(inputs.value_scale, at, scores);
@@ -133,6 +139,10 @@ class DotDecode {
 
     bool products_here() const {
         if constexpr (Products::ENABLED) return Products::serve(inputs);
+        return false;
+    }
+    bool codes_here() const {
+        if constexpr (Products::ENABLED) return Products::Codes::serve(inputs) && score.softcap == 0;
         return false;
     }
 
@@ -186,8 +196,10 @@ class DotDecode {
 
     // A row of values in the order of the sums, or back.
     void order_values(T* row, bool back) const {
-        if constexpr (Products::ENABLED)
+        if constexpr (Products::ENABLED) {
             if (products) return Products::order(row, inputs, back);
+            if (codes) return Products::Codes::order(row, inputs.value_dim, back);
+        }
         if (value_layout == Layout::pairs) order_pairs(row, inputs.value_dim, back);
     }
 
@@ -223,8 +235,10 @@ class DotDecode {
     // Queries, scaled and padded to whole vectors.
     void pack(Index entry, T* to) const {
         T scale = static_cast<T>(score.scale[entry]);
-        if constexpr (Products::ENABLED)
+        if constexpr (Products::ENABLED) {
             if (products) return Products::pack(inputs, entry, to);
+            if (codes) return Products::Codes::pack(inputs, entry, score.scale[entry], to);
+        }
         for (Index r = 0; r < inputs.queries; r++, to += padded_dim) {
             read_row(inputs.query, entry, r, inputs.head_dim, to);
             for (Index d = 0; d < padded_dim; d++) to[d] = d < inputs.head_dim ? to[d] * scale : T(0);

@@ -41,7 +41,7 @@ struct Features {
         avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
         unsigned a = 0, b = 0, c = 0, d = 0;
-        if (avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) avx512_bf16 = (a >> 5 & 1) && __builtin_cpu_supports("avx512vbmi");
+        if (avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) avx512_bf16 = (a >> 5 & 1) && __builtin_cpu_supports("avx512vnni");
         if (avx512_bf16 && __get_cpuid_count(7, 0, &a, &b, &c, &d)) amx = (d >> 22 & 1) && (d >> 24 & 1) && system_permits_amx();
     }
 

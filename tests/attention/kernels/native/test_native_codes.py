@@ -1,0 +1,87 @@
+"""Decoding against int8 codes and their scales gives the numbers of float64, on every level and unit."""
+
+import math
+
+import pytest
+import torch
+
+from overt import native
+from overt.attention.kernels import cpu
+from overt.attention.kernels.flat.dot import lse_of
+
+UNITS = [unit for unit in native.module().units() if unit != "amx-emulated"]
+
+
+@pytest.fixture(params=[*UNITS, "none"])
+def unit(request):
+    """A unit of the machine, or none, and the best again afterwards."""
+    native.module().use_unit(request.param)
+    yield request.param
+    native.module().use_unit("best")
+
+
+def codes(heads: int, keys: int, features: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes (1, heads, keys, features) with the largest and smallest number, and a scale for each."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(-127, 128, (1, heads, keys, features), generator=generator).to(torch.int8)
+    drawn[..., 0], drawn[..., -1] = 127, -127
+    return drawn, torch.rand(1, heads, keys, 1, generator=generator) / 50 + 1e-3
+
+
+def attended(query, key, value, scale):
+    """Output and log-sum-exp of the native kernel, and those of float64."""
+    output, sums = (
+        query.new_empty(*query.shape[:-1], value[0].shape[-1], dtype=torch.float32),
+        torch.empty(*query.shape[:2], 2, query.shape[2]),
+    )
+    cpu.dot_codes(query, key, value, scale, (output, sums))
+    repeated = [
+        (part[0].double() * part[1].double()).repeat_interleave(query.shape[1] // part[0].shape[1], 1) for part in (key, value)
+    ]
+    scores = query.double() @ repeated[0].mT * scale
+    return output, lse_of(sums), scores.softmax(-1) @ repeated[1], scores.logsumexp(-1)
+
+
+@pytest.mark.parametrize("keys", [1, 3, 15, 16, 17, 63, 64, 65, 257, 1025])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "features", "width"),
+    [(1, 1, 64, 64), (4, 1, 128, 64), (5, 1, 64, 128), (12, 2, 192, 128), (3, 1, 80, 48)],
+)
+def test_every_length_and_group_gives_the_numbers_of_float64(unit, keys, heads, kv_heads, features, width):
+    query = torch.randn(1, heads, 1, features, generator=torch.Generator().manual_seed(keys)).bfloat16()
+    output, lse, expected, expected_lse = attended(
+        query, codes(kv_heads, keys, features, 1), codes(kv_heads, keys, width, 2), features**-0.5
+    )
+    error = (output - expected).abs().max() / expected.abs().max()
+    assert float(error) < (1e-4 if features % 64 == width % 64 == 0 or unit == "none" else 4e-3)
+    torch.testing.assert_close(lse.double(), expected_lse, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 20.0, 1e4])
+def test_sharp_weights_and_large_queries_give_the_numbers_of_float64(unit, sharpness):
+    query = torch.randn(1, 4, 1, 64, generator=torch.Generator().manual_seed(3)).bfloat16()
+    query[..., 7] *= 100  # of one feature that is large
+    output, lse, expected, expected_lse = attended(
+        query * 2.0**-100, codes(1, 333, 64, 4), codes(1, 333, 64, 5), sharpness * 2.0**97
+    )
+    assert float((output - expected).abs().max() / expected.abs().max()) < max(1e-4, 1e-6 * sharpness)
+    torch.testing.assert_close(lse.double(), expected_lse, rtol=2e-5, atol=1e-4)
+
+
+def test_a_scale_or_query_that_is_nan_reaches_its_own_heads_only(unit):
+    key, value = codes(2, 130, 64, 6), codes(2, 130, 64, 7)
+    value[1][0, 1, 100] = math.nan
+    query = torch.randn(1, 8, 1, 64).bfloat16()
+    query[0, 2, 0, 5] = math.nan
+    output = attended(query, key, value, 0.125)[0]
+    assert output.isnan().all(-1).flatten().tolist() == [False, False, True, False, True, True, True, True]
+    assert output.isnan().any(-1).equal(output.isnan().all(-1))
+
+
+def test_weights_that_vanish_and_queries_of_zeros_are_finite(unit):
+    key, value = codes(1, 200, 64, 8), codes(1, 200, 64, 9)
+    key[1][0, 0, 0] = 10.0  # one key gets all weight, so that other tiles have none
+    output, _, expected, _ = attended(torch.ones(1, 4, 1, 64).bfloat16() * key[0][:, :, :1], key, value, 1.0)
+    assert float((output - expected).abs().max() / expected.abs().max()) < 1e-4
+    output, _, expected, _ = attended(torch.zeros(1, 4, 1, 64).bfloat16(), key, value, 1.0)
+    assert float((output - expected).abs().max() / expected.abs().max()) < 1e-4
