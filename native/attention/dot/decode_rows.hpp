@@ -99,23 +99,27 @@ static inline void order_pairs(T* row, Index columns, bool back) {
     }
 }
 
-// Fetches rows that are needed in a moment into the second cache, as many bytes as are read meanwhile, in the order of memory: of one long
-// stream the processor fetches more by itself.
+// Fetches rows that are needed in a moment into the second cache, as many bytes as are read meanwhile: four parts of the next tile by turns,
+// each in the order of memory, since a core has more requests under way of several pages than of one.
 class Ahead {
     const char* at;
-    Index row_bytes, gap, left;  // of this row
+    Index row_bytes, gap, left, part, turn = 0;  // left: of this row
+    static constexpr Index PAGE = 4096;
 
    public:
     template <class Number>
     Ahead(const Number* first, Index columns, Index row)
         : at(reinterpret_cast<const char*>(first)), row_bytes(columns * static_cast<Index>(sizeof(Number))),
-          gap(row * static_cast<Index>(sizeof(Number)) - row_bytes), left(row_bytes) {}
+          gap(row * static_cast<Index>(sizeof(Number)) - row_bytes), left(row_bytes),
+          part(KEYS / 4 * row_bytes < PAGE ? 0 : KEYS / 4 * (row_bytes + gap)) {}
 
     template <int BYTES>
     OVERT_INLINE_MEMBER void fetch() {
         constexpr std::uintptr_t LINE = 64;
-        if (BYTES >= static_cast<int>(LINE) || reinterpret_cast<std::uintptr_t>(at) % LINE < BYTES) __builtin_prefetch(at, 0, 2);
-        at += BYTES, left -= BYTES;
+        if (BYTES >= static_cast<int>(LINE) || reinterpret_cast<std::uintptr_t>(at) % LINE < BYTES) __builtin_prefetch(at + turn, 0, 2);
+        turn += part;
+        if (turn != 4 * part) return;
+        turn = 0, at += BYTES, left -= BYTES;
         if (left <= 0) at += gap, left = row_bytes;
     }
 };

@@ -44,6 +44,12 @@ def dot(inputs: Any, outputs: tuple[Tensor, ...]) -> None:
     native.module().dot(*_dot_arguments(inputs, inputs.bias), *outputs, *nothing, *_line_biases(inputs))
 
 
+def plain_dot(query: Tensor, key: Tensor, value: Tensor, scale: float, outputs: tuple[Tensor, Tensor]) -> None:
+    """Output (..., Q, E), and each row's base and total, of a softmax without mask and bias."""
+    plain = ([], [], None, False, None, None, 0, 1.0, None, 0.0, 0)  # no mask, bias, sink, temperature and dropout; softmax
+    native.module().dot(dense(query), dense(key), dense(value), scale, 0.0, *plain, native.threads(), *outputs)
+
+
 def dot_codes(
     query: Tensor, key: Sequence[Tensor], value: Sequence[Tensor], scale: float, outputs: tuple[Tensor, Tensor]
 ) -> None:

@@ -9,10 +9,8 @@ from torch import Tensor
 
 from overt import native
 from overt.attention.kernels import cpu
-from overt.attention.kernels.flat.dot import lse_of
 from overt.attention.kernels.plan import permits
 from overt.attention.mechanism import attend, observers
-from overt.attention.scores import Dot
 from overt.errors import InputError
 
 STORES = ("int8", "bfloat16")
@@ -59,16 +57,15 @@ class RoundedTokens:
         """Attention (B, H, Q, E) of a few queries to these tokens and the newest, key and value (B, Hk, n, ·): codes as they are stored."""
         count = self.length - FIRST
         key, value = (torch.cat(pair, dim=-2) for pair in zip(self.whole, newest, strict=True))
-        output, lse = attend(query, key, value, score=Dot(scale), return_lse=True)
-        dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-        of_codes = query.new_empty(*query.shape[:-1], value.shape[-1], dtype=dtype)
-        sums = query.new_empty(*query.shape[:2], 2, query.shape[2], dtype=dtype)
         codes = [[part[:, :, :count] for part in parts] for parts in self.encoded]
-        cpu.dot_codes(query, codes[0], codes[1], scale, (of_codes, sums))
-        lse_of_codes = lse_of(sums)
-        total = torch.logaddexp(lse, lse_of_codes)
-        share, share_of_codes = ((part - total).exp()[..., None] for part in (lse, lse_of_codes))
-        return (output * share + of_codes * share_of_codes).to(query.dtype)
+        dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+        outputs = query.new_empty(2, *query.shape[:-1], value.shape[-1], dtype=dtype)
+        sums = query.new_empty(2, *query.shape[:2], 2, query.shape[2], dtype=dtype)
+        cpu.plain_dot(query, key, value, scale, (outputs[0], sums[0]))
+        cpu.dot_codes(query, codes[0], codes[1], scale, (outputs[1], sums[1]))
+        bases, totals = sums.unbind(-2)
+        shares = totals * torch.exp2(bases - bases.amax(0))
+        return (outputs * (shares / shares.sum(0))[..., None]).sum(0).to(query.dtype)
 
     def reads_codes(self, query: Tensor) -> bool:
         """Whether the native core may read the codes for this query (B, H, 1, D): others get decoded numbers."""
