@@ -47,7 +47,7 @@ def decoding() -> str:
     for row in part("decoding"):
         heads, kv_heads = row["heads"]
         shape = "16 heads × 576 over 1, values a slice of keys" if kv_heads == 1 else f"{heads} heads × 128 over {kv_heads}"
-        cell = f"{1e3 * row['ours']:.1f} ms, {row['ours'] / row['sum']:.1f} ×"
+        cell = f"{1e3 * row['ours']:.1f} ms, {row['ours'] / row['sum']:.2f} ×"
         lines.setdefault((shape, f"{row['keys']:,}"), {})[row["stored"]] = cell
     stores = ("float32", "bfloat16", "int8")
     rows = [(*shape, *(cells.get(store, "–") for store in stores)) for shape, cells in lines.items()]
@@ -60,7 +60,7 @@ NAMED_BOUNDS = {
     "gates": "86 % are products, as without gates; adding a bias to each pair is the rest",
     "a 32nd": f"tiles {_HALVES}",
     "the same": f"tiles {_HALVES}",
-    "summarize": "66 % are products; 23 % are exponentials, their sums, entropies and the eight largest; weights are read again by key",
+    "summarize": "68 % are products, of blocks of 32 queries; exponentials, entropies, the eight largest and sums by key are the rest",
     "16 packed": "four fifths are products: blocks of 64 queries that hold parts of two documents are computed for both",
 }
 
