@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 LEAST_POINTS = 5
 # The orders of the models, and the ratio of neighbouring bandwidths, from one step to four times the series, where they are polynomials.
 ORDERS, RATIO, WIDEST = (2, 3, 4), 2**0.5, 4
-# The densities of so many points around each one choose its models, or those of all points, as predicts better.
-WINDOW = 64
+# The densities of so many points around each one choose its models, or those of all points, as predicts better: with 64 alone the error
+# of 80 series of 150 points is 7% larger, that of 45 of 600 points 1% smaller.
+WINDOWS = (16, 64)
 # Longer series are averaged to so many points first.
 MOST = 2048
 # By how much the means of wide models are coarser than those of narrow ones, and how many there are at least.
 COARSER, LEAST_MEANS = 8, 12
 # The log of a model's prior falls by this for each degree of freedom, since errors of slopes grow faster with them than those of values:
-# with 0.4 the error of 245 series is up to 15% larger. In the band it falls by the second number: with the first, bands hold 0.92 instead
-# of 0.95 of the truth.
-PREMIUM, PREMIUM_OF_BANDS = 1.0, 0.4
+# with 0.4 the error of 245 series is up to 15% larger. In the band it falls by the second number, and bands hold 0.95 to 0.98 of the truth.
+PREMIUM, PREMIUM_OF_BANDS = 1.0, 0.8
 # The least noise, in units of the spread of the values: below it the arithmetic of the models fails.
 LEAST_LEVEL = 1e-4
 # Half the distance over which the season's slope is taken, in steps.
@@ -148,14 +148,14 @@ def model_weights(log_densities: Floats) -> Floats:
     Around a point a model counts by the densities of its neighbours, without its own. Whether those of a window or of all points choose is
     decided by the density that the mixture then gives to each value (stacking: Yao, Vehtari, Simpson and Gelman 2018).
     """
-    count = log_densities.shape[1]
     sums = [log_densities.sum(axis=1, keepdims=True) - log_densities]
-    if count > 4 * WINDOW:
-        reach = 4 * WINDOW
-        kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / WINDOW) ** 2)
-        kernel[reach] = 0
-        padded = np.pad(log_densities, [(0, 0), (reach, reach)], mode="symmetric")
-        sums.append(np.stack([np.convolve(row, kernel, "valid") for row in padded]))
+    for window in WINDOWS:
+        reach = 4 * window
+        if log_densities.shape[1] > reach:
+            kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / window) ** 2)
+            kernel[reach] = 0
+            padded = np.pad(log_densities, [(0, 0), (reach, reach)], mode="symmetric")
+            sums.append(np.stack([np.convolve(row, kernel, "valid") for row in padded]))
     mixtures = [np.exp(one - one.max(axis=0)) for one in sums]
     mixtures = [mixture / mixture.sum(axis=0) for mixture in mixtures]
     scores = np.array([np.log(np.maximum((mixture * np.exp(log_densities)).sum(axis=0), 1e-300)).sum() for mixture in mixtures])
