@@ -3,7 +3,7 @@
     python -m benchmarks.play.live_page [--part speed|agreement] [--runs 15] [--out docs/results/live-page.json]
 
 Speed: the command's time and the file's size; in headless Chromium the first picture and the first answer of the page's own model; then
-what the page says of sentences that are typed, medians of `--runs`: MiniLM at 16 and at 128 tokens, a written token of the translator.
+what the page says of sentences that are typed, medians of `--runs`: MiniLM at 16, 128 and 512 tokens, a written token of the translator.
 Nothing else should run meanwhile. Agreement: attention weights of 200 sentences beside Python's, and whether both translate alike.
 """
 
@@ -109,9 +109,9 @@ def typed(page: Any, name: str, runs: int) -> dict[str, float]:
         beam = [number(put(page, sentence), r"([\d.]+) ms a token") for sentence in SENTENCES[1 :: len(SENTENCES) // runs]]
         return {"token": statistics.median(greedy), "token_of_a_beam_of_5": statistics.median(beam)}
     measured = {}
-    for tokens in (16, 128):
+    for tokens in (16, 128, 512):
         # One word of one piece for each token between the two marks; the last one changes, so that it is another sentence.
-        body = (WORDS * 10)[: tokens - 3]
+        body = (WORDS * tokens)[: tokens - 3]
         said = [put(page, " ".join([*body, WORDS[n % len(WORDS)]])) for n in range(runs)]
         assert all(each.startswith(f"{tokens} tokens") for each in said), said
         measured[f"model_{tokens}"] = statistics.median(number(each, r"([\d.\u202f]+) ms in the model") for each in said)
