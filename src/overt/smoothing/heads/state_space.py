@@ -33,9 +33,14 @@ class States(NamedTuple):
 
     def log_densities(self, values: Floats, variances: Floats) -> Floats:
         """The log density (heads, n) of each value (n,), of noise with these variances (n,), predicted from all others."""
-        left = np.maximum(1 - self.variances[0] / variances, LEAST_LEFT)  # of a value's own noise, in its residual
-        spread = variances / left
-        return -0.5 * (np.log(2 * np.pi * spread) + ((values - self.means[0]) / left) ** 2 / spread)
+        return log_densities_without(values - self.means[0], variances, self.variances[0] / variances)
+
+
+def log_densities_without(residuals: Floats, variances: Floats, leverages: Floats) -> Floats:
+    """The log density (…, n) of each value predicted from all others, by its residual from a linear smoother and its leverage (…, n)."""
+    left = np.maximum(1 - leverages, LEAST_LEFT)  # of a value's own noise, in its residual
+    spread = variances / left
+    return -0.5 * (np.log(2 * np.pi * spread) + (residuals / left) ** 2 / spread)
 
 
 def smoothed_states(times: Floats, values: Floats, variances: Floats, bandwidths: Floats, order: int) -> States:

@@ -12,17 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from overt.smoothing.data.series import Floats
-from overt.smoothing.heads.state_space import States
+from overt.smoothing.heads.state_space import States, log_densities_without
 
 # Length scales in spans of the series, from this many steps on; amplitudes a in standard deviations of the values.
 LENGTHS, LEAST_STEPS, AMPLITUDES = 2.0 ** np.arange(-6, 2.1, 0.5), 1.5, (0.3, 1.0, 3.0, 10.0)
 # Half the interval of the sines in halves of the span, and what a length scale of one half adds; sines for each length scale of half the
 # interval, and besides, as Riutort-Mayol et al. (2023, section 4.2) advise; at most so many.
 BOUNDARY, WIDER, SINES, MORE_SINES, MOST_SINES = 1.25, 1.6, 1.75, 12, 250
-# The variances of the line's coefficients over that of the values; coefficients of less variance, as a part of theirs, are left out.
+# The variances of the line's coefficients, in variances of the values; coefficients of a smaller share of the largest are not used.
 OF_THE_LINE, NEGLIGIBLE = (100.0, 300.0), 1e-14
-# The least share of a value's own noise in its residual.
-LEAST_LEFT = 1e-6
 
 
 class Models(NamedTuple):
@@ -48,7 +46,7 @@ class Models(NamedTuple):
 def squared_exponentials(times: Floats, values: Floats, variances: Floats, order: int) -> Models | None:
     """The models of all length scales and amplitudes, of values (n,) at ascending times (n,) with noise of these variances (n,).
 
-    `order` is that of the derivative. None of less than three times.
+    `order` is 1 for slopes and 2 for curvatures. None for fewer than three times.
 
     >>> t = np.arange(100.0)
     >>> models = squared_exponentials(t, np.sin(t / 8), np.full(100, 0.01), 1)
@@ -92,9 +90,8 @@ def _regressed(columns: Floats, slopes: Floats, priors: Floats, values: Floats, 
     eigenvalues, vectors = np.linalg.eigh(white.T @ white)
     white, slopes = white @ vectors, (slopes[:, used] * roots) @ vectors
     shares = 1 / (1 + np.maximum(eigenvalues, 0.0))  # of the prior variance that is left
-    leverages = np.minimum(white**2 @ shares, 1 - LEAST_LEFT)
+    leverages = white**2 @ shares
     coefficients = shares * (white.T @ (values / np.sqrt(variances)))
-    spread = variances / (1 - leverages)
     residuals = values - np.sqrt(variances) * (white @ coefficients)
-    log_densities = -0.5 * (np.log(2 * np.pi * spread) + (residuals / (1 - leverages)) ** 2 / spread)
+    log_densities = log_densities_without(residuals, variances, leverages)
     return Models(log_densities, leverages.mean(keepdims=True), slopes @ coefficients, slopes**2 @ shares)
