@@ -326,7 +326,9 @@ def _filling(prepared: PreparedSeries) -> Filling:
         [curve] = attend_bank(noisy, correlation=prepared.estimate.correlation).values
         return curve[deleted - near.start] + season[deleted]
 
-    return fill_gaps(keys_of(series, season), series.times[missing], season[missing], curve_without)
+    return fill_gaps(
+        keys_of(series, season), series.times[missing], season[missing], curve_without, white=prepared.estimate.white
+    )
 
 
 def _bank_outputs(

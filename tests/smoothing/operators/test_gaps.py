@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy.signal
 
 import overt
 import overt.smoothing.analysis as analysis
 from overt.smoothing import analyze
-from overt.smoothing.heads.local.gaps import DEGREES, GapKeys, bend_across, fill_gaps, gap_row, polynomial_rows
+from overt.smoothing.heads.local.gaps import DEGREES, GapKeys, bend_across, fill_gaps, gap_row
+from overt.smoothing.heads.local.polynomial import polynomial_rows
 
 NAN = float("nan")
 
@@ -44,6 +46,20 @@ def test_a_curve_that_fills_well_stays():
     filling = fill_gaps(keys, targets, np.zeros(targets.size), lambda rows: np.sin(keys.times[rows] / 30))
     np.testing.assert_array_equal(filling.curve, 1.0)
     np.testing.assert_array_equal(filling.values, 0.0)
+
+
+def test_noise_that_is_not_white_leaves_the_curve_no_place_of_its_own():
+    ratios = []
+    for seed in range(10):
+        draws = np.random.default_rng(seed)
+        whole = np.cumsum(scipy.signal.lfilter([1], [1, -0.7], draws.normal(size=130))[30:])
+        x = whole.copy()
+        x[draws.choice(np.arange(1, 99), 10, replace=False)] = NAN
+        missing, smoothed = np.isnan(x), analyze(x)
+        assert not smoothed.noise_estimate.white
+        line = np.interp(np.flatnonzero(missing), np.flatnonzero(~missing), x[~missing])
+        ratios.append(np.mean((smoothed.values - whole)[missing] ** 2) / np.mean((line - whole[missing]) ** 2))
+    assert np.exp(np.log(ratios).mean()) < 0.95  # 1.01 where the curve stays until the heads are surely better
 
 
 def test_too_few_points_are_left_to_the_curve():

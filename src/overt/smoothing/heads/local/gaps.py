@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats, Indices, Series
 from overt.smoothing.heads.local.autoregression import ORDERS, EqualSteps, Gappy, equal_steps
+from overt.smoothing.heads.local.polynomial import polynomial_rows
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import softmax
 from overt.smoothing.operators.base import Operator, extension, fillings, lines, of_rows, restriction
@@ -19,8 +20,6 @@ from overt.smoothing.operators.rows import time_row
 # the curve bends on both of its sides; of wide ones lines and parabolas are enough.
 BANDWIDTHS = (0.7 * 2.0 ** (np.arange(11) / 2)).tolist()
 FITS = ((0.0, 1), *product(BANDWIDTHS, (1, 2)), *product(BANDWIDTHS[2:7], (3, 4)))
-# The keys nearest to a target from which such a polynomial is fitted, half of them on either side.
-NEAREST = 24
 # The heads are these local fits and the autoregressions.
 HEADS = (*FITS, *ORDERS)
 DEGREES = np.array([degree for _, degree in FITS] + [np.inf] * len(ORDERS))
@@ -126,11 +125,14 @@ class Filling:
     joined: NDArray[np.bool_]  # (m,) whether the gap is joined: a long one, or one that could not be judged
 
 
-def fill_gaps(keys: GapKeys, targets: Floats, season: Floats, curve_without: Callable[[Indices], Floats]) -> Filling:
+def fill_gaps(
+    keys: GapKeys, targets: Floats, season: Floats, curve_without: Callable[[Indices], Floats], *, white: bool = True
+) -> Filling:
     """Fill gaps by heads by time, mixed by softmax(−N r/4r_min) of the error r at N deleted gaps of like length, or the curve.
 
     The risk of a curve is that at its points, and a head that follows them closely may fill a gap badly. So values are deleted in
-    gaps, and what predicts them counts (Craven and Wahba 1979, section 1, for single values).
+    gaps, and what predicts them counts (Craven and Wahba 1979, section 1, for single values). `white` is whether the noise is, or its
+    correlation is known: without that the curve is one of the heads.
 
     targets (m,), the missing points, ascending, with their seasons; `curve_without` returns the curve at keys that it did not see.
     """
@@ -150,7 +152,7 @@ def fill_gaps(keys: GapKeys, targets: Floats, season: Floats, curve_without: Cal
         at_ends, bends, steady = inside[points] == 0, kind < LAST, DEGREES < 3
         for group, allowed in ((points[at_ends], steady), (points[~at_ends], steady | bends | AUTOREGRESSED)):
             if group.size:
-                shares = _shares(residuals, allowed)
+                shares = _shares(residuals, allowed, white=white)
                 filling.errors[group] = _errors(np.tensordot(shares, np.nan_to_num(residuals), axes=1), edges[group])
                 filling.curve[group], filling.shares[group] = shares[0], shares[1:].reshape(2, -1)
     filling.values[joined] = filling.curve[joined] * bent(keys, targets[joined])
@@ -251,21 +253,21 @@ def _errors(residuals: Floats, edges: Indices) -> Floats:
     return errors[np.clip(edges, 0, middle)] * np.maximum((edges + 1) / (middle + 1), 1.0) ** 2
 
 
-def _shares(residuals: Floats, allowed: NDArray[np.bool_]) -> Floats:
+def _shares(residuals: Floats, allowed: NDArray[np.bool_], *, white: bool) -> Floats:
     """The shares of the curve and the heads (1 + 2 · heads,), from residuals at deleted gaps (1 + 2 · heads, gaps, length).
 
     Some heads are not allowed: polynomials of degree 3 and 4 run away beyond the ends and in gaps longer than those that are deleted, and
     autoregressions were not judged beyond the ends.
 
-    The heads are mixed by their risk. The mixture takes the place of the curve as far as it is better by more than chance: its share
-    is logistic in the standard errors by which the logarithm of its squared residuals is smaller, a half at `ERRORS`. In a mean of squares
-    the few gaps at jumps or in bursts would hide what holds at all others.
+    The mixture of the heads takes the place of the curve as far as it is better by more than chance: its share is logistic in the
+    standard errors by which the logarithm of its squared residuals is smaller, a half at `ERRORS`. In a mean of squares the few gaps at
+    jumps or in bursts would hide what holds at all others. Where the noise is not white the curve smooths too much or too little, and
+    has the share that its residuals give it, as each head.
     """
-    gaps, risks = residuals.shape[1], np.mean(residuals[1:] ** 2, axis=(1, 2))
-    risks = np.where(np.tile(allowed, 2) & np.isfinite(risks), risks, np.inf)
-    least = max(float(risks.min()), np.finfo(float).tiny)
-    shares = softmax(-(gaps / TEMPERATURE * (risks / least - 1))[None])[0]
-    shares = np.where(shares < NEGLIGIBLE, 0.0, shares) / shares[shares >= NEGLIGIBLE].sum()
+    gaps, there = residuals.shape[1], np.tile(allowed, 2)
+    if not white:
+        return _by_risk(residuals, np.append(True, there))
+    shares = _by_risk(residuals[1:], there)
     squares = np.stack([residuals[0], np.tensordot(shares, np.nan_to_num(residuals[1:]), axes=1)]) ** 2
     errors = np.mean(squares, axis=2)  # (2, gaps)
     errors += max(EXACT * float(np.median(errors)), np.finfo(float).tiny)
@@ -274,6 +276,15 @@ def _shares(residuals: Floats, allowed: NDArray[np.bool_]) -> Floats:
     share = 1 / (1 + np.exp(-STEEPNESS * np.clip(float(gains.mean()) / deviation - ERRORS, -10.0, 10.0)))
     share = 0.0 if share < SLIGHT else share
     return np.concatenate([[1 - share], share * shares])
+
+
+def _by_risk(residuals: Floats, allowed: NDArray[np.bool_]) -> Floats:
+    """The shares of those that are allowed (heads,), from residuals at deleted gaps (heads, gaps, length)."""
+    risks = np.mean(residuals**2, axis=(1, 2))
+    risks = np.where(allowed & np.isfinite(risks), risks, np.inf)
+    least = max(float(risks.min()), np.finfo(float).tiny)
+    shares = softmax(-(residuals.shape[1] / TEMPERATURE * (risks / least - 1))[None])[0]
+    return np.where(shares < NEGLIGIBLE, 0.0, shares) / shares[shares >= NEGLIGIBLE].sum()
 
 
 def gap_row(keys: GapKeys, values: Floats, target: float, shares: Floats) -> Floats:
@@ -323,35 +334,6 @@ def _fit_row(keys: GapKeys, target: float, head: tuple[float, int]) -> Floats:
         return time_row(keys.times, keys.weights, target, bandwidth, degree=degree)
     [near], [weights] = polynomial_rows(keys.times, keys.weights, np.array([target]), bandwidth, degree)
     return np.bincount(near, weights, keys.times.size).astype(np.float64)
-
-
-def polynomial_rows(
-    times: Floats, weights: Floats | None, targets: Floats, bandwidth: float, degree: int
-) -> tuple[Indices, Floats]:
-    """The nearest keys of each target (m, keys), and their weights in the value of a polynomial fitted to them by weighted least squares.
-
-    The weights are Gaussian and relative to the nearest key's, so that they do not vanish inside a gap. Beyond the first and the last key
-    the nearest one counts alone.
-
-    >>> times = np.array([0.0, 1, 2, 3, 7, 8, 9, 10])
-    >>> near, weights = polynomial_rows(times, None, np.array([5.0]), 2.0, 3)
-    >>> float((weights * times[near] ** 3).sum().round(6))
-    125.0
-    """
-    near = np.searchsorted(times, targets)[:, None] + np.arange(-NEAREST // 2, NEAREST // 2)
-    there = (near >= 0) & (near < times.size)
-    near = np.clip(near, 0, times.size - 1)
-    away = np.where(there, (times[near] - targets[:, None]) / bandwidth, np.inf)
-    kernel = np.exp(-0.5 * (away**2 - (away**2).min(axis=1, keepdims=True)))
-    kernel = kernel if weights is None else kernel * weights[near]
-    powers = np.where(there, away, 0.0)[..., None] ** np.arange(degree + 1)  # (m, keys, degree + 1)
-    weighted = kernel[..., None] * powers
-    moments = np.swapaxes(powers, 1, 2) @ weighted
-    moments += 1e-13 * np.trace(moments, axis1=1, axis2=2)[:, None, None] * np.eye(degree + 1)  # few keys are no error
-    rows = (weighted @ np.linalg.solve(moments, np.eye(degree + 1)[:, :1]))[..., 0]
-    outside = (targets < times[0]) | (targets > times[-1])
-    rows[outside] = np.eye(NEAREST)[np.abs(np.where(there, away, np.inf)).argmin(axis=1)][outside]
-    return near, rows
 
 
 def _kinds(times: Floats, targets: Floats) -> tuple[Indices, Indices, Floats]:

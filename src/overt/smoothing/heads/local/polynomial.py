@@ -4,13 +4,15 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from overt.smoothing.data.series import Floats
+from overt.smoothing.data.series import Floats, Indices
 
 Side = Literal["both", "past", "future"]
 SIDES = ("both", "past", "future")
 
 # A smaller ratio of the determinant to the product of the diagonal loses three digits or more.
 SINGULAR = 1e-3
+# The keys nearest to a target from which a polynomial of any degree is fitted by its rows, half of them on either side.
+NEAREST = 24
 # Tolerance for rounding, where a variance equals its bound exactly.
 ROUNDING = 1 + 1e-9
 
@@ -89,3 +91,32 @@ def cofactors(weights: Floats, degree: int) -> tuple[Floats, Floats]:
     else:
         first = np.stack([s[2] * s[4] - s[3] ** 2, s[2] * s[3] - s[1] * s[4], s[1] * s[3] - s[2] ** 2])
     return (first * s[: degree + 1]).sum(axis=0), first
+
+
+def polynomial_rows(
+    times: Floats, weights: Floats | None, targets: Floats, bandwidth: float, degree: int
+) -> tuple[Indices, Floats]:
+    """The nearest keys of each target (m, keys), and their weights in the value of a polynomial fitted to them by weighted least squares.
+
+    The weights are Gaussian and relative to the nearest key's, so that they do not vanish inside a gap. Beyond the first and the last key
+    the nearest one counts alone.
+
+    >>> times = np.array([0.0, 1, 2, 3, 7, 8, 9, 10])
+    >>> near, weights = polynomial_rows(times, None, np.array([5.0]), 2.0, 3)
+    >>> float((weights * times[near] ** 3).sum().round(6))
+    125.0
+    """
+    near = np.searchsorted(times, targets)[:, None] + np.arange(-NEAREST // 2, NEAREST // 2)
+    there = (near >= 0) & (near < times.size)
+    near = np.clip(near, 0, times.size - 1)
+    away = np.where(there, (times[near] - targets[:, None]) / bandwidth, np.inf)
+    kernel = np.exp(-0.5 * (away**2 - (away**2).min(axis=1, keepdims=True)))
+    kernel = kernel if weights is None else kernel * weights[near]
+    powers = np.where(there, away, 0.0)[..., None] ** np.arange(degree + 1)  # (m, keys, degree + 1)
+    weighted = kernel[..., None] * powers
+    moments = np.swapaxes(powers, 1, 2) @ weighted
+    moments += 1e-13 * np.trace(moments, axis1=1, axis2=2)[:, None, None] * np.eye(degree + 1)  # few keys are no error
+    rows = (weighted @ np.linalg.solve(moments, np.eye(degree + 1)[:, :1]))[..., 0]
+    outside = (targets < times[0]) | (targets > times[-1])
+    rows[outside] = np.eye(NEAREST)[np.abs(np.where(there, away, np.inf)).argmin(axis=1)][outside]
+    return near, rows
