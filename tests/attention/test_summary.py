@@ -45,6 +45,7 @@ CALLS = {
 
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.each_value
 def test_every_statistic_is_that_of_the_weights(name, native):
     query, key, value = tensors()
     options = CALLS[name]

@@ -12,6 +12,10 @@ from itertools import combinations
 
 import pytest
 
+# Derivatives beside finite differences: every day along one random direction, with the slow tests along that of each number.
+DIRECTIONS = pytest.mark.parametrize(
+    "fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["a random direction", "each number"]
+)
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 

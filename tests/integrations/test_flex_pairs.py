@@ -132,6 +132,7 @@ SIZES = [(5, 7), (8, 3), (1, 6), (9, 9)]
 
 @pytest.mark.parametrize("sizes", [*SIZES, (6, 1), (1, 1)], ids=str)
 @pytest.mark.parametrize("mod", OF_DISTANCES)
+@pytest.mark.each_value
 def test_a_table_of_the_distances_that_exist_is_long_enough(mod, sizes):
     agrees(OF_DISTANCES[mod], *sizes)
     agrees(OF_DISTANCES[mod], *sizes, LOWER["by no ranges"], group=3)
@@ -144,6 +145,7 @@ def test_one_query_sees_no_negative_distance():
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("mask", LOWER)
 @pytest.mark.parametrize("mod", BELOW)
+@pytest.mark.each_pair
 def test_gradients_come_from_pairs_that_may_attend_alone(mod, mask, sizes):
     agrees(BELOW[mod], *sizes, LOWER[mask])
 
@@ -151,6 +153,7 @@ def test_gradients_come_from_pairs_that_may_attend_alone(mod, mask, sizes):
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("mask", ENDS)
 @pytest.mark.parametrize("mod", SHORT)
+@pytest.mark.each_pair
 def test_a_table_need_not_reach_beyond_the_mask(mod, mask, sizes):
     agrees(SHORT[mod], *sizes, ENDS[mask])
 

@@ -40,6 +40,7 @@ def parameters(score):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("score", ["dot", "capped", "bilinear", "cosine", "gaussian"])
+@pytest.mark.each_pair
 def test_every_score_in_every_dtype_gives_the_oracles_numbers(level, score, dtype):
     arrays = inputs((2, 33, 9), (2, 70, 9), (2, 70, 5))
     against_oracle(arrays, score="dot" if score == "capped" else score, params=parameters(score), dtype=dtype)
@@ -56,6 +57,7 @@ def test_lengths_round_the_edges_of_tiles_give_the_oracles_numbers(level, querie
 
 @pytest.mark.parametrize("features", [1, 2, 7, 8, 15, 16, 17, 33, 130])
 @pytest.mark.parametrize("width", [1, 16, 40])
+@pytest.mark.each_pair
 def test_widths_round_those_of_vectors_give_the_oracles_numbers(level, features, width):
     for queries in (5, 20):
         for dtype in (torch.float64, torch.float32):
@@ -72,6 +74,7 @@ def test_attention_under_each_mask_gives_the_oracles_numbers(level, name):
 
 @pytest.mark.parametrize("mask", [overt.Causal(), overt.Window(70, 0), overt.Window(3, 90), overt.Causal(offset=60)])
 @pytest.mark.parametrize("sizes", [(130, 130), (200, 140), (70, 300), (4, 300)])
+@pytest.mark.each_pair
 def test_ranges_across_many_tiles_give_the_oracles_numbers(level, mask, sizes):
     queries, keys = sizes
     allowed = mask.bind(0, queries, keys).block(torch.arange(queries), torch.arange(keys))
@@ -305,6 +308,7 @@ def test_every_number_of_half_precision_is_read_as_what_it_is(level, queries):
 # Rows of whole vectors are read where they lie, in each dtype with its own loop; 20 features are copied.
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(("heads", "queries"), [(1, 1), (4, 1), (5, 2), (16, 1)])
+@pytest.mark.each_pair
 def test_decoding_reads_rows_of_every_width_and_dtype(level, dtype, heads, queries):
     for width, keys in [(20, 70), (64, 3), (96, 65), (160, 130), (64, 2200)]:
         query, key, value = tensors((2, heads, queries, width), (2, 1, keys, width), (2, 1, keys, width), dtype=dtype)

@@ -9,6 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import overt
 from compare import check, close, inputs
+from everyday import DIRECTIONS
 from many_masks import MASKS, K, Q
 from overt.attention.normalizers import Entmax, Sigmoid, Softmax, Sparsemax, Sum
 from overt.errors import InputError
@@ -117,6 +118,7 @@ def test_ranges_across_many_tiles_give_the_oracles_numbers(level, name, sizes):
 
 @pytest.mark.parametrize("name", ["sigmoid", "sparsemax", "entmax 1.3"])
 @pytest.mark.parametrize("shape", [(70, 75), (70, 1), (1, 75), (1, 1), (), (3, 70, 75), (3, 1, 1), (2, 3, 1, 75)])
+@pytest.mark.each_value
 def test_a_bias_that_broadcasts_gives_the_oracles_numbers_and_gradient(name, shape):
     arrays = inputs((2, 3, 70, 5), (2, 3, 75, 5), (2, 3, 75, 4))
     against_oracle(arrays, name, bias=np.random.default_rng(3).normal(size=shape))
@@ -124,6 +126,7 @@ def test_a_bias_that_broadcasts_gives_the_oracles_numbers_and_gradient(name, sha
 
 @pytest.mark.parametrize("name", NORMALIZERS)
 @pytest.mark.parametrize("queries", [3, 70])
+@pytest.mark.each_value
 def test_learned_slopes_get_their_gradients(name, queries):
     leaves = tensors((2, 3, queries, 5), (2, 3, 75, 5), (2, 3, 75, 4))
     if name == "sum":
@@ -158,6 +161,7 @@ def test_tensors_in_any_layout_give_the_blocks_numbers(name, score):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("queries", [1, 5, 200])
 @pytest.mark.parametrize("name", FEW)
+@pytest.mark.each_pair
 def test_work_split_among_threads_gives_the_blocks_numbers(name, queries, threads):
     before = torch.get_num_threads()
     leaves = tensors((1, queries, 5), (1, 1000, 5), (1, 1000, 4))
@@ -187,7 +191,8 @@ def test_alpha_is_learned_for_each_head(score, alpha, queries):
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
-def test_gradients_are_exact_once_and_twice(name):
+@DIRECTIONS
+def test_gradients_are_exact_once_and_twice(name, fast):
     leaves = [leaf.requires_grad_() for leaf in tensors((2, 3, 2), (2, 5, 2), (2, 5, 2))]
     if name == "sum":
         leaves = [leaf.detach().abs().requires_grad_() for leaf in leaves]
@@ -195,8 +200,8 @@ def test_gradients_are_exact_once_and_twice(name):
     def run(*leaves):
         return attended(leaves, normalizer=NORMALIZERS[name], mask=overt.Causal())
 
-    assert gradcheck(run, leaves)
-    assert gradgradcheck(run, leaves)
+    assert gradcheck(run, leaves, fast_mode=fast)
+    assert gradgradcheck(run, leaves, fast_mode=fast)
 
 
 def test_alpha_passes_gradcheck():

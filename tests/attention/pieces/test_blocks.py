@@ -36,6 +36,7 @@ def drawn(queries, keys, size, seed=0):
 @pytest.mark.parametrize("path", [KERNELS, "blocked"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("queries", "keys", "size"), LENGTHS)
+@pytest.mark.each_pair
 def test_attention_under_blocks_is_that_under_their_pairs(path, dtype, queries, keys, size):
     indices, allowed = drawn(queries, keys, size)
     generator = torch.Generator().manual_seed(1)

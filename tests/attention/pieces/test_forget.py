@@ -54,6 +54,7 @@ def compared(inputs, results, wanted, dtype, seed=7):
 @pytest.mark.parametrize("path", [KERNELS, "blocked"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 33), (31, 31), (65, 70)])
+@pytest.mark.each_pair
 def test_output_and_gradients_are_those_of_the_definition(path, dtype, queries, keys):
     inputs = drawn(3, queries, keys, dtype=dtype)
     with overt.use_path(path):

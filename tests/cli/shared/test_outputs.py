@@ -136,6 +136,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize(("command", "name", "output"), pairs("input"))
+@pytest.mark.each_value
 def test_no_output_is_an_input(command, name, output, way, tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("what the user has\n")

@@ -150,6 +150,7 @@ def test_bad_input_is_refused_in_a_sentence():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("count", "width"), [(140, 16), (331, 64), (1100, 24), (700, 128)])
+@pytest.mark.each_value
 def test_a_step_reads_codes_as_they_are_stored(dtype, count, width, monkeypatch):
     generator = torch.Generator().manual_seed(count)
     caches = [KVCache(store="int8"), KVCache(store="int8")]

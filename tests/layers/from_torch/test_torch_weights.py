@@ -45,6 +45,7 @@ def close(result, wanted, dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("combination", EVERY, ids=str)
+@pytest.mark.each_value
 def test_from_torch_gives_torchs_outputs_and_weights_of_each_head(combination, dtype):
     theirs = layer(combination, dtype)
     ours, arguments = MultiHeadAttention.from_torch(theirs), inputs(theirs, dtype)
@@ -55,6 +56,7 @@ def test_from_torch_gives_torchs_outputs_and_weights_of_each_head(combination, d
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("combination", EVERY, ids=str)
+@pytest.mark.each_value
 def test_gradients_are_torchs(combination, dtype):
     theirs = layer(combination, dtype)
     ours, arguments = MultiHeadAttention.from_torch(theirs), [x.requires_grad_() for x in inputs(theirs, dtype)]

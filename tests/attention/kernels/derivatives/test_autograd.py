@@ -6,6 +6,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import overt
 from compare import close
+from everyday import DIRECTIONS
 from overt.attention.normalizers import Entmax, Sigmoid, Sum
 
 
@@ -65,7 +66,7 @@ def attended(name, path="native"):
     return call
 
 
-@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["a random direction", "each number"])
+@DIRECTIONS
 @pytest.mark.parametrize("name", NAMES)
 def test_all_derivatives_of_second_order_are_those_of_finite_differences(name, fast):
     inputs = (*leaves(), *followed(name)[0])
@@ -81,7 +82,8 @@ def test_gradients_that_autograd_maps_over_are_differentiable_too(name):
 
 
 @pytest.mark.parametrize("name", ["causal", "bias, sink", "additive"])
-def test_third_derivatives_are_those_of_finite_differences(name):
+@DIRECTIONS
+def test_third_derivatives_are_those_of_finite_differences(name, fast):
     inputs = (*leaves(), *followed(name)[0])
 
     def second(*inputs):
@@ -89,7 +91,7 @@ def test_third_derivatives_are_those_of_finite_differences(name):
         first = torch.autograd.grad(output.square().sum(), inputs, create_graph=True)
         return torch.autograd.grad(sum(gradient.square().sum() for gradient in first), inputs, create_graph=True)
 
-    assert gradcheck(second, inputs)
+    assert gradcheck(second, inputs, fast_mode=fast)
 
 
 def test_dropout_is_the_same_in_every_derivative():

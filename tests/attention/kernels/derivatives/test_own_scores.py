@@ -37,6 +37,7 @@ def twice(output, leaves):
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.each_value
 def test_second_derivatives_are_those_of_torch(name, dtype, monkeypatch):
     score, leaves = made(name, torch.float64)
     query, key, value = leaves[:3]

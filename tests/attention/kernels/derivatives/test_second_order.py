@@ -129,6 +129,7 @@ def check(kind, which=None, dtype=torch.float64, **options):
 
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.each_pair
 def test_every_option_gives_the_references_tangent_and_second_derivative(level, name, dtype):
     for queries, keys in ((3, 5), (65, 130)):
         check("dot", queries=queries, keys=keys, dtype=dtype, **OPTIONS[name](queries, keys))
@@ -142,6 +143,7 @@ def test_additive_scores_give_the_references_under_every_option(name):
 
 @pytest.mark.parametrize("kind", OPERATORS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.each_pair
 def test_every_activation_gives_the_references_tangent_and_second_derivative(level, kind, dtype):
     check(kind, queries=65, keys=130, dtype=dtype, **OPTIONS["everything"](65, 130))
 
@@ -157,6 +159,7 @@ def test_lengths_round_the_edges_of_tiles_give_the_references_numbers(level, kin
 
 @pytest.mark.parametrize("kind", ["dot", "tanh"])
 @pytest.mark.parametrize("which", MOVES, ids="-".join)
+@pytest.mark.each_pair
 def test_any_of_the_inputs_may_move(level, kind, which):
     if not named(OPERATORS[kind], *which):
         return
@@ -167,6 +170,7 @@ def test_any_of_the_inputs_may_move(level, kind, which):
 
 @pytest.mark.parametrize("kind", ["dot", "tanh"])
 @pytest.mark.parametrize("widths", [(1, 1), (16, 16), (17, 3), (3, 40), (130, 7)], ids=str)
+@pytest.mark.each_pair
 def test_widths_round_those_of_vectors_give_the_references_numbers(level, kind, widths):
     check(kind, queries=20, keys=70, widths=widths, **causal(20, 70))
 
@@ -180,6 +184,7 @@ def test_grouped_heads_and_shared_inputs_give_the_references_numbers(kind, batch
 
 @pytest.mark.parametrize("kind", ["dot", "tanh"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.each_value
 def test_half_inputs_are_computed_in_single_precision(level, kind, dtype):
     for name in ("plain", "everything"):
         check(kind, queries=33, keys=70, dtype=dtype, **OPTIONS[name](33, 70))
@@ -200,6 +205,7 @@ def test_any_number_of_threads_gives_the_references_numbers(kind, threads, monke
 @pytest.mark.parametrize("kind", ["dot", "tanh"])
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 @pytest.mark.parametrize("name", ["causal", "dense", "program"])
+@pytest.mark.each_pair
 def test_what_a_masked_key_holds_is_not_felt(level, kind, wrong, name):
     queries, keys, hidden = 70, 90, 40
     options = OPTIONS[name](queries, keys)

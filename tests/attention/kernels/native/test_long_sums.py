@@ -36,6 +36,7 @@ CALLS = {
 
 @pytest.mark.parametrize("gap", [0.0, *GAPS])
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.each_value
 def test_many_small_weights_are_not_lost_next_to_a_large_one(name: str, gap: float) -> None:
     queries, options = CALLS[name]
     query, key, value = inputs(queries, dim=8)

@@ -47,6 +47,7 @@ def attended(query, key, value, scale):
     ("heads", "kv_heads", "features", "width"),
     [(1, 1, 64, 64), (4, 1, 128, 64), (5, 1, 64, 128), (12, 2, 192, 128), (3, 1, 80, 48)],
 )
+@pytest.mark.each_value
 def test_every_length_and_group_gives_the_numbers_of_float64(unit, keys, heads, kv_heads, features, width):
     query = torch.randn(1, heads, 1, features, generator=torch.Generator().manual_seed(keys)).bfloat16()
     output, lse, expected, expected_lse = attended(

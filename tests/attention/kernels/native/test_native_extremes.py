@@ -98,6 +98,7 @@ def test_any_number_of_threads_gives_the_oracles_numbers_and_the_same_bits_each_
 )  # divisions are shared, terms are held below a limit, exponentials would overflow
 @pytest.mark.parametrize("features", [1, 3, 4, 17, 63, 130])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.each_pair
 def test_few_and_many_queries_get_the_same_output(level, dtype, features, spread):
     query, key = (spread * drawn(length, features, dtype=dtype) for length in (150, 67))
     value, weight, upstream = drawn(67, 5, dtype=dtype), drawn(features, dtype=dtype), drawn(150, 5, dtype=dtype)

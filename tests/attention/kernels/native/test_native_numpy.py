@@ -32,6 +32,7 @@ def assert_close(result, wanted, dtype="float64"):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("activation", native.ACTIVATIONS)
+@pytest.mark.each_pair
 def test_it_is_the_oracles_in_every_dtype_and_activation(level, activation, dtype):
     query, key, value, weight = (drawn(*shape, dtype=dtype) for shape in [(37, 20), (70, 20), (70, 9), (20,)])
     result = additive(query, key, value, weight, activation=activation)

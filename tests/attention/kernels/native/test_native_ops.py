@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import flat_reference
 import overt
 from compare import close
-from everyday import everyday
+from everyday import DIRECTIONS, everyday
 from overt import native
 from overt.attention.kernels.blocked import ready
 from overt.attention.kernels.call import Call
@@ -132,7 +132,8 @@ def test_maps_that_are_not_asked_for_hold_nothing(batch):
 
 
 @pytest.mark.parametrize("activation", ["tanh", pytest.param("sigmoid", marks=pytest.mark.slow)])
-def test_first_and_second_derivatives_are_those_of_finite_differences(activation):
+@DIRECTIONS
+def test_first_and_second_derivatives_are_those_of_finite_differences(activation, fast):
     inputs = leaves(2, 4, 1, (2,))
     slopes = torch.tensor([0.3, 0.5], dtype=torch.float64, requires_grad=True)
     bias, sink, temperature = (
@@ -148,20 +149,20 @@ def test_first_and_second_derivatives_are_those_of_finite_differences(activation
         return attended(q, k, v, w, activation, bias=overt.ALiBi(slopes), normalizer=overt.Softmax(temperature))
 
     for call, followed in ((biased, (bias, sink)), (heated, (slopes, temperature))):
-        assert gradcheck(call, (*inputs, *followed))
-        assert gradgradcheck(call, (*inputs, *followed))
+        assert gradcheck(call, (*inputs, *followed), fast_mode=fast)
+        assert gradgradcheck(call, (*inputs, *followed), fast_mode=fast)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "leaky_relu"])
-@pytest.mark.few_cases(1)
-def test_scores_alone_have_their_derivatives(activation):
+@DIRECTIONS
+def test_scores_alone_have_their_derivatives(activation, fast):
     query, key, _, weight = leaves(3, 5, 2, (2,))
 
     def call(q, k, w):
         return overt.steps(q, k, k, score=overt.Additive(w, activation)).scores
 
-    assert gradcheck(call, (query, key, weight))
-    assert gradgradcheck(call, (query, key, weight))
+    assert gradcheck(call, (query, key, weight), fast_mode=fast)
+    assert gradgradcheck(call, (query, key, weight), fast_mode=fast)
 
 
 @pytest.mark.parametrize("scores_alone", [False, True])

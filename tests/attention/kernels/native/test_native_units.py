@@ -44,12 +44,14 @@ def tensors(*shapes):
 
 @pytest.mark.parametrize("queries", [9, 16, 33, 65, 257])
 @pytest.mark.parametrize("keys", [1, 15, 31, 64, 65, 130])
+@pytest.mark.each_value
 def test_lengths_round_the_edges_of_tiles_give_the_numbers_of_float64(unit, queries, keys):
     compared(*tensors((2, queries, 32), (2, keys, 32), (2, keys, 48)))
 
 
 @pytest.mark.parametrize("mask", [overt.Causal(), overt.Window(37, 2), overt.Lengths(torch.tensor([30, 130])), None])
 @pytest.mark.parametrize(("features", "width"), [(7, 3), (64, 64), (130, 33)])
+@pytest.mark.each_value
 def test_masks_and_widths_give_the_numbers_of_float64(unit, mask, features, width):
     compared(*tensors((2, 3, 129, features), (2, 1, 130, features), (2, 1, 130, width)), mask=mask)
 
@@ -93,6 +95,7 @@ def test_the_environment_names_a_unit_or_a_level_without_one():
 @pytest.mark.parametrize(
     ("queries", "heads", "features", "width"), [(1, 1, 32, 64), (1, 4, 128, 96), (3, 6, 64, 32), (1, 16, 96, 64)]
 )
+@pytest.mark.each_value
 def test_decoding_multiplies_pairs_as_float64_does(unit, keys, queries, heads, features, width):
     compared(*tensors((2, 2 * heads, queries, features), (2, 2, keys, features), (2, 2, keys, width)), mask=overt.Causal())
 

@@ -9,6 +9,7 @@ import torch
 import overt
 from caller_scores import DEVELOPMENT, HELD_OUT, AdditiveModule, difference
 from compare import GRADIENT, OUTPUT, close
+from everyday import DIRECTIONS
 from overt.attention.expressions import tracing
 from overt.attention.normalizers import Entmax, Sigmoid, Sparsemax, Sum
 
@@ -97,6 +98,7 @@ def causal(queries, keys):
 
 
 @pytest.mark.parametrize("name", SOME)
+@pytest.mark.each_value
 def test_masks_and_rows_without_keys_give_the_same(level, name):
     shapes = (2, 3, 70, 6), (2, 3, 90, 6), (2, 3, 90, 4)
     compared(name, shapes, allowed=causal(70, 90), options={"mask": "causal"})
@@ -108,6 +110,7 @@ def test_masks_and_rows_without_keys_give_the_same(level, name):
 
 
 @pytest.mark.parametrize("name", SOME)
+@pytest.mark.each_value
 def test_grouped_heads_and_shared_entries_give_the_same(level, name):
     compared(name, ((2, 6, 20, 6), (2, 2, 30, 6), (2, 2, 30, 4)))
     if name != "concatenated":  # which itself takes entries of one number only
@@ -211,7 +214,8 @@ def assert_same(first, second, tolerance=1e-10):
         close(*pair, tolerance, f"gradient {index}")
 
 
-def test_dropout_has_the_gradients_of_what_it_drops(level):
+@DIRECTIONS
+def test_dropout_has_the_gradients_of_what_it_drops(level, fast):
     query, key, value = leaves((1, 2, 3, 2), (1, 2, 70, 2), (1, 2, 70, 1))
 
     def attention(*inputs):
@@ -219,10 +223,11 @@ def test_dropout_has_the_gradients_of_what_it_drops(level):
         with overt.use_path("native"):
             return overt.attend(*inputs, score=lambda q, k: -difference(q, k).abs().sum(-1), dropout=0.3)
 
-    assert torch.autograd.gradcheck(attention, (query, key, value))
+    assert torch.autograd.gradcheck(attention, (query, key, value), fast_mode=fast)
 
 
-def test_second_derivatives_are_those_of_the_formula(level):
+@DIRECTIONS
+def test_second_derivatives_are_those_of_the_formula(level, fast):
     query, key, value = leaves((1, 1, 3, 4), (1, 1, 5, 4), (1, 1, 5, 3))
     weight = torch.randn(4).double().requires_grad_()
 
@@ -230,7 +235,7 @@ def test_second_derivatives_are_those_of_the_formula(level):
         with overt.use_path("native"):
             return overt.attend(query, key, value, score=lambda q, k: (torch.tanh(difference(q, k)) * weight).sum(-1))
 
-    assert torch.autograd.gradgradcheck(attention, (query, key, value, weight))
+    assert torch.autograd.gradgradcheck(attention, (query, key, value, weight), fast_mode=fast)
 
 
 def test_inputs_that_are_not_contiguous_give_the_same(level):
