@@ -144,6 +144,29 @@ def test_a_value_beyond_a_gap_is_an_outlier_only_beside_others_beyond_gaps():
         assert analyze(x, times=times).outliers[far] == wild
 
 
+# Lynx trapped in Canada in each year from 1821 to 1934 (Elton and Nicholson 1942).
+LYNX = """
+269 321 585 871 1475 2821 3928 5943 4950 2577 523 98 184 279 409 2285 2685 3409 1824 409 151 45 68 213 546 1033 2129 2536 957 361 377 225
+360 731 1638 2725 2871 2119 684 299 236 245 552 1623 3311 6721 4254 687 255 473 358 784 1594 1676 2251 1426 756 299 201 229 469 736 2042
+2811 4431 2511 389 73 39 49 59 188 377 1292 4031 3495 587 105 153 387 758 1307 3465 6991 6313 3794 1836 345 382 808 1388 2713 3800 3091
+2985 3790 674 81 80 108 229 399 1132 2432 3574 2935 1537 529 485 662 1000 1590 2657 3396
+"""
+
+
+def test_a_peak_of_a_quick_series_is_no_outlier_where_its_neighbours_are_missing():
+    x = np.array(LYNX.split(), dtype=float)
+    peaks = [year for year in range(4, 110) if x[year] == x[year - 3 : year + 4].max()]
+    assert len(peaks) == 11
+    for peak in peaks:
+        without = x.copy()
+        without[[peak - 1, peak + 1]] = NAN
+        assert not analyze(without).outliers[peak]
+    one = noisy()
+    one[80] += 3
+    one[[79, 81]] = NAN
+    assert np.flatnonzero(analyze(one).outliers).tolist() == [80]
+
+
 def with_runs(runs, seed=0):
     """A wave with noise of 0.3, with so much added to runs of values."""
     values = 3 * np.sin(np.arange(400) / 30) + 0.3 * np.random.default_rng(seed).normal(size=400)

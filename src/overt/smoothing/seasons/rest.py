@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from overt.smoothing.data.clock import clock_of
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.periods import read_periods
-from overt.smoothing.data.series import NOISELESS, Floats, Series, arrange, overall_level
+from overt.smoothing.data.series import NOISELESS, SHORT, Floats, Series, arrange, overall_level
 from overt.smoothing.data.times import Times
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.noise.peaks import to_one_side
@@ -16,7 +16,7 @@ from overt.smoothing.seasons.detect import find_periods
 from overt.smoothing.seasons.phase import WHOLE
 from overt.smoothing.seasons.season import Seasons, estimate_seasons
 from overt.smoothing.selection.contrasts import constant_level
-from overt.smoothing.selection.noise import noise_levels
+from overt.smoothing.selection.noise import growth_over_steps, noise_levels
 from overt.smoothing.selection.outliers import (
     Cleaned,
     any_outlier,
@@ -132,7 +132,11 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
         level = constant_level(times, series.key_values - quick, weights)
         level = repeated_level(series.key_times, series.key_values, level) or level
     rest = series.key_values - quick
-    cleaned = without_those_beyond_gaps(clean(rest, level), series.key_times, rest)
+    cleaned = clean(rest, level)
+    if cleaned.outliers.any():
+        # In a short series a peak of the signal may have a single point, and more so where those next to it are missing.
+        of_long_steps = level * growth_over_steps(times, rest, weights) if rest.size < SHORT else 0.0
+        cleaned = without_those_beyond_gaps(cleaned, series.key_times, rest, of_long_steps)
     if waves.any() and not quick.any():
         cleaned = _beside_waves(cleaned, series.key_values, waves, level)
     if times is not None and to_one_side(rest, cleaned.outliers) and recur(times, cleaned.outliers):

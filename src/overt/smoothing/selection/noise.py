@@ -263,6 +263,11 @@ def _ratios(times: Floats | None, values: Floats, weights: Floats) -> Floats:
     return two + three - 2 * one
 
 
+def growth_over_steps(times: Floats | None, values: Floats, weights: Floats) -> float:
+    """How many times as large differences over two and three steps are as those over one: 1 of white noise, more of quick signals."""
+    return float(np.exp(max(_ratios(times, values, weights).min(), 0.0) / 2))
+
+
 def _correlation(values: Floats, weights: Floats, *, alternating: bool, suggested: bool = False) -> Correlation | None:
     """The correlation of noise; None where none is found. The spectrum tells ρ where far differences hold a signal, or show too small a ρ.
 

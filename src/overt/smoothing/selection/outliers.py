@@ -31,8 +31,9 @@ BOTH_SIDES = 0.5
 # Isolated values are moved to this many standard deviations from the points next to them; closer where so many of them reach as far that
 # the noise has heavy tails. Of normal noise 0.27% reach beyond 3.
 CLIP, CLIP_HEAVY, NORMAL_SHARE, HEAVY_ERRORS = 3.0, 1.8, 0.0027, 3.5
-# A value next to a step so many times as long as the median one is compared with so many next to steps of like length.
-LONG, LIKE = 2.0, 40
+# A value next to a step so many times as long as the median one is next to a gap; beyond `LONG` it is compared with so many
+# next to steps of like length.
+GAP, LONG, LIKE = 1.5, 2.0, 40
 # The median distance among this many neighbours to either side is the least level: within a burst of noise all distances are large.
 NEAR = 12
 # The median of what normal noise of 1 differs by from the nearer of the medians of the seven values before it and after it.
@@ -115,16 +116,16 @@ def stand_alone(values: Floats, level: float) -> NDArray[np.bool_]:
     return np.zeros(values.size, dtype=bool) if first is None else first.beyond(FAR_ALONE)
 
 
-def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats) -> Cleaned:
-    """The same without outliers next to long steps in time that are no further out than other values next to such steps.
+def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats, level: float) -> Cleaned:
+    """The same without outliers next to long steps in time that are no further out than other values next to such steps, or than outliers
+    are where the noise has this level.
 
     What a signal does over a long step differs more than noise does. times and values (n,), in order.
     """
-    if not cleaned.outliers.any():
-        return cleaned
     steps = np.diff(times)
     longest = np.maximum(np.append(steps[:1], steps), np.append(steps, steps[-1:]))
-    marked = np.flatnonzero(cleaned.outliers & (longest > LONG * np.median(longest)))
+    longest /= np.median(longest)
+    marked = np.flatnonzero(cleaned.outliers & (longest > GAP))
     if not marked.size:
         return cleaned
     distances, order = _isolated(values, RATIO)[1], np.argsort(longest, kind="stable")
@@ -132,7 +133,9 @@ def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats) -
     starts = np.clip(ranks[marked] - LIKE // 2, 0, max(times.size - LIKE, 0))
     like = distances[order[np.minimum(starts[:, None] + np.arange(LIKE), times.size - 1)]]
     near = np.zeros(values.size, dtype=bool)
-    near[marked] = distances[marked] <= FAR / 0.6744897501960817 * np.median(like, axis=1)
+    of_like = np.where(longest[marked] > LONG, np.median(like, axis=1) / 0.6744897501960817, 0.0)
+    units = np.maximum(of_like, NEARBY_DEVIATION * level)
+    near[marked] = distances[marked] <= FAR * units
     return cleaned.keeping(near, values)
 
 
