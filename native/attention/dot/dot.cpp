@@ -1,5 +1,6 @@
 // Dot-product attention, forward.
 #include "attention/dot/dot_decode.hpp"
+#include "attention/tiles/converted_rows.hpp"
 #include "attention/tiles/softmax_forward.hpp"
 #include "level.hpp"
 
@@ -26,6 +27,29 @@ class DotProducts {
     }
 };
 
+// All blocks of queries. Rows of half precision are converted for some entries at a time: as few as keep all threads busy, so that they stay in
+// the second cache, and not where that would take 256 MB, or of few queries.
+template <class T>
+void forward(const Inputs& inputs, const Score& score, T* output, T* sums) {
+    constexpr Index NEAR = 1 << 17, MOST = 1 << 26;
+    const Team team(inputs, true);
+    const bool half_keys = inputs.key.kind != KIND<T>, half_values = inputs.value.kind != KIND<T>;
+    const Index size = inputs.keys * (inputs.head_dim + inputs.value_dim);
+    Index at_once = min_of(team.entries, max_of<Index>(team.threads, NEAR / max_of<Index>(size, 1)));
+    const bool converting = (half_keys || half_values) && inputs.queries > 2 * QUERIES && at_once * size <= MOST;
+    ConvertedRows<T> keys(inputs, inputs.key, inputs.head_dim, converting && half_keys ? at_once : 0);
+    ConvertedRows<T> values(inputs, inputs.value, inputs.value_dim, converting && half_values ? at_once : 0);
+    if (!converting) at_once = max_of<Index>(team.entries, 1);
+    Inputs converted = inputs;
+    converted.key = keys.matrix(), converted.value = values.matrix();
+    SoftmaxForward<T, DotProducts<T>> blocks(converted, score, output, sums);
+    for (Index entry = 0; entry < team.entries && !interrupted(inputs); entry += at_once) {
+        const Index entries = min_of(at_once, team.entries - entry);
+        keys.begin(team, entry, entries), values.begin(team, entry, entries);
+        blocks.run(entry, entries);
+    }
+}
+
 }  // namespace
 
 template <class T>
@@ -33,6 +57,8 @@ void dot(const Inputs& inputs, const Score& score, void* output, void* sums) {
     T *to = static_cast<T*>(output), *saved_sums = static_cast<T*>(sums);
     if (inputs.queries <= DECODE_QUERIES)
         DotDecode<T>(inputs, score, to, saved_sums).run();
+    else if constexpr (CONVERTS)
+        forward<T>(inputs, score, to, saved_sums);
     else
         SoftmaxForward<T, DotProducts<T>>(inputs, score, to, saved_sums).run();
 }

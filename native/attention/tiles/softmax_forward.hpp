@@ -26,14 +26,17 @@ class SoftmaxForward {
           sums_size(TransposedSoftmax<T>::size(inputs.value_dim)), workspace_size(size_of_workspace()),
           workspaces(team.threads * workspace_size), partial(spans > 1 ? team.entries * blocks * spans * sums_size : 0) {}
 
-    void run() {
+    // All blocks of these entries.
+    void run(Index first, Index entries) {
         // Several items at a time where there are many: each may be short.
-        Index items = team.entries * blocks * spans, chunk = max_of<Index>(1, min_of(blocks, items / (32 * team.threads)));
+        Index items = entries * blocks * spans, chunk = max_of<Index>(1, min_of(blocks, items / (32 * team.threads)));
         // The last blocks first: under a causal mask they are the longest.
-        auto rows_of = [&](Index item, int thread) { rows(items - 1 - item, workspaces.data + thread * workspace_size); };
+        auto rows_of = [&](Index item, int thread) { rows(first, items - 1 - item, workspaces.data + thread * workspace_size); };
         team.each(items, rows_of, chunk);
-        if (spans > 1) team.each(team.entries * blocks, [&](Index item, int) { join(item); });
+        if (spans > 1) team.each(entries * blocks, [&](Index item, int) { join(first, item); });
     }
+
+    void run() { run(0, team.entries); }
 
    private:
     // One thread's working memory: a tile of scores, what their source needs, the state twice, a tile of values or biases, a tile's mask.
@@ -51,8 +54,8 @@ class SoftmaxForward {
     }
 
     // One block of queries against one span of keys.
-    void rows(Index item, T* workspace) {
-        Index entry = item / (blocks * spans), block = item / spans % blocks, span = item % spans;
+    void rows(Index first_entry, Index item, T* workspace) {
+        Index entry = first_entry + item / (blocks * spans), block = item / spans % blocks, span = item % spans;
         T *scores = workspace, *sums_memory = scores + TRANSPOSED_TILE + Scores::size(inputs, score), *spare = sums_memory + 2 * sums_size;
         std::uint8_t* allowed = reinterpret_cast<std::uint8_t*>(workspace + workspace_size) - MASK_SIZE;
         TransposedMask<T> mask(inputs, entry, block);
@@ -92,8 +95,8 @@ class SoftmaxForward {
     }
 
     // Combines the states of all spans of a block, in their order.
-    void join(Index item) {
-        Index entry = item / blocks, block = item % blocks;
+    void join(Index first_entry, Index item) {
+        Index entry = first_entry + item / blocks, block = item % blocks;
         int rows = size_of(block, QUERIES, inputs.queries);
         T* states = partial.data + item * spans * sums_size;
         TransposedSoftmax<T> all(states, inputs.value_dim);

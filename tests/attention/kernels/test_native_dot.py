@@ -328,3 +328,17 @@ def test_decoding_does_not_see_what_lies_behind_a_length(level, dtype, length):
     key[length:], value[length:] = torch.nan, torch.inf
     output = attended((query, key, value), mask=overt.Lengths(length))
     close(output.double(), expected.double(), OUTPUT[dtype], "output")
+
+
+# From three blocks of queries on, rows of half precision are converted once for all of them, some heads at a time.
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rows_in_half_precision_are_converted_once_for_many_queries(level, dtype, monkeypatch):
+    query, key, value = tensors((2, 6, 200, 24), (1, 3, 1500, 24), (2, 3, 1500, 41), dtype=dtype)
+    value = value[..., 1:]  # 128,000 numbers a head: more than the heads that are in memory at once
+    expected = torch.softmax((query.double() @ key.double().repeat_interleave(2, 1).mT / 24**0.5)[..., :1499], dim=-1)
+    expected = expected @ value.double()[:, :, :1499].repeat_interleave(2, 1)
+    key[..., 1499, :], value[..., 1499, :] = torch.nan, torch.inf
+    for threads in (1, 3):
+        monkeypatch.setattr(overt.native, "threads", lambda threads=threads: threads)
+        output = attended((query, key.expand(2, -1, -1, -1), value), mask=overt.Lengths(torch.tensor([1499, 1499])))
+        close(output.double(), expected, OUTPUT[dtype], f"{threads} threads")
