@@ -66,25 +66,30 @@ class SoftmaxForward {
         Scores source(inputs, score, scores + TRANSPOSED_TILE);
         if (first < end) source.begin({entry, mask.row, first, mask.rows, 0}, units);
         const bool fading = LINE_BIASES && inputs.bias_of_keys.data != nullptr;
+        LineTerms<T> lines;
         auto keys = [&](Index from, Index to) {
             for (Tile at{entry, mask.row, from, mask.rows, 0}; at.key < to && !interrupted(inputs); at.key += at.keys) {
                 Coverage coverage = mask.next(at, to, allowed);
                 if (coverage == Coverage::none) continue;
                 int skipped = static_cast<int>(at.row - mask.row);
                 source.tile(at, skipped, units, scores);
-                finish_transposed_scores(inputs, units, at, coverage, mask, allowed, scores, spare);
-                if (fading && !drop_negligible(at, parts.all.base + skipped, scores) && all_finite_values(at, spare)) continue;
+                if (fading) lines.begin(inputs, at, TRANSPOSED, units.unit);
+                const bool near = fading && lines.near;
+                finish_transposed_scores(inputs, units, at, coverage, mask, allowed, scores, spare, !near);
+                if (fading && !near && !drop_negligible(at, parts.all.base + skipped, scores) && all_finite_values(at, spare)) continue;
                 TransposedSoftmax<T>& sums = parts.next();
-                online_softmax_transposed(scores, at, sums, skipped);
+                const bool any = near ? online_softmax_transposed(scores, at, sums, skipped, lines)
+                                      : online_softmax_transposed(scores, at, sums, skipped);
+                if (!any && fading && all_finite_values(at, spare)) continue;
                 if (inputs.dropout > 0) apply_dropout_transposed(inputs, at, scores);
                 accumulate_values_transposed(scores, at, coverage, mask, allowed, Values<T>(inputs, at, spare), sums.padded_dim,
                                              sums.accumulator + skipped * sums.padded_dim);
             }
         };
-        // Biases of keys usually fade into the past: from the newest keys on, most others are negligible.
-        if (!fading) keys(first, end);
-        for (Index from = first + (end - first - 1) / KEYS * KEYS; fading && first < end && from >= first; from -= KEYS)
-            keys(from, min_of(from + KEYS, end));
+        // Biases of keys usually fade into the past: after the newest keys, most others are negligible.
+        const Index newest = fading && first < end ? first + (end - first - 1) / KEYS * KEYS : end;
+        if (fading) keys(newest, end);
+        keys(first, newest);
         TransposedSoftmax<T>& sums = parts.joined();
         if (spans == 1) finish(entry, block, sums);
     }

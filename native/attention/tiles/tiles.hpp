@@ -55,29 +55,69 @@ constexpr bool LINE_BIASES = false;
 constexpr bool LINE_BIASES = true;
 #endif
 
-// Adds unit * (r_i + k_j) of biases of queries and of keys, which may be large where their sum is not: both are taken relative to one
+// unit * (r_i + k_j) of a tile's biases of queries and of keys, which may be large where their sum is not: both are taken relative to one
 // query's in float64, and pair by pair where those of the tile's queries differ much.
 template <class T>
-static void add_bias_of_lines(const Inputs& inputs, const Tile& at, Layout layout, double unit, T* scores) {
-    constexpr double NEAR = 16;
-    const Matrix &of_queries = inputs.bias_of_queries, &of_keys = inputs.bias_of_keys;
-    const double* queries = static_cast<const double*>(of_queries.data) + of_queries.offsets[at.entry] + at.row * of_queries.row;
-    const double* keys = static_cast<const double*>(of_keys.data) + of_keys.offsets[at.entry] + at.key * of_keys.row;
-    double least = queries[0], largest = queries[0];
-    for (int r = 1; r < at.rows; r++) least = min_of(least, queries[r * of_queries.row]), largest = max_of(largest, queries[r * of_queries.row]);
-    const bool transposed = layout.key != 1, near = largest - least <= NEAR;
-    const double *lines = transposed ? keys : queries, *others = transposed ? queries : keys;
-    const Index line_step = transposed ? of_keys.row : of_queries.row, step = transposed ? of_queries.row : of_keys.row;
-    const double anchor = transposed ? queries[0] : -queries[0];  // subtracted from the others, added to the lines
-    const int count = transposed ? at.rows : at.keys, stride = transposed ? layout.key : layout.row;
-    T relative[QUERIES > KEYS ? QUERIES : KEYS] = {};
-    for (int i = 0; near && i < count; i++) relative[i] = static_cast<T>(unit * (others[i * step] - anchor));
-    for (int line = 0; line < (transposed ? at.keys : at.rows); line++, scores += stride) {
-        const double of_line = lines[line * line_step];
-        const Vector<T> shift = broadcast(static_cast<T>(unit * (of_line + anchor)));
-        for (int i = 0; near && i < count; i += WIDTH<T>) store(scores + i, load(scores + i) + (load(relative + i) + shift));
-        for (int i = 0; !near && i < count; i++) scores[i] += static_cast<T>(unit * (others[i * step] + of_line));
+class LineTerms {
+    const double *of_lines = nullptr, *of_lanes = nullptr;
+    Index line_step = 0, lane_step = 0, row = -1;
+    int rows = 0, line_count = 0, lane_count = 0;
+    double unit = 1, anchor = 0;  // subtracted from lanes, added to lines
+    bool queries_near = false;
+
+   public:
+    static constexpr T LEAST = sizeof(T) == 4 ? -100 : -900;
+    bool near = false;  // whether lanes and lines hold the terms: lanes[i] + lines[line]
+    T lanes[QUERIES > KEYS ? QUERIES : KEYS] = {}, lines[QUERIES > KEYS ? QUERIES : KEYS];
+
+    // Of the next tile of the same entry. Where queries are lanes, theirs are known from the tile before if it had the same ones.
+    void begin(const Inputs& inputs, const Tile& at, Layout layout, double factor) {
+        const Matrix &of_queries = inputs.bias_of_queries, &of_keys = inputs.bias_of_keys;
+        const double* queries = static_cast<const double*>(of_queries.data) + of_queries.offsets[at.entry] + at.row * of_queries.row;
+        const double* keys = static_cast<const double*>(of_keys.data) + of_keys.offsets[at.entry] + at.key * of_keys.row;
+        const bool transposed = layout.key != 1, known = row == at.row && rows == at.rows;
+        of_lines = transposed ? keys : queries, line_step = transposed ? of_keys.row : of_queries.row;
+        of_lanes = transposed ? queries : keys, lane_step = transposed ? of_queries.row : of_keys.row;
+        line_count = transposed ? at.keys : at.rows, lane_count = transposed ? at.rows : at.keys;
+        unit = factor, anchor = transposed ? queries[0] : -queries[0];
+        if (!known) read_queries(at, queries, of_queries.row);
+        for (int i = 0; queries_near && !(transposed && known) && i < lane_count; i++)
+            lanes[i] = static_cast<T>(unit * (of_lanes[i * lane_step] - anchor));
+        T rest = 0;
+        for (int line = 0; queries_near && line < line_count; line++) {
+            lines[line] = static_cast<T>(unit * (of_lines[line * line_step] + anchor));
+            rest += lines[line] * T(0);
+        }
+        near = queries_near && rest == 0;  // an infinite one is added before masks are applied
     }
+
+    Vector<T> lane(int i) const { return load(lanes + i); }
+    static Vector<T> total(Vector<T> score, Vector<T> of_lane, T of_line) { return score + (of_lane + of_line); }
+
+    // Adds them to scores.
+    void add(int stride, T* scores) const {
+        for (int line = 0; line < line_count; line++, scores += stride)
+            if (near)
+                for (int i = 0; i < lane_count; i += WIDTH<T>) store(scores + i, total(load(scores + i), lane(i), lines[line]));
+            else
+                for (int i = 0; i < lane_count; i++)
+                    scores[i] += static_cast<T>(unit * (of_lanes[i * lane_step] + of_lines[line * line_step]));
+    }
+
+   private:
+    void read_queries(const Tile& at, const double* queries, Index step) {
+        constexpr double NEAR = 16;
+        double least = queries[0], largest = queries[0];
+        for (int r = 1; r < at.rows; r++) least = min_of(least, queries[r * step]), largest = max_of(largest, queries[r * step]);
+        queries_near = largest - least <= NEAR, row = at.row, rows = at.rows;
+    }
+};
+
+template <class T>
+static void add_bias_of_lines(const Inputs& inputs, const Tile& at, Layout layout, double unit, T* scores) {
+    LineTerms<T> terms;
+    terms.begin(inputs, at, layout, unit);
+    terms.add(layout.key != 1 ? layout.key : layout.row, scores);
 }
 
 // Scores (rows of KEYS) to total scores, in place. Columns beyond the tile's last key become -inf, like masked pairs.

@@ -72,14 +72,14 @@ static void add_transposed_bias(const Matrix& bias, const Tile& at, T unit, T* s
         for (int r = 0; r < at.rows; r++) scores[c * QUERIES + r] += unit * transposed[c * QUERIES + r];
 }
 
-// Products of queries and keys to total scores, in place; -inf where a pair is masked.
+// Products of queries and keys to total scores, in place; -inf where a pair is masked. Biases of lines are added unless the softmax does it.
 template <class T>
 static void finish_transposed_scores(const Inputs& inputs, const Units<T>& units, const Tile& at, Coverage coverage,
-                                     const TransposedMask<T>& mask, const std::uint8_t* allowed, T* scores, T* spare) {
+                                     const TransposedMask<T>& mask, const std::uint8_t* allowed, T* scores, T* spare, bool lines = true) {
     if (units.cap > 0)
         each_vector<T>(at, [&](int i) { store(scores + i, hyperbolic_tangent<T>(load(scores + i)) * units.cap); });
     if (inputs.bias.data) add_transposed_bias(inputs.bias, at, units.unit, scores, spare);
-    if (LINE_BIASES && inputs.bias_of_keys.data) add_bias_of_lines(inputs, at, TRANSPOSED, units.unit, scores);
+    if (LINE_BIASES && lines && inputs.bias_of_keys.data) add_bias_of_lines(inputs, at, TRANSPOSED, units.unit, scores);
     if (coverage == Coverage::partial) mask.apply(at, allowed, scores);
 }
 
@@ -87,7 +87,7 @@ static void finish_transposed_scores(const Inputs& inputs, const Units<T>& units
 // processors compute slowly. Whether any are left.
 template <class T>
 static bool drop_negligible(const Tile& at, const T* bases, T* scores) {
-    constexpr T LEAST = sizeof(T) == 4 ? -100 : -900, NEVER = -__builtin_inf();
+    constexpr T LEAST = LineTerms<T>::LEAST, NEVER = -__builtin_inf();
     Vector<T> left{};
     for (int r = 0; r < at.rows; r += WIDTH<T>) {
         const Vector<T> bound = load(bases + r) + LEAST;
@@ -173,19 +173,32 @@ struct TransposedSoftmax {
     }
 };
 
-// Total scores of a tile to weights 2^(t - base), in place, and updates the state. NaN makes its query's sum NaN.
+// Scores that are total already.
 template <class T>
-static void online_softmax_transposed(T* scores, const Tile& at, TransposedSoftmax<T>& sums, int skipped) {
+struct TotalScores {
+    static constexpr T LEAST = 1 - Exponential<T>::BIAS;
+    static constexpr T lines[KEYS] = {};
+    static Vector<T> lane(int) { return Vector<T>{}; }
+    static Vector<T> total(Vector<T> score, Vector<T>, T) { return score; }
+};
+
+// Total scores of a tile to weights 2^(t - base), in place, and updates the state. NaN makes its query's sum NaN. `terms` complete the scores.
+// Weights below 2^LEAST are 0; whether any is not.
+template <class T, class Terms = TotalScores<T>>
+static bool online_softmax_transposed(T* scores, const Tile& at, TransposedSoftmax<T>& sums, int skipped, const Terms& terms = Terms()) {
     constexpr int W = WIDTH<T>;
     constexpr T NEVER = -__builtin_inf();
+    Vector<T> left{};
     for (int r = 0; r < at.rows; r += W, scores += W) {
+        const Vector<T> of_lane = terms.lane(r);
+        auto total = [&](int c) OVERT_UNROLLED { return terms.total(load(scores + c * QUERIES), of_lane, terms.lines[c]); };
         Vector<T> row_max = broadcast(NEVER), other = row_max;
         int c = 0;
         for (; c + 2 <= at.keys; c += 2) {
-            row_max = lane_max(load(scores + c * QUERIES), row_max);
-            other = lane_max(load(scores + (c + 1) * QUERIES), other);
+            row_max = lane_max(total(c), row_max);
+            other = lane_max(total(c + 1), other);
         }
-        if (c < at.keys) row_max = lane_max(load(scores + c * QUERIES), row_max);
+        if (c < at.keys) row_max = lane_max(total(c), row_max);
         row_max = lane_max(row_max, other);
         int lane = skipped + r;
         Vector<T> base = load(sums.base + lane);
@@ -197,12 +210,14 @@ static void online_softmax_transposed(T* scores, const Tile& at, TransposedSoftm
         base = base == NEVER ? Vector<T>{} : base;
         Vector<T> sum_of_tile{};  // small weights by themselves: each would vanish next to a large sum
         for (c = 0; c < at.keys; c++) {
-            Vector<T> weight = power_of_two<T>(load(scores + c * QUERIES) - base);
+            const Vector<T> power = total(c) - base, weight = power < Terms::LEAST ? Vector<T>{} : power_within<T>(power);
             sum_of_tile += weight;
             store(scores + c * QUERIES, weight);
         }
+        left += sum_of_tile;
         store(sums.row_sum + lane, load(sums.row_sum + lane) + sum_of_tile);
     }
+    return sum<T>(left) != 0;
 }
 
 // accumulator (rows x padded_dim) += weights * values. In a tile of partial coverage, a masked value is skipped where the tile holds a

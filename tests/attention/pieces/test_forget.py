@@ -87,6 +87,29 @@ def test_sums_of_thousands_lose_no_digits(strength):
     close(output.detach().double(), weights @ exact[2], OUTPUT[torch.float32], "output")
 
 
+@pytest.mark.parametrize("length", [65, 200])
+def test_a_nan_of_a_faded_key_reaches_the_queries_that_may_attend_to_it_and_no_others(length):
+    query, key, value, gates = (tensor.detach() for tensor in drawn(1, length, length, 20.0, torch.float32, width=16))
+    for tensor, column in ((key, 3), (value, 3), (key, length - 1), (value, 64)):
+        changed = tensor.clone()
+        changed[..., column, :] = torch.nan
+        inputs = [changed if other is tensor else other for other in (query, key, value)]
+        output = overt.attend(*inputs, mask="causal", bias=Forget(gates))
+        assert output[..., :column, :].isfinite().all()
+        assert output[..., column:, :].isnan().all()
+        short = overt.attend(*inputs, mask=overt.Causal() & overt.Lengths(column), bias=Forget(gates))
+        assert short.isfinite().all()
+
+
+def test_infinite_numbers_of_masked_keys_change_nothing():
+    query, key, value, _ = (tensor.detach() for tensor in drawn(1, 130, 130, dtype=torch.float32, width=16))
+    of_queries, of_keys = torch.rand(130), torch.randn(130)
+    mask = overt.Causal() & overt.Lengths(128)
+    plain = overt.attend(query, key, value, mask=mask, bias=LineBias(of_queries, of_keys))
+    of_keys[128:] = torch.inf
+    assert torch.equal(overt.attend(query, key, value, mask=mask, bias=LineBias(of_queries, of_keys)), plain)
+
+
 def test_a_decoders_steps_give_what_the_whole_sequence_gives():
     query, key, value, gates = (tensor.detach() for tensor in drawn(2, 12, 12))
     whole = overt.attend(query, key, value, mask="causal", bias=Forget(gates))
