@@ -30,8 +30,10 @@ class SoftmaxForward {
     void run(Index first, Index entries) {
         // Several items at a time where there are many: each may be short.
         Index items = entries * blocks * spans, chunk = max_of<Index>(1, min_of(blocks, items / (32 * team.threads)));
-        // The last blocks first: under a causal mask they are the longest.
-        auto rows_of = [&](Index item, int thread) { rows(first, items - 1 - item, workspaces.data + thread * workspace_size); };
+        const bool reversed = growing(first);
+        auto rows_of = [&](Index item, int thread) {
+            rows(first, reversed ? items - 1 - item : item, workspaces.data + thread * workspace_size);
+        };
         team.each(items, rows_of, chunk);
         if (spans > 1) team.each(entries * blocks, [&](Index item, int) { join(first, item); });
     }
@@ -51,6 +53,15 @@ class SoftmaxForward {
         if (items < team.threads) return max_of<Index>(1, min_of(count(team.threads, items), tiles / 2));
         // Of a few more blocks than threads most threads would wait for the last ones.
         return items % team.threads && items < 2 * team.threads && tiles > 1 ? 2 : 1;
+    }
+
+    // Whether the last blocks take the longest, as under a causal mask: they go first then, so that no thread waits for them. Else blocks follow
+    // each other as in memory, which processors foresee.
+    bool growing(Index entry) const {
+        Index low, high, last_low, last_high;
+        mask_span(inputs.mask, entry, 0, min_of<Index>(QUERIES, inputs.queries), inputs.keys, &low, &high);
+        mask_span(inputs.mask, entry, max_of<Index>(0, inputs.queries - QUERIES), inputs.queries, inputs.keys, &last_low, &last_high);
+        return last_high - last_low > 2 * (high - low);
     }
 
     // One block of queries against one span of keys.
