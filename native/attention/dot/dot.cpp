@@ -27,15 +27,15 @@ class DotProducts {
     }
 };
 
-// All blocks of queries. Rows of half precision are converted for some entries at a time: as few as keep all threads busy, so that they stay in
-// the second cache, and not where that would take 256 MB, or of few queries.
+// All blocks of queries. Rows of half precision are converted for some entries at a time, so that they stay in the second cache, and for at least
+// four a thread where there are several, so that none waits long for the others; not where that would take 256 MB, or of few queries.
 template <class T>
 void forward(const Inputs& inputs, const Score& score, T* output, T* sums) {
     constexpr Index NEAR = 1 << 17, MOST = 1 << 26;
     const Team team(inputs, true);
     const bool half_keys = inputs.key.kind != KIND<T>, half_values = inputs.value.kind != KIND<T>;
     const Index size = inputs.keys * (inputs.head_dim + inputs.value_dim);
-    Index at_once = min_of(team.entries, max_of<Index>(team.threads, NEAR / max_of<Index>(size, 1)));
+    Index at_once = min_of(team.entries, team.threads * max_of<Index>(team.threads > 1 ? 4 : 1, NEAR / max_of<Index>(size, 1)));
     const bool converting = (half_keys || half_values) && inputs.queries > 2 * QUERIES && at_once * size <= MOST;
     ConvertedRows<T> keys(inputs, inputs.key, inputs.head_dim, converting && half_keys ? at_once : 0);
     ConvertedRows<T> values(inputs, inputs.value, inputs.value_dim, converting && half_values ? at_once : 0);
