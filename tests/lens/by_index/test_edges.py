@@ -95,3 +95,19 @@ def test_edges_in_half_precision_are_verified_within_its_rounding():
     _, recording = recorded(FIRST["graph_of_batch"], torch.bfloat16)
     assert recording.layers == ["first", "odd"]
     assert recording.verify().holds
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_convolution_with_weights_of_its_own_is_missing_by_name_in_any_batch(batch):
+    """ConvBERT's: unfolded neighbours, heads joined with tokens, times a softmax over the kernel."""
+
+    def convolved(self, x):
+        kernel = torch.softmax(x[..., :6].reshape(-1, 3, 1), dim=1)  # (B·n·heads, 3, 1)
+        neighbours = functional.unfold(x.mT[..., None], (3, 1), padding=(1, 0))  # (B, width·3, n)
+        neighbours = neighbours.mT.reshape(-1, WIDTH // 2, 3)  # (B·n·heads, D, 3)
+        return (neighbours @ kernel).reshape(x.shape)
+
+    with torch.no_grad(), record(model := Net(convolved).eval()) as recording:
+        model(torch.randn(batch, LENGTH, WIDTH))
+    assert [layer for layer, _ in recording.missing] == ["odd"]
+    assert "overt failed" not in str(recording.missing)

@@ -140,6 +140,38 @@ def test_queries_and_keys_are_followed_that_are_gone_before_the_weights_meet_the
     assert {part.kind for part in why.key.parts} >= {"embedding", "head", "feed-forward"}
 
 
+class Pooled(nn.Module):
+    """Learned queries that attend to the tokens, as Perceiver's latents do; heads written out, or fused."""
+
+    def __init__(self, fused):
+        super().__init__()
+        self.fused, self.embedding, self.latents = fused, nn.Embedding(60, 16), nn.Parameter(torch.randn(5, 16))
+        self.norm, self.query, self.key, self.value = nn.LayerNorm(16), *(nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, input_ids):
+        x, latents = self.embedding(input_ids), self.norm(self.latents.expand(len(input_ids), -1, -1))
+        q, k, v = (
+            layer(tokens).unflatten(-1, (4, 4)).transpose(1, 2)
+            for layer, tokens in ((self.query, latents), (self.key, x), (self.value, x))
+        )
+        if self.fused:
+            return nn.functional.scaled_dot_product_attention(q, k, v)
+        return torch.softmax(q @ k.transpose(-1, -2) / 2, dim=-1) @ v
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_learned_query_is_a_constant(fused):
+    torch.manual_seed(0)
+    model = Pooled(fused).eval()
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        model(IDS)
+    why = score_contributions(recording, model, head=(0, 2), query=4, key=KEY)
+    assert why.holds
+    assert [part.kind for part in why.query.parts] == ["constant"]
+    assert {part.kind for part in why.key.parts} == {"embedding", "bias"}
+    assert why.score == pytest.approx(product_of(recording[0, 2], 4, KEY), abs=1e-9)
+
+
 def test_a_changed_model_is_not_answered_from_the_run_before(llama):
     model, inputs = small("llama"), arguments("llama")
     recording, _ = recorded(model, inputs)

@@ -113,8 +113,29 @@ def by_logarithms(self, q, k, v):
     return stored(self, functional.log_softmax(q @ k.mT, dim=-1).exp()) @ v
 
 
+def multiplied_with_a_mask(self, q, k, v):
+    """As GPT does: scores times ones and zeros, and a low number where the zeros are."""
+    open_keys = (~BARRED).to(q.dtype)
+    scores = (q @ k.mT) * open_keys + -1e4 * (1 - open_keys)
+    return stored(self, torch.softmax(scores + torch.linspace(-1, 1, 7, dtype=q.dtype), dim=-1)) @ v
+
+
+def with_a_floor(self, q, k, v):
+    """As XGLM and OPT do: masked scores are raised to the lowest number."""
+    lowest = torch.finfo(q.dtype).min
+    scores = q @ k.mT + torch.zeros(7, 7, dtype=q.dtype).masked_fill(BARRED, lowest)
+    return stored(self, torch.softmax(torch.max(scores, torch.tensor(lowest, dtype=q.dtype)), dim=-1)) @ v
+
+
+def filled_from_a_tensor(self, q, k, v):
+    return stored(self, torch.where(~BARRED, q @ k.mT, torch.full((7, 7), -math.inf, dtype=q.dtype)).softmax(-1)) @ v
+
+
 WHOLE = [
     plain,
+    multiplied_with_a_mask,
+    with_a_floor,
+    filled_from_a_tensor,
     masked_fill,
     where,
     added,
@@ -132,6 +153,15 @@ WHOLE = [
 
 def capped(self, q, k, v):
     return stored(self, torch.softmax(torch.tanh(q @ k.mT), dim=-1)) @ v
+
+
+def multiplied_alone(self, q, k, v):
+    """Scores that a mask makes zero, and that nothing makes low, keep their weight."""
+    return stored(self, torch.softmax((q @ k.mT) * (~BARRED).to(q.dtype), dim=-1)) @ v
+
+
+def raised(self, q, k, v):
+    return stored(self, torch.softmax(torch.maximum(q @ k.mT, torch.tensor(0.5, dtype=q.dtype)), dim=-1)) @ v
 
 
 def cut(self, q, k, v):
@@ -161,7 +191,7 @@ def batch_last(self, q, k, v):
     return torch.einsum("hqkb,bhke->bhqe", weights, v)
 
 
-BY_WEIGHTS = [capped, cut, turned, one_head_over, summed, batch_last]
+BY_WEIGHTS = [capped, multiplied_alone, raised, cut, turned, one_head_over, summed, batch_last]
 
 
 @pytest.mark.parametrize("lines", [*WHOLE, *BY_WEIGHTS], ids=lambda lines: lines.__name__)

@@ -71,6 +71,9 @@ class LinearPaths(TorchFunctionMode):
         self.latest: list[weakref.ref[Tensor]] = []
         self.factors: list[Tensor] = []  # queries and keys that are multiplied, kept until attention is recognised
         self.by_storage: dict[int, weakref.ref[Tensor]] = {}  # the largest tensor on the paths of each storage
+        self.untracked: weakref.WeakValueDictionary[int, Tensor] = (
+            weakref.WeakValueDictionary()
+        )  # by storage, what no writer made
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the function."""
@@ -78,6 +81,8 @@ class LinearPaths(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if not tracked((args, kwargs)):
             output = func(*args, **kwargs)
+            for tensor in tensors(output):
+                self.untracked[tensor.untyped_storage().data_ptr()] = tensor
             return self.write(output, "embedding", "embedding") if name == "embedding" else output
         if name in ("numpy", "__array__", "tolist", "__get__", "__set__") or not torch.is_grad_enabled():
             return func(*(args if name in ("__get__", "__set__") else detached(args)), **kwargs)
@@ -94,16 +99,19 @@ class LinearPaths(TorchFunctionMode):
         return output
 
     def _remember(self, tensor: Tensor) -> None:
-        reference = weakref.ref(tensor)
-        self.latest = [*self.latest[-15:], reference]
+        self.latest = [*self.latest[-15:], weakref.ref(tensor)]
         pointer = tensor.untyped_storage().data_ptr()
         stored = self.by_storage.get(pointer)
         widest = None if stored is None else stored()
-        if widest is None or widest.numel() <= tensor.numel():
-            self.by_storage[pointer] = reference
+        base = tensor if tensor._base is None else tensor._base  # lives as long as any view, such as a transposed key
+        if widest is None or widest.numel() <= base.numel():
+            self.by_storage[pointer] = weakref.ref(base)
 
     def followed(self, view: Tensor) -> Tensor | None:
-        """This tensor on the paths: itself, or the same view of the tensor on the paths that shares its storage; None without one."""
+        """This tensor on the paths: itself, or the same view of the tensor on the paths that shares its storage; None without one.
+
+        What is computed from parameters alone, such as learned queries, begins paths here.
+        """
         if view.grad_fn is not None:  # a view that was made without gradients has none
             return view
         reference = self.by_storage.get(view.untyped_storage().data_ptr())
@@ -111,9 +119,10 @@ class LinearPaths(TorchFunctionMode):
         # The tensor that all views of a storage are views of covers all of it: queries, keys and values may share one.
         tensors = [view._base, None if stored is None else stored._base, stored]
         tensor = next((one for one in tensors if one is not None and one.grad_fn is not None), None)
-        if tensor is None:
-            return None
         with torch.enable_grad(), torch._C.DisableTorchFunction():
+            if tensor is None:
+                constant = view.untyped_storage().data_ptr() in self.untracked
+                return self.write(view, "constant", "constant") if constant else None
             return tensor.as_strided(view.size(), view.stride(), view.storage_offset())
 
     def writing(self, view: Tensor) -> Tensor | None:

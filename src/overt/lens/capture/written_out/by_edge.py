@@ -6,7 +6,7 @@ queries. Both come to the same list: for each edge a query, a key and a weight. 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -18,7 +18,7 @@ from overt.attention.pieces import piece
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.token_axes.factors import marks_of
 from overt.lens.capture.token_axes.labels import CHANNELS, EDGE_VALUES, Mixing, TensorLabel
-from overt.lens.capture.token_axes.origins import NONE, Origins
+from overt.lens.capture.token_axes.origins import NONE, Origins, shrunk
 from overt.lens.capture.token_axes.put import Slots
 from overt.lens.capture.written_out.products import Product
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
@@ -109,7 +109,8 @@ def over_neighbours(
         return None
     marks = {letter: marks_of(axis) for letter, axis in zip(others, label.axes, strict=True)}
     entry = next((dim for dim, letter in enumerate(others) if letter in output and letter in mine), None)
-    gathered_from = [origin for origin in label.origins if origin.tokens.shape[others.index(key)] > 1]
+    gathered_from = [replace(origin, tokens=shrunk(origin.tokens)) for origin in label.origins]
+    gathered_from = [origin for origin in gathered_from if origin.tokens.shape[others.index(key)] > 1]
     origins = [_by_entry(item, entry) for item in gathered_from]
     varying = {others[item] for one in origins for item in one.varying}
     entries = {others[entry]} if entry is not None and origins != gathered_from else set()

@@ -14,6 +14,7 @@ from overt.attention.scores import Dot
 from overt.lens.capture.ranges import MaskReader, MaskReading
 
 SAME = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone", "detach"}
+MASKED = -9.9e3  # a score this low, or lower, has no weight in a softmax: models write −1e4, which is −9984 in bfloat16
 SHAPED = {"view", "reshape", "unflatten", "flatten", "unsqueeze", "squeeze", "__getitem__"}
 
 
@@ -22,6 +23,7 @@ class Scores:
     """Scores on their way to a softmax: scale · query · key + added, in the shapes that the model multiplied.
 
     `among_tokens` says that both their queries and their keys are tokens, as far as is known. A product with parameters is not.
+    `zeroed` marks scores that the model multiplied with the zeros of a mask: a low number that is added next masks them.
     """
 
     query: Tensor
@@ -29,6 +31,7 @@ class Scores:
     scale: float = 1.0
     added: tuple[Tensor, ...] = ()
     among_tokens: bool = False
+    zeroed: Tensor | None = None
 
     def after(self, name: str, operands: list[Any], position: int, output: Tensor) -> "Scores | None":
         """The scores after one more function, whose argument at `position` they are; None if that is unknown."""
@@ -38,28 +41,42 @@ class Scores:
             or (name in SHAPED and output.shape[-2:] == (self.query.shape[-2], self.key.shape[-2]))
         ):
             return self
-        simple = len([operand for operand in operands if operand is not None]) == 2 and (
-            position == 0 or name in ("mul", "add")
-        )
-        other = operands[1 - position] if simple else None
-        if name in ("mul", "div") and simple and (number := _number(other)):
-            factor = number if name == "mul" else 1 / number
-            scaled = tuple(tensor * factor for tensor in self.added)
-            return replace(self, scale=self.scale * factor, added=scaled)
-        if name in ("add", "sub") and simple and isinstance(other, Tensor):
-            return replace(self, added=(*self.added, other.detach() if name == "add" else -other.detach()))
-        if name in ("add", "sub") and position == 0 and simple and _number(other) is not None:
-            return self  # one number added to all scores does not change a softmax
         if name == "masked_fill" and position == 0:
             return self._filled(operands[1], operands[2])
         if name == "where" and position == 1 and len(operands) == 3:
             return self._filled(~operands[0], operands[2])
-        return None
+        simple = len([operand for operand in operands if operand is not None]) == 2 and (
+            position == 0 or name in ("mul", "add", "max", "maximum")
+        )
+        return self._combined(name, operands[1 - position], position) if simple else None
+
+    def _combined(self, name: str, other: Any, position: int) -> "Scores | None":
+        """The scores after a function of them and one other number or tensor."""
+        number = _number(other)
+        if name in ("mul", "div") and number:
+            factor = number if name == "mul" else 1 / number
+            return replace(self, scale=self.scale * factor, added=tuple(tensor * factor for tensor in self.added))
+        if name == "mul" and isinstance(other, Tensor) and bool(((other == 0) | (other == 1)).all()):
+            return replace(self, zeroed=other.detach() == 0) if self.zeroed is None and not self.added else None
+        if name in ("add", "sub") and isinstance(other, Tensor):
+            return self._with(other.detach() if name == "add" else -other.detach())
+        if name in ("add", "sub") and position == 0 and number is not None:
+            return self  # one number added to all scores does not change a softmax
+        floor = name in ("max", "maximum", "clamp", "clamp_min") and number is not None and number <= MASKED
+        return self if floor else None  # a floor that only masked scores are below
+
+    def _with(self, other: Tensor) -> "Scores | None":
+        """The scores and a tensor. What a mask has made zero, and is low then, is masked."""
+        if self.zeroed is None:
+            return replace(self, added=(*self.added, other))
+        filled = replace(self, zeroed=None)._filled(self.zeroed, other)
+        return None if filled is None else replace(filled, added=(*filled.added, torch.where(self.zeroed, 0, other)))
 
     def _filled(self, masked: Tensor, value: Any) -> "Scores | None":
-        number = _number(value)
-        lowest = torch.finfo(self.query.dtype).min
-        if number is None or number > -1e4 or (number > lowest and bool(masked.all(-1).any())):
+        number, lowest = _number(value), torch.finfo(self.query.dtype).min
+        if isinstance(value, Tensor) and number is None:
+            number = float(torch.where(masked, value, -math.inf).max())
+        if number is None or number > MASKED or (number > lowest and bool(masked.all(-1).any())):
             return None
         floor = torch.full((), -math.inf if number == -math.inf else lowest, dtype=self.query.dtype, device=masked.device)
         return replace(self, added=(*self.added, torch.where(masked, floor, torch.zeros_like(floor))))

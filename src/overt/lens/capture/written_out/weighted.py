@@ -159,7 +159,7 @@ class WeightedSum:
 
     def call(self, masks: MaskReader) -> tuple[Call, bool] | None:
         """The call, and whether query and key are in it; None where it is not attention."""
-        if self.scores is not None:
+        if self.scores is not None and self.scores.zeroed is None:
             try:
                 call = self.scores.call(self.weights, self.value, masks)
             except (OvertError, RuntimeError):  # shapes that do not fit: something else was scored
