@@ -209,10 +209,10 @@ def test_the_report_says_what_was_changed_and_how_often():
 
 def test_a_change_that_never_happens_is_an_error_behind_the_block():
     model, x = stack(layers=2, causal=True), sequence()
-    named = r"got block of L0H1, query 2, key 5 and 1 pass without it; its calls are 0 to 1; the chosen ones have queries 0 to \d+ and keys"
+    with pytest.raises(InputError, match="got block of L0H1, query 2, key 5, where the model's own mask bars these queries"):
+        edited(model, x, lens.Edits().block((0, 1), query=2, key=5))
+    named = r"got scale 0 of L0H1, query 20 and 1 pass without it; its calls are 0 to 1; the chosen ones have queries 0 to \d+ and keys"
     with pytest.raises(InputError, match=named):
-        edited(model, x, lens.Edits().block((0, 1), query=2, key=5))  # a causal mask allows it no query
-    with pytest.raises(InputError, match=r"got scale 0 of L0H1, query 20 and 1 pass"):
         edited(model, x, lens.Edits().scale((0, 1), 0, query=20))
     with torch.no_grad(), pytest.raises(RuntimeError), lens.edit(model, lens.Edits().scale((9, 0), 0)):
         raise RuntimeError("an error of the block goes first")

@@ -172,6 +172,60 @@ def test_a_learned_query_is_a_constant(fused):
     assert why.score == pytest.approx(product_of(recording[0, 2], 4, KEY), abs=1e-9)
 
 
+OF_OTHER_INPUTS = {
+    "ViTModel": ({"image_size": 16, "patch_size": 4}, {"pixel_values": torch.randn(1, 3, 16, 16)}),
+    "Wav2Vec2Model": (
+        {
+            "conv_dim": [8, 8],
+            "conv_stride": [4, 2],
+            "conv_kernel": [8, 4],
+            "num_conv_pos_embeddings": 4,
+            "num_conv_pos_embedding_groups": 2,
+        },
+        {"input_values": torch.randn(1, 120)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHER_INPUTS)
+def test_pictures_and_sound_are_followed_to_their_patches_and_frames(name):
+    options, inputs = OF_OTHER_INPUTS[name]
+    kind = getattr(transformers, name)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**sizes, **options)).eval()
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        model(**inputs)
+    why = score_contributions(recording, model, head=(1, 2), query=QUERY, key=KEY, inputs=inputs)
+    assert why.holds
+    assert why.score == pytest.approx(product_of(recording[1, 2], QUERY, KEY), abs=1e-9)
+    assert len([part for part in why.key.parts if part.kind == "head"]) == 4
+    if name == "ViTModel":  # its patches are linear in the picture; sound passes functions that are not
+        assert [part.layer for part in why.key.parts if part.kind == "embedding"] == ["pixel_values"]
+
+
+class Weighted(nn.Module):
+    """Attention over vectors that a mask of numbers (B, K, 1) is multiplied with."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+
+    def forward(self, inputs_embeds, soft_mask):
+        x = inputs_embeds * soft_mask
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def test_a_mask_of_numbers_is_a_factor_and_no_part():
+    inputs = {"inputs_embeds": torch.randn(1, 7, 16), "soft_mask": torch.rand(1, 7, 1)}
+    model = Weighted().eval()
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        model(**inputs)
+    why = score_contributions(recording, model, head=(0, 2), query=QUERY, key=KEY, inputs=inputs)
+    assert why.holds
+    assert {part.kind for part in why.key.parts} == {"embedding", "bias"}
+
+
 def test_a_changed_model_is_not_answered_from_the_run_before(llama):
     model, inputs = small("llama"), arguments("llama")
     recording, _ = recorded(model, inputs)
@@ -283,6 +337,20 @@ def test_composition_finds_the_head_that_reads_what_another_writes():
     assert torch.tensor(plain).square().mean().sqrt() == pytest.approx(32**-0.5, rel=0.15)
     theirs = torch.linalg.eigvals((outer.output.weight[:, 16:24] @ outer.value.weight[16:24] @ writes).double())
     assert composed.eigenvalues((0, 1), (1, 2)).abs()[0] == pytest.approx(float(theirs.abs().max()), rel=1e-4)
+
+
+@torch.no_grad()
+def test_composition_reads_debertas_names():
+    model = transformers.DebertaV2Model(
+        transformers.DebertaV2Config(
+            vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+        )
+    )
+    first, second = (layer.attention for layer in model.encoder.layer)
+    writes = first.output.dense.weight[:, :8] @ first.self.value_proj.weight[:8]
+    reads = second.self.query_proj.weight[8:16].mT @ second.self.key_proj.weight[8:16]
+    pair = next(pair for pair in overt.lens.composition(model).pairs if pair[:3] == ((0, 0), (1, 1), "key"))
+    assert pair.score == pytest.approx(float((reads @ writes).norm() / (reads.norm() * writes.norm())), rel=1e-5)
 
 
 def test_a_head_that_writes_what_it_reads_copies():

@@ -82,18 +82,20 @@ class LinearPaths(TorchFunctionMode):
         if not tracked((args, kwargs)):
             output = func(*args, **kwargs)
             for tensor in tensors(output):
-                self.untracked[tensor.untyped_storage().data_ptr()] = tensor
+                self.untracked[tensor.untyped_storage().data_ptr()] = _base(tensor)
             return self.write(output, "embedding", "embedding") if name == "embedding" else output
         if name in ("numpy", "__array__", "tolist", "__get__", "__set__") or not torch.is_grad_enabled():
             return func(*(args if name in ("__get__", "__set__") else detached(args)), **kwargs)
         return self._run(func, name, args, kwargs)
 
-    def write(self, value: Any, kind: str, function: str, opening: tuple[Tensor, Tensor] | None = None) -> Any:
-        """The value, as it is, that begins the linear paths."""
+    def write(
+        self, value: Any, kind: str, function: str, opening: tuple[Tensor, Tensor] | None = None, module: str | None = None
+    ) -> Any:
+        """The value, as it is, that begins the linear paths; in the module that runs, unless another is named."""
         if not isinstance(value, Tensor) or not value.is_floating_point() or not torch.is_grad_enabled():
             return value
         leaf = value.detach().requires_grad_()
-        self.writers.append(Writer(leaf, kind, self.module(), function, opening))
+        self.writers.append(Writer(leaf, kind, self.module() if module is None else module, function, opening))
         output = leaf.clone()  # the model may write to it
         self._remember(output)
         return output
@@ -103,7 +105,7 @@ class LinearPaths(TorchFunctionMode):
         pointer = tensor.untyped_storage().data_ptr()
         stored = self.by_storage.get(pointer)
         widest = None if stored is None else stored()
-        base = tensor if tensor._base is None else tensor._base  # lives as long as any view, such as a transposed key
+        base = _base(tensor)
         if widest is None or widest.numel() <= base.numel():
             self.by_storage[pointer] = weakref.ref(base)
 
@@ -381,6 +383,11 @@ def _adds_constants(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if base in ("cat", "concat", "concatenate", "stack", "hstack", "vstack"):
         return not all(tensor.requires_grad for tensor in tensors((args, kwargs)))
     return base not in ("neg", "negative", "sum", "mean", "cumsum", "tril", "triu")
+
+
+def _base(tensor: Tensor) -> Tensor:
+    """The tensor that this is a view of, which lives as long as any of its views, such as a key that was transposed for a product."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def _negative(numbers: tuple[Any, ...]) -> bool:

@@ -207,7 +207,12 @@ def traced(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], word
     paths = LinearPaths(lambda: recorder.running[-1][0] if recorder.running else "")
     paths.words = words
     with torch.enable_grad(), paths, catching(recorder), _opaque(paths):
-        output = model(*_begun(paths, args), **_begun(paths, kwargs))
+        names = [*(f"input {index}" for index in range(len(args))), *kwargs]
+        first = names[0] if args else getattr(model, "main_input_name", "")
+        values = [
+            _begun(paths, value, name, name == first) for name, value in zip(names, (*args, *kwargs.values()), strict=True)
+        ]
+        output = model(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
     return Traced(output, paths, recorder.points, recorder.missing)
 
 
@@ -224,14 +229,16 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
-def _begun(paths: LinearPaths, tree: Any) -> Any:
-    """Inputs that are vectors themselves begin linear paths."""
+def _begun(paths: LinearPaths, argument: Any, name: str, first: bool) -> Any:
+    """An argument of the model. Vectors, pictures and sound begin linear paths, and a mask of numbers does not."""
 
     def begin(leaf: Any) -> Any:
-        vectors = isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.ndim == 3
-        return paths.write(leaf, "embedding", "input") if vectors else leaf.clone() if isinstance(leaf, Tensor) else leaf
+        if not isinstance(leaf, Tensor):
+            return leaf
+        data = leaf.is_floating_point() and (leaf.ndim > 2 or (first and leaf.ndim == 2)) and "mask" not in name
+        return paths.write(leaf, "embedding", "input", module=name) if data else leaf.clone()
 
-    return tree_map(begin, tree)
+    return tree_map(begin, argument)
 
 
 _lock = threading.Lock()  # one run at a time: what it replaces is shared by all threads

@@ -44,6 +44,7 @@ class Editor(Recorder):
         self.changes: list[HeadChange] = changes
         self.tokens: Tokens = tokens
         self.fired: dict[int, Fired] = {}
+        self.masked: set[int] = set()  # blocked arcs that the model's own mask blocks already, in some call
         self.word_positions: WordPositions = {}
         self.heads_of_calls: dict[int, int] = {}  # of each call of a pass, by its number
         self.positions: tuple[int, int] = (
@@ -124,9 +125,12 @@ class Editor(Recorder):
                     got=f"{spot.captured.layer}, whose query is {tuple(call.query.shape)}",
                     fix="change all of them, by positions and not by words",
                 )
-            made = [
-                placement for placement in placed if not isinstance(placement.change, BlockedArcs) or _attends(call, placement)
-            ]
+            made = []
+            for placement in placed:
+                if not isinstance(placement.change, BlockedArcs) or _attends(call, placement):
+                    made.append(placement)
+                else:
+                    self.masked.add(id(placement.change))
             if made:
                 groups.append((entries if call.batch else None, made))
         return groups
@@ -238,6 +242,12 @@ class Editor(Recorder):
         queries, keys = self.positions
         there = f"; the chosen ones have queries 0 to {queries - 1} and keys 0 to {keys - 1}" if queries else ""
         named = "; ".join(map(str, unmatched[:4])) + (f" and {len(unmatched) - 4} more" if len(unmatched) > 4 else "")
+        if all(id(change) in self.masked for change in unmatched):
+            raise InputError(
+                "arcs that the model allows, to block them",
+                got=f"{named}, where the model's own mask bars these queries from these keys",
+                fix="choose keys with a weight above 0: overt.lens.record(model), then recording[layer, head].top(query)",
+            )
         calls = f"; its calls are 0 to {max(self.layers)}" if self.layers else ""
         raise InputError(
             "heads of calls that the model makes inside the block, at positions that may attend to what is changed",

@@ -12,6 +12,7 @@ from overt.lens.statistics.output_norms import output_matrix
 _TRIPLES = (
     ("q_proj", "k_proj", "v_proj"),
     ("query", "key", "value"),
+    ("query_proj", "key_proj", "value_proj"),
     ("q_lin", "k_lin", "v_lin"),
     ("q", "k", "v"),
     ("wq", "wk", "wv"),
