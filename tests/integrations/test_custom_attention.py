@@ -151,12 +151,34 @@ def test_positions_are_those_of_the_text_in_a_cache_that_drops_keys(family, visi
         torch.testing.assert_close(scores, whole, atol=2e-5, rtol=2e-5)
 
 
-def test_queries_of_cross_attention_without_a_mask_count_from_the_first():
+@pytest.mark.parametrize("family", ["T5", "Bart", "Whisper"])
+def test_queries_of_cross_attention_go_on_while_a_model_writes(family):
+    model = NAMED[family].build(integrations.huggingface(mask=overt.Window(2, 2)))
+    whole, *cached = [
+        torch.stack(written(model, NAMED[family], 5, **options).scores)
+        for options in ({"use_cache": False}, {}, {"cache_implementation": "static"})
+    ]
+    for scores in cached:
+        torch.testing.assert_close(scores, whole, atol=2e-5, rtol=2e-5)
+
+
+def test_a_query_of_cross_attention_in_a_compiled_model_is_refused(monkeypatch):
+    query, key = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 7, 8)
+    attention = transformers.AttentionInterface()[integrations.huggingface(mask=FirstKeys())]
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with pytest.raises(InputError, match="in cross-attention, got one query in a compiled model.*use_cache=False"):
+        attention(None, query, key, key, None, is_causal=False)
+
+
+def test_queries_of_cross_attention_are_where_the_decoders_layer_before_was():
     query, key = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 7, 8)
     attention = transformers.AttentionInterface()[integrations.huggingface(mask=FirstKeys())]
-    for module, first in ((torch.nn.Identity(), 4), (torch.nn.Identity(), 0)):
-        module.is_causal = first > 0
-        _, weights = attention(module, query, key, key, None, is_causal=None, output_attentions=True)
+    module = torch.nn.Identity()
+    module.is_causal = False
+    attention(module, key, key, key, None)  # an encoder's layer
+    for causal, first in ((False, 0), (True, 4), (False, 4)):
+        module.is_causal = causal
+        _, weights = attention(module, query, key, key, None, output_attentions=True)
         assert torch.equal(weights[0, 0] > 0, FirstKeys().block(torch.arange(3) + first, torch.arange(7)))
 
 

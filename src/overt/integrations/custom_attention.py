@@ -1,5 +1,6 @@
 """Scores, masks and normalizers of a caller's own in a Hugging Face model: pieces that replace those of its attention."""
 
+import threading
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from overt.attention.masks.base import mask_of_block
 from overt.attention.scores import Dot
 from overt.errors import InputError
 from overt.integrations.attention_interface import attention
+
+_DECODER = threading.local()  # `rows`: how many queries the causal layer had that ran last, and the position of the first
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +44,7 @@ class CustomAttention:
 
     def replaced(self, call: dict[str, Any], model_mask: Any, sliding_window: int | None, causal: bool) -> dict[str, Any]:
         """The arguments of `overt.attend` with these pieces; `model_mask` is the mask that the model passed on. In a layer that is
-        not `causal`, as in cross-attention, queries count from the first one.
+        not `causal`, queries count from the first one, and in cross-attention from where the decoder is in its text.
 
         Raises InputError for a mask in a layer with a sliding window whose cache may have dropped keys, if their number is not known.
         """
@@ -49,7 +52,8 @@ class CustomAttention:
             has_scale = type(self.score) is not Dot or self.score.scale is not None
             call = call | {"score": self.score if has_scale else replace(self.score, scale=call["score"].scale)}
         if self.mask is not None:
-            mask = _at_positions(self.mask, call, *_first_positions(call, model_mask, sliding_window, causal))
+            first, first_key = _first_positions(call, model_mask, sliding_window, causal)
+            mask = _at_positions(self.mask, call, _first_in_text(call, first, causal), first_key)
             call = call | {"mask": mask if call["mask"] is None else call["mask"] & mask}
         return call if self.normalizer is None else call | {"normalizer": self.normalizer}
 
@@ -75,6 +79,24 @@ def _at_positions(mask: Any, call: dict[str, Any], first: int | Tensor, first_ke
     if compiling:
         return _LaterRows(bound, first)
     return mask_of_block(bound, slice(first, first + queries), slice(first_key, keys), lengths)
+
+
+def _first_in_text(call: dict[str, Any], first: int | Tensor, causal: bool) -> int | Tensor:
+    """The position of the first query in the text: that of the decoder's own layer before, in cross-attention."""
+    queries, keys = call["query"].shape[2], call["key"].shape[2]
+    if torch.compiler.is_compiling():
+        if not causal and queries == 1 < keys:
+            raise InputError(
+                "a mask whose positions are known in cross-attention",
+                got="one query in a compiled model, which may be of a cache",
+                fix="run the model without torch.compile, or with use_cache=False",
+            )
+        return first
+    if causal or queries == keys:
+        _DECODER.rows = (queries, first) if causal else None
+        return first
+    rows = getattr(_DECODER, "rows", None)
+    return rows[1] if rows is not None and rows[0] == queries else first
 
 
 def _first_positions(
