@@ -131,8 +131,14 @@ def filled_from_a_tensor(self, q, k, v):
     return stored(self, torch.where(~BARRED, q @ k.mT, torch.full((7, 7), -math.inf, dtype=q.dtype)).softmax(-1)) @ v
 
 
+def scored_in_float32(self, q, k, v):
+    """As GPT-J and CodeGen do in half precision."""
+    return stored(self, torch.softmax(q.float() @ k.float().mT, dim=-1).to(v.dtype)) @ v
+
+
 WHOLE = [
     plain,
+    scored_in_float32,
     multiplied_with_a_mask,
     with_a_floor,
     filled_from_a_tensor,

@@ -89,6 +89,8 @@ class Scores:
             read = MaskReading(*(aligned_right(item, query.ndim) for item in masks.read(tensor)))  # as torch broadcasts it
             mask = read.mask if mask is None else mask if read.mask is None else mask & read.mask
             bias = sum_of(bias, read.bias)
+        if value.dtype in (torch.float16, torch.bfloat16):  # GPT-J's scores are in float32 for half values
+            value = value.to(query.dtype)
         return Call.of(query, key, value, score=Dot(self.scale), mask=mask, bias=bias)
 
 

@@ -178,7 +178,7 @@ class WeightedSum:
 
 def agrees(call: Call, weights: Tensor) -> bool:
     """Whether a call gives these weights (..., Q, K) in its first, middle and last rows."""
-    return disagreement(call, weights) <= _TOLERANCE[call.query.dtype]
+    return disagreement(call, weights) <= max(_TOLERANCE[dtype] for dtype in (call.query.dtype, weights.dtype))
 
 
 @torch.no_grad()
