@@ -6,6 +6,8 @@ matrix: every causal and masked language model of transformers, small, with rand
 overt.lens.contributions sums to the logit difference, or by what function the model is refused; where it does, whether the parts of a
 score (overt.lens.score_contributions) sum to it too. `--log FILE` keeps each line as it
 comes, and a run that is started again with it goes on where it ended.
+scores: all other models of transformers, of pictures, of sound, encoder–decoders: whether the parts of scores of the first, the middle and
+the last attention sum to them.
 agreement: how the sizes of the heads' contributions rank beside the effect of ablating them, against weights, norms and gradients
 (contributions_agreement.py).
 """
@@ -34,17 +36,19 @@ def main() -> None:
     """Run what is asked for, and write what came of it."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--only", nargs="+", metavar="NAME", help="these architectures")
-    options.add_argument("--part", choices=["matrix", "agreement"], help="one of the two (default: both)")
+    options.add_argument("--part", choices=["matrix", "agreement", "scores"], help="one of them (default: the first two)")
     options.add_argument("--log", type=Path, help="keep each line here as it comes, and leave out those that are there already")
     results.takes_out(options)
     requested = options.parse_args()
     measured: dict[str, Any] = {}
-    if requested.part != "matrix":
+    if requested.part in (None, "agreement"):
         from benchmarks.lens.contributions_agreement import agreement
 
         measured["agreement"] = agreement()
-    if requested.part != "agreement":
+    if requested.part in (None, "matrix"):
         measured |= matrix(requested.only, requested.log)
+    if requested.part == "scores":
+        measured |= others(requested.only, requested.log)
     results.write(requested.out, versions=cases.versions(), **measured)
 
 
@@ -53,10 +57,7 @@ def matrix(only: list[str] | None, log: Path | None) -> dict[str, Any]:
     cases.prepare()
     from benchmarks.matrix.models import hugging_face
 
-    lines_read = (
-        [] if log is None or not log.exists() else [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    )
-    lines = {(line["name"], line["kind"]): line for line in lines_read}
+    lines = logged(log)
     for name in only or hugging_face.names():
         for kind in ("causal", "masked"):
             if (name, kind) in lines or (class_name := classes(name)[kind]) is None:
@@ -64,10 +65,7 @@ def matrix(only: list[str] | None, log: Path | None) -> dict[str, Any]:
             line = {"name": name, "kind": kind, "class": class_name} | apart(
                 lambda name=name, kind=kind: one(name, kind), SECONDS
             )
-            lines[name, kind] = line
-            if log is not None:
-                with log.open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps(line) + "\n")
+            lines[name, kind] = kept(line, log)
             said = line.get("why") or line.get("died") or f"residual {line['residual']:.1e}, bound {line['bound']:.1e}"
             said += f"; a score {line['score']}" if "score" in line else ""
             print(f"{name:28} {kind:7} {line.get('verdict', 'crashed'):9} {said[:200]}", flush=True)
@@ -75,6 +73,65 @@ def matrix(only: list[str] | None, log: Path | None) -> dict[str, Any]:
     scores = scores_split(lines.values())
     print(json.dumps(counts), json.dumps({"scores": scores}))
     return {"counts": dict(counts), "scores": scores, "models": list(lines.values())}
+
+
+def others(only: list[str] | None, log: Path | None) -> dict[str, Any]:
+    """Scores of every model type that has neither a causal nor a masked language model."""
+    cases.prepare()
+    from benchmarks.matrix.models import hugging_face
+
+    lines = logged(log)
+    for name in only or [name for name in hugging_face.names() if not any(classes(name).values())]:
+        if (name, "other") in lines:
+            continue
+        line = {"name": name, "kind": "other"} | apart(lambda name=name: scores_of(name), SECONDS)
+        lines[name, "other"] = kept(line, log)
+        print(f"{name:28} {line.get('verdict', 'crashed'):12} {(line.get('why') or line.get('died') or '')[:200]}", flush=True)
+    counts = Counter(line.get("verdict", "crashed") for line in lines.values())
+    print(json.dumps(counts))
+    return {"counts": dict(counts), "models": list(lines.values())}
+
+
+def scores_of(name: str) -> dict[str, Any]:
+    """A score of the first, the middle and the last attention of a model: its verdict is the worst."""
+    import torch
+
+    import overt
+    from benchmarks.matrix.models import hugging_face
+    from overt.errors import OvertError
+
+    try:
+        start = hugging_face.built(name)
+        inputs = {key: value[:1] if isinstance(value, torch.Tensor) else value for key, value in start.inputs.items()}
+        model = start.model("eager")
+        hugging_face.outputs(model, inputs)
+    except Exception as error:  # whatever a class of someone else's raises
+        return {"verdict": "not built", "why": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+    facts = {"class": type(model).__name__, "inputs": start.what}
+    try:
+        torch.manual_seed(1)  # some draw which patches or keys they take
+        with torch.no_grad(), overt.lens.record(model) as recording:
+            model(**copy.deepcopy(inputs))
+    except OvertError as error:
+        return facts | {"verdict": "no attention", "why": str(error)[:300]}
+    count = len(attention_calls(recording))
+    found = [score(recording, model, inputs, index) for index in sorted({0, count // 2, count - 1})]
+    worst = max(found, key=lambda one: ("no attention", "holds", "refused", "differs").index(one["verdict"]))
+    return facts | {"verdict": worst["verdict"], "why": worst.get("why", ""), "scores": found}
+
+
+def logged(log: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
+    """The lines that an earlier run kept."""
+    text = "" if log is None or not log.exists() else log.read_text(encoding="utf-8")
+    return {(line["name"], line["kind"]): line for line in map(json.loads, text.splitlines())}
+
+
+def kept(line: dict[str, Any], log: Path | None) -> dict[str, Any]:
+    """The line, which is kept for a run that goes on."""
+    if log is not None:
+        with log.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+    return line
 
 
 def classes(name: str) -> dict[str, str | None]:
@@ -118,18 +175,27 @@ def one(name: str, kind: str) -> dict[str, Any]:
     }
 
 
-def score(recording: Any, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-    """One score of the last attention that has a choice of keys, split by `score_contributions`; masked keys are passed over."""
-    import overt
-    from overt.errors import OvertError
+def attention_calls(recording: Any) -> list[Any]:
+    """The calls of attention that have a choice of keys."""
     from overt.lens.captured import CapturedCall
 
-    calls = [call for call in recording.nonempty_calls() if isinstance(call.opened(), CapturedCall) and call.keys > 1]
+    return [call for call in recording.nonempty_calls() if isinstance(call.opened(), CapturedCall) and call.keys > 1]
+
+
+def score(recording: Any, model: Any, inputs: dict[str, Any], index: int = -1) -> dict[str, Any]:
+    """One score of an attention that has a choice of keys, by default the last, split by `score_contributions`, at the largest weight."""
+    import torch
+
+    import overt
+    from overt.errors import OvertError
+
+    calls = attention_calls(recording)
     if not calls:
         return {"verdict": "no attention"}
-    head = (recording.number_of(calls[-1]), calls[-1].heads[0])
-    row = calls[-1].queries - 1
+    call = calls[index]
+    head, row = (recording.number_of(call), call.heads[0]), call.queries - 1
     key = int(recording[head].weights(rows=[row])[0, 0].argmax())
+    torch.manual_seed(1)
     try:
         why = overt.lens.score_contributions(recording, model, head=head, query=row, key=key, inputs=inputs)
     except OvertError as error:

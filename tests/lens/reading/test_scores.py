@@ -226,6 +226,24 @@ def test_a_mask_of_numbers_is_a_factor_and_no_part():
     assert {part.kind for part in why.key.parts} == {"embedding", "bias"}
 
 
+class Drawn(Pooled):
+    """A model that attends to a random half of its tokens."""
+
+    def forward(self, input_ids):
+        return super().forward(input_ids[:, torch.randperm(input_ids.shape[1])[:4]])
+
+
+def test_a_model_that_draws_random_numbers_is_run_again_from_the_same_seed():
+    model, inputs = Drawn(fused=True).eval(), {"input_ids": IDS}
+    torch.manual_seed(7)
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        model(IDS)
+    with pytest.raises(InputError, match="cannot be repeated.*call torch.manual_seed before both runs of a model that draws"):
+        score_contributions(recording, model, head=(0, 2), query=4, key=KEY, inputs=inputs)
+    torch.manual_seed(7)
+    assert score_contributions(recording, model, head=(0, 2), query=4, key=KEY, inputs=inputs).holds
+
+
 def test_a_changed_model_is_not_answered_from_the_run_before(llama):
     model, inputs = small("llama"), arguments("llama")
     recording, _ = recorded(model, inputs)

@@ -138,7 +138,7 @@ def compare(calls: list[Recorded], points: list[Point], model: str, inputs_passe
         other = f"a {model} that ran {first[1] or 'no layer'} where {first[0] or 'no layer'} was recorded"
         same, arguments = "pass the same model", "all arguments of the recorded pass (attention_mask, position_ids, …)"
         fix = (
-            f"{same} and inputs, {arguments}"
+            f"{same} and inputs, {arguments}; call torch.manual_seed before both runs of a model that draws random numbers"
             if inputs_passed
             else f"{same}, and inputs=, {arguments}: only token ids are in a recording"
         )
