@@ -149,6 +149,7 @@ class Pooled(nn.Module):
         self.norm, self.query, self.key, self.value = nn.LayerNorm(16), *(nn.Linear(16, 16) for _ in range(3))
 
     def forward(self, input_ids):
+        torch.vmap(torch.sin)(self.latents)  # as masks of transformers are computed
         x, latents = self.embedding(input_ids), self.norm(self.latents.expand(len(input_ids), -1, -1))
         q, k, v = (
             layer(tokens).unflatten(-1, (4, 4)).transpose(1, 2)

@@ -36,6 +36,7 @@ from overt.lens.analysis.contributions.functions import (
     writes,
 )
 from overt.lens.analysis.contributions.rounding import PathRounding
+from overt.lens.capture.recordable import unreadable
 
 # What a tensor on the paths is: the scale of a norm; the output of a token mixer, or what a matrix made of it.
 SCALE, MIXING, WRITTEN = "scale", "mixing", "written"
@@ -82,7 +83,8 @@ class LinearPaths(TorchFunctionMode):
         if not tracked((args, kwargs)):
             output = func(*args, **kwargs)
             for tensor in tensors(output):
-                self.untracked[tensor.untyped_storage().data_ptr()] = _base(tensor)
+                if tensor.is_floating_point() and unreadable(tensor) is None:
+                    self.untracked[tensor.untyped_storage().data_ptr()] = _base(tensor)
             return self.write(output, "embedding", "embedding") if name == "embedding" else output
         if name in ("numpy", "__array__", "tolist", "__get__", "__set__") or not torch.is_grad_enabled():
             return func(*(args if name in ("__get__", "__set__") else detached(args)), **kwargs)
