@@ -26,18 +26,26 @@ def bounded() -> str:
 
 
 def scores() -> str:
-    """On how many models the parts of a score sum to it, and where they could not be followed."""
-    data = result("contributions-scores")
-    counts, models = data["scores"], data["models"]
-    names = sorted({row["name"] for row in models if row["score"]["verdict"] == "refused"})
-    refused = ", ".join(f"`{name}`" for name in names)
-    others = f" Refused, since their own code copies query or key to another layout: {refused}." if names else ""
-    architectures = len({row["name"] for row in models})
+    """On how many models the parts of a score sum to it, and why the others are refused."""
+    data, others = result("contributions"), result("contributions-scores")
+    counts, models = data["scores"], others["models"]
+    found = Counter(row["verdict"] for row in models)
+    refused = [row for row in models if row["verdict"] == "refused"]
+    parts = [row["name"] for row in refused if "one text in each call" in row["why"]]
+    unlike = [row["name"] for row in refused if row["name"] not in parts]
+    reasons = [f"a layer cuts one input into parts or streams ({_listed(parts)})"] if parts else []
+    reasons += [f"another run of the model differs, or copies its queries ({_listed(unlike)})"] if unlike else []
     return (
-        f"At {made(data)}, of a random sample of {architectures} architectures whose contributions hold, the parts of a score hold on "
-        f"{counts['holds']} of {counts['covered']} models with attention ({counts['holds'] / counts['covered']:.0%}), and "
-        f"{counts.get('differs', 0)} differ.{others}"
+        f"At {made(data)}, the parts of a score hold on {counts['holds']} of the {counts['covered']} models that attend and whose "
+        f"contributions hold ({counts['holds'] / counts['covered']:.0%}); {counts.get('differs', 0)} differ. At {made(others)}, of "
+        f"{found['holds'] + found['differs'] + len(refused)} other kinds of model that attend, the parts of scores of the first, the "
+        f"middle and the last attention hold on {found['holds']} and differ on {found['differs']}. {len(refused)} are refused, because "
+        f"{' or '.join(reasons)}."
     )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 def agreement() -> str:

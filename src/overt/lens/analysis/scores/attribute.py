@@ -40,10 +40,12 @@ def score_contributions(
         score = scale · q · k = Σ_a Σ_b scale · q_a · k_b        q = Σ_a q_a,  k = Σ_b k_b
 
     Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", section on QK circuits. a and b are embeddings, earlier heads
-    (by source token in `why.key.by_token`), feed-forward layers and biases. The paths are those of `contributions`, followed backwards from
-    query and key: rotations are linear, the scales of norms on the way, those of query and key among them, are frozen at what they were,
-    and `why.frozen` names them. A softcap is not linear: the parts sum to the score before it, `why.slope` says how much of a small
-    change passes it. A position bias is a part of its number. It is the direct effect: not what a part does by changing later parts.
+    (by source token in `why.key.by_token`), feed-forward layers and biases. A picture, sound or vectors that the model gets are an
+    embedding too, by the argument's name; what is made of parameters alone, such as a learned query, is a constant. The paths are those
+    of `contributions`, followed backwards from query and key: rotations are linear, the scales of norms on the way, those of query and
+    key among them, are frozen at what they were, and `why.frozen` names them. A softcap is not linear: the parts sum to the score before
+    it, `why.slope` says how much of a small change passes it. A position bias is a part of its number. It is the direct effect: not what
+    a part does by changing later parts.
 
     `head` is (layer, head) as in `recording[layer, head]`; `query` and `key` are words, "the:2" for a second one, or numbers. `against`
     names another key: the result is what the score has more than that key's. With `relative` it is what it has more than the mean of all
