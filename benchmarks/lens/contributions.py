@@ -112,9 +112,9 @@ def scores_of(name: str) -> dict[str, Any]:
         torch.manual_seed(1)  # some draw which patches or keys they take
         with torch.no_grad(), overt.lens.record(model) as recording:
             model(**copy.deepcopy(inputs))
+        count = len(attention_calls(recording))
     except OvertError as error:
         return facts | {"verdict": "no attention", "why": str(error)[:300]}
-    count = len(attention_calls(recording))
     found = [score(recording, model, inputs, index) for index in sorted({0, count // 2, count - 1})]
     worst = max(found, key=lambda one: ("no attention", "holds", "refused", "differs").index(one["verdict"]))
     return facts | {"verdict": worst["verdict"], "why": worst.get("why", ""), "scores": found}

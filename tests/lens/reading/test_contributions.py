@@ -46,6 +46,16 @@ def test_the_parts_sum_to_the_models_own_logit_difference(form, dtype):
     assert set(added.by_head) == {(number, head) for number in {call for call, _ in added.by_head} for head in range(4)}
 
 
+def test_a_layer_that_reads_zeros_has_a_bound_of_its_own():
+    model = small("llama")
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight.zero_()
+    recording, _ = recorded(model, arguments("llama"))
+    added = overt.lens.contributions(recording, model, (7, 11))
+    assert added.holds
+    assert 0 < added.bound < 1e-3
+
+
 def test_a_word_that_the_head_gives_no_vector_gets_nothing_from_any_part():
     model = small("qwen3_next")
     with torch.no_grad():

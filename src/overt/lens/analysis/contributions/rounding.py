@@ -58,6 +58,8 @@ class PathRounding:
             # The matrix stays in float32, since its squares are all that takes time; what could underflow there is scaled by its largest.
             wide = torch.promote_types(value.dtype, torch.float32)
             largest = reached.amax(), inputs_read.abs().amax().double()
+            if not bool(largest[1]):  # sums of zeros are exact
+                return 0.0
             sizes = (inputs_read.to(wide) / largest[1].clamp(min=_TINY)).square()
             squares = self._squares(weights, wide) if every else weights[columns].to(wide).square()
             by_input = (reached / largest[0].clamp(min=_TINY)).to(wide) @ squares
