@@ -227,6 +227,24 @@ def test_a_mask_of_numbers_is_a_factor_and_no_part():
     assert {part.kind for part in why.key.parts} == {"embedding", "bias"}
 
 
+class AddedInPlace(Weighted):
+    """A stream that is added to a tensor of positions, which no writer made."""
+
+    def forward(self, inputs_embeds):
+        x = torch.arange(7.0)[None, :, None].expand(1, 7, 16).clone()
+        x += inputs_embeds
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def test_what_a_stream_is_added_to_in_place_is_a_constant():
+    model, inputs = AddedInPlace().eval(), {"inputs_embeds": torch.randn(1, 7, 16)}
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        model(**inputs)
+    why = score_contributions(recording, model, head=(0, 2), query=QUERY, key=KEY, inputs=inputs)
+    assert why.holds
+    assert {part.kind for part in why.key.parts} == {"constant", "embedding", "bias"}
+
+
 class Drawn(Pooled):
     """A model that attends to a random half of its tokens."""
 

@@ -105,6 +105,16 @@ def zeros(tree: Any) -> Any:
     return tree_map(zero, tree)
 
 
+def adds_constants(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function may add what comes from no writer."""
+    if base in ("add", "sub", "rsub"):
+        operands = [*args, *(kwargs[key] for key in ("input", "other") if key in kwargs)][:2]
+        return not all(isinstance(operand, Tensor) and operand.requires_grad for operand in operands)
+    if base in ("cat", "concat", "concatenate", "stack", "hstack", "vstack"):
+        return not all(tensor.requires_grad for tensor in tensors((args, kwargs)))
+    return base not in ("neg", "negative", "sum", "mean", "cumsum", "tril", "triu")
+
+
 class Joined(torch.autograd.Function):
     """A sum and the constant that is in it: its gradient is the constant's too."""
 

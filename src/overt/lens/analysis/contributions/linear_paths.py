@@ -195,10 +195,11 @@ class LinearPaths(TorchFunctionMode):
         before = args[0].detach().clone() if writes(name) else None
         was_tracked = before is not None and args[0].requires_grad
         zeros, others = functions.zeros((args, kwargs))
+        adds = functions.adds_constants(base, args, kwargs)  # a function that writes makes its first argument tracked
         summed = args[0].numel() if base in ("sum", "mean", "cumsum") else 2
         output = self._passed(func, name, args, kwargs, summed if base in SUMS else 0)
         result = args[0] if writes(name) else output
-        if not _adds_constants(base, args, kwargs) or not isinstance(result, Tensor) or not result.is_floating_point():
+        if not adds or not isinstance(result, Tensor) or not result.is_floating_point():
             return output
         with torch.no_grad():
             first = () if before is None else (torch.zeros_like(before) if was_tracked else before,)
@@ -376,15 +377,6 @@ class LinearPaths(TorchFunctionMode):
 
 
 _LINEAR_NORMS = {"layer_norm": LinearPaths.layer_norm, "rms_norm": LinearPaths.rms_norm, "normalize": LinearPaths.normalize}
-
-
-def _adds_constants(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    if base in ("add", "sub", "rsub"):
-        operands = [*args, *(kwargs[key] for key in ("input", "other") if key in kwargs)][:2]
-        return not all(isinstance(operand, Tensor) and operand.requires_grad for operand in operands)
-    if base in ("cat", "concat", "concatenate", "stack", "hstack", "vstack"):
-        return not all(tensor.requires_grad for tensor in tensors((args, kwargs)))
-    return base not in ("neg", "negative", "sum", "mean", "cumsum", "tril", "triu")
 
 
 def _base(tensor: Tensor) -> Tensor:
