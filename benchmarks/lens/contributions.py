@@ -193,8 +193,10 @@ def score(recording: Any, model: Any, inputs: dict[str, Any], index: int = -1) -
     if not calls:
         return {"verdict": "no attention"}
     call = calls[index]
-    head, row = (recording.number_of(call), call.heads[0]), call.queries - 1
-    key = int(recording[head].weights(rows=[row])[0, 0].argmax())
+    head = recording.number_of(call), call.heads[0]
+    weights = recording[head].weights()[0]  # (Q, K)
+    row = int(weights.any(-1).nonzero().max())  # the last query that is not padding
+    key = int(weights[row].argmax())
     torch.manual_seed(1)
     try:
         why = overt.lens.score_contributions(recording, model, head=head, query=row, key=key, inputs=inputs)

@@ -1,5 +1,6 @@
 """The recording, the model and the inputs that contributions are computed from, checked: they have to belong together."""
 
+import inspect
 from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
@@ -79,7 +80,7 @@ def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tup
         raise InputError(
             f"inputs on the model's device, {device}", got=f"inputs on {', '.join(sorted(others))}", fix="move them there"
         )
-    if hasattr(model, "config") and hasattr(model.config, "use_cache"):
+    if hasattr(getattr(model, "config", None), "use_cache") and "use_cache" in inspect.signature(model.forward).parameters:
         kwargs["use_cache"] = False
     return args, kwargs
 

@@ -148,6 +148,9 @@ def _masked(head: Head, row: int) -> tuple[Tensor, Tensor]:
 def _coefficients(masked: Tensor, question: _Question) -> Tensor:
     """How much of each key's score is in the number that is split, (K,)."""
     visible = masked > -torch.inf
+    if not bool(visible.any()):
+        got = f"query {question.row.position}, which may attend to none"
+        raise InputError("a query that may attend to a key", got=got, fix="choose another query")
     for token in (question.column, *([] if question.against is None else [question.against])):
         if not bool(visible[token.position]):
             choice = f"choose one of {int(visible.sum())} keys, the last of them {int(visible.nonzero().max())}"
