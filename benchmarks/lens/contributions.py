@@ -195,7 +195,10 @@ def score(recording: Any, model: Any, inputs: dict[str, Any], index: int = -1) -
     call = calls[index]
     head = recording.number_of(call), call.heads[0]
     weights = recording[head].weights()[0]  # (Q, K)
-    row = int(weights.any(-1).nonzero().max())  # the last query that is not padding
+    rows = weights.any(-1).nonzero()
+    if not rows.numel():
+        return {"verdict": "no attention", "why": "every query is masked"}
+    row = int(rows.max())  # the last query that is not padding
     key = int(weights[row].argmax())
     torch.manual_seed(1)
     try:
