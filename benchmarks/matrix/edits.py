@@ -108,13 +108,23 @@ def _arc(recording: Any, position: int, events: list[Event]) -> Arc | None:
         key = int(weights.min(0).values.argmax())
         if float(weights[:, key].min()) < SMALL or float((weights.sum(-1) - weights[:, key]).min()) < LEFT:
             continue
-        for number, event in enumerate(events):
-            if event.weights.shape[-1] != weights.shape[-1] or not event.required:
-                continue
-            where = _rows_of(event.weights.reshape(-1, weights.shape[-1]), weights, tolerance(event))
-            if where is not None:
-                return Arc(captured.call_index, head, query, key, number, where)
+        alike = [event for event in enumerate(events) if event[1].weights.shape[-1] == weights.shape[-1] and event[1].required]
+        found = [
+            (number, _rows_of(event.weights.reshape(-1, len(weights[0])), weights, tolerance(event))) for number, event in alike
+        ]
+        matched = [(number, where) for number, where in found if where is not None]
+        earlier = sum(_has(recording, other, head, query, weights) for other in range(position)) if len(matched) > 1 else 0
+        if matched:
+            return Arc(captured.call_index, head, query, key, *matched[min(earlier, len(matched) - 1)])
     return None
+
+
+def _has(recording: Any, position: int, head: int, query: int, weights: Tensor) -> bool:
+    """Whether a call has the same row of weights: DiffLlama attends twice with them, to both halves of its values."""
+    captured = recording.calls[position]
+    if hasattr(captured, "recurrence") or head not in captured.heads or query >= captured.queries:
+        return False
+    return torch.equal(recording[position, head].weights(rows=query)[:, 0].double().nan_to_num(nan=0.0), weights)
 
 
 def _rows_of(rows: Tensor, weights: Tensor, bound: float) -> tuple[int, ...] | None:
