@@ -65,7 +65,7 @@ def matrix(only: list[str] | None, log: Path | None) -> dict[str, Any]:
             line = {"name": name, "kind": kind, "class": class_name} | apart(
                 lambda name=name, kind=kind: one(name, kind), SECONDS
             )
-            lines[name, kind] = kept(line, log)
+            lines[name, kind] = logged_line(line, log)
             said = line.get("why") or line.get("died") or f"residual {line['residual']:.1e}, bound {line['bound']:.1e}"
             said += f"; a score {line['score']}" if "score" in line else ""
             print(f"{name:28} {kind:7} {line.get('verdict', 'crashed'):9} {said[:200]}", flush=True)
@@ -85,7 +85,7 @@ def others(only: list[str] | None, log: Path | None) -> dict[str, Any]:
         if (name, "other") in lines:
             continue
         line = {"name": name, "kind": "other"} | apart(lambda name=name: scores_of(name), SECONDS)
-        lines[name, "other"] = kept(line, log)
+        lines[name, "other"] = logged_line(line, log)
         print(f"{name:28} {line.get('verdict', 'crashed'):12} {(line.get('why') or line.get('died') or '')[:200]}", flush=True)
     counts = Counter(line.get("verdict", "crashed") for line in lines.values())
     print(json.dumps(counts))
@@ -115,9 +115,9 @@ def scores_of(name: str) -> dict[str, Any]:
         count = len(attention_calls(recording))
     except OvertError as error:
         return facts | {"verdict": "no attention", "why": str(error)[:300]}
-    found = [score(recording, model, inputs, index) for index in sorted({0, count // 2, count - 1})]
-    worst = max(found, key=lambda one: ("no attention", "holds", "refused", "differs").index(one["verdict"]))
-    return facts | {"verdict": worst["verdict"], "why": worst.get("why", ""), "scores": found}
+    scores = [score(recording, model, inputs, index) for index in sorted({0, count // 2, count - 1})]
+    worst = max(scores, key=lambda one: ("no attention", "holds", "refused", "differs").index(one["verdict"]))
+    return facts | {"verdict": worst["verdict"], "why": worst.get("why", ""), "scores": scores}
 
 
 def logged(log: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
@@ -126,7 +126,7 @@ def logged(log: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
     return {(line["name"], line["kind"]): line for line in map(json.loads, text.splitlines())}
 
 
-def kept(line: dict[str, Any], log: Path | None) -> dict[str, Any]:
+def logged_line(line: dict[str, Any], log: Path | None) -> dict[str, Any]:
     """The line, which is kept for a run that goes on."""
     if log is not None:
         with log.open("a", encoding="utf-8") as stream:

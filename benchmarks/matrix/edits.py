@@ -109,10 +109,10 @@ def _arc(recording: Any, position: int, events: list[Event]) -> Arc | None:
         if float(weights[:, key].min()) < SMALL or float((weights.sum(-1) - weights[:, key]).min()) < LEFT:
             continue
         alike = [event for event in enumerate(events) if event[1].weights.shape[-1] == weights.shape[-1] and event[1].required]
-        found = [
+        rows_of_events = [
             (number, _rows_of(event.weights.reshape(-1, len(weights[0])), weights, tolerance(event))) for number, event in alike
         ]
-        matched = [(number, where) for number, where in found if where is not None]
+        matched = [(number, where) for number, where in rows_of_events if where is not None]
         earlier = sum(_has(recording, other, head, query, weights) for other in range(position)) if len(matched) > 1 else 0
         if matched:
             return Arc(captured.call_index, head, query, key, *matched[min(earlier, len(matched) - 1)])

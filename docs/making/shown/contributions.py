@@ -29,7 +29,7 @@ def scores() -> str:
     """On how many models the parts of a score sum to it, and why the others are refused."""
     data, others = result("contributions"), result("contributions-scores")
     counts, models = data["scores"], others["models"]
-    found = Counter(row["verdict"] for row in models)
+    count = Counter(row["verdict"] for row in models)
     refused = [row for row in models if row["verdict"] == "refused"]
     parts = [row["name"] for row in refused if "one text in each call" in row["why"]]
     unlike = [row["name"] for row in refused if row["name"] not in parts]
@@ -38,8 +38,8 @@ def scores() -> str:
     return (
         f"At {made(data)}, the parts of a score hold on {counts['holds']} of the {counts['covered']} models that attend and whose "
         f"contributions hold ({counts['holds'] / counts['covered']:.0%}); {counts.get('differs', 0)} differ. At {made(others)}, of "
-        f"{found['holds'] + found['differs'] + len(refused)} other kinds of model that attend, the parts of scores of the first, the "
-        f"middle and the last attention hold on {found['holds']} and differ on {found['differs']}. {len(refused)} are refused, because "
+        f"{count['holds'] + count['differs'] + len(refused)} other kinds of model that attend, the parts of scores of the first, the "
+        f"middle and the last attention hold on {count['holds']} and differ on {count['differs']}. {len(refused)} are refused, because "
         f"{' or '.join(reasons)}."
     )
 
