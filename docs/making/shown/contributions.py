@@ -34,7 +34,9 @@ def scores() -> str:
     parts = [row["name"] for row in refused if "one text in each call" in row["why"]]
     unlike = [row["name"] for row in refused if row["name"] not in parts]
     reasons = [f"a layer cuts one input into parts or streams ({_listed(parts)})"] if parts else []
-    reasons += [f"another run of the model differs, or copies its queries ({_listed(unlike)})"] if unlike else []
+    reasons += (
+        [f"another run of the model differs, or a head has no product of query and key ({_listed(unlike)})"] if unlike else []
+    )
     return (
         f"At {made(data)}, the parts of a score hold on {counts['holds']} of the {counts['covered']} models that attend and whose "
         f"contributions hold ({counts['holds'] / counts['covered']:.0%}); {counts.get('differs', 0)} differ. At {made(others)}, of "

@@ -106,7 +106,7 @@ def test_a_mask_of_numbers_is_a_factor_and_no_part():
     assert {part.kind for part in why.key.parts} == {"embedding", "bias"}
 
 
-class SumInPlace(Weighted):
+class Positioned(Weighted):
     """A stream that is added to a tensor of positions, which no writer made."""
 
     def forward(self, inputs_embeds):
@@ -116,7 +116,7 @@ class SumInPlace(Weighted):
 
 
 def test_what_a_stream_is_added_to_in_place_is_a_constant():
-    model, inputs = SumInPlace().eval(), {"inputs_embeds": torch.randn(1, 7, 16)}
+    model, inputs = Positioned().eval(), {"inputs_embeds": torch.randn(1, 7, 16)}
     with torch.no_grad(), overt.lens.record(model) as recording:
         model(**inputs)
     why = score_contributions(recording, model, head=(0, 2), query=QUERY, key=KEY, inputs=inputs)
