@@ -153,3 +153,25 @@ def test_a_report_names_the_positions_where_a_patch_is_from_other_tokens(second,
     changed = ("patch output of L0H1", "path from L0H0 into the query of L1H1")
     notes = [] if named is None else [f"{change}: the other run has {named}" for change in changed]
     assert edit.report().splitlines()[4:] == notes
+
+
+@torch.no_grad()
+def test_calls_keep_their_numbers_behind_one_that_cannot_be_overwritten():
+    """Pegasus-X lays the output of its blocks out anew, so an edit cannot write there; a recording has it."""
+    config = transformers.PegasusXConfig(
+        vocab_size=60, d_model=32, encoder_layers=2, decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4,
+        encoder_ffn_dim=48, decoder_ffn_dim=48, block_size=4, num_global_tokens=4, max_position_embeddings=64,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.PegasusXForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+    inputs = {"input_ids": torch.randint(3, 60, (1, 12)), "decoder_input_ids": torch.randint(3, 60, (1, 6))}
+    with lens.record(model) as recording:
+        plain = model(**inputs).logits
+    number = len(recording.calls) - 1
+    outputs = []
+    for layer in (number, recording.calls[number].layer):
+        with lens.edit(model) as edits:
+            edits.block((layer, 1), query=4, key=2)
+            outputs.append(model(**inputs).logits)
+    assert torch.equal(*outputs)
+    assert not torch.equal(outputs[0], plain)

@@ -174,11 +174,11 @@ class Catcher(Watching):
             guarded(sink.failed, observe, kind, output, *more)
         return original
 
-    def miss(self, reason: str) -> None:
-        """Attention happened that could not be caught: call the sinks."""
+    def miss(self, reason: str, recordable: bool = False) -> None:
+        """Attention happened that could not be caught: call the sinks. It has a number if a recording without edits has it."""
         self.caught += 1
         for sink in self.sinks:
-            guarded(sink.failed, sink.miss, reason)
+            guarded(sink.failed, sink.miss, reason, recordable)
 
     def _watch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Watch | None:
         """How to observe a function, if it can be a part of attention."""
@@ -233,7 +233,7 @@ class Catcher(Watching):
             and self._overwrites
             and result.output.untyped_storage().data_ptr() != output.untyped_storage().data_ptr()
         ):
-            self.miss("its output is copied to another layout after the product, so that it cannot be overwritten")
+            self.miss("its output is copied to another layout after the product, so that it cannot be overwritten", True)
         elif result is not None:
             self._written(result)
 

@@ -237,9 +237,11 @@ class Recorder:
     def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Recurrence | None) -> None:
         """Leave it as it is: a recording does not write."""
 
-    def miss(self, reason: str) -> None:
-        """Note that attention happened here which cannot be recorded."""
+    def miss(self, reason: str, recordable: bool = False) -> None:
+        """Note that attention happened here which cannot be recorded; one that is `recordable` without edits keeps its number."""
         if self.inside:
+            if recordable:
+                self._counted(None)
             self.mixing_layers.attends(self.running[-1][0])
             self._note(self.running[-1][0], reason)
         else:

@@ -90,8 +90,8 @@ class CaptureSink(Protocol):
         `recurrence` has all positions up to these; None if it cannot be recorded.
         """
 
-    def miss(self, reason: str) -> None:
-        """Attention happened that could not be caught."""
+    def miss(self, reason: str, recordable: bool = False) -> None:
+        """Attention happened that could not be caught; a recording without edits has it, and counts it, if it is `recordable`."""
 
     def looks_up(self, ids: Tensor, table: Tensor) -> None:
         """Ids were looked up in a table of embeddings."""

@@ -219,11 +219,13 @@ class Editor(Recorder):
                     for item in mixers.changed(recurrence, output, written, heads, entries, placed, spot, kind):
                         self._count(item)
 
-    def miss(self, reason: str) -> None:
+    def miss(self, reason: str, recordable: bool = False) -> None:
         """Refuse to go on where a change was to be made."""
-        super().miss(reason)
+        number = self.call_index if recordable else -1
+        super().miss(reason, recordable)
         layer = self.running[-1][0] if self.inside else ""
-        chosen = [change for change in self.changes for pair, _ in change.heads if pair is None or is_in(layer, pair)]
+        named = [(change, pair) for change in self.changes for pair, _ in change.heads]
+        chosen = [change for change, pair in named if pair is None or pair == number or is_in(layer, pair)]
         if self.inside and chosen:
             raise InputError(f"attention of {layer} that can be changed, for {chosen[0]}", got=reason)
 
