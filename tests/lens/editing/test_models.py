@@ -164,7 +164,7 @@ def test_calls_keep_their_numbers_behind_one_that_cannot_be_overwritten():
     )  # fmt: skip
     torch.manual_seed(0)
     model = transformers.PegasusXForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
-    inputs = {"input_ids": torch.randint(3, 60, (1, 12)), "decoder_input_ids": torch.randint(3, 60, (1, 6))}
+    inputs = {"input_ids": torch.randint(3, 60, (2, 12)), "decoder_input_ids": torch.randint(3, 60, (2, 6))}
     with lens.record(model) as recording:
         plain = model(**inputs).logits
     number = len(recording.calls) - 1
