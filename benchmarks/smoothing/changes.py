@@ -1,14 +1,21 @@
 """Changes of level and slope: F1 at ± 2 points, false alarms, and how well probabilities are calibrated.
 
-python -m benchmarks.smoothing.changes [--half development | frozen] [--signals 150] [--out FILE]
+    pip install ruptures skchange numba
+    OMP_NUM_THREADS=1 python -m benchmarks.smoothing.changes [--half development | frozen] [--signals 150] [--out FILE]
 
 Signals of 200 to 2,000 points with 0 to 8 changes of level, slope or both, under white, AR(1), heavy-tailed (t with 3 or 5 degrees) and
 heavy-tailed AR(1) noise; the frozen half has other seeds, which no choice was made on. Smooth curves, sines, bumps, logistic steps and
-exponentials under white noise, have no change of slope.
+exponentials under white noise, have no change of slope. Detectors of ruptures and skchange, where they are installed, get the values in
+units of their differences' median, and the penalty, in log n, that is best for them on the development half.
 """
 
 import argparse
 import itertools
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -18,6 +25,8 @@ from overt.smoothing.operators.changes import SLOPE, LocatedChange, locate
 SEEDS = {"development": (10_000, 30_000), "frozen": (20_000, 40_000)}
 CURVES, SMOOTH = ("sine", "bump", "logistic", "exponential"), 24
 TOLERANCE = 2
+PENALTIES, SHORTEST = tuple(2.0**power for power in range(1, 11)), 5
+Detector = Callable[[np.ndarray, float], Sequence[int]]
 
 
 def noise_of(random: np.random.Generator, count: int) -> tuple[np.ndarray, float]:
@@ -59,19 +68,64 @@ def signal(seed: int, amount: int | None = None) -> tuple[np.ndarray, np.ndarray
     return curve + noise, changes
 
 
-def hits(located: list[LocatedChange], changes: np.ndarray) -> int:
+def hits(positions: Sequence[int], changes: np.ndarray) -> int:
     """How many changes have a reported one within the tolerance, one each."""
     left = [*changes]
-    for change in located:
-        near = [point for point in left if abs(point - change.position) <= TOLERANCE]
+    for position in positions:
+        near = [point for point in left if abs(point - position) <= TOLERANCE]
         if near:
-            left.remove(min(near, key=lambda point: abs(point - change.position)))
+            left.remove(min(near, key=lambda point: abs(point - position)))
     return len(changes) - len(left)
 
 
 def located_in(values: np.ndarray) -> list[LocatedChange]:
     """The changes of values (n,) at equal steps."""
     return locate(np.arange(float(values.size)), values, np.ones(values.size))
+
+
+def detectors() -> dict[str, Detector]:
+    """Those that are installed: values (n,) and a penalty to the first points after changes."""
+    peers: dict[str, Detector] = {}
+    if find_spec("ruptures"):
+        ruptures = import_module("ruptures")
+        kernel = ruptures.KernelCPD(kernel="linear", min_size=SHORTEST)
+        hinges = ruptures.BottomUp(model="clinear", min_size=SHORTEST, jump=1)
+        peers["ruptures, KernelCPD of means"] = lambda x, penalty: kernel.fit(x).predict(pen=penalty)[:-1]
+        peers["ruptures, BottomUp of lines that meet"] = lambda x, penalty: hinges.fit(x).predict(pen=penalty)[:-1]
+    if find_spec("skchange"):
+        searches, scores = import_module("skchange.detectors"), import_module("skchange.interval_scorers")
+
+        def changes_by(search: type, score: type, x: np.ndarray, penalty: float) -> Sequence[int]:
+            return search(score(), penalty=penalty).fit_predict(x[:, None])
+
+        for name, search, score in (
+            ("PELT of means", searches.PELT, scores.L2Cost),
+            ("PELT of lines", searches.PELT, scores.LinearTrendCost),
+            ("seeded segmentation of lines that meet", searches.SeededBinarySegmentation, scores.ContinuousLinearTrendScore),
+        ):
+            peers[f"skchange, {name}"] = partial(changes_by, search, score)
+    return peers
+
+
+def compared(detector: Detector, factor: float, half: str, signals: int) -> dict[str, object]:
+    """The same numbers of another detector with this penalty, in log n."""
+    warnings.simplefilter("ignore")
+
+    def positions(values: np.ndarray) -> list[int]:
+        unit = float(np.median(np.abs(np.diff(values)))) / (0.6744897501960817 * np.sqrt(2))
+        return [int(position) for position in detector(values / unit, factor * np.log(values.size))]
+
+    counts, (changing, still) = np.zeros(3), SEEDS[half]
+    for seed in range(changing, changing + signals):
+        values, changes = signal(seed)
+        located = positions(values)
+        counts += hits(located, changes), len(located), len(changes)
+    alarms = sum(bool(positions(signal(seed, 0)[0])) for seed in range(still, still + signals)) if half == "frozen" else None
+    return {
+        "penalty": factor,
+        "F1": float(2 * counts[0] / (counts[1] + counts[2])),
+        "series without changes that have one": alarms,
+    }
 
 
 def smooth_curve(kind: str, half: str, seed: int) -> np.ndarray:
@@ -100,7 +154,7 @@ def main() -> None:
     for seed in range(changing, changing + chosen.signals):
         values, changes = signal(seed)
         located = located_in(values)
-        counts += hits(located, changes), len(located), len(changes)
+        counts += hits([one.position for one in located], changes), len(located), len(changes)
         scores += [(one.probability - np.any((one.lower <= changes) & (changes <= one.upper))) ** 2 for one in located]
     alarms = sum(bool(located_in(signal(seed, 0)[0])) for seed in range(still, still + chosen.signals))
     score = {
@@ -117,7 +171,13 @@ def main() -> None:
         for kind in CURVES
     }
     print(f"{chosen.half}: {score}\nsmooth curves with a change of slope: {curves}")
-    write(chosen.out, half=chosen.half, **score, smooth=curves)
+    peers = {}
+    for name, detector in detectors().items():
+        trials = [compared(detector, factor, "development", chosen.signals) for factor in PENALTIES]
+        best = max(trials, key=lambda trial: trial["F1"])
+        peers[name] = compared(detector, best["penalty"], chosen.half, chosen.signals)
+        print(name, peers[name], flush=True)
+    write(chosen.out, half=chosen.half, **score, smooth=curves, peers=peers)
 
 
 if __name__ == "__main__":
