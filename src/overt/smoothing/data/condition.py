@@ -362,7 +362,7 @@ def possible_codes(values: Floats) -> tuple[Code, ...]:
     """Values (n,), in the order of their times, that repeat exactly, and to which the series leaps from values far away."""
     known = values[~np.isnan(values)]
     levels, counts = np.unique(known, return_counts=True)
-    if known.size < 20 or levels.size < 8:
+    if known.size < 20 or levels.size < 8 or counts.max() < _LEAST_REPEATS:
         return ()
     between, starts, lengths = np.diff(levels), *_runs(known)
     nearest = np.minimum(np.append(np.inf, between), np.append(between, np.inf))

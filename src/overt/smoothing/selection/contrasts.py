@@ -80,7 +80,7 @@ def trimmed_deviation(residuals: Floats) -> Any:
     if residuals.size == 0:
         return 0.0
     squares = residuals**2
-    level = 4 * _third_quartile(squares) / THIRD_QUARTILE**2
+    level = float(4 * _third_quartiles(squares) / THIRD_QUARTILE**2)
     while level > 0:
         squares = squares[squares <= TRIM**2 * level]
         trimmed = float(squares.sum()) / squares.size / TRIMMED_MEAN_SQUARE if squares.size else 0.0
@@ -99,7 +99,7 @@ def trimmed_squares(squares: Floats, most: int = 100) -> Floats:
     """The square of `trimmed_deviation` of each row, from the rows' squares (rows, n), in `most` iterations at most (rows,)."""
     if squares.shape[1] == 0:
         return np.zeros(squares.shape[0])
-    levels = 4 * np.quantile(squares, 0.75, axis=1) / THIRD_QUARTILE**2
+    levels = 4 * _third_quartiles(squares) / THIRD_QUARTILE**2
     for _ in range(most):
         inside = squares <= TRIM**2 * levels[:, None]
         trimmed = np.where(inside, squares, 0.0).sum(axis=1) / np.maximum(inside.sum(axis=1), 1) / TRIMMED_MEAN_SQUARE
@@ -110,10 +110,10 @@ def trimmed_squares(squares: Floats, most: int = 100) -> Floats:
     return levels
 
 
-def _third_quartile(values: Floats) -> float:
-    """`np.quantile(values, 0.75)`, which takes longer than the rest of a short series' level."""
-    position = 0.75 * (values.size - 1)
+def _third_quartiles(values: Floats) -> Any:
+    """`np.quantile(values, 0.75, axis=-1)`, which takes longer than the rest of a short series' level."""
+    position = 0.75 * (values.shape[-1] - 1)
     below = int(position)
-    above = min(below + 1, values.size - 1)
+    above = min(below + 1, values.shape[-1] - 1)
     parts = np.partition(values, (below, above))
-    return float(parts[below] + (position - below) * (parts[above] - parts[below]))
+    return parts[..., below] + (position - below) * (parts[..., above] - parts[..., below])

@@ -141,8 +141,7 @@ def _differs(rows: Floats, agree: float = AGREE) -> NDArray[np.bool_]:
     _, of_predictors = _window_logs(rows)
     noise = np.ptp(of_predictors, axis=0) < agree
     count, differs = rows.shape[-1], np.zeros(noise.shape[:-1], dtype=bool)
-    usual = np.ma.median(np.ma.masked_array(of_predictors.mean(axis=0), ~noise), axis=-1)
-    usual = np.ma.filled(usual, np.nan)[..., None]  # NaN where no window is noise
+    usual = _medians(np.where(noise, of_predictors.mean(axis=0), np.inf), noise.sum(axis=-1, keepdims=True))
     above, below = (ABOVE, BELOW * ABOVE) if np.isfinite(agree) else (ALONG_VALUES, np.inf)
     for windows in TOGETHER:
         if windows == 1 or WINDOW + STEP * (windows - 1) <= count / 2:
@@ -152,6 +151,12 @@ def _differs(rows: Floats, agree: float = AGREE) -> NDArray[np.bool_]:
             unit = np.sqrt(2 * np.log(count) / (WINDOW + STEP * (known - 1)))
             differs |= (((logs > above * unit) | (logs < -below * unit)) & (2 * counts > windows)).any(axis=-1)
     return differs
+
+
+def _medians(rows: Floats, counts: Indices) -> Floats:
+    """The medians of the smallest numbers of rows (…, windows), so many in each (…, 1); infinite where there are none."""
+    middles = np.concatenate([np.maximum(counts - 1, 0) // 2, np.minimum(counts // 2, rows.shape[-1] - 1)], axis=-1)
+    return np.take_along_axis(np.sort(rows, axis=-1), middles, axis=-1).mean(axis=-1, keepdims=True)
 
 
 def share_of_noise(times: Floats | None, values: Floats, weights: Floats) -> float:
@@ -170,8 +175,15 @@ def _window_logs(rows: Floats) -> tuple[Indices, Floats]:
 
 def _running_sums(columns: NDArray[Any], length: int) -> NDArray[Any]:
     """Sums of so many neighbours (…, n − length + 1)."""
-    sums = np.pad(np.cumsum(columns, axis=-1), [*[(0, 0)] * (columns.ndim - 1), (1, 0)])
+    sums = _prefix_sums(columns)
     return sums[..., length:] - sums[..., :-length]
+
+
+def _prefix_sums(columns: NDArray[Any]) -> NDArray[Any]:
+    """Sums of the first 0 to n numbers (…, n + 1)."""
+    sums = np.zeros((*columns.shape[:-1], columns.shape[-1] + 1), dtype=np.result_type(columns, np.intp))
+    np.cumsum(columns, axis=-1, out=sums[..., 1:])
+    return sums
 
 
 def _smoothed(logs: Floats) -> Floats:
@@ -236,20 +248,18 @@ def predicted_squares(values: Floats, fitted: int) -> Floats:
     """
     values = values - values.mean(axis=-1, keepdims=True)  # so that sums of products lose no digits
     near = np.pad(values, [*[(0, 0)] * (values.ndim - 1), (2, 2)], mode="reflect")
-    columns = near[..., 1:-3] + near[..., 3:-1], near[..., :-4] + near[..., 4:], values
+    columns = np.stack([near[..., 1:-3] + near[..., 3:-1], near[..., :-4] + near[..., 4:], values])
     count = values.shape[-1]
     starts = np.clip(np.arange(count) - fitted // 2, 0, count - fitted)
 
-    def near_mean(column: Floats) -> Floats:
-        sums = np.pad(np.cumsum(column, axis=-1), [*[(0, 0)] * (values.ndim - 1), (1, 0)])
+    def near_means(rows: Floats) -> Floats:
+        sums = _prefix_sums(rows)
         return (sums[..., starts + fitted] - sums[..., starts]) / fitted
 
-    means = [near_mean(column) for column in columns]
-    aa, ab, bb, ax, bx = (
-        near_mean(columns[i] * columns[j]) - means[i] * means[j] for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2))
-    )
+    means, first, second = near_means(columns), [0, 0, 1, 0, 1], [0, 1, 1, 2, 2]
+    aa, ab, bb, ax, bx = near_means(columns[first] * columns[second]) - means[first] * means[second]
     determinant = aa * bb - ab**2
     determinant = np.where(determinant > 1e-9 * aa * bb, determinant, np.inf)
-    one, two, residuals = (column - mean for column, mean in zip(columns, means, strict=True))
+    one, two, residuals = columns - means
     residuals = residuals - ((ax * bb - bx * ab) * one + (bx * aa - ax * ab) * two) / determinant
     return residuals**2 / FITTED[fitted]

@@ -83,8 +83,11 @@ def in_gaps(weights: Floats) -> NDArray[np.bool_]:
     >>> in_gaps(np.array([1.0, 0.0, 1.0, 0.0, 0.0]))
     array([False, False, False,  True,  True])
     """
-    missing = np.pad(weights == 0, 1)
-    return missing[1:-1] & (missing[2:] | missing[:-2])
+    missing = weights == 0
+    beside = np.zeros_like(missing)
+    beside[1:] |= missing[:-1]
+    beside[:-1] |= missing[1:]
+    return missing & beside
 
 
 def wiener_name(length: int) -> str:
