@@ -1,5 +1,6 @@
 """Layers learn what they are for, in seconds."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -54,6 +55,7 @@ def trained(model, steps=150):
     return (model(ids).argmax(-1) == colour).float().mean().item()
 
 
+@pytest.mark.slow
 def test_a_layer_that_sees_three_positions_remembers_the_first_of_twenty_through_its_context():
     torch.manual_seed(0)
     assert trained(Last(with_context=False)) < 0.4  # it cannot see the first token: one in four is chance

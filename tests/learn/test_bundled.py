@@ -63,6 +63,7 @@ def test_the_card_has_the_recipe_that_makes_it_again(card):
     assert (ROOT / "recipes" / "tatoeba-en-fr-box.toml").read_text(encoding="utf-8").strip() in card
 
 
+@pytest.mark.slow
 def test_the_card_prints_the_everyday_sentences_and_what_the_box_makes_of_them(card, translator):
     lists = ("everyday-en.txt", "everyday-more-en.txt")
     sentences = [line for name in lists for line in (ROOT / "recipes" / name).read_text(encoding="utf-8").splitlines()]

@@ -240,6 +240,7 @@ def test_seconds_are_shown_by_length(monkeypatch, two_peers):
     assert all(0 < float(seconds) < 10 for seconds in same[1:])
 
 
+@pytest.mark.slow
 def test_the_whole_command_and_the_memory_are_measured_in_processes(monkeypatch, tmp_path):
     monkeypatch.setattr(speed, "SIZES", (1000, 20_000))
     monkeypatch.setattr(resources, "SERIES", 20)

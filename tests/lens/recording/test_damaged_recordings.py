@@ -154,7 +154,7 @@ def use(path):
     return True
 
 
-@pytest.mark.few_cases(3)
+@pytest.mark.few_cases(1)
 @pytest.mark.parametrize(
     "name", everyday(RECORDED, "plain", "masks", "relative", "written out", "summary", "continued", "mixer")
 )

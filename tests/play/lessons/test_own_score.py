@@ -98,6 +98,7 @@ def test_every_score_and_its_weights_are_torchs(written_little, opened, little):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_what_is_typed_wrong_gets_a_sentence_and_keeps_the_last_table(written_little, opened):
     live = opened_at(opened, written_little, "joining")
     before = table(shown(live, score="max(q * k)"), ".panel.joining .card:has(#own-score)")
@@ -113,6 +114,7 @@ def test_what_is_typed_wrong_gets_a_sentence_and_keeps_the_last_table(written_li
     assert live.page.complaints == []
 
 
+@pytest.mark.slow
 def test_the_address_keeps_what_was_typed(written_little, opened):
     live = opened_at(opened, written_little, "joining")
     assert "score=" not in live.page.ask("viewer.store.link()")

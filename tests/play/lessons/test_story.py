@@ -6,6 +6,7 @@ STEP = "viewer.store.get().step"
 LOOK = "document.querySelector('.typing .look').textContent"
 
 
+@pytest.mark.slow
 def test_the_steps_play_once_from_the_first_one_and_can_be_skipped(written_little, opened):
     live = opened(written_little)
     live.page.until("viewer.store.get().playing")

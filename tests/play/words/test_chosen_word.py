@@ -16,6 +16,7 @@ SENTENCES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_word_that_was_chosen_is_chosen_again_when_it_comes_back(written_little, opened):
     live = opened(written_little).ready()
     assert live.page.ask(WORD) == "it"

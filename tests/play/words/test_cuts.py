@@ -120,6 +120,7 @@ POINTS = """[...document.querySelectorAll('.texts .hit')].map((hit) => {
         pytest.param("Milk, eggs, bread: is that all?", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_pointer_can_choose_every_arc_at_400_pixels(written_little, opened, text):
     live = opened(written_little, calm=True, width=400).ready()
     live.type(text)

@@ -49,6 +49,7 @@ def test_a_wave_below_the_noise_stays_in_the_curve(period):
 
 
 @pytest.mark.parametrize("size", [120, 365, 3000])
+@pytest.mark.few_cases(1)
 def test_a_week_of_daily_values_stays(size):
     for seed in range(3):
         week = np.random.default_rng(seed).normal(size=7)
@@ -145,6 +146,7 @@ KINDS_OF_TIMES = ["random", "jittered", "bursts", "a sparse grid", "nights"]
 
 @pytest.mark.parametrize("period", [3.3, 5.3, 8.6])
 @pytest.mark.parametrize("kind", KINDS_OF_TIMES[:-1])
+@pytest.mark.few_cases(4)
 def test_a_quick_wave_at_uneven_times_is_signal(kind, period):
     for seed in range(3):
         times = uneven(kind, 1024, seed)

@@ -36,6 +36,7 @@ RUNS = {
 
 @pytest.mark.parametrize("code", [-999.0, 85.0, -127.0, 9999.0, 1e20, -3.4028235e38, 2147483647.0, 65535.0])
 @pytest.mark.parametrize("runs", RUNS.values(), ids=RUNS)
+@pytest.mark.few_cases(10)
 def test_error_codes_count_as_missing_values(code, runs):
     x, bad = noisy(1), np.zeros(T.size, dtype=bool)
     for start, length in runs:

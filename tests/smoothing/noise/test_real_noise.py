@@ -124,6 +124,7 @@ def test_peaks_that_recur_are_no_outliers(width):
     assert analyze(x).outliers.sum() <= 3
 
 
+@pytest.mark.slow
 def test_wild_values_at_random_do_not_recur():
     for seed in range(40):
         wild = draw(seed).choice(POINTS, 12, replace=False)

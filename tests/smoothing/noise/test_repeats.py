@@ -161,6 +161,7 @@ def test_steps_without_noise_still_have_none():
 
 @pytest.mark.parametrize("hold", [2, 3, 6])
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.few_cases(4)
 def test_of_values_that_are_held_the_first_counts(hold, seed):
     noisy = np.sin(STEPS / 80) + 0.2 * np.random.default_rng(seed).normal(size=1000)
     x = np.repeat(noisy[::hold], hold)[:1000]
@@ -208,6 +209,7 @@ def test_copies_at_random_have_the_noise_of_what_changes():
 
 @pytest.mark.parametrize("decimals", [None, 1])
 @pytest.mark.parametrize("rare", [0.25, 0.4, 0.6])
+@pytest.mark.few_cases(2)
 def test_zeros_where_nothing_happened_are_averaged(rare, decimals):
     draw = np.random.default_rng(0)
     rate = 1 + np.sin(STEPS / 60)

@@ -164,6 +164,7 @@ def test_beyond_the_ends_and_in_long_gaps_no_polynomial_runs_away():
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.few_cases(1)
 def test_a_long_gap_is_bridged_smoothly_though_the_series_jumps_elsewhere(seed):
     t = np.arange(2000)
     truth = np.sin(t / 100) + 2 * (t > 1400)
@@ -204,6 +205,7 @@ def test_without_a_judgement_a_gap_is_the_line_between_its_ends():
 
 
 @pytest.mark.parametrize("every", [2, 7, 24])
+@pytest.mark.few_cases(1)
 def test_known_points_on_a_coarser_grid_are_smoothed_on_it(every):
     draw = np.random.default_rng(every)
     daily = np.sin(np.arange(150) / 15) + 0.3 * draw.normal(size=150)

@@ -111,6 +111,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few_cases(4)
 def test_any_series_under_any_options_is_smoothed_without_a_warning_or_refused_in_a_sentence(kind):
     for seed, options in enumerate(OPTIONS):
         draw = np.random.default_rng(seed)

@@ -43,6 +43,7 @@ def growth(names, length):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in other units elsewhere")
+@pytest.mark.slow
 def test_second_derivatives_of_long_inputs_grow_as_they_do():
     # The weights of two heads are 134 MB; a second derivative of theirs that is not linear holds several such tensors.
     assert growth("dot; dot, hessian", 4096) < 3e7
