@@ -52,7 +52,7 @@ class Flat:
     def inputs(self, tensors: Sequence[Any]) -> Any:
         """The operator's inputs."""
         values, indices = list(self.others), self.attention.tensors
-        for index, tensor in zip(indices, tensors, strict=False):
+        for index, tensor in zip(indices, tensors[: len(indices)], strict=True):
             values[index] = tensor
         values[self.attention.arrays] = list(tensors[len(indices) :])
         return self.attention.inputs(*values)
