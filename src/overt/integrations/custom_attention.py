@@ -82,7 +82,7 @@ def _at_positions(mask: Any, call: dict[str, Any], first: int | Tensor, first_ke
 
 
 def _first_in_text(call: dict[str, Any], first: int | Tensor, causal: bool) -> int | Tensor:
-    """The position of the first query in the text: that of the decoder's own layer before, in cross-attention."""
+    """The position of the first query in the text; in cross-attention the decoder's own layer before knows it."""
     queries, keys = call["query"].shape[2], call["key"].shape[2]
     if torch.compiler.is_compiling():
         if not causal and queries == 1 < keys:

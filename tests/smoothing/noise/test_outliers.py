@@ -167,6 +167,13 @@ def test_a_peak_of_a_quick_series_is_no_outlier_where_its_neighbours_are_missing
     assert np.flatnonzero(analyze(one).outliers).tolist() == [80]
 
 
+def test_an_outlier_among_several_values_of_each_time_is_removed():
+    times = np.repeat(np.arange(40.0), 6)  # the median step is 0
+    x = np.sin(times / 9) + 0.2 * np.random.default_rng(0).normal(size=240)
+    x[100] += 9
+    assert np.flatnonzero(analyze(x, times=times).outliers).tolist() == [100]
+
+
 def with_runs(runs, seed=0):
     """A wave with noise of 0.3, with so much added to runs of values."""
     values = 3 * np.sin(np.arange(400) / 30) + 0.3 * np.random.default_rng(seed).normal(size=400)

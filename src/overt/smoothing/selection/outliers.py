@@ -31,8 +31,8 @@ BOTH_SIDES = 0.5
 # Isolated values are moved to this many standard deviations from the points next to them; closer where so many of them reach as far that
 # the noise has heavy tails. Of normal noise 0.27% reach beyond 3.
 CLIP, CLIP_HEAVY, NORMAL_SHARE, HEAVY_ERRORS = 3.0, 1.8, 0.0027, 3.5
-# A value next to a step so many times as long as the median one is next to a gap; beyond `LONG` it is compared with so many
-# next to steps of like length.
+# A value next to a step more than `GAP` times as long as the median one is next to a gap; beyond `LONG` times it is compared with `LIKE`
+# others next to steps of like length.
 GAP, LONG, LIKE = 1.5, 2.0, 40
 # The median distance among this many neighbours to either side is the least level: within a burst of noise all distances are large.
 NEAR = 12
@@ -124,8 +124,8 @@ def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats, l
     """
     steps = np.diff(times)
     longest = np.maximum(np.append(steps[:1], steps), np.append(steps, steps[-1:]))
-    longest /= np.median(longest)
-    marked = np.flatnonzero(cleaned.outliers & (longest > GAP))
+    usual = np.median(longest)  # 0 where most times have several values
+    marked = np.flatnonzero(cleaned.outliers & (longest > GAP * usual))
     if not marked.size:
         return cleaned
     distances, order = _isolated(values, RATIO)[1], np.argsort(longest, kind="stable")
@@ -133,7 +133,7 @@ def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats, l
     starts = np.clip(ranks[marked] - LIKE // 2, 0, max(times.size - LIKE, 0))
     like = distances[order[np.minimum(starts[:, None] + np.arange(LIKE), times.size - 1)]]
     near = np.zeros(values.size, dtype=bool)
-    of_like = np.where(longest[marked] > LONG, np.median(like, axis=1) / 0.6744897501960817, 0.0)
+    of_like = np.where(longest[marked] > LONG * usual, np.median(like, axis=1) / 0.6744897501960817, 0.0)
     units = np.maximum(of_like, NEARBY_DEVIATION * level)
     near[marked] = distances[marked] <= FAR * units
     return cleaned.keeping(near, values)
