@@ -230,7 +230,7 @@ def changes() -> str:
     measured = result("smoothing-changes")
     hits, reported, true = measured["hits, reported, true"]
     still, series = measured["series without changes that have one"]
-    curves = [(f"{name}s with a change of slope", f"{some} of {of}") for name, (some, of) in measured["smooth"].items()]
+    curves = [(f"{name}s with a change", f"{some} of {of}") for name, (some, of) in measured["smooth"].items()]
     rows = [
         *curves,
         ("series without changes that have one", f"{still} of {series}"),

@@ -8,8 +8,8 @@ import pytest
 
 from overt.errors import InputError
 from overt.smoothing import analyze
-from overt.smoothing.operators.bends import AMOUNTS, POWERS, WIDTHS, compare, rounded_hinges, smooth_columns
-from overt.smoothing.operators.changes import SLOPE, locate
+from overt.smoothing.operators import bends
+from overt.smoothing.operators.changes import LEVEL, LINES, SLOPE, locate
 from overt.smoothing.operators.divisions import EXPECTED, NoiseHypotheses, divide, prediction
 
 
@@ -130,58 +130,78 @@ def test_few_points_are_refused():
         analyze(np.random.default_rng(0).normal(size=9)).changes
 
 
-def test_the_odds_of_lines_to_a_smooth_curve_are_those_of_their_densities():
-    draw, times = np.random.default_rng(0), np.linspace(-1, 1, 40)
-    hinges = rounded_hinges(times, np.array([20])).reshape(-1, 40)
-    smooth, frequencies = smooth_columns(times)
-    line, chance = np.stack([np.ones(40), times]), np.array([-2.0])
-    values = 9 * np.maximum(times, 0) + draw.normal(size=40)
+@pytest.mark.parametrize("steps", [False, True])
+def test_changes_are_compared_with_a_smooth_curve_by_their_densities(steps):
+    draw, times = np.random.default_rng(0), np.linspace(-1, 1, 60)
+    smooth, frequencies = bends.smooth_columns(times)
+    line, changes = (
+        np.stack([np.ones(60), times]),
+        np.stack([np.maximum(times, 0), 1.0 * (times >= 0.5), np.maximum(times + 0.6, 0)]),
+    )
+    chances = np.array([-2.0, -3.0, -1.0])
+    values = 40 * changes[0] + 8 * changes[1] + draw.normal(size=60)
     unit = values @ values / np.mean(np.sum(smooth**2, axis=1))
 
     def density(fixed, prior):
         """Of the values without any part of the fixed columns, from n × n covariances."""
         left = np.linalg.qr(fixed.T, mode="complete")[0][:, len(fixed) :].T
-        covariance = np.eye(40) + (smooth.T * prior) @ smooth
+        covariance = np.eye(60) + (smooth.T * prior) @ smooth
         covariance, off = left @ covariance @ left.T, left @ values
         return (
             -0.5 * off @ np.linalg.solve(covariance, off)
             - 0.5 * np.linalg.slogdet(covariance)[1]
-            - 0.5 * np.log(40) * len(fixed)
+            - 0.5 * np.log(60) * len(fixed)
         )
 
-    def curved(fixed):
-        priors = [unit * amount * frequencies ** (-2.0 * power) for power in POWERS for amount in AMOUNTS]
-        return np.logaddexp.reduce([density(fixed, prior) for prior in priors]) - np.log(len(priors))
+    def curved(*which):
+        fixed = np.concatenate([line, changes[[*which]]])
+        priors = [unit * amount * frequencies ** (-2.0 * power) for power in bends.POWERS for amount in bends.AMOUNTS]
+        return (
+            np.logaddexp.reduce([density(fixed, prior) - np.log(len(priors)) for prior in priors])
+            + (chances[[*which]] + bends.BESIDE_CURVE).sum()
+        )
 
-    broken = np.concatenate([line, hinges[:1]])
-    best = max(curved(line), curved(broken) + chance[0])
-    result = compare(line, hinges, smooth, frequencies, values, chance)
-    assert result.log_odds == pytest.approx(density(broken, 0 * frequencies) + chance[0] - best, abs=1e-6)
+    first, both = curved(1) - curved(), curved(0, 1) - curved(1)
+    assert first > both > 0 > curved(0, 1, 2) - curved(0, 1)
+    lines = density(np.concatenate([line, changes]), 0 * frequencies) + chances.sum()
+    levels = density(np.concatenate([line[:1], changes]), 0 * frequencies) + chances.sum()
+    odds = np.exp(lines - curved(0, 1) + bends.LINES) + steps * np.exp(levels - curved(0, 1) + bends.LEVELS)
+    gained = [np.exp(both), np.exp(first), 0.0]
+    expected = (odds + np.divide(gained, np.add(gained, 1))) / (1 + odds)
+    np.testing.assert_allclose(
+        bends.sharpness(line, changes, smooth, frequencies, values, chances, steps=steps), expected, atol=1e-6
+    )
 
 
-def test_a_rounded_hinge_is_the_sharp_one_outside_of_its_width():
-    times = np.linspace(0, 10, 101)
-    sharp, *rounded = rounded_hinges(times, np.array([40, 70]))
-    np.testing.assert_allclose(sharp, np.maximum(times - times[[40, 70], None], 0), atol=1e-12)
-    for width, hinges in zip(WIDTHS[1:], rounded, strict=True):
-        outside = np.abs(times - times[[40, 70], None]) >= width * 3.0 / 2  # hinges are three apart, and 3 from the end
-        np.testing.assert_allclose(hinges[outside], sharp[outside], atol=1e-9)
-        assert hinges[0, 40] == pytest.approx(3.0 * width / 8)
-
-
-@pytest.mark.parametrize("curve", ["sine", "exponential"])
-def test_smooth_curves_rarely_have_a_change_of_slope_and_broken_lines_do(curve):
-    smooth, broken, t = [], [], np.linspace(0, 1, 250)
+@pytest.mark.parametrize("curve", ["sine", "exponential", "logistic", "bump"])
+def test_smooth_curves_have_no_change(curve):
+    t, changes = np.linspace(0, 1, 250), []
     for seed in range(6):
         draw = np.random.default_rng(100 + seed)
-        shape = np.sin(2 * np.pi * (2 * t + draw.random())) if curve == "sine" else 2 * np.exp(-4 * t)
-        noise = draw.normal(size=250)
-        smooth.append(any(change.kind == SLOPE for change in locate(np.arange(250.0), 5 * shape + noise, np.ones(250))))
-        broken.append(
-            any(
-                abs(change.position - 125) <= 5
-                for change in locate(np.arange(250.0), 30 * np.abs(t - 0.5) + noise, np.ones(250))
-            )
-        )
-    assert sum(smooth) <= 2  # of six; without the comparison five and six
-    assert sum(broken) == 6
+        shape = {
+            "sine": np.sin(2 * np.pi * (2 * t + draw.random())),
+            "exponential": 2 * np.exp(-4 * t),
+            "logistic": 1 / (1 + np.exp((0.5 - t) / 0.06)),
+            "bump": np.exp(-0.5 * ((t - 0.4) / 0.1) ** 2),
+        }[curve]
+        changes += locate(np.arange(250.0), 5 * shape + draw.normal(size=250), np.ones(250))
+    assert changes == []
+
+
+def test_a_step_between_constant_levels_is_a_change():
+    located = []
+    for seed in range(8):
+        values = 2.0 * (np.arange(200) >= 120) + np.random.default_rng(seed).normal(size=200)
+        located += [change.position for change in locate(np.arange(200.0), values, np.ones(200)) if change.kind == LEVEL]
+    assert len(located) >= 7
+    assert np.abs(np.array(located) - 120).max() <= 5
+
+
+def test_a_kink_and_a_step_of_one_curve_are_both_changes():
+    t = np.linspace(0, 1, 250)
+    for seed in range(6):
+        noise = np.random.default_rng(seed).normal(size=250)
+        kink, step = locate(np.arange(250.0), 30 * np.abs(t - 0.5) + 8 * (t > 0.8) + noise, np.ones(250))
+        assert (kink.kind, step.kind) == (SLOPE, LINES)
+        assert abs(kink.position - 125) <= 8
+        assert step.position == 200

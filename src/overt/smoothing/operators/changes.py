@@ -2,7 +2,7 @@
 
 Candidates are peaks of the posterior probability that a segment begins (`divisions`), and kinks between them. Each is then compared,
 between its neighbours, with no change and with a smooth bend: two constants or lines apart from each other (a change of level), two lines
-that meet (a change of slope), one line, or a polynomial. At last all changes of slope together are compared with a smooth curve (`bends`).
+that meet (a change of slope), one line, or a polynomial. At last all changes together are compared with a smooth curve (`bends`).
 The evidence of each is its likelihood less ½ log n for a coefficient (Schwarz 1978), summed over all positions of the change: positions,
 intervals and probabilities are those of one posterior distribution.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.operators.bends import compare, rounded_hinges, smooth_columns
+from overt.smoothing.operators import bends
 from overt.smoothing.operators.divisions import EXPECTED, LENGTH, NoiseHypotheses, divide, prediction, sums_of, whitened
 
 # Kinds of noise: the correlation of neighbours in its lasting part, the share of the variance that is white besides, the prior probability.
@@ -42,6 +42,8 @@ BEND = 0.1
 FIRST = 0.05
 # How much the probabilities at -2 to 2 points count for a position.
 NEARNESS = (0.96, 0.98, 1.0, 0.98, 0.96)
+# Changes that are compared with a smooth curve at a time, and others on either side of them.
+TOGETHER, MARGIN = 12, 2
 _NODES = ((-(3**0.5), 1 / 6), (0.0, 2 / 3), (3**0.5, 1 / 6))
 
 
@@ -178,42 +180,36 @@ class Compared:
             before, peaks = peaks, sorted([change.position for change in changes] + added)
             if peaks == before:
                 break
-        changes = self._without_bends(changes)
+        changes = self._unlike_bends(changes)
         return [self._sized(change, changes) for change in changes if change.probability >= REPORTED]
 
-    def _without_bends(self, changes: list[LocatedChange]) -> list[LocatedChange]:
-        """The changes without those of slope that a smooth curve explains, between changes of level."""
-        result: list[LocatedChange] = []
-        ends = [0, *(change.position for change in changes if change.kind != SLOPE), self.values.size]
-        for start, stop in itertools.pairwise(ends):
-            result += [change for change in changes if change.position == start and change.kind != SLOPE]
-            breaks = [change for change in changes if change.kind == SLOPE and start < change.position < stop]
-            result += self._breaks(breaks, start, stop) if breaks else []
+    def _unlike_bends(self, changes: list[LocatedChange]) -> list[LocatedChange]:
+        """The changes, each with the probability that it is none of a smooth curve, a few at a time between others."""
+        together, result = max(min(TOGETHER, bends.CELLS // self.values.size), 1), []
+        ends = [0, *(change.position for change in changes), self.values.size]
+        for first in range(0, len(changes), together):
+            low, high = max(first - MARGIN, 0), min(first + together + MARGIN, len(changes))
+            shares = self._sharpness(changes[low:high], ends[low], ends[high + 1])
+            result += [
+                change._replace(probability=change.probability * share)
+                for change, share in zip(changes[first : first + together], shares[first - low :].tolist(), strict=False)
+            ]
         return result
 
-    def _breaks(self, breaks: list[LocatedChange], start: int, stop: int) -> list[LocatedChange]:
-        """Changes of slope with the probability that they are no bends of a smooth curve, where it is not small."""
-        kind = int(self.weights.argmax())
-        noise, order = self.noise.part(np.array([kind])).within(slice(start, stop)), self.noise.shortest - 1
+    def _sharpness(self, changes: list[LocatedChange], start: int, stop: int) -> Floats:
+        """The probabilities (k,) that changes are none of a smooth curve on this stretch."""
+        noise, order = self.noise.part(np.array([self.weights.argmax()])).within(slice(start, stop)), self.noise.shortest - 1
         times, values = self.times[start:stop], self.values[start:stop] - self.values[start:stop].mean()
         times = (times - times.mean()) / max(times.std(), 1e-12)
-        hinges = rounded_hinges(times, np.array([change.position - start for change in breaks])).reshape(-1, times.size)
-        smooth, frequencies = smooth_columns(times)
-        columns = np.concatenate([np.ones((1, times.size)), times[None], hinges, smooth, values[None]])
-        white = stationary(columns / noise.relative, noise)
-        white[-1, order:] += noise.moves[0, order:] / np.sqrt(noise.variances[0, order])
-        widths = np.array([max(0.64 * (change.upper - change.lower + 1), 1.0) for change in breaks])
-        count = len(hinges)
-        compared = compare(
-            white[:2], white[2 : 2 + count], white[2 + count : -1], frequencies, white[-1], self.chance + np.log(widths)
-        )
-        broken = 1 / (1 + np.exp(-np.clip(compared.log_odds, -500, 500)))
-        remaining = 1 / (1 + np.exp(-np.clip(compared.gains, -500, 500)))
-        shares = broken * compared.sharp + (1 - broken) * remaining
-        return [
-            change._replace(probability=change.probability * share)
-            for change, share in zip(breaks, shares.tolist(), strict=True)
-        ]
+        past = times - times[[change.position - start for change in changes], None]
+        slopes = np.array([[change.kind == SLOPE] for change in changes])
+        columns, (smooth, frequencies) = np.where(slopes, np.maximum(past, 0.0), past >= 0), bends.smooth_columns(times)
+        line = np.stack([np.ones(times.size), times])
+        line, columns, smooth, white = (stationary(part / noise.relative, noise) for part in (line, columns, smooth, values))
+        white[order:] += noise.moves[0, order:] / np.sqrt(noise.variances[0, order])
+        widths = [max(0.64 * (change.upper - change.lower + 1), 1.0) for change in changes]
+        chances = self.chance + np.log(widths)
+        return bends.sharpness(line, columns, smooth, frequencies, white, chances, steps=not slopes.any())
 
     def _remaining(self, peaks: list[int]) -> list[LocatedChange]:
         """The candidates that are probable between their neighbours, moved to where they are most so."""
