@@ -217,7 +217,7 @@ class RecordedCalls:
             )
         if self.refusal is not None:
             return self.refusal
-        reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing))
+        reasons = _shortened(list(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing)), "; ")
         if layers := [name for name, reason in self.missing if is_flex(reason)]:
             registry = any("registry" in reason for _, reason in self.missing)
             return InputError(
@@ -306,8 +306,8 @@ def _reasons(calls: RecordedCalls) -> dict[str, str]:
     return {reason: _shortened(names) for reason, names in about.items()}
 
 
-def _shortened(names: list[str]) -> str:
-    return ", ".join(names) if len(names) < 4 else f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)} layers)"
+def _shortened(names: list[str], mark: str = ", ") -> str:
+    return mark.join(names if len(names) < 4 else [*names[:2], f"… {names[-1]} ({len(names)} layers)"])
 
 
 def _many(count: int, what: str) -> str:

@@ -34,7 +34,7 @@ def checked_model(model: Any) -> nn.Module:
         raise InputError("a model on one device", got=f"parameters on {', '.join(sorted(map(str, devices)))}", fix=fix)
     if any(module.training for module in model.modules()):
         raise InputError(
-            "a model in evaluation, without dropout", got="one in training", fix="call model.eval(), and record it again"
+            "a model in evaluation, without dropout", got="one in training", fix="call model.eval() before recording"
         )
     return model
 
@@ -66,15 +66,15 @@ def checked_calls(recording: RecordedCalls, model: nn.Module, what: str = "contr
 
 def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of the recorded pass, without a cache to write to. None means the token ids that the recording has."""
-    inputs_recorded = inputs is None
-    if inputs is None:
-        inputs = _recorded_ids(recording)
+    return whole_text(model, _recorded_ids(recording).to(_device(model)) if inputs is None else inputs)
+
+
+def whole_text(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a pass over a whole text, without a cache to write to."""
     args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else ((inputs,), {})
     if kwargs.get("past_key_values") is not None:
         raise InputError("a pass over a whole text", got="one that continues a cache", fix="record the model on the whole text")
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    if inputs_recorded:
-        args = tuple(argument.to(device) for argument in args)
+    device = _device(model)
     others = {str(part.device) for part in (*args, *kwargs.values()) if isinstance(part, Tensor)} - {str(device)}
     if others:
         raise InputError(
@@ -83,6 +83,10 @@ def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tup
     if hasattr(getattr(model, "config", None), "use_cache") and "use_cache" in inspect.signature(model.forward).parameters:
         kwargs["use_cache"] = False
     return args, kwargs
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _recorded_ids(recording: RecordedCalls) -> Tensor:

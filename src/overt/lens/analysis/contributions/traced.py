@@ -39,6 +39,7 @@ class Point:
     order: int
     query: Tensor | None = None
     key: Tensor | None = None
+    value: Tensor | None = None
     gradient: Tensor | None = None
 
     def watch(self, tensor: Tensor) -> None:
@@ -85,7 +86,8 @@ class _Points(Recorder):
         """Note the output of attention."""
         if self.inside:
             paths = self.paths()
-            self._point(self._owner(weight), head_count(call), output, paths.followed(call.query), paths.followed(call.key))
+            vectors = (paths.followed(tensor) for tensor in (call.query, call.key, call.value))
+            self._point(self._owner(weight), head_count(call), output, *vectors)
 
     def keep_mixer(
         self,
@@ -107,10 +109,10 @@ class _Points(Recorder):
         if tensor is not None:
             self.paths().mark_mixing(tensor)
 
-    def _point(self, layer: str, heads: int, output: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> None:
+    def _point(self, layer: str, heads: int, output: Tensor, *vectors: Tensor | None) -> None:
         paths = self.paths()
         # The model may write to its output.
-        point = Point(layer, heads, output.detach().clone(), len(paths.writers), query, key)
+        point = Point(layer, heads, output.detach().clone(), len(paths.writers), *vectors)
         self.points.append(point)
         tensor = paths.writing(output)
         if tensor is not None:

@@ -1,19 +1,20 @@
 """How much of what one head writes another one can read, from the weights alone."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from overt.drawing.numbers import number
 from overt.errors import InputError
-from overt.lens.analysis.scores.matrices import LayerMatrices, matrices_of
+from overt.lens.analysis.scores.matrices import KINDS, LayerMatrices, named_matrices
+from overt.lens.analysis.scores.projections import matrices_in_pass
 from overt.lens.capture.recordable import required_model
 from overt.lens.head import head_name
 
-KINDS = ("query", "key", "value")
 _DRAWS = 200  # random rotations that the chance level is drawn from
 
 
@@ -39,11 +40,15 @@ class Composed(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Composition:
-    """The composition scores of all pairs of heads of different layers; see `overt.lens.composition`."""
+    """The composition scores of all pairs of heads of different layers; see `overt.lens.composition`.
 
-    layers: list[LayerMatrices]
+    `layers` has their matrices by the number of the layer, and `missing` names those whose matrices could not be read, with the reason.
+    """
+
+    layers: dict[int, LayerMatrices]
     pairs: tuple[Composed, ...]
     model: str
+    missing: dict[str, str] = field(default_factory=dict)
 
     def strongest(self, count: int | None = None, kind: str | None = None) -> list[Composed]:
         """The pairs that are furthest above chance, all or those of one kind: "query", "key" or "value"."""
@@ -56,7 +61,7 @@ class Composition:
 
         Positive ones copy what is read. Elhage et al. 2021, "Summarizing OV/QK matrices".
         """
-        (layer, head), (later, other) = first, first if second is None else second
+        (layer, head), (later, other) = self._checked(first), self._checked(first if second is None else second)
         inner, outer = self.layers[layer], self.layers[later]
         if second is None:
             small = inner.value[head] @ inner.output[head]
@@ -65,6 +70,13 @@ class Composition:
             small = (outer.value[other] @ inner.output[head]) @ (inner.value[head] @ outer.output[other])
         values = torch.linalg.eigvals(small)
         return values[values.abs().argsort(descending=True)]
+
+    def _checked(self, head: tuple[int, int]) -> tuple[int, int]:
+        heads = {number: len(matrices.query) for number, matrices in self.layers.items()}
+        if not isinstance(head, tuple) or len(head) != 2 or not 0 <= head[1] < heads.get(head[0], 0):
+            known = ", ".join(f"{count} of layer {number}" for number, count in heads.items())
+            raise InputError(f"a head as a pair (layer, head), of these heads: {known}", got=repr(head), fix="write (5, 11)")
+        return head
 
     def copying(self, head: tuple[int, int]) -> float:
         """Σ λ / Σ |λ| of a head's W_O W_V: 1 if it writes what it reads, −1 if its opposite."""
@@ -77,13 +89,14 @@ class Composition:
             f"{pair.name:28}{number(pair.score, 3):>5}  {number(pair.chance, 3):>6}  {number(pair.above, 1)}"
             for pair in self.strongest(12)
         ]
+        lines += [f"not read: {layer}, {reason}" for layer, reason in self.missing.items()]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"<composition of {len(self.pairs)} pairs of heads of {self.model}>"
 
 
-def composition(model: nn.Module) -> Composition:
+def composition(model: nn.Module, inputs: Mapping[str, Any] | Tensor | None = None) -> Composition:
     """How much each later head can read of what each earlier one writes, from the weights alone, against chance.
 
         score = ‖A W_O W_V‖ / (‖A‖ ‖W_O W_V‖)        A = W_Qᵀ W_K (key), its transpose (query), or W_O W_V of the later head (value)
@@ -91,7 +104,11 @@ def composition(model: nn.Module) -> Composition:
     Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", section on composition; norms are Frobenius norms. `chance` is
     the mean for random matrices of the same singular values, 1 / √width in the mean of squares: a head pair is above it only by its
     directions. What it leaves out: rotations by position, the gains and scales of norms, biases, and whether the first head writes anything
-    in a text. Raises InputError for models whose matrices have no names that libraries use.
+    in a text.
+
+    If query, key and value have a matrix each, parameters are enough. Which rows of one matrix for all three are whose, and which layers of
+    several stacks read each other, is found in one pass over `inputs`, by default the model's own `dummy_inputs`. Raises InputError if a
+    pass is needed and the model does not run on these, and if no layer's query, key and value are outputs of linear maps.
 
     >>> import torch, overt
     >>> _ = torch.manual_seed(0)
@@ -101,22 +118,46 @@ def composition(model: nn.Module) -> Composition:
     (12, torch.Size([8]))
     """
     model = required_model(model)
-    layers = matrices_of(model)
-    return Composition(layers, tuple(_pairs(layers)), type(model).__name__)
+    layers, missing = {} if inputs is not None else dict(enumerate(named_matrices(model))), {}
+    if not layers or len({_stack(layer.layer) for layer in layers.values()}) > 1:
+        layers, missing = matrices_in_pass(model, _dummy_inputs(model) if inputs is None else inputs)
+    if not layers:
+        reasons = [f"a {type(model).__name__} with {layer}: {reason}" for layer, reason in missing.items()]
+        raise InputError(
+            "a model with a layer whose query, key and value are outputs of linear maps",
+            got=reasons[0] if reasons else f"a {type(model).__name__} without attention",
+            fix="overt.lens.score_contributions splits the scores of a text without reading matrices",
+        )
+    return Composition(layers, tuple(_pairs(layers)), type(model).__name__, missing)
+
+
+def _stack(layer: str) -> str:
+    """The name of a stack of layers: the part before the first number."""
+    return re.split(r"\.\d+", f".{layer}", maxsplit=1)[0]
+
+
+def _dummy_inputs(model: nn.Module) -> dict[str, Any]:
+    """One text of a Hugging Face model's own example of inputs."""
+    examples = getattr(model, "dummy_inputs", None)
+    if not isinstance(examples, Mapping):
+        got = f"a {type(model).__name__} whose matrices have no names that libraries use, or are those of several stacks"
+        raise InputError("inputs of one pass of the model", got=got, fix="pass inputs=, as the model gets them")
+    return {name: value[:1] if isinstance(value, Tensor) and value.ndim > 1 else value for name, value in examples.items()}
 
 
 @torch.no_grad()
-def _pairs(layers: list[LayerMatrices]) -> Iterator[Composed]:
-    draws: dict[tuple[int, int], Tensor] = {}
-    for second, outer in enumerate(layers):
-        for first, inner in enumerate(layers[:second]):
-            width, rank = inner.output.shape[1], inner.output.shape[2]
-            if outer.query.shape[2] != width:
-                continue  # another stream, as in cross-attention
-            squares = draws.setdefault((width, rank), _random_blocks(width, rank))
-            written = _values(inner.output, inner.value)
-            for kind, (left, right) in zip(KINDS, _readers(outer), strict=True):
-                read = _values(left.mT, right)
+def _pairs(layers: dict[int, LayerMatrices]) -> Iterator[Composed]:
+    draws: dict[tuple[int, int, int], Tensor] = {}
+    for second, outer in layers.items():
+        for kind, (left, right), reads in zip(KINDS, _readers(outer), outer.reads or (range(second),) * 3, strict=True):
+            for first in sorted(layers.keys() & reads):
+                inner = layers[first]
+                width = inner.output.shape[1]
+                if right.shape[2] != width:
+                    continue  # another stream, as in cross-attention
+                written, read = _values(inner.output, inner.value), _values(left.mT, right)
+                size = width, read.shape[-1], written.shape[-1]
+                squares = draws[size] if size in draws else draws.setdefault(size, _random_blocks(*size))
                 # ‖left right W_O W_V‖ by products of the heads' width alone.
                 scores = _norms(left, right, inner)
                 chances = torch.einsum("gi,nij,hj->nhg", read.square(), squares, written.square()).sqrt()
@@ -148,8 +189,8 @@ def _norms(left: Tensor, right: Tensor, inner: LayerMatrices) -> Tensor:
     return torch.einsum("gcd,hgde,hfe->hgcf", outside, middle, inside).square().sum((-1, -2)).sqrt()
 
 
-def _random_blocks(width: int, rank: int) -> Tensor:
-    """The squares of blocks (draws, rank, rank) of random rotations of this width."""
+def _random_blocks(width: int, rows: int, columns: int) -> Tensor:
+    """The squares of blocks (draws, rows, columns) of random rotations of this width."""
     generator = torch.Generator().manual_seed(0)
-    frames = torch.linalg.qr(torch.randn(_DRAWS, width, rank, generator=generator, dtype=torch.float64)).Q
-    return frames[:, :rank].square()
+    frames = torch.linalg.qr(torch.randn(_DRAWS, width, columns, generator=generator, dtype=torch.float64)).Q
+    return frames[:, :rows].square()

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from overt.errors import InputError
 from overt.lens.statistics.output_norms import output_matrix
 
+KINDS = ("query", "key", "value")
 _TRIPLES = (
     ("q_proj", "k_proj", "v_proj"),
     ("query", "key", "value"),
@@ -23,26 +23,22 @@ _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhe
 
 
 class LayerMatrices(NamedTuple):
-    """A layer's matrices by head, in float64: query, key and value (H, D, width), output (H, width, D)."""
+    """A layer's matrices by head, in float64: query, key and value (H, D, width), output (H, width, D).
+
+    `reads` has the numbers of the earlier layers that its query, key and value can read, each; () if that is not known.
+    """
 
     layer: str
     query: Tensor
     key: Tensor
     value: Tensor
     output: Tensor
+    reads: tuple[frozenset[int], ...] = ()
 
 
-def matrices_of(model: nn.Module) -> list[LayerMatrices]:
-    """The matrices of all attention layers, in the model's order. Raises InputError where no layer has matrices of known names."""
-    layers = [layer for name, module in model.named_modules() if (layer := _module_matrices(model, name, module)) is not None]
-    if not layers:
-        known = ", ".join(names[0] for names in _TRIPLES)
-        raise InputError(
-            "a model whose attention has a matrix each for query, key, value and output, by the names that libraries use",
-            got=f"a {type(model).__name__} without them",
-            fix=f"overt.lens.score_contributions needs no names; known ones are {known} and their kin",
-        )
-    return layers
+def named_matrices(model: nn.Module) -> list[LayerMatrices]:
+    """The matrices of the attention layers that have them by names that libraries use, in the model's order."""
+    return [layer for name, module in model.named_modules() if (layer := _module_matrices(model, name, module)) is not None]
 
 
 @torch.no_grad()
@@ -63,18 +59,18 @@ def _module_matrices(model: nn.Module, name: str, module: nn.Module) -> LayerMat
 
 def _read(module: nn.Module) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     for names in _TRIPLES:
-        query, key, value = (_matrix(getattr(module, name, None)) for name in names)
+        query, key, value = (matrix_of(getattr(module, name, None)) for name in names)
         if query is not None and key is not None and value is not None and query.shape[1] == key.shape[1] == value.shape[1]:
             yield query, key, value
     joined = getattr(module, "in_proj_weight", None)
-    whole = [joined] if isinstance(joined, Tensor) else [_matrix(getattr(module, name, None)) for name in _THIRDS]
+    whole = [joined] if isinstance(joined, Tensor) else [matrix_of(getattr(module, name, None)) for name in _THIRDS]
     for weight in whole:
         if weight is not None and weight.shape[0] == 3 * weight.shape[1]:
             query, key, value = weight.chunk(3)
             yield query, key, value
 
 
-def _matrix(layer: object) -> Tensor | None:
+def matrix_of(layer: object) -> Tensor | None:
     """A linear map's matrix as (out, in); transformers' Conv1D stores its transpose."""
     weight = getattr(layer, "weight", None)
     if not isinstance(layer, nn.Module) or not isinstance(weight, Tensor) or weight.ndim != 2:

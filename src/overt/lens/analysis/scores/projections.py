@@ -1,0 +1,139 @@
+"""The matrices of every head without their names: which rows of which linear map make its query, key and value, in one pass.
+
+A pass of one text is traced. A head's query at position 0, which rotations by position leave as it is, is a selection of the outputs of
+the last linear map on its path, so the gradient of Σ d · query_d there has the number d at the output that became feature d. It is the same
+rule for a matrix each, for all queries before all keys, and for query, key and value head by head.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from overt.errors import InputError
+from overt.lens.analysis.contributions.arguments import checked_model, whole_text
+from overt.lens.analysis.contributions.traced import Point, Traced, traced
+from overt.lens.analysis.scores.matrices import KINDS, LayerMatrices, matrix_of
+from overt.lens.statistics.output_norms import output_matrix
+
+
+class _Ran(NamedTuple):
+    """A linear map as it ran: its name, its matrix (out, in), its output on the linear paths, and which calls of modules it ran in."""
+
+    name: str
+    matrix: Tensor
+    output: Tensor
+    calls: dict[str, int]
+
+
+@torch.enable_grad()
+def matrices_in_pass(model: nn.Module, inputs: Mapping[str, Any] | Tensor) -> tuple[dict[int, LayerMatrices], dict[str, str]]:
+    """The matrices of attention layers by the number of their call in a pass, and why other layers have none."""
+    model = checked_model(model)
+    args, kwargs = whole_text(model, inputs)
+    run, ran = _run(model, args, kwargs)
+    layers, missing = dict[int, LayerMatrices](), dict(run.missing)
+    for index, point in enumerate(run.points):
+        try:
+            layers[index] = _layer_matrices(model, run, index, ran)
+        except InputError as error:
+            missing[point.layer] = error.got
+    return layers, missing
+
+
+def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Traced, list[_Ran]]:
+    ran, calls = list[_Ran](), dict[str, int]()
+
+    def counting(name: str) -> Any:
+        def count(module: nn.Module, arguments: Any) -> None:
+            calls[name] = calls.get(name, 0) + 1
+
+        return count
+
+    def noting(name: str, matrix: Tensor) -> Any:
+        def note(module: nn.Module, arguments: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and output.requires_grad:
+                # Of a layer with a bias the output is a view, and its query another view of the same numbers.
+                ran.append(_Ran(name, matrix, output if output._base is None else output._base, dict(calls)))
+
+        return note
+
+    named = [(name, module, matrix_of(module)) for name, module in model.named_modules()]
+    hooks = [module.register_forward_hook(noting(name, matrix)) for name, module, matrix in named if matrix is not None]
+    hooks += [module.register_forward_pre_hook(counting(name)) for name, module, _ in named]
+    try:
+        return traced(model, args, kwargs, 0), ran
+    except Exception as error:  # whatever a model of someone else's raises
+        got = f"inputs that it does not run on ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
+        raise InputError("inputs of one pass of the model", got=got, fix="pass inputs=, as the model gets them") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _layer_matrices(model: nn.Module, run: Traced, index: int, ran: list[_Ran]) -> LayerMatrices:
+    point, parts, reads = run.points[index], list[Tensor](), list[frozenset[int]]()
+    for kind in KINDS:
+        tensor = getattr(point, kind)
+        if tensor is None or not tensor.requires_grad:
+            raise _refusal(f"a {kind} that linear functions do not make of the stream")
+        reads.append(_reached(run, index, tensor))
+        source = _last_map(tensor, ran, point.layer)
+        first = tensor.reshape(-1, *tensor.shape[-2:])[: point.heads if tensor.ndim < 4 else tensor.shape[-3], 0]
+        parts.append(torch.stack([source.matrix[_rows(features, source, kind)] for features in first]).detach().double())
+    query, key, value = parts
+    output = output_matrix(model, point.layer, len(query), value.shape[1])
+    if isinstance(output, str):
+        raise _refusal(output)
+    key, value = (part.repeat_interleave(len(query) // len(part), 0) for part in (key, value))
+    return LayerMatrices(point.layer, query, key, value, output.double().transpose(0, 1), tuple(reads))
+
+
+def _reached(run: Traced, index: int, tensor: Tensor) -> frozenset[int]:
+    """The earlier calls whose outputs the linear paths to this tensor come from."""
+    run.forget()
+    weights = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor)
+    run.follow((tensor * weights).sum(), [])
+    reached = [number for number, point in enumerate(run.points[:index]) if _passes(point)]
+    run.forget()
+    return frozenset(reached)
+
+
+def _passes(point: Point) -> bool:
+    return point.gradient is not None and bool(point.gradient.any())
+
+
+def _last_map(tensor: Tensor, ran: list[_Ran], layer: str) -> _Ran:
+    """The linear map that ran last of those on the paths to this tensor, if it is the only one of the layer."""
+    outputs = [entry.output for entry in ran]
+    gradients = torch.autograd.grad(tensor.double().square().sum(), outputs, retain_graph=True, allow_unused=True)
+    on_path = [entry for entry, gradient in zip(ran, gradients, strict=True) if gradient is not None and bool(gradient.any())]
+    if not on_path:
+        raise _refusal("no module with a matrix on the way to its heads")
+    last = on_path[-1]
+    call = last.calls.get(layer)
+    before = [entry for entry in on_path[:-1] if entry.name.startswith(f"{layer}.") and entry.calls.get(layer) == call]
+    if before:
+        raise _refusal(f"{last.name} behind {before[-1].name}, a product of two matrices")
+    return last
+
+
+def _rows(features: Tensor, source: _Ran, kind: str) -> Tensor:
+    """Which outputs of the map became the features (D,) of a head, in their order."""
+    labels = torch.arange(1, len(features) + 1, device=features.device, dtype=torch.float64)
+    marked, plain = (
+        torch.autograd.grad((features.double() * factor).sum(), [source.output], retain_graph=True)[0].double()
+        for factor in (labels, torch.ones_like(labels))
+    )
+    marked, plain = (gradient.reshape(-1, len(source.matrix)).sum(0) for gradient in (marked, plain))
+    used = plain.nonzero().flatten()
+    order = marked[used] / plain[used]
+    sorted_labels, places = order.sort()
+    if len(used) != len(labels) or not torch.allclose(sorted_labels, labels, atol=0.1, rtol=0):
+        raise _refusal(f"a {kind} that is no selection of the outputs of {source.name}")
+    return used[places]
+
+
+def _refusal(got: str) -> InputError:
+    return InputError("a layer whose query, key and value are outputs of linear maps", got=got, fix="choose another layer")
