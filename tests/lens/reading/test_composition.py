@@ -58,6 +58,10 @@ FUSED = {
         lambda: transformers.GPTNeoXModel(transformers.GPTNeoXConfig(**SIZES, intermediate_size=48)),
         _by_head,
     ),
+    "deberta": (
+        lambda: transformers.DebertaModel(transformers.DebertaConfig(**SIZES, intermediate_size=48)),
+        _by_head,
+    ),
     "bloom": (
         lambda: transformers.BloomModel(transformers.BloomConfig(vocab_size=40, hidden_size=32, n_layer=2, n_head=4)),
         _by_head,
@@ -73,12 +77,12 @@ def test_a_matrix_for_query_key_and_value_is_split_as_the_model_splits_it(name):
     fused = [
         module.weight.detach().double()
         for path, module in model.named_modules()
-        if path.endswith(("qkv_proj", "query_key_value"))
+        if path.endswith(("qkv_proj", "query_key_value", "in_proj"))
     ]
     outputs = [
         module.weight.detach().double()
         for path, module in model.named_modules()
-        if path.endswith(("o_proj", "out_proj", "n.dense"))
+        if path.endswith(("o_proj", "out_proj", "n.dense", "attention.output.dense"))
     ]
     composed = overt.lens.composition(model)
     for layer, weight, output in zip(composed.layers.values(), fused, outputs, strict=True):
@@ -89,6 +93,15 @@ def test_a_matrix_for_query_key_and_value_is_split_as_the_model_splits_it(name):
     pair = next(pair for pair in composed.pairs if pair[:3] == ((0, 1), (1, 3), "key"))
     product = reads[0][3].mT @ reads[1][3]
     assert pair.score == pytest.approx(float((product @ writes).norm() / (product.norm() * writes.norm())), rel=1e-9)
+
+
+def test_rows_are_exact_in_half_precision():
+    model = transformers.GPTNeoXModel(
+        transformers.GPTNeoXConfig(**SIZES | {"hidden_size": 4 * 18}, intermediate_size=48)
+    ).eval()
+    half = overt.lens.composition(model.bfloat16()).layers[1]
+    fused = model.layers[1].attention.query_key_value.weight.detach().double()
+    torch.testing.assert_close(half.key, fused.unflatten(0, (4, 3, 18))[:, 1], rtol=0, atol=0)
 
 
 def test_a_head_is_paired_with_those_whose_output_it_reads():

@@ -12,8 +12,8 @@ from overt.lens.captured import CapturedCall
 from overt.lens.head import Head
 from overt.lens.linear.captured import CapturedMixer
 
-# What the matrix is called inside the module that attends: overt and torch; Llama and its kin; GPT-2; T5; DistilBERT; Falcon; ModernBERT.
-_NAMES = ("output", "out_proj", "o_proj", "c_proj", "o", "out_lin", "dense", "wo", "Wo")
+# What the matrix is called inside the module that attends: overt and torch; Llama; GPT-2; T5; DistilBERT; Falcon; ModernBERT; timm; BLIP.
+_NAMES = ("output", "out_proj", "o_proj", "c_proj", "o", "out_lin", "dense", "wo", "Wo", "proj", "projection")
 _SIBLING_NAMES = ("output.dense",)  # … and next to it, in BERT's and ViT's `attention.self`
 
 

@@ -106,9 +106,9 @@ def composition(model: nn.Module, inputs: Mapping[str, Any] | Tensor | None = No
     directions. What it leaves out: rotations by position, the gains and scales of norms, biases, and whether the first head writes anything
     in a text.
 
-    If query, key and value have a matrix each, parameters are enough. Which rows of one matrix for all three are whose, and which layers of
-    several stacks read each other, is found in one pass over `inputs`, by default the model's own `dummy_inputs`. Raises InputError if a
-    pass is needed and the model does not run on these, and if no layer's query, key and value are outputs of linear maps.
+    Which rows of which matrix are whose, and which layers read each other, is found in one pass over `inputs`, by default the model's own
+    `dummy_inputs`. A model without these, whose layers are one stack and have a matrix each for query, key and value, is read by the names
+    that libraries use. Raises InputError for other models, and if no layer's query, key and value are outputs of linear maps.
 
     >>> import torch, overt
     >>> _ = torch.manual_seed(0)
@@ -118,9 +118,7 @@ def composition(model: nn.Module, inputs: Mapping[str, Any] | Tensor | None = No
     (12, torch.Size([8]))
     """
     model = required_model(model)
-    layers, missing = {} if inputs is not None else dict(enumerate(named_matrices(model))), {}
-    if not layers or len({_stack(layer.layer) for layer in layers.values()}) > 1:
-        layers, missing = matrices_in_pass(model, _dummy_inputs(model) if inputs is None else inputs)
+    layers, missing = _read(model) if inputs is None else matrices_in_pass(model, inputs)
     if not layers:
         reasons = [f"a {type(model).__name__} with {layer}: {reason}" for layer, reason in missing.items()]
         raise InputError(
@@ -131,18 +129,26 @@ def composition(model: nn.Module, inputs: Mapping[str, Any] | Tensor | None = No
     return Composition(layers, tuple(_pairs(layers)), type(model).__name__, missing)
 
 
-def _stack(layer: str) -> str:
-    """The name of a stack of layers: the part before the first number."""
-    return re.split(r"\.\d+", f".{layer}", maxsplit=1)[0]
-
-
-def _dummy_inputs(model: nn.Module) -> dict[str, Any]:
-    """One text of a Hugging Face model's own example of inputs."""
+def _read(model: nn.Module) -> tuple[dict[int, LayerMatrices], dict[str, str]]:
+    """The matrices by a pass over the model's own example of inputs, if it runs on it, else by their names."""
+    named = named_matrices(model)
+    several = len({re.split(r"\.\d+", f".{layer.layer}", maxsplit=1)[0] for layer in named}) != 1  # stacks of layers, or none
     examples = getattr(model, "dummy_inputs", None)
-    if not isinstance(examples, Mapping):
+    if isinstance(examples, Mapping):
+        one_text = {
+            name: value[:1] if isinstance(value, Tensor) and value.ndim > 1 else value for name, value in examples.items()
+        }
+        try:
+            layers, missing = matrices_in_pass(model, one_text)
+            if layers or several:
+                return layers, missing
+        except InputError:
+            if several:
+                raise
+    if several:
         got = f"a {type(model).__name__} whose matrices have no names that libraries use, or are those of several stacks"
         raise InputError("inputs of one pass of the model", got=got, fix="pass inputs=, as the model gets them")
-    return {name: value[:1] if isinstance(value, Tensor) and value.ndim > 1 else value for name, value in examples.items()}
+    return dict(enumerate(named)), {}
 
 
 @torch.no_grad()

@@ -18,7 +18,6 @@ _TRIPLES = (
     ("wq", "wk", "wv"),
     ("to_q", "to_k", "to_v"),
 )
-_THIRDS = ("in_proj", "c_attn", "Wqkv")  # one matrix of the rows of all queries, then all keys, then all values
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead")
 
 
@@ -62,12 +61,10 @@ def _read(module: nn.Module) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         query, key, value = (matrix_of(getattr(module, name, None)) for name in names)
         if query is not None and key is not None and value is not None and query.shape[1] == key.shape[1] == value.shape[1]:
             yield query, key, value
-    joined = getattr(module, "in_proj_weight", None)
-    whole = [joined] if isinstance(joined, Tensor) else [matrix_of(getattr(module, name, None)) for name in _THIRDS]
-    for weight in whole:
-        if weight is not None and weight.shape[0] == 3 * weight.shape[1]:
-            query, key, value = weight.chunk(3)
-            yield query, key, value
+    joined = getattr(module, "in_proj_weight", None)  # of torch: all queries, then all keys, then all values
+    if isinstance(joined, Tensor) and joined.shape[0] == 3 * joined.shape[1]:
+        query, key, value = joined.chunk(3)
+        yield query, key, value
 
 
 def matrix_of(layer: object) -> Tensor | None:
@@ -80,5 +77,5 @@ def matrix_of(layer: object) -> Tensor | None:
 
 def _heads(model: nn.Module, module: nn.Module) -> int | None:
     holders = (module, getattr(module, "config", None), getattr(model, "config", None))
-    counts = (getattr(holder, name, None) for holder in holders for name in _HEADS)
+    counts = (getattr(holder, "__dict__", {}).get(name) for holder in holders for name in _HEADS)
     return next((count for count in counts if isinstance(count, int) and count > 0), None)

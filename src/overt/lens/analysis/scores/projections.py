@@ -1,8 +1,8 @@
 """The matrices of every head without their names: which rows of which linear map make its query, key and value, in one pass.
 
 A pass of one text is traced. A head's query at position 0, which rotations by position leave as it is, is a selection of the outputs of
-the last linear map on its path, so the gradient of Σ d · query_d there has the number d at the output that became feature d. It is the same
-rule for a matrix each, for all queries before all keys, and for query, key and value head by head.
+the last linear map on its path, so the gradient of Σ d · query_d there has the number d at the output that became feature d. That holds
+for a matrix each, for all queries before all keys, and for query, key and value head by head.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,9 @@ from overt.lens.analysis.contributions.arguments import checked_model, whole_tex
 from overt.lens.analysis.contributions.traced import Point, Traced, traced
 from overt.lens.analysis.scores.matrices import KINDS, LayerMatrices, matrix_of
 from overt.lens.statistics.output_norms import output_matrix
+
+_BASE = 16  # of the digits of d, which are exact in half precision
+_NO_MAP = "no module with a matrix on the way to its heads"
 
 
 class _Ran(NamedTuple):
@@ -107,10 +110,12 @@ def _passes(point: Point) -> bool:
 def _last_map(tensor: Tensor, ran: list[_Ran], layer: str) -> _Ran:
     """The linear map that ran last of those on the paths to this tensor, if it is the only one of the layer."""
     outputs = [entry.output for entry in ran]
+    if not outputs:
+        raise _refusal(_NO_MAP)
     gradients = torch.autograd.grad(tensor.double().square().sum(), outputs, retain_graph=True, allow_unused=True)
     on_path = [entry for entry, gradient in zip(ran, gradients, strict=True) if gradient is not None and bool(gradient.any())]
     if not on_path:
-        raise _refusal("no module with a matrix on the way to its heads")
+        raise _refusal(_NO_MAP)
     last = on_path[-1]
     call = last.calls.get(layer)
     before = [entry for entry in on_path[:-1] if entry.name.startswith(f"{layer}.") and entry.calls.get(layer) == call]
@@ -121,18 +126,24 @@ def _last_map(tensor: Tensor, ran: list[_Ran], layer: str) -> _Ran:
 
 def _rows(features: Tensor, source: _Ran, kind: str) -> Tensor:
     """Which outputs of the map became the features (D,) of a head, in their order."""
-    labels = torch.arange(1, len(features) + 1, device=features.device, dtype=torch.float64)
-    marked, plain = (
-        torch.autograd.grad((features.double() * factor).sum(), [source.output], retain_graph=True)[0].double()
-        for factor in (labels, torch.ones_like(labels))
-    )
-    marked, plain = (gradient.reshape(-1, len(source.matrix)).sum(0) for gradient in (marked, plain))
+    numbers = torch.arange(len(features), device=features.device)
+    plain = _marked(features, torch.ones_like(numbers), source)
     used = plain.nonzero().flatten()
-    order = marked[used] / plain[used]
-    sorted_labels, places = order.sort()
-    if len(used) != len(labels) or not torch.allclose(sorted_labels, labels, atol=0.1, rtol=0):
+    order, exact = torch.zeros(len(used), device=features.device, dtype=torch.long), True
+    for place in (_BASE**power for power in range(len(f"{len(features) - 1:x}"))):
+        digits = _marked(features, numbers // place % _BASE, source)[used] / plain[used]
+        order += digits.round().long() * place
+        exact &= bool(((digits - digits.round()).abs() < 0.1).all())
+    sorted_numbers, places = order.sort()
+    if not exact or not torch.equal(sorted_numbers, numbers):
         raise _refusal(f"a {kind} that is no selection of the outputs of {source.name}")
     return used[places]
+
+
+def _marked(features: Tensor, factors: Tensor, source: _Ran) -> Tensor:
+    """The gradient of a weighted sum of a head's features with respect to the outputs of the map."""
+    [gradient] = torch.autograd.grad((features.double() * factors).sum(), [source.output], retain_graph=True)
+    return gradient.double().reshape(-1, len(source.matrix)).sum(0)
 
 
 def _refusal(got: str) -> InputError:
