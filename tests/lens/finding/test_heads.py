@@ -217,6 +217,19 @@ def test_bad_pairs_are_refused_in_a_sentence(tokenizer, case):
         find_heads(Planted(), pairs, tokenizer=tokenizer)
 
 
+def test_a_wrong_seed_or_group_is_refused_and_a_frozen_layer_stays_frozen(tokenizer):
+    pairs = [(TEXT, "it", "cat"), (f"{TEXT} again", "it", "cat")]
+    with pytest.raises(InputError, match="seed to be a whole number of at least 0, got -1"):
+        find_heads(Planted(), pairs, tokenizer=tokenizer, seed=-1)
+    with pytest.raises(KindError, match=r"groups as names or numbers, got \[1\]"):
+        find_heads(Planted(), pairs, tokenizer=tokenizer, groups=[[1], [2]])
+    model = Planted().train()
+    frozen = next(module for module in model.modules() if module is not model).eval()
+    find_heads(model, pairs, tokenizer=tokenizer)
+    assert model.training
+    assert not frozen.training
+
+
 def test_a_word_inside_of_a_token_is_refused_with_the_token():
     made = Tokenizer(models.WordLevel({"[UNK]": 0, "cat-and-dog": 1, "it": 2}, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

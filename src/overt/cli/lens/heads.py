@@ -25,7 +25,7 @@ def heads(
         ),
     ],
     rows: Annotated[int, typer.Option(min=1, help="How many heads are shown.")] = 10,
-    seed: Annotated[int, typer.Option(help="The seed of the halves and of the resampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the halves and of the resampling.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Write every number of all heads.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a figure for print: .pdf, .svg or .png.")] = None,
 ) -> None:

@@ -40,3 +40,15 @@ def observing(model: nn.Module, measure: Measure, compute: Compute | None = None
     recorder = Recorder(recordable(model), RecordedPasses(), [], options)
     with catching(recorder):
         yield recorder
+
+
+@contextmanager
+def evaluated(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode while the block runs; afterwards each module is as it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -1,17 +1,19 @@
 """Which heads look from the query words to the key words of labelled pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from torch import nn
 
+from overt.attention import check
 from overt.errors import InputError, KindError
 from overt.lens.analysis.finding.measuring import PairMeasurements, PairTask, competitors, measure, randomized, tasks_of
 from overt.lens.analysis.finding.pairs import read_pairs
 from overt.lens.analysis.finding.ranked import FEWEST, RankedHead, RankedHeads
 from overt.lens.analysis.finding.statistics import adjusted_p_values, intervals
+from overt.lens.analysis.observing import evaluated
 from overt.lens.analysis.surveys.reading.encoding import TextReader, longest_text
 from overt.lens.analysis.surveys.reading.text_module import ENCODER_ONLY
 from overt.lens.capture.recordable import recordable
@@ -52,6 +54,7 @@ def find_heads(
     """
     if tokenizer is None:
         raise KindError("a tokenizer, to find words in the texts", got="None", fix="pass the model's own, tokenizer=tokenizer")
+    check.whole_number("seed", seed, 0)
     model = recordable(model)
     Texts.with_tokenizer(tokenizer, model)  # which refuses one of another vocabulary
     read = read_pairs(pairs)
@@ -60,18 +63,18 @@ def find_heads(
             "one group for each pair", got=f"{len(groups)} for {len(read)}", fix="leave groups out, or complete it"
         )
     names = [pair.text for pair in read] if groups is None else list(groups)
+    if not all(isinstance(name, Hashable) for name in names):
+        raise KindError(
+            "groups as names or numbers", got=repr(names[0])[:60], fix='pass one for each pair, as ["first", "second"]'
+        )
     numbers = {name: index for index, name in enumerate(dict.fromkeys(names))}
     texts = np.array([numbers[name] for name in names])
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluated(model):
         reader = TextReader(model, tokenizer, longest_text(model, tokenizer, _LONGEST))
         tasks = tasks_of(reader, read)
         _check_halves(len(numbers))
         measured = measure(reader, tasks)
         blank = measure(TextReader(randomized(model, seed), tokenizer, reader.longest), tasks, "the same with random weights")
-    finally:
-        model.train(was_training)
     result = _ranked(type(model).__name__, tasks, texts, measured, blank, seed)
     note = f"{ENCODER_ONLY.capitalize()}."
     return result if reader.module is model else replace(result, notes=(note, *result.notes))

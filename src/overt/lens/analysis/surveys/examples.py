@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import nn
 
-from overt.lens.analysis.observing import observing
+from overt.lens.analysis.observing import evaluated, observing
 from overt.lens.analysis.surveys.reading.encoding import EncodedText, TextReader
 from overt.lens.analysis.surveys.totals import SurveyTotals
 from overt.lens.captured import CapturedCall
@@ -117,25 +117,26 @@ def _rows(
     """Rows of weights by text, head and query; each text is read once more."""
     rows: dict[tuple[int, int, int], np.ndarray] = {}
     columns = {head: index for index, head in enumerate(survey.heads)}
-    training = reader.model.training
-    reader.model.eval()
-    for batch in reader.batches([reads[index] for index in by_text]):
-        texts = reader.texts(batch)
+    with evaluated(reader.model):
+        for batch in reader.batches([reads[index] for index in by_text]):
+            texts = reader.texts(batch)
 
-        def measure(captured: CapturedCall | CapturedMixer, batch: list[EncodedText] = batch) -> None:
-            heads = {columns.get((captured.layer, captured.call_index, head)): head for head in range(captured.total)}  # type: ignore[call-overload]
-            named = [
-                (row, head, query) for row, read in enumerate(batch) for head, query in by_text[read.number] if head in heads
-            ]
-            runs = [(query, query + 1) for query in sorted({query for _, _, query in named})]
-            for first, weights, _ in weight_rows(captured, runs):
-                for row, head, query in named:
-                    if first <= query < first + weights.shape[-2]:
-                        length = len(batch[row].ids)
-                        values = weights[row, heads[head], query - first, :length]
-                        rows[batch[row].number, head, query] = values.float().cpu().numpy()
+            def measure(captured: CapturedCall | CapturedMixer, batch: list[EncodedText] = batch) -> None:
+                heads = {columns.get((captured.layer, captured.call_index, head)): head for head in range(captured.total)}  # type: ignore[call-overload]
+                named = [
+                    (row, head, query)
+                    for row, read in enumerate(batch)
+                    for head, query in by_text[read.number]
+                    if head in heads
+                ]
+                runs = [(query, query + 1) for query in sorted({query for _, _, query in named})]
+                for first, weights, _ in weight_rows(captured, runs):
+                    for row, head, query in named:
+                        if first <= query < first + weights.shape[-2]:
+                            length = len(batch[row].ids)
+                            values = weights[row, heads[head], query - first, :length]
+                            rows[batch[row].number, head, query] = values.float().cpu().numpy()
 
-        with observing(reader.model, measure):
-            reader.run(texts.ids, **reader.padding(texts))
-    reader.model.train(training)
+            with observing(reader.model, measure):
+                reader.run(texts.ids, **reader.padding(texts))
     return rows

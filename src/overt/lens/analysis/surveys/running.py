@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from torch import nn
 
 from overt.drawing.progress import progress
 from overt.errors import InputError, KindError
-from overt.lens.analysis.observing import observing
+from overt.lens.analysis.observing import evaluated, observing
 from overt.lens.analysis.surveys.exact_sums import LARGEST
 from overt.lens.analysis.surveys.jackknife import group_of
 from overt.lens.analysis.surveys.measures import FARTHEST, ROWS, CallMeasurements, measured
@@ -73,7 +72,7 @@ def survey(
     reader = TextReader(model, tokenizer, longest_text(model, tokenizer, longest))
     state = _state(reader, file)
     run = _Run(reader, state)
-    with _evaluated(model):
+    with evaluated(model):
         last = time.monotonic()
         for chunk in progress(_chunks_left(texts, number, count, state, file), "surveying"):
             run.add(chunk)
@@ -288,15 +287,3 @@ def _checked_shard(shard: Any) -> tuple[int, int]:
     if not numbers or not 0 <= shard[0] < shard[1]:
         raise InputError("shard as (number, how many), the number from 0", got=f"shard={shard!r}", fix="pass shard=(0, 4)")
     return shard
-
-
-@contextmanager
-def _evaluated(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode while the block runs; afterwards each module is as it was."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
