@@ -53,7 +53,11 @@ def test_effects_go_on_where_a_file_ends(tmp_path):
     runs.clear()
     resumed = lens.effect(model, run, edits, file=file)
     assert resumed.values == whole.values
-    assert len(runs) == 1 + len(edits) - 20
+    assert len(runs) == 1 + 1 + len(edits) - 20  # the model's own, one stored effect again, and those that were missing
+    with pytest.raises(
+        InputError, match="effects of this model, this run and this measure, got .*effects.json, where scale 0 of"
+    ):
+        lens.effect(model, lambda: model(x.flip(1)), edits, file=file)
     with pytest.raises(InputError, match="the effects of these 3 edits, got .*effects.json, of others"):
         lens.effect(model, run, edits[:3], file=file)
     file.write_text("[]")

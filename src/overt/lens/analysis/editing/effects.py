@@ -30,6 +30,7 @@ _AGREES = {
     torch.float16: 2e-2,
     torch.bfloat16: 1e-1,
 }  # a batch next to one run, relative
+_REPEATS = 0.05  # a stored effect next to the same one measured again, perhaps alone and not in a batch of half precision
 _SAVED_EVERY = 32  # effects that a kill may lose
 
 
@@ -99,8 +100,8 @@ def effect(
     dimension, and the output is cut along its first. `run` then calls the model once and returns the output whole. An unedited copy in
     the first pass is compared with the run alone, and a model that mixes sequences is refused.
 
-    With a `file`, effects are stored there as they come (JSON), and a run that is started again measures only what is missing. Raises
-    InputError for a file of other edits, and what `edit` raises.
+    With a `file`, effects are stored there as they come (JSON). A run that is started again measures what is missing, and the largest
+    stored effect once more. Raises InputError for a file of other edits, or of another model, text or measure, and what `edit` raises.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -119,6 +120,9 @@ def effect(
     with torch.no_grad():
         with torch.random.fork_rng(), fast_path_off():
             before = run()
+        if stored.values:
+            largest = max(stored.values, key=lambda index: abs(float(stored.values[index])))
+            stored.compare(largest, measure(before, _one(model, run, listed[largest], words)))
         left = [index for index in range(len(listed)) if index not in stored.values]
         groups = [left[first : first + batch] for first in range(0, len(left), batch)]
         for number, group in enumerate(progress(groups, "measuring effects")):
@@ -263,6 +267,14 @@ class _Stored:
                 f"the effects of these {count} edits", got=f"{path}, of others", fix="name another file, or remove it"
             )
         self.values = effects
+
+    def compare(self, index: int, again: Any) -> None:
+        """Raise InputError if a stored effect is not what is measured here."""
+        before, now = float(self.values[index]), float(again)
+        if not math.isclose(before, now, rel_tol=_REPEATS, abs_tol=1e-6):
+            got = f"{self.path}, where {self.names[index]} has {before:.4g}, and {now:.4g} here"
+            fix = "name another file, or remove it"
+            raise InputError("a file of effects of this model, this run and this measure", got=got, fix=fix)
 
     def add(self, values: dict[int, Any]) -> None:
         """Store these, and write them if there are many new ones."""
