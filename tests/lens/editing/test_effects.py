@@ -57,7 +57,7 @@ def test_effects_go_on_where_a_file_ends(tmp_path):
     with pytest.raises(
         InputError, match="effects of this model, this run and this measure, got .*effects.json, where scale 0 of"
     ):
-        lens.effect(model, lambda: model(x.flip(1)), edits, file=file)
+        lens.effect(model, lambda: model(3 * x), edits, file=file)
     with pytest.raises(InputError, match="the effects of these 3 edits, got .*effects.json, of others"):
         lens.effect(model, run, edits[:3], file=file)
     file.write_text("[]")
@@ -117,7 +117,16 @@ def test_no_edits_have_no_effects(edits):
         lens.effect(stack(), lambda: None, edits)
 
 
+def test_a_run_that_is_no_function_is_refused():
+    with pytest.raises(KindError, match=r"run as a function that runs the model, got Tensor. Fix: write lambda"):
+        lens.effect(stack(), sequence(), edits_of_all())
+
+
 BEYOND = {
+    "word": (
+        lens.measures.logit_difference("it", 1),
+        r"a token of the vocabulary, 0 to 2, got 'it'. Fix: pass one of these numbers",
+    ),
     "token": (lens.measures.logit_difference(7, 1), r"a token of the vocabulary, 0 to 2, got 7"),
     "position of a difference": (lens.measures.logit_difference(0, 1, 5), r"a position of the text, 0 to 3, got 5"),
     "position of a divergence": (lens.measures.divergence(-5), r"a position of the text, 0 to 3, got -5"),

@@ -153,6 +153,11 @@ def test_a_report_names_the_positions_where_a_patch_is_from_other_tokens(second,
     changed = ("patch output of L0H1", "path from L0H0 into the query of L1H1")
     notes = [] if named is None else [f"{change}: the other run has {named}" for change in changed]
     assert edit.report().splitlines()[4:] == notes
+    twin = type("Twin", (transformers.BertModel,), {})(config).eval()
+    with torch.no_grad(), lens.edit(twin) as edit:
+        edit.patch((0, 1), other)
+        twin(torch.tensor([second]))
+    assert edit.report().endswith("patch output of L0H1: the other run is of a BertModel")
 
 
 @torch.no_grad()

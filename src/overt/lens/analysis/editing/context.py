@@ -1,5 +1,6 @@
 """`edit`: a model whose attention is changed while the block runs."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,7 @@ from overt.lens.analysis.editing.changes import (
     checked_positions,
 )
 from overt.lens.analysis.editing.editor import Editor, Fired
-from overt.lens.analysis.editing.patching import OtherRun, other_tokens
+from overt.lens.analysis.editing.patching import OtherRun, other_run
 from overt.lens.analysis.editing.paths import PathPatched, path_change, prepare
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.recordable import recordable
@@ -145,7 +146,7 @@ class OpenEdits(Edits):
         self.handle: RemovableHandle | None = None
 
     def report(self) -> str:
-        """A table: what was changed, in how many calls, and of how many rows, or "never"; below it the patches from other tokens."""
+        """A table: what was changed, in how many calls and rows, or "never"; below it the patches from other tokens or models."""
         rows = [("changed", "calls", "rows")]
         for change in self.changes:
             fired = self.editor.fired.get(id(change), Fired())
@@ -153,7 +154,8 @@ class OpenEdits(Edits):
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [f"{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}".rstrip() for row in rows]
         texts = self.editor.tokens.texts
-        notes = [other_tokens(change, texts) for change in self.changes if isinstance(change, PartPatched)]
+        model = type(self.editor.model).__name__
+        notes = [other_run(change, texts, model) for change in self.changes if isinstance(change, PartPatched)]
         return "\n".join([*lines, *filter(None, notes)])
 
     def add(self, change: HeadChange) -> Edits:
@@ -187,7 +189,7 @@ def refuse_unknown_layers(editor: Editor, change: HeadChange) -> None:
     for layer, _ in change.heads:
         if isinstance(layer, str) and not any(is_in(name, layer) for name in names):
             last = {name: name.rpartition(".")[2].lower() for name in names}
-            attending = [name for name in names if "att" in last[name] and "norm" not in last[name]]
+            attending = [name for name in names if "att" in last[name] and not re.search("norm|dropout", last[name])]
             attending = [name for name in attending if name.rpartition(".")[0] not in attending] or names
             fix = f"choose one of: {', '.join(attending[:6])}" + (", …" if len(attending) > 6 else "")
             raise InputError(f"the name of a module of {type(editor.model).__name__}", got=repr(layer), fix=fix)

@@ -111,6 +111,10 @@ def effect(
     (2, True)
     """
     listed = _listed(edits)
+    if not callable(run):
+        raise KindError(
+            "run as a function that runs the model", got=type(run).__name__, fix="write lambda: model(**inputs).logits"
+        )
     check.whole_number("batch", batch)
     measure, words = (
         measure or relative_change,

@@ -102,9 +102,9 @@ def _at(logits: Tensor, position: int) -> Tensor:
     return logits[:, position]
 
 
-def _check_index(what: str, index: int, length: int) -> None:
-    if not -length <= index < length:
-        raise InputError(f"{what}, 0 to {length - 1}", got=str(index), fix="choose one of them")
+def _check_index(what: str, index: Any, length: int) -> None:
+    if not hasattr(index, "__index__") or not -length <= index < length:
+        raise InputError(f"{what}, 0 to {length - 1}", got=repr(index), fix="pass one of these numbers")
 
 
 def _numbers(output: Any) -> list[Tensor]:

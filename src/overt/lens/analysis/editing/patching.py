@@ -64,17 +64,19 @@ class OtherRun:
         return captured.call_index if captured.call_index in same or not same else same[0]
 
 
-def other_tokens(change: PartPatched, texts: Texts) -> str:
-    """Where the other run read other tokens than the one that is patched, in words; empty if the tokens are equal or not known."""
+def other_run(change: PartPatched, texts: Texts, model: str) -> str:
+    """Where the other run read other tokens than the one that is patched, or was of another model, in words; empty if neither is known."""
     run = getattr(change.source, "other", change.source)  # a path has one behind its own numbers, or none
-    lookups = run.recording.strings.texts.lookups if isinstance(run, OtherRun) else []
-    pairs = [(one.ids, two.ids) for one, two in zip(texts.lookups, lookups, strict=False)]
+    if not isinstance(run, OtherRun):
+        return ""
+    pairs = [(one.ids, two.ids) for one, two in zip(texts.lookups, run.recording.strings.texts.lookups, strict=False)]
     differing = [(one != two).flatten(0, -2).any(0) for one, two in pairs if one.shape == two.shape]
     positions = sorted({position for where in differing for position in where.nonzero().flatten().tolist()})
-    if not positions:
-        return ""
-    named = ", ".join(map(str, positions[:_NAMED])) + (", …" if len(positions) > _NAMED else "")
-    return f"{change}: the other run has other tokens at {named} ({len(positions)} of {pairs[0][0].shape[-1]} positions)"
+    notes = [f"is of a {run.recording.model}"] if run.recording.model != model else []
+    if positions:
+        named = ", ".join(map(str, positions[:_NAMED])) + (", …" if len(positions) > _NAMED else "")
+        notes.append(f"has other tokens at {named} ({len(positions)} of {pairs[0][0].shape[-1]} positions)")
+    return f"{change}: the other run {' and '.join(notes)}" if notes else ""
 
 
 def numbers_of(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] | None, features: int | None = None) -> Tensor:
