@@ -175,3 +175,29 @@ def test_what_has_no_matrices_of_heads_is_refused_by_its_reason():
     attention = overt.layers.MultiHeadAttention(8, heads=2)
     with pytest.raises(InputError, match=r"a head as a pair \(layer, head\), of these heads: 2 of layer 0, got \(0, 2\)"):
         overt.lens.composition(attention).copying((0, 2))
+
+
+class _Patches(nn.Module):
+    """Attention with one matrix for query, key and value over patches (N, 8) that come without a batch, as in vision towers."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, patches):
+        query, key, value = self.qkv(patches).view(len(patches), 3, 2, 4).permute(1, 2, 0, 3)[:, None]
+        attended = nn.functional.scaled_dot_product_attention(query, key, value)
+        return self.proj(attended[0].transpose(0, 1).flatten(1))
+
+
+def test_patches_without_a_batch_are_the_beginning_of_the_stream():
+    model, patches = _Patches().eval(), torch.randn(5, 8)
+    composed = overt.lens.composition(model, {"patches": patches})
+    torch.testing.assert_close(composed.layers[0].key, model.qkv.weight[8:16].double().unflatten(0, (2, 4)), rtol=0, atol=0)
+    with torch.no_grad(), overt.lens.record(model) as recording:
+        model(patches)
+    why = overt.lens.score_contributions(recording, model, head=(0, 1), query=3, key=2, inputs={"patches": patches})
+    assert why.holds
+    assert "embedding" in {part.kind for part in why.key.parts}

@@ -210,7 +210,8 @@ def traced(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], word
     paths.words = words
     with torch.enable_grad(), paths, catching(recorder), _opaque(paths):
         names = [*(f"input {index}" for index in range(len(args))), *kwargs]
-        first = names[0] if args else getattr(model, "main_input_name", "")
+        main = getattr(model, "main_input_name", "")
+        first = main if not args and main in kwargs else next(iter(names), "")
         values = [
             _begun(paths, value, name, name == first) for name, value in zip(names, (*args, *kwargs.values()), strict=True)
         ]
