@@ -182,6 +182,26 @@ def test_queries_of_cross_attention_are_where_the_decoders_layer_before_was():
         assert torch.equal(weights[0, 0] > 0, FirstKeys().block(torch.arange(3) + first, torch.arange(7)))
 
 
+@torch.no_grad()
+def test_cross_attention_that_does_not_say_so_is_known_by_its_keys():
+    """Mllama's layers of cross-attention lack `is_causal`, which its other layers have."""
+    config = transformers.models.mllama.configuration_mllama.MllamaTextConfig(
+        vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+        cross_attention_layers=[1, 3], pad_token_id=0, rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    )  # fmt: skip
+    torch.manual_seed(0)
+    name = integrations.huggingface(mask=overt.Window(3, 1))
+    model = transformers.MllamaForCausalLM._from_config(config, attn_implementation=name).eval()
+    for parameter in model.parameters():
+        parameter.copy_(torch.randn_like(parameter) * (0.25 if parameter.ndim > 1 else 1))  # gates are 0 at first
+    tokens, picture = torch.randint(1, 40, (2, 8)), torch.randn(2, 10, 32)
+    whole = model(tokens, cross_attention_states=picture, use_cache=False).logits
+    first = model(tokens[:, :5], cross_attention_states=picture, use_cache=True)
+    one = model(tokens[:, 5:6], past_key_values=first.past_key_values)
+    last = model(tokens[:, 6:], past_key_values=one.past_key_values)
+    torch.testing.assert_close(torch.cat([first.logits, one.logits, last.logits], 1), whole, rtol=2e-5, atol=2e-5)
+
+
 def test_a_mask_of_unknown_positions_in_a_sliding_layer_is_refused():
     query, key = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 4, 8)
     attention = transformers.AttentionInterface()[integrations.huggingface(mask=FirstKeys())]

@@ -82,7 +82,7 @@ def attention(
     }
     if pieces is not None:
         causal = getattr(module, "is_causal", None) if is_causal is None else is_causal
-        call = pieces(call, attention_mask, other_arguments.get("sliding_window"), causal is not False)
+        call = pieces(call, attention_mask, other_arguments.get("sliding_window"), causal, type(module).__module__)
     sink, keys = s_aux if sinks is None else sinks, key.shape[2]
     call = call if sink is None else _with_sink(call, sink)
     output = attend(**call, dropout=dropout)  # (B, H, Q, D)

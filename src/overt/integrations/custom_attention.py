@@ -2,7 +2,7 @@
 
 import threading
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,17 @@ from overt.attention.scores import Dot
 from overt.errors import InputError
 from overt.integrations.attention_interface import attention
 
-_DECODER = threading.local()  # `rows`: how many queries the causal layer had that ran last, and the position of the first
+
+class _Rows(NamedTuple):
+    """The queries of the causal layer that ran last, the position of the first, its keys, and the file of its class, if it says causal."""
+
+    queries: int
+    first: int | Tensor
+    keys: int
+    source: str
+
+
+_DECODER = threading.local()  # `rows`: a _Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +52,12 @@ class CustomAttention:
         """Compute attention as transformers calls it."""
         return attention(*args, **kwargs, pieces=self.replaced)
 
-    def replaced(self, call: dict[str, Any], model_mask: Any, sliding_window: int | None, causal: bool) -> dict[str, Any]:
+    def replaced(
+        self, call: dict[str, Any], model_mask: Any, sliding_window: int | None, causal: bool | None, source: str
+    ) -> dict[str, Any]:
         """The arguments of `overt.attend` with these pieces; `model_mask` is the mask that the model passed on. In a layer that is
-        not `causal`, queries count from the first one, and in cross-attention from where the decoder is in its text.
+        not `causal`, queries count from the first one, and in cross-attention from where the decoder is in its text. One that does not
+        say whether it is causal is cross-attention if a causal layer of its `source` file has just read as many queries and other keys.
 
         Raises InputError for a mask in a layer with a sliding window whose cache may have dropped keys, if their number is not known.
         """
@@ -52,8 +65,10 @@ class CustomAttention:
             has_scale = type(self.score) is not Dot or self.score.scale is not None
             call = call | {"score": self.score if has_scale else replace(self.score, scale=call["score"].scale)}
         if self.mask is not None:
-            first, first_key = _first_positions(call, model_mask, sliding_window, causal)
-            mask = _at_positions(self.mask, call, _first_in_text(call, first, causal), first_key)
+            is_causal = not _is_cross(call, source) if causal is None else causal
+            first, first_key = _first_positions(call, model_mask, sliding_window, is_causal)
+            first = _first_in_text(call, first, is_causal, source if causal else "")
+            mask = _at_positions(self.mask, call, first, first_key)
             call = call | {"mask": mask if call["mask"] is None else call["mask"] & mask}
         return call if self.normalizer is None else call | {"normalizer": self.normalizer}
 
@@ -81,7 +96,14 @@ def _at_positions(mask: Any, call: dict[str, Any], first: int | Tensor, first_ke
     return mask_of_block(bound, slice(first, first + queries), slice(first_key, keys), lengths)
 
 
-def _first_in_text(call: dict[str, Any], first: int | Tensor, causal: bool) -> int | Tensor:
+def _is_cross(call: dict[str, Any], source: str) -> bool:
+    """Whether a causal layer of the same file has just read as many queries and another number of keys."""
+    rows = None if torch.compiler.is_compiling() else getattr(_DECODER, "rows", None)
+    sizes = call["query"].shape[2], call["key"].shape[2]
+    return rows is not None and (rows.queries, rows.source) == (sizes[0], source) and rows.keys != sizes[1]
+
+
+def _first_in_text(call: dict[str, Any], first: int | Tensor, causal: bool, source: str) -> int | Tensor:
     """The position of the first query in the text; in cross-attention the decoder's own layer before knows it."""
     queries, keys = call["query"].shape[2], call["key"].shape[2]
     if torch.compiler.is_compiling():
@@ -93,10 +115,10 @@ def _first_in_text(call: dict[str, Any], first: int | Tensor, causal: bool) -> i
             )
         return first
     if causal or queries == keys:
-        _DECODER.rows = (queries, first) if causal else None
+        _DECODER.rows = _Rows(queries, first, keys, source) if causal else None
         return first
     rows = getattr(_DECODER, "rows", None)
-    return rows[1] if rows is not None and rows[0] == queries else first
+    return rows.first if rows is not None and rows.queries == queries else first
 
 
 def _first_positions(
