@@ -268,3 +268,10 @@ def test_the_command_prints_the_answer_first_and_writes_every_number(tmp_path):
     assert "of the pairs" in result.output
     assert "random weights" in result.output
     assert len(validated(out, "heads")["heads"]) == 72
+    for option, path, message in (
+        ("--plot", "a.bmp", "ends in .pdf, .svg or .png"),
+        ("--json", "no/a.json", "an existing folder"),
+    ):
+        refused = CliRunner().invoke(app, ["heads", "minilm", str(tmp_path / "pairs.jsonl"), option, str(tmp_path / path)])
+        assert message in " ".join(refused.stderr.split())
+        assert not refused.stdout  # before the heads were measured

@@ -10,7 +10,7 @@ from overt.cli.shared.inputs import model_files
 from overt.cli.shared.json_output import write_json
 from overt.cli.shared.read_model import read_model
 from overt.drawing.letters import writable
-from overt.files import separate
+from overt.files import check_target, separate
 
 
 def heads(
@@ -33,9 +33,14 @@ def heads(
     require_torch("overt heads")
     from overt.lens import find_heads
     from overt.lens.analysis.finding.pairs import read_pairs
+    from overt.lens.figures.paper import figure_kind
 
     outputs = {name: path for name, path in {"--json": json, "--plot": plot}.items() if path is not None}
     separate(outputs, {"PAIRS": pairs} | model_files(model))
+    for path in outputs.values():
+        check_target(path)
+    if plot is not None:
+        figure_kind(plot)
     read = read_pairs(pairs)
     with busy("reading the model …"):
         loaded = read_model(model)

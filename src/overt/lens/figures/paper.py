@@ -52,9 +52,7 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save(heads_grid(recording), folder + "/heads.pdf")
     """
-    kind = Path(path).suffix.removeprefix(".").lower()
-    if kind not in KINDS:
-        raise InputError("a path that ends in .pdf, .svg or .png", got=str(path), fix="choose one of these endings")
+    kind = figure_kind(path)
     matplotlib = drawing("a figure")
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
     with plain_settings(matplotlib), whole(path) as temporary:
@@ -63,6 +61,14 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
         drawn = io.BytesIO()
         figure.savefig(drawn, format=kind, dpi=DPI, metadata=undated)
         temporary.write_bytes(drawn.getbuffer())
+
+
+def figure_kind(path: str | os.PathLike[str]) -> str:
+    """The format of a figure by its path: pdf, svg or png. Raises InputError for another ending."""
+    kind = Path(path).suffix.removeprefix(".").lower()
+    if kind not in KINDS:
+        raise InputError("a path that ends in .pdf, .svg or .png", got=str(path), fix="choose one of these endings")
+    return kind
 
 
 def sheet(width: float, height: float) -> Sheet:

@@ -80,7 +80,9 @@ def _layer_matrices(model: nn.Module, run: Traced, index: int, ran: list[_Ran]) 
     for kind in KINDS:
         tensor = getattr(point, kind)
         if tensor is None or not tensor.requires_grad:
-            raise _refusal(f"no {kind} that can be followed to the stream (a linear token mixer, or attention in another layout)")
+            raise _refusal(
+                f"no {kind} that can be followed to the stream (a linear token mixer, or attention in another layout)"
+            )
         reads.append(_reached(run, index, tensor))
         source = _last_map(tensor, ran, point.layer)
         first = tensor.reshape(-1, *tensor.shape[-2:])[: point.heads if tensor.ndim < 4 else tensor.shape[-3], 0]
