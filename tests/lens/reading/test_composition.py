@@ -166,6 +166,11 @@ def test_what_has_no_matrices_of_heads_is_refused_by_its_reason():
     config = transformers.PersimmonConfig(**SIZES, **TOKENS, intermediate_size=48)
     with pytest.raises(InputError, match="a query that is no selection of the outputs of layers.0.*query_key_value"):
         overt.lens.composition(transformers.PersimmonModel(config).eval())
+    differential = transformers.DiffLlamaModel(transformers.DiffLlamaConfig(**SIZES, **TOKENS, intermediate_size=48))
+    with pytest.raises(
+        InputError, match="layers.0.self_attn holds RMSNorm, groupnorm, which may be between its heads and its output"
+    ):
+        overt.lens.composition(differential.eval())
     with pytest.raises(InputError, match="inputs of one pass of the model, got a Linear whose matrices have no names"):
         overt.lens.composition(nn.Linear(3, 3))
     with pytest.raises(InputError, match="inputs that it does not run on .*Fix: pass inputs=, as the model gets them"):

@@ -14,6 +14,7 @@ from overt.lens.linear.captured import CapturedMixer
 
 # What the matrix is called inside the module that attends: overt and torch; Llama; GPT-2; T5; DistilBERT; Falcon; ModernBERT; timm; BLIP.
 _NAMES = ("output", "out_proj", "o_proj", "c_proj", "o", "out_lin", "dense", "wo", "Wo", "proj", "projection")
+_PROJECTED = ("q_", "k_", "query", "key", "v_", "value")  # what comes before the weights
 _SIBLING_NAMES = ("output.dense",)  # … and next to it, in BERT's and ViT's `attention.self`
 
 
@@ -126,11 +127,11 @@ def _weight(layer: object) -> Tensor | None:
 def _in_between(module: nn.Module, width: int) -> Iterator[str]:
     """Modules that may change the heads' outputs before the matrix reads them."""
     for name, child in module.named_children():
-        reads_query_or_key = name.startswith(("q_", "k_", "query", "key"))
+        reads_query_or_key = name.startswith(_PROJECTED[:4])
         sizes = [tensor.numel() for tensor in child.parameters(recurse=False)]
         if "gate" in name or (
             reads_query_or_key and isinstance(child, nn.Linear) and name == "q_proj" and child.out_features == 2 * width
         ):
             yield f"a gate, {name}"
-        elif "Norm" in type(child).__name__ and not reads_query_or_key and width in sizes:
+        elif "Norm" in type(child).__name__ and not name.startswith(_PROJECTED) and (width in sizes or not sizes):
             yield f"{type(child).__name__}, {name}"
