@@ -272,9 +272,9 @@ class _Stored:
             )
         self.values = effects
 
-    def compare(self, index: int, again: Any) -> None:
+    def compare(self, index: int, measured: Any) -> None:
         """Raise InputError if a stored effect is not what is measured here."""
-        before, now = float(self.values[index]), float(again)
+        before, now = float(self.values[index]), float(measured)
         if not math.isclose(before, now, rel_tol=_REPEATS, abs_tol=1e-6):
             got = f"{self.path}, where {self.names[index]} has {before:.4g}, and {now:.4g} here"
             fix = "name another file, or remove it"

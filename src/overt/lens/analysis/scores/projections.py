@@ -132,14 +132,14 @@ def _rows(features: Tensor, source: _Ran, kind: str) -> Tensor:
     plain = _marked(features, torch.ones_like(numbers), source)
     used = plain.nonzero().flatten()
     order, exact = torch.zeros(len(used), device=features.device, dtype=torch.long), True
-    for place in (_BASE**power for power in range(len(f"{len(features) - 1:x}"))):
-        digits = _marked(features, numbers // place % _BASE, source)[used] / plain[used]
-        order += digits.round().long() * place
+    for scale in (_BASE**power for power in range(len(f"{len(features) - 1:x}"))):  # as many as the last number has digits
+        digits = _marked(features, numbers // scale % _BASE, source)[used] / plain[used]
+        order += digits.round().long() * scale
         exact &= bool(((digits - digits.round()).abs() < 0.1).all())
-    sorted_numbers, places = order.sort()
+    sorted_numbers, columns = order.sort()
     if not exact or not torch.equal(sorted_numbers, numbers):
         raise _refusal(f"a {kind} that is no selection of the outputs of {source.name}")
-    return used[places]
+    return used[columns]
 
 
 def _marked(features: Tensor, factors: Tensor, source: _Ran) -> Tensor:
