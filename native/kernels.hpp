@@ -10,7 +10,8 @@ namespace overt {
 
 using Index = std::int64_t;
 
-enum class Kind : int { float32, float64, float16, bfloat16, boolean, integer, int8 };
+// Woven int8 codes are for a unit that multiplies whole numbers, in its order (attention/pairs/code_decode_rows.hpp).
+enum class Kind : int { float32, float64, float16, bfloat16, boolean, integer, int8, woven };
 
 // Element (i, j) of entry b is data[offsets[b] + i * row + j * column]. Offsets and strides count elements and may be 0 or negative.
 struct Matrix {

@@ -50,6 +50,17 @@ struct Call : Shapes {
         if (inputs.value.kind != inputs.key.kind) refuse("value of the dtype of the key", "another dtype");
     }
 
+    // Codes as units multiply them: of `keys` keys, rounded up to whole groups of 16, one after the other in memory.
+    void weave(Index keys) {
+        constexpr Index GROUP = 16, VECTOR = 64, MOST = 1024;
+        const Index head_dim = inputs.head_dim, value_dim = inputs.value_dim;
+        if (head_dim % VECTOR || value_dim % VECTOR || head_dim > MOST)
+            refuse("64 features of woven codes or a multiple, and of keys at most 1024", std::to_string(head_dim) + " and " + std::to_string(value_dim));
+        if (keys < 0 || (keys + GROUP - 1) / GROUP * GROUP != inputs.keys || inputs.key.row != head_dim || inputs.value.row != value_dim)
+            refuse("woven codes of whole groups of 16 keys without gaps", std::to_string(inputs.keys) + " for " + std::to_string(keys) + " scales");
+        inputs.keys = keys, inputs.key.kind = inputs.value.kind = Kind::woven;
+    }
+
     // What the codes of keys or values are multiplied with: (..., K, 1).
     Matrix scale_of_codes(const Array& scale, const char* name) {
         Matrix result = matrix(scale, name, inputs.keys, 1, false, true);

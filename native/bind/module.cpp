@@ -65,20 +65,22 @@ void dot(const Array& query, const Array& key, const Array& value, double scale,
     });
 }
 
-// A few queries against the keys and values of a rounded cache: codes, and a scale for each key.
-void dot_codes(const Array& query, const Array& key, const Array& key_scale, const Array& value, const Array& value_scale, double scale,
-               int threads, Out output, Out sums) {
+// A few queries against the keys and values of a rounded cache: codes, and a scale for each key. Woven codes are whole groups of keys.
+void dot_codes(const Array& query, const Array& key, const Array& key_scale, const Array& value, const Array& value_scale, bool woven,
+               double scale, int threads, Out output, Out sums) {
     constexpr Index DECODED = 8;
     Call call(query, key, output, 2, threads, true, true);
     call.dot(call.same_for_entries(scale), 0);
     call.values(value);
+    if (woven) call.weave(key_scale.ndim() < 2 ? -1 : static_cast<Index>(key_scale.shape(key_scale.ndim() - 2)));
     call.inputs.key_scale = call.scale_of_codes(key_scale, "the keys' scale");
     call.inputs.value_scale = call.scale_of_codes(value_scale, "the values' scale");
     if (call.inputs.queries > DECODED) refuse("at most 8 queries for codes", std::to_string(call.inputs.queries));
     void* to = call.out(output, "output", {call.inputs.queries, call.inputs.value_dim}, call.number);
     void* saved_sums = call.out(sums, "sums", call.saved_shape(), call.number);
+    auto of_unit = unit_forward_of(call.inputs);
+    if (woven && !of_unit) refuse("a unit that multiplies woven codes, by bfloat16 queries", "none, or queries of another dtype");
     call.run([&](const Kernels& kernels) {
-        auto of_unit = unit_forward_of(call.inputs);
         (of_unit ? of_unit : kernels.dot)(call.inputs, call.score, to, saved_sums);
     });
 }
@@ -279,8 +281,8 @@ NB_MODULE(_native, module) {
                "by_distance"_a, "sink"_a.none(), "inverse_temperature"_a.none(), "normalizer"_a,
                "alpha"_a, "alphas"_a.none(), "dropout"_a, "seed"_a, "threads"_a, "output"_a,
                "sums"_a.none(), "bias_of_queries"_a.none() = nb::none(), "bias_of_keys"_a.none() = nb::none());
-    module.def("dot_codes", dot_codes, "query"_a, "key"_a, "key_scale"_a, "value"_a, "value_scale"_a, "scale"_a, "threads"_a, "output"_a,
-               "sums"_a);
+    module.def("dot_codes", dot_codes, "query"_a, "key"_a, "key_scale"_a, "value"_a, "value_scale"_a, "woven"_a, "scale"_a, "threads"_a,
+               "output"_a, "sums"_a);
     module.def("dot_gradients", dot_gradients, "query"_a, "key"_a, "value"_a, "scale"_a, "softcap"_a, "program"_a, "arrays"_a,
                "bias"_a.none(), "by_distance"_a, "sink"_a.none(), "inverse_temperature"_a.none(), "normalizer"_a,
                "alpha"_a, "alphas"_a.none(), "dropout"_a, "seed"_a,

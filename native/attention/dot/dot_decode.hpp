@@ -106,7 +106,7 @@ class DotDecode {
             Index following = at.key + at.keys < end ? at.keys : 0;
             if constexpr (Products::ENABLED)
                 if (codes) {
-                    Products::Codes::tile(queries, inputs, at, following, scores, spare, parts.next());
+                    Products::Codes::tile(queries, inputs, at, following, scores, parts.next());
                     continue;
                 }
             score_keys(queries, at, following, spare, scores);
@@ -196,10 +196,8 @@ class DotDecode {
 
     // A row of values in the order of the sums, or back.
     void order_values(T* row, bool back) const {
-        if constexpr (Products::ENABLED) {
+        if constexpr (Products::ENABLED)
             if (products) return Products::order(row, inputs, back);
-            if (codes) return Products::Codes::order(row, inputs.value_dim, back);
-        }
         if (value_layout == Layout::pairs) order_pairs(row, inputs.value_dim, back);
     }
 

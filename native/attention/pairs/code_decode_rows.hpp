@@ -1,5 +1,8 @@
 // Rows of int8 keys and values where decoding reads them, multiplied as whole numbers by vpdpbusd: 64 products at a time, and no conversions.
 //
+// Codes are woven in the order in which they are multiplied, so that a vector holds four features of 16 keys, or 16 features of four keys. Of
+// keys, 16 rows (16, D) lie as (D / 4, 16, 4), with 128 added to each code; of values, four rows (4, E) as (E, 4).
+//
 // A query is two digits of a byte for each feature, 15 bits relative to the largest, and a third one where scores would show that it is missing.
 // A weight is two digits, 16 bits relative to the largest of its tile. Sums of products are exact.
 #pragma once
@@ -9,14 +12,12 @@
 namespace overt::OVERT_LEVEL {
 
 using Code = std::int8_t;
-constexpr int CODE_VECTOR = 64, CODE_KEYS = 16;  // codes of a vector; a tile's keys are a multiple of the latter, the others are zeros
+constexpr int CODE_VECTOR = 64, CODE_KEYS = 16;  // codes of a vector; woven keys are a multiple of the latter
 
-// sums + products of unsigned by signed bytes, four to a lane, or four signed ones for all lanes. gcc copies the sums of its own function
-// before and after each.
-OVERT_INLINE void add_products(__m512i& sums, __m512i bytes, __m512i codes) { __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(bytes), "v"(codes)); }
-OVERT_INLINE void add_products(__m512i& sums, __m512i bytes, const Code* four) {
-    typedef std::int32_t Four __attribute__((aligned(1), may_alias));
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(bytes), "m"(*reinterpret_cast<const Four*>(four)));
+// sums + products of unsigned by signed bytes, four to a lane. gcc copies the sums of its own function before and after each.
+OVERT_INLINE __m512i add_products(__m512i sums, __m512i bytes, __m512i codes) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(bytes), "v"(codes));
+    return sums;
 }
 
 // Numbers of two digits.
@@ -63,64 +64,49 @@ static void pack_code_row(const std::uint16_t* from, Index dim, float scale, Cod
     __builtin_memcpy(to + 3 * dim, &row, sizeof row);
 }
 
-// 64 codes of 16 keys, transposed by fours: the first step, within each 16 bytes.
-OVERT_INLINE void transpose_quarters(const Code* keys, Index key_row, __m512i (&quarters)[4][4]) {
-    const __m512i unsigned_codes = _mm512_set1_epi8(-128);
-    unrolled<4>([&](auto g) OVERT_UNROLLED {
-        __m512i codes[4];
-        unrolled<4>([&](auto n) OVERT_UNROLLED { codes[n] = _mm512_loadu_si512(keys + (4 * g + n) * key_row) ^ unsigned_codes; });
-        __m512i a = _mm512_unpacklo_epi32(codes[0], codes[1]), b = _mm512_unpackhi_epi32(codes[0], codes[1]);
-        __m512i c = _mm512_unpacklo_epi32(codes[2], codes[3]), d = _mm512_unpackhi_epi32(codes[2], codes[3]);
-        quarters[0][g] = _mm512_unpacklo_epi64(a, c), quarters[1][g] = _mm512_unpackhi_epi64(a, c);
-        quarters[2][g] = _mm512_unpacklo_epi64(b, d), quarters[3][g] = _mm512_unpackhi_epi64(b, d);
-    });
-}
-// The second step: four features of the 16 keys, a key a lane, and the same 16, 32 and 48 features further.
-OVERT_INLINE void transpose_vectors(const __m512i (&quarters)[4], __m512i (&fours)[4]) {
-    constexpr int EVEN = 0x88, ODD = 0xdd;
-    __m512i a = _mm512_shuffle_i32x4(quarters[0], quarters[1], EVEN), b = _mm512_shuffle_i32x4(quarters[0], quarters[1], ODD);
-    __m512i c = _mm512_shuffle_i32x4(quarters[2], quarters[3], EVEN), d = _mm512_shuffle_i32x4(quarters[2], quarters[3], ODD);
-    fours[0] = _mm512_shuffle_i32x4(a, c, EVEN), fours[2] = _mm512_shuffle_i32x4(a, c, ODD);
-    fours[1] = _mm512_shuffle_i32x4(b, d, EVEN), fours[3] = _mm512_shuffle_i32x4(b, d, ODD);
+OVERT_INLINE __m512i four_bytes(const void* from) {
+    std::int32_t four;
+    __builtin_memcpy(&four, from, 4);
+    return _mm512_set1_epi32(four);
 }
 
-// products[r * KEYS + c] = row r . key c, for 16 keys. The first rows that read a key fetch.
-template <int ROW_COUNT, int DIGITS, bool FETCHES>
-static inline void code_dots_of(const Code* rows, Index dim, const Code* keys, Index key_row, Ahead& ahead, float* products) {
+// products[r * KEYS + c] = row r . key c, for groups of 16 keys. The first rows that read a key fetch.
+template <int ROW_COUNT, int DIGITS, int GROUPS, bool FETCHES>
+static inline void code_dots_of(const Code* rows, Index dim, const Code* keys, Ahead& ahead, float* products) {
     Ahead next = ahead;  // in registers
-    __m512i sums[ROW_COUNT][DIGITS];
-    unrolled<ROW_COUNT, DIGITS>([&](auto r, auto digit) OVERT_UNROLLED { sums[r][digit] = __m512i{}; });
-    for (Index e = 0; e < dim; e += CODE_VECTOR) {
-        __m512i quarters[4][4];
-        transpose_quarters(keys + e, key_row, quarters);
-        unrolled<4>([&](auto i) OVERT_UNROLLED {
-            __m512i fours[4];
-            transpose_vectors(quarters[i], fours);
-            unrolled<4>([&](auto l) OVERT_UNROLLED {
-                if (FETCHES) next.fetch<64>();
-                unrolled<ROW_COUNT, DIGITS>([&](auto r, auto digit) OVERT_UNROLLED {
-                    add_products(sums[r][digit], fours[l], rows + r * 4 * dim + digit * dim + e + 16 * l + 4 * i);
-                });
-            });
+    __m512i sums[ROW_COUNT * DIGITS][GROUPS];
+    unrolled<ROW_COUNT * DIGITS, GROUPS>([&](auto i, auto g) OVERT_UNROLLED { sums[i][g] = __m512i{}; });
+    for (Index e = 0; e < dim; e += 4, keys += CODE_VECTOR) {
+        __m512i codes[GROUPS];
+        unrolled<GROUPS>([&](auto g) OVERT_UNROLLED {
+            codes[g] = _mm512_loadu_si512(keys + g * CODE_KEYS * dim);
+            if (FETCHES) next.fetch<64>();
+        });
+        unrolled<ROW_COUNT, DIGITS>([&](auto r, auto digit) OVERT_UNROLLED {
+            __m512i four = four_bytes(rows + r * 4 * dim + digit * dim + e);
+            unrolled<GROUPS>([&](auto g) OVERT_UNROLLED { sums[r * DIGITS + digit][g] = add_products(sums[r * DIGITS + digit][g], codes[g], four); });
         });
     }
     ahead = next;
-    unrolled<ROW_COUNT>([&](auto r) OVERT_UNROLLED {
+    unrolled<ROW_COUNT, GROUPS>([&](auto r, auto g) OVERT_UNROLLED {
         const CodeRow& row = row_after(rows + r * 4 * dim, dim);
-        __m512 total = _mm512_cvtepi32_ps(_mm512_sub_epi32(whole_of(sums[r][0], sums[r][1]), _mm512_set1_epi32(row.excess)));
-        if constexpr (DIGITS == 3) total += _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[r][2], _mm512_set1_epi32(row.third_excess))) * (1 / 256.0f);
-        _mm512_storeu_ps(products + r * KEYS, total);
+        auto sum = [&](int digit) OVERT_UNROLLED { return sums[r * DIGITS + digit][g]; };
+        __m512 total = _mm512_cvtepi32_ps(_mm512_sub_epi32(whole_of(sum(0), sum(1)), _mm512_set1_epi32(row.excess)));
+        if constexpr (DIGITS == 3) total += _mm512_cvtepi32_ps(_mm512_sub_epi32(sum(2), _mm512_set1_epi32(row.third_excess))) * (1 / 256.0f);
+        _mm512_storeu_ps(products + r * KEYS + g * CODE_KEYS, total);
     });
 }
 
 template <int DIGITS>
-static void code_dots(const Code* rows, Index dim, const Code* keys, Index key_row, Index further, int row_count, int count,
-                      float* products) {
+static void code_dots(const Code* rows, Index dim, const Code* keys, Index further, int row_count, int count, float* products) {
     in_fours(row_count, [&](int r, auto size, auto fetches) OVERT_UNROLLED {
-        Ahead ahead(keys + further, dim, key_row);
-        for (int c = 0; c < count; c += CODE_KEYS)
-            code_dots_of<decltype(size)::COUNT, DIGITS, decltype(fetches)::COUNT>(rows + r * 4 * dim, dim, keys + c * key_row, key_row, ahead,
-                                                                                  products + r * KEYS + c);
+        constexpr int COUNT = decltype(size)::COUNT, FETCHES = decltype(fetches)::COUNT;
+        Ahead ahead(keys + further, dim, dim);
+        const Code* row = rows + r * 4 * dim;
+        int c = 0;
+        for (; c + 2 * CODE_KEYS <= count; c += 2 * CODE_KEYS)
+            code_dots_of<COUNT, DIGITS, 2, FETCHES>(row, dim, keys + c * dim, ahead, products + r * KEYS + c);
+        if (c < count) code_dots_of<COUNT, DIGITS, 1, FETCHES>(row, dim, keys + c * dim, ahead, products + r * KEYS + c);
     });
 }
 
@@ -165,52 +151,38 @@ static void code_softmax(const float* products, const float* key_scales, const f
     }
 }
 
-// accumulator of some rows += weights . values, of 64 features or, from FIRST on, of half of them. Four keys' codes are woven where they are
-// read, so that sums have the order of the woven quarters of lanes.
-template <int ROW_COUNT, int FIRST, int HALVES, bool FETCHES>
-static inline void code_values_of(const CodeWeights& weights, int row, const Code* values, Index value_row, Ahead& ahead, int keys,
-                                  Index padded_dim, float* accumulator) {
-    constexpr int SUMS = 2 * HALVES;
+// accumulator of some rows += weights . values, of 16 features a sum.
+template <int ROW_COUNT, int SUMS, bool FETCHES>
+static inline void code_values_of(const CodeWeights& weights, int row, const Code* values, Index dim, Ahead& ahead, int keys, float* accumulator) {
     Ahead next = ahead;  // in registers
     __m512i sums[2 * ROW_COUNT][SUMS];
     unrolled<2 * ROW_COUNT, SUMS>([&](auto i, auto v) OVERT_UNROLLED { sums[i][v] = __m512i{}; });
-    for (int c = 0; c < keys; c += 4, values += 4 * value_row) {
-        __m512i codes[4], parts[SUMS];
-        unrolled<4>([&](auto n) OVERT_UNROLLED { codes[n] = _mm512_loadu_si512(values + n * value_row); });
-        if (FETCHES) unrolled<2 * HALVES>([&](auto) OVERT_UNROLLED { next.fetch<64>(); });
-        unrolled<HALVES>([&](auto h) OVERT_UNROLLED {
-            const bool upper = FIRST + h > 0;
-            __m512i first = upper ? _mm512_unpackhi_epi8(codes[0], codes[1]) : _mm512_unpacklo_epi8(codes[0], codes[1]);
-            __m512i second = upper ? _mm512_unpackhi_epi8(codes[2], codes[3]) : _mm512_unpacklo_epi8(codes[2], codes[3]);
-            parts[2 * h] = _mm512_unpacklo_epi16(first, second), parts[2 * h + 1] = _mm512_unpackhi_epi16(first, second);
+    for (int c = 0; c < keys; c += 4, values += 4 * dim) {
+        __m512i codes[SUMS];
+        unrolled<SUMS>([&](auto v) OVERT_UNROLLED {
+            codes[v] = _mm512_loadu_si512(values + 64 * v);
+            if (FETCHES) next.fetch<64>();
         });
         unrolled<ROW_COUNT, 2>([&](auto r, auto digit) OVERT_UNROLLED {
-            std::int32_t four;
-            __builtin_memcpy(&four, weights.digits[row + r][digit] + c, 4);
-            __m512i weight = _mm512_set1_epi32(four);
-            unrolled<SUMS>([&](auto v) OVERT_UNROLLED { add_products(sums[2 * r + digit][v], weight, parts[v]); });
+            __m512i weight = four_bytes(weights.digits[row + r][digit] + c);
+            unrolled<SUMS>([&](auto v) OVERT_UNROLLED { sums[2 * r + digit][v] = add_products(sums[2 * r + digit][v], weight, codes[v]); });
         });
     }
     ahead = next;
     unrolled<ROW_COUNT, SUMS>([&](auto r, auto v) OVERT_UNROLLED {
-        float* at = accumulator + r * padded_dim + (2 * FIRST + v) * 16;
+        float* at = accumulator + r * dim + v * 16;
         __m512 total = _mm512_cvtepi32_ps(whole_of(sums[2 * r][v], sums[2 * r + 1][v]));
         _mm512_storeu_ps(at, total * weights.steps[row + r] + _mm512_loadu_ps(at));
     });
 }
 
-// accumulator (rows x padded_dim) += weights . values, all of which count.
-static void code_values(const CodeWeights& weights, const Code* values, Index value_row, Index further, int row_count, int keys,
-                        Index padded_dim, float* accumulator) {
+// accumulator (rows x dim) += weights . values, all of which count.
+static void code_values(const CodeWeights& weights, const Code* values, Index further, int row_count, int keys, Index dim, float* accumulator) {
     in_fours(row_count, [&](int r, auto size, auto fetches) OVERT_UNROLLED {
-        constexpr int COUNT = decltype(size)::COUNT, HALVES = COUNT == 4 ? 1 : 2;
-        constexpr bool FETCHES = decltype(fetches)::COUNT;
-        Ahead ahead(values + further, padded_dim, value_row);
-        for (Index e = 0; e < padded_dim; e += CODE_VECTOR) {
-            float* to = accumulator + r * padded_dim + e;
-            code_values_of<COUNT, 0, HALVES, FETCHES>(weights, r, values + e, value_row, ahead, keys, padded_dim, to);
-            if constexpr (COUNT == 4) code_values_of<COUNT, 1, HALVES, FETCHES>(weights, r, values + e, value_row, ahead, keys, padded_dim, to);
-        }
+        constexpr int COUNT = decltype(size)::COUNT, SUMS = COUNT == 4 ? 2 : 4;
+        Ahead ahead(values + further, dim, dim);
+        for (Index e = 0; e < dim; e += 16 * SUMS)
+            code_values_of<COUNT, SUMS, decltype(fetches)::COUNT>(weights, r, values + 4 * e, dim, ahead, keys, accumulator + r * dim + e);
     });
 }
 
@@ -219,7 +191,7 @@ struct CodeProducts {
     static bool serve(const Inputs& inputs) {
         constexpr Index MOST = 1024;  // features whose sum of products is below 2^31
         const bool plain = !inputs.mask.count && !inputs.bias.data && !inputs.bias_of_keys.data && !inputs.inverse_temperature && inputs.dropout == 0;
-        return plain && inputs.query.kind == Kind::bfloat16 && inputs.key.kind == Kind::int8 && inputs.value.kind == Kind::int8 &&
+        return plain && inputs.query.kind == Kind::bfloat16 && inputs.key.kind == Kind::woven && inputs.value.kind == Kind::woven &&
                inputs.key_scale.data && inputs.value_scale.data && inputs.head_dim % CODE_VECTOR == 0 && inputs.head_dim <= MOST &&
                inputs.value_dim % CODE_VECTOR == 0;
     }
@@ -231,16 +203,8 @@ struct CodeProducts {
             pack_code_row(from, inputs.head_dim, static_cast<float>(scale), reinterpret_cast<Code*>(to));
     }
 
-    // Rows of codes, in place or, where they are not a multiple of CODE_KEYS, with zeros after them.
-    static const Code* codes_of(const Matrix& matrix, const Tile& at, Index columns, float* spare, Index* row) {
-        const Code* from = static_cast<const Code*>(matrix.data) + matrix.offsets[at.entry] + at.key * matrix.row;
-        *row = matrix.row;
-        if (at.keys % CODE_KEYS == 0) return from;
-        Code* copied = reinterpret_cast<Code*>(spare);
-        __builtin_memset(copied, 0, static_cast<std::size_t>(KEYS * columns));
-        for (int c = 0; c < at.keys; c++) __builtin_memcpy(copied + c * columns, from + c * matrix.row, static_cast<std::size_t>(columns));
-        *row = columns;
-        return copied;
+    static const Code* codes_of(const Matrix& matrix, const Tile& at) {
+        return static_cast<const Code*>(matrix.data) + matrix.offsets[at.entry] + at.key * matrix.row;
     }
 
     static void scales_of(const Matrix& scale, const Tile& at, float* to) {
@@ -250,8 +214,7 @@ struct CodeProducts {
     }
 
     // A tile's keys and values. `following`: how many keys further the next tile is.
-    static void tile(const float* queries, const Inputs& inputs, const Tile& at, Index following, float* scores, float* spare,
-                     SoftmaxState<float>& running) {
+    static void tile(const float* queries, const Inputs& inputs, const Tile& at, Index following, float* scores, SoftmaxState<float>& running) {
         constexpr float VISIBLE = 0x1p-10f;  // a change of a score
         const Code* rows = reinterpret_cast<const Code*>(queries);
         const int keys = (at.keys + CODE_KEYS - 1) / CODE_KEYS * CODE_KEYS;
@@ -264,26 +227,12 @@ struct CodeProducts {
             const CodeRow& row = row_after(rows + r * 4 * inputs.head_dim, inputs.head_dim);
             row_scales[r] = row.step, missing = max_of(row.missing, missing);
         }
-        Index row;
-        const Code* codes = codes_of(inputs.key, at, inputs.head_dim, spare, &row);
-        if (missing * _mm512_reduce_max_ps(most) * 127 > VISIBLE)
-            code_dots<3>(rows, inputs.head_dim, codes, row, following * row, at.rows, keys, scores);
-        else code_dots<2>(rows, inputs.head_dim, codes, row, following * row, at.rows, keys, scores);
+        const Code* codes = codes_of(inputs.key, at);
+        const Index dim = inputs.head_dim, value_dim = inputs.value_dim;
+        if (missing * _mm512_reduce_max_ps(most) * 127 > VISIBLE) code_dots<3>(rows, dim, codes, following * dim, at.rows, keys, scores);
+        else code_dots<2>(rows, dim, codes, following * dim, at.rows, keys, scores);
         code_softmax(scores, key_scales, value_scales, row_scales, at.rows, at.keys, running, weights);
-        codes = codes_of(inputs.value, at, inputs.value_dim, spare, &row);
-        code_values(weights, codes, row, following * row, at.rows, keys, running.padded_dim, running.accumulator);
-    }
-
-    // A row of features in the order of the sums, or back: four of each sixteen belong to a sum.
-    static void order(float* row, Index columns, bool back) {
-        float both[CODE_VECTOR];
-        for (Index d = 0; d < columns; d += CODE_VECTOR, row += CODE_VECTOR) {
-            for (int i = 0; i < CODE_VECTOR; i++) {
-                const int place = i / 4 % 4 * 16 + i / 16 * 4 + i % 4;
-                both[back ? i : place] = row[back ? place : i];
-            }
-            for (int i = 0; i < CODE_VECTOR; i++) row[i] = both[i];
-        }
+        code_values(weights, codes_of(inputs.value, at), following * value_dim, at.rows, keys, value_dim, running.accumulator);
     }
 };
 

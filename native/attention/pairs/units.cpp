@@ -115,7 +115,7 @@ const PairUnit* unit_of(const Inputs& inputs) {
 void (*unit_forward_of(const Inputs& inputs))(const Inputs&, const Score&, void* output, void* sums) {
     if (const PairUnit* unit = unit_of(inputs)) return unit->dot;
     const PairUnit* unit = current_unit();
-    const bool pairs = all_halves(inputs) || (inputs.query.kind == Kind::bfloat16 && inputs.key.kind == Kind::int8);
+    const bool pairs = all_halves(inputs) || (inputs.query.kind == Kind::bfloat16 && inputs.key.kind == Kind::woven);
     return unit && inputs.queries <= DECODED && pairs ? unit->decode : nullptr;
 }
 

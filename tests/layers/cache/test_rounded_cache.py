@@ -7,6 +7,8 @@ import torch
 
 import overt
 from compare import OUTPUT, close
+from overt import native
+from overt.attention.kernels import cpu
 from overt.errors import InputError
 from overt.layers import KVCache, MultiHeadAttention
 from overt.layers.parts.rounded import FIRST, NEWEST, RoundedTokens
@@ -209,3 +211,23 @@ def test_codes_that_are_nan_reach_the_output_and_gradients_take_the_slots():
     query = torch.randn(1, 2, 1, 16, requires_grad=True)
     (gradient,) = torch.autograd.grad(cache.step(query, *tokens(1))[0, 0].sum(), query)
     assert bool(gradient[0, 0].any())
+
+
+def test_codes_in_the_order_of_a_unit_are_those_of_rows_after_chunks_of_every_size(monkeypatch):
+    def slots_and_step(weaves):
+        monkeypatch.setattr(cpu, "weaves_codes", weaves)
+        generator, cache = torch.Generator().manual_seed(7), KVCache(store="int8")
+        with torch.no_grad():
+            for count, removed in ((100, 0), (67, 3), (150, 120), (1, 0), (129, 0), (64, 50), (90, 0)):
+                slots = cache.extend(*(torch.randn(2, 2, count, width, generator=generator).bfloat16() for width in (64, 128)))
+                cache.rewind(removed)
+            cache = copy.deepcopy(cache)
+            cache.reorder([1, 1, 0])
+            query, key = torch.randn(3, 4, 1, 64, generator=generator).bfloat16(), torch.ones(3, 2, 1, 64).bfloat16()
+            return cache._rounded.woven, slots, cache.step(query, key, torch.ones(3, 2, 1, 128).bfloat16())
+
+    best, rows = slots_and_step(cpu.weaves_codes), slots_and_step(lambda *_: False)
+    assert best[0] == (native.unit() == "avx512_bf16")
+    assert torch.equal(best[1].key, rows[1].key)
+    assert torch.equal(best[1].value, rows[1].value)
+    torch.testing.assert_close(best[2], rows[2], rtol=1e-2, atol=4e-3)

@@ -10,6 +10,7 @@ from overt import native
 from overt.attention.expressions.instructions import moving_program_of, program_of
 from overt.attention.scores import ACTIVATIONS
 
+CODE_KEYS = 16  # of a group of woven codes
 _ACTIVATIONS = list(ACTIVATIONS)  # a kernel knows an activation by its number
 
 
@@ -51,10 +52,45 @@ def plain_dot(query: Tensor, key: Tensor, value: Tensor, scale: float, outputs: 
 
 
 def dot_codes(
-    query: Tensor, key: Sequence[Tensor], value: Sequence[Tensor], scale: float, outputs: tuple[Tensor, Tensor]
+    query: Tensor,
+    key: Sequence[Tensor],
+    value: Sequence[Tensor],
+    scale: float,
+    outputs: tuple[Tensor, Tensor],
+    woven: bool = False,
 ) -> None:
-    """Output (..., Q, E), and each row's base and total, of up to 8 queries; key and value are int8 (..., K, ·) and scales (..., K, 1)."""
-    native.module().dot_codes(dense(query), *key, *value, scale, native.threads(), *outputs)
+    """Output (..., Q, E), and each row's base and total, of up to 8 queries; key and value are int8 (..., K, ·) and scales (..., K, 1).
+
+    `woven` codes (`weave_codes`) are of bfloat16 queries, where `weaves_codes`.
+    """
+    native.module().dot_codes(dense(query), *key, *value, woven, scale, native.threads(), *outputs)
+
+
+def weaves_codes(dtype: torch.dtype, *widths: int) -> bool:
+    """Whether a unit multiplies woven codes of these widths by queries of this dtype."""
+    fits = all(width and width % 64 == 0 and width <= 1024 for width in widths)
+    plain = dtype == torch.bfloat16 and fits and not torch.compiler.is_compiling()  # which cannot look into the core
+    return plain and native.available() and native.unit() == "avx512_bf16"
+
+
+def weave_codes(codes: Tensor, of_keys: bool) -> Tensor:
+    """Codes (..., K, ·) in the order in which the unit multiplies them, K a multiple of `CODE_KEYS`.
+
+    Of keys, 16 rows (16, D) lie as (D / 4, 16, 4), with 128 added to each code; of values, four rows (4, E) as (E, 4).
+    """
+    if of_keys:
+        woven = codes.unflatten(-2, (-1, CODE_KEYS)).unflatten(-1, (-1, 4)).transpose(-3, -2)
+        return (woven ^ -128).reshape(codes.shape)
+    return codes.unflatten(-2, (-1, 4)).mT.reshape(codes.shape)
+
+
+def unweave_codes(codes: Tensor, of_keys: bool) -> Tensor:
+    """Rows of codes, of woven ones."""
+    width = codes.shape[-1]
+    if of_keys:
+        rows = codes.unflatten(-2, (-1, CODE_KEYS)).flatten(-2).unflatten(-1, (width // 4, CODE_KEYS, 4)).transpose(-3, -2)
+        return (rows ^ -128).reshape(codes.shape)
+    return codes.unflatten(-2, (-1, 4)).flatten(-2).unflatten(-1, (width, 4)).mT.reshape(codes.shape)
 
 
 def dot_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, gradients: tuple[Tensor | None, ...]) -> None:

@@ -20,49 +20,66 @@ NEWEST = 64  # tokens at the end that stay whole
 
 @dataclass(frozen=True)
 class RoundedTokens:
-    """The first `length` slots of a cache: FIRST of them whole, the others encoded, each key's and value's tensors one after the other."""
+    """The first `length` slots of a cache: FIRST of them whole, the others encoded, each key's and value's tensors one after the other.
+
+    Int8 codes are woven if a unit of the processor multiplies them in that order (`cpu.weave_codes`).
+    """
 
     store: str
     length: int = 0
     whole: tuple[Tensor, ...] = ()  # key and value (B, Hk, at most FIRST, ·)
     encoded: tuple[tuple[Tensor, ...], ...] = ()  # of key and value, with spare capacity
+    woven: bool = False
 
     def with_more(self, key: Tensor, value: Tensor) -> "RoundedTokens":
         """These slots and more, (B, Hk, n, ·), after them."""
         pair, length = (key, value), self.length
-        whole, encoded = self.whole, self.encoded
+        whole, encoded, woven = self.whole, self.encoded, self.woven
         if not whole:
+            on_cpu = self.store == "int8" and key.device.type == "cpu"
+            woven = on_cpu and cpu.weaves_codes(key.dtype, key.shape[-1], value.shape[-1])
             whole = tuple(tensor[:, :, :0] for tensor in pair)
             encoded = tuple(encode(tensor[:, :, :0], self.store) for tensor in pair)
         retained = max(min(FIRST - length, key.shape[-2]), 0)
         whole = tuple(torch.cat([old, new[:, :, :retained]], dim=-2) for old, new in zip(whole, pair, strict=True))
         start = max(length - FIRST, 0)
+        added = (encode(tensor[:, :, retained:], self.store) for tensor in pair)
         encoded = tuple(
             tuple(
-                _appended(old, new, start) for old, new in zip(parts, encode(tensor[:, :, retained:], self.store), strict=True)
+                _woven_appended(stored, part, start, of_keys)
+                if woven and part.dtype == torch.int8
+                else _appended(stored, part, start)
+                for stored, part in zip(old, new, strict=True)
             )
-            for parts, tensor in zip(encoded, pair, strict=True)
+            for old, new, of_keys in zip(encoded, added, (True, False), strict=True)
         )
-        return replace(self, length=length + key.shape[-2], whole=whole, encoded=encoded)
+        return replace(self, length=length + key.shape[-2], whole=whole, encoded=encoded, woven=woven)
 
     def decoded(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
         """Key and value of the slots, (B, Hk, length, ·); none before there are any."""
         count = max(self.length - FIRST, 0)
-        return tuple(
-            torch.cat([whole, decode([part[:, :, :count] for part in parts], dtype)], dim=-2)
-            for whole, parts in zip(self.whole, self.encoded, strict=True)
-        )
+        encoded = self._filled(count)
+        if self.woven:
+            encoded = [
+                (cpu.unweave_codes(codes, of_keys)[:, :, :count], scale)
+                for (codes, scale), of_keys in zip(encoded, (True, False), strict=True)
+            ]
+        return tuple(torch.cat([whole, decode(parts, dtype)], dim=-2) for whole, parts in zip(self.whole, encoded, strict=True))
+
+    def _filled(self, count: int) -> list[tuple[Tensor, ...]]:
+        """The first `count` slots of what is encoded, of woven codes in whole groups."""
+        sizes = (_in_groups(count), count) if self.woven else (count, count)
+        return [tuple(part[:, :, :size] for part, size in zip(parts, sizes, strict=False)) for parts in self.encoded]
 
     def attended(self, query: Tensor, newest: Sequence[Tensor], scale: float) -> Tensor:
         """Attention (B, H, Q, E) of a few queries to these tokens and the newest, key and value (B, Hk, n, ·): codes as they are stored."""
-        count = self.length - FIRST
-        key, value = (torch.cat(pair, dim=-2) for pair in zip(self.whole, newest, strict=True))
-        codes = [[part[:, :, :count] for part in parts] for parts in self.encoded]
+        key, value = self._filled(self.length - FIRST)
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-        outputs = query.new_empty(2, *query.shape[:-1], value.shape[-1], dtype=dtype)
-        sums = query.new_empty(2, *query.shape[:2], 2, query.shape[2], dtype=dtype)
-        cpu.plain_dot(query, key, value, scale, (outputs[0], sums[0]))
-        cpu.dot_codes(query, codes[0], codes[1], scale, (outputs[1], sums[1]))
+        outputs = query.new_empty(3, *query.shape[:-1], newest[1].shape[-1], dtype=dtype)
+        sums = query.new_empty(3, *query.shape[:2], 2, query.shape[2], dtype=dtype)
+        for i, (whole_key, whole_value) in enumerate((self.whole, newest)):
+            cpu.plain_dot(query, whole_key, whole_value, scale, (outputs[i], sums[i]))
+        cpu.dot_codes(query, key, value, scale, (outputs[2], sums[2]), self.woven)
         bases, totals = sums.unbind(-2)
         shares = totals * torch.exp2(bases - bases.amax(0))
         return (outputs * (shares / shares.sum(0))[..., None]).sum(0).to(query.dtype)
@@ -71,6 +88,8 @@ class RoundedTokens:
         """Whether the native core may read the codes for this query (B, H, 1, D): others get decoded numbers."""
         plain = query.device.type == "cpu" and query.shape[-2] == 1 and self.length > FIRST and self.store == "int8"
         if not plain or torch.compiler.is_compiling() or not native.available() or not permits("native"):
+            return False
+        if self.woven and not cpu.weaves_codes(query.dtype):
             return False
         observed = observers.get() or (torch.is_grad_enabled() and query.requires_grad)
         return not observed and type(query) is Tensor and not torch._C._are_functorch_transforms_active()
@@ -137,6 +156,20 @@ def check_no_gradients(store: str, *tensors: Tensor) -> None:
             got=f"a chunk that requires them, for store={store!r}",
             fix="call the layer under torch.no_grad(), or use KVCache()",
         )
+
+
+def _in_groups(count: int) -> int:
+    """As many slots in whole groups of woven codes."""
+    return -(-count // cpu.CODE_KEYS) * cpu.CODE_KEYS
+
+
+def _woven_appended(old: Tensor, new: Tensor, start: int, of_keys: bool) -> Tensor:
+    """Woven codes with rows of new ones written from `start` on: groups are whole, the last one's other rows zeros."""
+    begun = start - start % cpu.CODE_KEYS
+    rows = cpu.unweave_codes(old[:, :, begun : _in_groups(start)], of_keys)[:, :, : start - begun]
+    count = rows.shape[-2] + new.shape[-2]
+    new = torch.cat([rows, new, new.new_zeros(*new.shape[:2], _in_groups(count) - count, new.shape[-1])], dim=-2)
+    return _appended(old, cpu.weave_codes(new, of_keys), begun)
 
 
 def _appended(old: Tensor, new: Tensor, start: int) -> Tensor:

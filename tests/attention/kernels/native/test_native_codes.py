@@ -28,13 +28,29 @@ def codes(heads: int, keys: int, features: int, seed: int) -> tuple[torch.Tensor
     return drawn, torch.rand(1, heads, keys, 1, generator=generator) / 50 + 1e-3
 
 
+def in_order(rows: torch.Tensor, of_keys: bool) -> torch.Tensor:
+    """Woven codes of rows, element by element, with numbers that are no codes of these rows after them."""
+    count, width = rows.shape[-2:]
+    whole = torch.full((*rows.shape[:2], -(-count // 16) * 16, width), 99, dtype=torch.int8)
+    whole[:, :, :count] = rows
+    j, d = torch.arange(whole.shape[-2])[:, None], torch.arange(width)
+    position = j // 16 * 16 * width + d // 4 * 64 + j % 16 * 4 + d % 4 if of_keys else j // 4 * 4 * width + d * 4 + j % 4
+    woven = torch.empty_like(whole)
+    woven.flatten(-2)[..., position.flatten()] = (whole ^ -128 if of_keys else whole).flatten(-2)
+    assert torch.equal(woven, cpu.weave_codes(whole, of_keys))
+    assert torch.equal(whole, cpu.unweave_codes(woven, of_keys))
+    return woven
+
+
 def attended(query, key, value, scale):
     """Output and log-sum-exp of the native kernel, and those of float64."""
     output, sums = (
         query.new_empty(*query.shape[:-1], value[0].shape[-1], dtype=torch.float32),
         torch.empty(*query.shape[:2], 2, query.shape[2]),
     )
-    cpu.dot_codes(query, key, value, scale, (output, sums))
+    woven = cpu.weaves_codes(query.dtype, query.shape[-1], value[0].shape[-1])
+    read = [(in_order(part[0], of_keys), part[1]) if woven else part for part, of_keys in ((key, True), (value, False))]
+    cpu.dot_codes(query, *read, scale, (output, sums), woven)
     repeated = [
         (part[0].double() * part[1].double()).repeat_interleave(query.shape[1] // part[0].shape[1], 1) for part in (key, value)
     ]
@@ -86,3 +102,18 @@ def test_weights_that_vanish_and_queries_of_zeros_are_finite(unit):
     assert float((output - expected).abs().max() / expected.abs().max()) < 1e-4
     output, _, expected, _ = attended(torch.zeros(1, 4, 1, 64).bfloat16(), key, value, 1.0)
     assert float((output - expected).abs().max() / expected.abs().max()) < 1e-4
+
+
+def test_woven_codes_that_no_unit_can_read_are_refused():
+    query, (key, scale) = torch.ones(1, 1, 1, 64), codes(1, 32, 64, 1)
+    outputs = torch.empty(1, 1, 1, 64), torch.empty(1, 1, 2, 1)
+
+    def call(query, key, scale):
+        cpu.dot_codes(query, (key, scale), (key, scale), 1.0, outputs, woven=True)
+
+    with pytest.raises(ValueError, match="Expected a unit that multiplies woven codes, by bfloat16 queries"):
+        call(query, key, scale)
+    with pytest.raises(ValueError, match="Expected woven codes of whole groups of 16 keys without gaps, got 32 for 16 scales"):
+        call(query.bfloat16(), key, scale[:, :, :16])
+    with pytest.raises(ValueError, match="Expected 64 features of woven codes or a multiple"):
+        call(query[..., :48].bfloat16(), key[..., :48], scale)
