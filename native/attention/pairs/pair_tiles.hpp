@@ -7,14 +7,15 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Rows `first` to `first + rows` of an entry, with zeros up to `whole` rows and whole terms: in place where nothing is to be filled up.
+// Rows `first` to `first + rows` of an entry, with zeros up to `whole` rows and whole terms: in place where nothing is to be filled up, and
+// where rows are whole words.
 struct HalfRows {
     const Half* data;
     Index row;
 
     HalfRows(const Matrix& matrix, Index entry, Index first, int rows, int whole, Index columns, Half* spare) {
         data = static_cast<const Half*>(matrix.data) + matrix.offsets[entry] + first * matrix.row, row = matrix.row;
-        if (rows == whole && columns % PAIR_TERMS == 0) return;
+        if (rows == whole && columns % PAIR_TERMS == 0 && row % 2 == 0) return;
         Index width = rounded_up<Index>(columns, PAIR_TERMS);
         __builtin_memset(spare, 0, static_cast<std::size_t>(whole * width) * sizeof(Half));
         for (int r = 0; r < rows; r++)

@@ -56,6 +56,15 @@ def test_masks_and_widths_give_the_numbers_of_float64(unit, mask, features, widt
     compared(*tensors((2, 3, 129, features), (2, 1, 130, features), (2, 1, 130, width)), mask=mask)
 
 
+@pytest.mark.parametrize(("queries", "stride"), [(17, 67), (64, 65), (130, 99), (65, 66)])
+@pytest.mark.each_value
+def test_rows_of_any_stride_give_the_numbers_of_float64_whatever_lies_between_them(unit, queries, stride):
+    rows = [tensor.bfloat16() for tensor in tensors((2, 2, queries, stride), (2, 2, 70, stride), (2, 2, 70, stride))]
+    for tensor in rows:
+        tensor[..., 64:] = torch.nan
+    compared(*(tensor[..., :64] for tensor in rows), mask=overt.Causal())
+
+
 def test_caps_sinks_and_biases_give_the_numbers_of_float64(unit):
     query, key, value, bias = tensors((2, 40, 32), (2, 70, 32), (2, 70, 32), (40, 70))
     compared(query, key, value, score=overt.Dot(softcap=2.0), normalizer=overt.Softmax(sink=torch.tensor([0.5, -1.0])))
