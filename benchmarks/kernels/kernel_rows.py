@@ -143,23 +143,6 @@ def bias() -> list[dict[str, Any]]:
 
 
 @part
-def step() -> list[dict[str, Any]]:
-    """One query of 32 heads over 8 heads of 16,384 keys; torch with enable_gqa, and with the heads of a group packed as queries."""
-    rows = []
-    for dtype in (torch.float32, torch.bfloat16):
-        query, key, value = normal(1, 32, 1, 128, dtype=dtype), *(normal(1, 8, 16384, 128, dtype=dtype) for _ in range(2))
-        contenders: dict[str, Run] = {
-            "ours": lambda q=query, k=key, v=value: overt.attend(q, k, v),
-            "theirs": lambda q=query, k=key, v=value: sdpa(q, k, v, enable_gqa=True),
-            "theirs_packed": lambda q=query, k=key, v=value: sdpa(q.view(1, 8, 4, 128), k, v).view(1, 32, 1, 128),
-            "sum": lambda k=key, v=value: (k.sum(), v.sum()),
-        }
-        assert float((contenders["ours"]().float() - contenders["theirs_packed"]().float()).abs().max()) < 1e-2
-        rows.append({"dtype": str(dtype)[6:], "bytes": 2 * key.nbytes} | seconds(contenders))
-    return rows
-
-
-@part
 def decoding() -> list[dict[str, Any]]:
     """A token's attention to many keys, by the way in which they are stored, and adding up as many bytes as float32 numbers."""
     rows = []

@@ -4,8 +4,6 @@ from typing import Any, NamedTuple
 
 from pictures import result, table
 
-from shown.kernels import speed
-
 Measured = dict[str, Any]
 
 
@@ -101,7 +99,7 @@ def units() -> str:
 
 def target_rows() -> list[Row]:
     """All rows."""
-    return [*_calls(), *_short_and_long(), *_half(), *_masks(), *_step(), *_additive(), *_window()]
+    return [*_calls(), *_short_and_long(), *_bias(), *_additive(), *_window()]
 
 
 def _calls() -> list[Row]:
@@ -150,53 +148,8 @@ def _flops(row: Measured) -> float:
     return 4 * batch * heads * pairs * width / row["ours"]
 
 
-def _more(work: str, **values: Any) -> list[Measured]:
-    """Cases of `benchmarks/attention` of this work, as docs/results/dot-more.json has them."""
-    cases = [
-        case
-        for case in result("dot-more")["cases"]
-        if case["work"] == work and all(case[name] == values[name] for name in values)
-    ]
-    return [{"shape": case["shape"], "ours": 1.0, "theirs": speed(case)} for case in cases]
-
-
-def _half() -> list[Row]:
-    rows, without = [], "there are no matrix units (AMX) here, so both sides convert and multiply in float32"
-    for dtype, goals in (("bfloat16", (2, 3)), ("float16", (2.5, 2.5))):
-        for work, goal in zip(("half", "halfcausal"), goals, strict=True):
-            here = [row for row in _more(work, dtype=dtype) if row["shape"][-2] >= 128]
-            rows.append(
-                times(f"{dtype}, 128 tokens and more, {'causal' if work != 'half' else 'dense'}, forward", here, goal, without)
-            )
-        for name, goal, lengths in (("up to 32", 4, range(33)), ("128", 2.5, [128]), ("512 and more", 2, range(512, 9999))):
-            here = [row for row in _more("halfgradients", dtype=dtype) if row["shape"][-2] in lengths]
-            rows += [times(f"{dtype}, {name} tokens, with the backward pass", here, goal, without)] if here else []
-    return rows
-
-
-def _masks() -> list[Row]:
-    of_blocks = "short documents: blocks of 64 queries that hold parts of two documents are computed for both"
-    bounds = {
-        "packed": ("32 packed documents, beside a loop over them", 1.25, of_blocks),
-        "padding": ("a padding tensor", 1.6, "padded keys are skipped: the mean length is all that there is to win"),
-        "tril": ("a causal tensor", 1.8, "as a causal mask, beside reading the tensor once"),
-    }
-    rows = [times(f"{name}, forward", _more(work), target, bound) for work, (name, target, bound) in bounds.items()]
-    return [
-        *rows,
-        times("a learned bias, forward", part("bias"), 1.3, "adding the bias's numbers, which are transposed for that"),
-    ]
-
-
-def _step() -> list[Row]:
-    rows = []
-    for row in part("step"):
-        share = row["sum"] / row["ours"]
-        bound = f"reading: summing the same numbers takes {100 * share:.0f} % of the time; {1e3 * row['ours']:.1f} ms"
-        name = f"one query of 32 heads over 8 of 16,384 keys, {row['dtype']}, beside torch with heads packed"
-        ratio_packed = row["theirs_packed"] / row["ours"]
-        rows.append(Row(name, f"{ratio_packed:.2f} ×", "1.3 ×", ratio_packed / 1.3, bound))
-    return rows
+def _bias() -> list[Row]:
+    return [times("a learned bias, forward", part("bias"), 1.3, "adding the bias's numbers, which are transposed for that")]
 
 
 def _additive() -> list[Row]:
