@@ -281,7 +281,7 @@ def main() -> None:
     for name in arguments.only:
         measured[name] = PARTS[name]()
         print(name, json.dumps(measured[name]), flush=True)
-    results.write(arguments.out, parts=old.get("parts", {}) | measured, level=native.level())
+    results.write(arguments.out, parts=old.get("parts", {}) | measured, level=native.level(), threads=1)
 
 
 if __name__ == "__main__":
