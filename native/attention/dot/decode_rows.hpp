@@ -124,6 +124,18 @@ class Ahead {
     }
 };
 
+// The keys of a whole tile are read at four positions by turns: the processor itself fetches what follows each of them.
+constexpr int TURN = KEYS / 4;
+OVERT_INLINE int in_turn(int i, int count, int whole) { return count == whole ? i % 4 * (whole / 4) + i / 4 : i; }
+
+// Products of keys in their turns, a row of them, to the order of the keys.
+template <class T>
+static inline void order_products(T* products) {
+    T turns[KEYS];
+    for (int c = 0; c < KEYS; c += WIDTH<T>) store(turns + c, load(products + c));
+    for (int c = 0; c < KEYS; c++) products[in_turn(c, KEYS, KEYS)] = turns[c];
+}
+
 // products[r * KEYS + c] = rows r . keys c. The first rows that read a key fetch.
 template <class T, int ROW_COUNT, int N, bool FETCHES, class Reader>
 static inline void read_dots_of(Reader, const T* rows, Index padded_dim, const typename Reader::Number* keys, Index key_row,
@@ -165,6 +177,12 @@ static void read_dots(Reader reader, const T* rows, Index padded_dim, const type
                       Index further, int row_count, int count, T* products) {
     Ahead ahead(keys + further, padded_dim, key_row);
     int c = 0;
+    if (count == KEYS) {
+        for (; c < KEYS; c += 4)
+            read_dots_of_keys<T, 4>(reader, rows, padded_dim, keys + c / 4 * key_row, TURN * key_row, ahead, row_count, products + c);
+        for (int r = 0; r < row_count; r++) order_products(products + r * KEYS);
+        return;
+    }
     for (; c + 4 <= count; c += 4)
         read_dots_of_keys<T, 4>(reader, rows, padded_dim, keys + c * key_row, key_row, ahead, row_count, products + c);
     if (c < count && count >= 4) {  // the last four, some of them a second time: faster than one by one
@@ -184,14 +202,15 @@ static inline void read_values_of(Reader, const T* weights, const typename Reade
     Ahead next = ahead;  // in registers
     Vector<T> sums[ROW_COUNT][MEMORY * V];
     unrolled<ROW_COUNT, MEMORY * V>([&](auto r, auto v) OVERT_UNROLLED { sums[r][v] = Vector<T>{}; });
-    for (int c = 0; c < keys; c++, values += value_row) {
+    for (int c = 0; c < keys; c++) {
+        const int key = in_turn(c, keys, KEYS);
         Vector<T> parts[MEMORY * V];
         unrolled<MEMORY>([&](auto m) OVERT_UNROLLED {
-            Reader::read(values + m * V * W, parts + m * V);
+            Reader::read(values + key * value_row + m * V * W, parts + m * V);
             if (FETCHES) next.template fetch<V * W * sizeof(typename Reader::Number)>();
         });
         unrolled<ROW_COUNT>([&](auto r) OVERT_UNROLLED {
-            Vector<T> weight = in_register<T>(broadcast(weights[r * KEYS + c]));
+            Vector<T> weight = in_register<T>(broadcast(weights[r * KEYS + key]));
             unrolled<MEMORY * V>([&](auto v) OVERT_UNROLLED { sums[r][v] = multiply_add(weight, parts[v], sums[r][v]); });
         });
     }

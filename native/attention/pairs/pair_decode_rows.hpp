@@ -42,17 +42,20 @@ static inline void pair_dots_of_one(const Half* rows, Index dim, const Half* key
 static void pair_dots(const Half* rows, Index dim, const Half* keys, Index key_row, Index further, int row_count, int count,
                       float* products) {
     Ahead ahead(keys + further, dim, key_row);
+    const bool whole = count == KEYS;
+    const Index step = whole ? TURN * key_row : key_row;
     int c = 0;
     for (; c + 4 <= count; c += 4) {
-        const Half* four = keys + c * key_row;
+        const Half* four = keys + (whole ? c / 4 : c) * key_row;
         int r = 0;
-        if (row_count >= 4) pair_dots_of_four<4, true>(rows, dim, four, key_row, ahead, products + c), r = 4;
-        else pair_dots_of_four<1, true>(rows, dim, four, key_row, ahead, products + c), r = 1;
+        if (row_count >= 4) pair_dots_of_four<4, true>(rows, dim, four, step, ahead, products + c), r = 4;
+        else pair_dots_of_four<1, true>(rows, dim, four, step, ahead, products + c), r = 1;
         for (; r + 4 <= row_count; r += 4)
-            pair_dots_of_four<4, false>(rows + r * 2 * dim, dim, four, key_row, ahead, products + r * KEYS + c);
+            pair_dots_of_four<4, false>(rows + r * 2 * dim, dim, four, step, ahead, products + r * KEYS + c);
         for (; r < row_count; r++)
-            pair_dots_of_four<1, false>(rows + r * 2 * dim, dim, four, key_row, ahead, products + r * KEYS + c);
+            pair_dots_of_four<1, false>(rows + r * 2 * dim, dim, four, step, ahead, products + r * KEYS + c);
     }
+    for (int r = 0; whole && r < row_count; r++) order_products(products + r * KEYS);
     for (; c < count; c++) pair_dots_of_one(rows, dim, keys + c * key_row, row_count, products + c);
 }
 
@@ -72,16 +75,17 @@ static inline void pair_values_of(const std::uint32_t* weights, const Half* valu
     Ahead next = ahead;  // in registers
     __m512 sums[ROW_COUNT][SUMS];
     unrolled<ROW_COUNT, SUMS>([&](auto r, auto v) OVERT_UNROLLED { sums[r][v] = __m512{}; });
-    for (int c = 0; c < keys; c += 2, values += 2 * value_row) {
+    for (int c = 0; c < keys; c += 2) {
+        const int pair = in_turn(c / 2, keys / 2, KEYS / 2);
         __m512bh parts[SUMS];
         unrolled<MEMORY>([&](auto m) OVERT_UNROLLED {
-            const Half* at = values + m * PAIR_VECTOR;
-            __m512i first = (__m512i)halves(at), second = c + 1 < keys ? (__m512i)halves(at + value_row) : __m512i{};
+            const Half* at = values + 2 * pair * value_row + m * PAIR_VECTOR;
+            __m512i first = (__m512i)halves(at), second = 2 * pair + 1 < keys ? (__m512i)halves(at + value_row) : __m512i{};
             if (FETCHES) next.fetch<64>(), next.fetch<64>();
             parts[2 * m] = (__m512bh)_mm512_unpacklo_epi16(first, second), parts[2 * m + 1] = (__m512bh)_mm512_unpackhi_epi16(first, second);
         });
         unrolled<ROW_COUNT>([&](auto r) OVERT_UNROLLED {
-            __m512bh weight = (__m512bh)_mm512_set1_epi32(static_cast<int>(weights[r * KEYS / 2 + c / 2]));
+            __m512bh weight = (__m512bh)_mm512_set1_epi32(static_cast<int>(weights[r * KEYS / 2 + pair]));
             unrolled<SUMS>([&](auto v) OVERT_UNROLLED { sums[r][v] = _mm512_dpbf16_ps(sums[r][v], weight, parts[v]); });
         });
     }
