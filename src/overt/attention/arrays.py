@@ -14,7 +14,7 @@ from torch import Tensor
 from overt.attention.typing import SupportsDLPack
 from overt.errors import KindError
 
-__all__ = ["as_tensor", "is_array", "library_of"]
+__all__ = ["array_converter", "as_tensor", "is_array"]
 
 _CPU = 1  # DLPack's number for the CPU's memory
 
@@ -28,16 +28,16 @@ def is_array(value: Any) -> bool:
     return not isinstance(value, Tensor) and isinstance(value, SupportsDLPack)
 
 
-def library_of(**inputs: Any) -> Callable[[Tensor], Any]:
+def array_converter(**inputs: Any) -> Callable[[Tensor], Any]:
     """How a tensor becomes an array of the library that all these arrays are of; KindError where they are not of one.
 
-    >>> library_of(query=numpy.ones(2))(torch.zeros(2))
+    >>> array_converter(query=numpy.ones(2))(torch.zeros(2))
     array([0., 0.], dtype=float32)
     """
     kinds = {type(array) for array in inputs.values()}
     first = next(iter(inputs.values()))
-    of_numpy = all(issubclass(kind, numpy.ndarray) for kind in kinds)
-    if not of_numpy and (len(kinds) > 1 or not hasattr(first, "__array_namespace__")):
+    all_numpy = all(issubclass(kind, numpy.ndarray) for kind in kinds)
+    if not all_numpy and (len(kinds) > 1 or not hasattr(first, "__array_namespace__")):
         raise KindError(
             "query, key and value to be all tensors, or all arrays of one library, NumPy's or such that have __array_namespace__",
             got=", ".join(
@@ -45,7 +45,7 @@ def library_of(**inputs: Any) -> Callable[[Tensor], Any]:
             ),
             fix="convert them, as with torch.from_dlpack(array) or numpy.asarray(tensor)",
         )
-    convert = Tensor.numpy if of_numpy else first.__array_namespace__().from_dlpack
+    convert = Tensor.numpy if all_numpy else first.__array_namespace__().from_dlpack
     return lambda tensor: convert(tensor.detach())
 
 

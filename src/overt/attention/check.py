@@ -263,7 +263,7 @@ def bias_tensor(bias: Any) -> None:
             )
         raise KindError(
             "the bias to be a floating-point tensor, which is added to the scores, or one of overt.biases",
-            got=kind_of(bias),
+            got=describe(bias),
             fix=fix,
         )
 
@@ -285,7 +285,7 @@ def float_tensor(name: str, tensor: Any) -> None:
     dense(tensor, name)
     if not isinstance(tensor, Tensor) or not is_float(tensor):
         fix = float_fix("tensor", tensor) if isinstance(tensor, Tensor) else "pass a float tensor"
-        raise KindError(f"{name} to be a floating-point tensor", got=kind_of(tensor), fix=fix)
+        raise KindError(f"{name} to be a floating-point tensor", got=describe(tensor), fix=fix)
 
 
 def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
@@ -316,11 +316,11 @@ def whole_number(name: str, value: Any, minimum: int = 1) -> None:
         raise InputError(f"{name} to be a whole number of at least {minimum}", got=repr(value), fix=f"pass {minimum} or more")
 
 
-def one_of(name: str, value: Any, known: Iterable[Any], fixes: Mapping[Any, str] | None = None) -> None:
+def choice(name: str, value: Any, known: Iterable[Any], fixes: Mapping[Any, str] | None = None) -> None:
     """Refuse what is not one of the known names, and suggest the one that is spelled like it; `fixes` are those of other names."""
     known = list(known)
     if value not in known:
-        close = difflib.get_close_matches(str(value), [str(choice) for choice in known], n=1, cutoff=0.7)
+        close = difflib.get_close_matches(str(value), [str(item) for item in known], n=1, cutoff=0.7)
         fix = (fixes or {}).get(value) or (f"write {close[0]!r}" if close else "choose one of them")
         raise InputError(f"{name} to be one of {', '.join(map(repr, known))}", got=repr(value), fix=fix)
 
@@ -340,7 +340,7 @@ def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:
     return tensor.reshape(*tensor.shape[:batch], *ones, *(tensor.shape[batch:] if last else (1, 1)))
 
 
-def kind_of(value: Any) -> str:
+def describe(value: Any) -> str:
     """What came, in words: a tensor's or array's dtype, a class, or the value and its type."""
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor"

@@ -136,7 +136,7 @@ def number(name: str, value: Any, above: float = -math.inf, fix: str = "", minus
             least, largest = (bound.item() for bound in value.detach().aminmax())
         got = f"a tensor of numbers from {least:g} to {largest:g}" if value.ndim else f"tensor({least:g})"
     elif isinstance(value, bool) or not isinstance(value, _NUMBERS):
-        raise KindError(f"{name} to be {kind}, or a floating-point tensor", got=check.kind_of(value), fix=f"pass {kind}")
+        raise KindError(f"{name} to be {kind}, or a floating-point tensor", got=check.describe(value), fix=f"pass {kind}")
     else:
         least, largest, got = value, value, repr(value)
     if not (least > above or (minus_infinity and least == -math.inf)) or not largest < math.inf:
@@ -167,7 +167,7 @@ def whole_numbers(who: str, name: str, value: Any, tensor: bool = False, minimum
     if not integral and not number and not (value is None and name == "queries"):
         raise KindError(
             f"{name} of overt.{who} to be {'an integer tensor' if tensor else 'an int or an integer tensor'}",
-            got=check.kind_of(value),
+            got=check.describe(value),
             fix="convert it with .long()" if isinstance(value, Tensor) else "pass whole numbers",
         )
     if minimum is None or value is None or (isinstance(value, Tensor) and not readable(value)):

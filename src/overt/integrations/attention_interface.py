@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.attention.check import aligned_right, kind_of
+from overt.attention.check import aligned_right, describe
 from overt.attention.masks import Causal, Dense, Ranges
 from overt.attention.masks.convert import from_cu_seqlens
 from overt.attention.mechanism import attend
@@ -101,7 +101,7 @@ def _check_unsupported(others: dict[str, Any]) -> None:
     if names:
         raise InputError(
             "only arguments of attention that overt supports",
-            got=" and ".join(f"{name}=, {kind_of(others[name])}" for name in names),
+            got=" and ".join(f"{name}=, {describe(others[name])}" for name in names),
             fix='choose attn_implementation="eager" or "sdpa" for this model, or leave these arguments out',
         )
 
@@ -113,7 +113,7 @@ def mask_and_bias(mask: Any, key: Tensor) -> tuple[Any, Tensor | None]:
     if not isinstance(mask, Tensor):
         raise KindError(
             "a mask of transformers as a tensor",
-            got=kind_of(mask),
+            got=describe(mask),
             fix='choose attn_implementation="flex_attention"',
         )
     if type(mask) is LazyMask:

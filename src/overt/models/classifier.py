@@ -46,7 +46,7 @@ class Classifier(nn.Module):
         self.config: dict[str, Any] = constructor_arguments(locals())
         super().__init__()
         widths("Classifier", classes=classes)
-        check.one_of("pool", pool, ("mean", "max", "attention"))
+        check.choice("pool", pool, ("mean", "max", "attention"))
         self.reader: Reader = Reader(**{name: value for name, value in self.config.items() if name not in {"classes", "pool"}})
         self.pool: AttentionPool | None = AttentionPool(self.reader.features) if pool == "attention" else None
         self.output: nn.Linear = nn.Linear(self.reader.features, classes)

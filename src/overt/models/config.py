@@ -18,7 +18,7 @@ class TransformerConfig:
     `activation` "relu", "gelu" or "silu"; `dropout` of embeddings and sublayers, `attention_dropout` of weights.
     Constructors list these arguments themselves, because `from_config` checks a recipe against their signatures.
 
-    >>> config = TransformerConfig.of({"words": 100, "width": 16, "heads": 2, "feed_forward": 32, "positions": "rotary"})
+    >>> config = TransformerConfig.from_arguments({"words": 100, "width": 16, "positions": "rotary"})
     >>> config.width, config.norm, config.attention_positions
     (16, 'pre', 'rotary')
     """
@@ -47,7 +47,7 @@ class TransformerConfig:
             )
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> "TransformerConfig":
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> "TransformerConfig":
         """The configuration in a model's arguments; others among them, such as the number of words, are left out."""
         return cls(**{field.name: arguments[field.name] for field in fields(cls) if field.name in arguments})
 

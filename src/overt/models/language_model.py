@@ -52,7 +52,7 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.config: dict[str, Any] = constructor_arguments(locals())
         self.body: TransformerEncoder = TransformerEncoder(
-            words, layers=layers, causal=True, **vars(TransformerConfig.of(self.config))
+            words, layers=layers, causal=True, **vars(TransformerConfig.from_arguments(self.config))
         )
         self.output: nn.Linear = nn.Linear(width, words, bias=False)
         nn.init.normal_(self.output.weight, std=width**-0.5)

@@ -64,7 +64,7 @@ class Reader(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        check.one_of("encoder", encoder, READERS)
+        check.choice("encoder", encoder, READERS)
         check.probability("dropout", dropout)
         widths("a model", words=words, width=width, layers=layers, embedding=embedding, heads=heads)
         self.words = words
@@ -76,7 +76,7 @@ class Reader(nn.Module):
             )
             self.features: int = width
             return
-        check.one_of("positions", positions, (None, "sinusoidal"))
+        check.choice("positions", positions, (None, "sinusoidal"))
         embedding = width if embedding is None else embedding
         self.embedding: nn.Embedding = nn.Embedding(words, embedding)
         nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)

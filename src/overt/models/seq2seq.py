@@ -72,8 +72,8 @@ class Seq2Seq(nn.Module):
         self.config: dict[str, Any] = constructor_arguments(locals())
         super().__init__()
         widths(NAME, source_words=source_words, target_words=target_words, width=width, layers=layers)
-        check.one_of("layer", layer, RECURRENT)
-        check.one_of("score_with", score_with, ("previous", "current", "both"))
+        check.choice("layer", layer, RECURRENT)
+        check.choice("score_with", score_with, ("previous", "current", "both"))
         check.probability("dropout", dropout)
         self.source_words = source_words
         self.target_words = target_words

@@ -55,7 +55,7 @@ class Transformer(nn.Module):
     ):
         super().__init__()
         self.config: dict[str, Any] = constructor_arguments(locals())
-        config = TransformerConfig.of(self.config)
+        config = TransformerConfig.from_arguments(self.config)
         self.encoder: TransformerEncoder = TransformerEncoder(source_words, layers=encoder_layers, **vars(config))
         self.decoder: TransformerDecoder = TransformerDecoder(target_words, decoder_layers, config)
         self.output: nn.Linear = nn.Linear(width, target_words, bias=False)

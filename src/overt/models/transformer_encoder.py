@@ -51,7 +51,7 @@ class TransformerEncoder(nn.Module):
     ):
         super().__init__()
         self.config: dict[str, Any] = constructor_arguments(locals())
-        config = TransformerConfig.of(self.config)
+        config = TransformerConfig.from_arguments(self.config)
         widths("TransformerEncoder", layers=layers)
         self.words = words
         self.embedding: TokenEmbedding = TokenEmbedding(words, width, positions, dropout, longest)

@@ -63,7 +63,7 @@ class Residual(nn.Module):
 
     def __init__(self, width: int, norm: str = "pre", dropout: float = 0.0):
         super().__init__()
-        check.one_of("norm", norm, NORMS)
+        check.choice("norm", norm, NORMS)
         self.first: bool = norm == "pre"
         self.norm: nn.LayerNorm = nn.LayerNorm(width)
         self.dropout: Dropout = Dropout(dropout)
@@ -87,7 +87,7 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, activation: str = "relu"):
         super().__init__()
         widths("FeedForward", width=width, feed_forward=hidden)
-        check.one_of("activation", activation, ACTIVATIONS)
+        check.choice("activation", activation, ACTIVATIONS)
         self.widen: nn.Linear = nn.Linear(width, hidden)
         self.activation: nn.Module = ACTIVATIONS[activation]()
         self.narrow: nn.Linear = nn.Linear(hidden, width)
@@ -207,7 +207,7 @@ def tie(output: nn.Linear, source: TokenEmbedding, target: TokenEmbedding, tied:
 
     Press and Wolf 2017, section 3; Vaswani et al. 2017, section 3.4.
     """
-    check.one_of("tied", tied, ("all", "target", None))
+    check.choice("tied", tied, ("all", "target", None))
     source_words, target_words = source.table.num_embeddings, target.table.num_embeddings
     if tied == "all" and source_words != target_words:
         raise InputError(

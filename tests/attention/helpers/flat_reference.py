@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from overt.attention.expressions.terms import value_of
+from overt.attention.expressions.terms import program_scores
 from overt.attention.kernels.flat.formula import allowed, dropout_mask
 from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
 from overt.attention.scores import ACTIVATIONS
@@ -113,7 +113,7 @@ def traced(
     """The output (..., Q, E) of attention with the scores of a program, under the same."""
 
     def pair_scores(query: Tensor, key: Tensor, allowed_pairs: Tensor) -> Tensor:
-        return value_of(terms, numbers, query, key, constants)
+        return program_scores(terms, numbers, query, key, constants)
 
     form = NormalizerForm(normalizer, alpha, alphas)
     masked = (batch, program, arrays, bias, by_distance, sink, inverse_temperature, form, dropout, seed)

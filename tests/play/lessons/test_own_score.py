@@ -11,7 +11,7 @@ from live_page import TIRED, opened_at, shown, table
 from test_core import CORE
 from test_lessons import states_of
 
-from overt.attention.expressions.instructions import OPERATIONS, program_of
+from overt.attention.expressions.instructions import OPERATIONS, assemble
 from overt.attention.expressions.tracing import traced
 from overt.drawing.html import bundle, read
 
@@ -169,7 +169,7 @@ def test_the_core_runs_the_programs_that_attend_runs(core):
     for queries, keys, dim in ((3, 5, 8), (70, 131, 5)):
         query, key = torch.randn(queries, dim), torch.randn(keys, dim)
         score = traced(distance, query, key)
-        program = program_of(score.terms, score.numbers)
+        program = assemble(score.terms, score.numbers)
         of_python = ran(core, program.code, [*score.numbers, *program.numbers], score.query, score.key)
         code, numbers = core.ask(f"program('-sum(abs(q - k))', {dim})")
         of_page = ran(core, code, map(float, numbers), query, key)

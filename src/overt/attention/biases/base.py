@@ -69,7 +69,7 @@ class Bias:
     def _distance(self, rows: Tensor, keys: Tensor) -> Tensor:
         return keys - (rows[:, None] + (0 if self.offset is None else self.offset))  # (rows, keys), or (B, …, 1, rows, keys)
 
-    def _offset_of(self, leading: int, queries: int, keys: int) -> int | Tensor:
+    def _bound_offset(self, leading: int, queries: int, keys: int) -> int | Tensor:
         return keys - queries if self.offset is None else within_64_bits(align_left(type(self).__name__, self.offset, leading))
 
     def _offset_of_block(self, rows: slice, keys: slice) -> int | Tensor:

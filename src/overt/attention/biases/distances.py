@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.biases.base import Bias
-from overt.attention.check import float_tensor, kind_of, whole_number
+from overt.attention.check import describe, float_tensor, whole_number
 from overt.attention.pieces import SelectHeads, number, piece
 from overt.errors import InputError, KindError
 
@@ -38,7 +38,7 @@ class ALiBi(Bias):
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
         """With the offset known."""
-        return ALiBi(self.slopes, self._offset_of(leading, queries, keys))
+        return ALiBi(self.slopes, self._bound_offset(leading, queries, keys))
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The bias of these rows and keys: (H, rows, keys), after the batch where offsets differ."""
@@ -126,7 +126,7 @@ class RelativePositionBias(Bias):
         if not isinstance(self.bidirectional, bool):
             raise KindError(
                 "bidirectional of overt.RelativePositionBias to be True or False",
-                got=kind_of(self.bidirectional),
+                got=describe(self.bidirectional),
                 fix="pass bidirectional=True for keys on both sides",
             )
         exact = size // (4 if self.bidirectional else 2) if self.buckets == "log" else 0
@@ -134,7 +134,7 @@ class RelativePositionBias(Bias):
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
         """With the offset known."""
-        offset = self._offset_of(leading, queries, keys)
+        offset = self._bound_offset(leading, queries, keys)
         return RelativePositionBias(self.table, self.buckets, self.bidirectional, self.max_distance, offset)
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:

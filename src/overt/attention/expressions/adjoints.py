@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from overt.attention.expressions.terms import REDUCTIONS, Term, Terms, decoded, is_simple, ordered, values_of
+from overt.attention.expressions.terms import REDUCTIONS, Term, Terms, decoded, is_simple, ordered, term_values
 
 
 class InputGradient(NamedTuple):
@@ -35,7 +35,7 @@ def adjoints(terms: Terms, roots: Sequence[Term], simple: bool = False) -> list[
         if not term.arguments or (simple and is_simple(term)):
             sinks.append(InputGradient(term, gradient))
             continue
-        parts = _of_reduction(terms, term, gradient) if term.name in REDUCTIONS else RULES[term.name](terms, term, gradient)
+        parts = _reduction(terms, term, gradient) if term.name in REDUCTIONS else RULES[term.name](terms, term, gradient)
         for argument, part in zip(term.arguments, parts, strict=True):
             if part is None:
                 continue
@@ -48,7 +48,7 @@ def _add(terms: Terms, gradients: dict[int, Term], term: Term, part: Term) -> No
     gradients[id(term)] = part if before is None else terms.add(before, part)
 
 
-def _of_reduction(t: Terms, term: Term, g: Term) -> tuple[Term | None, ...]:
+def _reduction(t: Terms, term: Term, g: Term) -> tuple[Term | None, ...]:
     if term.name == "sum":
         return (g,)
     # As torch does, features that share the extremum share its gradient.
@@ -80,9 +80,9 @@ def _root(t: Terms, term: Term, g: Term) -> Parts:
 
 def _pow(t: Terms, term: Term, g: Term) -> Parts:
     x, y = term.arguments
-    of_x = t.mul(g, t.mul(y, t.make("pow", x, t.sub(y, t.literal(1.0)))))
+    x_gradient = t.mul(g, t.mul(y, t.make("pow", x, t.sub(y, t.literal(1.0)))))
     logarithm = t.make("select", x, t.make("log", x), t.literal(0.0))
-    return of_x, None if t.literal_of(y) is not None else t.mul(g, t.mul(term, logarithm))
+    return x_gradient, None if t.literal_value(y) is not None else t.mul(g, t.mul(term, logarithm))
 
 
 def _extremum(sign: int) -> Callable[[Terms, Term, Term], Parts]:
@@ -90,15 +90,15 @@ def _extremum(sign: int) -> Callable[[Terms, Term, Term], Parts]:
         larger, smaller = term.arguments if sign > 0 else term.arguments[::-1]
         # As torch does, each gets half of the gradient where both are equal.
         share = t.mul(t.add(t.make("gt", larger, smaller), t.make("ge", larger, smaller)), t.literal(0.5))
-        of_first = t.mul(g, share)
-        return of_first, t.sub(g, of_first)
+        first_gradient = t.mul(g, share)
+        return first_gradient, t.sub(g, first_gradient)
 
     return rule
 
 
 def _maximum(t: Terms, term: Term, g: Term) -> Parts:
     x, y = term.arguments
-    bound = t.literal_of(y)
+    bound = t.literal_value(y)
     if bound is not None:  # a relu, whose gradient at 0 is 0
         return t.mul(g, t.make("gt", x, y)), None
     return _extremum(1)(t, term, g)
@@ -140,7 +140,7 @@ RULES: dict[str, Callable[[Terms, Term, Term], Parts]] = {
 }
 
 
-def gradients_of(
+def program_gradients(
     code: Sequence[int], numbers: Sequence[float], query: Tensor, key: Tensor, constants: Tensor, upstream: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and constants, an entry of the batch each, as programs compute them, in plain torch."""
@@ -153,7 +153,7 @@ def gradients_of(
         "constant": query.new_zeros((*batch, constants.shape[-1])),
     }
     summed = {"query": -2, "key": -3, "constant": (-2, -3)}
-    values = values_of(terms, [sink.term for sink in sinks], numbers, query, key, constants, upstream)
+    values = term_values(terms, [sink.term for sink in sinks], numbers, query, key, constants, upstream)
     for (target, term), value in zip(sinks, values, strict=True):
         if target.name == "product":
             first, second, size = target.numbers

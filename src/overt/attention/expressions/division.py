@@ -22,7 +22,7 @@ class Division:
     sums: list[Expression]
 
     @staticmethod
-    def of(result: StandIn, normalizer: Function | None) -> "Division":
+    def split(result: StandIn, normalizer: Function | None) -> "Division":
         """The result of a score or of a normalizer taken apart."""
         expression = result.expression
         if normalizer is not None and isinstance(expression, Expression) and expression.function == "div":

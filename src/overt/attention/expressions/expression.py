@@ -67,8 +67,8 @@ class Expression:
         if self.symbol:
             return values[self.function]
         if id(self) not in known:
-            arguments = [_value_of(argument, values, known) for argument in self.arguments]
-            options = {name: _value_of(option, values, known) for name, option in self.options.items()}
+            arguments = [_argument_value(argument, values, known) for argument in self.arguments]
+            options = {name: _argument_value(option, values, known) for name, option in self.options.items()}
             if self.function == "getitem":
                 tensor, indices = arguments
                 known[id(self)] = tensor[tuple(_index(index, tensor) for index in indices)]
@@ -205,10 +205,10 @@ def is_index(argument: Any) -> bool:
     )
 
 
-def _value_of(argument: Any, values: Mapping[str, Any], known: dict[int, Any]) -> Any:
+def _argument_value(argument: Any, values: Mapping[str, Any], known: dict[int, Any]) -> Any:
     """What an argument comes to. Not inside of `_value`: a function that calls itself would keep all values until they are collected."""
     if isinstance(argument, tuple):
-        return tuple(_value_of(item, values, known) for item in argument)
+        return tuple(_argument_value(item, values, known) for item in argument)
     return argument._value(values, known) if isinstance(argument, Expression) else argument
 
 

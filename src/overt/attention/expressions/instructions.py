@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from overt.attention.expressions.adjoints import InputGradient, adjoints
 from overt.attention.expressions.tangents import tangent
-from overt.attention.expressions.terms import BINARY, INPUTS, REDUCTIONS, UNARY, Term, decoded, literals_of, ordered
+from overt.attention.expressions.terms import BINARY, INPUTS, REDUCTIONS, UNARY, Term, decoded, literal_count, ordered
 
 # By the numbers that the kernels know (native/attention/programs/program.hpp).
 KINDS = {"none": 0, "query": 1, "key": 2, "constant": 3, "number": 4, "temporary": 5, "product": 6, "gradient": 7, "score": 8}
@@ -46,8 +46,8 @@ class Program(NamedTuple):
 
     code: list[int]
     numbers: list[float]
-    of_pair: int
-    of_feature: int
+    pair_cost: int
+    feature_cost: int
 
 
 class _Machine:
@@ -221,7 +221,7 @@ class _Machine:
 
     def reductions(self, terms: list[Term]) -> None:
         """Sums and extrema over features that need no others first."""
-        self.per_pair([one for term in terms for one in _of_pair_inside(term.arguments[0])])
+        self.per_pair([one for term in terms for one in _pair_terms(term.arguments[0])])
         by_size: dict[int, list[Term]] = {}
         for term in terms:
             by_size.setdefault(term.numbers[0], []).append(term)
@@ -235,7 +235,7 @@ class _Machine:
             self.loop(size, bodies)
 
 
-def _of_pair_inside(body: Term) -> list[Term]:
+def _pair_terms(body: Term) -> list[Term]:
     """The terms of a pair that a term of a pair and feature is computed from, as far as they are no inputs."""
     result: list[Term] = []
     todo, visited = [body], set()
@@ -264,22 +264,22 @@ def _levels(roots: Sequence[Term]) -> list[list[Term]]:
     return result
 
 
-def program_of(code: Sequence[int], numbers: Sequence[float]) -> Program:
+def assemble(code: Sequence[int], numbers: Sequence[float]) -> Program:
     """The instructions of a program in rows (`terms.encoded`) and of its numbers, forward and backward."""
-    return _program_of(tuple(code), tuple(numbers[: literals_of(code)]), len(numbers), None)
+    return _assemble(tuple(code), tuple(numbers[: literal_count(code)]), len(numbers), None)
 
 
-def moving_program_of(code: Sequence[int], numbers: Sequence[float], columns: Mapping[str, int]) -> Program:
+def assemble_moving(code: Sequence[int], numbers: Sequence[float], columns: Mapping[str, int]) -> Program:
     """The same where inputs move: forward to the score and its tangent, backward from the gradients of both.
 
     `columns` says of "query", "key" and "constant", where they move, how many columns they have; their directions are as many after
     these, and get no gradients. Raises Untraceable where it would be too long.
     """
-    return _program_of(tuple(code), tuple(numbers[: literals_of(code)]), len(numbers), tuple(columns.items()))
+    return _assemble(tuple(code), tuple(numbers[: literal_count(code)]), len(numbers), tuple(columns.items()))
 
 
 @lru_cache(maxsize=256)
-def _program_of(
+def _assemble(
     code: tuple[int, ...], literals: tuple[float, ...], count: int, moving: tuple[tuple[str, int], ...] | None
 ) -> Program:
     terms, root = decoded(code, literals)
@@ -311,8 +311,8 @@ def _program_of(
         backward.reductions(level)
     _sinks(backward, sinks)
     numbers = [len(products), *(number for product in products for number in product), *forward.encoded(), *backward.encoded()]
-    of_pair, of_feature = (sum(len(one) for size, one in forward.stages if (size > 0) == loop) for loop in (False, True))
-    return Program(numbers, forward.numbers, of_pair, of_feature)
+    pair_cost, feature_cost = (sum(len(one) for size, one in forward.stages if (size > 0) == loop) for loop in (False, True))
+    return Program(numbers, forward.numbers, pair_cost, feature_cost)
 
 
 def _sinks(machine: _Machine, sinks: list[InputGradient]) -> None:
@@ -330,7 +330,7 @@ def _sinks(machine: _Machine, sinks: list[InputGradient]) -> None:
     for size, group in by_size.items():
         if size:
             bodies = list(group.values())
-            machine.per_pair([one for term, _ in bodies for one in (_of_pair_inside(term) if term.size else [term])])
+            machine.per_pair([one for term, _ in bodies for one in (_pair_terms(term) if term.size else [term])])
             machine.loop(size, bodies)
     machine.straight()
     with_gradient = {target.numbers for target, _ in sinks if target.name == "product"}

@@ -142,18 +142,18 @@ class Lowering:
 
     def _einsum(self, node: Expression, labels: Labels) -> Term:
         inputs, output = node.options["inputs"], node.options["output"]
-        of_letter = dict(zip(output, labels, strict=True))
+        letter_labels = dict(zip(output, labels, strict=True))
         shapes = [_shape(argument) for argument in node.arguments]
         sizes = {
             letter: size for one, shape in zip(inputs, shapes, strict=True) for letter, size in zip(one, shape, strict=True)
         }
-        summed = [letter for letter in sizes if letter not in of_letter and sizes[letter] != 1]
+        summed = [letter for letter in sizes if letter not in letter_labels and sizes[letter] != 1]
         if len(summed) > 1 or any(len(set(one)) < len(one) for one in inputs):
             raise Untraceable("einsum over more than one dimension of features, or along a diagonal")
         if summed:
             self._one_feature(list(labels))
-            of_letter[summed[0]] = "F"
-        operands = [(node.arguments[i], tuple(of_letter.get(letter) for letter in one)) for i, one in enumerate(inputs)]
+            letter_labels[summed[0]] = "F"
+        operands = [(node.arguments[i], tuple(letter_labels.get(letter) for letter in one)) for i, one in enumerate(inputs)]
         return self._product(operands, sizes[summed[0]] if summed else 0)
 
     def _product(self, operands: list[tuple[Any, Labels]], size: int) -> Term:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.expressions.expression import Expression
-from overt.attention.expressions.stand_ins import StandIn, Trace, Untraceable, common_shape, meta_of
+from overt.attention.expressions.stand_ins import StandIn, Trace, Untraceable, as_meta, common_shape
 
 UNARY = {
     "neg",
@@ -80,7 +80,7 @@ def numberless(shape: Any, dtype: torch.dtype) -> Tensor:
 
 def broadcast(name: str, *operands: Any) -> Tensor:
     """What an elementwise function of operands gives: their common shape, and the dtype that torch promotes them to."""
-    parts = [meta_of(operand) for operand in operands]
+    parts = [as_meta(operand) for operand in operands]
     tensors = [part for part in parts if isinstance(part, Tensor)]
     dtype = parts[0].dtype if len(parts) == 1 else torch.bool
     if len(parts) > 1 and name not in _TRUTHS:
@@ -98,7 +98,7 @@ def recorded(trace: Trace, meta: Tensor, name: str, *operands: Any, **options: A
         raise Untraceable(f"{name} of pairs computes in {meta.dtype}, query and key are {trace.dtype}")
     expression = Expression(name, *operands, **options)
     expression.shape = tuple(meta.shape)
-    return trace.of_pairs(meta, expression)
+    return trace.pair_stand_in(meta, expression)
 
 
 def elementwise(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -159,9 +159,9 @@ def filled(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], o
     like, *others = arguments
     value = {"zeros_like": 0.0, "ones_like": 1.0}.get(name)
     value = (others[0] if others else options["fill_value"]) if value is None else value
-    meta = meta_of(like)
+    meta = as_meta(like)
     return (
-        trace.of_pairs(meta, trace.operand(value))
+        trace.pair_stand_in(meta, trace.operand(value))
         if isinstance(value, (int, float))
         else recorded(trace, meta, "expand", trace.operand(value))
     )
@@ -178,7 +178,7 @@ def reduction(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...]
     dim, keepdim = options.get("dim", options.get("axis", dim)), bool(options.get("keepdim", keepdim))
     if options.get("dtype") is not None and options["dtype"] != trace.dtype:
         raise Untraceable(f"{name} of pairs computes in {options['dtype']}")
-    meta = meta_of(value)
+    meta = as_meta(value)
     if dim is None:
         raise Untraceable(f"{name} over all pairs")
     if isinstance(dim, str):
@@ -188,8 +188,8 @@ def reduction(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...]
     if meta.dtype == torch.bool:
         raise Untraceable(f"{name} of pairs' truth values")
     shape = [1 if index in dims else size for index, size in enumerate(meta.shape) if keepdim or index not in dims]
-    name_of = kinds.get(name, name)
-    result = recorded(trace, numberless(shape, meta.dtype), name_of, trace.operand(value), dim=dims, keepdim=keepdim)
+    operation = kinds.get(name, name)
+    result = recorded(trace, numberless(shape, meta.dtype), operation, trace.operand(value), dim=dims, keepdim=keepdim)
     return torch.return_types.max((result, None)) if name in ("maximum", "minimum") else result  # type: ignore[attr-defined]
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from overt.attention.expressions.pair_functions import by_name, numberless, recorded
-from overt.attention.expressions.stand_ins import StandIn, Trace, Untraceable, common_shape, meta_of
+from overt.attention.expressions.stand_ins import StandIn, Trace, Untraceable, as_meta, common_shape
 
 
 def matmul(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -25,7 +25,7 @@ def _matrix_product(trace: Trace, first: Tensor, second: Tensor) -> StandIn:
     if min(first.ndim, second.ndim) < 2 or first.shape[-1] != second.shape[-2]:
         raise Untraceable("a matrix product with a vector of queries or keys, or of sizes that do not fit")
     batch = common_shape(first.shape[:-2], second.shape[:-2])
-    meta = numberless((*batch, first.shape[-2], second.shape[-1]), torch.result_type(meta_of(first), meta_of(second)))
+    meta = numberless((*batch, first.shape[-2], second.shape[-1]), torch.result_type(as_meta(first), as_meta(second)))
     return recorded(trace, meta, "matmul", trace.operand(first), trace.operand(second))
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.expressions.pair_functions import numberless, recorded
-from overt.attention.expressions.stand_ins import StandIn, Trace, Untraceable, common_shape, meta_of
+from overt.attention.expressions.stand_ins import StandIn, Trace, Untraceable, as_meta, common_shape
 
 
 def expand(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -22,7 +22,7 @@ def expand(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], o
         if any(size != 1 and count != 1 for size, count in zip(sizes, times, strict=True)):
             raise Untraceable(f"{name} of more than one row")
         return value.expand(*(size * count for size, count in zip(sizes, times, strict=True)))
-    meta = function(*map(meta_of, arguments), **{key: meta_of(part) for key, part in options.items()})
+    meta = function(*map(as_meta, arguments), **{key: as_meta(part) for key, part in options.items()})
     trace.log[-1] = name  # the sizes are no part of the structure
     result = recorded(trace, meta, "expand", trace.operand(value))
     if isinstance(value, StandIn):
@@ -37,7 +37,7 @@ def view(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], opt
     value = arguments[0]
     if not isinstance(value, StandIn):
         raise Untraceable(f"{name} of a captured tensor by pairs")
-    meta = function(*map(meta_of, arguments), **options)
+    meta = function(*map(as_meta, arguments), **options)
     order = _order(function, value.meta, arguments, options, meta)
     value.aliased = True
     result = recorded(trace, meta, "view", trace.operand(value), order=order)
@@ -77,7 +77,7 @@ def unchanged(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...]
     """The same numbers: a copy, or a cast that changes nothing but truth values to numbers."""
     value = arguments[0]
     meta = numberless(
-        value.meta.shape, function(torch.empty(0, dtype=value.meta.dtype), *map(meta_of, arguments[1:]), **options).dtype
+        value.meta.shape, function(torch.empty(0, dtype=value.meta.dtype), *map(as_meta, arguments[1:]), **options).dtype
     )
     if meta.dtype == value.meta.dtype:
         return recorded(trace, meta, "expand", trace.operand(value)) if name == "clone" else value

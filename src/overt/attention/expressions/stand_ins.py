@@ -134,21 +134,21 @@ class Trace:
         self.log: list[Any] = []
         self.leaves: list[Leaf] = []
         self.numbers: list[Number] = []
-        self._leaf_of: dict[int, Leaf] = {}
+        self._leaf_by_id: dict[int, Leaf] = {}
         self._alive: list[Any] = []
-        self.inputs = [self.of_side(query, "query"), self.of_side(key, "key")]
+        self.inputs = [self.stand_in(query, "query"), self.stand_in(key, "key")]
 
-    def of_side(self, vectors: Tensor, side: str) -> StandIn:
+    def stand_in(self, vectors: Tensor, side: str) -> StandIn:
         """A stand-in for real numbers of one side."""
-        return StandIn.made(self, meta_of(vectors), vectors, side)
+        return StandIn.made(self, as_meta(vectors), vectors, side)
 
-    def of_pairs(self, meta: Tensor, expression: Any) -> StandIn:
+    def pair_stand_in(self, meta: Tensor, expression: Any) -> StandIn:
         """A stand-in for numbers of pairs."""
         return StandIn.made(self, meta, expression=expression)
 
     def call(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any], standing: list[StandIn]) -> Any:
         """What a function of torch gives, of these arguments, some of which are stand-ins."""
-        name = _name_of(function)
+        name = _function_name(function)
         if name in METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*arguments, **options)
@@ -163,9 +163,9 @@ class Trace:
         if len(sides) == 1 and "pairs" not in sides and name not in EXPANDING:
             self.log.append((name, *(_logged(part, False) for part in (*arguments, *options.items()))))
             return self._wrapped(function(*_real(arguments), **_real(options)), standing[0].side)
-        return self._of_pairs(name, function, arguments, options)
+        return self._call_on_pairs(name, function, arguments, options)
 
-    def _of_pairs(self, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _call_on_pairs(self, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         if name[:1] == "r" and name[1:] in (*REFLECTED, "div"):
             name, arguments, function = name[1:], arguments[::-1], getattr(torch, ALIASES.get(name[1:], name[1:]))
         name = ALIASES.get(name, name)
@@ -180,7 +180,7 @@ class Trace:
 
     def _wrapped(self, result: Any, side: str) -> Any:
         if isinstance(result, Tensor):
-            return self.of_side(result, side)
+            return self.stand_in(result, side)
         if isinstance(result, (tuple, list)):
             parts = [self._wrapped(part, side) for part in result]
             return type(result)(parts) if type(result) in (tuple, list) or hasattr(result, "n_fields") else type(result)(*parts)
@@ -217,7 +217,7 @@ class Trace:
         if target.aliased:
             raise Untraceable(f"it writes in place into a view ({name})")
         base = name.rstrip("_")
-        result = self._of_pairs(base, getattr(torch, base), arguments, options)
+        result = self._call_on_pairs(base, getattr(torch, base), arguments, options)
         if not isinstance(result, StandIn) or result.meta.shape != target.meta.shape or result.meta.dtype != target.meta.dtype:
             raise Untraceable(f"it writes in place ({name})")
         target.expression, target.meta = result.expression, result.meta
@@ -228,12 +228,12 @@ class Trace:
         if isinstance(argument, StandIn) and argument.vectors is None:
             return argument.expression
         if isinstance(argument, Tensor):
-            if id(argument) not in self._leaf_of:
+            if id(argument) not in self._leaf_by_id:
                 leaf = Leaf(argument.vectors, argument.side) if isinstance(argument, StandIn) else Leaf(argument, "constant")  # type: ignore[union-attr, arg-type]
-                self._leaf_of[id(argument)] = leaf
+                self._leaf_by_id[id(argument)] = leaf
                 self._alive.append(argument)
                 self.leaves.append(leaf)
-            return self._leaf_of[id(argument)]
+            return self._leaf_by_id[id(argument)]
         if isinstance(argument, (int, float)):
             self.numbers.append(Number(float(argument)))
             return self.numbers[-1]
@@ -252,14 +252,14 @@ def common_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def meta_of(argument: Any) -> Any:
+def as_meta(argument: Any) -> Any:
     """An argument without numbers: what torch needs to say which shape and dtype a function gives."""
     if isinstance(argument, StandIn):
         return argument.meta
     if isinstance(argument, Tensor):
         return torch.empty(argument.shape, dtype=argument.dtype, device="meta")
     if isinstance(argument, (tuple, list)):
-        return type(argument)(meta_of(part) for part in argument)
+        return type(argument)(as_meta(part) for part in argument)
     return argument
 
 
@@ -291,7 +291,7 @@ def _inactive(arguments: tuple[Any, ...]) -> bool:
     return (len(arguments) > 1 and arguments[1] == 0) or (len(arguments) > 2 and not arguments[2])
 
 
-def _name_of(function: Any) -> str:
+def _function_name(function: Any) -> str:
     name = getattr(function, "__name__", type(function).__name__)
     if name == "__get__":
         owner = function.__self__

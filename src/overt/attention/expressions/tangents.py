@@ -16,16 +16,16 @@ def tangent(terms: Terms, root: Term, direction: Callable[[Term], Tangent]) -> T
     tangents: dict[int, Tangent] = {}
     for term in ordered([root]):
         if term.name == "product":
-            tangents[id(term)] = _of_product(terms, term, direction)
+            tangents[id(term)] = _product_tangent(terms, term, direction)
         elif not term.arguments:
             tangents[id(term)] = None if term.name == "number" else direction(term)
         else:
             moves = [tangents[id(argument)] for argument in term.arguments]
-            tangents[id(term)] = _of_function(terms, term, moves) if any(moves) else None
+            tangents[id(term)] = _function_tangent(terms, term, moves) if any(moves) else None
     return tangents[id(root)] or terms.literal(0.0)
 
 
-def _of_function(t: Terms, term: Term, moves: list[Tangent]) -> Tangent:
+def _function_tangent(t: Terms, term: Term, moves: list[Tangent]) -> Tangent:
     if term.name in REDUCTIONS:
         (move,), size = moves, term.numbers[0]
         assert move is not None
@@ -40,11 +40,11 @@ def _of_function(t: Terms, term: Term, moves: list[Tangent]) -> Tangent:
     return _sum(t, [t.mul(slope, move) for slope, move in zip(slopes, moves, strict=True) if slope and move])
 
 
-def _of_product(t: Terms, product: Term, direction: Callable[[Term], Tangent]) -> Tangent:
+def _product_tangent(t: Terms, product: Term, direction: Callable[[Term], Tangent]) -> Tangent:
     first, second, size = product.numbers
     query, key = (t.make(name, numbers=(slot, size), size=size) for name, slot in (("query", first), ("key", second)))
-    of_query, of_key = direction(query), direction(key)
-    return _sum(t, [t.sum(t.mul(x, y), size) for x, y in ((of_query, key), (query, of_key)) if x and y])
+    query_tangent, key_tangent = direction(query), direction(key)
+    return _sum(t, [t.sum(t.mul(x, y), size) for x, y in ((query_tangent, key), (query, key_tangent)) if x and y])
 
 
 def _sum(t: Terms, parts: list[Term]) -> Tangent:

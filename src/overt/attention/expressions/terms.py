@@ -66,7 +66,7 @@ class Terms:
             "number", numbers=("literal", self.literals.index(value) if value == value else len(self.literals) - 1)
         )
 
-    def literal_of(self, term: Term) -> float | None:
+    def literal_value(self, term: Term) -> float | None:
         """The value of a term that is a number of the program."""
         return self.literals[term.numbers[1]] if term.name == "number" and term.numbers[0] == "literal" else None
 
@@ -74,7 +74,7 @@ class Terms:
         """−x."""
         if x.name == "neg":
             return x.arguments[0]
-        value = self.literal_of(x)
+        value = self.literal_value(x)
         if value is not None:
             return self.literal(-value)
         return self.sub(x.arguments[1], x.arguments[0]) if x.name == "sub" else self.make("neg", x)
@@ -82,7 +82,7 @@ class Terms:
     def add(self, x: Term, y: Term) -> Term:
         """x + y."""
         for one, other in ((x, y), (y, x)):
-            if self.literal_of(one) == 0:
+            if self.literal_value(one) == 0:
                 return other
         if y.name == "neg":
             return self.sub(x, y.arguments[0])
@@ -90,16 +90,16 @@ class Terms:
 
     def sub(self, x: Term, y: Term) -> Term:
         """x − y."""
-        if self.literal_of(y) == 0:
+        if self.literal_value(y) == 0:
             return x
         if y.name == "neg":
             return self.add(x, y.arguments[0])
-        return self.make("sub", x, y) if self.literal_of(x) != 0 else self.neg(y)
+        return self.make("sub", x, y) if self.literal_value(x) != 0 else self.neg(y)
 
     def mul(self, x: Term, y: Term) -> Term:
         """x · y."""
         for one, other in ((x, y), (y, x)):
-            factor = self.literal_of(one)
+            factor = self.literal_value(one)
             if factor == 1:
                 return other
             if factor == -1:
@@ -112,7 +112,7 @@ class Terms:
 
     def div(self, x: Term, y: Term) -> Term:
         """x / y."""
-        divisor = self.literal_of(y)
+        divisor = self.literal_value(y)
         if divisor is not None and divisor != 0 and math.frexp(divisor)[0] == 0.5:
             return self.mul(x, self.literal(1 / divisor))
         return self.neg(self.div(x.arguments[0], y)) if x.name == "neg" else self.make("div", x, y)
@@ -187,7 +187,7 @@ def encoded(root: Term, literals: int) -> list[int]:
     return rows
 
 
-def literals_of(code: Sequence[int]) -> int:
+def literal_count(code: Sequence[int]) -> int:
     """How many numbers of such rows are the program's, before those of the call."""
     return max((code[at + 1] + 1 for at in range(0, len(code), 4) if code[at] == CODES["number"] and code[at + 2]), default=0)
 
@@ -212,14 +212,14 @@ def decoded(code: Sequence[int], literals: Sequence[float]) -> tuple[Terms, Term
     return terms, known[-1]
 
 
-def value_of(code: Sequence[int], numbers: Sequence[float], query: Tensor, key: Tensor, constants: Tensor) -> Tensor:
+def program_scores(code: Sequence[int], numbers: Sequence[float], query: Tensor, key: Tensor, constants: Tensor) -> Tensor:
     """The scores (..., Q, K) of a program in plain torch, differentiable; with a pair's features in memory."""
     terms, root = decoded(code, numbers)
     shape = common_shape((*query.shape[:-1], 1), (*key.shape[:-2], 1, key.shape[-2]), (*constants.shape[:-1], 1, 1))
-    return values_of(terms, [root], numbers, query, key, constants)[0].to(query.dtype).expand(shape)
+    return term_values(terms, [root], numbers, query, key, constants)[0].to(query.dtype).expand(shape)
 
 
-def values_of(
+def term_values(
     terms: Terms,
     roots: Sequence[Term],
     numbers: Sequence[float],
@@ -246,7 +246,7 @@ def values_of(
 
 def _input(terms: Terms, term: Term, numbers: Sequence[float], query: Tensor, key: Tensor, constants: Tensor) -> Tensor:
     if term.name == "number":
-        value = terms.literal_of(term)
+        value = terms.literal_value(term)
         return torch.tensor(numbers[term.numbers[1]] if value is None else value, dtype=query.dtype, device=query.device)
     if term.name == "product":
         first, second, size = term.numbers

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 from torch._functorch.eager_transforms import enable_inplace_requires_grad
 
-from overt.attention.expressions.adjoints import gradients_of
+from overt.attention.expressions.adjoints import program_gradients
 from overt.attention.expressions.division import Division, Function
 from overt.attention.expressions.handlers import HANDLERS
-from overt.attention.expressions.instructions import program_of
+from overt.attention.expressions.instructions import assemble
 from overt.attention.expressions.lowering import LeafColumns, Lowering
 from overt.attention.expressions.pair_functions import numberless
 from overt.attention.expressions.stand_ins import Leaf, StandIn, Trace, Untraceable, WritesInput, common_shape
-from overt.attention.expressions.terms import encoded, value_of
+from overt.attention.expressions.terms import encoded, program_scores
 from overt.errors import InputError
 
 MAX_KNOWN = 256
@@ -49,8 +49,8 @@ class TracedScore:
     @property
     def description(self) -> str:
         """How much the program computes."""
-        program = program_of(self.terms, self.numbers)
-        return f"traced score, {program.of_pair} operations a pair and {program.of_feature} a pair and feature"
+        program = assemble(self.terms, self.numbers)
+        return f"traced score, {program.pair_cost} operations a pair and {program.feature_cost} a pair and feature"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ def traced(score: Function, query: Tensor, key: Tensor, normalizer: Function | N
         known[structure] = lowered
         while len(known) > MAX_KNOWN:
             known.popitem(last=False)
-    return lowered if isinstance(lowered, str) else _packed(lowered, trace, query, key, Division.of(result, normalizer))
+    return lowered if isinstance(lowered, str) else _packed(lowered, trace, query, key, Division.split(result, normalizer))
 
 
 def _sizes(tensor: Tensor) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ def _run(score: Function, query: Tensor, key: Tensor, normalizer: Function | Non
     try:
         result = score(*trace.inputs)
         if normalizer is not None and isinstance(result, StandIn):  # pairs that are masked have no part in a program's sums
-            allowed = trace.of_pairs(numberless(result.shape, torch.bool), trace.operand(1.0))
+            allowed = trace.pair_stand_in(numberless(result.shape, torch.bool), trace.operand(1.0))
             result = normalizer(result, allowed)
     except Untraceable:
         raise
@@ -145,8 +145,8 @@ def _probes(query: Tensor, key: Tensor) -> list[tuple[Tensor, Tensor]]:
         batches.insert(0, ((1, *query.shape[1:-2]), (1, *key.shape[1:-2])))
     generator = torch.Generator().manual_seed(0)
     made = []
-    for (of_query, of_key), rows, columns in [(batch, *two) for batch in batches for two in (lengths[:2], lengths[2:4])]:
-        shapes = (*of_query, rows, query.shape[-1]), (*of_key, columns, key.shape[-1])
+    for (query_batch, key_batch), rows, columns in [(batch, *two) for batch in batches for two in (lengths[:2], lengths[2:4])]:
+        shapes = (*query_batch, rows, query.shape[-1]), (*key_batch, columns, key.shape[-1])
         first, second = (torch.randn(shape, generator=generator, dtype=query.dtype) for shape in shapes)
         made.append((first, second))
     return made
@@ -161,7 +161,7 @@ def _checked(score: Function, query: Tensor, key: Tensor, call: Trace, normalize
         raise Untraceable("it does something else for other numbers of queries or keys")
     lowering = Lowering(trace.leaves, trace.numbers, (query.shape[-2], key.shape[-2]))
     labels = (*range(result.ndim - 3, -1, -1), "Q", "K")
-    division = Division.of(result, normalizer)
+    division = Division.split(result, normalizer)
     root = lowering.lower(division.numbers, labels)
     if any(lowering.lower(total.arguments[0], labels) is not root for total in division.sums):
         raise Untraceable("its weights are divided by the sum of something else")
@@ -200,7 +200,7 @@ def _compare(
 ) -> None:
     """Refuse a program whose numbers or gradients are not the score's; or, of `allowed` pairs, the weights of a normalizer."""
     inputs = program.query, program.key, program.constants
-    result = value_of(program.terms, program.numbers, *inputs)
+    result = program_scores(program.terms, program.numbers, *inputs)
     if allowed is not None:
         scores, result = (torch.where(allowed, tensor, 0) for tensor in (scores, result))
     numbers = result.detach().requires_grad_()
@@ -210,10 +210,10 @@ def _compare(
     if not (trace.grad and scores.requires_grad):
         return
     upstream = torch.randn(result.shape, generator=torch.Generator().manual_seed(1), dtype=result.dtype)
-    (of_program,) = torch.autograd.grad(result, numbers, upstream)
-    of_program = of_program if allowed is None else torch.where(allowed, of_program, 0)
+    (number_gradients,) = torch.autograd.grad(result, numbers, upstream)
+    number_gradients = number_gradients if allowed is None else torch.where(allowed, number_gradients, 0)
     with torch.no_grad():
-        gradients = gradients_of(program.terms, program.numbers, *inputs, of_program)
+        gradients = program_gradients(program.terms, program.numbers, *inputs, number_gradients)
     # A sum whose gradients at the program's inputs are those: so its gradients at query, key and captured tensors follow.
     parts = [(one.expand(part.shape) * part).sum() for one, part in zip(inputs, gradients, strict=True)]
     linear = parts[0] + parts[1] + parts[2]
@@ -244,12 +244,12 @@ def _near(first: Tensor, second: Tensor) -> bool:
 def _packed(lowered: _Lowered, trace: Trace, query: Tensor, key: Tensor, division: Division) -> TracedScore:
     """The tensors that a program reads."""
     columns = lowered.columns
-    of_query = [_placed(one, trace.leaves, "Q", query) for one in columns["query"]]
-    of_key = [_placed(one, trace.leaves, "K", key) for one in columns["key"]]
+    query_columns = [_placed(one, trace.leaves, "Q", query) for one in columns["query"]]
+    key_columns = [_placed(one, trace.leaves, "K", key) for one in columns["key"]]
     constants = [_placed(one, trace.leaves, None, query) for one in columns["constant"]]
     return TracedScore(
-        _joined(of_query, query.shape[-2:-1], query),
-        _joined(of_key, key.shape[-2:-1], key),
+        _joined(query_columns, query.shape[-2:-1], query),
+        _joined(key_columns, key.shape[-2:-1], key),
         _joined(constants, (), query),
         lowered.terms,
         [*lowered.literals, *(number.value for number in trace.numbers)],

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from overt.attention import check, keywords, normalizers, scores
-from overt.attention.arrays import as_tensor, is_array, library_of
+from overt.attention.arrays import array_converter, as_tensor, is_array
 from overt.attention.biases import Bias, TensorBias
 from overt.attention.kernels import misfit
 from overt.attention.kernels.sharded.inputs import is_sharded, whole_pieces
@@ -71,7 +71,7 @@ class Call:
             inputs = {"query": query, "key": key, "value": value}
             score, mask, bias, normalizer = whole_pieces(inputs, (score, mask, bias, normalizer))
         if not isinstance(query, Tensor) and is_array(query):
-            library = library_of(query=query, key=key, value=value)
+            library = array_converter(query=query, key=key, value=value)
             query, key, value = as_tensor("query", query), as_tensor("key", key), as_tensor("value", value)
             mask = as_tensor("mask", mask) if is_array(mask) else mask
             bias = as_tensor("bias", bias) if is_array(bias) else bias
@@ -199,12 +199,12 @@ def as_normalizer(normalizer: NormalizerLike) -> NormalizerFunction:
 
 def _by_name_or_callable(kind: str, argument: Any, named: dict[str, Any], signature: str) -> Any:
     if isinstance(argument, str):
-        check.one_of(f"the {kind}", argument, named, _WITH_ARGUMENTS if kind == "score" else None)
+        check.choice(f"the {kind}", argument, named, _WITH_ARGUMENTS if kind == "score" else None)
         return named[argument]
     if not callable(argument):
         raise KindError(
             f"the {kind} to be callable, {signature}",
-            got=check.kind_of(argument),
+            got=check.describe(argument),
             fix=f"pass one of overt.{kind}s, a function, or one of the names {', '.join(named)}",
         )
     check.not_a_class(f"the {kind}", argument)

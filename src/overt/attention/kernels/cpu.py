@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from overt import native
-from overt.attention.expressions.instructions import moving_program_of, program_of
+from overt.attention.expressions.instructions import assemble, assemble_moving
 from overt.attention.scores import ACTIVATIONS
 
 CODE_KEYS = 16  # of a group of woven codes
@@ -219,7 +219,7 @@ def _products(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
 
 
 def _traced_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
-    program = program_of(inputs.terms, inputs.numbers)
+    program = assemble(inputs.terms, inputs.numbers)
     tensors = (dense(tensor) for tensor in inputs[:4])
     numbers = [*inputs.numbers, *program.numbers]
     masked = _mask_arguments(inputs, bias)
@@ -238,7 +238,7 @@ def _moving_arguments(
         tensor if direction is None else torch.cat(torch.broadcast_tensors(tensor, direction), dim=-1)
         for tensor, direction in moving.values()
     )
-    program = moving_program_of(inputs.terms, inputs.numbers, columns)
+    program = assemble_moving(inputs.terms, inputs.numbers, columns)
     tensors, numbers = (query, key, value, constants), [*inputs.numbers, *program.numbers]
     arguments = (*map(dense, tensors), program.code, numbers, *_mask_arguments(inputs, bias), *_run_arguments(inputs))
     return arguments, [tensor.shape[-1] for tensor in tensors]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from overt.attention.check import broadcasts, dense, kind_of, not_a_class, one_of
+from overt.attention.check import broadcasts, choice, dense, describe, not_a_class
 from overt.attention.masks.intersection import RowRanges, intersection
 from overt.attention.masks.nesting import balanced, note_depth
 from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
@@ -281,7 +281,7 @@ class Dense(Mask):
         if not isinstance(self.allowed, Tensor) or self.allowed.dtype != torch.bool:
             floating = isinstance(self.allowed, Tensor) and self.allowed.is_floating_point()
             fix = "pass what is added to the scores as bias=, or compare: mask > -1" if floating else "convert it: mask.bool()"
-            raise KindError("a bool mask, True where a query may attend", got=kind_of(self.allowed), fix=fix)
+            raise KindError("a bool mask, True where a query may attend", got=describe(self.allowed), fix=fix)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """Itself, if its last two sizes are 1 or those of the call."""
@@ -362,13 +362,13 @@ def as_mask(mask: Any) -> Any:
     if isinstance(mask, Tensor):
         return Dense(mask)
     if isinstance(mask, str):
-        one_of("the mask", mask, NAMED)
+        choice("the mask", mask, NAMED)
         return NAMED[mask]
     not_a_class("the mask", mask)
     if not callable(getattr(mask, "block", None)):
         raise KindError(
             "the mask to be a bool tensor, one of overt's masks, the name of one or an object with block(rows, keys)",
-            got=kind_of(mask),
+            got=describe(mask),
             fix="pass one of overt.masks, as in mask=overt.Causal(), or convert an array: torch.as_tensor(mask)",
         )
     return mask

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from overt.attention.check import float_tensor, kind_of, whole_number
+from overt.attention.check import describe, float_tensor, whole_number
 from overt.attention.masks.base import Mask
 from overt.attention.pieces import changed, piece, readable, whole_numbers
 from overt.errors import InputError, KindError
@@ -44,7 +44,7 @@ class Blocks(Mask):
         if not isinstance(sizes, (tuple, list)) or len(sizes) != 2:
             raise KindError(
                 "size of overt.masks.Blocks to be the length of a block, or (queries, keys)",
-                got=kind_of(self.size),
+                got=describe(self.size),
                 fix="pass one or two whole numbers",
             )
         for size in sizes:
@@ -83,7 +83,7 @@ class Blocks(Mask):
         if not isinstance(table, Tensor) or table.dtype != torch.bool or table.ndim < 2:
             raise KindError(
                 "a bool table of overt.masks.Blocks (..., blocks of queries, blocks of keys)",
-                got=kind_of(table),
+                got=describe(table),
                 fix="compare what you have, as in scores > 0",
             )
         listed, indices = table.sort(dim=-1, descending=True, stable=True)
@@ -92,13 +92,13 @@ class Blocks(Mask):
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """With the number of blocks of keys, if there is a row for each block of queries and no index is too large."""
-        of_queries, of_keys = self.sizes
-        rows, columns = -(-queries // of_queries), -(-keys // of_keys)
+        query_size, key_size = self.sizes
+        rows, columns = -(-queries // query_size), -(-keys // key_size)
         largest = int(self.indices.max()) if readable(self.indices) else -1
         if self.indices.shape[-2] != rows or largest >= max(columns, 1):
             raise InputError(
                 f"indices of overt.masks.Blocks (..., {rows}, n) from 0 to {max(columns - 1, 0)}, or −1, for Q = {queries}, K = {keys}"
-                f" and blocks of {of_queries} queries and {of_keys} keys",
+                f" and blocks of {query_size} queries and {key_size} keys",
                 got=f"{tuple(self.indices.shape)} with indices up to {largest}",
                 fix="list the blocks of keys of each block of queries",
             )
@@ -111,19 +111,19 @@ class Blocks(Mask):
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Whether the rows' blocks list the keys' blocks: (..., rows, keys)."""
-        of_queries, of_keys = self.sizes
-        return self._table()[..., rows // of_queries, :][..., keys // of_keys]
+        query_size, key_size = self.sizes
+        return self._table()[..., rows // query_size, :][..., keys // key_size]
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """From the first listed block of these rows to the last."""
-        of_queries, of_keys = self.sizes
+        query_size, key_size = self.sizes
         if not readable(self.indices) or first >= stop:
             return 0, keys
-        indices = self.indices[..., first // of_queries : (stop - 1) // of_queries + 1, :]
+        indices = self.indices[..., first // query_size : (stop - 1) // query_size + 1, :]
         listed = indices[indices >= 0]
         if not listed.numel():
             return 0, 0
-        return int(listed.min()) * of_keys, min((int(listed.max()) + 1) * of_keys, keys)
+        return int(listed.min()) * key_size, min((int(listed.max()) + 1) * key_size, keys)
 
     def block_table(self) -> tuple[Tensor, Tensor]:
         """Which blocks are listed, and the size of a block."""

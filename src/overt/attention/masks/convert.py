@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from overt.attention.check import dense, kind_of
+from overt.attention.check import dense, describe
 from overt.attention.masks.base import Dense, Mask
 from overt.attention.masks.kinds import Documents, Keys
 from overt.attention.pieces import whole_numbers
@@ -20,7 +20,7 @@ def from_padding(key_padding_mask: Tensor) -> Keys:
     if not isinstance(key_padding_mask, Tensor) or key_padding_mask.dtype != torch.bool:
         raise KindError(
             "key_padding_mask to be bool, True at padding",
-            got=kind_of(key_padding_mask),
+            got=describe(key_padding_mask),
             fix="if 1 is a token, as in a tokenizer's attention_mask, pass it to overt.masks.from_attention_mask; if 1 is padding, "
             "convert it: mask.bool()",
         )
@@ -43,7 +43,7 @@ def from_attention_mask(attention_mask: Tensor) -> Mask:
     ):
         raise InputError(
             "attention_mask to be (B, K) of ones and zeros, or a bool tensor (B, H, Q, K)",
-            got=f"{kind_of(attention_mask)} {tuple(getattr(attention_mask, 'shape', ()))}",
+            got=f"{describe(attention_mask)} {tuple(getattr(attention_mask, 'shape', ()))}",
             fix="pass the tokenizer's attention_mask; pass what is added to the scores as bias=",
         )
     return Keys(attention_mask.bool())

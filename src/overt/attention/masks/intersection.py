@@ -17,14 +17,14 @@ def intersection(ranges: Sequence[RowRanges]) -> RowRanges:
 
 
 def _extreme(
-    edges: tuple[Tensor | int, ...], of_numbers: Callable[..., int], of_tensors: Callable[..., Tensor]
+    edges: tuple[Tensor | int, ...], reduce_numbers: Callable[..., int], reduce_tensors: Callable[..., Tensor]
 ) -> Tensor | int:
     """The largest or smallest edges of each row."""
     numbers = [edge for edge in edges if not isinstance(edge, Tensor)]
     tensors = [edge for edge in edges if isinstance(edge, Tensor)]
     if not tensors:
-        return of_numbers(numbers)
-    edge = reduce(of_tensors, tensors)
+        return reduce_numbers(numbers)
+    edge = reduce(reduce_tensors, tensors)
     if not numbers:
         return edge
-    return edge.clamp(min=max(numbers)) if of_numbers is max else edge.clamp(max=min(numbers))
+    return edge.clamp(min=max(numbers)) if reduce_numbers is max else edge.clamp(max=min(numbers))

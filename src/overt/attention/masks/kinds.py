@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from overt.attention.check import align_left, dense, kind_of
+from overt.attention.check import align_left, dense, describe
 from overt.attention.masks.base import NAMED, Mask, ReadRanges
 from overt.attention.masks.intersection import RowRanges
 from overt.attention.pieces import changed, piece, whole_numbers, within_64_bits
@@ -234,9 +234,9 @@ class Documents(Mask):
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """Which rows may attend to which keys."""
-        of_queries = (self.key_ids if self.query_ids is None else self.query_ids)[..., rows, None]
-        of_keys = self.key_ids[..., None, keys]
-        return (of_queries == of_keys) & (of_keys >= 0)
+        query_ids = (self.key_ids if self.query_ids is None else self.query_ids)[..., rows, None]
+        key_ids = self.key_ids[..., None, keys]
+        return (query_ids == key_ids) & (key_ids >= 0)
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """The ids of these rows and keys."""
@@ -250,12 +250,12 @@ class Documents(Mask):
         """The keys of each query's document, where they are consecutive."""
         if not keys or not queries:
             return None
-        of_queries, of_keys = self.document_ids()
-        lead = torch.broadcast_shapes(of_queries.shape[:-1], of_keys.shape[:-1])
-        of_queries = of_queries.expand(*lead, -1).contiguous()  # (..., Q)
-        ids, positions = of_keys.expand(*lead, -1).sort(stable=True)  # (..., K)
-        first, stop = (torch.searchsorted(ids, of_queries, right=right) for right in (False, True))
-        some = (stop > first) & (of_queries >= 0)
+        query_ids, key_ids = self.document_ids()
+        lead = torch.broadcast_shapes(query_ids.shape[:-1], key_ids.shape[:-1])
+        query_ids = query_ids.expand(*lead, -1).contiguous()  # (..., Q)
+        ids, positions = key_ids.expand(*lead, -1).sort(stable=True)  # (..., K)
+        first, stop = (torch.searchsorted(ids, query_ids, right=right) for right in (False, True))
+        some = (stop > first) & (query_ids >= 0)
         low = positions.gather(-1, first.clamp(max=keys - 1))
         high = positions.gather(-1, (stop - 1).clamp(min=0)) + 1
         if bool((some & (high - low != stop - first)).any()):
@@ -278,7 +278,7 @@ class Keys(Mask):
     def __post_init__(self) -> None:
         dense(self.visible, "visible")
         if not isinstance(self.visible, Tensor) or self.visible.dtype != torch.bool:
-            raise KindError("a bool tensor in overt.masks.Keys", got=kind_of(self.visible), fix="compare: Keys(padding == 0)")
+            raise KindError("a bool tensor in overt.masks.Keys", got=describe(self.visible), fix="compare: Keys(padding == 0)")
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """With the batch aligned left."""

@@ -52,8 +52,8 @@ class Training:
         for name in ("warmup", "average", "seed"):
             check.whole_number(name, getattr(self, name), minimum=0)
         check.positive("learning_rate", self.learning_rate)
-        check.one_of("schedule", self.schedule, SCHEDULES)
-        check.one_of("precision", self.precision, PRECISIONS)
+        check.choice("schedule", self.schedule, SCHEDULES)
+        check.choice("precision", self.precision, PRECISIONS)
         for name in ("label_smoothing", "start_share"):
             check.probability(name, getattr(self, name))
         if self.start_share and self.start is None:
@@ -102,7 +102,7 @@ class Data:
     origin: str = ""  # where the files can be downloaded
 
     def __post_init__(self) -> None:
-        check.one_of("format", self.format, FORMATS)
+        check.choice("format", self.format, FORMATS)
         for count in self.held_out:
             check.whole_number("each of held_out", count, minimum=0)
         if self.limit is not None:

@@ -35,7 +35,7 @@ def sequences(task: str, count: int, length: int, symbols: int, generator: torch
     >>> source.tolist(), target.tolist()
     ([[6, 7, 8]], [[8, 7, 6]])
     """
-    check.one_of("task", task, REWRITTEN)
+    check.choice("task", task, REWRITTEN)
     source = torch.rand(count, symbols, generator=generator).argsort(-1)[:, :length] + FIRST
     return source, REWRITTEN[task](source)
 
@@ -81,7 +81,7 @@ class Recall(nn.Module):
 
     def __init__(self, layer: str, symbols: int, width: int = 32):
         super().__init__()
-        check.one_of("layer", layer, (*RECURRENT, "attention"))
+        check.choice("layer", layer, (*RECURRENT, "attention"))
         self.embedding: nn.Embedding = nn.Embedding(symbols + 1, width)  # one more, for the query token
         nn.init.normal_(self.embedding.weight, std=0.5)  # small compared with the positions, whose values are up to 1
         self.query_token = symbols

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.attention.expressions.terms import value_of
+from overt.attention.expressions.terms import program_scores
 from overt.attention.kernels.flat.mask_program import BLOCKS, BOTH, DENSE, EITHER, INVERSE, RANGES
 from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
 from overt.attention.kernels.flat.recomputed import RowBlocks, recomputed
@@ -46,7 +46,7 @@ def traced(inputs: Any, run: Run = recomputed, with_lse: bool = False) -> Any:
     """The output (..., Q, E) of attention with the scores of a program."""
 
     def pair_scores(query: Tensor, key: Tensor, constants: Tensor) -> Tensor:
-        return value_of(inputs.terms, inputs.numbers, query, key, constants)
+        return program_scores(inputs.terms, inputs.numbers, query, key, constants)
 
     return _attention(pair_scores, inputs, inputs.constants, inputs.query.shape[-1], run, with_lse)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from overt.attention.expressions.instructions import moving_program_of
+from overt.attention.expressions.instructions import assemble_moving
 from overt.attention.expressions.stand_ins import Untraceable
 from overt.attention.kernels import cpu
 from overt.attention.kernels.flat import formula, normalizer
@@ -112,7 +112,7 @@ def can_move(inputs: Any) -> bool:
     """Whether a program with its tangent is short enough; of anything that has its tensors, terms and numbers."""
     columns = {name: getattr(inputs, field).shape[-1] for name, field in MOVING.items()}
     try:
-        moving_program_of(inputs.terms, inputs.numbers, columns)
+        assemble_moving(inputs.terms, inputs.numbers, columns)
     except Untraceable:
         return False
     return True
