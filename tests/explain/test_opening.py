@@ -36,7 +36,7 @@ def marked(*words):
     starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
     spans = [(0, 0), *((start, start + len(word)) for start, word in zip(starts, words, strict=False)), (0, 0)]
     count = len(words) + 2
-    return Encoded.of(text, ["[CLS]", *words, "[SEP]"], range(count), spans, [0, count - 1])
+    return Encoded.from_pieces(text, ["[CLS]", *words, "[SEP]"], range(count), spans, [0, count - 1])
 
 
 def test_a_word_is_passed_over_whose_largest_weight_is_on_a_special_token_itself_or_a_function_word():
@@ -60,7 +60,9 @@ def test_of_two_texts_a_word_that_is_only_copied_is_passed_over():
 
 
 def test_pieces_are_chosen_only_if_no_whole_word_has_a_link():
-    text = Encoded.of("unseen red fox", ["un", "##seen", "red", "fox"], range(4), [(0, 2), (2, 6), (7, 10), (11, 14)], [])
+    text = Encoded.from_pieces(
+        "unseen red fox", ["un", "##seen", "red", "fox"], range(4), [(0, 2), (2, 6), (7, 10), (11, 14)], []
+    )
     assert first_of([Weights(4, t1=(3, 0.9), t2=(3, 0.6))], text, text).word.index == 2
     assert first_of([Weights(4, t1=(3, 0.9))], text, text).word.index == 1
 

@@ -11,7 +11,7 @@ from overt.errors import InputError
 from overt.learn.data.moses import Moses
 from overt.learn.data.tokenizer import Tokenizer
 from overt.learn.translator import bundled_folder
-from overt.play.bpe import options_of
+from overt.play.bpe import bpe_options
 
 TEXTS = [
     "the cat's old house, l'homme est là — 12 chats !",
@@ -73,7 +73,7 @@ def differing(page, tokenizer, texts):
 def test_it_gives_the_pieces_and_texts_of_the_package(page, tmp_path, form):
     tokenizer = FORMS[form](tmp_path)
     tokenizer.save(tmp_path / "tokenizer.json")
-    page.ask(f"use({json.dumps(options_of(tmp_path))})")
+    page.ask(f"use({json.dumps(bpe_options(tmp_path))})")
     words = sorted(
         {piece.strip("▁").removesuffix("</w>") for piece in tokenizer.pieces.get_vocab() if len(piece) > 3} | {"the", "où"}
     )
@@ -89,7 +89,7 @@ def test_it_gives_the_pieces_and_texts_of_the_package(page, tmp_path, form):
 def test_corners_are_the_packages_too(page, tmp_path, text):
     tokenizer = FORMS["bytes"](tmp_path)
     tokenizer.save(tmp_path / "tokenizer.json")
-    page.ask(f"use({json.dumps(options_of(tmp_path))})")
+    page.ask(f"use({json.dumps(bpe_options(tmp_path))})")
     wellformed = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     ids = tokenizer.encode(wellformed)
     assert page.ask(f"bpe.encode({json.dumps(text)}).ids") == ids
@@ -99,7 +99,7 @@ def test_corners_are_the_packages_too(page, tmp_path, text):
 def test_bytes_that_are_no_text_come_back_as_marks(page, tmp_path):
     tokenizer = FORMS["bytes"](tmp_path)
     tokenizer.save(tmp_path / "tokenizer.json")
-    page.ask(f"use({json.dumps(options_of(tmp_path))})")
+    page.ask(f"use({json.dumps(bpe_options(tmp_path))})")
     vocabulary = tokenizer.pieces.get_vocab()
     for pieces in (
         ["<0xE2>", "<0x82>", "▁a"],
@@ -116,7 +116,7 @@ def test_what_works_in_another_way_is_refused_with_the_way_out(tmp_path):
     with pytest.raises(
         InputError, match="^Expected a tokenizer of plain text, got one that splits text into the words of Moses first"
     ):
-        options_of(tmp_path)
+        bpe_options(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match="--serve"):
-        options_of(tmp_path)
+        bpe_options(tmp_path)

@@ -8,7 +8,7 @@ from odd_sentences import sentences
 
 from overt.drawing.html import bundle
 from overt.errors import InputError
-from overt.play.wordpiece import options_of
+from overt.play.wordpiece import wordpiece_options
 
 MARKS = ["[SEP]", "[CLS]", "[MASK]", "[UNK]", "##s", "[sep]", "[SEP"]
 
@@ -27,7 +27,7 @@ def page(chromium, minilm, tmp_path_factory):
     """A page that has the tokenizer and nothing else; `compare` gives the texts whose tokens or places differ."""
     path = tmp_path_factory.mktemp("wordpiece") / "page.html"
     script = bundle("play/web/worker/wordpiece.js")
-    options = json.dumps(options_of(minilm.folder)).replace("<", "\\u003c")
+    options = json.dumps(wordpiece_options(minilm.folder)).replace("<", "\\u003c")
     compare = """
     const tokenize = $play_worker_wordpiece.createWordPiece(OPTIONS);
     globalThis.compare = (texts, ids, spans) => texts.filter((text, i) => {
@@ -93,6 +93,6 @@ def test_another_tokenizer_is_refused_with_the_way_out(minilm, tmp_path, change,
     tokenizer = json.loads((minilm.folder / "tokenizer.json").read_text(encoding="utf-8")) | change
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(InputError) as caught:
-        options_of(tmp_path)
+        wordpiece_options(tmp_path)
     assert said in str(caught.value)
     assert "overt play FOLDER --serve" in str(caught.value)

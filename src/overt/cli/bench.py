@@ -228,7 +228,7 @@ def _numbers(options: Effort, limits: Ceilings | GpuCeilings, results: list[tupl
         "device": str(options.device),
         "dtype": ", ".join(dict.fromkeys(_named(options.case_dtype(result.case)) for result, _ in results)),
         "ceilings": asdict(limits),
-        "cases": [_of_case(result, limit) | {"dtype": _named(options.case_dtype(result.case))} for result, limit in results],
+        "cases": [_facts(result, limit) | {"dtype": _named(options.case_dtype(result.case))} for result, limit in results],
     }
     return compact_json(content)
 
@@ -237,7 +237,7 @@ def _named(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _of_case(result: Result, limit: Bound | GpuBound | None) -> dict[str, Any]:
+def _facts(result: Result, limit: Bound | GpuBound | None) -> dict[str, Any]:
     times = {
         name: {
             "median": times.median,

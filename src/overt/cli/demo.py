@@ -52,7 +52,7 @@ def demo() -> None:
     console.print(Piece(lambda ink: [_apart(ink, "overt · attention with nothing hidden", device, "bold")]))
     console.print(Piece(lambda ink: ink.prose(_ATTENTION, lead="")))
     console.print(Piece(_series))
-    words = vectors.of_text(model, WORDS)
+    words = vectors.read_vectors(model, WORDS)
     console.print(Piece(lambda ink: _plain(ink, plain(words, choose(words.encoded, "sky")))))
     require_torch("overt demo", "all")
     with ExitStack() as files:

@@ -39,7 +39,7 @@ def evaluate(
     if data is not None:
         os.environ["OVERT_DATA"] = str(data)
     with busy("reading the model and the test set …"):
-        task, network = _of_recipe(recipe, model, beam) if recipe else _of_files(model, source, reference, beam)
+        task, network = _recipe_task(recipe, model, beam) if recipe else _files_task(model, source, reference, beam)
     with busy("running the model on the test set …"):
         scores = task.test(network)
     console = report_console("/dev/stdout" if str(json_out) == "-" else json_out)
@@ -65,7 +65,7 @@ def _check(recipe: Path | None, model: Path | None, source: Path | None, referen
         )
 
 
-def _of_recipe(path: Path, folder: Path | None, beam: int | None) -> tuple[Any, Any]:
+def _recipe_task(path: Path, folder: Path | None, beam: int | None) -> tuple[Any, Any]:
     """The recipe's task, and its finished model."""
     from overt.learn.config.recipe import read_recipe
     from overt.learn.run.model_folder import load_model
@@ -85,7 +85,7 @@ def _of_recipe(path: Path, folder: Path | None, beam: int | None) -> tuple[Any, 
     return task, model
 
 
-def _of_files(folder: Path | None, source: Path | None, reference: Path | None, beam: int | None) -> tuple[Any, Any]:
+def _files_task(folder: Path | None, source: Path | None, reference: Path | None, beam: int | None) -> tuple[Any, Any]:
     """A task whose test set is two files, and the model."""
     from overt.learn.config.settings import Data, Decoding, Recipe
     from overt.learn.data.corpora import read_corpus

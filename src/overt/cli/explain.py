@@ -235,7 +235,7 @@ def _reader(request: Request) -> Callable[[str | None], sources.Vectors]:
     if request.vectors is not None:
         return sources.read_csv(request.vectors).sequence
     model = request.reader
-    return lambda text: sources.of_text(model, text or "", request.truncate)
+    return lambda text: sources.read_vectors(model, text or "", request.truncate)
 
 
 def reading_model(name: str | None = None) -> Any:

@@ -21,7 +21,7 @@ class Encoded:
     special: list[int]
 
     @classmethod
-    def of(
+    def from_pieces(
         cls, text: str, pieces: Sequence[str], ids: Sequence[int], spans: Sequence[tuple[int, int]], special: Sequence[int]
     ) -> "Encoded":
         """A text as its tokenizer cut it: each token knows its piece, whether it is special, and whether a space precedes it."""

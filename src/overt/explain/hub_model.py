@@ -35,7 +35,8 @@ class HubModel:
         )
         ids, spans = list(encoding["input_ids"]), [(int(start), int(end)) for start, end in encoding["offset_mapping"]]
         special = [index for index, mark in enumerate(encoding["special_tokens_mask"]) if mark]
-        return fitting(Encoded.of(text, self.tokenizer.convert_ids_to_tokens(ids), ids, spans, special), self.limit, self.name)
+        pieces = self.tokenizer.convert_ids_to_tokens(ids)
+        return fitting(Encoded.from_pieces(text, pieces, ids, spans, special), self.limit, self.name)
 
     @cached_property
     def limit(self) -> int | None:

@@ -41,7 +41,7 @@ class Packaged:
             tokenizer.enable_truncation(self.limit)
         encoding = tokenizer.encode(require_words(text))
         special = [index for index, mark in enumerate(encoding.special_tokens_mask) if mark]
-        encoded = Encoded.of(text, encoding.tokens, encoding.ids, encoding.offsets, special)
+        encoded = Encoded.from_pieces(text, encoding.tokens, encoding.ids, encoding.offsets, special)
         return fitting(encoded, self.limit, self.name)
 
     @cached_property

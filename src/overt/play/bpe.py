@@ -11,7 +11,7 @@ _SERVE = "run the model in Python instead: overt play FOLDER --serve"
 _FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
-def options_of(folder: Path) -> dict[str, Any]:
+def bpe_options(folder: Path) -> dict[str, Any]:
     """What web/translator/bpe.js needs of a folder's tokenizer; raises InputError for one that works in another way."""
     path = folder / "tokenizer.json"
     try:

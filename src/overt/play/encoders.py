@@ -14,7 +14,7 @@ import torch
 from overt.errors import InputError
 from overt.explain import minilm
 from overt.play.weights import PANEL, PackedWeights, bert_weights, restored
-from overt.play.wordpiece import options_of
+from overt.play.wordpiece import wordpiece_options
 
 _SERVE = "run it in Python instead: overt play FOLDER --serve"
 # What differs from plain BERT in a configuration, and what the page computes.
@@ -98,7 +98,7 @@ class BertEncoder:
             "limit": config["max_position_embeddings"],
             "name": "encoder.layer.#.attention.self",
         }
-        return {"tokenizer": options_of(self.folder), "shape": shape}
+        return {"tokenizer": wordpiece_options(self.folder), "shape": shape}
 
     def facts(self) -> dict[str, Any]:
         """What the page itself shows of the model in addition to its recordings: nothing."""

@@ -163,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _read(self, body: bytes) -> None:
         try:
-            text = _text_of(body)
+            text = _request_text(body)
         except InputError as error:
             self._answer(HTTPStatus.BAD_REQUEST, {"sentence": str(error)})
             return
@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def _text_of(body: bytes) -> str:
+def _request_text(body: bytes) -> str:
     """The text of a request."""
     form, fix = 'a request of the form {"text": "…"}', "send that, in UTF-8"
     try:

@@ -19,7 +19,7 @@ from overt.learn.run.int8_rows import SCALE
 from overt.learn.run.model_folder import load_model
 from overt.models import Seq2Seq, Transformer, from_config
 from overt.models.decoding import greedy_search
-from overt.play.bpe import options_of
+from overt.play.bpe import bpe_options
 from overt.play.encoders import WeightRounding
 from overt.play.weights import PANEL, PackedWeights, restored
 from overt.reading import read_json
@@ -80,7 +80,7 @@ class PageTranslator:
         """The tokenizers and the sizes, for the page's worker."""
         folders = {"translator": self.folder, **self.lesson}
         models = self._models.items()
-        return {"models": {name: {"tokenizer": options_of(folders[name]), "shape": _shape(model)} for name, model in models}}
+        return {"models": {name: {"tokenizer": bpe_options(folders[name]), "shape": _shape(model)} for name, model in models}}
 
     def facts(self) -> dict[str, Any]:
         """What the page itself shows of the model: its heads, and the lesson's curves."""
@@ -216,12 +216,12 @@ class _Putting:
 
     def attention(self, name: str, module: Any, parts: Mapping[str, str]) -> None:
         """The maps of an attention: `parts` names each by the letters of those that stand side by side in it."""
-        projections = {"q": module.query, "k": _of_all_heads(module.key, module), "v": _of_all_heads(module.value, module)}
+        projections = {"q": module.query, "k": _repeated_heads(module.key, module), "v": _repeated_heads(module.value, module)}
         for part, letters in parts.items():
             self.linear(f"{name}.{part}", *(projections[letter] for letter in letters))
 
 
-def _of_all_heads(projection: nn.Linear, module: Any) -> nn.Linear:
+def _repeated_heads(projection: nn.Linear, module: Any) -> nn.Linear:
     """A projection of keys or values as every query head reads it: shared ones are repeated."""
     shared = module.heads // module.kv_heads
     if shared == 1:

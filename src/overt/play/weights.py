@@ -90,7 +90,7 @@ def bert_weights(state: Mapping[str, np.ndarray], layers: int, small: bool) -> P
     packed = PackedWeights(small)
     packed.begin()
     packed.table("words", state["embeddings.word_embeddings.weight"])
-    packed.table("positions", positions_of(state))
+    packed.table("positions", position_vectors(state))
     _norm(packed, "embedding", state, "embeddings.LayerNorm")
     for layer in range(layers):
         packed.begin()
@@ -105,7 +105,7 @@ def bert_weights(state: Mapping[str, np.ndarray], layers: int, small: bool) -> P
     return packed
 
 
-def positions_of(state: Mapping[str, np.ndarray]) -> np.ndarray:
+def position_vectors(state: Mapping[str, np.ndarray]) -> np.ndarray:
     """What is added to a word's vector at each position of a single text: the position's vector and that of the first text."""
     return state["embeddings.position_embeddings.weight"] + state["embeddings.token_type_embeddings.weight"][0]
 

@@ -9,7 +9,7 @@ from overt.errors import InputError
 _SERVE = "run the model in Python instead: overt play FOLDER --serve"
 
 
-def options_of(folder: Path) -> dict[str, Any]:
+def wordpiece_options(folder: Path) -> dict[str, Any]:
     """What web/worker/wordpiece.js needs of a folder's tokenizer; raises InputError for one that works in another way."""
     path = folder / "tokenizer.json"
     if not path.is_file():

@@ -8,12 +8,12 @@ import pytest
 from overt.errors import InputError
 from overt.explain.encoded import choose, named
 from overt.explain.recipes.plain_vectors import attend, attend_one_by_one, plain
-from overt.explain.recipes.vectors import Vectors, of_text
+from overt.explain.recipes.vectors import Vectors, read_vectors
 
 
 @pytest.fixture(scope="module")
 def sky(minilm):
-    vectors = of_text(minilm, "Sky is clear today")
+    vectors = read_vectors(minilm, "Sky is clear today")
     return plain(vectors, choose(vectors.encoded, "sky"), loop=True)
 
 

@@ -65,7 +65,7 @@ def test_arabic_letters_join_over_the_edges_of_tokens_and_the_line_runs_to_the_l
 
 
 def test_an_unknown_word_is_shown_marked_and_explained(opened):
-    encoded = Encoded.of("a 🦊 b", ["a", "[UNK]", "b"], [1, 100, 2], [(0, 1), (2, 3), (4, 5)], [])
+    encoded = Encoded.from_pieces("a 🦊 b", ["a", "[UNK]", "b"], [1, 100, 2], [(0, 1), (2, 3), (4, 5)], [])
     _, recording = multi_head(3, tokens=encoded.tokens)
     page = opened(recording)
     assert page.ask(WORDS) == ["a", "🦊", "b"]
@@ -79,7 +79,9 @@ def test_an_unknown_word_is_shown_marked_and_explained(opened):
 @pytest.mark.slow
 def test_chinese_has_no_spaces_between_its_tokens(opened):
     text = "我爱北京 ok"
-    encoded = Encoded.of(text, ["我", "爱", "北", "京", "ok"], [1, 2, 3, 4, 5], [(0, 1), (1, 2), (2, 3), (3, 4), (5, 7)], [])
+    encoded = Encoded.from_pieces(
+        text, ["我", "爱", "北", "京", "ok"], [1, 2, 3, 4, 5], [(0, 1), (1, 2), (2, 3), (3, 4), (5, 7)], []
+    )
     _, recording = multi_head(5, tokens=encoded.tokens)
     assert opened(recording).ask("document.querySelector('.part').textContent") == text
 

@@ -78,7 +78,7 @@ def _fits(bias: Bias, target: tuple[int, ...]) -> bool:
 
 def _parts(piece: Any, kind: type) -> Iterator[Any]:
     """The masks, biases or others of a kind that one is made of; itself, where it is made of no other, or of ones for other lengths."""
-    if not getattr(piece, "of_same_lengths", True):
+    if not getattr(piece, "same_lengths", True):
         yield piece
         return
     values = [getattr(piece, field.name) for field in fields(piece)] if is_dataclass(piece) else []

@@ -21,7 +21,7 @@ def read_model(name: str, *, predicts: bool = False) -> ReadModel:
     Raises InputError for a folder that holds no such model.
     """
     if _kind(name) is not None:
-        return _of_overt(name, predicts)
+        return _overt_model(name, predicts)
     from overt.explain.hub_model import HubModel
     from overt.explain.text_model import NAMES, Packaged, find
 
@@ -36,7 +36,7 @@ def read_model(name: str, *, predicts: bool = False) -> ReadModel:
     return ReadModel(network, loaded.tokenizer, loaded.name)
 
 
-def _of_overt(name: str, predicts: bool) -> ReadModel:
+def _overt_model(name: str, predicts: bool) -> ReadModel:
     from overt.learn.run.model_folder import load_model
     from overt.learn.translator import find_model_folder
 

@@ -99,7 +99,7 @@ def _notes(ink: Ink, series: Sequence[SmoothedSeries]) -> Iterable[Text]:
     for member in series:
         names.setdefault(_note(member), []).append(member.name)
     names.pop("", None)
-    notes = [f"{', '.join(of_note)}: {note}" for note, of_note in names.items()]
+    notes = [f"{', '.join(members)}: {note}" for note, members in names.items()]
     withheld = [member for member in series if member.curve.facts.get("withheld")]
     if withheld:
         reason = f"{withheld[0].name}: {withheld[0].curve.facts['withheld']}"

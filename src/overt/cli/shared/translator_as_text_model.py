@@ -120,4 +120,4 @@ def _both(translator: Translator, text: str, translation: Translation) -> tuple[
 
 def _encoded(text: str, ids: list[int], tokens: list[str], gap: int) -> Encoded:
     spans = [*token_spans(text, tokens[:-1], gap), (0, 0)]
-    return Encoded.of(text, tokens, ids, spans, [len(ids) - 1])
+    return Encoded.from_pieces(text, tokens, ids, spans, [len(ids) - 1])

@@ -56,10 +56,10 @@ def hidden(
     start = _initial(initial, layer, width)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        states_of = _layer(layer, vectors.values.shape[-1], width, start)
+        make_states = _layer(layer, vectors.values.shape[-1], width, start)
         projections, f = _score(score, width)
-    states = states_of(torch.from_numpy(vectors.values).float())  # (N, width)
-    others = states if other is None else states_of(torch.from_numpy(other.values).float())
+    states = make_states(torch.from_numpy(vectors.values).float())  # (N, width)
+    others = states if other is None else make_states(torch.from_numpy(other.values).float())
     query, key = projections[0](states), projections[1](others)
     options = {"score": f, "normalizer": NORMALIZERS[normalizer]()}
     attention = steps(query, key, others, **options)

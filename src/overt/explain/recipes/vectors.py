@@ -30,7 +30,7 @@ class Vectors:
     notes: list[str] = field(default_factory=list)
 
 
-def of_text(model: Any, text: str, truncate: bool = False) -> Vectors:
+def read_vectors(model: Any, text: str, truncate: bool = False) -> Vectors:
     """The model's own vector of each token, before any layer; special tokens are left out."""
     encoded = model.encode(text, truncate)
     plain = encoded.plain
@@ -112,15 +112,15 @@ class VectorTable:
                     fix="give the file a first column of names, or leave the text out",
                 )
             return Vectors(named(words), self.values, self.path.name)
-        index_of = {name.casefold(): index for index, name in reversed(list(enumerate(self.names)))}
-        unknown = [word for word in words if word.casefold() not in index_of]
+        row_by_name = {name.casefold(): index for index, name in reversed(list(enumerate(self.names)))}
+        unknown = [word for word in words if word.casefold() not in row_by_name]
         if unknown:
             raise InputError(
                 f"a row in {self.path.name} for every word of the text",
                 got=f"no row for {', '.join(repr(word) for word in unknown[:5])}",
                 fix="add the rows, or leave the text out to take the file's rows in their order",
             )
-        return Vectors(named(words), self.values[[index_of[word.casefold()] for word in words]], self.path.name)
+        return Vectors(named(words), self.values[[row_by_name[word.casefold()] for word in words]], self.path.name)
 
 
 def read_csv(path: str | Path) -> VectorTable:

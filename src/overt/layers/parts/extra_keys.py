@@ -47,7 +47,7 @@ class MaskWithExtra(Mask):
     count: int
     keys: int = 0  # K, known once bound
 
-    of_same_lengths: ClassVar[bool] = False  # the inner one has fewer keys
+    same_lengths: ClassVar[bool] = False  # the inner one has fewer keys
 
     def bind(self, leading: int, queries: int, keys: int) -> "MaskWithExtra":
         """The inner one bound to K keys."""
@@ -78,7 +78,7 @@ class BiasWithExtra(Bias):
     count: int
     keys: int = 0  # K, known once bound
 
-    of_same_lengths: ClassVar[bool] = False  # the inner one has fewer keys
+    same_lengths: ClassVar[bool] = False  # the inner one has fewer keys
 
     def bind(self, leading: int, queries: int, keys: int) -> "BiasWithExtra":
         """The inner one bound to K keys."""

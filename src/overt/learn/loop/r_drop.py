@@ -62,9 +62,9 @@ def _sum_over_rows(
         ratio = logs[0].sub_(logs[1])  # log p − log q, (n, V)
         difference = p - q
         total += (difference * ratio).sum() / 2
-        of_p = ((ratio - (p * ratio).sum(1, keepdim=True)) * p).add_(difference).div_(2)
-        of_q = (((q * ratio).sum(1, keepdim=True) - ratio) * q).sub_(difference).div_(2)
-        for rows, half, gradient in zip(both, gradient_halves, (of_p, of_q), strict=True):
+        p_gradient = ((ratio - (p * ratio).sum(1, keepdim=True)) * p).add_(difference).div_(2)
+        q_gradient = (((q * ratio).sum(1, keepdim=True) - ratio) * q).sub_(difference).div_(2)
+        for rows, half, gradient in zip(both, gradient_halves, (p_gradient, q_gradient), strict=True):
             bias_gradient += gradient.sum(0)
             gradient = gradient.to(rows.dtype)
             torch.mm(gradient, low_weight, out=half[first : first + block])

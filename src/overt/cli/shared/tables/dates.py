@@ -129,22 +129,22 @@ def is_date(cell: str) -> bool:
     )
 
 
-def zone_of(cells: Sequence[str], date_format: str | None = None) -> tzinfo | None:
+def cell_zone(cells: Sequence[str], date_format: str | None = None) -> tzinfo | None:
     """The time zone of cells that are dates with a distance from UTC; None for those without.
 
-    >>> print(zone_of(["2024-12-31T23:59Z"]), zone_of(["2024-12-31"]), zone_of(["3.5"]))
+    >>> print(cell_zone(["2024-12-31T23:59Z"]), cell_zone(["2024-12-31"]), cell_zone(["3.5"]))
     UTC None None
     """
     first = next(filter(None, cells), "")
-    moments = [_datetime_of(first, date_format)]
+    moments = [_read_date(first, date_format)]
     if moments[0] is None or moments[0].tzinfo is None:
         return None
     if len({cell[-_OF_OFFSET:] for cell in cells if cell and not cell.endswith("Z")}) > 1:
-        moments = [_datetime_of(cell, date_format) for cell in cells]
+        moments = [_read_date(cell, date_format) for cell in cells]
     return recorded_zone([moment for moment in moments if moment is not None])
 
 
-def _datetime_of(cell: str, date_format: str | None) -> datetime | None:
+def _read_date(cell: str, date_format: str | None) -> datetime | None:
     try:
         return datetime.fromisoformat(cell) if date_format is None else datetime.strptime(cell, date_format)
     except ValueError:

@@ -69,17 +69,17 @@ class Account:
         parts = [*self.remarks]
         several = len(self.missing) > 1
         for column, counts in self.missing.items():
-            of_column = f" in {column}" if several else ""
+            suffix = f" in {column}" if several else ""
             if counts:
                 listed = ", ".join(f"{count} × {spelling or 'empty'}" for spelling, count in counts.items())
                 total = sum(counts.values())
-                parts.append(f"{total} missing {'value' if total == 1 else 'values'}{of_column}: {listed}.")
+                parts.append(f"{total} missing {'value' if total == 1 else 'values'}{suffix}: {listed}.")
             if count := self.unreadable[column]:
                 more = ", …" if count > _NAMED else ""
                 verb = "1 cell is no number and counts" if count == 1 else f"{count} cells are no numbers and count"
-                parts.append(f"{verb} as missing{of_column}: {', '.join(self.first_unreadable[column])}{more}.")
+                parts.append(f"{verb} as missing{suffix}: {', '.join(self.first_unreadable[column])}{more}.")
             if unit := self.units[column]:
-                parts.append(f"Values{of_column} are in {unit}.")
+                parts.append(f"Values{suffix} are in {unit}.")
         if self.left_out:
             counted = "1 row was" if self.left_out == 1 else f"{self.left_out} rows were"
             parts.append(f"{counted} left out, without a time or a group that can be read: first {self.first_left_out}.")
@@ -151,13 +151,13 @@ def read_series(
         )
         if group and group != "-":
             usable &= np.array([name != "" for name in names])
-        rows_of = _rows_by_name(names, usable)
+        group_rows = _rows_by_name(names, usable)
         numbers = {column: table.read(column) for column in columns}
         label = table.path.name.partition(".")[0] if len(tables) > 1 else ""
         for column in columns:
-            for name, rows in rows_of.items():
+            for name, rows in group_rows.items():
                 parts = [label, column if len(columns) > 1 or not (label or name) else "", name]
-                moments = None if times is None else _of_day(times[rows], table, rows)
+                moments = None if times is None else _ascending_clocks(times[rows], table, rows)
                 full = " · ".join(part for part in parts if part)
                 series.append(TableSeries(full, column, table, rows, numbers[column].values[rows], moments, zone))
         left = np.flatnonzero(~usable)
@@ -207,7 +207,7 @@ def _ask_for_groups(table: Table, time: str | None, times: NDArray[Any] | None, 
         raise InputError(f"different times in column {time}, or a --group", got=got, fix=fix)
 
 
-def _of_day(times: NDArray[Any], table: Table, rows: Indices) -> NDArray[Any]:
+def _ascending_clocks(times: NDArray[Any], table: Table, rows: Indices) -> NDArray[Any]:
     """Times of day as lengths that ascend, over midnight too; other times as they are."""
     if times.dtype.kind != "m":
         return times

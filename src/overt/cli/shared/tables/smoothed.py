@@ -23,7 +23,7 @@ class SmoothedSeries(NamedTuple):
     rows: Indices
     data: Floats
     times: NDArray[Any]  # row numbers where the table has no times, hours for times of day
-    of_day: bool  # whether the times are times of day
+    is_clock: bool  # whether the times are times of day
     curve: Curve
     by_row: bool  # whether the table has no times
 
@@ -31,8 +31,8 @@ class SmoothedSeries(NamedTuple):
 def smoothed_series(member: TableSeries, curve: Curve) -> SmoothedSeries:
     """A series with its curve."""
     times: NDArray[Any] = member.rows + 1 if member.times is None else member.times
-    of_day = times.dtype.kind == "m"
-    times = times / np.timedelta64(1, "h") if of_day else times
+    is_clock = times.dtype.kind == "m"
+    times = times / np.timedelta64(1, "h") if is_clock else times
     return SmoothedSeries(
         member.name,
         member.column,
@@ -40,7 +40,7 @@ def smoothed_series(member: TableSeries, curve: Curve) -> SmoothedSeries:
         member.rows,
         member.values,
         times,
-        of_day,
+        is_clock,
         curve,
         member.times is None,
     )
@@ -48,7 +48,7 @@ def smoothed_series(member: TableSeries, curve: Curve) -> SmoothedSeries:
 
 def axis_label(time: str | None, series: Sequence[SmoothedSeries]) -> str:
     """The label of the axis of times."""
-    return f"{time or 'row'} (hours)" if any(member.of_day for member in series) else time or "row"
+    return f"{time or 'row'} (hours)" if any(member.is_clock for member in series) else time or "row"
 
 
 def json_content(file: str, accounts: Sequence[Account], series: Sequence[SmoothedSeries]) -> dict[str, Any]:
@@ -64,8 +64,8 @@ def _content(member: SmoothedSeries) -> dict[str, Any]:
         **member.curve.components(),
     }
     names = {"name": member.name, "column": member.column, "file": member.file, "rows": member.rows, "data": member.data}
-    of_rows = member.times.dtype.kind in "iu"
-    moments = None if of_rows else member.times * np.timedelta64(3_600_000, "ms") if member.of_day else member.times
+    numbered = member.times.dtype.kind in "iu"
+    moments = None if numbered else member.times * np.timedelta64(3_600_000, "ms") if member.is_clock else member.times
     condition = find_condition(member.data, read_times(moments, member.data.size))
     report = {"sentence": member.curve.sentence, "report": member.curve.report, "explanation": member.curve.explanation}
     report |= {"steps": [*member.curve.steps], "facts": member.curve.facts, "condition": condition.facts()}

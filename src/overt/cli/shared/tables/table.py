@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from overt.cli.shared.tables.dates import SERIALS, DateFormat, from_serials, is_compact_date, read_clocks, read_dates, zone_of
+from overt.cli.shared.tables.dates import SERIALS, DateFormat, cell_zone, from_serials, is_compact_date, read_clocks, read_dates
 from overt.cli.shared.tables.notation import ABSENT, Notation
 from overt.cli.shared.tables.numerals import Numbers, bare, parse_number, read_numbers
 from overt.errors import InputError
@@ -95,7 +95,7 @@ class Table(ABC):
 
     def zone(self, column: str) -> tzinfo | None:
         """The time zone of a column of dates, which `times` has in UTC."""
-        return zone_of(self.cells(column), self.notation.date_format) if len(self.time_columns(column)) == 1 else None
+        return cell_zone(self.cells(column), self.notation.date_format) if len(self.time_columns(column)) == 1 else None
 
     @cached_property
     def decimal(self) -> str:
