@@ -222,8 +222,8 @@ HYPOTHESES: dict[str, Callable[[], list[Any]]] = {
     "no rare events": lambda: [Part(f"{REPEATED}.event_length", lambda values: 1)],
     "no rounding": lambda: [Part(f"{NOISE}.rounded_level", nothing)],
     "no repeated values": lambda: [Part(f"{NOISE}.repeated_level", nothing), Part(f"{REST}.repeated_level", nothing)],
-    "no waves in the noise": lambda: [Part(f"{NOISE}.waves_of", lambda times, values: np.zeros(values.size))],
-    "no waves among outliers": lambda: [Part(f"{REST}.waves_of", lambda times, values: np.zeros(values.size))],
+    "no waves in the noise": lambda: [Part(f"{NOISE}.find_waves", lambda times, values: np.zeros(values.size))],
+    "no waves among outliers": lambda: [Part(f"{REST}.find_waves", lambda times, values: np.zeros(values.size))],
 }
 LEVELS: dict[str, Callable[[], list[Any]]] = {
     "one level of noise": lambda: [Part(f"{NOISE}.varying_levels", nothing)],

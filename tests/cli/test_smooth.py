@@ -523,7 +523,7 @@ def in_every_kind(folder):
     return ["iso.csv", "iso.csv.gz", "compact.csv", "european.csv", "american.tsv", "book.xlsx"]
 
 
-def curve_of(path):
+def extract_curve(path):
     if path.suffix == ".xlsx":
         return pd.read_excel(path)["x_smooth"].to_numpy()
     if path.name.startswith("european"):
@@ -537,7 +537,7 @@ def test_one_table_in_every_notation_and_kind_of_file_has_one_curve(tmp_path):
         result = run(tmp_path / name, "-c", "x", "--time", "day", "--out", out)
         assert result.exit_code == 0, (name, result.output)
         expected = overt.smooth(TEMPERATURES.round(2), times=DATED)
-        np.testing.assert_allclose(curve_of(out), expected, rtol=1e-12, err_msg=name)
+        np.testing.assert_allclose(extract_curve(out), expected, rtol=1e-12, err_msg=name)
     assert (tmp_path / "out-iso.csv.gz").read_bytes().startswith(b"\x1f\x8b")
 
 

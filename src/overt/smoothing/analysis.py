@@ -18,11 +18,11 @@ from overt.smoothing.data.weights import downweight_outliers
 from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import Outputs, SeriesHead
 from overt.smoothing.heads.keys import TimeKeys
-from overt.smoothing.heads.local.gaps import Filling, fill_gaps, keys_of
+from overt.smoothing.heads.local.gaps import Filling, fill_gaps, gap_keys
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.noise.guard import doubt, objection
 from overt.smoothing.noise.kind import Observed
-from overt.smoothing.noise.recognized import kind_of
+from overt.smoothing.noise.recognized import recognize_kind
 from overt.smoothing.result import Smoothing
 from overt.smoothing.seasons.rest import without_seasons
 from overt.smoothing.seasons.season import Seasons
@@ -30,7 +30,7 @@ from overt.smoothing.selection.bands import lost_signal
 from overt.smoothing.selection.bank.noisy_series import NoisySeries, bank_series
 from overt.smoothing.selection.bank.stages import TOGETHER, BankOutputs, attend_bank
 from overt.smoothing.selection.noise import LEAST_POINTS, NoiseEstimate, estimate_noise, estimate_noises, noise_levels
-from overt.smoothing.selection.risk import combined_risk, head_of, leave_one_out, pointwise_risk, risk_error
+from overt.smoothing.selection.risk import combined_risk, configured_head, leave_one_out, pointwise_risk, risk_error
 from overt.smoothing.selection.tails import tail_factor
 from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 
@@ -77,7 +77,7 @@ def analyze_series(values: Floats, times: Times, weights: Floats | None, options
 
 def analyze_together(several: Sequence[InputSeries], options: Options) -> list[Smoothing]:
     """Smooth several series; short ones of one length, on a grid, go through the bank at once."""
-    finished, rests = {index: _of_another(inputs, options) for index, inputs in enumerate(several)}, {}
+    finished, rests = {index: _analyze_transformed(inputs, options) for index, inputs in enumerate(several)}, {}
     for index, inputs in enumerate(several):
         if finished[index] is None:
             rests[index] = _rest(inputs, options)
@@ -106,14 +106,14 @@ def _doubted(smoothing: Smoothing) -> Smoothing:
     return replace(smoothing, withheld=f"{question}, or robust=False if measured.") if question else smoothing
 
 
-def _of_another(inputs: InputSeries, options: Options) -> Smoothing | None:
+def _analyze_transformed(inputs: InputSeries, options: Options) -> Smoothing | None:
     """The smoothing of a series by that of another one, of its logarithms or its values without repeats; None for most."""
     values, times, weights, column = inputs
     if options.span is not None:
         automatic = analyze_series(*inputs[:3], options.automatic, column)
         return replace(analyze_series(*inputs[:3], options.by_hand(times), column), automatic=automatic)
     series, repeats = Observed(values, times, weights, options, column), find_repeats(values, times, weights, options)
-    kind = kind_of(series)
+    kind = recognize_kind(series)
     if kind and not (kind.sets_repeats_aside and repeats.out.any()):
         free = options if kind.within_bounds else replace(options, bounds=None)
         return kind.smooth(series.under(free), analyze_series).within(options)
@@ -166,7 +166,7 @@ def finish(prepared: PreparedSeries, bank: BankOutputs | None) -> Smoothing:
         outputs, variances = _bank_outputs(series, bank, seasons, levels, filling)
         variances = _widened(prepared, outputs, variances, seasonal)
     else:
-        head = head_of(series, options, levels)
+        head = configured_head(series, options, levels)
         outputs, variances = _one_head(series, head, levels, options)
     curve = restored(series, options, outputs.values + seasonal, prepared.missing)
     risk, error = _risk(prepared, outputs, variances if bank else None)
@@ -284,11 +284,11 @@ def _prepared(rest: Rest, estimate: NoiseEstimate) -> PreparedSeries:
         estimate = estimate.allowing(series.key_values)
     estimate = replace(estimate, heavy=bool(rest.outliers.any()), drawn=options.from_curve)
     estimate = estimate if rest.seasons is None else estimate.scaled(rest.seasons.level_factor)
-    levels = of_risks = noise_levels(series, options, estimate)
+    levels = risk_levels = noise_levels(series, options, estimate)
     if options.cleans and options.noise is None and not estimate.correlation:
         estimate = estimate.scaled(tail_factor(series.key_times, estimate.rest(series.key_values), key_noise(series, levels)))
         levels = noise_levels(series, options, estimate)
-    return PreparedSeries(**vars(rest), estimate=estimate, levels=levels, risk_levels=levels if estimate.white else of_risks)
+    return PreparedSeries(**vars(rest), estimate=estimate, levels=levels, risk_levels=levels if estimate.white else risk_levels)
 
 
 def _refined(prepared: PreparedSeries, bank: BankOutputs) -> tuple[PreparedSeries, BankOutputs]:
@@ -327,7 +327,7 @@ def _filling(prepared: PreparedSeries) -> Filling:
         return curve[deleted - near.start] + season[deleted]
 
     return fill_gaps(
-        keys_of(series, season), series.times[missing], season[missing], curve_without, white=prepared.estimate.white
+        gap_keys(series, season), series.times[missing], season[missing], curve_without, white=prepared.estimate.white
     )
 
 

@@ -31,7 +31,7 @@ from overt.smoothing.data.times import Times, read_times
 from overt.smoothing.heads.dispatch import attend_head
 from overt.smoothing.reporting.sentences import raises_the_error, too_narrow
 from overt.smoothing.result import Smoothing
-from overt.smoothing.selection.risk import head_of
+from overt.smoothing.selection.risk import configured_head
 
 
 def smooth(
@@ -147,7 +147,7 @@ def smooth(
     values, length = read_range(series.values, options), series.values.shape[0]
     moments, point_weights = read_times(series.times, length), read_weights(weights, length)
     check_noise_of_weights(options.noise, point_weights)
-    options = options.in_unit_of(moments)
+    options = options.in_time_unit(moments)
     columns = [values] if values.ndim == 1 else list(values.T)
     if (
         at is None and options.as_they_are and (options.bandwidths or options.score == "dot")
@@ -218,7 +218,7 @@ def analyze(
     values = read_range(series.values, options)
     moments, point_weights = read_times(series.times, values.size), read_weights(weights, values.size)
     check_noise_of_weights(options.noise, point_weights)
-    return replace(analyze_series(values, moments, point_weights, options.in_unit_of(moments)), index=series.index)
+    return replace(analyze_series(values, moments, point_weights, options.in_time_unit(moments)), index=series.index)
 
 
 def _curve(values: Floats, times: Times, weights: Floats | None, options: Options, column: int) -> Floats:
@@ -226,4 +226,4 @@ def _curve(values: Floats, times: Times, weights: Floats | None, options: Option
     if options.noise is not None:
         read_noise(options.noise, values.size)  # not used here, but an invalid argument is refused
     series, missing = arranged(values, times, weights, options, column)
-    return restored(series, options, attend_head(series, head_of(series, options)).values, missing)
+    return restored(series, options, attend_head(series, configured_head(series, options)).values, missing)

@@ -25,7 +25,7 @@ from overt.smoothing.data.options import Options, read_range
 from overt.smoothing.data.series import Floats, read_values
 from overt.smoothing.data.times import Times, read_times
 from overt.smoothing.heads.local.short_grid import LONGEST
-from overt.smoothing.reporting.curve import Curve, curve_of, empty_curve, load_curves, save_curves
+from overt.smoothing.reporting.curve import Curve, empty_curve, extract_curve, load_curves, save_curves
 from overt.smoothing.selection.bank.stages import TOGETHER
 
 # A series of more bytes is sent to a cluster separately: Dask warns of large arguments within a task.
@@ -58,7 +58,7 @@ def smooth_task(task: Task) -> Curve:
         return empty_curve(task.values.size)
     try:
         times: Any = task.times
-        return curve_of(analyze(task.values, times=times, **task.options), task.wanted)
+        return extract_curve(analyze(task.values, times=times, **task.options), task.wanted)
     except InputError as error:
         raise InputError(f"{error.expected} (series {task.name})", got=error.got, fix=error.fix) from error
 
@@ -71,7 +71,7 @@ def smooth_tasks(tasks: Sequence[Task]) -> list[Curve]:
         options = Options(**tasks[0].options)
         columns = [(read_range(read_values(task.values), options), read_times(task.times, task.values.size)) for task in tasks]
         several = [InputSeries(values, times, None) for values, times in columns]
-        return [curve_of(smoothing, tasks[0].wanted) for smoothing in analyze_together(several, options)]
+        return [extract_curve(smoothing, tasks[0].wanted) for smoothing in analyze_together(several, options)]
     except InputError:  # the one that is wrong is named
         return [smooth_task(task) for task in tasks]
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from overt.errors import InputError
 from overt.smoothing.data.condition import Condition, find_condition
 from overt.smoothing.data.events import NOT_NORMAL
-from overt.smoothing.data.frames import frame_of
+from overt.smoothing.data.frames import data_frame
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.periods import Length
 from overt.smoothing.data.repeats import Repeats, last_known
@@ -21,14 +21,14 @@ from overt.smoothing.heads.head import SeriesHead
 from overt.smoothing.heads.local.gaps import Filling
 from overt.smoothing.noise.scale import Scale, wrapped
 from overt.smoothing.operators.base import Operator
-from overt.smoothing.operators.derivative import Derivative, derivative_of
+from overt.smoothing.operators.derivative import Derivative, estimate_derivative
 from overt.smoothing.operators.other_times import CurveAt, values_at, warn_of_extrapolation
-from overt.smoothing.operators.whole import operator_of
-from overt.smoothing.reporting.anomalies import Anomaly, anomalies_of
-from overt.smoothing.reporting.changes import Change, changes_of
+from overt.smoothing.operators.whole import smoothing_operator
+from overt.smoothing.reporting.anomalies import Anomaly, find_anomalies
+from overt.smoothing.reporting.changes import Change, find_changes
 from overt.smoothing.reporting.explanation import explain
-from overt.smoothing.reporting.sentences import Report, describe, report_of
-from overt.smoothing.reporting.steps import Step, steps_of
+from overt.smoothing.reporting.sentences import Report, describe, make_report
+from overt.smoothing.reporting.steps import Step, list_steps
 from overt.smoothing.seasons.season import Seasons
 from overt.smoothing.selection.bands import NORMAL_QUANTILE, standard_deviations
 from overt.smoothing.selection.noise import NoiseEstimate
@@ -245,7 +245,7 @@ class Smoothing:
     @cached_property
     def operator(self) -> Operator:
         """How the curve depends on the values, both sorted by time (n,)."""
-        return operator_of(self)
+        return smoothing_operator(self)
 
     @overload
     def at(self, times: ArrayLike, *, band: Literal[False] = False) -> Floats: ...
@@ -288,7 +288,7 @@ class Smoothing:
         >>> analyze([0.0, 0.5, 1.0, 1.5, 2.0, 2.5], scale="linear").derivative().values.round(2)
         array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
         """
-        return derivative_of(self, order, per)
+        return estimate_derivative(self, order, per)
 
     def anomalies(self) -> list[Anomaly]:
         """What is no part of the curve and its noise, by time: outliers, runs of them, stuck and missing values.
@@ -301,7 +301,7 @@ class Smoothing:
         >>> [(anomaly.time, anomaly.kind, anomaly.points) for anomaly in analyze(noise).anomalies()]
         [(np.float64(50.0), 'point', 1), (np.float64(120.0), 'missing', 3)]
         """
-        return anomalies_of(self)
+        return find_anomalies(self)
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -314,7 +314,7 @@ class Smoothing:
         >>> [(change.time, change.kind, round(change.size)) for change in analyze(noisy).changes]
         [(np.float64(100.0), 'level', 5)]
         """
-        return changes_of(self)
+        return find_changes(self)
 
     def to_frame(self) -> "DataFrame":
         """Everything by point as a pandas DataFrame, with the index of a pandas object that was analyzed, else with the times as index.
@@ -331,21 +331,21 @@ class Smoothing:
         if self.options.period is not None:
             columns |= {"trend": self.trend, **dict(zip(self.seasonal_names, self.components.T, strict=True))}
         columns |= {"residual": self.residuals, "outlier": self.outliers}
-        return frame_of(columns, self.times if self.index is None else self.index)
+        return data_frame(columns, self.times if self.index is None else self.index)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Data, curve and band as a matplotlib Figure, with the mixture of heads below; saved to `path` if one is passed.
 
         Dates are in the time zone of the series, which the axis names.
         """
-        from overt.smoothing.reporting.curve import curve_of
-        from overt.smoothing.reporting.plot import Panel, draw, figure_of
+        from overt.smoothing.reporting.curve import extract_curve
+        from overt.smoothing.reporting.plot import Panel, draw, draw_figure
 
-        panel = Panel("", self.times.as_passed, self.observed, curve_of(self), self.times.zone)
+        panel = Panel("", self.times.as_passed, self.observed, extract_curve(self), self.times.zone)
         label = "" if self.times.kind == "dates" else self.unit
         if path is not None:
             draw(path, [panel], x=label)
-        return figure_of([panel], x=label)
+        return draw_figure([panel], x=label)
 
     @property
     def unit(self) -> str:
@@ -365,7 +365,7 @@ class Smoothing:
         >>> analyze([1.0, float("nan"), 3.0]).report.read
         '3 rows. Missing points filled from their neighbours: 1.'
         """
-        return report_of(self)
+        return make_report(self)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -375,7 +375,7 @@ class Smoothing:
         >>> [step.name for step in analyze([1.0, float("nan"), 3.0, 2.0]).steps]
         ['heads', 'filling']
         """
-        return steps_of(self)
+        return list_steps(self)
 
     @property
     def explanation(self) -> str:

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from overt.errors import InputError
 from overt.smoothing.data.frames import read_input
-from overt.smoothing.data.options import NormalizerName, ScoreName, one_of
+from overt.smoothing.data.options import NormalizerName, ScoreName, check_choice
 from overt.smoothing.data.periods import is_number
 from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.normalize import plain_sum, softmax
@@ -57,8 +57,8 @@ def reweight(
            [0.84, 0.31],
            [0.04, 1.93]])
     """
-    one_of("score", score, get_args(ScoreName))
-    one_of("normalizer", normalizer, get_args(NormalizerName))
+    check_choice("score", score, get_args(ScoreName))
+    check_choice("normalizer", normalizer, get_args(NormalizerName))
     x = _read(vectors)
     scores = _dot(x, scale, bandwidth) if score == "dot" else _gaussian(x, scale, bandwidth, normalizer)
     weights = softmax(scores) if normalizer == "softmax" else plain_sum(scores)

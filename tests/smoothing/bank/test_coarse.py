@@ -59,7 +59,7 @@ def test_they_are_computed_at_every_point_where_a_line_could_take_the_place_of_a
 @pytest.mark.parametrize("kind", ["all", "missing", "weights"])
 def test_a_bank_does_not_depend_on_the_way(monkeypatch, kind):
     draw, levels = np.random.default_rng(0), np.linspace(0.5, 1.0, N)
-    series = NoisySeries.of(TIMES, np.sin(TIMES / 200) + levels * draw.normal(size=N), weights_of(kind), levels)
+    series = NoisySeries.single(TIMES, np.sin(TIMES / 200) + levels * draw.normal(size=N), weights_of(kind), levels)
     for name, points in (("BLOCK", 100), ("STRETCH", 600), ("MARGIN", 500)):
         monkeypatch.setattr(bank, name, points)
     taken, written = [], candidates._write_coarse

@@ -27,7 +27,7 @@ def series_of(count):
 def noisy_series(count):
     """The same as the bank takes them, one by one."""
     rows = zip(*series_of(count), strict=True)
-    return [NoisySeries.of(np.arange(float(count)), values, np.ones(count), levels) for values, levels in rows]
+    return [NoisySeries.single(np.arange(float(count)), values, np.ones(count), levels) for values, levels in rows]
 
 
 @pytest.mark.parametrize("count", [2, 3, 7, 40, LONGEST])

@@ -7,7 +7,7 @@ import pytest
 
 from overt.smoothing import analyze
 from overt.smoothing.selection.contrasts import constant_level
-from overt.smoothing.selection.waves import have_waves, is_quick, waves_of
+from overt.smoothing.selection.waves import find_waves, have_waves, is_quick
 
 POINTS = np.arange(1024)
 
@@ -109,8 +109,8 @@ def test_noise_that_grows_with_a_wave_has_levels_by_the_value():
 
 @pytest.mark.parametrize("size", [64, 200, 1024, 5000])
 def test_noise_has_no_waves(size):
-    assert sum(waves_of(None, draw(seed, size)).any() for seed in range(200)) <= 1
-    assert sum(waves_of(None, draw(seed, size).cumsum()).any() for seed in range(60)) <= 5
+    assert sum(find_waves(None, draw(seed, size)).any() for seed in range(200)) <= 1
+    assert sum(find_waves(None, draw(seed, size).cumsum()).any() for seed in range(60)) <= 5
 
 
 def test_jumps_are_no_waves():
@@ -118,15 +118,15 @@ def test_jumps_are_no_waves():
     for period in (40, 64, 150):
         square = np.sign(np.sin(2 * np.pi * (POINTS + 0.3) / period))
         x = square + 0.16 * draw(period)
-        assert constant_level(None, x - waves_of(None, x), np.ones(1024)) < 0.18
-        assert not is_quick(None, x, waves_of(None, x))
+        assert constant_level(None, x - find_waves(None, x), np.ones(1024)) < 0.18
+        assert not is_quick(None, x, find_waves(None, x))
         assert not analyze(x).outliers.sum() > 2
 
 
 def test_a_series_of_several_parts_has_the_waves_of_each():
     points = np.arange(20_000)
     truth = np.where(points < 10_000, np.sin(points * 1.1), np.sin(points * 2.3))
-    waves = waves_of(None, truth + 0.3 * draw(7, 20_000))
+    waves = find_waves(None, truth + 0.3 * draw(7, 20_000))
     assert np.mean((waves - truth) ** 2) < 0.05
 
 
@@ -171,24 +171,24 @@ def test_a_harmonic_at_uneven_times_is_no_season_by_itself():
 @pytest.mark.parametrize("size", [100, 300, 1000])
 @pytest.mark.parametrize("kind", KINDS_OF_TIMES)
 def test_noise_at_uneven_times_has_no_waves(kind, size):
-    assert sum(waves_of(uneven(kind, size, seed), draw(seed, size)).any() for seed in range(100)) <= 1
+    assert sum(find_waves(uneven(kind, size, seed), draw(seed, size)).any() for seed in range(100)) <= 1
 
 
 def test_between_clusters_of_times_no_wave_passes_for_quick():
     # Of nights ten points apart a wave of 13 points may be one of 43, 1/(1/10 - 1/13), too. Within a night both are slow.
     times = uneven("nights", 2000, 0)
     x = np.sin(2 * np.pi * times / 13) + 0.3 * draw(0, 2000)
-    assert not is_quick(times, x, waves_of(times, x))
+    assert not is_quick(times, x, find_waves(times, x))
     assert "repeating pattern" not in analyze(x, times=times).sentence
 
 
 def test_repeated_times_have_waves_too():
     times = np.repeat(np.arange(500.0), 2)
-    assert not waves_of(times, draw(9, 1000)).any()
-    assert waves_of(times, np.sin(2.1 * times) + draw(9, 1000)).any()
+    assert not find_waves(times, draw(9, 1000)).any()
+    assert find_waves(times, np.sin(2.1 * times) + draw(9, 1000)).any()
 
 
 def test_several_series_at_once_have_waves_where_each_has():
     values = np.stack([draw(seed, 200) + (seed % 2) * np.sin(1.9 * np.arange(200)) * 2 for seed in range(20)])
-    assert have_waves(values).tolist() == [bool(waves_of(None, each).any()) for each in values]
+    assert have_waves(values).tolist() == [bool(find_waves(None, each).any()) for each in values]
     assert have_waves(values).tolist() == [False, True] * 10

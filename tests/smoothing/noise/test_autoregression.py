@@ -15,7 +15,7 @@ NAN = float("nan")
 
 def gappy(x):
     known = np.flatnonzero(~np.isnan(x))
-    return Gappy.of(known, x[known], LONG)
+    return Gappy.from_positions(known, x[known], LONG)
 
 
 def season(count, noise, seed=0):

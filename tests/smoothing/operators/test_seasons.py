@@ -14,7 +14,7 @@ from overt.smoothing.seasons.phase import (
     PhaseHead,
     attend_phase,
     attend_phase_transposed,
-    grid_of,
+    phase_grid,
     phase_rows,
     self_weights,
 )
@@ -83,7 +83,7 @@ def test_the_transpose_of_attention_by_phase_is_its_transpose(head, causal):
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("times", [np.arange(60.0), np.cumsum(np.random.default_rng(2).uniform(0.4, 1.6, 60))])
 def test_the_own_weight_is_the_derivative(head, times):
-    grid = grid_of(times, 10.0)
+    grid = phase_grid(times, 10.0)
     rows = phase_rows(grid, grid.add_up(times, np.ones(60)), head)
     result = self_weights(grid, rows, times)
     for point in (0, 7, 33, 59):

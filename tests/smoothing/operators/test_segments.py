@@ -8,7 +8,7 @@ import pytest
 from overt import native
 from overt.smoothing import analyze
 from overt.smoothing.selection.bank import segments, stages
-from overt.smoothing.selection.bank.segments import attend_segments, posterior, prior_of, segment_row
+from overt.smoothing.selection.bank.segments import attend_segments, fit_prior, posterior, segment_row
 
 LEVELS = native.module().levels()
 
@@ -23,7 +23,7 @@ def a_series(n, seed=0, *, missing=False):
 
 def by_enumeration(times, values, precisions):
     """Posterior means and variances over all 2^(n − 1) divisions, by matrices."""
-    prior, n = prior_of(values, precisions), values.size
+    prior, n = fit_prior(values, precisions), values.size
     total, sums = 0.0, np.zeros((2, n))
     for changes in itertools.product([False, True], repeat=n - 1):
         bounds = [0, *(np.flatnonzero(changes) + 1), n]
@@ -81,7 +81,7 @@ def test_it_is_computed_natively_as_in_numpy(monkeypatch, level, n, missing):
 
 def test_its_leverage_is_the_derivative_by_the_point_itself():
     times, values, precisions = a_series(120)
-    prior = prior_of(values, precisions)
+    prior = fit_prior(values, precisions)
 
     def means(of):
         results = np.empty((1, 120)), np.empty((1, 120))

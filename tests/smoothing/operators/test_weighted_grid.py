@@ -74,7 +74,7 @@ def test_a_bank_with_missing_values_does_not_depend_on_the_way(monkeypatch, caus
     if not native.available():
         pytest.skip("the other way is native")
     values, weights = np.random.default_rng(0).normal(size=N), weights_of("a tenth missing")
-    series = NoisySeries.of(np.arange(float(N)) * 0.1, values, weights, np.ones(N))
+    series = NoisySeries.single(np.arange(float(N)) * 0.1, values, weights, np.ones(N))
     taken = []
 
     def never(keys, degree, side):

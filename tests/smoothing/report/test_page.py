@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from overt.cli.main import app
 from overt.errors import InputError
 from overt.smoothing import analyze
-from overt.smoothing.reporting.curve import Curve, curve_of
+from overt.smoothing.reporting.curve import Curve, extract_curve
 from overt.smoothing.reporting.page import pack, pack_times, write_page
 from overt.smoothing.reporting.panel import Panel
 
@@ -65,7 +65,7 @@ def test_another_ending_and_too_many_series_are_refused(tmp_path):
 
 def test_the_report_is_on_the_page_without_scripts_in_the_words_of_the_command(tmp_path):
     result = analyze(np.where(np.arange(60) == 30, 99.0, np.random.default_rng(0).normal(size=60)))
-    panel = Panel(HOSTILE, np.arange(60.0), result.observed, curve_of(result))
+    panel = Panel(HOSTILE, np.arange(60.0), result.observed, extract_curve(result))
     write_page(
         tmp_path / "a.html", [panel], x="", title=HOSTILE, wording=lambda text: text.replace("robust=False", "--no-robust")
     )

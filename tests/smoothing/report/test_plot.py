@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from overt.errors import InputError
 from overt.smoothing import analyze
 from overt.smoothing.reporting.curve import Curve
-from overt.smoothing.reporting.plot import Panel, draw, figure_of
+from overt.smoothing.reporting.plot import Panel, draw, draw_figure
 
 NAN = float("nan")
 
@@ -31,7 +31,7 @@ def labels(figure):
 
 
 def test_data_curve_and_band_are_drawn_and_named():
-    figure = figure_of([panel()], x="time")
+    figure = draw_figure([panel()], x="time")
     (axes,) = figure.axes
     assert labels(figure) == [["data", "95% band of the mean", "smoothed"]]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("time", "temperature")
@@ -41,11 +41,11 @@ def test_data_curve_and_band_are_drawn_and_named():
 
 
 def test_a_band_that_is_withheld_is_not_drawn():
-    assert labels(figure_of([panel(band=False)], x="time")) == [["data", "smoothed"]]
+    assert labels(draw_figure([panel(band=False)], x="time")) == [["data", "smoothed"]]
 
 
 def test_the_mixture_of_heads_is_a_strip_under_the_curve_in_the_colours_of_its_legend():
-    figure = figure_of([panel(heads=3)], x="time")
+    figure = draw_figure([panel(heads=3)], x="time")
     curve, strip = figure.axes
     assert labels(figure)[1] == ["head 0", "head 1", "head 2"]
     assert strip.get_ylim() == (0, 1)
@@ -55,18 +55,18 @@ def test_the_mixture_of_heads_is_a_strip_under_the_curve_in_the_colours_of_its_l
 
 
 def test_one_head_has_no_strip():
-    assert len(figure_of([panel(heads=1)], x="time").axes) == 1
+    assert len(draw_figure([panel(heads=1)], x="time").axes) == 1
 
 
 def test_panels_share_one_range_of_times_and_one_legend():
-    figure = figure_of([panel(50, name="Ulm"), panel(100, name="Bonn")], x="time")
+    figure = draw_figure([panel(50, name="Ulm"), panel(100, name="Bonn")], x="time")
     assert [axes.get_ylabel() for axes in figure.axes] == ["Ulm", "Bonn"]
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
     assert len(figure.legends) == 1
 
 
 def test_dates_are_written_as_dates():
-    figure = figure_of([panel(400, dates=True)], x="day")
+    figure = draw_figure([panel(400, dates=True)], x="day")
     figure.canvas.draw()
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert "2025" in ticks
@@ -84,7 +84,7 @@ def test_dates_are_written_as_dates():
 )
 def test_the_first_tick_names_its_month_or_year_where_the_axis_names_another(start, step, n, first):
     times = np.datetime64(start, step) + np.arange(n)
-    figure = figure_of([replace(panel(n), times=times.astype("datetime64[us]"))], x="")
+    figure = draw_figure([replace(panel(n), times=times.astype("datetime64[us]"))], x="")
     figure.canvas.draw()
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert re.fullmatch(first, labels[0]), labels
@@ -94,7 +94,7 @@ def test_a_long_series_is_thinned_but_keeps_its_extremes():
     long = panel(200_000)
     long.data[123_456] = 50.0
     long.curve.values[77_777] = -9.0
-    (axes,) = figure_of([long], x="time").axes
+    (axes,) = draw_figure([long], x="time").axes
     (dots,) = (result for result in axes.collections if isinstance(result, PathCollection))
     assert dots.get_rasterized()
     assert len(dots.get_offsets()) <= 40_000
@@ -118,7 +118,7 @@ def test_missing_values_and_an_empty_curve_are_gaps(tmp_path):
     some.data[5_000:9_000] = NAN
     some.curve.values[5_000:9_000] = NAN
     draw(tmp_path / "a.png", [empty, some], x="time")
-    (axes,) = figure_of([some], x="time").axes
+    (axes,) = draw_figure([some], x="time").axes
     assert np.isnan(axes.lines[0].get_ydata()).any()
 
 
@@ -139,8 +139,8 @@ def test_a_long_curve_that_fills_an_area_has_an_excerpt_beside_it():
     smooth, waves = panel(3000), panel(3000)
     times = np.arange(3000)
     waves = Panel("waves", times, np.sin(times), Curve(np.sin(times), None, None, None, (), "", {}))
-    assert len(figure_of([smooth], x="").axes) == 1
-    whole, excerpt = figure_of([waves], x="").axes
+    assert len(draw_figure([smooth], x="").axes) == 1
+    whole, excerpt = draw_figure([waves], x="").axes
     assert excerpt.get_title() == "200 of 3,000 points"
     assert excerpt.lines[0].get_xdata()[0] == 1400
     assert whole.lines[0].get_linewidth() < excerpt.lines[0].get_linewidth()
@@ -151,7 +151,7 @@ def test_the_picture_says_that_a_band_is_withheld():
     message.curve.facts["withheld"] = (
         "Many values repeat the one before: copies, zeros where nothing happened, or ends of a range."
     )
-    (axes,) = figure_of([message], x="time").axes
+    (axes,) = draw_figure([message], x="time").axes
     assert [text.get_text() for text in axes.texts] == ["no band: many values repeat the one before"]
 
 
@@ -159,7 +159,7 @@ def test_the_axes_are_those_of_the_curve_and_outliers_are_marked():
     one = panel(60, dates=True)
     one.data[[10, 30]] = 1.9, -999.0
     outliers = np.isin(np.arange(60), [10, 30])
-    figure = figure_of([replace(one, curve=replace(one.curve, outliers=outliers))], x="")
+    figure = draw_figure([replace(one, curve=replace(one.curve, outliers=outliers))], x="")
     (axes,) = figure.axes
     assert -3 < axes.get_ylim()[0] < -1
     marks = {

@@ -18,9 +18,9 @@ from overt.smoothing import Online, analyze
 from overt.smoothing.batch import Task
 from overt.smoothing.data.times import read_times
 from overt.smoothing.data.zones import recorded_zone
-from overt.smoothing.reporting.curve import curve_of
+from overt.smoothing.reporting.curve import extract_curve
 from overt.smoothing.reporting.page import write_page
-from overt.smoothing.reporting.plot import Panel, figure_of
+from overt.smoothing.reporting.plot import Panel, draw_figure
 
 HOURS = pd.date_range("2024-06-01", periods=80, freq="h", tz="America/New_York")
 VALUES = np.sin(np.arange(80) / 8)
@@ -128,8 +128,8 @@ def test_a_picture_is_in_the_zone_of_the_series_and_says_so():
 
 
 def test_pictures_of_dates_that_were_read_in_utc_say_so(tmp_path):
-    panel = Panel("load", NAIVE.times.as_passed, VALUES, curve_of(NAIVE), UTC)
-    assert ticks(figure_of([panel], x="when"))[0] == "when (UTC)"
+    panel = Panel("load", NAIVE.times.as_passed, VALUES, extract_curve(NAIVE), UTC)
+    assert ticks(draw_figure([panel], x="when"))[0] == "when (UTC)"
     write_page(tmp_path / "a.html", [panel], x="when", title="load")
     assert "when (UTC)" in (tmp_path / "a.html").read_text()
 

@@ -44,13 +44,13 @@ class Clock(NamedTuple):
         return abs(ratio - round(ratio)) < _WHOLE * ratio
 
 
-def clock_of(times: Times, start: float, step: float) -> Clock | None:
+def zone_clock(times: Times, start: float, step: float) -> Clock | None:
     """The clock of the zone of times, from `start` on in units of `step`; None where it is never changed.
 
     >>> from overt.smoothing.data.times import read_times
     >>> import pandas as pd
     >>> days = read_times(pd.date_range("2024-03-30", periods=3, tz="Europe/Berlin"), 3)
-    >>> clock_of(days, 0.0, 3600.0)  # in hours from the first point, and a year further
+    >>> zone_clock(days, 0.0, 3600.0)  # in hours from the first point, and a year further
     Clock(starts=array([  26., 5066., 8762.]), shifts=array([1., 0., 1.]), day=24.0)
     """
     if times.zone is None or times.origin is None or not _EARLIEST < times.origin < _LATEST:

@@ -86,13 +86,13 @@ class Condition:
 
     def sentences(self) -> list[str]:
         """What an analyst should know, the most important first; nothing for a series in good condition."""
-        return self.of_times() + self.of_values()
+        return self.time_sentences() + self.value_sentences()
 
-    def of_times(self) -> list[str]:
+    def time_sentences(self) -> list[str]:
         """Duplicated and absent times, and changes of the step."""
         return [part for part in (self._duplicates(), self._absent(), self._rates()) if part]
 
-    def of_values(self) -> list[str]:
+    def value_sentences(self) -> list[str]:
         """A stuck sensor, a counter and error codes: questions, since only an analyst knows."""
         return [part for part in (self._stuck(), self._resets(), codes_in_words(self.codes)) if part]
 

@@ -54,13 +54,13 @@ def read_input(x: Any, times: Any | None = None) -> Input:
     """Read an array, or a series or table of pandas or polars; `times` that were passed take the place of those that it carries."""
     library = type(x).__module__.partition(".")[0]
     if library == "pandas" and hasattr(x, "index") and hasattr(x, "to_numpy"):
-        return _of_pandas(x, times)
+        return _read_pandas(x, times)
     if library == "polars":
-        return _of_polars(x, times)
+        return _read_polars(x, times)
     return Input(read_values(x), times, lambda curves: curves)
 
 
-def frame_of(columns: dict[str, Any], index: Any) -> "DataFrame":
+def data_frame(columns: dict[str, Any], index: Any) -> "DataFrame":
     """Columns (n,) as a pandas DataFrame with this index, or with these `Times`, in their time zone where they have one."""
     try:
         import pandas
@@ -73,9 +73,9 @@ def frame_of(columns: dict[str, Any], index: Any) -> "DataFrame":
     return pandas.DataFrame(columns, index=in_zone)
 
 
-def _of_pandas(x: Any, times: Any | None) -> Input:
+def _read_pandas(x: Any, times: Any | None) -> Input:
     if x.ndim == 1:
-        values = read_values(_numbers_of(x, "the series"))
+        values = read_values(_column_numbers(x, "the series"))
         times = _times_of_index(x.index) if times is None else times
         return Input(values, times, lambda curve: type(x)(curve, index=x.index, name=x.name), x.index)
     dated = [at for at in range(x.shape[1]) if _holds_times(x.iloc[:, at])]
@@ -84,7 +84,7 @@ def _of_pandas(x: Any, times: Any | None) -> Input:
         column = _only(dated, list(x.columns), _holds_times(x.index))
         times = _times_of_index(x.index) if column is None else x.iloc[:, column]
     numeric = [at for at in range(x.shape[1]) if at not in dated]
-    columns = [_numbers_of(x.iloc[:, at], f"column {x.columns[at]!r}") for at in numeric]
+    columns = [_column_numbers(x.iloc[:, at], f"column {x.columns[at]!r}") for at in numeric]
 
     def wrap(curves: Floats) -> Any:
         smoothed = x.copy()
@@ -96,17 +96,17 @@ def _of_pandas(x: Any, times: Any | None) -> Input:
     return Input(read_values(_joined(columns)), times, wrap, x.index, names, None if column is None else x.columns[column])
 
 
-def _of_polars(x: Any, times: Any | None) -> Input:
+def _read_polars(x: Any, times: Any | None) -> Input:
     if hasattr(x, "collect"):
         raise KindError("a table in memory", got="a LazyFrame", fix="pass x.collect()")
     if not hasattr(x, "columns"):
-        return Input(read_values(_numbers_of(x, "the series")), times, lambda curve: type(x)(x.name, curve))
+        return Input(read_values(_column_numbers(x, "the series")), times, lambda curve: type(x)(x.name, curve))
     names = x.columns
     dated = [at for at, name in enumerate(names) if _holds_times(x[name])]
     column = _only(dated, names, False) if times is None else None
     times = times if column is None else x[names[column]]
     numeric = [name for at, name in enumerate(names) if at not in dated]
-    columns = [_numbers_of(x[name], f"column {name!r}") for name in numeric]
+    columns = [_column_numbers(x[name], f"column {name!r}") for name in numeric]
 
     def wrap(curves: Floats) -> Any:
         return x.with_columns([type(x[name])(name, curve) for name, curve in zip(numeric, curves.T, strict=True)])
@@ -146,7 +146,7 @@ def _only(dated: list[int], names: list[Any], index_is_dated: bool) -> int | Non
     raise InputError("one column of times, or an index of times", got=got, fix=fix)
 
 
-def _numbers_of(column: Any, name: str) -> NDArray[Any]:
+def _column_numbers(column: Any, name: str) -> NDArray[Any]:
     """A column as float64, missing values as NaN; an error where it holds text or dates."""
     dtype = str(column.dtype)
     if not (_holds_times(column) or dtype.startswith(("complex", "String", "Time", "str"))):

@@ -46,7 +46,7 @@ class Options:
     score: ScoreName = "gaussian"
     normalizer: NormalizerName = "softmax"
     scale: float | ScaleName = "auto"  # a name, or with the dot score a factor
-    window: Any = None  # a number or None; a length of time before `in_unit_of`
+    window: Any = None  # a number or None; a length of time before `in_time_unit`
     degree: int = 1
     causal: bool = False
     robust: bool | Literal["auto"] = "auto"
@@ -60,11 +60,11 @@ class Options:
     from_curve: str = ""  # "counts", "outcomes" or "amounts", whose noise is from a first curve of theirs
 
     def __post_init__(self) -> None:
-        one_of("keys", self.keys, get_args(KeyKind))
-        one_of("score", self.score, get_args(ScoreName))
+        check_choice("keys", self.keys, get_args(KeyKind))
+        check_choice("score", self.score, get_args(ScoreName))
         if not isinstance(self.robust, bool | np.bool_):
-            one_of("robust", self.robust, ("auto",), otherwise="True or False")
-        one_of("normalizer", self.normalizer, get_args(NormalizerName))
+            check_choice("robust", self.robust, ("auto",), otherwise="True or False")
+        check_choice("normalizer", self.normalizer, get_args(NormalizerName))
         if self.score == "dot":
             self._check_dot()
         else:
@@ -80,7 +80,7 @@ class Options:
             self._check_auto()
         self._check_noise()
 
-    def in_unit_of(self, times: Times) -> "Options":
+    def in_time_unit(self, times: Times) -> "Options":
         """The options with a window and a bandwidth of time as numbers in the unit of the times."""
         window = None if self.window is None else read_window(self.window, times)
         if self.automatic_bandwidth or self.keys not in ("time", "both"):
@@ -90,7 +90,7 @@ class Options:
         return replace(self, window=window, bandwidth=read_bandwidth(self.bandwidth, times))
 
     def too_narrow(self, times: Times) -> str:
-        """A sentence where a bandwidth is below half a typical step, or a window, of dates, below each; of options `in_unit_of` the times.
+        """A sentence where a bandwidth is below half a typical step, or a window, of dates, below each; of options `in_time_unit`.
 
         "" where most times repeat: the narrowest head averages points of one time.
         """
@@ -180,7 +180,7 @@ class Options:
 
     @property
     def bandwidths(self) -> tuple[float, ...] | None:
-        """The bandwidths as floats, one, or (time, value), of options `in_unit_of` the times; None for "auto"."""
+        """The bandwidths as floats, one, or (time, value), of options `in_time_unit`; None for "auto"."""
         if self.automatic_bandwidth:
             return None
         return tuple(map(float, self.bandwidth)) if self.keys == "both" else (float(self.bandwidth),)  # type: ignore[arg-type]
@@ -197,7 +197,7 @@ class Options:
 
     def _check_noise(self) -> None:
         if isinstance(self.noise, str):
-            one_of("noise", self.noise, get_args(NoiseKind), otherwise="numbers or None")
+            check_choice("noise", self.noise, get_args(NoiseKind), otherwise="numbers or None")
             if self.score == "dot" and self.noise == "poisson":
                 fix = 'leave noise or score="dot" out'
                 raise InputError('score="gaussian" with noise="poisson"', got='score="dot"', fix=fix)
@@ -275,13 +275,13 @@ class Options:
         if not isinstance(self.scale, str):
             fix = "pass bandwidth instead of a factor"
             raise InputError("scale as a name with the Gaussian score", got=repr(self.scale), fix=fix)
-        one_of("scale", self.scale, get_args(ScaleName))
+        check_choice("scale", self.scale, get_args(ScaleName))
         if self.automatic_bandwidth:
             return
         if self.keys == "both":
             self._check_pair()
         elif isinstance(self.bandwidth, str) and self.keys in ("value", "patch"):  # not a length of time
-            one_of("bandwidth", self.bandwidth, ("auto",), otherwise="a number above 0")
+            check_choice("bandwidth", self.bandwidth, ("auto",), otherwise="a number above 0")
         elif self.keys in ("value", "patch") and not is_number(self.bandwidth, above=0.0):
             raise InputError("a bandwidth above 0", got=repr(self.bandwidth), fix='pass a number above 0, or "auto"')
         else:
@@ -314,7 +314,7 @@ def read_range(values: Floats, options: Options) -> Floats:
     return values
 
 
-def one_of(argument: str, got: object, names: tuple[str, ...], otherwise: str = "") -> None:
+def check_choice(argument: str, got: object, names: tuple[str, ...], otherwise: str = "") -> None:
     """Raise unless `got` is one of the names."""
     if not isinstance(got, str) or got not in names:
         choices = " or ".join([*(f'"{name}"' for name in names), *([otherwise] if otherwise else [])])

@@ -52,7 +52,7 @@ def read_periods(period: object, times: Times, series: Series) -> tuple[float, .
     steps = np.diff(series.times)
     shortest, most = float(steps[steps > 0].min(initial=1.0)) * series.step, max(steps.size, MOST_CYCLES)
     for part in listed(period):
-        seconds = _in_unit_of(times, part, "period", _PERIOD)
+        seconds = _checked_length(times, part, "period", _PERIOD)
         if seconds > span / 2 * (1 + 1e-9):
             got = f"{part!r} for a series that is {length_in_words(span, times.unit, 4)} long"
             raise InputError("a period of at most half the series", got=got, fix="pass a shorter period, or a longer series")
@@ -74,7 +74,7 @@ def check_span(span: object) -> None:
 
 def read_span(span: object, times: Times) -> float:
     """A span in the unit of the times, at least the typical step between them."""
-    length = _in_unit_of(times, span, "span", _SPAN)
+    length = _checked_length(times, span, "span", _SPAN)
     steps = np.diff(np.sort(times.moments))
     steps = steps[steps > 0]
     step = float(np.median(steps)) if steps.size else 0.0
@@ -95,7 +95,7 @@ def check_bandwidth(bandwidth: object) -> None:
 
 def read_bandwidth(bandwidth: object, times: Times) -> float:
     """A bandwidth of time in the unit of the times."""
-    return _in_unit_of(times, bandwidth, "bandwidth", _BANDWIDTH) if is_length(bandwidth) else float(bandwidth)  # type: ignore[arg-type]
+    return _checked_length(times, bandwidth, "bandwidth", _BANDWIDTH) if is_length(bandwidth) else float(bandwidth)  # type: ignore[arg-type]
 
 
 def check_window(window: object) -> None:
@@ -108,7 +108,7 @@ def check_window(window: object) -> None:
 
 def read_window(window: object, times: Times) -> float:
     """A window in the unit of the times."""
-    return _in_unit_of(times, window, "window", _WINDOW) if is_length(window) else float(window)  # type: ignore[arg-type]
+    return _checked_length(times, window, "window", _WINDOW) if is_length(window) else float(window)  # type: ignore[arg-type]
 
 
 def length_in_seconds(part: object) -> float:
@@ -161,7 +161,7 @@ def _in_seconds(part: object, times: Times) -> str:
     return f'a number is in seconds here: write "{part:g}D", "{part:g}h" …'
 
 
-def _in_unit_of(times: Times, part: object, what: str, expected: str) -> float:
+def _checked_length(times: Times, part: object, what: str, expected: str) -> float:
     length, is_time = _length(part, expected)
     if is_time and times.unit != "seconds":
         got = f"{part!r} with times that are {'steps' if times.unit == 'steps' else 'numbers'}"

@@ -52,7 +52,7 @@ def read_times(times: ArrayLike | Times | None, length: int, zone: tzinfo | None
         return times
     if times is None:
         return Times(np.arange(length, dtype=np.float64), "steps")
-    array, zone_of_dates = _array_of(times)
+    array, zone_of_dates = _time_array(times)
     if array.shape != (length,):
         got = f"times of shape {array.shape} for {length} points"
         raise InputError("one time for each point", got=got, fix="pass as many times as the series has points")
@@ -60,7 +60,7 @@ def read_times(times: ArrayLike | Times | None, length: int, zone: tzinfo | None
         origin = array.min()
         return Times(_seconds(array, origin), "seconds", origin, zone_of_dates or zone)
     if array.dtype.kind == "m":
-        return Times(_of_lengths(array), "seconds")
+        return Times(_durations(array), "seconds")
     return Times(_numbers(array), "")
 
 
@@ -69,7 +69,7 @@ def read_moments(times: ArrayLike, like: Times) -> Floats:
     if like.origin is None and _is_text(np.asarray(times)):
         fix = 'pass lengths of time, as pandas.Timedelta("00:07:30")' if like.unit == "seconds" else "pass numbers"
         raise KindError(f"times that are {like.kind}, as those of the series", got="text", fix=fix)
-    array, zone = _array_of(times)
+    array, zone = _time_array(times)
     array = np.atleast_1d(array)
     if array.ndim != 1:
         raise InputError("times of shape (m,)", got=f"shape {array.shape}", fix="pass a flat sequence")
@@ -80,7 +80,7 @@ def read_moments(times: ArrayLike, like: Times) -> Floats:
         if array.size:
             check_zone(zone, like.zone)
         return _seconds(array, like.origin)
-    return _of_lengths(array) if like.unit == "seconds" else _numbers(array)
+    return _durations(array) if like.unit == "seconds" else _numbers(array)
 
 
 def moment_in_words(moment: float, times: Times) -> str:
@@ -127,18 +127,18 @@ def moments_as_passed(moments: Floats, like: Times) -> Any:
 
 def read_dates(times: ArrayLike) -> tuple[NDArray[Any], tzinfo | None]:
     """Dates as datetime64, in UTC where they have a time zone, and this zone."""
-    array, zone = _array_of(times)
+    array, zone = _time_array(times)
     if array.dtype.kind != "M":
         raise KindError("dates", got=f"dtype {array.dtype}", fix="pass numpy.datetime64 or datetime")
     return array, zone
 
 
-def check_zone(zone: tzinfo | None, of_series: tzinfo | None) -> None:
+def check_zone(zone: tzinfo | None, series_zone: tzinfo | None) -> None:
     """Raise where times have a time zone and those of the series have none, or the other way round."""
-    if zone is None and of_series is not None:
-        fix = f'add it, as in 2024-12-31T12:00+00:00 or pandas.Timestamp("2024-12-31 12:00", tz="{of_series}")'
+    if zone is None and series_zone is not None:
+        fix = f'add it, as in 2024-12-31T12:00+00:00 or pandas.Timestamp("2024-12-31 12:00", tz="{series_zone}")'
         raise KindError("times with a time zone, as the series has", got="times without one", fix=fix)
-    if zone is not None and of_series is None:
+    if zone is not None and series_zone is None:
         fix = "pass them without a time zone, as the series has them"
         raise KindError("times without a time zone, as those of the series", got="times with one", fix=fix)
 
@@ -164,7 +164,7 @@ def parse_texts(texts: Sequence[str]) -> tuple[NDArray[Any], tzinfo | None]:
     return np.array(plain, dtype="datetime64[us]"), recorded_zone(dates)
 
 
-def _array_of(times: Any) -> tuple[NDArray[Any], tzinfo | None]:
+def _time_array(times: Any) -> tuple[NDArray[Any], tzinfo | None]:
     """Times as an array; dates of Python, NumPy, pandas or polars as datetime64, in UTC where they have a time zone, and this zone."""
     kind: Any = getattr(times, "dtype", None)
     if str(kind).startswith("period["):  # pandas; each begins at a date
@@ -175,14 +175,14 @@ def _array_of(times: Any) -> tuple[NDArray[Any], tzinfo | None]:
     if array.dtype == object and array.size and hasattr(array.flat[0], "to_timestamp"):
         return np.array([one.to_timestamp() for one in array.flat], dtype="datetime64[us]").reshape(array.shape), None
     if array.dtype == object and array.size and all(isinstance(one, date) for one in array.flat):
-        dates, zone = _of_dates(list(array.flat))
+        dates, zone = _date_array(list(array.flat))
         return dates.reshape(array.shape), zone
     if _is_text(array):
         dates, zone = parse_texts([str(text) for text in array.flat])
         return dates.reshape(array.shape), zone
     if array.dtype == object and array.size and all(isinstance(one, timedelta) for one in array.flat):
         return array.astype("timedelta64[us]"), None
-    return array, _zone_of(kind)
+    return array, _dtype_zone(kind)
 
 
 def _is_text(array: NDArray[Any]) -> bool:
@@ -191,7 +191,7 @@ def _is_text(array: NDArray[Any]) -> bool:
     )
 
 
-def _of_dates(dates: list[Any]) -> tuple[NDArray[Any], tzinfo | None]:
+def _date_array(dates: list[Any]) -> tuple[NDArray[Any], tzinfo | None]:
     """Dates of Python as datetime64, in UTC where they have a time zone, and their zone."""
     known = [one for one in dates if one == one]  # NaT, which has no zone, is refused later
     zones = [getattr(one, "tzinfo", None) for one in known]
@@ -211,7 +211,7 @@ def _refuse_mixed(zoned: list[bool], times: Sequence[Any]) -> None:
         raise InputError("times all with a time zone, or all without", got=got, fix="add or remove time zones")
 
 
-def _zone_of(kind: Any) -> tzinfo | None:
+def _dtype_zone(kind: Any) -> tzinfo | None:
     """The time zone of a dtype of pandas, pyarrow or polars."""
     arrow = getattr(kind, "pyarrow_dtype", None)
     zone = getattr(kind, "tz", None) or getattr(arrow, "tz", None) or getattr(kind, "time_zone", None)
@@ -245,7 +245,7 @@ def _seconds(dates: NDArray[Any], origin: Any) -> Floats:
     return (dates - origin).astype("timedelta64[ns]") / np.timedelta64(1, "s")
 
 
-def _of_lengths(lengths: NDArray[Any]) -> Floats:
+def _durations(lengths: NDArray[Any]) -> Floats:
     _refuse_not_a_time(lengths)
     return lengths / np.timedelta64(1, "s")
 

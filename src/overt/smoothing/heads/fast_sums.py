@@ -71,7 +71,7 @@ def attend_past(times: Floats, values: Floats, weights: Floats | None, bandwidth
         inside = np.flatnonzero(counts // size % 2)  # counts ascend, so that rows of one block are next to each other
         for rows in np.split(inside, np.flatnonzero(np.diff(counts[inside] // size)) + 1) if inside.size else []:
             stop = counts[rows[0]] // size * size
-            sums[:, rows] += _of_block(values, weights, slice(stop - size, stop), rows, bandwidth)
+            sums[:, rows] += _block_moments(values, weights, slice(stop - size, stop), rows, bandwidth)
         size *= 2
     total, first, second = sums[0], sums[1] / sums[0], sums[2] / sums[0]
     variances = np.maximum(second - first**2, 0.0) * bandwidth**2
@@ -100,7 +100,7 @@ def attend_dot(values: Floats, scale: float) -> RowMoments:
     return RowMoments(*columns)
 
 
-def _of_block(values: Floats, weights: Floats, block: slice, rows: Indices, bandwidth: float) -> Floats:
+def _block_moments(values: Floats, weights: Floats, block: slice, rows: Indices, bandwidth: float) -> Floats:
     """Σ_j w_j exp(−u²/2) u^p over the keys of a block, u = (x_j − x_i)/h, for p = 0, 1, 2 (3, rows)."""
     keys, queries = np.argsort(values[block], kind="stable"), np.argsort(values[rows], kind="stable")
     sums = np.empty((3, rows.size))

@@ -65,9 +65,9 @@ def recognize_amounts(values: Floats) -> Amounts | None:
     means = [_neighbour_means(part, reach) for reach in REACHES]
     scores = [(_gamma_density(part, mean, p), p, r) for mean, r in zip(means, REACHES, strict=True) for p in POWERS]
     score, power, reach = max(scores)
-    of_logarithms = log_predictive_density(np.log(part)) - float(np.log(part).sum())
-    if of_logarithms > score:  # as of a lognormal distribution, whose variance follows the square of its mean
-        score, power, reach = of_logarithms, 2, max(one for one in scores if one[1] == 2)[2]
+    lognormal_score = log_predictive_density(np.log(part)) - float(np.log(part).sum())
+    if lognormal_score > score:  # as of a lognormal distribution, whose variance follows the square of its mean
+        score, power, reach = lognormal_score, 2, max(one for one in scores if one[1] == 2)[2]
     least = SMALLEST * part.mean()
     rivals = [log_predictive_density(part, lambda curve, p=p: np.maximum(curve, least) ** p) for p in (0.0, 0.5, 1.0)]
     if score <= max(rivals) + 0.5 * np.log(part.size):

@@ -12,7 +12,7 @@ from overt.smoothing.data.series import Floats
 from overt.smoothing.noise.images import PASSES, POSITIVE, brought_back, with_risks
 from overt.smoothing.noise.kind import Analyze, Kind, Observed
 from overt.smoothing.noise.scale import Scale
-from overt.smoothing.seasons.rest import cycle_of
+from overt.smoothing.seasons.rest import cycle_length
 from overt.smoothing.selection.contrasts import MAX_CONTRASTS, contrasts
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ def are_counts(values: Floats, cycle: int = 1) -> bool:
     # Differences of a longer series are taken at equal distances.
     stride = -(-(values.size - ORDERS[0] * cycle) // MAX_CONTRASTS)
     squares = [contrasts(None, values, np.ones(values.size), range(0, order * cycle + 1, cycle)) ** 2 for order in ORDERS]
-    count = min(of_order.size for of_order in squares)
+    count = min(part.size for part in squares)
     nearby = means[ORDERS[-1] * cycle // 2 :: stride][:count]
     # A jump or a spike counts as three standard deviations, and 4 for means near 0, where single counts are rare.
-    capped = np.stack([np.minimum(of_order[:count], 9 * nearby + 4) for of_order in squares])
+    capped = np.stack([np.minimum(part[:count], 9 * nearby + 4) for part in squares])
     order = np.argsort(nearby, kind="stable")
     groups = [np.arange(count), *np.array_split(order, max(count // GROUP, 1))]
     return all(_follows(capped[:, group].mean(axis=1).min(), nearby[group]) for group in groups)
@@ -186,7 +186,7 @@ class Counts(Kind):
         if not series.undeclared:
             return False
         whole = values.size >= MIN_COUNTS and bool((values >= 0).all() and (values == np.round(values)).all())
-        return are_counts(series.known, cycle_of(values, series.times, options) if whole else 1)
+        return are_counts(series.known, cycle_length(values, series.times, options) if whole else 1)
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
         """The smoothing of the counts: never below 0."""
@@ -202,7 +202,7 @@ class Counts(Kind):
             curve = np.maximum(result.values, 0.0)
             result = _counted(replace(result, values=curve, kind="counts", bounds=POSITIVE, options=options), values)
         if first.seasons is not None:
-            results = [first, result, _of_logarithms(inliers, first, options, series.column, analyze)]
+            results = [first, result, _smoothed_logarithms(inliers, first, options, series.column, analyze)]
             result = min(results, key=lambda one: criterion_of_counts(inliers, one.values, one.degrees_of_freedom))
         return replace(result, outliers=first.outliers, filled=first.filled, observed=values)
 
@@ -223,7 +223,7 @@ def _counted(result: "Smoothing", counts: Floats) -> "Smoothing":
     return with_risks(result, counts, result.values, counts)
 
 
-def _of_logarithms(values: Floats, first: "Smoothing", options: Options, column: int, analyze: Analyze) -> "Smoothing":
+def _smoothed_logarithms(values: Floats, first: "Smoothing", options: Options, column: int, analyze: Analyze) -> "Smoothing":
     """Counts (n,) by log(x + ½), whose expectation is log λ and whose variance 1/λ, to 1/λ²: a season in proportion is a sum there."""
     result = first
     for _ in range(PASSES):

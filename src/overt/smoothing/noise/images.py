@@ -60,6 +60,6 @@ def with_risks(smoothing: "Smoothing", observed: Floats, variances: Floats, unbi
     risk, error = float(risks[known].mean()), risk_error(noise)
     if smoothing.curve_variances is not None and smoothing.head is None:
         slopes = 1.0 if smoothing.scaled is None else smoothing.scaled[1].slope(smoothing.scaled[0].values)
-        of_curve = smoothing.series.unsort(smoothing.curve_variances) * (smoothing.series.spread * slopes) ** 2
-        risk, error = combined_risk(risk, error, float(of_curve[known].mean()), int(known.sum()))
+        curve_variances = smoothing.series.unsort(smoothing.curve_variances) * (smoothing.series.spread * slopes) ** 2
+        risk, error = combined_risk(risk, error, float(curve_variances[known].mean()), int(known.sum()))
     return replace(smoothing, noise=float(np.sqrt(np.mean(noise**2))), risk=risk, risk_error=error, observed=observed)

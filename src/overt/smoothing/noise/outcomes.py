@@ -39,11 +39,11 @@ def are_outcomes(values: Floats) -> bool:
         return False
     by_share = max(_log_probability(outcomes, _shares(outcomes, reach)) for reach in (*REACHES, outcomes.size))
     same, before = outcomes[1:], outcomes[:-1]
-    of_chain = sum(
+    chain_score = sum(
         _log_probability(same[before == state], np.full(int((before == state).sum()), (same[before == state].mean())))
         for state in (0.0, 1.0)
     )
-    return bool(by_share > of_chain - np.log(values.size))
+    return bool(by_share > chain_score - np.log(values.size))
 
 
 def variances_of_outcomes(curve: Floats, low: float, high: float) -> Floats:

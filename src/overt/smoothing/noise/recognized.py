@@ -12,7 +12,7 @@ from overt.smoothing.noise.passed import Angles, OnScale
 KINDS: list[Kind] = [ErrorCodes(), Angles(), OnScale(), Outcomes(), Counts(), Rates(), SkewedAmounts(), Proportional()]
 
 
-def kind_of(series: Observed) -> Kind | None:
+def recognize_kind(series: Observed) -> Kind | None:
     """The first kind that holds; None for most series. noise="poisson" comes before all others."""
     passed = [kind for kind in KINDS if isinstance(kind, Counts)] if series.options.counts else KINDS
     return next((kind for kind in passed if kind.holds(series)), None)

@@ -49,7 +49,7 @@ class Operator:
         return Operator(self.shape, lambda v: self.pull(factors * v))
 
 
-def of_rows(shape: tuple[int, int], row: Callable[[int], Floats]) -> Operator:
+def row_operator(shape: tuple[int, int], row: Callable[[int], Floats]) -> Operator:
     """The operator with these rows, each of which is computed where it is needed."""
 
     def pull(v: Floats) -> Floats:

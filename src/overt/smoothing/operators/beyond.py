@@ -71,7 +71,7 @@ def beyond(times: Floats, curve: Floats, slope_variance: float = 0.0) -> Beyond:
     step = span / (times.size - 1)
     distances = np.geomspace(min(step, span * FURTHEST / 2), span * FURTHEST, DISTANCES)
     lengths = [0.0, *(span * part for part in LENGTHS if span * part >= 2 * step)]
-    parts = [_of_length(times, curve, length, distances, slope_variance) for length in lengths]
+    parts = [_length_forecast(times, curve, length, distances, slope_variance) for length in lengths]
     rises, missed, lasting = (np.stack(column) for column in zip(*parts, strict=True))  # (lengths, d)
     # Examples of the past that do not overlap: of so many the mean squares are compared, and of so few they are uncertain.
     examples = span / distances
@@ -85,7 +85,7 @@ def beyond(times: Floats, curve: Floats, slope_variance: float = 0.0) -> Beyond:
     return Beyond(np.append(0.0, distances), *(np.append(0.0, column) for column in columns))
 
 
-def _of_length(
+def _length_forecast(
     times: Floats, curve: Floats, length: float, distances: Floats, slope_variance: float
 ) -> tuple[Floats, Floats, Floats]:
     """What the rise over the last `length` predicts at each distance (d,), by how much that missed before, and how much of it lasts."""

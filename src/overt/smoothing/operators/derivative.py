@@ -53,7 +53,7 @@ class Derivative:
         return float(np.sqrt(np.nanmean(((self.upper - self.values) / NORMAL_QUANTILE) ** 2)))
 
 
-def derivative_of(result: "Smoothing", order: int, per: object) -> Derivative:
+def estimate_derivative(result: "Smoothing", order: int, per: object) -> Derivative:
     """The first or second derivative of a smoothing; `per` is the length of time that it is for."""
     if order not in (1, 2):
         raise InputError("derivative of order 1 or 2", got=repr(order), fix="pass 1 for the slope, 2 for the curvature")
@@ -68,9 +68,9 @@ def derivative_of(result: "Smoothing", order: int, per: object) -> Derivative:
         series.key_times, series.key_values, _variances(result), -(-series.present.size // MOST)
     )
     step = max(1.0, float(np.median(np.diff(times)))) if times.size > 1 else 1.0
-    slopes, of_slopes = _mixed(times / step, values, variances, order)
-    at_points = np.interp(series.times, times, slopes / step**order) + _of_seasons(result, order)
-    deviation = np.sqrt(np.interp(series.times, times, of_slopes)) / step**order
+    slopes, slope_variances = _mixed(times / step, values, variances, order)
+    at_points = np.interp(series.times, times, slopes / step**order) + _season_derivative(result, order)
+    deviation = np.sqrt(np.interp(series.times, times, slope_variances)) / step**order
     factor = series.spread * (size / series.step) ** order
     known = series.unsort(factor * at_points)
     half = None if result.withheld else NORMAL_QUANTILE * series.unsort(factor * deviation)
@@ -86,7 +86,7 @@ def _brought_back(result: "Smoothing", order: int, per: object) -> Derivative:
     if order != 1 and not scale.turn:
         fix = "pass order=1"
         raise InputError(f"the first derivative of a curve of {result.kind}", got=f"order={order}", fix=fix)
-    derivative, slope = derivative_of(first, order, per), scale.slope(first.values)
+    derivative, slope = estimate_derivative(first, order, per), scale.slope(first.values)
     lower, upper = (None if end is None or result.withheld else slope * end for end in (derivative.lower, derivative.upper))
     return Derivative(slope * derivative.values, lower, upper, order, derivative.unit)
 
@@ -135,11 +135,11 @@ def _mixed(times: Floats, values: Floats, variances: Floats, order: int) -> tupl
         size *= COARSER
     smooth = squared_exponentials(times, values, variances, order)
     models = Models.joined(
-        [Models.of_states(states, values, variances, order) for states in splines] + ([] if smooth is None else [smooth])
+        [Models.from_states(states, values, variances, order) for states in splines] + ([] if smooth is None else [smooth])
     )
-    weights, of_bands = (model_weights(models.log_densities - part * models.freedom) for part in (PREMIUM, PREMIUM_OF_BANDS))
+    weights, in_bands = (model_weights(models.log_densities - part * models.freedom) for part in (PREMIUM, PREMIUM_OF_BANDS))
     mean = (weights * models.means).sum(axis=0)
-    return mean, (of_bands * (models.variances + (models.means - mean) ** 2)).sum(axis=0)
+    return mean, (in_bands * (models.variances + (models.means - mean) ** 2)).sum(axis=0)
 
 
 def model_weights(log_densities: Floats) -> Floats:
@@ -163,7 +163,7 @@ def model_weights(log_densities: Floats) -> Floats:
     return sum(share * mixture for share, mixture in zip(shares / shares.sum(), mixtures, strict=True))  # type: ignore[return-value]
 
 
-def _of_seasons(result: "Smoothing", order: int) -> Floats:
+def _season_derivative(result: "Smoothing", order: int) -> Floats:
     """The derivative of the seasons (n,), by differences."""
     if result.seasons is None:
         return np.zeros(result.series.times.size)

@@ -98,8 +98,8 @@ def divide(times: Floats, values: Floats, noise: NoiseHypotheses) -> Divisions:
     evidence, parts = noise.log_priors.copy(), []
     for start, stop in bounds:
         first, last = max(start - MARGIN, 0), min(stop + MARGIN, count)
-        of_part, starts = _divide_part(times[first:last], values[first:last], noise.within(slice(first, last)))
-        evidence += of_part
+        part_evidence, starts = _divide_part(times[first:last], values[first:last], noise.within(slice(first, last)))
+        evidence += part_evidence
         parts.append(starts[:, start - first : stop - first])
     weights = np.exp(evidence - evidence.max())
     weights /= weights.sum()
@@ -122,12 +122,12 @@ def sums_of(times: Floats, values: Floats, noise: NoiseHypotheses) -> WhitenedSu
     for kind in range(kinds):
         white = [whitened(columns, noise.coefficients[kind, before], before) for before in range(order + 1)]
         white[order][2, order:] += noise.moves[kind, order:]
-        of_order = [_products(part) / variance for part, variance in zip(white, noise.variances[kind], strict=True)]
-        np.cumsum(of_order[order], axis=1, out=running[kind, :, 1:])
+        products = [_products(part) / variance for part, variance in zip(white, noise.variances[kind], strict=True)]
+        np.cumsum(products[order], axis=1, out=running[kind, :, 1:])
         stop = count - order + 1
         base[kind, :, :stop] = -running[kind, :, order:]
         for before in range(order):
-            base[kind, :, : count - before] += of_order[before][:, before:]
+            base[kind, :, : count - before] += products[before][:, before:]
     logs = 0.5 * np.log(noise.variances)
     return WhitenedSums(
         running.transpose(1, 0, 2),

@@ -37,7 +37,7 @@ class Models(NamedTuple):
         return cls(*(np.concatenate(column) for column in zip(*several, strict=True)))
 
     @classmethod
-    def of_states(cls, states: States, values: Floats, variances: Floats, order: int) -> "Models":
+    def from_states(cls, states: States, values: Floats, variances: Floats, order: int) -> "Models":
         """Those of splines at the times of values (n,) with noise of these variances (n,)."""
         freedom = (states.variances[0] / variances).mean(axis=1, keepdims=True)
         return cls(states.log_densities(values, variances), freedom, states.means[order], states.variances[order])
@@ -69,15 +69,15 @@ def _sines(times: Floats, order: int) -> Iterator[tuple[Floats, Floats, Floats]]
     """For each length scale a line and sines (n, 2 + m), their derivatives (n, 2 + m), and the variances of the sines (m,)."""
     half, middle = (times[-1] - times[0]) / 2, (times[-1] + times[0]) / 2
     line = np.stack([np.ones(times.size), (times - middle) / half], axis=1)
-    of_line = np.zeros(line.shape)
-    of_line[:, 1] = 1 / half if order == 1 else 0.0
+    line_slopes = np.zeros(line.shape)
+    line_slopes[:, 1] = 1 / half if order == 1 else 0.0
     for length in 2 * half * LENGTHS[2 * half * LENGTHS >= min(LEAST_STEPS * 2 * half / times.size, 2 * half)]:
         boundary = BOUNDARY * half + WIDER * length
         count = min(int(SINES * boundary / length) + MORE_SINES, MOST_SINES, times.size)
         frequencies = np.pi / (2 * boundary) * np.arange(1, count + 1)
         phases = np.outer(times - middle + boundary, frequencies)
         slopes = frequencies * np.cos(phases) if order == 1 else -(frequencies**2) * np.sin(phases)
-        columns = (np.concatenate(pair, axis=1) for pair in ((line, np.sin(phases)), (of_line, slopes)))
+        columns = (np.concatenate(pair, axis=1) for pair in ((line, np.sin(phases)), (line_slopes, slopes)))
         densities = np.sqrt(2 * np.pi) * length / boundary * np.exp(-0.5 * (frequencies * length) ** 2)
         yield (*columns, densities)  # type: ignore[misc]
 

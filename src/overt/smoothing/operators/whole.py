@@ -7,8 +7,8 @@ import numpy as np
 
 from overt.smoothing.data.repeats import last_known
 from overt.smoothing.data.series import Floats
-from overt.smoothing.heads.local.gaps import filled, keys_of
-from overt.smoothing.operators.base import Operator, extension, gather, identity, means_of_ties, of_rows, restriction
+from overt.smoothing.heads.local.gaps import filled, gap_keys
+from overt.smoothing.operators.base import Operator, extension, gather, identity, means_of_ties, restriction, row_operator
 from overt.smoothing.operators.rows import weight_row
 from overt.smoothing.selection.bank.noisy_series import bank_series
 from overt.smoothing.selection.bank.stages import bank_operator
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
 
-def operator_of(result: "Smoothing") -> Operator:
+def smoothing_operator(result: "Smoothing") -> Operator:
     """How a curve depends on the values, both sorted by time (n,): flat runs are as they are, and all points of a mean share its weight."""
     series, repeats, points = result.series, result.repeats, result.points
-    curve = of_the_head(result) if result.head else _of_the_bank(result)
+    curve = head_operator(result) if result.head else _complete_bank(result)
     if repeats.events > 1:
         near = series.present[:, None] - repeats.events // 2 + np.arange(repeats.events)
         means = gather(near, np.full(near.shape, 1 / repeats.events), points)
@@ -32,21 +32,21 @@ def operator_of(result: "Smoothing") -> Operator:
     return last.times(flat) + curve.times(1 - flat)
 
 
-def of_the_head(result: "Smoothing") -> Operator:
+def head_operator(result: "Smoothing") -> Operator:
     """One head, on values sorted by time (n,)."""
     assert result.head is not None
-    return of_rows((result.points, result.points), partial(weight_row, result.series, result.head))
+    return row_operator((result.points, result.points), partial(weight_row, result.series, result.head))
 
 
 class Parts(NamedTuple):
     """The bank's curve: heads over the values without their seasons, a share of the seasons, and what fills from the whole values."""
 
     heads: Operator
-    of_seasons: Floats  # (n,)
+    season_share: Floats  # (n,)
     whole: Operator | None  # None if nothing is filled
 
 
-def parts_of(result: "Smoothing") -> Parts:
+def bank_parts(result: "Smoothing") -> Parts:
     """The operators of the bank, on values sorted by time (n,), and of what fills its missing points."""
     series, estimate, causal = result.series, result.estimate, result.options.causal
     noisy = bank_series(series, result.unit_levels, causal, estimate)
@@ -54,25 +54,25 @@ def parts_of(result: "Smoothing") -> Parts:
     if result.filling is None:
         return Parts(heads, np.ones(result.points), None)
     missing = np.flatnonzero(np.isnan(series.values))
-    heads, whole, of_seasons = filled(heads, keys_of(series, seasonal_of(result)), result.filling, series.times, missing)
-    return Parts(heads, of_seasons, whole)
+    heads, whole, season_share = filled(heads, gap_keys(series, season_sum(result)), result.filling, series.times, missing)
+    return Parts(heads, season_share, whole)
 
 
-def seasonal_of(result: "Smoothing") -> Floats:
+def season_sum(result: "Smoothing") -> Floats:
     """The sum of the seasons in the series' own units, sorted by time (n,)."""
     return np.zeros(result.points) if result.seasons is None else result.seasons.at(result.series.times).sum(axis=0)
 
 
-def tie_of(result: "Smoothing") -> Operator:
+def tie_means(result: "Smoothing") -> Operator:
     """Points at one time have the mean of their values."""
     return means_of_ties(result.series.ties, ~np.isnan(result.values[result.series.order]))
 
 
-def _of_the_bank(result: "Smoothing") -> Operator:
+def _complete_bank(result: "Smoothing") -> Operator:
     """y = s + B(x − s) with the bank B, where missing points are filled, and points at one time have the mean of their values."""
-    curve, of_seasons, whole = parts_of(result)
+    curve, season_share, whole = bank_parts(result)
     if result.seasons is not None:
-        curve = curve + (identity(result.points).times(of_seasons) - curve) @ result.seasons.operator
+        curve = curve + (identity(result.points).times(season_share) - curve) @ result.seasons.operator
     if whole is not None:
         curve = curve + whole
-    return tie_of(result) @ curve
+    return tie_means(result) @ curve

@@ -24,7 +24,7 @@ class Anomaly(NamedTuple):
     score: float  # that distance, in standard deviations of the noise and the curve together; NaN where it is missing or stuck
 
 
-def anomalies_of(result: "Smoothing") -> list[Anomaly]:
+def find_anomalies(result: "Smoothing") -> list[Anomaly]:
     """All anomalies, by time; points that follow each other in time and are of one kind are one."""
     order = result.series.order
     missing = np.isnan(result.observed)
@@ -56,8 +56,8 @@ def _anomaly(result: "Smoothing", rows: Indices, kind: str, spread: Floats) -> A
 def _spread(result: "Smoothing") -> Floats:
     """The standard deviation of a value about the curve (n,): of the noise and, where there is a band, of the curve."""
     levels = np.where(np.isnan(result.levels), result.noise, result.levels)
-    of_curve = np.zeros(levels.size) if result.upper is None else (result.upper - result.values) / NORMAL_QUANTILE
-    return np.maximum(np.hypot(levels, np.nan_to_num(of_curve)), np.finfo(float).tiny)
+    curve_deviation = np.zeros(levels.size) if result.upper is None else (result.upper - result.values) / NORMAL_QUANTILE
+    return np.maximum(np.hypot(levels, np.nan_to_num(curve_deviation)), np.finfo(float).tiny)
 
 
 def _runs(marked: NDArray[np.bool_]) -> list[Indices]:

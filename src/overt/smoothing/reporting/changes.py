@@ -27,7 +27,7 @@ class Change(NamedTuple):
     probability: float  # that the series changes there
 
 
-def changes_of(result: "Smoothing") -> list[Change]:
+def find_changes(result: "Smoothing") -> list[Change]:
     """The changes whose probability is ½ or more, by time."""
     if result.scaled is None:
         rows, located, factor = _located(result)

@@ -64,5 +64,5 @@ def analyze_columns(x: Any, *, times: ArrayLike | None = None, weights: ArrayLik
     moments, point_weights = read_times(series.times, values.shape[0]), read_weights(weights, values.shape[0])
     check_noise_of_weights(chosen.noise, point_weights)
     several = [InputSeries(column, moments, point_weights, index) for index, column in enumerate(columns)]
-    smoothings = analyze_together(several, chosen.in_unit_of(moments))
+    smoothings = analyze_together(several, chosen.in_time_unit(moments))
     return Columns(dict(zip(series.columns or range(len(columns)), smoothings, strict=True)))

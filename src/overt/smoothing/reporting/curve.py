@@ -113,7 +113,7 @@ def load_curves(path: Path) -> list[Curve] | None:
         return None
 
 
-def curve_of(smoothing: "Smoothing", wanted: Sequence[str] = ()) -> Curve:
+def extract_curve(smoothing: "Smoothing", wanted: Sequence[str] = ()) -> Curve:
     """The part of a smoothing that is written, drawn and reported, with the "derivative", "anomalies" and "changes" that are wanted."""
     more = _more(smoothing, wanted)  # first, since the report has the changes that are known
     families, shares = _shares(smoothing)

@@ -75,11 +75,11 @@ def draw(path: str | os.PathLike[str], panels: Sequence[Panel], *, x: str) -> No
     with whole(path) as temporary:
         # In memory first, since the PDF writer does not close its file if the disk is full.
         buffer = io.BytesIO()
-        figure_of(panels, x=x).savefig(buffer, format=temporary.suffix.lstrip(".").lower())
+        draw_figure(panels, x=x).savefig(buffer, format=temporary.suffix.lstrip(".").lower())
         temporary.write_bytes(buffer.getbuffer())
 
 
-def figure_of(panels: Sequence[Panel], *, x: str) -> "Figure":
+def draw_figure(panels: Sequence[Panel], *, x: str) -> "Figure":
     """The picture as a matplotlib Figure, which has no window and need not be closed."""
     from matplotlib.figure import Figure
 

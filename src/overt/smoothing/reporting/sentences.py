@@ -42,11 +42,11 @@ class Report(NamedTuple):
     caution: str  # what not to trust
 
 
-def report_of(result: "Smoothing") -> Report:
+def make_report(result: "Smoothing") -> Report:
     """The report of `Smoothing.report`."""
     condition = result.condition
     return Report(
-        read=_joined(_rows(result, condition), *condition.of_times(), step_text(result, "repeats", "filling", "empty")),
+        read=_joined(_rows(result, condition), *condition.time_sentences(), step_text(result, "repeats", "filling", "empty")),
         noise=_joined(_noise(result), step_text(result, "flat")),
         error=_joined(_error(result), _band(result)),
         outliers=_outliers(result),
@@ -56,7 +56,7 @@ def report_of(result: "Smoothing") -> Report:
             too_narrow(result),
             raises_the_error(result),
             _turns(result),
-            *(sentence for sentence in condition.of_values() if sentence not in result.withheld),
+            *(sentence for sentence in condition.value_sentences() if sentence not in result.withheld),
             _outliers_that_stay(result),
             _forecast(result),
         ),
@@ -65,7 +65,7 @@ def report_of(result: "Smoothing") -> Report:
 
 def describe(result: "Smoothing") -> str:
     """The sentences of `Smoothing.sentence`: all sections of the report."""
-    return _joined(*report_of(result))
+    return _joined(*make_report(result))
 
 
 def _joined(*parts: str) -> str:

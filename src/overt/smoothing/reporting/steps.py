@@ -13,7 +13,7 @@ from overt.smoothing.data.series import Floats
 from overt.smoothing.data.times import moment_in_words
 from overt.smoothing.noise.recognized import kind_named
 from overt.smoothing.operators.base import Operator, nothing
-from overt.smoothing.operators.whole import of_the_head, parts_of, seasonal_of, tie_of
+from overt.smoothing.operators.whole import bank_parts, head_operator, season_sum, tie_means
 from overt.smoothing.reporting.explanation import heads_in_words
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Step(NamedTuple):
     apply: Callable[[Floats], Floats]
 
 
-def steps_of(result: "Smoothing") -> tuple[Step, ...]:
+def list_steps(result: "Smoothing") -> tuple[Step, ...]:
     """The steps of `Smoothing.steps`, in their order."""
     return tuple(_steps(result))
 
@@ -86,7 +86,7 @@ def _smoothed(result: "Smoothing") -> Iterator[Step]:
     if weightless.any():
         text = f"{int(weightless.sum())} values of weight 0 count as missing."
         yield Step("weights", text, lambda values: np.where(weightless, np.nan, values))
-    season = series.unsort(seasonal_of(result)) * series.spread
+    season = series.unsort(season_sum(result)) * series.spread
     shift = np.nan_to_num(series.restore(series.values) + season - counted)
     moved = np.abs(shift) > MOVED * series.spread
     if moved.any():
@@ -105,13 +105,13 @@ def _smoothed(result: "Smoothing") -> Iterator[Step]:
 
 def _by_row(result: "Smoothing", values: Floats) -> Floats:
     """The curve of one head of values in the caller's order (n,)."""
-    return result.series.unsort(of_the_head(result).apply(values[result.series.order]))
+    return result.series.unsort(head_operator(result).apply(values[result.series.order]))
 
 
 def _by_the_bank(result: "Smoothing", season: Floats) -> Iterator[Step]:
     """y = s + B(x − s) with the season s (n,), and what fills missing points from whole values."""
     series = result.series
-    parts = cache(lambda: parts_of(result))
+    parts = cache(lambda: bank_parts(result))
 
     def applied(operator: Operator, values: Floats) -> Floats:
         return series.unsort(operator.apply(values[series.order]))
@@ -120,12 +120,12 @@ def _by_the_bank(result: "Smoothing", season: Floats) -> Iterator[Step]:
         yield Step("season", _season(result), lambda values: values - season)
     yield Step("heads", heads_in_words(result), lambda values: applied(parts().heads, values))
     if result.seasons is not None:
-        yield Step("season back", "", lambda curve: curve + series.unsort(parts().of_seasons) * season)
+        yield Step("season back", "", lambda curve: curve + series.unsort(parts().season_share) * season)
     if result.filling is not None:
         whole = series.restore(series.values) + season
         yield Step("filling", _filled(result), lambda curve: curve + applied(parts().whole or nothing(result.points), whole))
     if series.ties[-1] < result.points - 1:
-        yield Step("ties", "Points at one time have the mean of their curve.", lambda curve: applied(tie_of(result), curve))
+        yield Step("ties", "Points at one time have the mean of their curve.", lambda curve: applied(tie_means(result), curve))
 
 
 def kind_in_words(result: "Smoothing") -> str:

@@ -105,7 +105,7 @@ def _next(series: Series, dates: bool, known: tuple[float, ...]) -> float | None
     if wave and not _near(wave, known):
         multiples = [one for one, _ in passed if _near(one, (wave * max(round(one / wave), 1),), 0.02)]
         quick = wave * series.present.size < SPARSE_CYCLE * series.times[-1]
-        period = _of_a_wave(series, sorted({wave, *multiples})) if multiples or quick else None
+        period = _wave_period(series, sorted({wave, *multiples})) if multiples or quick else None
         if period is not None:
             return period
     if not passed:
@@ -143,15 +143,15 @@ def _is_smoother(series: Series, period: float, parts: int) -> bool:
     values = _detrended(series, period / 2)
     counts = np.maximum(np.bincount(phases, minlength=whole), 1)
     means = np.bincount(phases, values, whole) / counts
-    of_noise = 2 * float(np.sum(np.bincount(phases, (values - means[phases]) ** 2, whole) / counts**2))
-    of_part = means[np.argsort(np.arange(whole) * parts % whole, kind="stable")]
-    changes, in_part = (float(np.sum((np.roll(order, -1) - order) ** 2)) for order in (means, of_part))
-    return in_part - of_noise > SMOOTHER * max(changes - of_noise, 0.0)
+    noise_changes = 2 * float(np.sum(np.bincount(phases, (values - means[phases]) ** 2, whole) / counts**2))
+    part_means = means[np.argsort(np.arange(whole) * parts % whole, kind="stable")]
+    changes, in_part = (float(np.sum((np.roll(order, -1) - order) ** 2)) for order in (means, part_means))
+    return in_part - noise_changes > SMOOTHER * max(changes - noise_changes, 0.0)
 
 
 def _on_grid(period: float, calendar: list[float]) -> float:
     """The period of the calendar or the whole number of steps that is within 2% of a period, else the period."""
-    exact, whole = _calendar_of(period, calendar), float(round(period))
+    exact, whole = _calendar_period(period, calendar), float(round(period))
     return whole if exact == period and abs(whole / period - 1) < 0.02 else exact
 
 
@@ -159,7 +159,7 @@ def _near(period: float, known: tuple[float, ...], tolerance: float = 0.05) -> b
     return any(abs(period / other - 1) <= tolerance for other in known)
 
 
-def _of_a_wave(series: Series, multiples: list[float]) -> float | None:
+def _wave_period(series: Series, multiples: list[float]) -> float | None:
     """The period of a wave, or that whose harmonic it is, a multiple; None where other cycles predict neither."""
     gains = [estimate_seasons(series, (period,)).each[0].gain for period in multiples]
     most = max(gains)
@@ -184,11 +184,11 @@ def _candidates(series: Series, dates: bool) -> list[float]:
             best = peaks[np.argsort(-correlation[peaks])][:LAGS]
             periods += [_refined(correlation, int(lag)) for lag in best if correlation[lag] > 0]
         bandwidth *= np.sqrt(2)
-    near = [_calendar_of(period, calendar) for period in periods]
+    near = [_calendar_period(period, calendar) for period in periods]
     return sorted({round(period, 6) for period in near if SHORTEST <= period <= span / LEAST_CYCLES})
 
 
-def _calendar_of(period: float, calendar: list[float]) -> float:
+def _calendar_period(period: float, calendar: list[float]) -> float:
     """The period of the calendar that is within 2% of a lag, else the lag."""
     return next((exact for exact in calendar if abs(period / exact - 1) < 0.02), period)
 

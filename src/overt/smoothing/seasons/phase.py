@@ -80,7 +80,7 @@ class PhaseRows(NamedTuple):
     slope_others: Floats
 
 
-def grid_of(times: Floats, period: float, clock: Clock | None = None) -> Grid:
+def phase_grid(times: Floats, period: float, clock: Clock | None = None) -> Grid:
     """Cells for times in steps from 0, ascending; a daily period follows the clock of a time zone."""
     clock = clock if clock is not None and clock.rules(period) else None
     times = times if clock is None else clock.shifted(times)

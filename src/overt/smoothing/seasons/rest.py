@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from overt.smoothing.data.clock import clock_of
+from overt.smoothing.data.clock import zone_clock
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.periods import read_periods
 from overt.smoothing.data.series import NOISELESS, SHORT, Floats, Series, arrange, overall_level
@@ -26,7 +26,7 @@ from overt.smoothing.selection.outliers import (
     without_those_next_to_jumps,
 )
 from overt.smoothing.selection.rounding import repeated_level
-from overt.smoothing.selection.waves import is_quick, recur, waves_of
+from overt.smoothing.selection.waves import find_waves, is_quick, recur
 
 # How often the furthest values of phases are looked for, and how near two of one phase are, in steps.
 PASSES, SAME_PHASE = 3, 1.0
@@ -35,7 +35,7 @@ PASSES, SAME_PHASE = 3, 1.0
 def without_seasons(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
     """A series without its seasons and isolated outliers, its seasons, and which points these are; outliers enter no season."""
     if options.period is not None:
-        series = replace(series, clock=clock_of(times, series.start, series.step))
+        series = replace(series, clock=zone_clock(times, series.start, series.step))
     periods = _periods(series, times, options)
     if not periods:
         cleaned, outliers = _cleaned(series, options) if options.cleans else (series, np.zeros(series.values.size, dtype=bool))
@@ -101,7 +101,7 @@ def _furthest_of_phases(series: Series, rest: Series, periods: tuple[float, ...]
     return furthest
 
 
-def cycle_of(values: Floats, times: Times, options: Options) -> int:
+def cycle_length(values: Floats, times: Times, options: Options) -> int:
     """The points of the shortest season of values (n,) at equal steps, without NaN; 1 without a season, or where it has no whole number."""
     if options.period is None:
         return 1
@@ -124,7 +124,7 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
     weights = np.ones(series.present.size) if series.key_weights is None else series.key_weights
     times = None if on_grid(series.key_times) else series.key_times
     passed = options.noise is not None and np.ndim(options.noise) == 0
-    waves = waves_of(times, series.key_values)
+    waves = find_waves(times, series.key_values)
     quick = waves if is_quick(times, series.key_values, waves) else np.zeros(waves.size)
     if passed:
         level = overall_level(noise_levels(series, options))
@@ -135,8 +135,8 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
     cleaned = clean(rest, level)
     if cleaned.outliers.any():
         # In a short series a peak of the signal may have a single point, and more so where those next to it are missing.
-        of_long_steps = level * growth_over_steps(times, rest, weights) if rest.size < SHORT else 0.0
-        cleaned = without_those_beyond_gaps(cleaned, series.key_times, rest, of_long_steps)
+        long_step_level = level * growth_over_steps(times, rest, weights) if rest.size < SHORT else 0.0
+        cleaned = without_those_beyond_gaps(cleaned, series.key_times, rest, long_step_level)
     if waves.any() and not quick.any():
         cleaned = _beside_waves(cleaned, series.key_values, waves, level)
     if times is not None and to_one_side(rest, cleaned.outliers) and recur(times, cleaned.outliers):

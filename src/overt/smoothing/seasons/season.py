@@ -9,7 +9,7 @@ import numpy as np
 from overt.smoothing.data.series import Floats, Series
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import softmax
-from overt.smoothing.operators.base import Operator, of_rows
+from overt.smoothing.operators.base import Operator, row_operator
 from overt.smoothing.operators.rows import time_row
 from overt.smoothing.seasons.phase import (
     Grid,
@@ -17,7 +17,7 @@ from overt.smoothing.seasons.phase import (
     PhaseRows,
     attend_phase,
     attend_phase_transposed,
-    grid_of,
+    phase_grid,
     phase_rows,
     self_weights,
 )
@@ -155,7 +155,7 @@ def estimate_seasons(series: Series, periods: tuple[float, ...], *, causal: bool
     """
     times, values = series.key_times, series.key_values
     weights = np.ones(values.size) if series.key_weights is None else series.key_weights
-    grids = [grid_of(series.times, period, series.clock) for period in periods]
+    grids = [phase_grid(series.times, period, series.clock) for period in periods]
     rows = [_rows(grid, grid.add_up(times, weights), causal) for grid in grids]
     seasons = [Season(grid, heads, np.zeros(len(heads))) for grid, heads in zip(grids, rows, strict=True)]
     # With the shares that the first turns come to, the second ones are one linear map (`Seasons.operator`).
@@ -190,7 +190,7 @@ def _trend_transposed(series: Series, gradient: Floats, bandwidth: float, causal
     def row(index: int) -> Floats:
         return time_row(*keys, series.key_times[index], bandwidth, degree=1, side=side)
 
-    return of_rows((gradient.size, gradient.size), row).pull(gradient)
+    return row_operator((gradient.size, gradient.size), row).pull(gradient)
 
 
 def _choose(grid: Grid, heads: list[PhaseRows], sums: Floats, points: tuple[Floats, Floats, Floats], causal: bool) -> Season:

@@ -30,7 +30,7 @@ from overt.smoothing.selection.correlation import (
 )
 from overt.smoothing.selection.rounding import EQUAL, repeated_level, rounded_level
 from overt.smoothing.selection.varying import may_vary, share_of_noise, varying_levels
-from overt.smoothing.selection.waves import have_waves, waves_of
+from overt.smoothing.selection.waves import find_waves, have_waves
 
 # A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them. They are compared over
 # so many steps.
@@ -111,7 +111,7 @@ def estimate_noise(
 ) -> NoiseEstimate:
     """Estimate the noise of a series with a smooth, jumpy or spiky signal.
 
-    **waves** that stand out in the spectrum are taken off first (`waves.waves_of`): waves of fewer than seven points are as rough as noise.
+    **waves** that stand out in the spectrum are removed first (`waves.find_waves`): waves of fewer than seven points are as rough as noise.
 
     **level**: the residuals of each x_i from lines through two neighbours at distance one or two (`contrasts`), scaled to unit
     variance at σ = 1; their trimmed standard deviation, without those beyond 2.5 of it (`trimmed_deviation`). The residuals are
@@ -167,7 +167,7 @@ def estimate_noise(
     steps = np.diff(times)
     even = steps.size > 0 and np.ptp(steps) <= 1e-9 * steps[0]
     moments = None if even else times
-    waves = waves_of(moments, values)
+    waves = find_waves(moments, values)
     rest = values - waves if waves.any() else values
     level = constant_level(moments, rest, weights)
     rounded = rounded_level(values, level)
@@ -178,11 +178,11 @@ def estimate_noise(
     if level <= max(exact, FITTED_DIGITS * np.max(np.abs(waves), initial=0.0)):
         estimate = NoiseEstimate(0.0, None, True, "")
     else:
-        estimate = _of_the_rest(moments, values, rest, weights, level, correlated)
+        estimate = _estimate_without_waves(moments, values, rest, weights, level, correlated)
     return estimate if rest is values else replace(estimate, waves=waves)
 
 
-def _of_the_rest(
+def _estimate_without_waves(
     times: Floats | None, values: Floats, rest: Floats, weights: Floats, level: float, correlated: bool
 ) -> NoiseEstimate:
     """Whether the level of a series without its waves varies, and whether it is white; `level` is that of a constant one."""

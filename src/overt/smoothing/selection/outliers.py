@@ -133,8 +133,8 @@ def without_those_beyond_gaps(cleaned: Cleaned, times: Floats, values: Floats, l
     starts = np.clip(ranks[marked] - LIKE // 2, 0, max(times.size - LIKE, 0))
     like = distances[order[np.minimum(starts[:, None] + np.arange(LIKE), times.size - 1)]]
     near = np.zeros(values.size, dtype=bool)
-    of_like = np.where(longest[marked] > LONG * usual, np.median(like, axis=1) / 0.6744897501960817, 0.0)
-    units = np.maximum(of_like, NEARBY_DEVIATION * level)
+    similar_deviations = np.where(longest[marked] > LONG * usual, np.median(like, axis=1) / 0.6744897501960817, 0.0)
+    units = np.maximum(similar_deviations, NEARBY_DEVIATION * level)
     near[marked] = distances[marked] <= FAR * units
     return cleaned.keeping(near, values)
 

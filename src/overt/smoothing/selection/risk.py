@@ -86,7 +86,7 @@ def leave_one_out(series: Series, outputs: Outputs) -> float | None:
     return float(np.mean(((series.key_values - outputs.values[series.present]) / left) ** 2))
 
 
-def head_of(series: Series, options: Options, levels: Floats | None = None) -> SeriesHead:
+def configured_head(series: Series, options: Options, levels: Floats | None = None) -> SeriesHead:
     """The head that the options describe; the noise levels are for choosing a bandwidth."""
     window = np.inf if options.window is None else options.window / series.step
     if options.score == "dot":
@@ -96,7 +96,7 @@ def head_of(series: Series, options: Options, levels: Floats | None = None) -> S
         return best_head(series, options.keys, key_noise(series, levels), window, options.causal, degree)
     units = {"time": (series.step,), "value": (series.spread,), "patch": (series.spread,), "both": (series.step, series.spread)}
     scaled = tuple(bandwidth / unit for bandwidth, unit in zip(options.bandwidths or (), units[options.keys], strict=True))
-    return SeriesHead(keys_of(options.keys, scaled), window, options.causal, degree)
+    return SeriesHead(as_keys(options.keys, scaled), window, options.causal, degree)
 
 
 def best_head(series: Series, name: str, noise: Floats | float, window: float, causal: bool, degree: int) -> SeriesHead:
@@ -110,7 +110,7 @@ def best_head(series: Series, name: str, noise: Floats | float, window: float, c
     counts = np.array([part.present.size for part, _ in parts])
 
     def head(powers: tuple[float, ...]) -> SeriesHead:
-        return SeriesHead(keys_of(name, tuple(2.0**power for power in powers)), window, causal, degree if name == "time" else 0)
+        return SeriesHead(as_keys(name, tuple(2.0**power for power in powers)), window, causal, degree if name == "time" else 0)
 
     def risk(powers: tuple[float, ...]) -> float:
         return float(np.average([mean_risk(part, head(powers), level) for part, level in parts], weights=counts))
@@ -123,7 +123,7 @@ def best_head(series: Series, name: str, noise: Floats | float, window: float, c
     return head(_argmin(risk, _product([power + step for power, step in zip(best, steps, strict=True)])))
 
 
-def keys_of(name: str, bandwidths: tuple[float, ...]) -> AnyKeys:
+def as_keys(name: str, bandwidths: tuple[float, ...]) -> AnyKeys:
     """The keys called `name` with their bandwidths: (time, value) for "both"; for "patch" a half width may follow."""
     bandwidths = tuple(min(max(bandwidth, NARROWEST), WIDEST) for bandwidth in bandwidths)
     if name == "time":

@@ -80,15 +80,15 @@ def varying_levels(
     pilot = _running_sums(padded, PILOT)[squares.points] / PILOT
     order, agree, used = np.arange(pilot.size), AGREE, np.arange(pilot.size)
     if signal is not None and not _differs(squares.rows):
-        middles, of_predictors = _window_logs(squares.rows)
-        no_signal = np.interp(order, middles, np.ptp(of_predictors, axis=0)) < AGREE_ON_WAVES
+        middles, predictor_logs = _window_logs(squares.rows)
+        no_signal = np.interp(order, middles, np.ptp(predictor_logs, axis=0)) < AGREE_ON_WAVES
         order, agree = np.argsort(pilot, kind="stable"), np.inf
         used = np.flatnonzero(no_signal[order])
     if used.size < MIN_POINTS or not _differs(squares.rows[:, order[used]], agree):
         return None
-    middles, of_predictors = _window_logs(squares.rows[:, order[used]])
-    noise = np.ptp(of_predictors, axis=0) < agree  # elsewhere the level is that of neighbours
-    levels = _smoothed(np.interp(middles, middles[noise], of_predictors.min(axis=0)[noise]))
+    middles, predictor_logs = _window_logs(squares.rows[:, order[used]])
+    noise = np.ptp(predictor_logs, axis=0) < agree  # elsewhere the level is that of neighbours
+    levels = _smoothed(np.interp(middles, middles[noise], predictor_logs.min(axis=0)[noise]))
     logs = np.empty(order.size)
     logs[order] = np.interp(np.arange(order.size), used[middles], levels)
     logs = np.clip(logs, np.log(level / MOST), np.log(level * MOST))
@@ -138,16 +138,16 @@ def _highest(levels: Floats) -> Floats:
 
 def _differs(rows: Floats, agree: float = AGREE) -> NDArray[np.bool_]:
     """Whether the level of some window differs clearly from that of most (…,); rows (predictors, …, m). Signals do not count (`AGREE`)."""
-    _, of_predictors = _window_logs(rows)
-    noise = np.ptp(of_predictors, axis=0) < agree
+    _, predictor_logs = _window_logs(rows)
+    noise = np.ptp(predictor_logs, axis=0) < agree
     count, differs = rows.shape[-1], np.zeros(noise.shape[:-1], dtype=bool)
-    usual = _medians(np.where(noise, of_predictors.mean(axis=0), np.inf), noise.sum(axis=-1, keepdims=True))
+    usual = _medians(np.where(noise, predictor_logs.mean(axis=0), np.inf), noise.sum(axis=-1, keepdims=True))
     above, below = (ABOVE, BELOW * ABOVE) if np.isfinite(agree) else (ALONG_VALUES, np.inf)
     for windows in TOGETHER:
         if windows == 1 or WINDOW + STEP * (windows - 1) <= count / 2:
             counts = _running_sums(noise, windows)
             known = np.maximum(counts, 1)
-            logs = (_running_sums(np.where(noise, of_predictors, 0.0), windows) / known).min(axis=0) - usual
+            logs = (_running_sums(np.where(noise, predictor_logs, 0.0), windows) / known).min(axis=0) - usual
             unit = np.sqrt(2 * np.log(count) / (WINDOW + STEP * (known - 1)))
             differs |= (((logs > above * unit) | (logs < -below * unit)) & (2 * counts > windows)).any(axis=-1)
     return differs

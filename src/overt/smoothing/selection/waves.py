@@ -55,7 +55,7 @@ class SpectrumPart:
         return np.exp(-2j * np.pi * cycles * self.at)
 
 
-def waves_of(times: Floats | None, values: Floats) -> Floats:
+def find_waves(times: Floats | None, values: Floats) -> Floats:
     """The sum of all waves of a series (n,): zeros where none stands out.
 
     The periodogram of each part of at most `LONGEST` positions, under Hann's window, is compared with its running median: that of noise
@@ -71,9 +71,9 @@ def waves_of(times: Floats | None, values: Floats) -> Floats:
 
     >>> points, draw = np.arange(1000), np.random.default_rng(0)
     >>> wave = np.sin(2 * np.pi * points / 5.3)
-    >>> bool(np.abs(waves_of(None, wave + draw.normal(size=1000)) - wave).mean() < 0.1)
+    >>> bool(np.abs(find_waves(None, wave + draw.normal(size=1000)) - wave).mean() < 0.1)
     True
-    >>> bool(waves_of(None, draw.normal(size=1000)).any())
+    >>> bool(find_waves(None, draw.normal(size=1000)).any())
     False
     """
     if values.size < 2:
@@ -97,18 +97,18 @@ def roughness(times: Floats | None, values: Floats, waves: Floats) -> float:
 
 
 def have_waves(values: Floats) -> NDArray[np.bool_]:
-    """Whether `waves_of` is not 0, of several short series at equal steps, values (series, n) (series,)."""
+    """Whether `find_waves` is not 0, of several short series at equal steps, values (series, n) (series,)."""
     return _have_waves(values, np.ones(values.shape))
 
 
 def roughest_period(times: Floats, waves: Floats) -> float:
-    """The period, in the units of the times (n,), of the wave that moves most from point to point; waves (n,) are those of `waves_of`.
+    """The period, in the units of the times (n,), of the wave that moves most from point to point; waves (n,) are those of `find_waves`.
 
     >>> round(roughest_period(np.arange(500.0), np.sin(np.arange(500) * 2 * np.pi / 6.5) + 3 * np.cos(np.arange(500) / 20)), 1)
     6.5
     """
     positions = _grid(times)
-    part = _uneven(times) if positions is None else _of_grid(positions, int(positions[-1]) + 1, float(np.diff(times).min()))
+    part = _uneven(times) if positions is None else _grid_part(positions, int(positions[-1]) + 1, float(np.diff(times).min()))
     windowed = part.windowed(waves)
     spectrum = part.spectrum(windowed)
     alternating = (times.size if positions is None else part.size) / 2  # the frequency that changes sign from point to point
@@ -125,16 +125,16 @@ def recur(times: Floats, marked: NDArray[np.bool_]) -> bool:
     """
     part, count = _uneven(times), int(marked.sum())
     phases = replace(part, at=part.at[marked], cells=part.cells[marked]).spectrum(np.ones(count))[LOWEST:]
-    of_times = part.spectrum(np.ones(times.size))[LOWEST:] / times.size
+    time_spectrum = part.spectrum(np.ones(times.size))[LOWEST:] / times.size
     chance = np.log(max(phases.size, 1) / RECUR_BY_CHANCE)
-    return bool((phases**2 > chance * (count + (count * of_times) ** 2)).any())
+    return bool((phases**2 > chance * (count + (count * time_spectrum) ** 2)).any())
 
 
 def uneven_period(times: Floats, values: Floats) -> float | None:
     """`roughest_period` of values at uneven times; None on a grid, where times cluster, and where no wave stands out."""
     if values.size < 2 or _grid(times) is not None or _uneven(times).highest < times.size:
         return None
-    waves = waves_of(times, values)
+    waves = find_waves(times, values)
     return roughest_period(times, waves) if waves.any() else None
 
 
@@ -148,7 +148,7 @@ def _grid(times: Floats) -> NDArray[np.int64] | None:
     return np.rint(positions).astype(np.int64) if on_grid else None
 
 
-def _of_grid(positions: NDArray[np.int64], size: int, step: float = 1.0) -> SpectrumPart:
+def _grid_part(positions: NDArray[np.int64], size: int, step: float = 1.0) -> SpectrumPart:
     return SpectrumPart(positions / size, positions, size, size // 2, step)
 
 
@@ -181,7 +181,7 @@ def _waves_on_a_grid(positions: NDArray[np.int64], values: Floats) -> Floats:
     full.flat[positions[inside]], known.flat[positions[inside]] = values[inside], 1.0
     for row in np.flatnonzero(_have_waves(full, known)).tolist():
         first, stop = np.searchsorted(positions, (row * size, (row + 1) * size))
-        part = _of_grid(positions[first:stop] - row * size, size)
+        part = _grid_part(positions[first:stop] - row * size, size)
         result[first:stop] = _waves_of_part(part, _detrended(full[row], known[row])[part.cells])
     return result
 

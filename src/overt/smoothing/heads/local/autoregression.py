@@ -64,7 +64,7 @@ class Gappy(NamedTuple):
     known: NDArray[np.bool_]
 
     @staticmethod
-    def of(positions: Indices, values: Floats, longest: float) -> "Gappy":
+    def from_positions(positions: Indices, values: Floats, longest: float) -> "Gappy":
         """From the known values and their positions, ascending from 0; what is in longer gaps is not to be filled."""
         grid = np.arange(positions[-1] + 1)
         known = np.zeros(grid.size, bool)
@@ -88,8 +88,8 @@ class Gappy(NamedTuple):
                 break
             model = Autoregression(mean, _burg(values - mean, order))
             values[middle.missing] = middle.filled(model)
-            of_all = self.filled(model) if middle.values.size < self.values.size else values[middle.missing]
-            fitted.append(Filled(model, of_all))
+            filling = self.filled(model) if middle.values.size < self.values.size else values[middle.missing]
+            fitted.append(Filled(model, filling))
         return fitted
 
     def filled(self, model: "Autoregression") -> Floats:
@@ -119,8 +119,8 @@ class Gappy(NamedTuple):
         weights = np.zeros(self.values.size)
         weights[near] = -_errors_of_errors(model.coefficients, column)
         weights[self.missing] = 0.0
-        of_known = lines(np.flatnonzero(self.known).astype(np.float64), np.arange(float(weights.size))).pull(weights)
-        return of_known + (1 - of_known.sum()) / of_known.size
+        known_weights = lines(np.flatnonzero(self.known).astype(np.float64), np.arange(float(weights.size))).pull(weights)
+        return known_weights + (1 - known_weights.sum()) / known_weights.size
 
     def _near(self, model: "Autoregression") -> tuple[Indices, Indices]:
         """The positions that a missing value depends on directly, and where among them the missing ones are."""

@@ -13,7 +13,7 @@ from overt.smoothing.heads.local.autoregression import ORDERS, EqualSteps, Gappy
 from overt.smoothing.heads.local.polynomial import polynomial_rows
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import softmax
-from overt.smoothing.operators.base import Operator, extension, fillings, lines, of_rows, restriction
+from overt.smoothing.operators.base import Operator, extension, fillings, lines, restriction, row_operator
 from overt.smoothing.operators.rows import time_row
 
 # Bandwidths in steps and degrees; 0 is the straight line between the two neighbours. Polynomials of degree 3 and 4 bend across a gap as
@@ -88,7 +88,7 @@ class GapKeys(NamedTuple):
         """Values at the keys (n,) between missing ones, at equal steps, and the positions of targets (m,) among them."""
         assert self.steps is not None  # the caller has looked for them
         known = self.steps.at(self.times)
-        grid = Gappy.of(known - known[0], values, LONGEST)
+        grid = Gappy.from_positions(known - known[0], values, LONGEST)
         return grid, np.clip(self.steps.at(targets) - known[0], 0, grid.values.size - 1)
 
     def _heads(self, values: Floats, targets: Floats, heads: Indices) -> Floats:
@@ -105,7 +105,7 @@ class GapKeys(NamedTuple):
         return outputs
 
 
-def keys_of(series: Series, seasonal: Floats) -> GapKeys:
+def gap_keys(series: Series, seasonal: Floats) -> GapKeys:
     """The present points of a series without its seasons, with their sum at all points (n,)."""
     season = seasonal[series.present]
     return GapKeys(series.key_times, series.key_values, season, series.key_weights, equal_steps(series.times))
@@ -145,9 +145,9 @@ def fill_gaps(
     joined = (inside > LONG) | ((inside > 0) & ~np.isin(kinds, [*judged]))
     empty = np.zeros((targets.size, 2, len(HEADS)))
     filling = Filling(np.zeros(targets.size), np.ones(targets.size), empty, np.zeros(targets.size), joined)
-    for kind, (of_line, residuals) in judged.items():
+    for kind, (by_line, residuals) in judged.items():
         points = np.flatnonzero(np.where(np.isin(kinds, [*judged]), kinds, np.minimum(kinds, LAST)) == kind)
-        filling.errors[points] = _errors(of_line, edges[points])
+        filling.errors[points] = _errors(by_line, edges[points])
         points = points[~joined[points] | (kind > LAST)]
         at_ends, bends, steady = inside[points] == 0, kind < LAST, DEGREES < 3
         for group, allowed in ((points[at_ends], steady), (points[~at_ends], steady | bends | AUTOREGRESSED)):
@@ -180,12 +180,12 @@ def _judged(
             for window in np.searchsorted(rows, windows):
                 curve[window] = np.linspace(curve[window[0]], curve[window[-1]], window.size)
         residuals = np.concatenate([curve[None], by_heads]) - (keys.rest + keys.season)[rows]
-        of_line = keys.rest[rows] - np.interp(keys.times[rows], others.times, others.rest)
+        by_line = keys.rest[rows] - np.interp(keys.times[rows], others.times, others.rest)
         for kind, windows in deleted.items():
             at = np.searchsorted(rows, windows)
-            missed[kind].append((of_line[at], residuals[:, at]))
+            missed[kind].append((by_line[at], residuals[:, at]))
     return {
-        kind: (np.concatenate([of_line for of_line, _ in each]), np.concatenate([residuals for _, residuals in each], axis=1))
+        kind: (np.concatenate([by_line for by_line, _ in each]), np.concatenate([residuals for _, residuals in each], axis=1))
         for kind, each in missed.items()
     }
 
@@ -304,12 +304,12 @@ def filled(
 ) -> tuple[Operator, Operator, Floats]:
     """A curve (n,) with its missing points (m,) filled, of values without seasons; the part of whole values; the share of seasons (n,)."""
     points, targets = times.size, times[missing]
-    of_keys = restriction(np.setdiff1d(np.arange(points), missing), points)
-    known, share, of_seasons = np.ones(points, bool), np.ones(points), np.ones(points)
-    known[missing], share[missing], of_seasons[missing] = ~filling.joined, filling.curve, 1 - filling.shares[:, 1].sum(axis=1)
+    key_values = restriction(np.setdiff1d(np.arange(points), missing), points)
+    known, share, seasonal = np.ones(points, bool), np.ones(points), np.ones(points)
+    known[missing], share[missing], seasonal[missing] = ~filling.joined, filling.curve, 1 - filling.shares[:, 1].sum(axis=1)
 
     def at_missing(row: Callable[[int], Floats]) -> Operator:
-        return extension(missing, points) @ of_rows((missing.size, keys.times.size), row) @ of_keys
+        return extension(missing, points) @ row_operator((missing.size, keys.times.size), row) @ key_values
 
     def bend_row(index: int) -> Floats:
         row = np.zeros(keys.times.size)
@@ -318,11 +318,11 @@ def filled(
             row[bend.near] = filling.curve[index] * bend.at(targets[index]) * bend.row
         return row
 
-    heads, of_whole = (
+    heads, whole = (
         at_missing(lambda index, kind=kind, values=values: gap_row(keys, values, targets[index], filling.shares[index, kind]))
         for kind, values in enumerate((keys.rest, keys.rest + keys.season))
     )
-    return (fillings(times, known) @ curve).times(share) + heads + at_missing(bend_row), of_whole, of_seasons
+    return (fillings(times, known) @ curve).times(share) + heads + at_missing(bend_row), whole, seasonal
 
 
 def _fit_row(keys: GapKeys, target: float, head: tuple[float, int]) -> Floats:

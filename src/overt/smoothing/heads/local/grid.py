@@ -148,10 +148,10 @@ def attend_weighted_grid(values: Floats, weights: Floats, scale: float, degree: 
 
     # Around their own mean, values keep the digits that a large offset would take.
     center = values[is_key].mean()
-    of_weights = moments(weights, 2 * degree)
-    kernel = of_weights[0] if (weights[is_key] == 1).all() else moments(is_key.astype(np.float64), 0)[0]
-    of_values = moments(np.where(is_key, weights * (values - center), 0.0), degree)
-    sums = PowerSums(of_weights, of_values, moments(weights, 2 * degree, squared=True), kernel)
+    weight_sums = moments(weights, 2 * degree)
+    kernel = weight_sums[0] if (weights[is_key] == 1).all() else moments(is_key.astype(np.float64), 0)[0]
+    value_sums = moments(np.where(is_key, weights * (values - center), 0.0), degree)
+    sums = PowerSums(weight_sums, value_sums, moments(weights, 2 * degree, squared=True), kernel)
     columns = fit(sums).results(sums)
     few = kernel < FEW
     if few.any():

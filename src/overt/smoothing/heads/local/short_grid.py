@@ -25,7 +25,7 @@ EXTRAPOLATED = 4
 EXTRAPOLATED_VARIANCE = 1.1395306
 
 
-def parabolas_of(heads: Sequence[TimeHead], head: TimeHead) -> tuple[int, int]:
+def parabola_indices(heads: Sequence[TimeHead], head: TimeHead) -> tuple[int, int]:
     """The indices of the two parabolas from which a head is extrapolated."""
     h, _, side = head
     wanted = [
@@ -76,7 +76,7 @@ def _rows(points: int, heads: tuple[TimeHead, ...]) -> tuple[Floats, Floats, Flo
         )
     for index, head in enumerate(heads):
         if head[1] == EXTRAPOLATED:
-            narrow, wide = parabolas_of(heads, head)
+            narrow, wide = parabola_indices(heads, head)
             rows[index], leverages[index] = (extrapolate(column[narrow], column[wide]) for column in (rows, leverages))
             unit_variances[index] = EXTRAPOLATED_VARIANCE * unit_variances[narrow]
     return rows, leverages, unit_variances

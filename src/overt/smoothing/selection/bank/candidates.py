@@ -19,7 +19,7 @@ from overt.smoothing.heads.local.short_grid import (
     TimeHead,
     attend_short_grid,
     extrapolate,
-    parabolas_of,
+    parabola_indices,
 )
 from overt.smoothing.heads.patches import PatchOutputs, attend_patch
 from overt.smoothing.operators.rows import guided_row, patch_row, time_row
@@ -29,8 +29,8 @@ from overt.smoothing.selection.bank.noisy_series import (
     NamedHeads,
     NoisySeries,
     RowWeights,
+    comparison_units,
     squares_far_out,
-    units_of,
     write_value_heads,
 )
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs
@@ -93,9 +93,9 @@ def wide_heads(series: NoisySeries, causal: bool, *, long: bool = False) -> Wide
     heads = _by_time(series, wide)
     if long and (coarse := coarse_heads(series.times, series.values[0], series.weights, wide)):
         return WideHeads(heads.names, partial(_write_coarse, series, coarse), heads.rows)
-    of_risks: Any = np.float32 if long else np.float64
+    risk_dtype: Any = np.float32 if long else np.float64
     shape = series.values.shape[0], len(heads.names), series.times.size
-    outputs = HeadOutputs(*(np.empty(shape, part) for part in (np.float64, of_risks, of_risks)))
+    outputs = HeadOutputs(*(np.empty(shape, part) for part in (np.float64, risk_dtype, risk_dtype)))
     heads.write(outputs)
     return WideHeads(heads.names, partial(_copy_part, outputs), heads.rows)
 
@@ -136,7 +136,7 @@ def guided_heads(
     """
     scales = np.array(pilot_bandwidths)
     options = {"bandwidth_time": bandwidth, "window": GUIDED_WINDOW * bandwidth, "side": "past" if causal else "both"}
-    units = units_of(series)
+    units = comparison_units(series)
 
     def attend(rows: Indices, unit: Floats) -> GuidedOutputs:
         columns = series.times, pilot.values[rows], series.values[rows], series.weights
@@ -239,7 +239,7 @@ def _write_by_time(series: NoisySeries, heads: tuple[TimeHead, ...], outputs: He
     map_in_threads(write, [*product(range(len(series.values)), fitted)])
     for index, head in enumerate(heads):
         if head[1] == EXTRAPOLATED:
-            narrow, wide = parabolas_of(heads, head)
+            narrow, wide = parabola_indices(heads, head)
             for column in outputs[:2]:
                 column[:, index] = extrapolate(column[:, narrow], column[:, wide])
             outputs.variances[:, index] = EXTRAPOLATED_VARIANCE * outputs.variances[:, narrow]
@@ -307,7 +307,7 @@ def _by_patches(series: NoisySeries, half: int, scales: Floats, causal: bool) ->
     options = {"profile": profile, "window": window, "side": side}
     present = series.weights > 0
     weights = None if (series.weights[present] == 1).all() else series.weights
-    units = units_of(series)
+    units = comparison_units(series)
 
     def attend(rows: Indices, unit: Floats) -> PatchOutputs:
         return attend_patch(series.values[rows], present, weights, bandwidths=scales * unit[:, None], **options)

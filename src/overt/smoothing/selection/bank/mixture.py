@@ -59,8 +59,8 @@ class Mixture(NamedTuple):
         """The weights of the heads at some points (heads, points)."""
         shares = np.moveaxis(self.width_weights.at(points)[0], -2, 0)  # (widths, …, points)
         total = 0.0
-        for share, of_heads in zip(shares, self.head_weights, strict=True):
-            weights = of_heads.at(points)[0]
+        for share, block in zip(shares, self.head_weights, strict=True):
+            weights = block.at(points)[0]
             weights *= share[..., None, :]
             total = np.add(total, weights, out=weights)
         return np.asarray(total)

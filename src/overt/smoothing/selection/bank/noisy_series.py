@@ -34,7 +34,7 @@ class NoisySeries(NamedTuple):
     by_time: bool = False  # only heads by time: Stein's estimate of those that compare values needs noise that is nearly normal
 
     @classmethod
-    def of(cls, times: Floats, values: Floats, weights: Floats, levels: Floats, **options: Any) -> "NoisySeries":
+    def single(cls, times: Floats, values: Floats, weights: Floats, levels: Floats, **options: Any) -> "NoisySeries":
         """One series; all arrays (n,)."""
         return cls(times, values[None], weights, levels[None], np.array([overall_level(levels)]), **options)
 
@@ -99,10 +99,10 @@ def bank_series(series: Series, levels: Floats, causal: bool, estimate: NoiseEst
         "by_time": estimate.drawn in ("outcomes", "amounts"),
         "risk_levels": None if risk_levels is None else risk_levels[None],
     }
-    return NoisySeries.of(series.times, values, weights, levels, **options)
+    return NoisySeries.single(series.times, values, weights, levels, **options)
 
 
-def units_of(series: NoisySeries) -> Floats:
+def comparison_units(series: NoisySeries) -> Floats:
     """The noise by which each point compares values (s, n): its own level, as the overall one times the nearest power of √2."""
     levels = series.levels[:, :1] if (series.levels == series.levels[:, :1]).all() else series.levels
     level = series.level[:, None]
@@ -118,7 +118,7 @@ def squares_far_out(series: NoisySeries) -> Floats:
     Stein's estimate, of normal noise, does not see. At a jump a value is near those on one side.
 
     >>> values = np.array([0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 5, 5, 5, 5, 5.0])
-    >>> squares_far_out(NoisySeries.of(np.arange(16.0), values, np.ones(16), np.ones(16), heavy=True))
+    >>> squares_far_out(NoisySeries.single(np.arange(16.0), values, np.ones(16), np.ones(16), heavy=True))
     array([[ 1.,  1.,  1.,  1.,  1., 16.,  1.,  1.,  1.,  1.,  1.,  1.,  1.,
              1.,  1.,  1.]])
     """
@@ -136,8 +136,8 @@ def write_value_heads(outputs: HeadOutputs, series: NoisySeries, values: Floats,
     known = series.weights > 0
     if not known.all():
         index = np.arange(known.size)
-        of_rows = [np.interp(index, index[known], row[known]) for row in leverages.reshape(-1, known.size)]
-        leverages = np.stack(of_rows).reshape(leverages.shape)
+        rows = [np.interp(index, index[known], row[known]) for row in leverages.reshape(-1, known.size)]
+        leverages = np.stack(rows).reshape(leverages.shape)
         values = np.where(np.isnan(values), series.values[:, None], values)
     squares = series.levels[:, None] ** 2 / np.where(known, series.weights, 1.0)
     np.multiply(np.maximum(leverages, 0.0), squares, out=outputs.variances)

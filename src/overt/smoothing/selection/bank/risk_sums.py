@@ -100,13 +100,13 @@ def risk_sums(
         return running_sums(risks, step) if running else block_sums(risks, step)
     *several, count, points = heads[0].shape
     sums = np.empty((*several, count, points if running else -(-points // step)))
-    *outputs, to = of_several(3, *heads[:2], sums)
-    series = of_several(2, observed.values, 1 / observed.noise)
+    *outputs, to = as_batch(3, *heads[:2], sums)
+    series = as_batch(2, observed.values, 1 / observed.noise)
     native.module().risks(*outputs, *series, premium, step, running, native.threads(), to)
     return sums
 
 
-def of_several(dimensions: int, *arrays: Floats) -> list[Floats]:
+def as_batch(dimensions: int, *arrays: Floats) -> list[Floats]:
     """Arrays as the kernels take them, of several series: those of one get an axis more, and are contiguous."""
     return [array if array.ndim == dimensions else np.ascontiguousarray(array)[None] for array in arrays]
 
@@ -148,10 +148,10 @@ def blend(
     past = [weights for weights in head_weights if isinstance(weights, CausalWeights)]
     if past:
         inverse_temperatures = [weights.inverse_temperature(np.arange(points)) for weights in past]
-        columns, results = _three(_of_one(*heads)), _three(_of_one(*mixed))
+        columns, results = _three(_as_rows(*heads)), _three(_as_rows(*mixed))
         options = (
-            _of_one(*(weights.before for weights in past)),
-            *_of_one(past[0].within),
+            _as_rows(*(weights.before for weights in past)),
+            *_as_rows(past[0].within),
             inverse_temperatures,
             BLOCK,
             native.threads(),
@@ -160,13 +160,13 @@ def blend(
         return mixed
     around = [weights for weights in head_weights if isinstance(weights, BlockWeights)]
     tables, *options = map(list, zip(*around, strict=True))
-    columns, results = _three(of_several(3, *heads)), _three(of_several(3, *mixed))
-    weights = *of_several(2, sharpness), of_several(3, *tables)
+    columns, results = _three(as_batch(3, *heads)), _three(as_batch(3, *mixed))
+    weights = *as_batch(2, sharpness), as_batch(3, *tables)
     native.module().blend(*columns, *weights, *options, native.threads(), *results)
     return mixed
 
 
-def _of_one(*columns: Floats) -> list[Floats]:
+def _as_rows(*columns: Floats) -> list[Floats]:
     """The rows of a causal bank, which is of one series."""
     return [np.ascontiguousarray(column).reshape(-1, column.shape[-1]) for column in columns]
 

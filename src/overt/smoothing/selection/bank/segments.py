@@ -17,7 +17,7 @@ import numpy as np
 from overt import native
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries, RowWeights, squares_far_out, write_value_heads
-from overt.smoothing.selection.bank.risk_sums import HeadOutputs, of_several
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs, as_batch
 from overt.smoothing.selection.bank.wiener import in_gaps
 
 # The mean length of a segment, in points.
@@ -42,7 +42,7 @@ class Prior(NamedTuple):
     center: float
 
 
-def prior_of(values: Floats, precisions: Floats) -> Prior:
+def fit_prior(values: Floats, precisions: Floats) -> Prior:
     """The variance and mean of a series (n,), with precisions 1/σ_i² that are 0 where a value is missing; at least the noise's variance."""
     total = max(float(precisions.sum()), _TINY)
     center = float(precisions @ values) / total
@@ -71,7 +71,7 @@ class Segments(NamedTuple):
         return NamedHeads([NAME], write, [self.row])
 
 
-def segments_of(series: NoisySeries) -> Segments:
+def segment_heads(series: NoisySeries) -> Segments:
     """The head on series with white noise."""
     columns = np.broadcast_to(series.times, series.values.shape), series.values, series.weights / series.levels**2
     values, leverages = attend_segments(*columns)
@@ -93,8 +93,8 @@ def attend_segments(times: Floats, values: Floats, precisions: Floats) -> tuple[
 
 def posterior(times: Floats, values: Floats, precisions: Floats) -> tuple[Floats, Floats]:
     """Means and variances of the curve given the values; all (…, n)."""
-    columns = [*map(np.ascontiguousarray, of_several(2, times, values, precisions))]
-    priors = [prior_of(*pair) for pair in zip(columns[1], columns[2], strict=True)]
+    columns = [*map(np.ascontiguousarray, as_batch(2, times, values, precisions))]
+    priors = [fit_prior(*pair) for pair in zip(columns[1], columns[2], strict=True)]
     results = np.empty(columns[1].shape), np.empty(columns[1].shape)
     if native.available():
         by_field = np.array(priors).T.copy()
@@ -108,7 +108,7 @@ def posterior(times: Floats, values: Floats, precisions: Floats) -> tuple[Floats
 
 def segment_row(times: Floats, values: Floats, precisions: Floats, row: int) -> Floats:
     """The weights of one point of one series over all points (n,)."""
-    prior = prior_of(values, precisions)
+    prior = fit_prior(values, precisions)
     if native.available():
         weights = np.empty(values.size)
         native.module().segments_row(times, values, precisions, 1 / LENGTH, *prior, row, weights)
@@ -154,11 +154,11 @@ class _Division:
         conditional: list[tuple[Indices, Floats, Floats]] = []
         starts, mass = np.array([0]), np.array([-stay])
         for stop in range(1, self.times.size + 1):
-            of = self._moments(starts, stop)
-            shrink = 1 / (1 + of.weight * self.prior.variance)
-            constant = mass - 0.5 * (of.squares + of.total**2 * shrink / of.weight)
-            straight = constant + 0.5 * of.slope**2 * of.weight * self.prior.variance * shrink / of.spread
-            straight[(stop - starts < 3) | (of.spread <= 1.5 * FLAT * of.weight)] = -np.inf
+            moments = self._moments(starts, stop)
+            shrink = 1 / (1 + moments.weight * self.prior.variance)
+            constant = mass - 0.5 * (moments.squares + moments.total**2 * shrink / moments.weight)
+            straight = constant + 0.5 * moments.slope**2 * moments.weight * self.prior.variance * shrink / moments.spread
+            straight[(stop - starts < 3) | (moments.spread <= 1.5 * FLAT * moments.weight)] = -np.inf
             top = max(constant.max(), straight.max())
             constant, straight = 0.5 * np.sqrt(shrink) * np.exp(constant - top), 0.5 * shrink * np.exp(straight - top)
             total = float((constant + straight).sum())
@@ -190,16 +190,16 @@ class _Division:
         """Posterior means and variances (n,)."""
         sums = np.zeros((3, self.times.size))  # of probabilities, and of these times the curve and its square
         for stop, (starts, constant, straight) in enumerate(self.segments, 1):
-            of = self._moments(starts, stop)
-            variance = self.prior.variance / (1 + of.weight * self.prior.variance)
-            level, of_slope = variance * of.total, variance * of.weight / of.spread
+            moments = self._moments(starts, stop)
+            variance = self.prior.variance / (1 + moments.weight * self.prior.variance)
+            level, slope_factor = variance * moments.total, variance * moments.weight / moments.spread
             for index, start in enumerate(starts.tolist()):
-                times = self.times[start:stop] - of.time[index]
-                line = level[index] + of_slope[index] * of.slope[index] * times
+                times = self.times[start:stop] - moments.time[index]
+                line = level[index] + slope_factor[index] * moments.slope[index] * times
                 both = constant[index] + straight[index]
                 sums[0, start:stop] += both
                 sums[1, start:stop] += constant[index] * level[index] + straight[index] * line
-                squares = constant[index] * level[index] ** 2 + straight[index] * (line**2 + of_slope[index] * times**2)
+                squares = constant[index] * level[index] ** 2 + straight[index] * (line**2 + slope_factor[index] * times**2)
                 sums[2, start:stop] += both * variance[index] + squares
         means = sums[1] / sums[0]
         return self.prior.center + means, np.maximum(sums[2] / sums[0] - means**2, 0.0)
@@ -208,12 +208,12 @@ class _Division:
         """The weights of one point, but for what it takes from the center."""
         weights, mass = np.zeros(self.times.size), 0.0
         for stop, (starts, constant, straight) in enumerate(self.segments[row:], row + 1):
-            of = self._moments(starts, stop)
-            variance = self.prior.variance / (1 + of.weight * self.prior.variance)
+            moments = self._moments(starts, stop)
+            variance = self.prior.variance / (1 + moments.weight * self.prior.variance)
             for index in np.flatnonzero(starts <= row):
                 part, both = slice(starts[index], stop), constant[index] + straight[index]
-                times, at = self.times[part] - of.time[index], self.times[row] - of.time[index]
-                tilt = straight[index] * of.weight[index] / of.spread[index] * at * times
+                times, at = self.times[part] - moments.time[index], self.times[row] - moments.time[index]
+                tilt = straight[index] * moments.weight[index] / moments.spread[index] * at * times
                 weights[part] += self.precisions[part] * variance[index] * (both + tilt)
                 mass += both
         return weights / mass

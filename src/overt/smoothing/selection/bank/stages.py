@@ -15,7 +15,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.local.regression import on_grid
-from overt.smoothing.operators.base import Operator, fillings, gather, lines, of_rows, restriction
+from overt.smoothing.operators.base import Operator, fillings, gather, lines, restriction, row_operator
 from overt.smoothing.selection.bank.candidates import (
     LONG,
     LONG_PILOT_BANDWIDTHS,
@@ -30,7 +30,7 @@ from overt.smoothing.selection.bank.candidates import (
 from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix_pilot
 from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries, RowWeights
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
-from overt.smoothing.selection.bank.segments import NAME, Segments, segments_of
+from overt.smoothing.selection.bank.segments import NAME, Segments, segment_heads
 from overt.smoothing.selection.bank.wiener import Windows, in_gaps, lost_waves, wiener_heads, wiener_lengths
 from overt.smoothing.selection.correlation import (
     RHO_ERROR,
@@ -105,7 +105,7 @@ def attend_bank(series: NoisySeries, *, causal: bool = False, correlation: float
 
     >>> steps = np.repeat([0.0, 5.0], 100)
     >>> noisy = steps + np.random.default_rng(0).normal(size=200)
-    >>> outputs = attend_bank(NoisySeries.of(np.arange(200.0), noisy, np.ones(200), np.ones(200)))
+    >>> outputs = attend_bank(NoisySeries.single(np.arange(200.0), noisy, np.ones(200), np.ones(200)))
     >>> bool(np.abs(outputs.values[0] - steps).mean() < 0.25)
     True
     """
@@ -149,7 +149,7 @@ def coarser_grid(series: NoisySeries) -> Indices | None:
     """The rows of the coarsest grid that has all known points, where that is coarser than the grid of all points, as that of daily
     values among hours; None where it is not.
 
-    >>> coarser_grid(NoisySeries.of(np.arange(8.0), np.zeros(8), np.array([0, 1, 0, 1, 0, 0, 0, 1.0]), np.ones(8)))
+    >>> coarser_grid(NoisySeries.single(np.arange(8.0), np.zeros(8), np.array([0, 1, 0, 1, 0, 0, 0, 1.0]), np.ones(8)))
     array([1, 3, 5, 7])
     """
     if series.weights.all():
@@ -168,8 +168,8 @@ def bank_operator(series: NoisySeries, *, causal: bool = False, correlation: flo
     count = series.times.size
     coarse = None if causal else coarser_grid(series)
     if coarse is not None:
-        of_coarse = bank_operator(_in_steps(series.part(coarse)), correlation=correlation)
-        return lines(series.times[coarse], series.times) @ of_coarse @ restriction(coarse, count)
+        coarse_operator = bank_operator(_in_steps(series.part(coarse)), correlation=correlation)
+        return lines(series.times[coarse], series.times) @ coarse_operator @ restriction(coarse, count)
     filling = fillings(series.times, series.weights > 0, causal=causal)
     if correlation >= 0:
         return _mixture_operator(series, causal, correlation) @ filling
@@ -185,7 +185,7 @@ def _mixture_operator(series: NoisySeries, causal: bool, correlation: float) -> 
     """The rows of all heads, times the weights of the heads; where a head reaches no key, it is the point itself."""
     count, gaps = series.times.size, in_gaps(series.weights)
     wide, windows, segments = _wide(series, causal), _windows(count, causal), _segments(series, causal, correlation)
-    of_whole = {*wide.names, NAME}
+    whole_names = {*wide.names, NAME}
 
     @functools.lru_cache(maxsize=1)
     def mixed(start: int, stop: int) -> tuple[Mixture, Mixture | None, list[str], list[RowWeights]]:
@@ -195,20 +195,20 @@ def _mixture_operator(series: NoisySeries, causal: bool, correlation: float) -> 
 
     def row(point: int) -> Floats:
         outer = _with_margin(next(inner for inner in _stretches(count) if point < inner.stop), count)
-        mixture, pilot, names, rows_of = mixed(outer.start, outer.stop)
+        mixture, pilot, names, rows = mixed(outer.start, outer.stop)
         at, total = np.array([point - outer.start]), np.zeros(count)
         head_weights = mixture.weights(at)[0, :, 0]
         if gaps[point] and pilot:  # there the heads of the fourth stage are the pilot
-            of_pilot = pilot.weights(at)[0, :, 0]
-            late = head_weights[of_pilot.size :]
-            head_weights = np.concatenate([head_weights[: of_pilot.size] + late.sum() * of_pilot, 0 * late])
-        for head_weight, name, weights_of in zip(head_weights, names, rows_of, strict=True):
-            weights, whole = np.zeros(count), name in of_whole
-            weights[slice(None) if whole else outer] = weights_of(point if whole else point - outer.start)
+            pilot_weights = pilot.weights(at)[0, :, 0]
+            late = head_weights[pilot_weights.size :]
+            head_weights = np.concatenate([head_weights[: pilot_weights.size] + late.sum() * pilot_weights, 0 * late])
+        for head_weight, name, row_weights in zip(head_weights, names, rows, strict=True):
+            weights, whole = np.zeros(count), name in whole_names
+            weights[slice(None) if whole else outer] = row_weights(point if whole else point - outer.start)
             total += head_weight * (weights if weights.any() else np.eye(1, count, point)[0])
         return total
 
-    return of_rows((count, count), row)
+    return row_operator((count, count), row)
 
 
 def attend_stretch(
@@ -228,7 +228,7 @@ def attend_stretch(
     averages: dict[str, Any] = {"causal": causal, "premium": 0.0 if causal else PREMIUM}
     options: dict[str, Any] = {**averages, "risk_variance": risk_variance_factor(correlation)}
 
-    def risks_of(start: int, stop: int, correlation: float) -> Floats:
+    def write_risks(start: int, stop: int, correlation: float) -> Floats:
         """The risks of heads that have been written, whose leverages become covariances."""
         part = outputs.part(start, stop)
         _covariances(part, observed, correlation)
@@ -236,13 +236,13 @@ def attend_stretch(
 
     names, rows = write_heads(outputs, chain(pilot_heads(series, causal, patches), [wide]), 0)
     count = stop = len(names)
-    risks = of_first = risks_of(0, count, correlation)
+    risks = first_risks = write_risks(0, count, correlation)
     guided: tuple[list[str], list[RowWeights]] = [], []
     for bandwidths in () if series.by_time else GUIDED:
         pilot = mix_pilot(outputs.part(0, stop), observed, risks=risks, **options)
         guided = write_heads(outputs, (guided_heads(series, pilot, width, scales, causal) for width in bandwidths), count)
         stop = count + len(guided[0])
-        risks = np.concatenate([of_first, risks_of(count, stop, correlation)], axis=1)
+        risks = np.concatenate([first_risks, write_risks(count, stop, correlation)], axis=1)
     names, rows = names + guided[0], rows + guided[1]
     last = None
     if windows.lengths and not series.by_time:
@@ -253,7 +253,7 @@ def attend_stretch(
         late += [segments.heads(series, pilot.values)] if segments else []
         added = write_heads(outputs, late, stop)
         names, rows = names + added[0], rows + added[1]
-        risks = np.concatenate([risks, risks_of(stop, len(names), 0.0)], axis=1)  # waves bring covariances
+        risks = np.concatenate([risks, write_risks(stop, len(names), 0.0)], axis=1)  # waves bring covariances
         stop = len(names)
     mixed = mix(outputs.part(0, stop), observed, risks=risks, **options)
     return mixed, last, names, rows
@@ -272,7 +272,7 @@ def _windows(count: int, causal: bool) -> Windows:
 
 def _segments(series: NoisySeries, causal: bool, correlation: float) -> Segments | None:
     """The head that attends within segments, which see the future and would follow correlated noise; none without waves."""
-    return segments_of(series) if not causal and correlation == 0 and wiener_lengths(series.times.size) else None
+    return segment_heads(series) if not causal and correlation == 0 and wiener_lengths(series.times.size) else None
 
 
 def _covariances(outputs: HeadOutputs, observed: Observations, correlation: float) -> None:

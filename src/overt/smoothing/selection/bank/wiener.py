@@ -18,8 +18,8 @@ from overt import native
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries, RowWeights, write_value_heads
-from overt.smoothing.selection.bank.risk_sums import HeadOutputs, of_several
-from overt.smoothing.selection.waves import waves_of
+from overt.smoothing.selection.bank.risk_sums import HeadOutputs, as_batch
+from overt.smoothing.selection.waves import find_waves
 
 # Points of the windows. Without those of 512 and 1,024 the error of 1,024 points is 3% larger, with 32, 128 and 512 alone 2%; series of
 # 64 points gain from 16 (the development half of benchmarks/smoothing/signals/kinds.py and the signals of development.py, drawn again).
@@ -71,7 +71,7 @@ def lost_waves(series: NoisySeries, pilot: Floats) -> Floats:
     if series.waves and on_grid(series.times):
         times = None if known.all() else series.times[known]
         for row, left in enumerate(rest):
-            lost[row, known] = waves_of(times, left[known])
+            lost[row, known] = find_waves(times, left[known])
     return lost
 
 
@@ -121,8 +121,8 @@ def attend_wiener(
         return _attend(values, squares, pilot, length, rho, starts)
     results = np.empty(values.shape), np.empty(values.shape)
     options = _taper(length), _spectrum(length, rho), _leverages_of_the_mean(length, rho), _transform_factors(length)
-    columns = map(np.ascontiguousarray, of_several(2, values, squares, pilot))
-    native.module().wiener(*columns, starts, *options, native.threads(), *of_several(2, *results))
+    columns = map(np.ascontiguousarray, as_batch(2, values, squares, pilot))
+    native.module().wiener(*columns, starts, *options, native.threads(), *as_batch(2, *results))
     return results
 
 
