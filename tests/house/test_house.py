@@ -254,6 +254,13 @@ PROSE = {
 # Of these, identifiers alone are refused: in a sentence they are English.
 NOUNS = {"each": "call, head, text, …", "rest": "remaining, body, …", "look": "index, lookup"}
 PLAIN_FILES = [path for path in FILES if PLAIN & set(map(str, path.relative_to(SOURCE / "overt").parents))]
+# A name says what it is, not where it comes from: `gap_keys(series)` for `keys_of(series)`. Those of ORIGINS_LATER follow.
+ORIGIN = re.compile(r"_?of(_\w+)?|\w+_of")
+ORIGINS_LATER = {"overt.lens", "overt.integrations", "overt.attention.kernels"} | {
+    f"overt.smoothing.operators.{name}" for name in ("bends", "changes", "divisions")
+}
+ORIGIN_FILES = [path for path in FILES if not any(f"{name_of(path)}.".startswith(f"{name}.") for name in ORIGINS_LATER)]
+PUBLIC_ORIGINS = {"of_block", "of_queries", "of_keys", "sum_of"}  # of masks and biases
 # C++, JavaScript and CSS that follow.
 PLAIN_FOLDERS = [ROOT / "native", *(SOURCE / "overt" / folder for folder in sorted(PLAIN))]
 PLAIN_UNTYPED = [path for path in UNTYPED if any(path.is_relative_to(folder) for folder in PLAIN_FOLDERS)]
@@ -306,6 +313,21 @@ def test_identifiers_are_the_fields_words():
 
 def test_packages_in_plain_english_name_what_they_loop_over():
     assert offences(lambda path: dialect(path, PROSE | NOUNS) - OPTIONS, PLAIN_FILES) == {}
+
+
+def origins(path: Path) -> set[str]:
+    return {name for name in identifiers(path) - PUBLIC_ORIGINS if ORIGIN.fullmatch(name)}
+
+
+def test_names_say_what_they_are():
+    assert offences(origins, ORIGIN_FILES) == {}
+
+
+def test_a_name_of_an_origin_is_refused(tmp_path):
+    (tmp_path / "file.py").write_text(
+        "def keys_of(of_x, offset, profile):\n    def of(): ...\n    self.off = _of_y = proof = 1\n"
+    )
+    assert origins(tmp_path / "file.py") == {"keys_of", "of_x", "of", "_of_y"}
 
 
 def test_comments_and_docstrings_are_plain_english():
