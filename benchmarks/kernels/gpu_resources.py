@@ -110,7 +110,7 @@ def usual_way(body: list[str]) -> collections.Counter:
 def passes(dtype: torch.dtype, activation: str, **options) -> None:
     """Ask for the kernels of a forward and a backward pass."""
     x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
-    call = Call.of(x, x, x, overt.Additive(torch.ones(FEATURES, dtype=dtype), activation), **options)
+    call = Call.checked(x, x, x, overt.Additive(torch.ones(FEATURES, dtype=dtype), activation), **options)
     seed = torch.zeros((), dtype=torch.int64) if call.dropout else None
     scores = (x, x, x, call.score.weight.to(call.dtype), activation)
     additive_inputs = flat_additive.AdditiveInputs(
@@ -123,8 +123,8 @@ def passes(dtype: torch.dtype, activation: str, **options) -> None:
 def summaries(dtype: torch.dtype, score, **options) -> None:
     """Ask for the kernels of a summary."""
     x = torch.zeros(1, 2, LENGTH, FEATURES, dtype=dtype)
-    call = Call.of(x, x, x if options else x[..., :0], score, **options)
-    inputs = flat_summary.inputs_of(call, 8, (torch.arange(0, LENGTH + 1, 32),) * 2)
+    call = Call.checked(x, x, x if options else x[..., :0], score, **options)
+    inputs = flat_summary.summary_inputs(call, 8, (torch.arange(0, LENGTH + 1, 32),) * 2)
     run_summary.summary(x, flat_summary.empty_outputs(inputs), inputs)
 
 
@@ -170,8 +170,8 @@ def main() -> None:
 
 def described(name: str, binary: bytes, shared: int) -> dict[str, Any]:
     """What a kernel takes of a multiprocessor; for each of its loops over features, the instructions a term by their names."""
-    sizes = {"forward": run_additive.FORWARD, "gradients": run_additive.BACKWARD, "of_queries": run_summary.QUERIES}
-    sizes |= {"of_keys": run_summary.KEYS} | dict.fromkeys(("bias_gradient", "distance_gradient"), run_additive.BACKWARD)
+    sizes = {"forward": run_additive.FORWARD, "gradients": run_additive.BACKWARD, "query_statistics": run_summary.QUERIES}
+    sizes |= {"key_statistics": run_summary.KEYS} | dict.fromkeys(("bias_gradient", "distance_gradient"), run_additive.BACKWARD)
     registers, spilled, code = read(binary)
     warps = sizes.get(name, {"warps": 4})["warps"]
     programs = min(REGISTERS // (registers * 32 * warps), SHARED // max(shared + 1024, 1), 2048 // (32 * warps))

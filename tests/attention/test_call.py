@@ -29,9 +29,9 @@ def test_grouped_heads_of_any_width_read_the_key_head_of_their_group(leading):
     ],
 )
 def test_a_block_reads_the_keys_that_its_rows_may_see_and_at_least_one(mask, spans):
-    call = Call.of(X, X, X, mask=mask)
+    call = Call.checked(X, X, X, mask=mask)
     for row, (low, high) in zip((0, 4, 8), spans, strict=True):
-        block = blocked.block_of(call, blocked.rows_of(call, row, row + 1), every_key=False, careful=False)
+        block = blocked.query_block(call, blocked.query_rows(call, row, row + 1), every_key=False, careful=False)
         assert torch.equal(block.key, X[:, low:high])
 
 
@@ -39,7 +39,7 @@ def test_values_are_read_of_tensors_that_have_them_and_not_under_a_transform():
     inspectable = []
 
     def call(x):
-        inspectable.append(Call.of(x, x, x).inspectable)
+        inspectable.append(Call.checked(x, x, x).inspectable)
         return x.sum()
 
     call(X)

@@ -41,7 +41,7 @@ MASKS = [None, overt.Causal(), overt.Causal(offset=2), overt.Window(3, 1), overt
 def test_both_ways_give_the_same_bits_forward_and_backward(shapes, mask, score):
     inputs = tensors(**shapes)
     straight = plain(*inputs, score, mask)
-    whole = compute(Call.of(*inputs, score, mask))
+    whole = compute(Call.checked(*inputs, score, mask))
     assert straight is not None
     assert torch.equal(straight, whole)
     upstream = torch.randn_like(whole)
@@ -129,7 +129,7 @@ def test_bad_shapes_are_refused_by_the_whole_way(shapes):
     with pytest.raises(OvertError) as straight:
         overt.attend(*inputs)
     with pytest.raises(OvertError) as whole:
-        Call.of(*inputs)
+        Call.checked(*inputs)
     assert str(straight.value) == str(whole.value)
 
 

@@ -50,12 +50,12 @@ def loops(kernel: dict[str, Any]) -> list[float]:
 def resources() -> str:
     """Registers, memory, and instructions a term."""
     [forward], (query_rows, key_rows) = kernels("forward"), kernels("gradients")
-    [of_queries], [of_keys] = kernels("of_queries"), kernels("of_keys")
+    [query_statistics], [key_statistics] = kernels("query_statistics"), kernels("key_statistics")
     message = {
         "forward": ([forward], (LEAST[0],)),
         "gradients, own queries: scores again · sums": ([query_rows], LEAST[1]),
         "gradients, own keys: scores again · sums": ([key_rows], LEAST[2]),
-        "summary, own queries (8 largest weights) · own keys (map)": ([of_queries, of_keys], ()),
+        "summary, own queries (8 largest weights) · own keys (map)": ([query_statistics, key_statistics], ()),
     }
     rows = []
     for name, (actual, least) in message.items():

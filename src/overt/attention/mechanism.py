@@ -13,7 +13,7 @@ from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat.call import served
 from overt.attention.kernels.log_sum_exp import with_log_sum_exp
 from overt.attention.kernels.plain import plain
-from overt.attention.kernels.plan import FLAT, path_of
+from overt.attention.kernels.plan import FLAT, choose_path
 from overt.attention.kernels.sharded.attend import share
 from overt.attention.kernels.torch_sdpa import delegated
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike, typed
@@ -52,7 +52,7 @@ def attend(
     arguments = query, key, value, score, mask, bias, normalizer, dropout
     if not (observing or unknown or return_lse) and (output := plain(*arguments)) is not None:
         return output
-    call = Call.of(*arguments, unknown)
+    call = Call.checked(*arguments, unknown)
     results = with_log_sum_exp(call, formula) if return_lse else (compute(call),)
     for observe in observing:
         observe(call, results[0])
@@ -63,7 +63,7 @@ def compute(call: Call) -> Tensor:
     """The output, by the path that the plan chooses; of DTensors, this process's share of it."""
     if call.sharded:
         return share(call, compute, formula)
-    path, recompute = path_of(call), partial(in_blocks, formula=formula)
+    path, recompute = choose_path(call), partial(in_blocks, formula=formula)
     return served(call) if path in FLAT else delegated(call, recompute) if path == "torch" else recompute(call)
 
 

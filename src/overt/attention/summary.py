@@ -10,11 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from overt.attention import check
-from overt.attention.kernels.blocked import Block, block_of, ready, row_blocks
+from overt.attention.kernels.blocked import Block, query_block, ready, row_blocks
 from overt.attention.kernels.call import Call, unrounded
 from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.plan import Table, first_able, permits
-from overt.attention.kernels.sharded.attend import summary_of_share
+from overt.attention.kernels.sharded.attend import share_summary
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
@@ -96,10 +96,10 @@ def summarize(
     tensor([[0.3333]])
     """
     check.whole_number("top", top)
-    call = Call.of(query, key, key if value is None else value, score, mask, bias, normalizer, unknown=unknown)
+    call = Call.checked(query, key, key if value is None else value, score, mask, bias, normalizer, unknown=unknown)
     call = replace(call, value=call.value[..., :0]) if value is None else call
     if call.sharded:
-        summary = summary_of_share(call, lambda share: gathered(share, top), map_size)
+        summary = share_summary(call, lambda share: gathered(share, top), map_size)
     else:
         first_able(TABLE, call)  # an error where overt.use_path forces one that is not
         summary = gathered(call, top, map_size)
@@ -123,7 +123,7 @@ def gathered(
     parts, received, count, cells_of_map = [], torch.zeros(()), torch.zeros(()), _MapCells(edges)
     with unrounded(call.query):
         for rows, careful in row_blocks(call):
-            block = block_of(call, rows, every_key=True, careful=careful)
+            block = query_block(call, rows, every_key=True, careful=careful)
             _, masked, weights, output = stages = formula(block)
             alive = (masked != -torch.inf).any(-1, keepdim=True)  # (..., rows, 1)
             received, count = received + weights.sum(-2), count + alive.sum(-2)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from overt.attention import check
-from overt.attention.kernels.blocked import block_of, blocked, rows_of
+from overt.attention.kernels.blocked import blocked, query_block, query_rows
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.sharded.attend import refuse_whole
 from overt.attention.masks import as_mask
@@ -67,7 +67,7 @@ def steps(
         1    0    0.000    0.000    0.269    2.462
         1    1    1.000    1.000    0.731
     """
-    call = Call.of(query, key, value, score, mask, bias, normalizer, dropout, unknown)
+    call = Call.checked(query, key, value, score, mask, bias, normalizer, dropout, unknown)
     if call.sharded:
         refuse_whole("the steps, Q × K numbers", "steps")
     *stages, output = blocked(call, formula, every_key=True)
@@ -130,8 +130,8 @@ def _scaled_dot(query: Tensor, key: Tensor) -> Tensor:
 def _allowed(mask, query: Tensor, key: Tensor) -> list[list[bool]]:
     if mask is None:
         return [[True] * len(key) for _ in query]
-    call = Call.of(query, key, key, mask=as_mask(mask), score=lambda q, k: q @ k.mT)
-    block = block_of(call, rows_of(call, 0, len(query)), every_key=True, careful=False).allowed
+    call = Call.checked(query, key, key, mask=as_mask(mask), score=lambda q, k: q @ k.mT)
+    block = query_block(call, query_rows(call, 0, len(query)), every_key=True, careful=False).allowed
     return block.expand(len(query), len(key)).tolist()  # type: ignore[union-attr]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.biases import Bias
-from overt.attention.kernels.blocked import block_of, rows_of, widened
+from overt.attention.kernels.blocked import query_block, query_rows, widened
 from overt.attention.kernels.call import Call, unrounded
 from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
@@ -181,7 +181,7 @@ class Head:
         with unrounded(self.call.query):
             call = widened(self._call)
             careful = call.mask is not None and not call.finite
-            steps = formula(block_of(call, rows_of(call, first, stop), every_key=True, careful=careful))
+            steps = formula(query_block(call, query_rows(call, first, stop), every_key=True, careful=careful))
         return Steps(*(self._flat(tensor, 2) for tensor in steps))
 
     def rows_of(self, rows: Index) -> list[int]:

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from overt.attention.expressions.terms import program_scores
 from overt.attention.kernels.flat.formula import allowed, dropout_mask
-from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
+from overt.attention.kernels.flat.normalizer import NormalizerForm, build_normalizer
 from overt.attention.scores import ACTIVATIONS
 
 BLOCK = 2**21  # numbers that a block of rows may hold for its pairs' features
@@ -126,7 +126,7 @@ def _attention(
     """The output, from the scores of allowed pairs of rows and keys."""
     number = torch.promote_types(query.dtype, torch.float32)
     query, key, value = (_expanded(tensor, batch).to(number) for tensor in (query, key, value))
-    queries, keys, normalizer = query.shape[-2], key.shape[-2], of_form(form, sink, number)
+    queries, keys, normalizer = query.shape[-2], key.shape[-2], build_normalizer(form, sink, number)
 
     def run(rows: Tensor, query: Tensor) -> Tensor:
         allowed_pairs = allowed(program, arrays, rows, keys)

@@ -371,4 +371,4 @@ def operator_inputs(leaves, normalizer):
     from overt.attention.kernels.call import Call
     from overt.attention.kernels.flat.call import flattened
 
-    return tuple(flattened(Call.of(*leaves, normalizer=normalizer))[1])
+    return tuple(flattened(Call.checked(*leaves, normalizer=normalizer))[1])

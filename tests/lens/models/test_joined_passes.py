@@ -268,7 +268,7 @@ def test_a_window_that_dropped_what_tells_beams_apart_takes_their_order_from_oth
 
     def called(layer, passes, *sequences):
         keys = torch.stack([torch.cat(sequence, dim=-2) for sequence in sequences])  # (B, H, K, D)
-        return continued.add(layer, Call.of(keys[..., -1:, :], keys, keys), passes)
+        return continued.add(layer, Call.checked(keys[..., -1:, :], keys, keys), passes)
 
     called("windowed", 0, (one, same), (other, same))
     called("whole", 0, (one, same), (other, same))

@@ -126,10 +126,10 @@ def row_blocks(call: Call) -> Iterator[tuple[QueryRows, bool]]:
             yield rows, careful
         else:
             # Rows that see different keys are parted, so that each can drop the keys that it may not see.
-            yield from ((rows_of(call, row, row + 1), True) for row in range(rows.first, rows.stop))
+            yield from ((query_rows(call, row, row + 1), True) for row in range(rows.first, rows.stop))
 
 
-def rows_of(call: Call, first: int, stop: int) -> QueryRows:
+def query_rows(call: Call, first: int, stop: int) -> QueryRows:
     """Queries first to stop."""
     bias = _bias_rows(call)
     return QueryRows(first, stop, call.query[..., first:stop, :], None if bias is None else bias[..., first:stop, :])
@@ -152,10 +152,9 @@ def _bias_rows(call: Call) -> Tensor | None:
     return None if pairs is None or pairs.shape[-2] == 1 else pairs  # (..., Q, K or 1)
 
 
-def block_of(call: Call, rows: QueryRows, every_key: bool, careful: bool) -> Block:
+def query_block(call: Call, rows: QueryRows, every_key: bool, careful: bool) -> Block:
     """The block of these rows; with care, every key and value that none of them may see is zero: 0 · NaN is NaN, where() is not."""
-    one_of_many = rows.stop - rows.first < call.queries
-    if one_of_many and call.query.device.type == "cpu" and not torch.compiler.is_compiling():
+    if rows.stop - rows.first < call.queries and call.query.device.type == "cpu" and not torch.compiler.is_compiling():
         give_back()
     block = _block(call, rows, every_key)
     if not careful:
@@ -169,14 +168,14 @@ def block_of(call: Call, rows: QueryRows, every_key: bool, careful: bool) -> Blo
 
 def _block(call: Call, rows: QueryRows, every_key: bool = False) -> Block:
     """These rows with the keys that they can reach, or with every key."""
-    first, stop, query, rows_of_bias = rows
+    first, stop, query, bias_rows = rows
     low, high = (0, call.keys) if every_key or not getattr(call.score, "pairwise", False) else _span(call, first, stop)
     row_indices = torch.arange(first, stop, device=query.device)
     keys = torch.arange(low, high, device=query.device)
-    if rows_of_bias is None:
+    if bias_rows is None:
         bias = None if call.bias is None else call.bias.block(row_indices, keys)
     else:
-        bias = rows_of_bias if rows_of_bias.shape[-1] == 1 else rows_of_bias[..., low:high]
+        bias = bias_rows if bias_rows.shape[-1] == 1 else bias_rows[..., low:high]
     return Block(
         query,
         call.key[..., low:high, :],
@@ -207,7 +206,7 @@ def _scores(call: Call, query: Tensor, key: Tensor) -> Tensor:
     if not isinstance(scores, Tensor) or tuple(scores.shape[-2:]) != (query.shape[-2], key.shape[-2]):
         raise InputError(
             "the score to return (..., Q, K), one number for each query and key",
-            got=f"{_shape_of(scores)} from query {tuple(query.shape)}, key {tuple(key.shape)}",
+            got=f"{_shape_text(scores)} from query {tuple(query.shape)}, key {tuple(key.shape)}",
             fix="reduce the features, as in (query[..., :, None, :] - key[..., None, :, :]).abs().sum(-1)",
         )
     return scores
@@ -219,13 +218,13 @@ def _weights(call: Call, scores: Tensor, allowed: Tensor) -> Tensor:
     if not isinstance(weights, Tensor) or weights.shape != scores.shape:
         raise InputError(
             "the normalizer to return weights of the scores' shape",
-            got=f"{_shape_of(weights)} from scores {tuple(scores.shape)}",
+            got=f"{_shape_text(weights)} from scores {tuple(scores.shape)}",
             fix="keep the last dimension, as in scores / scores.sum(-1, keepdim=True)",
         )
     return weights
 
 
-def _shape_of(value: Any) -> str:
+def _shape_text(value: Any) -> str:
     return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
 
 
@@ -239,7 +238,7 @@ def _span(call: Call, first: int, stop: int) -> tuple[int, int]:
 def _checkpointed(call: Call, formula: Formula, rows: QueryRows, every_key: bool, careful: bool) -> tuple[Tensor, ...]:
     def run(query: Tensor) -> tuple[Tensor, ...]:
         # Mask and bias are computed in here: stored by the forward pass for every block, they would be n × n.
-        return formula(block_of(call, QueryRows(rows.first, rows.stop, query, rows.bias), every_key, careful))
+        return formula(query_block(call, QueryRows(rows.first, rows.stop, query, rows.bias), every_key, careful))
 
     # A checkpoint computes again without the tangents of forward mode, so gradients of these would be wrong.
     if call.transformed or is_exporting() or not torch.is_grad_enabled() or forward_ad._current_level >= 0:

@@ -51,7 +51,7 @@ class Call:
     library: Callable[[Tensor], Any] | None = None
 
     @classmethod
-    def of(
+    def checked(
         cls,
         query: Any,
         key: Any,

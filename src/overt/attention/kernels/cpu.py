@@ -73,21 +73,21 @@ def weaves_codes(dtype: torch.dtype, *widths: int) -> bool:
     return plain and native.available() and native.unit() == "avx512_bf16"
 
 
-def weave_codes(codes: Tensor, of_keys: bool) -> Tensor:
+def weave_codes(codes: Tensor, are_keys: bool) -> Tensor:
     """Codes (..., K, ·) in the order in which the unit multiplies them, K a multiple of `CODE_KEYS`.
 
     Of keys, 16 rows (16, D) lie as (D / 4, 16, 4), with 128 added to each code; of values, four rows (4, E) as (E, 4).
     """
-    if of_keys:
+    if are_keys:
         woven = codes.unflatten(-2, (-1, CODE_KEYS)).unflatten(-1, (-1, 4)).transpose(-3, -2)
         return (woven ^ -128).reshape(codes.shape)
     return codes.unflatten(-2, (-1, 4)).mT.reshape(codes.shape)
 
 
-def unweave_codes(codes: Tensor, of_keys: bool) -> Tensor:
+def unweave_codes(codes: Tensor, are_keys: bool) -> Tensor:
     """Rows of codes, of woven ones."""
     width = codes.shape[-1]
-    if of_keys:
+    if are_keys:
         rows = codes.unflatten(-2, (-1, CODE_KEYS)).flatten(-2).unflatten(-1, (width // 4, CODE_KEYS, 4)).transpose(-3, -2)
         return (rows ^ -128).reshape(codes.shape)
     return codes.unflatten(-2, (-1, 4)).flatten(-2).unflatten(-1, (width, 4)).mT.reshape(codes.shape)
@@ -95,10 +95,10 @@ def unweave_codes(codes: Tensor, of_keys: bool) -> Tensor:
 
 def dot_gradients(inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, gradients: tuple[Tensor | None, ...]) -> None:
     """Of query, key and value, delta, the bias's gradient, and that of biases of keys."""
-    *direct, d_bias, of_keys = map(array, gradients)
+    *direct, d_bias, d_key_bias = map(array, gradients)
     bias = _bias_for_gradients(inputs, d_bias)
     outputs = (array(tensor.contiguous()) for tensor in (*saved, upstream))
-    native.module().dot_gradients(*_dot_arguments(inputs, bias), *outputs, *direct, d_bias, *_line_biases(inputs, of_keys))
+    native.module().dot_gradients(*_dot_arguments(inputs, bias), *outputs, *direct, d_bias, *_line_biases(inputs, d_key_bias))
 
 
 def dot_tangent(inputs: Any, directions: Sequence[Tensor | None], results: tuple[Tensor, ...]) -> None:

@@ -52,9 +52,9 @@ def with_log_sum_exp(call: Call, formula: Callable[[Block], tuple[Tensor, ...]])
             fix="leave return_lse out, or pass each process's own part, as tensor.to_local() gives it",
         )
     if first_able(TABLE, call)[0] == "blocked":
-        output, lse = blocked(call, lambda block: _of_block(call, formula(block)))
+        output, lse = blocked(call, lambda block: _output_and_lse(call, formula(block)))
         return output.to(call.query.dtype), lse.squeeze(-1)
-    flat, tensors = Flat.of(*flat_call.flattened(call))
+    flat, tensors = Flat.split(*flat_call.flattened(call))
     recorded = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
     output, lse = _WithLogSumExp.apply(flat, *tensors) if recorded else _computed(flat, tensors)[:2]  # pyright: ignore[reportGeneralTypeIssues]
     return output.to(call.query.dtype), lse
@@ -67,7 +67,7 @@ def _transformed(call: Call) -> str | None:
     return "log-sum-exps of kernels have no forward-mode derivative" if forward_ad._current_level >= 0 else None
 
 
-def _of_block(call: Call, stages: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+def _output_and_lse(call: Call, stages: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """The output and the log-sum-exps (..., rows, 1) of a block, of its four stages."""
     _, masked, _, output = stages
     return output, log_sum_exp(call.normalizer, masked)[..., None]
@@ -91,19 +91,19 @@ class _WithLogSumExp(torch.autograd.Function):
         return output, lse
 
     @staticmethod
-    def backward(ctx, upstream, of_lse):  # type: ignore[override]
+    def backward(ctx, upstream, d_lse):  # type: ignore[override]
         *tensors, output, lse, sums = ctx.saved_tensors
         flat, which = ctx.flat, TensorIndices(index for index, need in enumerate(ctx.needs_input_grad[1:]) if need)
-        if of_lse is None:
+        if d_lse is None:
             return None, *derivatives.gradients(flat, which, (output, sums), upstream, tensors)
         upstream = torch.zeros_like(output) if upstream is None else upstream
-        of_lse = torch.where(lse == -torch.inf, 0, of_lse)  # a row without keys has no gradients
+        d_lse = torch.where(lse == -torch.inf, 0, d_lse)  # a row without keys has no gradients
         if torch.is_grad_enabled() or flat.attention is not dot:
             # Another score's kernel may compute δ from dp, and derivatives of gradients have no kernel here.
             gradients = pullback(lambda *arguments: _by_formula(flat, arguments), which, flat.count)
-            result = gradients(*tensors, upstream, of_lse[..., None])
+            result = gradients(*tensors, upstream, d_lse[..., None])
         else:
-            result = _gradients(flat, which, (output, sums), (upstream, of_lse), tensors)
+            result = _gradients(flat, which, (output, sums), (upstream, d_lse), tensors)
         by_index = dict(zip(which, result, strict=True))
         return None, *(by_index.get(index) for index in range(flat.count))
 
@@ -117,13 +117,13 @@ def _gradients(
     flat: Flat, which: TensorIndices, saved: tuple[Tensor, Tensor], upstream: tuple[Tensor, Tensor], tensors: list[Any]
 ) -> list[Tensor]:
     """The gradients of the tensors `which`, by the kernel, with one more column."""
-    (output, sums), (of_output, of_lse), inputs = saved, upstream, flat.inputs(tensors)
+    (output, sums), (d_output, d_lse), inputs = saved, upstream, flat.inputs(tensors)
     value = torch.cat([inputs.value, inputs.value.new_zeros(*inputs.value.shape[:-1], 1)], dim=-1)
-    output = torch.cat([output, -of_lse[..., None].to(output.dtype)], dim=-1)
-    of_output = torch.cat([of_output, torch.ones_like(of_output[..., :1])], dim=-1)
-    by_index = flat.attention.gradients(inputs._replace(value=value), (output, sums), of_output, which)
+    output = torch.cat([output, -d_lse[..., None].to(output.dtype)], dim=-1)
+    d_output = torch.cat([d_output, torch.ones_like(d_output[..., :1])], dim=-1)
+    by_index = flat.attention.gradients(inputs._replace(value=value), (output, sums), d_output, which)
     by_index[2] = None if by_index[2] is None else by_index[2][..., :-1]
     if inputs.bias_of_queries is not None:  # all scores of a row move its log-sum-exp
         times = 1 if inputs.inverse_temperature is None else inputs.inverse_temperature[..., None]
-        by_index[3] = by_index[3] + sum_shared((times * of_lse).double(), inputs.bias_of_queries)
+        by_index[3] = by_index[3] + sum_shared((times * d_lse).double(), inputs.bias_of_queries)
     return [by_index[index] for index in which]

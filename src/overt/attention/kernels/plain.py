@@ -19,7 +19,7 @@ from overt.attention.kernels.flat import call as flat_call
 from overt.attention.kernels.flat import derivatives, mask_program
 from overt.attention.kernels.flat.derivatives import Flat, TensorIndices
 from overt.attention.kernels.flat.dot import DotInputs, dot
-from overt.attention.kernels.flat.normalizer import KINDS, NormalizerForm, form_of, sums_shape
+from overt.attention.kernels.flat.normalizer import KINDS, NormalizerForm, as_form, sums_shape
 from overt.attention.kernels.flat.operator import INTERPRETED, needs_dispatcher
 from overt.attention.masks.base import NAMED, Mask
 from overt.attention.normalizers import Entmax, Softmax
@@ -80,7 +80,7 @@ class _Differentiable(torch.autograd.Function):
         if twice or needs_dispatcher(upstream, query) or key.shape[:-2] != query.shape[:-2]:
             scale, softcap, *others, _, _ = ctx.numbers  # without the seed and the threads
             inputs = DotInputs(query, key, value, scale, softcap, list(query.shape[:-2]), *others, seed=None)
-            call, tensors = Flat.of(dot, inputs)
+            call, tensors = Flat.split(dot, inputs)
             which = TensorIndices(index for index in range(3) if ctx.needs_input_grad[index])
             return *derivatives.gradients(call, which, (output, sums), upstream, tensors)[:3], None
         gradients = _like(query), _like(key), _like(value)
@@ -139,7 +139,7 @@ def _steps(mask: Any, query: Tensor, key: Tensor) -> tuple[list[int], list[Tenso
     queries, keys = query.shape[-2], key.shape[-2]
     if not isinstance(mask, Mask) or mask.numbers is None or not mask.has_row_ranges or queries > mask_program.MAX_CACHED:
         return None
-    return [mask_program.RANGES], mask_program.ranges_of_numbers(type(mask), mask.numbers, queries, keys)
+    return [mask_program.RANGES], mask_program.cached_ranges(type(mask), mask.numbers, queries, keys)
 
 
 def _form(normalizer: Any) -> NormalizerForm | None:
@@ -151,4 +151,4 @@ def _form(normalizer: Any) -> NormalizerForm | None:
         plain = normalizer.sink is None and normalizer.temperature is Softmax.temperature
     else:
         plain = kind in KINDS and (kind is not Entmax or (type(normalizer.alpha) is float and 1 < normalizer.alpha <= 2))
-    return form_of(normalizer) if plain else None
+    return as_form(normalizer) if plain else None

@@ -14,7 +14,7 @@ from overt.attention.expressions.tracing import TracedScore
 from overt.attention.kernels import half_precision, torch_sdpa
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import call as flat_call
-from overt.attention.kernels.flat.normalizer import name_of
+from overt.attention.kernels.flat.normalizer import normalizer_name
 from overt.attention.scores import AdditiveForm
 from overt.attention.typing import Array, BiasLike, MaskLike, NormalizerLike, Refused, ScoreLike
 from overt.errors import InputError
@@ -94,10 +94,10 @@ def plan(
     not torch: the normalizer is not a softmax of fixed temperature without a sink
     not triton: the tensors are on no GPU
     """
-    return choose(Call.of(query, key, value, score, mask, bias, normalizer, dropout, unknown))
+    return choose(Call.checked(query, key, value, score, mask, bias, normalizer, dropout, unknown))
 
 
-def path_of(call: Call) -> str:
+def choose_path(call: Call) -> str:
     """The path of a checked call."""
     return first_able(TABLE, call)[0]
 
@@ -160,7 +160,7 @@ def use_path(*names: str) -> Iterator[None]:
         _permitted_compiled = _permitted.get()
 
 
-def _score_of(call: Call) -> str:
+def _score_name(call: Call) -> str:
     traced = flat_call.traced_score(call) if flat_call.is_program(call) else None
     if isinstance(call.form, AdditiveForm) and traced is None:
         return "additive attention"
@@ -172,7 +172,7 @@ def _reason(name: str, call: Call) -> str:
         return "a dot product under a softmax, which torch's fused kernels compute in linear memory" + torch_sdpa.caveat(call)
     if name in FLAT:
         core = "the native core" if name == "native" else "Triton's kernels"
-        text = f"{_score_of(call)} under {name_of(call.normalizer)}, fused with it in {core}, in linear memory"
+        text = f"{_score_name(call)} under {normalizer_name(call.normalizer)}, fused with it in {core}, in linear memory"
         transformed = call.transformed or forward_ad._current_level >= 0
         in_blocks = transformed and not (name == "native" and flat_call.moves(call))
         return text + "; forward mode and second derivatives in blocks of query rows" * in_blocks

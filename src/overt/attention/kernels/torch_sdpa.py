@@ -91,7 +91,7 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, options: _Options) -> Tens
 
 def _same_call(inputs: tuple[Tensor, Tensor, Tensor], options: _Options) -> Call:
     mask = Causal(offset=0) if options.causal else options.allowed
-    return Call.of(*inputs, score=Dot(options.scale), mask=mask)
+    return Call.checked(*inputs, score=Dot(options.scale), mask=mask)
 
 
 def _key_mask(call: Call) -> tuple[Any, Any]:

@@ -195,5 +195,5 @@ def _row_statistics(lowered: Lowered) -> tuple[Tensor, Tensor]:
         return tuple(torch.where(empty, -torch.inf, row) for row in of_rows)
 
     tensors, pieces = lowered.arguments()
-    lse, largest = blocked(Call.of(*tensors, **pieces), of_block)
+    lse, largest = blocked(Call.checked(*tensors, **pieces), of_block)
     return lse.squeeze(-1), largest.squeeze(-1)

@@ -46,12 +46,12 @@ class RoundedTokens:
         added = (encode(tensor[:, :, retained:], self.store) for tensor in pair)
         encoded = tuple(
             tuple(
-                _woven_appended(stored, part, start, of_keys)
+                _woven_appended(stored, part, start, are_keys)
                 if woven and part.dtype == torch.int8
                 else _appended(stored, part, start)
                 for stored, part in zip(old, new, strict=True)
             )
-            for old, new, of_keys in zip(encoded, added, (True, False), strict=True)
+            for old, new, are_keys in zip(encoded, added, (True, False), strict=True)
         )
         return replace(self, length=length + key.shape[-2], whole=whole, encoded=encoded, woven=woven)
 
@@ -61,8 +61,8 @@ class RoundedTokens:
         encoded = self._filled(count)
         if self.woven:
             encoded = [
-                (cpu.unweave_codes(codes, of_keys)[:, :, :count], scale)
-                for (codes, scale), of_keys in zip(encoded, (True, False), strict=True)
+                (cpu.unweave_codes(codes, are_keys)[:, :, :count], scale)
+                for (codes, scale), are_keys in zip(encoded, (True, False), strict=True)
             ]
         return tuple(torch.cat([whole, decode(parts, dtype)], dim=-2) for whole, parts in zip(self.whole, encoded, strict=True))
 
@@ -163,13 +163,13 @@ def _in_groups(count: int) -> int:
     return -(-count // cpu.CODE_KEYS) * cpu.CODE_KEYS
 
 
-def _woven_appended(old: Tensor, new: Tensor, start: int, of_keys: bool) -> Tensor:
+def _woven_appended(old: Tensor, new: Tensor, start: int, are_keys: bool) -> Tensor:
     """Woven codes with rows of new ones written from `start` on: groups are whole, the last one's other rows zeros."""
     begun = start - start % cpu.CODE_KEYS
-    rows = cpu.unweave_codes(old[:, :, begun : _in_groups(start)], of_keys)[:, :, : start - begun]
+    rows = cpu.unweave_codes(old[:, :, begun : _in_groups(start)], are_keys)[:, :, : start - begun]
     count = rows.shape[-2] + new.shape[-2]
     new = torch.cat([rows, new, new.new_zeros(*new.shape[:2], _in_groups(count) - count, new.shape[-1])], dim=-2)
-    return _appended(old, cpu.weave_codes(new, of_keys), begun)
+    return _appended(old, cpu.weave_codes(new, are_keys), begun)
 
 
 def _appended(old: Tensor, new: Tensor, start: int) -> Tensor:

@@ -143,7 +143,7 @@ class ReplacedAttention(nn.MultiheadAttention):
 
 def _weights(arguments: dict[str, Any], averaged: bool) -> Tensor:
     """The weights before dropout (B, H, Q, K), or their mean over the heads (B, Q, K)."""
-    call = Call.of(**arguments | {"value": arguments["value"][..., :1], "dropout": 0.0})  # one feature is enough for weights
+    call = Call.checked(**arguments | {"value": arguments["value"][..., :1], "dropout": 0.0})  # weights need one feature
     (weights,) = blocked(call, lambda block: formula(block)[2:3], every_key=True)
     return weights.mean(dim=1) if averaged else weights
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from overt.attention.kernels.blocked import block_of, ready, rows_of
+from overt.attention.kernels.blocked import query_block, query_rows, ready
 from overt.attention.kernels.call import Call, unrounded
 from overt.attention.mechanism import formula
 from overt.errors import InputError
@@ -62,7 +62,7 @@ class WeightsByBlock:
     @torch.no_grad()
     def _stages(self, first: int, stop: int) -> tuple[Tensor, ...]:
         with unrounded(self.call.query):
-            return formula(block_of(self.call, rows_of(self.call, first, stop), every_key=True, careful=self.careful))
+            return formula(query_block(self.call, query_rows(self.call, first, stop), every_key=True, careful=self.careful))
 
     def _by_head(self, tensor: Tensor) -> Tensor:
         whole = tensor.expand(*self.call.batch, *tensor.shape[-2:])

@@ -375,7 +375,7 @@ class Catcher(Watching):
 
     def _checked(self, *args: Any, **kwargs: Any) -> Call | None:
         try:
-            return Call.of(*args, **kwargs)
+            return Call.checked(*args, **kwargs)
         except OvertError as error:
             self.miss(f"torch accepts arguments that overt.attend does not: {error}")
             return None

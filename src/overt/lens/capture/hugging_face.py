@@ -103,7 +103,7 @@ class RegistryEntry:
             Dot(self.arguments.get("scaling"), softcap),
             Softmax(sink=None if sinks is None else sinks.flatten()),
         )
-        return Call.of(self.query, self.key, value, score=score, mask=mask, bias=bias, normalizer=normalizer)
+        return Call.checked(self.query, self.key, value, score=score, mask=mask, bias=bias, normalizer=normalizer)
 
     def fused(self, arguments: dict[str, Any], output: Tensor) -> tuple[dict[str, Any], Tensor]:
         """The arguments of torch's function with one row for each query head and one key head for each group.

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from overt.attention.kernels.blocked import BLOCK, block_of, ready, rows_of
+from overt.attention.kernels.blocked import BLOCK, query_block, query_rows, ready
 from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
@@ -70,7 +70,7 @@ def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iter
     with unrounded(call.query):
         parts = ((row, min(row + together, stop)) for first, stop in runs for row in range(first, stop, together))
         for first, stop in parts:
-            block = block_of(call, rows_of(call, first, stop), every_key=True, careful=careful)
+            block = query_block(call, query_rows(call, first, stop), every_key=True, careful=careful)
             _, masked, weights, _ = formula(block)
             weights = weights if isinstance(call.normalizer, Softmax) else relative_sizes(weights)
             masked, weights = (part.expand(*call.batch, *part.shape[-2:]) for part in (masked, weights))

@@ -96,7 +96,7 @@ def _check_call(captured: CapturedCall, keys: int) -> None:
     parameters = [tensor for piece in (call.score, call.normalizer) for tensor in _tensors(piece)]
     _require(stored_whole(*inputs, *parameters), "the sizes of its tensors")
     try:
-        rebuilt = Call.of(call.query, call.key, call.value, call.score, normalizer=call.normalizer, dropout=call.dropout)
+        rebuilt = Call.checked(call.query, call.key, call.value, call.score, normalizer=call.normalizer, dropout=call.dropout)
     except OvertError as error:
         raise ValueError(str(error)) from error
     heads = head_count(rebuilt)

@@ -96,7 +96,7 @@ def judged(operator, inputs, which, directions, upstream):
     exact = inputs._replace(**{
         name: tensor.double() for name, tensor in inputs._asdict().items() if name in NAMES and tensor is not None
     })  # fmt: skip
-    call, tensors = Flat.of(operator, exact)
+    call, tensors = Flat.split(operator, exact)
     count = operator.moves
     leaves = [None if tensor is None else tensor.clone().requires_grad_() for tensor in tensors[:count]]
     present = [leaf for leaf in leaves if leaf is not None]
@@ -110,7 +110,7 @@ def judged(operator, inputs, which, directions, upstream):
 
 def check(kind, which=None, dtype=torch.float64, **options):
     operator, inputs = OPERATORS[kind], made(kind, dtype=dtype, **options)
-    call, tensors = Flat.of(operator, inputs)
+    call, tensors = Flat.split(operator, inputs)
     present = TensorIndices(index for index in range(operator.moves) if tensors[index] is not None)
     which = present if which is None else named(operator, *which)
     directions = [normal(*tensors[index].shape, seed=20 + index, dtype=tensors[index].dtype) for index in which]
@@ -213,7 +213,7 @@ def test_what_a_masked_key_holds_is_not_felt(level, kind, wrong, name):
         "program": [*options["program"], DENSE, BOTH],
         "arrays": [*options["arrays"], (torch.arange(keys) != hidden).expand(queries, keys)],
     }
-    call, clean = Flat.of(OPERATORS[kind], made(kind, queries, keys, **options))
+    call, clean = Flat.split(OPERATORS[kind], made(kind, queries, keys, **options))
     spoilt = [tensor if tensor is None else tensor.clone() for tensor in clean]
     directions = [[normal(*clean[index].shape, seed=20 + index) for index in range(3)] for _ in range(2)]
     for tensors in (spoilt, directions[1]):

@@ -215,7 +215,7 @@ def test_summaries(name, dtype):
 def test_sets_of_keys_get_their_weights():
     query, key, value = (tensor.to(DEVICE, torch.float32) for tensor in drawn((2, 2, 40, 8), (2, 1, 45, 8), (2, 1, 45, 3)))
     at, ids = torch.arange(40, device=DEVICE), torch.arange(45, device=DEVICE) % 4
-    call = Call.of(
+    call = Call.checked(
         query, key, value, None, overt.Causal() & overt.Lengths(43, queries=30), None,
         overt.Softmax(sink=torch.ones(2, device=DEVICE)),
     )  # fmt: skip
@@ -237,7 +237,9 @@ def test_parts_by_the_flash_kernel_of_torch(heads, features, dtype):
     query, key, value = (tensor.to(DEVICE, dtype) for tensor in drawn(*shapes))
     keys, values = key.split((length, more), -2), value.split((length, more), -2)
     leaves = [tensor.clone().requires_grad_() for tensor in (query, *keys, *values)]
-    calls = [Call.of(leaves[0], k, v, mask=m) for k, v, m in zip(leaves[1:3], leaves[3:], (overt.Causal(), None), strict=True)]
+    calls = [
+        Call.checked(leaves[0], k, v, mask=m) for k, v, m in zip(leaves[1:3], leaves[3:], (overt.Causal(), None), strict=True)
+    ]
     assert [flash.refusal(call) for call in calls] == [None, None]
     with torch.no_grad():
         output, lse = merge(*flash.partial(calls[0]), *flash.partial(calls[1]))

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[4]
 
 
-USUAL = {"_weigh", "_raise", "forward", "gradients", "of_queries", "of_keys"}
+USUAL = {"_weigh", "_raise", "forward", "gradients", "query_statistics", "key_statistics"}
 ALL = USUAL | {"bias_gradient", "distance_gradient"}
 
 

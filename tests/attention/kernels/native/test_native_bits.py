@@ -27,7 +27,7 @@ ATTENTION = {
 def operator(request):
     """An operator's name, and its inputs as `attend` hands them over."""
     x = torch.randn(1, 2, 9, 5)
-    attention, arguments = flattened(Call.of(x, x, x, **ATTENTION[request.param]))
+    attention, arguments = flattened(Call.checked(x, x, x, **ATTENTION[request.param]))
     return attention.name, arguments
 
 

@@ -7,7 +7,7 @@ import torch
 
 from overt import native
 from overt.attention.kernels import cpu
-from overt.attention.kernels.flat.dot import lse_of
+from overt.attention.kernels.flat.dot import row_lse
 
 UNITS = [unit for unit in native.module().units() if unit != "amx-emulated"]
 
@@ -28,17 +28,17 @@ def codes(heads: int, keys: int, features: int, seed: int) -> tuple[torch.Tensor
     return drawn, torch.rand(1, heads, keys, 1, generator=generator) / 50 + 1e-3
 
 
-def in_order(rows: torch.Tensor, of_keys: bool) -> torch.Tensor:
+def in_order(rows: torch.Tensor, are_keys: bool) -> torch.Tensor:
     """Woven codes of rows, element by element, with numbers that are no codes of these rows after them."""
     count, width = rows.shape[-2:]
     whole = torch.full((*rows.shape[:2], -(-count // 16) * 16, width), 99, dtype=torch.int8)
     whole[:, :, :count] = rows
     j, d = torch.arange(whole.shape[-2])[:, None], torch.arange(width)
-    position = j // 16 * 16 * width + d // 4 * 64 + j % 16 * 4 + d % 4 if of_keys else j // 4 * 4 * width + d * 4 + j % 4
+    position = j // 16 * 16 * width + d // 4 * 64 + j % 16 * 4 + d % 4 if are_keys else j // 4 * 4 * width + d * 4 + j % 4
     woven = torch.empty_like(whole)
-    woven.flatten(-2)[..., position.flatten()] = (whole ^ -128 if of_keys else whole).flatten(-2)
-    assert torch.equal(woven, cpu.weave_codes(whole, of_keys))
-    assert torch.equal(whole, cpu.unweave_codes(woven, of_keys))
+    woven.flatten(-2)[..., position.flatten()] = (whole ^ -128 if are_keys else whole).flatten(-2)
+    assert torch.equal(woven, cpu.weave_codes(whole, are_keys))
+    assert torch.equal(whole, cpu.unweave_codes(woven, are_keys))
     return woven
 
 
@@ -49,13 +49,13 @@ def attended(query, key, value, scale):
         torch.empty(*query.shape[:2], 2, query.shape[2]),
     )
     woven = cpu.weaves_codes(query.dtype, query.shape[-1], value[0].shape[-1])
-    read = [(in_order(part[0], of_keys), part[1]) if woven else part for part, of_keys in ((key, True), (value, False))]
+    read = [(in_order(part[0], are_keys), part[1]) if woven else part for part, are_keys in ((key, True), (value, False))]
     cpu.dot_codes(query, *read, scale, (output, sums), woven)
     repeated = [
         (part[0].double() * part[1].double()).repeat_interleave(query.shape[1] // part[0].shape[1], 1) for part in (key, value)
     ]
     scores = query.double() @ repeated[0].mT * scale
-    return output, lse_of(sums), scores.softmax(-1) @ repeated[1], scores.logsumexp(-1)
+    return output, row_lse(sums), scores.softmax(-1) @ repeated[1], scores.logsumexp(-1)
 
 
 @pytest.mark.parametrize("keys", [1, 3, 15, 16, 17, 63, 64, 65, 257, 1025])

@@ -557,6 +557,6 @@ def test_other_normalizers_get_their_scores_from_the_kernel(normalizer):
 
 def test_scores_of_the_kernel_are_whole_scores():
     query, key, value, weight = (leaf.detach() for leaf in leaves())
-    call = ready(Call.of(query, key, value, overt.Additive(weight)))
+    call = ready(Call.checked(query, key, value, overt.Additive(weight)))
     assert call.score.width(4) == 1
     close(call.score(query, key), overt.Additive(weight)(query, key), 1e-12, "scores")

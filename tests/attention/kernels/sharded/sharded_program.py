@@ -334,11 +334,11 @@ def a_summary_is_that_of_one_process():
 @case
 def work_is_balanced_and_keys_that_nobody_sees_do_not_travel():
     from overt.attention.kernels.sharded.layout import Sequence
-    from overt.attention.kernels.sharded.schedule import schedule_of
+    from overt.attention.kernels.sharded.schedule import ring_schedule
 
     chunks = [(1000 * rank, 1000 * rank + 1000) for rank in range(8)]
     sequence = Sequence(None, 0, chunks, chunks, True, True)
-    balanced = schedule_of(sequence, overt.Causal(offset=0), 8000)
+    balanced = ring_schedule(sequence, overt.Causal(offset=0), 8000)
     work = [sum((stop - first) * (first + stop) / 2 for first, stop in rows) for rows in balanced.rows]
     assert max(work) / min(work) < 1.001, work
     for step in balanced.passes:
@@ -347,9 +347,9 @@ def work_is_balanced_and_keys_that_nobody_sees_do_not_travel():
             for rank in range(8)
         ]
         assert len(set(pairs)) == 1, (step, pairs)
-    window = schedule_of(sequence, overt.Causal(offset=0) & overt.Window(700, 0, offset=0), 8000)
+    window = ring_schedule(sequence, overt.Causal(offset=0) & overt.Window(700, 0, offset=0), 8000)
     assert window.passes == [0, 1]
-    assert schedule_of(sequence, None, 8000).passes == list(range(8))
+    assert ring_schedule(sequence, None, 8000).passes == list(range(8))
 
 
 @case

@@ -12,7 +12,7 @@ from overt.attention.expressions.terms import Terms, encoded
 from overt.attention.kernels import cpu
 from overt.attention.kernels.flat import formula, normalizer
 from overt.attention.kernels.flat.derivatives import by_autograd
-from overt.attention.kernels.flat.dot import lse_of
+from overt.attention.kernels.flat.dot import row_lse
 from overt.attention.kernels.flat.operator import (
     INTERPRETED,
     MASK_SCHEMA,
@@ -123,7 +123,7 @@ def _traced(inputs: AdditiveInputs) -> TracedInputs:
 
 def _tangent(inputs: AdditiveInputs, directions: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     output, sums, tangent = second_order.tangent(_traced(inputs), directions)
-    return output, lse_of(sums), tangent
+    return output, row_lse(sums), tangent
 
 
 def _empty_tangents(inputs: AdditiveInputs) -> tuple[Tensor, ...]:

@@ -105,7 +105,7 @@ def flattened(call: Call) -> tuple[Attention, Any]:
         operator, score = dot.dot, as_dot_product(call, form, temperature)
     seed = torch.randint(2**62, (), device=call.query.device) if call.dropout > 0 else None
     custom = flat_normalizer.is_custom(call.normalizer)
-    normalizer = NormalizerForm(SUM if divided_by_sum else IDENTITY) if custom else flat_normalizer.form_of(call.normalizer)
+    normalizer = NormalizerForm(SUM if divided_by_sum else IDENTITY) if custom else flat_normalizer.as_form(call.normalizer)
     lines = line_biases(call) if operator is dot.dot else ()
     return operator, operator.inputs(*score, *mask_and_softmax(call), *normalizer, call.dropout, seed, *lines)
 

@@ -41,7 +41,7 @@ class Flat:
     count: int  # of all tensors: those that it can be differentiated in, then inverse temperature, seed, the mask's arrays
 
     @classmethod
-    def of(cls, attention: Any, inputs: Any) -> tuple["Flat", tuple[Any, ...]]:
+    def split(cls, attention: Any, inputs: Any) -> tuple["Flat", tuple[Any, ...]]:
         """The call, and its tensors."""
         others, arrays = list(inputs), inputs[attention.arrays]
         tensors = (*(inputs[index] for index in attention.tensors), *arrays)
@@ -143,11 +143,11 @@ class Dual(torch.autograd.Function):
         _save(ctx, *arguments, *output[:2])
 
     @staticmethod
-    def backward(ctx, upstream, _, of_tangent):  # type: ignore[override]
+    def backward(ctx, upstream, _, d_tangent):  # type: ignore[override]
         *arguments, output, sums = ctx.saved_tensors
         call, wanted = ctx.call, _indices(ctx.needs_input_grad[2 : 2 + ctx.call.count])
         tensors, directions = arguments[: call.count], arguments[call.count :]
-        result, linear = dual_gradients(call, wanted, ctx.which, (output, sums), (upstream, of_tangent), tensors, directions)
+        result, linear = dual_gradients(call, wanted, ctx.which, (output, sums), (upstream, d_tangent), tensors, directions)
         return None, None, *result, *(linear[index] for index in ctx.which)
 
     @staticmethod
@@ -155,8 +155,8 @@ class Dual(torch.autograd.Function):
         *arguments, _, sums = ctx.saved_tensors
         which = present(tangents)
         moves = pushforward(ctx.call.dual(ctx.which), which, len(arguments))
-        of_output, of_tangent = moves(*arguments, *(tangents[index] for index in which))
-        return of_output, torch.zeros_like(sums), of_tangent
+        output_tangent, second_tangent = moves(*arguments, *(tangents[index] for index in which))
+        return output_tangent, torch.zeros_like(sums), second_tangent
 
 
 class Gradients(torch.autograd.Function):
@@ -226,9 +226,9 @@ class Second(torch.autograd.Function):
         return None, None, None, None, None, result[count], *result[:count], *result[count + 1 :]
 
     @staticmethod
-    def jvp(ctx, _, __, ___, ____, _____, of_upstream, *tangents):  # type: ignore[override]
+    def jvp(ctx, _, __, ___, ____, _____, upstream_tangent, *tangents):  # type: ignore[override]
         count = ctx.call.count
-        tangents = (*tangents[:count], of_upstream, *tangents[count:])
+        tangents = (*tangents[:count], upstream_tangent, *tangents[count:])
         which = TensorIndices(index for index in present(tangents) if tangents[index].is_floating_point())
         moves = pushforward(ctx.call.second(ctx.wanted, ctx.which), which, len(tangents))
         return moves(*ctx.saved_tensors, *(tangents[index] for index in which))
@@ -261,11 +261,11 @@ def dual_gradients(
     directions: Sequence[Tensor],
 ) -> tuple[list[Gradient], list[Gradient]]:
     """Of the output and its tangent, whose upstream gradients these are: a gradient for each tensor, and for each tensor's direction."""
-    of_output, of_tangent = upstream
-    result = gradients(call, wanted, saved, of_output, tensors)
-    linear = gradients(call, which, saved, of_tangent, tensors)
-    if of_tangent is not None and wanted:
-        moving = Second.apply(call, wanted, which, saved[0].detach(), saved[1].detach(), of_tangent, *tensors, *directions)
+    d_output, d_tangent = upstream
+    result = gradients(call, wanted, saved, d_output, tensors)
+    linear = gradients(call, which, saved, d_tangent, tensors)
+    if d_tangent is not None and wanted:
+        moving = Second.apply(call, wanted, which, saved[0].detach(), saved[1].detach(), d_tangent, *tensors, *directions)
         result = [_sum(*pair) for pair in zip(result, _spread(wanted, moving, call.count), strict=True)]  # pyright: ignore[reportArgumentType]
     return result, linear
 

@@ -69,18 +69,18 @@ def _forward(inputs: DotInputs, save: bool) -> tuple[Tensor, ...]:
 
 def _backward(inputs: DotInputs, saved: tuple[Tensor, ...], upstream: Tensor, with_bias: bool) -> tuple[Tensor | None, ...]:
     gradients = _empty_gradients(inputs, with_bias)
-    *direct, of_queries, of_keys, delta, d_bias = gradients
-    cpu.dot_gradients(inputs, saved, upstream, (*direct, delta, d_bias, of_keys))
-    if of_queries is not None:
-        _sum_of_rows(inputs, saved[1], delta, of_queries)
+    *direct, d_query_bias, d_key_bias, delta, d_bias = gradients
+    cpu.dot_gradients(inputs, saved, upstream, (*direct, delta, d_bias, d_key_bias))
+    if d_query_bias is not None:
+        _write_row_sums(inputs, saved[1], delta, d_query_bias)
     return gradients
 
 
-def _sum_of_rows(inputs: DotInputs, sums: Tensor, delta: Tensor | None, to: Tensor) -> None:
+def _write_row_sums(inputs: DotInputs, sums: Tensor, delta: Tensor | None, to: Tensor) -> None:
     """The sum of the gradients of each row's scores: 0, but that a sink takes its weight from them."""
     to.zero_()
     if inputs.sink is not None and delta is not None:
-        lse = lse_of(sums)
+        lse = row_lse(sums)
         to.add_(torch.where(lse == -torch.inf, 0, torch.exp(inputs.sink[..., None] - lse)) * delta)
         if inputs.inverse_temperature is not None:
             to.mul_(inputs.inverse_temperature[..., None])
@@ -118,13 +118,13 @@ def _empty_seconds(inputs: DotInputs, wanted: Sequence[int]) -> tuple[Tensor | N
     return *wanted_ones, d_bias, output, empty(inputs.query, *rows)
 
 
-def lse_of(sums: Tensor) -> Tensor:
+def row_lse(sums: Tensor) -> Tensor:
     """Each row's log-sum-exp, of its base and its total."""
     bases, totals = sums.unbind(-2)
     return (bases + torch.log2(totals)) * math.log(2)
 
 
-def sums_of(lse: Tensor) -> Tensor:
+def row_sums(lse: Tensor) -> Tensor:
     """Bases and totals of rows whose log-sum-exp is known."""
     return torch.stack([torch.where(lse == -torch.inf, 0, lse) / math.log(2), (lse != -torch.inf).to(lse.dtype)], dim=-2)
 
@@ -136,8 +136,8 @@ dot: Attention = Attention(
     _forward,
     _backward,
     formula.dot,
-    lse_of,
-    sums_of,
+    row_lse,
+    row_sums,
     _empty_outputs,
     _empty_gradients,
     SecondOrder(_tangent, _second, _empty_tangents, _empty_seconds, lambda inputs: inputs.bias_of_keys is None),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from overt.attention.expressions.terms import program_scores
 from overt.attention.kernels.flat.mask_program import BLOCKS, BOTH, DENSE, EITHER, INVERSE, RANGES
-from overt.attention.kernels.flat.normalizer import NormalizerForm, of_form
+from overt.attention.kernels.flat.normalizer import NormalizerForm, build_normalizer
 from overt.attention.kernels.flat.recomputed import RowBlocks, recomputed
 from overt.attention.scores import ACTIVATIONS
 
@@ -101,7 +101,7 @@ def _block(
     """The output of the rows from `first` on, as a function of their queries and all other tensors."""
     batch, program, by_distance, dropout = list(inputs.batch), inputs.program, inputs.by_distance, inputs.dropout
 
-    def output(query: Tensor, key: Any, value: Any, weight: Any, bias: Any, of_queries: Any, of_keys: Any, *others: Any):
+    def output(query: Tensor, key: Any, value: Any, weight: Any, bias: Any, query_bias: Any, key_bias: Any, *others: Any):
         sink, alphas, inverse, seed, *arrays = others
         rows, keys = torch.arange(first, first + query.shape[-2], device=query.device), key.shape[-2]
         pairs = allowed(program, arrays, rows, keys)
@@ -110,12 +110,12 @@ def _block(
             key, value = torch.where(visible, key, 0), torch.where(visible, value, 0)
             query = torch.where(pairs.any(-1)[..., None], query, 0)
         scores = pair_scores(query, key, weight)
-        scores = scores if bias is None else scores + _of_rows(bias, by_distance, rows, queries, keys)
-        scores = scores if of_queries is None else scores + (of_queries + of_keys).to(query.dtype)
+        scores = scores if bias is None else scores + _bias_rows(bias, by_distance, rows, queries, keys)
+        scores = scores if query_bias is None else scores + (query_bias + key_bias).to(query.dtype)
         scores = scores if inverse is None else scores * inverse[..., None, None].to(query.dtype)
         masked = torch.where(pairs, scores, -torch.inf)
         excluded = masked == -torch.inf
-        normalizer = of_form(NormalizerForm(inputs.normalizer, inputs.alpha, alphas), sink, query.dtype)
+        normalizer = build_normalizer(NormalizerForm(inputs.normalizer, inputs.alpha, alphas), sink, query.dtype)
         weights = normalizer(torch.where(excluded.all(-1, keepdim=True), 0, masked), ~excluded)
         weights = torch.where(excluded, 0, weights)  # (..., rows, K)
         if dropout > 0:
@@ -168,7 +168,7 @@ def allowed(program: list[int], arrays: list[Tensor], rows: Tensor, keys: int) -
     return results[0] if results else torch.ones(len(rows), keys, dtype=torch.bool, device=rows.device)
 
 
-def _of_rows(bias: Tensor, by_distance: bool, rows: Tensor, queries: int, keys: int) -> Tensor:
+def _bias_rows(bias: Tensor, by_distance: bool, rows: Tensor, queries: int, keys: int) -> Tensor:
     """The bias of these rows, broadcastable to (..., rows, K); one that has rows is of these rows alone."""
     return bias[..., torch.arange(keys, device=bias.device) - rows[:, None] + queries - 1] if by_distance else bias
 
@@ -176,8 +176,8 @@ def _of_rows(bias: Tensor, by_distance: bool, rows: Tensor, queries: int, keys: 
 def dropout_mask(seed: Tensor, dropout: float, batch: Sequence[int], rows: Tensor, queries: int, keys: int) -> Tensor:
     """Which weights of these rows the kernel keeps, by its own hash (native/attention/dropout.hpp): (..., rows, K)."""
     entries = torch.arange(math.prod(batch), device=rows.device).reshape(*batch, 1)
-    key_of_row = _mixed(_mixed(seed + (0x9E3779B97F4A7C15 - 2**64)) + entries * queries + rows)[..., None]  # (..., rows, 1)
-    first, second = key_of_row & _LOW, _shifted(key_of_row, 32)
+    row_hash = _mixed(_mixed(seed + (0x9E3779B97F4A7C15 - 2**64)) + entries * queries + rows)[..., None]  # (..., rows, 1)
+    first, second = row_hash & _LOW, _shifted(row_hash, 32)
     x = (torch.arange(keys, device=rows.device) * 0x9E3779B1 + first) & _LOW  # (..., rows, K)
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & _LOW
     x = (((x ^ (x >> 15)) + second) * 0x846CA68B) & _LOW

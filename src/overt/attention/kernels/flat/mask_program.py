@@ -55,7 +55,7 @@ def lowered(mask: Any, queries: int, keys: int, device: torch.device) -> tuple[l
     if mask is None:
         return [], []
     if mask.has_row_ranges and mask.numbers is not None and queries <= MAX_CACHED and _plain(device):
-        return [RANGES], list(ranges_of_numbers(type(mask), mask.numbers, queries, keys))
+        return [RANGES], list(cached_ranges(type(mask), mask.numbers, queries, keys))
     program: list[int] = []
     arrays: list[Tensor] = []
     _emit(mask, _Sizes(queries, keys, device), program, arrays)
@@ -63,7 +63,7 @@ def lowered(mask: Any, queries: int, keys: int, device: torch.device) -> tuple[l
 
 
 @lru_cache(maxsize=64)
-def ranges_of_numbers(kind: type[Mask], numbers: tuple[int | None, ...], queries: int, keys: int) -> list[Tensor]:
+def cached_ranges(kind: type[Mask], numbers: tuple[int | None, ...], queries: int, keys: int) -> list[Tensor]:
     """The ranges of a mask that is made of numbers alone: the same for every call of one size, of which a model makes many."""
     sizes = _Sizes(queries, keys, torch.device("cpu"))
     with torch.inference_mode(False):
@@ -161,11 +161,11 @@ def _pending(mask: Any) -> int:
 
 def _range_arrays(masks: list[Mask], sizes: _Sizes) -> list[Tensor]:
     """The keys that all of these masks allow, as first and stop of each row, (..., Q) int64."""
-    ranges = [_ranges_of(mask, sizes) for mask in masks]
+    ranges = [_row_ranges(mask, sizes) for mask in masks]
     return [_clamped(edge, sizes) for edge in intersection(ranges)]
 
 
-def _ranges_of(mask: Mask, sizes: _Sizes) -> RowRanges:
+def _row_ranges(mask: Mask, sizes: _Sizes) -> RowRanges:
     ranges = mask.row_ranges(*sizes)
     if ranges is None:
         raise InputError(

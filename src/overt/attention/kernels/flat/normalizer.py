@@ -23,7 +23,7 @@ class NormalizerForm(NamedTuple):
     alphas: Tensor | None = None
 
 
-def form_of(normalizer: NormalizerFunction) -> NormalizerForm:
+def as_form(normalizer: NormalizerFunction) -> NormalizerForm:
     """The form of a normalizer that is not refused."""
     kind = KINDS[type(normalizer)]
     if kind != ENTMAX:
@@ -39,7 +39,7 @@ def sums_shape(kind: int, queries: int) -> tuple[int, int]:
     return (queries, SPARSE_SUMS) if kind == ENTMAX else (2, queries)
 
 
-def of_form(form: NormalizerForm, sink: Tensor | None, dtype: torch.dtype) -> NormalizerFunction:
+def build_normalizer(form: NormalizerForm, sink: Tensor | None, dtype: torch.dtype) -> NormalizerFunction:
     """The normalizer that a form is of, for scores of a dtype that have been divided by the temperature."""
     if form.normalizer == ENTMAX:
         return Entmax(form.alpha if form.alphas is None else form.alphas[..., None, None].to(dtype))
@@ -70,7 +70,7 @@ def refusal(call: Call) -> str | None:
     return None if bool(((alpha > 1) & (alpha <= 2)).all()) else "the alpha is not above 1 and at most 2"
 
 
-def name_of(normalizer: NormalizerFunction) -> str:
+def normalizer_name(normalizer: NormalizerFunction) -> str:
     """A normalizer that is not refused, in a sentence: "under a softmax"."""
     if is_custom(normalizer):
         return "a normalizer of one's own"

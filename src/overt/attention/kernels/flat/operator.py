@@ -65,7 +65,7 @@ class Attention:
 
     def resumed(self, inputs: Any, output: Tensor, lse: Tensor) -> Tensor:
         """An output that is known, with each row's log-sum-exp, those of more keys than these: its gradients are of these keys alone."""
-        call, tensors = Flat.of(self, inputs)
+        call, tensors = Flat.split(self, inputs)
         result: Any = _Resumed.apply(call, (output, self.sums(lse)), *tensors)
         return result
 
@@ -80,14 +80,14 @@ class Attention:
         if not transformed and needs_dispatcher(*leaves):
             return getattr(torch.ops.overt, self.name)(*inputs)[0]
         if transformed or recorded:
-            call, tensors = Flat.of(self, inputs)
+            call, tensors = Flat.split(self, inputs)
             output: Any = Output.apply(call, *tensors)[0] if transformed else Eager.apply(call, *tensors)  # pyright: ignore[reportOptionalSubscript]
             return output
         return self.forward(inputs, False)[0]
 
     def _dual(self, inputs: Any) -> Tensor:
         """The output of dual numbers, one of them itself."""
-        call, tensors = Flat.of(self, inputs)
+        call, tensors = Flat.split(self, inputs)
         leaves = tensors[: len(self.differentiable)]
         pairs = [(None, None) if tensor is None else forward_ad.unpack_dual(tensor) for tensor in leaves]
         which = TensorIndices(index for index, (_, tangent) in enumerate(pairs) if tangent is not None)
@@ -159,8 +159,8 @@ class Attention:
         by_index = list(self._summed(inputs, direct, d_bias))
         if inputs.sink is not None:
             delta, moved = (upstream * saved[0]).sum(-1), (upstream * tangent).sum(-1)
-            of_sink = moving[-1]
-            mean = -mean if of_sink is None else of_sink[..., None] - mean
+            sink_direction = moving[-1]
+            mean = -mean if sink_direction is None else sink_direction[..., None] - mean
             by_index.append(sum_shared(-(self._sink_weight(inputs, saved) * (mean * delta + moved)).sum(-1), inputs.sink))
         return *(by_index[index] for index in wanted), tangent
 
@@ -198,7 +198,7 @@ class Attention:
             f"({schema}) -> (Tensor, Tensor)",
             lambda *inputs: self.forward(kind(*inputs), True),
             lambda *inputs: self.empty_outputs(kind(*inputs)),
-            (self._backward_of_operator, self._save_of_operator),
+            (self._operator_gradients, self._save_operator),
         )
         register(
             f"{self.name}_gradients",
@@ -218,7 +218,7 @@ class Attention:
             f"({schema}, {directions}) -> ({_tensors(3)})",
             lambda *inputs: kernels.tangent(kind(*inputs[:-moves]), inputs[-moves:]),
             lambda *inputs: kernels.empty_tangents(kind(*inputs[:-moves])),
-            (self._backward_of_tangent, self._save_of_tangent),
+            (self._tangent_gradients, self._save_tangent),
         )
 
         def parts(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -234,28 +234,28 @@ class Attention:
             lambda *inputs: all_tensors(kernels.empty_seconds(parts(inputs)[0], parts(inputs)[-1])),
         )
 
-    def _save_of_operator(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
+    def _save_operator(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        ctx.call, tensors = Flat.of(self, inputs)
+        ctx.call, tensors = Flat.split(self, inputs)
         ctx.save_for_backward(*tensors, *output)
 
-    def _backward_of_operator(self, ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
+    def _operator_gradients(self, ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
         *tensors, output, sums = ctx.saved_tensors
         result = derivatives.gradients(ctx.call, self._needed(ctx), (output, sums), upstream, tensors)
         return self._in_order(ctx.call, result)
 
-    def _save_of_tangent(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
+    def _save_tangent(self, ctx: Any, inputs: Any, output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
-        ctx.call, tensors = Flat.of(self, inputs[: -self.moves])
+        ctx.call, tensors = Flat.split(self, inputs[: -self.moves])
         ctx.save_for_backward(*tensors, *inputs[-self.moves :], *output[:2])
 
-    def _backward_of_tangent(self, ctx: Any, upstream: Tensor, _: Any, of_tangent: Tensor) -> tuple[Any, ...]:
+    def _tangent_gradients(self, ctx: Any, upstream: Tensor, _: Any, d_tangent: Tensor) -> tuple[Any, ...]:
         *arguments, output, sums = ctx.saved_tensors
         call, tensors, directions = ctx.call, arguments[: ctx.call.count], arguments[ctx.call.count :]
         which, wanted, saved = derivatives.present(directions), self._needed(ctx), (output, sums)
         moving = [directions[index] for index in which]
-        result, linear = derivatives.dual_gradients(call, wanted, which, saved, (upstream, of_tangent), tensors, moving)
+        result, linear = derivatives.dual_gradients(call, wanted, which, saved, (upstream, d_tangent), tensors, moving)
         return *self._in_order(call, result), *linear[: self.moves]
 
     def _needed(self, ctx: Any) -> TensorIndices:

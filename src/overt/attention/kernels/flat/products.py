@@ -95,6 +95,6 @@ def _centered(query: Tensor, key: Tensor, bandwidth: float | Tensor) -> tuple[Te
 def _distance_as_dot_product(query: Tensor, key: Tensor, bandwidth: float | Tensor) -> tuple[Tensor, Tensor]:
     """−|q − k|²/2 = (q, 1, −|q|²/2) · (k, −|k|²/2, 1)."""
     query, key = _centered(query, key, bandwidth)
-    of_query, of_key = (-tensor.square().sum(-1, keepdim=True) / 2 for tensor in (query, key))  # (..., Q, 1), (..., K, 1)
-    query = torch.cat([query, torch.ones_like(of_query), of_query], dim=-1)  # (..., Q, D + 2)
-    return query, torch.cat([key, of_key, torch.ones_like(of_key)], dim=-1)  # (..., K, D + 2)
+    query_term, key_term = (-tensor.square().sum(-1, keepdim=True) / 2 for tensor in (query, key))  # (..., Q, 1), (..., K, 1)
+    query = torch.cat([query, torch.ones_like(query_term), query_term], dim=-1)  # (..., Q, D + 2)
+    return query, torch.cat([key, key_term, torch.ones_like(key_term)], dim=-1)  # (..., K, D + 2)

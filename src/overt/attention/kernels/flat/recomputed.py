@@ -28,12 +28,12 @@ def pullback(function: Function, which: Sequence[int], count: int) -> Function:
     def gradients(*arguments: Any) -> tuple[Tensor, ...]:
         values, upstream = list(arguments[:count]), arguments[count:]
 
-        def of(*differentiated: Tensor) -> Any:
+        def evaluate(*differentiated: Tensor) -> Any:
             for index, tensor in zip(which, differentiated, strict=True):
                 values[index] = tensor
             return function(*values)
 
-        output, back, *_ = torch.func.vjp(of, *(values[index] for index in which))
+        output, back, *_ = torch.func.vjp(evaluate, *(values[index] for index in which))
         return back(upstream if isinstance(output, tuple) else upstream[0])
 
     return gradients

@@ -101,10 +101,10 @@ def _unsupported(call: Call, form: KernelForm | None) -> str | None:
 
 def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryOutputs:
     """The statistics of a call, with maps where there are edges of their cells, and the weight on each set of keys."""
-    return SummaryOutputs(*torch.ops.overt.summary(*inputs_of(call, top, edges, sets)))
+    return SummaryOutputs(*torch.ops.overt.summary(*summary_inputs(call, top, edges, sets)))
 
 
-def inputs_of(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryInputs:
+def summary_inputs(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryInputs:
     """What the operator takes for a call."""
     form = call.form
     if isinstance(form, AdditiveForm):
@@ -115,7 +115,7 @@ def inputs_of(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: S
     return SummaryInputs(
         *score,
         *flat_call.mask_and_softmax(call),
-        *flat_normalizer.form_of(call.normalizer),
+        *flat_normalizer.as_form(call.normalizer),
         min(top, call.keys),
         *(edges or (None, None)),
         [group.key_ids is not None for group in sets],
@@ -141,11 +141,11 @@ def _masses_by_masks(inputs: SummaryInputs, outputs: SummaryOutputs) -> Tensor:
     for have_ids in inputs.have_ids:
         leaves = [*inputs.program, mask_program.RANGES, *([mask_program.BOTH] if inputs.program else [])]
         leaves += [mask_program.DOCUMENTS, mask_program.BOTH] if have_ids else []
-        of_set = [edge.expand(*edge.shape[:-1], inputs.query.shape[-2]) for edge in islice(arrays, 2)] + list(
+        set_arrays = [edge.expand(*edge.shape[:-1], inputs.query.shape[-2]) for edge in islice(arrays, 2)] + list(
             islice(arrays, 2 if have_ids else 0)
         )
         alone = inputs._replace(
-            program=leaves, arrays=[*inputs.arrays, *of_set], value=inputs.value[..., :0], sink=None, top=0,
+            program=leaves, arrays=[*inputs.arrays, *set_arrays], value=inputs.value[..., :0], sink=None, top=0,
             row_edges=None, key_edges=None, have_ids=[], sets=[],
         )  # fmt: skip
         lse = SummaryOutputs(*_summary(*alone)).lse

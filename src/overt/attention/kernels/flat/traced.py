@@ -10,7 +10,7 @@ from overt.attention.expressions.instructions import assemble_moving
 from overt.attention.expressions.stand_ins import Untraceable
 from overt.attention.kernels import cpu
 from overt.attention.kernels.flat import formula, normalizer
-from overt.attention.kernels.flat.dot import lse_of, sums_of
+from overt.attention.kernels.flat.dot import row_lse, row_sums
 from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, SecondOrder, empty, empty_bias_gradient
 
 MOVING = {
@@ -126,8 +126,8 @@ traced: Attention = Attention(
     _forward,
     _backward,
     formula.traced,
-    lse_of,
-    sums_of,
+    row_lse,
+    row_sums,
     _empty_outputs,
     _empty_gradients,
     second_order,

@@ -52,10 +52,10 @@ def batched(operator: str) -> Callable[..., Any]:
 def _trailing_dims(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     known = _TRAILING_DIMS | _RESULTS
     for name in arguments:
-        of = name.removesuffix("_direction")  # a direction has its input's dimensions
-        if of in known:
-            yield name, known[of]
-        elif of == "bias":
+        base_name = name.removesuffix("_direction")  # a direction has its input's dimensions
+        if base_name in known:
+            yield name, known[base_name]
+        elif base_name == "bias":
             yield name, 1 if arguments["by_distance"] else 2
         elif name == "arrays":
             yield name, [dims for step in arguments["program"] for dims in mask_program.TRAILING_DIMS.get(step, [])]

@@ -20,8 +20,8 @@ def share(call: Call, compute: Callable[[Call], Tensor], formula: Callable[[Bloc
     than a softmax needs all scores of a row at once, so all keys are brought to each process.
     """
     # torch.distributed.tensor is imported when it is needed.
-    from overt.attention.kernels.sharded.layout import assembled, layout_of, local_call, with_all_keys
-    from overt.attention.kernels.sharded.ring import divided_keys, of_block
+    from overt.attention.kernels.sharded.layout import assembled, call_layout, local_call, with_all_keys
+    from overt.attention.kernels.sharded.ring import block_call, divided_keys
 
     if call.dropout > 0:
         raise InputError(
@@ -30,7 +30,7 @@ def share(call: Call, compute: Callable[[Call], Tensor], formula: Callable[[Bloc
             fix="drop out of the output: torch.nn.functional.dropout(overt.attend(…), p)",
         )
     all_keys = type(call.normalizer) is not Softmax
-    layout = layout_of(call, all_keys)
+    layout = call_layout(call, all_keys)
     call = with_all_keys(call) if all_keys else call
     local, sequence, total = local_call(call, layout), layout.sequence, (call.queries, call.keys)
     if sequence is None:
@@ -38,21 +38,21 @@ def share(call: Call, compute: Callable[[Call], Tensor], formula: Callable[[Bloc
     elif sequence.key:
         output = divided_keys(local, formula, sequence, total)
     else:
-        output = compute(of_block(local, slice(*sequence.rows[sequence.rank]), slice(0, call.keys), total))
+        output = compute(block_call(local, slice(*sequence.rows[sequence.rank]), slice(0, call.keys), total))
     return assembled(output, layout, (*call.batch, call.queries, call.value.shape[-1]))
 
 
-def summary_of_share(call: Call, summarize: Callable[[Call], Any], map_size: Any) -> Any:
+def share_summary(call: Call, summarize: Callable[[Call], Any], map_size: Any) -> Any:
     """The summary of DTensors: each process summarises its queries, for which all keys are brought to it."""
-    from overt.attention.kernels.sharded.layout import assembled, layout_of, local_call, with_all_keys
-    from overt.attention.kernels.sharded.ring import of_block
+    from overt.attention.kernels.sharded.layout import assembled, call_layout, local_call, with_all_keys
+    from overt.attention.kernels.sharded.ring import block_call
 
     if map_size is not None:
         refuse_whole("a map of the weights, whose cells are on several processes", "summarize", "map_size=None, or ")
-    layout, call = layout_of(call, all_keys=True), with_all_keys(call)
+    layout, call = call_layout(call, all_keys=True), with_all_keys(call)
     local, sequence, rows = local_call(call, layout), layout.sequence, (*call.batch, call.queries)
     if sequence is not None:
-        local = of_block(local, slice(*sequence.rows[sequence.rank]), slice(0, call.keys), (call.queries, call.keys))
+        local = block_call(local, slice(*sequence.rows[sequence.rank]), slice(0, call.keys), (call.queries, call.keys))
     summary = summarize(local)
     alive = (summary.top_keys[..., :1] >= 0).sum(-2)  # queries that may attend to anything: (..., 1)
     received = summary.received * alive

@@ -70,7 +70,7 @@ class Spread(NamedTuple):
         ]
 
 
-def layout_of(call: Call, all_keys: bool = False) -> Layout:
+def call_layout(call: Call, all_keys: bool = False) -> Layout:
     """The layout of a call of DTensors, or of `with_all_keys` of it.
 
     Raises InputError if any process's share is no call of its own: on every process alike, and before anything is sent.
@@ -182,10 +182,10 @@ def _part(size: int, along: list[int], counts: list[int], coordinate: Any) -> In
 def local_call(call: Call, layout: Layout) -> Call:
     """This process's share: its entries of batch and heads, its queries, its keys. Mask and bias still count from the first of all."""
     inputs = {name: _local(getattr(call, name), name, call, layout) for name in ("query", "key", "value")}
-    pieces = pytree.tree_map(lambda leaf: _of_all(leaf, layout), (call.score, call.bias, call.normalizer))
+    pieces = pytree.tree_map(lambda leaf: _with_summed_gradient(leaf, layout), (call.score, call.bias, call.normalizer))
     score, mask, bias, normalizer = pieces[0], call.mask, pieces[1], pieces[2]
     if layout.shares:
-        score, mask, bias, normalizer = (_share_of_piece(piece, layout) for piece in (score, mask, bias, normalizer))
+        score, mask, bias, normalizer = (_piece_share(piece, layout) for piece in (score, mask, bias, normalizer))
     batch = list(call.batch)
     for dim, (_, (first, stop)) in layout.shares.items():
         batch[dim + 2] = stop - first
@@ -233,7 +233,7 @@ def _no_share(what: str) -> InputError:
     )
 
 
-def _of_all(leaf: Any, layout: Layout) -> Any:
+def _with_summed_gradient(leaf: Any, layout: Layout) -> Any:
     """A tensor in a piece, whose gradient is that of all processes. Raises KindError for what may hide a tensor."""
     if isinstance(leaf, Tensor):
         return summed_gradient(leaf, layout.groups)
@@ -246,7 +246,7 @@ def _of_all(leaf: Any, layout: Layout) -> Any:
     )
 
 
-def _share_of_piece(piece: Any, layout: Layout) -> Any:
+def _piece_share(piece: Any, layout: Layout) -> Any:
     """The share of a piece's tensors that belong to this process's entries of batch and heads."""
 
     def select(tensor: Tensor, trailing: int) -> Tensor:

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.sharded.layout import Interval, Sequence
 from overt.attention.kernels.sharded.partial import Formula, merge, partial, resumed, sink_gradient, with_sink
-from overt.attention.kernels.sharded.schedule import Schedule, Shift, moved, schedule_of
+from overt.attention.kernels.sharded.schedule import Schedule, Shift, moved, ring_schedule
 from overt.attention.masks.base import mask_of_block
 from overt.attention.scores import Score
 
@@ -33,7 +33,7 @@ class Ring(NamedTuple):
 def divided_keys(call: Call, formula: Formula, sequence: Sequence, total: tuple[int, int]) -> Tensor:
     """The output of this process's queries over the keys of all processes."""
     if sequence.query:
-        schedule = schedule_of(sequence, call.mask, total[1])
+        schedule = ring_schedule(sequence, call.mask, total[1])
     else:  # all queries are everywhere: nothing is moved, and each process attends to the keys it has
         schedule = Schedule(
             [[row] for row in sequence.rows], [[key] for key in sequence.keys], [0], {(0, total[0]): (0, total[1])}
@@ -87,10 +87,10 @@ def _forward(ring: Ring, query: Tensor, key: Tensor, value: Tensor) -> tuple[Ten
     output = query.new_zeros(*batch, rows, value.shape[-1], dtype=ring.call.dtype)
     lse = query.new_full((*batch, rows), -torch.inf, dtype=ring.call.dtype)
     for _, chunk, keys in _passes(ring, [key, value]):
-        for part, (of_rows, of_keys) in _parts(ring, chunk):
-            call = _part(ring, part, query[..., of_rows, :], *(tensor[..., of_keys, :] for tensor in keys))
-            merged = merge(output[..., of_rows, :], lse[..., of_rows], *partial(call, ring.formula))
-            output[..., of_rows, :], lse[..., of_rows] = merged
+        for part, (row_slice, key_slice) in _parts(ring, chunk):
+            call = _part(ring, part, query[..., row_slice, :], *(tensor[..., key_slice, :] for tensor in keys))
+            merged = merge(output[..., row_slice, :], lse[..., row_slice], *partial(call, ring.formula))
+            output[..., row_slice, :], lse[..., row_slice] = merged
     if not ring.sequence.query:
         output, lse = _merged_over_processes(output, lse, ring.sequence)
     return with_sink(output, lse, ring.call.normalizer.sink)
@@ -140,13 +140,13 @@ def _parts(ring: Ring, chunk: int) -> Iterator[tuple[tuple[Interval, Interval], 
 def _part(ring: Ring, part: tuple[Interval, Interval], query: Tensor, key: Tensor, value: Tensor, pieces: Any = None) -> Call:
     """The call of some queries and some keys, its sink left out."""
     score, bias, normalizer = pieces or (ring.call.score, ring.call.bias, ring.call.normalizer)
-    return of_block(
+    return block_call(
         replace(ring.call, query=query, key=key, value=value, score=score, bias=bias, normalizer=replace(normalizer, sink=None)),
         slice(*part[0]), slice(*part[1]), ring.total,
     )  # fmt: skip
 
 
-def of_block(call: Call, rows: slice, keys: slice, total: tuple[int, int]) -> Call:
+def block_call(call: Call, rows: slice, keys: slice, total: tuple[int, int]) -> Call:
     """The call of these queries and keys of `total`, whose tensors are those of them already: its score, mask and bias too."""
     bias = None if call.bias is None else call.bias.of_block(rows, keys)
     mask = None if call.mask is None else mask_of_block(call.mask, rows, keys, total)
@@ -189,23 +189,23 @@ class _Gradients:
         self.keys = tuple(arriving.wait()) if arriving is not None else ()
 
     def _add_part(self, part: Any, where: tuple[slice, slice], keys: list[Tensor], sums: list[Tensor], result: Any) -> None:
-        of_rows, of_keys = where
+        row_slice, key_slice = where
         output, lse, upstream = result
         learned = [index for index, gradient in enumerate(self.leaves) if gradient is not None]
         with torch.enable_grad():
-            inputs = [self.inputs[0][..., of_rows, :], *(tensor[..., of_keys, :] for tensor in keys)]
+            inputs = [self.inputs[0][..., row_slice, :], *(tensor[..., key_slice, :] for tensor in keys)]
             inputs = [tensor.detach().requires_grad_() for tensor in inputs]
             leaves = list(self.leaf_values)
             for index in learned:
                 leaves[index] = leaves[index].detach().requires_grad_()
             call = _part(self.ring, part, *inputs, pieces=self._pieces(leaves))
-            known = resumed(call, output[..., of_rows, :], lse[..., of_rows], self.ring.formula)
+            known = resumed(call, output[..., row_slice, :], lse[..., row_slice], self.ring.formula)
         gradients = torch.autograd.grad(
-            known, [*inputs, *(leaves[index] for index in learned)], upstream[..., of_rows, :], allow_unused=True
+            known, [*inputs, *(leaves[index] for index in learned)], upstream[..., row_slice, :], allow_unused=True
         )
-        self.query[..., of_rows, :] += gradients[0]
+        self.query[..., row_slice, :] += gradients[0]
         for total, gradient in zip(sums, gradients[1:3], strict=True):
-            total[..., of_keys, :] += gradient
+            total[..., key_slice, :] += gradient
         for index, gradient in zip(learned, gradients[3:], strict=True):
             self._add(index, gradient)
 

@@ -29,20 +29,20 @@ class Schedule(NamedTuple):
         return low < keys[1] and keys[0] < high and rows[0] < rows[1] and keys[0] < keys[1]
 
 
-def schedule_of(sequence: Sequence, mask: Any, keys: int) -> Schedule:
+def ring_schedule(sequence: Sequence, mask: Any, keys: int) -> Schedule:
     """The schedule of a call whose queries and keys are divided; each process comes to the same one."""
     contiguous = [[row] for row in sequence.rows], [[key] for key in sequence.keys]
     early_and_late = tuple(_early_and_late(intervals[-1][1], len(intervals)) for intervals in (sequence.rows, sequence.keys))
     spans = {}
     for rows in {interval for layout in (contiguous, early_and_late) for group in layout[0] for interval in group}:
         spans[rows] = mask.span(*rows, keys) if isinstance(mask, Mask) and rows[0] < rows[1] else (0, keys)
-    rows_of, keys_of = early_and_late if _is_uneven(early_and_late[0], spans, keys) else contiguous
-    schedule = Schedule(rows_of, keys_of, [], spans)
-    count = len(rows_of)
+    rank_rows, rank_keys = early_and_late if _is_uneven(early_and_late[0], spans, keys) else contiguous
+    schedule = Schedule(rank_rows, rank_keys, [], spans)
+    count = len(rank_rows)
     needed = (
         step
         for step in range(count)
-        if any(schedule.sees(r, k) for rank in range(count) for r in rows_of[rank] for k in keys_of[(rank - step) % count])
+        if any(schedule.sees(r, k) for rank in range(count) for r in rank_rows[rank] for k in rank_keys[(rank - step) % count])
     )
     return schedule._replace(passes=list(needed) or [0])
 

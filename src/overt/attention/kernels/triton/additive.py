@@ -28,11 +28,11 @@ from overt.attention.kernels.triton.tiles import (
     added,
     allowed_pairs,
     any_allowed,
-    any_of,
+    any_true,
     dropout_factor,
-    keys_of,
-    offset_of,
-    rows_of,
+    entry_offset,
+    key_range,
+    row_range,
 )
 
 
@@ -49,8 +49,8 @@ def forward(
     largest = tl.full((ROWS,), -float("inf"), number)
     total = tl.zeros((ROWS,), number)
     accumulator = tl.zeros((ROWS, WIDTH), number)
-    values = value + offset_of(offsets, VALUE, entry)
-    low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
+    values = value + entry_offset(offsets, VALUE, entry)
+    low, high = key_range(mask, BOUNDS, entry, rows, sizes)
     for start in range(low, high, KEYS):
         keys = start + tl.arange(0, KEYS)
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, rows[:, None], keys[None, :], sizes)
@@ -66,7 +66,7 @@ def forward(
             total = total * shrunk + tl.sum(weights, 1)
             if DROPOUT > 0:
                 weights *= dropout_factor(seed, DROPOUT, number, entry, rows[:, None], keys[None, :], sizes)
-            value_tile = tile_of(values, value_strides, keys, sizes[1], columns, width)
+            value_tile = load_tile(values, value_strides, keys, sizes[1], columns, width)
             accumulator = accumulator * shrunk[:, None] + weighted_values(weights, some, value_tile)
             largest = now
     if sink is not None:
@@ -84,7 +84,7 @@ def forward(
 
 
 @triton.jit
-def tile_of(tensor, strides, rows, count, columns, width):
+def load_tile(tensor, strides, rows, count, columns, width):
     """Some rows and columns of an entry's part of a tensor, 0 beyond its ends."""
     at = rows.to(tl.int64)[:, None] * strides[0] + columns.to(tl.int64)[None, :] * strides[1]
     return tl.load(tensor + at, mask=(rows < count)[:, None] & (columns < width)[None, :], other=0)
@@ -93,7 +93,7 @@ def tile_of(tensor, strides, rows, count, columns, width):
 @triton.jit
 def with_sink(sink, offsets, entry, largest, total):
     """The largest logit and the sum with the sink among them, and what that makes of a weight."""
-    logit = tl.load(sink + offset_of(offsets, SINK, entry)).to(total.dtype)
+    logit = tl.load(sink + entry_offset(offsets, SINK, entry)).to(total.dtype)
     now = tl.maximum(largest, logit, propagate_nan=tl.PropagateNan.ALL)
     base = tl.where(now == -float("inf"), 0, now)
     shrunk = tl.exp(largest - base)
@@ -106,7 +106,7 @@ def total_scores(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE: 
     if bias is not None:
         scores += added(bias, offsets, BY_DISTANCE, entry, rows, keys, sizes).to(scores.dtype)
     if inverse_temperature is not None:
-        scores *= tl.load(inverse_temperature + offset_of(offsets, INVERSE_TEMPERATURE, entry)).to(scores.dtype)
+        scores *= tl.load(inverse_temperature + entry_offset(offsets, INVERSE_TEMPERATURE, entry)).to(scores.dtype)
     some = some & (scores != -float("inf"))
     return tl.where(some, scores, -float("inf")), some
 
@@ -120,7 +120,7 @@ def weighted_values(weights, some, rows):
         product = tl.dot(weights.to(rows.dtype), rows)
     else:
         product = tl.dot(weights, rows, input_precision="tf32x3" if rows.dtype == tl.float32 else "ieee")
-    if any_of(rows - rows != 0):
+    if any_true(rows - rows != 0):
         product = tl.zeros_like(product)
         first, last = tl.arange(0, rows.shape[0]), tl.arange(0, rows.shape[0])
         for one in range(rows.shape[0]):
@@ -137,7 +137,7 @@ def gradients(
     d_tile, d_shares, d_scores, d_value,
     RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr,
     BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, ROWS: tl.constexpr, OTHERS: tl.constexpr, WIDTH: tl.constexpr,
-    OF_QUERIES: tl.constexpr,
+    FOR_QUERIES: tl.constexpr,
 ):  # fmt: skip
     """The gradients of a block of queries, with those of weights and scores a query; or of a block of keys and their values.
 
@@ -146,32 +146,32 @@ def gradients(
     entry, columns = tl.program_id(1), tl.program_id(2) * WIDTH + tl.arange(0, WIDTH)
     tile = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     number: tl.constexpr = lse.dtype.element_ty
-    if OF_QUERIES:
-        low, high = keys_of(mask, BOUNDS, entry, tile, sizes)
+    if FOR_QUERIES:
+        low, high = key_range(mask, BOUNDS, entry, tile, sizes)
     else:
-        low, high = rows_of(mask, BOUNDS, entry, tl.program_id(0) * ROWS, tl.program_id(0) * ROWS + ROWS, sizes)
+        low, high = row_range(mask, BOUNDS, entry, tl.program_id(0) * ROWS, tl.program_id(0) * ROWS + ROWS, sizes)
     result = tl.zeros((ROWS, WIDTH), number)
     summed = tl.zeros((ROWS,), number)
     first_row = entry.to(tl.int64) * sizes[0]
     for start in range(low, high, OTHERS):
         others = start + tl.arange(0, OTHERS)
-        rows, keys = (tile, others) if OF_QUERIES else (others, tile)
-        row, key = (rows[:, None], keys[None, :]) if OF_QUERIES else (rows[None, :], keys[:, None])
+        rows, keys = (tile, others) if FOR_QUERIES else (others, tile)
+        row, key = (rows[:, None], keys[None, :]) if FOR_QUERIES else (rows[None, :], keys[:, None])
         some = allowed_pairs(mask, STEPS, FIRSTS, entry, row, key, sizes)
         if any_allowed(some, STEPS):
             known = score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides
             slopes, weights, some = score_gradients(
-                known, some, RATE, LEAK, BY_DISTANCE, DROPOUT, entry, rows, keys, sizes, WIDTH, OF_QUERIES
+                known, some, RATE, LEAK, BY_DISTANCE, DROPOUT, entry, rows, keys, sizes, WIDTH, FOR_QUERIES
             )
             if tl.program_id(2) == 0:
                 summed += tl.sum(slopes, 1)
                 accumulate_features(
-                    score, d_tile, d_shares, slopes, offsets, entry, tile, others, sizes, RATE, LEAK, OF_QUERIES
+                    score, d_tile, d_shares, slopes, offsets, entry, tile, others, sizes, RATE, LEAK, FOR_QUERIES
                 )
-            if not OF_QUERIES:
-                upstream_tile = tile_of(upstream + first_row * width, (width, 1), rows, sizes[0], columns, width)
+            if not FOR_QUERIES:
+                upstream_tile = load_tile(upstream + first_row * width, (width, 1), rows, sizes[0], columns, width)
                 result += weighted_values(weights, some, upstream_tile)
-    if OF_QUERIES:
+    if FOR_QUERIES:
         tl.store(d_scores + first_row + tile, summed, mask=tile < sizes[0])
     else:
         at = (entry.to(tl.int64) * sizes[1] + tile)[:, None] * width + columns[None, :]
@@ -194,7 +194,7 @@ def score_gradients(
     weights = tl.where(some, tl.exp(scores - tl.load(lse + before + row, mask=row < sizes[0], other=0)), 0)
     upstream_start = upstream + before * width
     slopes = products(
-        value + offset_of(offsets, VALUE, entry), value_strides, upstream_start, rows, keys, sizes, width, WIDTH, KEYS_LAST
+        value + entry_offset(offsets, VALUE, entry), value_strides, upstream_start, rows, keys, sizes, width, WIDTH, KEYS_LAST
     )
     dropped = weights
     if DROPOUT > 0:
@@ -202,7 +202,7 @@ def score_gradients(
         slopes, dropped = slopes * share, weights * share
     slopes = weights * (slopes - tl.load(delta + before + row, mask=row < sizes[0], other=0))
     if inverse_temperature is not None:
-        slopes *= tl.load(inverse_temperature + offset_of(offsets, INVERSE_TEMPERATURE, entry)).to(number)
+        slopes *= tl.load(inverse_temperature + entry_offset(offsets, INVERSE_TEMPERATURE, entry)).to(number)
     return tl.where(some, slopes, 0), dropped, some
 
 
@@ -213,8 +213,8 @@ def products(value, strides, upstream, rows, keys, sizes, width, WIDTH: tl.const
     total = tl.zeros((rows.shape[0], keys.shape[0]), number) if KEYS_LAST else tl.zeros((keys.shape[0], rows.shape[0]), number)
     for start in range(0, width, WIDTH):
         columns = start + tl.arange(0, WIDTH)
-        upstream_tile = tile_of(upstream, (width, 1), rows, sizes[0], columns, width)
-        value_tile = tile_of(value, strides, keys, sizes[1], columns, width).to(number)
+        upstream_tile = load_tile(upstream, (width, 1), rows, sizes[0], columns, width)
+        value_tile = load_tile(value, strides, keys, sizes[1], columns, width).to(number)
         first, last = (upstream_tile, value_tile) if KEYS_LAST else (value_tile, upstream_tile)
         total += tl.dot(first, tl.trans(last), input_precision="tf32x3" if number == tl.float32 else "ieee")
     return total
@@ -223,13 +223,13 @@ def products(value, strides, upstream, rows, keys, sizes, width, WIDTH: tl.const
 @triton.jit
 def accumulate_features(
     score, d_tile, d_shares, slopes, offsets, entry, tile, others, sizes, RATE: tl.constexpr, LEAK: tl.constexpr,
-    OF_QUERIES: tl.constexpr
+    FOR_QUERIES: tl.constexpr
 ):  # fmt: skip
     """Add what the slopes (tile, others) of scores mean for each feature of the own ones, and for the weights."""
     _, _, query, key, _, ways, groups = score
-    query, key = query + offset_of(offsets, BARE_QUERY, entry), key + offset_of(offsets, BARE_KEY, entry)
-    tile_pack, other_pack = (query, key) if OF_QUERIES else (key, query)
-    tile_count, other_count = (sizes[0], sizes[1]) if OF_QUERIES else (sizes[1], sizes[0])
+    query, key = query + entry_offset(offsets, BARE_QUERY, entry), key + entry_offset(offsets, BARE_KEY, entry)
+    tile_pack, other_pack = (query, key) if FOR_QUERIES else (key, query)
+    tile_count, other_count = (sizes[0], sizes[1]) if FOR_QUERIES else (sizes[1], sizes[0])
     first = entry.to(tl.int64) * groups * tile_count
     for group in range(groups):
         a0, a1, a2, a3 = four_features(tile_pack, group, tile, tile_count)
@@ -256,7 +256,7 @@ def accumulate_features(
                 )
                 s0, s1, s2, s3, t0, t1, t2, t3 = sigmoid_gradients(slopes, r0, r1, r2, r3)
         add(d_tile, first, group, tile, tile_count, s0, s1, s2, s3)
-        if OF_QUERIES:
+        if FOR_QUERIES:
             add(d_shares, first, group, tile, tile_count, t0, t1, t2, t3)
 
 

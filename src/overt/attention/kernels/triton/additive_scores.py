@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from overt.attention.kernels.flat import operator as flat_operator
-from overt.attention.kernels.triton.tiles import KEY, QUERY, WEIGHT, offset_of
+from overt.attention.kernels.triton.tiles import KEY, QUERY, WEIGHT, entry_offset
 
 # How a group of features is computed, by the range of its exponents over all queries and keys.
 #   shared  four terms share a reciprocal
@@ -24,29 +24,29 @@ INTERPRETED = tl.constexpr(flat_operator.INTERPRETED)
 @triton.jit
 def additive_scores(score, RATE: tl.constexpr, LEAK: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
     """The scores of a tile, (rows, keys) or else (keys, rows). RATE is 2 for tanh, 1 for a sigmoid, 0 for max(x, LEAK · x)."""
-    query, key, weight, ways, groups = packs_of_entry(score, offsets, entry)
+    query, key, weight, ways, groups = entry_packs(score, offsets, entry)
     if KEYS_LAST:
-        total = sum_of_features(query, rows, sizes[0], key, keys, sizes[1], weight, ways, groups, RATE, LEAK)
+        total = feature_sum(query, rows, sizes[0], key, keys, sizes[1], weight, ways, groups, RATE, LEAK)
     else:
-        total = sum_of_features(key, keys, sizes[1], query, rows, sizes[0], weight, ways, groups, RATE, LEAK)
+        total = feature_sum(key, keys, sizes[1], query, rows, sizes[0], weight, ways, groups, RATE, LEAK)
     return tl.load(weight + 8 * groups) + tl.load(weight + 8 * groups + 1) * total
 
 
 @triton.jit
-def packs_of_entry(score, offsets, entry):
+def entry_packs(score, offsets, entry):
     """An entry's own packs: of queries, of keys, and of weights, their shares, the inverses of those, the constant and the factor."""
     query, key, _, _, weight, ways, groups = score
     return (
-        query + offset_of(offsets, QUERY, entry),
-        key + offset_of(offsets, KEY, entry),
-        weight + offset_of(offsets, WEIGHT, entry),
+        query + entry_offset(offsets, QUERY, entry),
+        key + entry_offset(offsets, KEY, entry),
+        weight + entry_offset(offsets, WEIGHT, entry),
         ways,
         groups,
     )
 
 
 @triton.jit
-def sum_of_features(
+def feature_sum(
     first, firsts, first_count, last, lasts, last_count, weight, ways, groups, RATE: tl.constexpr, LEAK: tl.constexpr
 ):
     """Over all features, the sum of 1 / y_d, or of w_d · max(x_d, LEAK · x_d): (A, B).

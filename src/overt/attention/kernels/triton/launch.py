@@ -62,13 +62,13 @@ def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tup
     return tuple(program), tuple(firsts), tuple(sorted(pending[0])) if pending else ()
 
 
-def mask_of(arrays: Sequence[Tensor], program: Sequence[int], offsets: tuple[Tensor, int]) -> tuple[Any, ...]:
+def strided_mask(arrays: Sequence[Tensor], program: Sequence[int], offsets: tuple[Tensor, int]) -> tuple[Any, ...]:
     """The mask as the kernels take it: arrays, the strides of their trailing dimensions, offsets."""
     strides = (_strides(tensor, trailing) for tensor, trailing in zip(arrays, _trailing_dims(program), strict=True))
     return tuple(arrays), tuple((*stride, 0)[:2] for stride in strides), offsets
 
 
-def bias_of(bias: Tensor | None, by_distance: bool) -> tuple[Tensor, int, int] | None:
+def strided_bias(bias: Tensor | None, by_distance: bool) -> tuple[Tensor, int, int] | None:
     """The bias and its strides."""
     if bias is None or by_distance:
         return None if bias is None else (bias, 0, bias.stride(-1))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from overt.attention.kernels.flat.operator import empty
 from overt.attention.kernels.triton import additive as triton_additive
-from overt.attention.kernels.triton.launch import bias_of, mask_of, on_its_device, size, steps, table
+from overt.attention.kernels.triton.launch import on_its_device, size, steps, strided_bias, strided_mask, table
 from overt.attention.kernels.triton.packing import LEAKS, RATES, PackedTensors, packed
 from overt.attention.kernels.triton.tiles import COLUMNS
 
@@ -48,8 +48,8 @@ class Launch:
         }
         self.offsets: tuple[Tensor, int] = table(inputs.batch, trailing, inputs.arrays, inputs.program)
         self.score: tuple[Any, ...] = *self.packed, len(self.packed.ways)
-        self.mask: tuple[Any, ...] = mask_of(inputs.arrays, inputs.program, self.offsets)
-        self.bias: tuple[Tensor, int, int] | None = bias_of(inputs.bias, inputs.by_distance)
+        self.mask: tuple[Any, ...] = strided_mask(inputs.arrays, inputs.program, self.offsets)
+        self.bias: tuple[Tensor, int, int] | None = strided_bias(inputs.bias, inputs.by_distance)
         self.block: int = size(self.width, widest * 4 // self.number.itemsize)
 
     def constants(self) -> dict[str, Any]:
@@ -90,30 +90,30 @@ def additive_gradients(
     return (
         *_gradients(launch, lse, upstream, delta),
         delta,
-        lse.new_zeros(()) if bias is None else _of_bias(launch, lse, upstream, delta),
+        lse.new_zeros(()) if bias is None else _bias_gradient(launch, lse, upstream, delta),
     )
 
 
 def _gradients(launch: Launch, lse: Tensor, upstream: Tensor, delta: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs, (queries, keys), groups = launch.inputs, launch.sizes, len(launch.packed.ways)
-    of_rows, of_shares = (lse.new_zeros(*inputs.batch, groups, queries, 4) for _ in range(2))
-    of_keys, of_scores = lse.new_zeros(*inputs.batch, groups, keys, 4), lse.new_zeros(lse.shape)
-    of_values = lse.new_zeros(*inputs.batch, keys, launch.width)
-    for count, other_count, gradient, of_queries in ((queries, keys, of_rows, True), (keys, queries, of_keys, False)):
+    row_sums, share_sums = (lse.new_zeros(*inputs.batch, groups, queries, 4) for _ in range(2))
+    key_sums, score_sums = lse.new_zeros(*inputs.batch, groups, keys, 4), lse.new_zeros(lse.shape)
+    value_sums = lse.new_zeros(*inputs.batch, keys, launch.width)
+    for count, other_count, gradient, for_queries in ((queries, keys, row_sums, True), (keys, queries, key_sums, False)):
         if not (launch.entries and queries and keys):
             continue
         block = size(count, BACKWARD["rows"])
-        widths = 1 if of_queries else triton.cdiv(max(launch.width, 1), launch.block)
+        widths = 1 if for_queries else triton.cdiv(max(launch.width, 1), launch.block)
         KERNELS.gradients[triton.cdiv(count, block), launch.entries, widths](
             launch.score, inputs.value, upstream, launch.mask, launch.bias, inputs.inverse_temperature, inputs.seed, lse,
             delta, launch.offsets, launch.sizes,
-            launch.width, inputs.value.stride()[-2:], gradient, of_shares, of_scores, of_values, **launch.constants(),
-            ROWS=block, OTHERS=size(other_count, BACKWARD["others"]), OF_QUERIES=of_queries, num_warps=BACKWARD["warps"],
+            launch.width, inputs.value.stride()[-2:], gradient, share_sums, score_sums, value_sums, **launch.constants(),
+            ROWS=block, OTHERS=size(other_count, BACKWARD["others"]), FOR_QUERIES=for_queries, num_warps=BACKWARD["warps"],
         )  # fmt: skip
-    return _of_packs(launch, of_rows, of_keys, of_shares.sum(-2), of_scores.sum(-1), of_values)
+    return _unpacked_gradients(launch, row_sums, key_sums, share_sums.sum(-2), score_sums.sum(-1), value_sums)
 
 
-def _of_packs(
+def _unpacked_gradients(
     launch: Launch, rows: Tensor, keys: Tensor, shares: Tensor, scores: Tensor, values: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """From the sums of the kernels, which lie as packs do, to gradients: of query, key, value and weight."""
@@ -121,15 +121,15 @@ def _of_packs(
     weight = launch.inputs.weight.to(launch.number).expand(*launch.inputs.batch, features)
     shares = shares.flatten(-2)[..., :features]
     if rate == 0:
-        times, of_weight = weight, shares
+        times, d_weight = weight, shares
     else:
         # f = sum_d w_d (1 - 2 r_d) with r = 1 / (1 + e^x), whose derivative is -r (1 - r), and x = 2 (q + k); a sigmoid has 1 for 2.
-        times, of_weight = rate * rate * weight, scores[..., None] - rate * shares
-    of_query, of_key = (gradient.movedim(-3, -2).flatten(-2)[..., :features] * times[..., None, :] for gradient in (rows, keys))
-    return of_query, of_key, values, of_weight
+        times, d_weight = rate * rate * weight, scores[..., None] - rate * shares
+    d_query, d_key = (gradient.movedim(-3, -2).flatten(-2)[..., :features] * times[..., None, :] for gradient in (rows, keys))
+    return d_query, d_key, values, d_weight
 
 
-def _of_bias(launch: Launch, lse: Tensor, upstream: Tensor, delta: Tensor) -> Tensor:
+def _bias_gradient(launch: Launch, lse: Tensor, upstream: Tensor, delta: Tensor) -> Tensor:
     """The gradient of the bias: a program owns some of its numbers, and passes over all entries, queries and keys that share them."""
     inputs, bias = launch.inputs, launch.inputs.bias
     assert bias is not None

@@ -8,7 +8,7 @@ import triton
 from torch import Tensor
 
 from overt.attention.kernels.triton import summary as triton_summary
-from overt.attention.kernels.triton.launch import bias_of, mask_of, on_its_device, size, steps, table
+from overt.attention.kernels.triton.launch import on_its_device, size, steps, strided_bias, strided_mask, table
 from overt.attention.kernels.triton.packing import LEAKS, RATES, packed
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def summary(_: Tensor, outputs: "SummaryOutputs", inputs: "SummaryInputs") -> tu
     offsets = table(inputs.batch, trailing, inputs.arrays, inputs.program)
     program, firsts, bounds = steps(inputs.program)
     kind |= {"STEPS": program, "FIRSTS": firsts, "BOUNDS": bounds, "BY_DISTANCE": inputs.by_distance}
-    mask, bias, sizes = mask_of(inputs.arrays, program, offsets), bias_of(bias, inputs.by_distance), (queries, keys)
-    alive = _of_queries(outputs, (score, value, mask, bias, sink, inverse_temperature, offsets, sizes), top, kind, entries)
-    _of_keys(outputs, (score, mask, bias, inverse_temperature, offsets, sizes), edges, kind, entries)
+    mask, bias, sizes = strided_mask(inputs.arrays, program, offsets), strided_bias(bias, inputs.by_distance), (queries, keys)
+    alive = _run_queries(outputs, (score, value, mask, bias, sink, inverse_temperature, offsets, sizes), top, kind, entries)
+    _run_keys(outputs, (score, mask, bias, inverse_temperature, offsets, sizes), edges, kind, entries)
     outputs.received.div_(alive.sum(-1, keepdim=True).clamp(min=1))
     if edges[0] is not None and edges[1] is not None:
         outputs.map_mean.div_(edges[0].diff()[:, None] * edges[1].diff())
@@ -77,12 +77,12 @@ def _compared(
     return (*pack, len(pack.ways)), {"query": (pack.query, 3), "key": (pack.key, 3), "weight": (pack.weight, 1)}, kind
 
 
-def _of_queries(outputs: Any, arguments: tuple[Any, ...], top: int, kind: dict[str, Any], entries: int) -> Tensor:
+def _run_queries(outputs: Any, arguments: tuple[Any, ...], top: int, kind: dict[str, Any], entries: int) -> Tensor:
     """What is said of queries; gives 1 for each that may attend to anything, else 0."""
     value, queries, keys = arguments[1], *arguments[-1]
     alive, width = torch.empty_like(outputs.lse), outputs.output.shape[-1]
     rows, block = size(queries, QUERIES["rows"]), size(width, WIDEST) if width else 0
-    KERNELS.of_queries[triton.cdiv(queries, rows), entries, triton.cdiv(width, block) if width else 1](
+    KERNELS.query_statistics[triton.cdiv(queries, rows), entries, triton.cdiv(width, block) if width else 1](
         *arguments, outputs.lse, outputs.entropy, alive, outputs.top_weights, outputs.top_keys, top, outputs.output, width,
         value.stride()[-2:], **kind,
         ROWS=rows, KEYS=size(keys, QUERIES["keys"]), TOP=triton.next_power_of_2(top) if top else 0, WIDTH=block,
@@ -91,7 +91,7 @@ def _of_queries(outputs: Any, arguments: tuple[Any, ...], top: int, kind: dict[s
     return alive
 
 
-def _of_keys(
+def _run_keys(
     outputs: Any, arguments: tuple[Any, ...], edges: tuple[Tensor | None, Tensor | None], kind: dict[str, Any], entries: int
 ) -> None:
     """What keys receive, and the map's sums and largest weights. A program has whole pieces of cells, of about a block of keys."""
@@ -109,7 +109,7 @@ def _of_keys(
     maps = outputs.map_mean, outputs.map_max
     if key_parts > 1:  # each piece's, of which a cell has several
         maps = tuple(cells.new_zeros(*cells.shape[:-1], count if cells.numel() else 0) for cells in maps)
-    KERNELS.of_keys[triton.cdiv(count, wide), entries](
+    KERNELS.key_statistics[triton.cdiv(count, wide), entries](
         *arguments, outputs.lse, outputs.received, row_edges, key_edges, *maps, (len(row_edges) - 1, count), parts, wide, **kind,
         ROWS=rows, KEYS=block, CELLS=0 if edges[0] is None else triton.next_power_of_2(wide), num_warps=KEYS["warps"],
     )  # fmt: skip

@@ -8,7 +8,7 @@ so that a weight is e^(score - lse), and gives what is said of keys: what each r
 import triton
 import triton.language as tl
 
-from overt.attention.kernels.triton.additive import tile_of, total_scores, weighted_values, with_sink
+from overt.attention.kernels.triton.additive import load_tile, total_scores, weighted_values, with_sink
 from overt.attention.kernels.triton.additive_scores import INTERPRETED, additive_scores
 from overt.attention.kernels.triton.packing import LOG2E
 from overt.attention.kernels.triton.tiles import (
@@ -17,13 +17,13 @@ from overt.attention.kernels.triton.tiles import (
     QUERY,
     SCALE,
     VALUE,
-    aligned_offset_of,
+    aligned_offset,
     allowed_pairs,
     any_allowed,
-    any_of,
-    keys_of,
-    offset_of,
-    rows_of,
+    any_true,
+    entry_offset,
+    key_range,
+    row_range,
 )
 
 NONE = tl.constexpr(2**31 - 1)  # later than any key
@@ -35,16 +35,16 @@ DOT = tl.constexpr(-1)
 
 
 @triton.jit
-def whole_tile(score, FORM: tl.constexpr, offsets, entry, index, sizes, OF_QUERIES: tl.constexpr):
+def whole_tile(score, FORM: tl.constexpr, offsets, entry, index, sizes, FOR_QUERIES: tl.constexpr):
     """All features of some queries or keys (A, FEATURES); a number where a tile does not hold them."""
     if FORM[WHOLE]:
         query, key, query_row, query_feature, key_row, key_feature, features, _ = score
         columns = tl.arange(0, FORM[FEATURES])
-        if OF_QUERIES:
-            start, strides, count = query + aligned_offset_of(offsets, QUERY, entry), (query_row, query_feature), sizes[0]
+        if FOR_QUERIES:
+            start, strides, count = query + aligned_offset(offsets, QUERY, entry), (query_row, query_feature), sizes[0]
         else:
-            start, strides, count = key + aligned_offset_of(offsets, KEY, entry), (key_row, key_feature), sizes[1]
-        tile = tile_of(start, strides, index, count, columns, features)
+            start, strides, count = key + aligned_offset(offsets, KEY, entry), (key_row, key_feature), sizes[1]
+        tile = load_tile(start, strides, index, count, columns, features)
     else:
         tile = 0
     return tile
@@ -68,13 +68,13 @@ def dot_scores(score, stationary, FORM: tl.constexpr, offsets, entry, rows, keys
     if FORM[WHOLE]:
         scores = product(stationary, whole_tile(score, FORM, offsets, entry, keys if KEYS_LAST else rows, sizes, not KEYS_LAST))
     else:
-        query, key = query + aligned_offset_of(offsets, QUERY, entry), key + aligned_offset_of(offsets, KEY, entry)
+        query, key = query + aligned_offset(offsets, QUERY, entry), key + aligned_offset(offsets, KEY, entry)
         query_strides, key_strides = (query_row, query_feature), (key_row, key_feature)
         if KEYS_LAST:
             scores = products(query, query_strides, rows, sizes[0], key, key_strides, keys, sizes[1], features, FORM[FEATURES])
         else:
             scores = products(key, key_strides, keys, sizes[1], query, query_strides, rows, sizes[0], features, FORM[FEATURES])
-    scores *= tl.load(scale + offset_of(offsets, SCALE, entry)).to(scores.dtype)
+    scores *= tl.load(scale + entry_offset(offsets, SCALE, entry)).to(scores.dtype)
     if FORM[SOFTCAP] > 0:
         shrunk = tl.exp(-2 * tl.abs(scores) / FORM[SOFTCAP])
         size = FORM[SOFTCAP] * (1 - shrunk) / (1 + shrunk)
@@ -89,8 +89,8 @@ def products(first, first_strides, firsts, first_count, last, last_strides, last
     total = tl.zeros((firsts.shape[0], lasts.shape[0]), number)
     for start in range(0, features, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
-        a = tile_of(first, first_strides, firsts, first_count, columns, features)
-        total += product(a, tile_of(last, last_strides, lasts, last_count, columns, features))
+        a = load_tile(first, first_strides, firsts, first_count, columns, features)
+        total += product(a, load_tile(last, last_strides, lasts, last_count, columns, features))
     return total
 
 
@@ -104,7 +104,7 @@ def product(a, b):
 
 
 @triton.jit
-def of_queries(
+def query_statistics(
     score, value, mask, bias, sink, inverse_temperature, offsets, sizes, lse, entropy, alive, top_weights, top_keys, top,
     output, width, value_strides,
     FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
@@ -117,9 +117,9 @@ def of_queries(
     total, slope = tl.zeros((ROWS,), number), tl.zeros((ROWS,), number)
     best, names = empty_slots(ROWS, max(TOP, 1), number)
     columns = tl.program_id(2) * max(WIDTH, 1) + tl.arange(0, max(WIDTH, 1))
-    accumulator, values = tl.zeros((ROWS, max(WIDTH, 1)), number), value + aligned_offset_of(offsets, VALUE, entry)
+    accumulator, values = tl.zeros((ROWS, max(WIDTH, 1)), number), value + aligned_offset(offsets, VALUE, entry)
     stationary = whole_tile(score, FORM, offsets, entry, rows, sizes, True)
-    low, high = keys_of(mask, BOUNDS, entry, rows, sizes)
+    low, high = key_range(mask, BOUNDS, entry, rows, sizes)
     for start in range(low, high, KEYS):
         keys = start + tl.arange(0, KEYS)
         row, key = rows[:, None], keys[None, :]
@@ -131,7 +131,7 @@ def of_queries(
             if TOP > 0:
                 best, names = top_scores(best, names, scores, some, keys)
             if WIDTH > 0:
-                value_tile = tile_of(values, value_strides, keys, sizes[1], columns, width)
+                value_tile = load_tile(values, value_strides, keys, sizes[1], columns, width)
                 accumulator = accumulator * shrunk[:, None] + weighted_values(weights, some, value_tile)
             largest = now
     row_sum, peak, first, there = total, largest, entry.to(tl.int64) * sizes[0] + rows, rows < sizes[0]
@@ -191,7 +191,7 @@ def top_scores(best, names, scores, some, keys):
     """The largest scores of each row so far, in no order, with those of a tile; of equal ones the earlier key stays. NaN is largest."""
     left = tl.where(some, tl.where(scores == scores, scores, float("inf")), -float("inf"))
     bar = tl.min(best, 1)
-    while any_of(left > bar[:, None]):
+    while any_true(left > bar[:, None]):
         high = tl.max(left, 1)
         key = tl.min(tl.where(left == high[:, None], keys[None, :], NONE), 1)
         # The slot that is given up is the one whose key is latest among the least.
@@ -217,7 +217,7 @@ def write_top(best, names, lse, weights, keys, top, there):
 
 
 @triton.jit
-def of_keys(
+def key_statistics(
     score, mask, bias, inverse_temperature, offsets, sizes, lse, received, row_edges, key_edges, map_sum, map_max, counts, parts, wide,
     FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, CELLS: tl.constexpr,
@@ -235,9 +235,9 @@ def of_keys(
     in_cell = in_cells(key_edges, first_cell, cell_offsets, there, keys)  # (KEYS, CELLS)
     sums, tops, all_received = tl.zeros((max(CELLS, 1),), number), tl.zeros((max(CELLS, 1),), number), tl.zeros((KEYS,), number)
     stationary = whole_tile(score, FORM, offsets, entry, keys, sizes, False)
-    low, high = rows_of(mask, BOUNDS, entry, tl.load(key_edges + first_cell).to(tl.int32), last_key, sizes)
+    low, high = row_range(mask, BOUNDS, entry, tl.load(key_edges + first_cell).to(tl.int32), last_key, sizes)
     known = score, mask, bias, inverse_temperature, offsets, sizes, lse
-    first_piece, last_piece = pieces_of(row_edges, counts[0], len(BOUNDS) > 0, low, high)
+    first_piece, last_piece = piece_range(row_edges, counts[0], len(BOUNDS) > 0, low, high)
     for piece in range(first_piece, last_piece):
         rows = tl.load(row_edges + piece).to(tl.int32) + tl.arange(0, ROWS)
         last_row = tl.load(row_edges + piece + 1).to(tl.int32)
@@ -278,7 +278,7 @@ def received_weights(
 
 
 @triton.jit
-def pieces_of(edges, count, BOUNDED: tl.constexpr, low, high):
+def piece_range(edges, count, BOUNDED: tl.constexpr, low, high):
     """The first piece that rows from `low` on and before `high` are in, and the one after their last; all where nothing bounds them."""
     first, stop = 0, count
     if BOUNDED:

@@ -23,13 +23,13 @@ CHUNK = tl.constexpr(1024)  # rows whose ranges are looked through at once
 
 
 @triton.jit
-def offset_of(offsets, column, entry):
+def entry_offset(offsets, column, entry):
     """Where this entry's part of a tensor begins; `offsets` is the table and its width."""
     return tl.load(offsets[0] + column * offsets[1] + entry)
 
 
 @triton.jit
-def aligned_offset_of(offsets, column, entry):
+def aligned_offset(offsets, column, entry):
     """The same of a tensor whose entries and rows are a multiple of 16 numbers apart: threads read 16 bytes at once."""
     # Said of the load itself: what is said of another function's result is lost when that is inlined.
     return tl.multiple_of(tl.load(offsets[0] + column * offsets[1] + entry), 16)
@@ -39,7 +39,7 @@ def aligned_offset_of(offsets, column, entry):
 def bound(mask, array, entry, rows, sizes, other):
     """What one of the two arrays of a range says of these rows."""
     arrays, strides, offsets = mask
-    start = arrays[array] + offset_of(offsets, ARRAYS + array, entry)
+    start = arrays[array] + entry_offset(offsets, ARRAYS + array, entry)
     return tl.load(start + rows.to(tl.int64) * strides[array][0], mask=rows < sizes[0], other=other).to(tl.int32)
 
 
@@ -58,12 +58,12 @@ def allowed_pairs(mask, STEPS: tl.constexpr, FIRSTS: tl.constexpr, entry, rows, 
             stop = bound(mask, FIRSTS[step] + 1, entry, rows, sizes, 0)
             bits = (bits << 1) | ((first <= keys) & (keys < stop)).to(tl.int32)
         elif STEPS[step] == DENSE:
-            start = arrays[FIRSTS[step]] + offset_of(offsets, ARRAYS + FIRSTS[step], entry)
+            start = arrays[FIRSTS[step]] + entry_offset(offsets, ARRAYS + FIRSTS[step], entry)
             at = rows.to(tl.int64) * strides[FIRSTS[step]][0] + keys.to(tl.int64) * strides[FIRSTS[step]][1]
             bits = (bits << 1) | tl.load(start + at, mask=inside, other=0).to(tl.int32)
         elif STEPS[step] == DOCUMENTS:
-            query_start = arrays[FIRSTS[step]] + offset_of(offsets, ARRAYS + FIRSTS[step], entry)
-            key_start = arrays[FIRSTS[step] + 1] + offset_of(offsets, ARRAYS + FIRSTS[step] + 1, entry)
+            query_start = arrays[FIRSTS[step]] + entry_offset(offsets, ARRAYS + FIRSTS[step], entry)
+            key_start = arrays[FIRSTS[step] + 1] + entry_offset(offsets, ARRAYS + FIRSTS[step] + 1, entry)
             query_id = tl.load(query_start + rows.to(tl.int64) * strides[FIRSTS[step]][0], mask=rows < sizes[0], other=-1)
             key_id = tl.load(key_start + keys.to(tl.int64) * strides[FIRSTS[step] + 1][0], mask=keys < sizes[1], other=-1)
             bits = (bits << 1) | ((query_id == key_id) & (query_id >= 0)).to(tl.int32)
@@ -77,7 +77,7 @@ def allowed_pairs(mask, STEPS: tl.constexpr, FIRSTS: tl.constexpr, entry, rows, 
 
 
 @triton.jit
-def any_of(some):
+def any_true(some):
     """Whether anything of a tile is true."""
     return tl.max(tl.max(some.to(tl.int32), 1), 0) > 0
 
@@ -85,11 +85,11 @@ def any_of(some):
 @triton.jit
 def any_allowed(some, STEPS: tl.constexpr):
     """Whether any pair of a tile may attend; without a mask it is not looked for: a tile has a pair."""
-    return True if len(STEPS) == 0 else any_of(some)
+    return True if len(STEPS) == 0 else any_true(some)
 
 
 @triton.jit
-def keys_of(mask, BOUNDS: tl.constexpr, entry, rows, sizes):
+def key_range(mask, BOUNDS: tl.constexpr, entry, rows, sizes):
     """The keys outside of which these rows (R,) see nothing: from the first on, before the other.
 
     BOUNDS has the first array of each range that no pair outside of it may pass.
@@ -102,7 +102,7 @@ def keys_of(mask, BOUNDS: tl.constexpr, entry, rows, sizes):
 
 
 @triton.jit
-def rows_of(mask, BOUNDS: tl.constexpr, entry, first, stop, sizes):
+def row_range(mask, BOUNDS: tl.constexpr, entry, first, stop, sizes):
     """The rows outside of which none sees a key from `first` on and before `stop`."""
     low, high = 0, sizes[0]
     for leaf in tl.static_range(len(BOUNDS)):
@@ -124,7 +124,7 @@ def added(bias, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
     inside = (rows < sizes[0]) & (keys < sizes[1])
     rows, keys = rows.to(tl.int64), keys.to(tl.int64)
     at = (keys - rows + sizes[0] - 1) * key_stride if BY_DISTANCE else rows * row_stride + keys * key_stride
-    return tl.load(start + offset_of(offsets, BIAS, entry) + at, mask=inside, other=0)
+    return tl.load(start + entry_offset(offsets, BIAS, entry) + at, mask=inside, other=0)
 
 
 @triton.jit

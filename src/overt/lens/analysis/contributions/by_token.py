@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.attention.kernels.blocked import block_of, rows_of
+from overt.attention.kernels.blocked import query_block, query_rows
 from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
 from overt.lens.analysis.by_block import BLOCK, WeightsByBlock, runs
@@ -59,7 +59,7 @@ def _attention_rows(captured: CapturedCall, rows: list[int]) -> Iterator[Rows]:
     value = value.reshape(captured.total, *value.shape[-2:])
     for first, stop in runs(rows, max(1, BLOCK // max(1, value.shape[0] * captured.keys))):
         with unrounded(call.query):
-            block = block_of(call, rows_of(call, first, stop), every_key=True, careful=by_block.careful)
+            block = query_block(call, query_rows(call, first, stop), every_key=True, careful=by_block.careful)
             stages = formula(block)
         allowed = allowance.of(block, *stages)
         shape = (*call.batch, stop - first)

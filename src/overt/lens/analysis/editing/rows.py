@@ -10,7 +10,7 @@ from torch import Tensor
 
 from overt.attention import mechanism
 from overt.attention.biases import Bias
-from overt.attention.kernels.blocked import BLOCK, Block, block_of, rows_of, widened
+from overt.attention.kernels.blocked import BLOCK, Block, query_block, query_rows, widened
 from overt.attention.kernels.call import Call, unrounded
 from overt.attention.masks import Mask
 from overt.attention.masks.base import Dense, as_mask
@@ -102,7 +102,7 @@ def recomputed(call: Call, placed: Sequence[Placed], layer: str, self_key: int |
         ready = widened(call)
         careful = call.mask is not None and not (call.inspectable and call.finite)
         for first, stop in runs(rows, size):
-            block = block_of(ready, rows_of(ready, first, stop), every_key=True, careful=careful)
+            block = query_block(ready, query_rows(ready, first, stop), every_key=True, careful=careful)
             yield first, stop, _output(block, range(first, stop), placed, layer, self_key)
 
 

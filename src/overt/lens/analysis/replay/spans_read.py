@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from overt.attention import mechanism
 from overt.attention.kernels.call import Call, unrounded
-from overt.attention.kernels.plan import path_of
-from overt.attention.kernels.sharded.ring import of_block
+from overt.attention.kernels.plan import choose_path
+from overt.attention.kernels.sharded.ring import block_call
 from overt.attention.masks import Window
 from overt.attention.masks.kinds import Keys
 from overt.attention.scores import Score
@@ -52,7 +52,7 @@ class SpanMasses:
         members = self._members(captured.output.device)
         value = members.to(call.dtype).expand(*call.value.shape[:-1], members.shape[-1])
         both = replace(call, value=torch.cat([call.value, value], -1))
-        if path_of(call) != "native" or path_of(both) != "native":
+        if choose_path(call) != "native" or choose_path(both) != "native":
             return None
         parts = [_rows(call, slice(0, self.first)), _rows(both, slice(self.first, length))]
         before, rows = (mechanism.compute(part) for part in parts)
@@ -98,7 +98,7 @@ def _masses(captured: CapturedCall, members: Tensor, first: int, stop: int) -> T
 def _rows(call: Call, rows: slice) -> Call:
     """The call of these queries alone."""
     part = replace(call, query=call.query[..., rows, :])
-    return of_block(part, rows, slice(0, call.keys), (call.queries, call.keys))
+    return block_call(part, rows, slice(0, call.keys), (call.queries, call.keys))
 
 
 def _by_head(call: Call, masses: Tensor) -> Tensor:

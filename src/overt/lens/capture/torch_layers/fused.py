@@ -23,7 +23,7 @@ def needs_gradients(*args: Any, **kwargs: Any) -> bool:
 
 
 def call_arguments(inputs: dict[str, Any], separated: tuple[Any, Tensor] | None, masks: MaskReader) -> tuple[Any, ...]:
-    """The arguments of `Call.of`, of those of the function; `separated` are mask and bias, where their sum is known."""
+    """The arguments of `Call.checked`, of those of the function; `separated` are mask and bias, where their sum is known."""
     attn_mask, dimensions = inputs["attn_mask"], inputs["query"].ndim
     read = separated or ((None, None) if attn_mask is None else masks.read(attn_mask))
     mask, bias = (aligned_right(text, dimensions) for text in read)  # as torch broadcasts them

@@ -90,7 +90,7 @@ class EdgeSum:
         ends = (part if self.value.ndim < 4 else part.unsqueeze(-2) for part in (self.query, self.key))
         query, key = (self.value.new_zeros(*tensor.shape[:-1], 0) for tensor in (self.output, self.value))
         bias = LogEdgeWeights(weights, *ends)
-        return Call.of(query, key, self.value, bias=bias, normalizer=ExpOfLogWeights()), False
+        return Call.checked(query, key, self.value, bias=bias, normalizer=ExpOfLogWeights()), False
 
 
 def over_neighbours(

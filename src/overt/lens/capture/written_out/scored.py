@@ -91,7 +91,7 @@ class Scores:
             bias = sum_of(bias, read.bias)
         if value.dtype in (torch.float16, torch.bfloat16):  # GPT-J's scores are in float32 for half values
             value = value.to(query.dtype)
-        return Call.of(query, key, value, score=Dot(self.scale), mask=mask, bias=bias)
+        return Call.checked(query, key, value, score=Dot(self.scale), mask=mask, bias=bias)
 
 
 def _number(value: Any) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt.attention.kernels.blocked import block_of, rows_of, widened
+from overt.attention.kernels.blocked import query_block, query_rows, widened
 from overt.attention.kernels.call import Call, unrounded
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Normalizer
@@ -173,7 +173,7 @@ class WeightedSum:
         weights = self.weights.detach().to(torch.promote_types(self.weights.dtype, torch.float32))
         bias = weights.nan_to_num(nan=0.0).log()
         query, key = (self.value.new_zeros(*shape[:-1], 0) for shape in (weights.shape, self.value.shape))
-        return Call.of(query, key, self.value, bias=bias, normalizer=ExpOfLogWeights())
+        return Call.checked(query, key, self.value, bias=bias, normalizer=ExpOfLogWeights())
 
 
 def agrees(call: Call, weights: Tensor) -> bool:
@@ -187,7 +187,7 @@ def disagreement(call: Call, weights: Tensor) -> float:
     ready, largest = widened(call), 0.0
     with unrounded(call.query):
         for row in {0, call.queries // 2, call.queries - 1}:
-            block = block_of(ready, rows_of(ready, row, row + 1), every_key=True, careful=False)
+            block = query_block(ready, query_rows(ready, row, row + 1), every_key=True, careful=False)
             recomputed = formula(block)[2]
             model = weights[..., row : row + 1, :].detach().to(recomputed.dtype)
             if recomputed.shape != model.shape:
