@@ -1,10 +1,10 @@
 """Whether a curve bends or breaks: changes of level and slope compared with a smooth curve through all of them.
 
-A sine is followed closely by a few lines, and between its neighbours each of their ends looks like a change. A smooth curve explains
-all of them together: f = a + b t + Σ_k c_k cos(kπu), whose c_k are normal with variances λ k^(−2m) (m = 3, 4: smoother than any
-broken line, whose coefficients fall as k^(−2)). The c_k are integrated out. A change is added to the curve, the most evident one first,
-if it explains what the curve does not: by its likelihood less ½ log n for its coefficient (Schwarz 1978). At last lines with all changes,
-and constant levels if none is a change of slope, are compared with the curve and those added to it.
+A few lines follow a sine closely, and each of their ends looks like a change between its neighbours. A smooth curve explains all of them
+together: f = a + b t + Σ_k c_k cos(kπu), whose c_k are normal with variances λ k^(−2m) (m = 3, 4: smoother than a broken line, whose
+coefficients fall as k^(−2)). The c_k are integrated out. A change is added to the curve if its likelihood, less ½ log n for its coefficient
+(Schwarz 1978), exceeds that of the curve alone; the most evident change comes first. Lines that break at all changes, and constant levels
+if no change is one of slope, are then compared with the curve and the changes added to it.
 """
 
 import numpy as np
@@ -31,10 +31,10 @@ def smooth_columns(times: Floats) -> tuple[Floats, Floats]:
 def sharpness(
     line: Floats, changes: Floats, smooth: Floats, frequencies: Floats, white: Floats, chances: Floats, *, steps: bool
 ) -> Floats:
-    """The probability of each change (k,) that it is none of a smooth curve.
+    """The probability (k,) that each change is a break, not a bend of a smooth curve.
 
-    Whitened columns: line (2, n), changes (k, n), smooth (c, n), values (n,). chances (k,) are the log prior probabilities of the changes,
-    which all are `steps` or not.
+    Whitened columns: line (2, n), changes (k, n), smooth (c, n), values (n,). chances (k,) are the log prior probabilities of the changes;
+    `steps` is whether all of them are steps.
     """
     product, price = np.concatenate([line, changes, white[None], smooth]), 0.5 * np.log(white.size)
     gram, values = product @ product.T, 2 + len(changes)
@@ -51,20 +51,20 @@ def sharpness(
     gains = _added(plain, curved, logs, chances - price + BESIDE_CURVE)
     best = float(np.logaddexp.reduce(logs)) + gains[np.isfinite(gains)].sum()
 
-    def broken(*of_line: int) -> float:
-        """The log evidence of some columns of the line with all changes."""
-        columns = np.array([*of_line, *range(2, values)])
+    def broken(*line_columns: int) -> float:
+        """The log evidence of all changes with some columns of the line."""
+        columns = np.array([*line_columns, *range(2, values)])
         onto = gram[columns, values]
         explained = float(onto @ np.linalg.lstsq(gram[np.ix_(columns, columns)], onto, rcond=None)[0])
         return 0.5 * (explained - gram[values, values]) + float(chances.sum()) - price * (columns.size - 2)
 
     instead = np.logaddexp(broken(0, 1) + LINES, broken(0) + LEVELS if steps else -np.inf)
-    of_lines, *beside = 1 / (1 + np.exp(-np.clip([instead - best, *gains], -500, 500)))
-    return of_lines + (1 - of_lines) * np.array(beside)
+    line_probability, *beside = 1 / (1 + np.exp(-np.clip([instead - best, *gains], -500, 500)))
+    return line_probability + (1 - line_probability) * np.array(beside)
 
 
 def _added(plain: Floats, curved: Floats, logs: Floats, prices: Floats) -> Floats:
-    """The gains (k,) of adding one column after the other, the one that gains most first.
+    """What each change (k,) adds to the log evidence, the largest first; -inf if it adds nothing.
 
     plain (k + 1, k + 1) are products of the changes' columns and, last, the values; curved (priors, k + 1, k + 1) the same without what
     a smooth curve explains; logs (priors,) the log evidence of each curve; prices (k,) of the columns.

@@ -14,7 +14,7 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.operators import bends
-from overt.smoothing.operators.divisions import EXPECTED, LENGTH, NoiseHypotheses, divide, prediction, sums_of, whitened
+from overt.smoothing.operators.divisions import EXPECTED, LENGTH, NoiseHypotheses, divide, prediction, whitened, whitened_sums
 
 # Kinds of noise: the correlation of neighbours in its lasting part, the share of the variance that is white besides, the prior probability.
 KINDS = (
@@ -118,10 +118,10 @@ def locate(times: Floats, values: Floats, relative: Floats) -> list[LocatedChang
     likely = np.argsort(-division.kinds)[:3]
     likely = likely[division.kinds[likely] > 0.1]
     compared = Compared(times, values, kinds.part(likely), division.kinds[likely] / division.kinds[likely].sum())
-    return compared.settled(peaks_of(division.starts))
+    return compared.settled(find_peaks(division.starts))
 
 
-def peaks_of(starts: Floats) -> list[int]:
+def find_peaks(starts: Floats) -> list[int]:
     """Where the probabilities (n,) that a segment begins add up to a change, sharp peaks first."""
     left, peaks, points = starts.copy(), [], np.arange(starts.size)
     for width in WIDTHS:
@@ -184,7 +184,7 @@ class Compared:
         return [self._sized(change, changes) for change in changes if change.probability >= REPORTED]
 
     def _unlike_bends(self, changes: list[LocatedChange]) -> list[LocatedChange]:
-        """The changes, each with the probability that it is none of a smooth curve, a few at a time between others."""
+        """The changes, their probabilities times that of a break instead of a bend; a few at a time."""
         together, result = max(min(TOGETHER, bends.CELLS // self.values.size), 1), []
         ends = [0, *(change.position for change in changes), self.values.size]
         for first in range(0, len(changes), together):
@@ -197,7 +197,7 @@ class Compared:
         return result
 
     def _sharpness(self, changes: list[LocatedChange], start: int, stop: int) -> Floats:
-        """The probabilities (k,) that changes are none of a smooth curve on this stretch."""
+        """The probabilities (k,) that changes on this stretch are breaks, not bends of a smooth curve."""
         noise, order = self.noise.part(np.array([self.weights.argmax()])).within(slice(start, stop)), self.noise.shortest - 1
         times, values = self.times[start:stop], self.values[start:stop] - self.values[start:stop].mean()
         times = (times - times.mean()) / max(times.std(), 1e-12)
@@ -269,11 +269,11 @@ class Compared:
         white[order:] += noise.moves[0, order:] / np.sqrt(noise.variances[0, order])
         none = no_change(np.stack(line), white, price)
         squares, gains = kink_gains(times, np.stack([*line, white]), positions, noise)
-        sums = sums_of(times, values, noise)
+        sums = whitened_sums(times, values, noise)
         level, lines = np.zeros(positions.size), np.zeros(positions.size)
         for part in (sums.running[:, 0, positions] + sums.base[:, 0, :1], sums.running[:, 0, -1:] + sums.base[:, 0, positions]):
-            weight, tilt, square, total, cross, of_values = part
-            constant = of_values - total**2 / weight
+            weight, tilt, square, total, cross, value_square = part
+            constant = value_square - total**2 / weight
             level -= 0.5 * constant
             lines -= 0.5 * (constant - (cross - tilt * total / weight) ** 2 / np.maximum(square - tilt**2 / weight, 1e-12))
         chance = self.chance + (np.log(FIRST) if values.size == self.values.size else 0.0)

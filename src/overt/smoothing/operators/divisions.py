@@ -114,7 +114,7 @@ class WhitenedSums(NamedTuple):
     log_scales: Floats  # (H, 2) of a segment's first points, and of each other
 
 
-def sums_of(times: Floats, values: Floats, noise: NoiseHypotheses) -> WhitenedSums:
+def whitened_sums(times: Floats, values: Floats, noise: NoiseHypotheses) -> WhitenedSums:
     """The sums of each kind of noise: of all points but a segment's first p, which `base` adds with what fewer values predict of them."""
     kinds, order, count = noise.log_priors.size, noise.coefficients.shape[2], values.size
     columns = np.stack([np.ones(count), times, values]) / noise.relative
@@ -151,7 +151,7 @@ def _divide_part(times: Floats, values: Floats, noise: NoiseHypotheses) -> tuple
     values = values - values.mean()
     chance = min(max(EXPECTED / count, 1 / LENGTH), 0.2)
     change, stay = np.log(chance), np.log1p(-chance)
-    sums, prior = sums_of(times, values, noise), max(float(values.var()), _TINY)
+    sums, prior = whitened_sums(times, values, noise), max(float(values.var()), _TINY)
     candidates = _Candidates.first(kinds, sums)
     stored: list[tuple[Indices, Indices, Floats]] = []
     totals, single = np.full((kinds, count + 1), _NEVER), np.zeros(kinds)
