@@ -256,7 +256,7 @@ NOUNS = {"each": "call, head, text, …", "rest": "remaining, body, …", "look"
 PLAIN_FILES = [path for path in FILES if PLAIN & set(map(str, path.relative_to(SOURCE / "overt").parents))]
 # A name says what it is, not where it comes from: `gap_keys(series)` for `keys_of(series)`. Those of ORIGINS_LATER follow.
 ORIGIN = re.compile(r"_?of(_\w+)?|\w+_of")
-ORIGINS_LATER = {"overt.lens", "overt.integrations"}
+ORIGINS_LATER = {"overt.lens"}
 ORIGIN_FILES = [path for path in FILES if not any(f"{name_of(path)}.".startswith(f"{name}.") for name in ORIGINS_LATER)]
 PUBLIC_ORIGINS = {"of_block", "of_queries", "of_keys", "sum_of"}  # of masks and biases
 # C++, JavaScript and CSS that follow.

@@ -55,7 +55,7 @@ def attention_mask(
         allowed = rows(0, q_length)
         return allowed if mask_dtype == torch.bool else additive_mask(allowed, mask_dtype)
     padding = _padding(attention_mask, kv_length, kv_offset)
-    window = _window_of(function, masking_utils)
+    window = _key_window(function, masking_utils)
     if window is not None and (padding is None or _is_one_range(padding)):
         if allow_is_bidirectional_skip and window == (None, None) and (padding is None or bool(padding.all())):
             return None
@@ -96,7 +96,7 @@ def _padding(attention_mask: Tensor | None, keys: int, offset: int) -> Tensor | 
     return padded[:, offset : offset + keys].bool()
 
 
-def _window_of(function: Callable[..., Any], masking: Any) -> KeyWindow | None:
+def _key_window(function: Callable[..., Any], masking: Any) -> KeyWindow | None:
     """The window of one of transformers' mask functions; None for other functions."""
     if function is masking.bidirectional_mask_function:
         return None, None
@@ -114,7 +114,7 @@ def _window_of(function: Callable[..., Any], masking: Any) -> KeyWindow | None:
         return variables["sliding_window"], variables["sliding_window"]
     if not maker.startswith("and_masks."):
         return None
-    parts = [_window_of(part, masking) for part in variables["mask_functions"]]
+    parts = [_key_window(part, masking) for part in variables["mask_functions"]]
     if any(part is None for part in parts):
         return None
     sides = zip(*(part for part in parts if part is not None), strict=True)

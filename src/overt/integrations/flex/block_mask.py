@@ -9,7 +9,7 @@ from torch import Tensor
 from overt.attention.expressions.expression import Expression, traced
 from overt.attention.masks import Blocks, Mask, Ranges
 from overt.errors import InputError, KindError
-from overt.integrations.flex.masks import ExpressionMask, ModMask, mask_of
+from overt.integrations.flex.masks import ExpressionMask, ModMask, expression_mask
 from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY
 from overt.integrations.flex.sizes import Sizes
 
@@ -41,7 +41,7 @@ class BlockTables:
         ]
         return min((low for low, _ in spans), default=0), max((high for _, high in spans), default=0)
 
-    def of(self, table: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
+    def entries(self, table: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
         """The entries of a table for pairs of rows and keys: (B or 1, H or 1, rows, keys)."""
         return table[:, :, (rows // self.rows)[:, None], keys // self.columns]
 
@@ -63,9 +63,9 @@ class BlockTableMask(Mask):
         """The mod's mask where the tables say the same; else full blocks, and of partial ones what the mod allows."""
         if self.agree and self.mask is not None:
             return self.mask.block(rows, keys)
-        partial = self.tables.of(self.tables.partial, rows, keys)
+        partial = self.tables.entries(self.tables.partial, rows, keys)
         partial = partial if self.mask is None else partial & self.mask.block(rows, keys)
-        return self.tables.of(self.tables.full, rows, keys) | partial
+        return self.tables.entries(self.tables.full, rows, keys) | partial
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
         """Where blocks are listed."""
@@ -91,7 +91,7 @@ def mask_of_block_mask(block_mask: Any, sizes: Sizes) -> Mask | None:
     known = _lowered.get(block_mask)
     if known is not None and known[0] == state:
         return known[2]
-    mask = ModMask(block_mask.mask_mod, sizes) if expression is None else mask_of(expression, sizes)
+    mask = ModMask(block_mask.mask_mod, sizes) if expression is None else expression_mask(expression, sizes)
     mask = _with_tables(mask, BlockTables(block_mask), sizes)
     # A mod that is no expression may read anything, and tensors of inference mode count no writes.
     if expression is not None and len(versions) == len(tensors):
@@ -182,7 +182,7 @@ def _inspected(mask: Mask | None, tables: BlockTables, sizes: Sizes) -> tuple[bo
     step = max(PAIRS // max(sizes.keys * sizes.batch * sizes.heads, 1), 1)
     for first in range(0, sizes.queries, step):
         rows = torch.arange(first, min(first + step, sizes.queries), device=sizes.device)
-        partial, full = (tables.of(table, rows, keys) for table in (tables.partial, tables.full))
+        partial, full = (tables.entries(table, rows, keys) for table in (tables.partial, tables.full))
         allowed = torch.ones_like(partial) if mask is None else mask.block(rows, keys)
         agree = agree and not bool((full & ~allowed).any()) and not bool((allowed & ~partial & ~full).any())
         if not agree:

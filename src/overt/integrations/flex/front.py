@@ -16,10 +16,10 @@ from overt.attention.mechanism import attend, formula
 from overt.attention.scores import Dot
 from overt.errors import InputError, KindError
 from overt.integrations.flex.block_mask import mask_of_block_mask
-from overt.integrations.flex.masks import mask_of
+from overt.integrations.flex.masks import expression_mask
 from overt.integrations.flex.pairs import Pairs
 from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY, SCORE
-from overt.integrations.flex.scores import bias_of, dot_of, mod_score, score_form, with_indices
+from overt.integrations.flex.scores import added_bias, mod_score, scaled_dot, score_form, with_indices
 from overt.integrations.flex.sizes import Sizes, within_tables
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -149,11 +149,11 @@ def _lower(
     name = _named("score_mod", score_mod)
     if form is not None:
         with within_tables(name, sizes):
-            allowed = None if form.allowed is None else mask_of(form.allowed, sizes)
+            allowed = None if form.allowed is None else expression_mask(form.allowed, sizes)
         mask = allowed if mask is None else mask if allowed is None else mask & allowed
         pairs = Pairs(sizes, mask, name)
-        if (dot := dot_of(form, scale, pairs)) is not None:
-            return Lowered(query, key, value, dot, mask, bias_of(form.bias, pairs, query.dtype))
+        if (dot := scaled_dot(form, scale, pairs)) is not None:
+            return Lowered(query, key, value, dot, mask, added_bias(form.bias, pairs, query.dtype))
     mod = expression if isinstance(expression, Expression) else score_mod
     score = mod_score(mod, scale, Pairs(sizes, mask, name), query, key)
     query, key = with_indices(query, key)
@@ -187,13 +187,13 @@ def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
 def _row_statistics(lowered: Lowered) -> tuple[Tensor, Tensor]:
     """The log-sum-exp and the largest of each row's scores, differentiable; −inf where a query may attend to nothing."""
 
-    def of_block(block: Block) -> tuple[Tensor, ...]:
+    def block_statistics(block: Block) -> tuple[Tensor, ...]:
         masked = formula(block)[1]  # (..., rows, K)
         empty = (masked == -torch.inf).all(-1, keepdim=True)
         scores = torch.where(empty, 0, masked)
-        of_rows = torch.logsumexp(scores, -1, keepdim=True), scores.amax(-1, keepdim=True)
-        return tuple(torch.where(empty, -torch.inf, row) for row in of_rows)
+        statistics = torch.logsumexp(scores, -1, keepdim=True), scores.amax(-1, keepdim=True)
+        return tuple(torch.where(empty, -torch.inf, statistic) for statistic in statistics)
 
     tensors, pieces = lowered.arguments()
-    lse, largest = blocked(Call.checked(*tensors, **pieces), of_block)
+    lse, largest = blocked(Call.checked(*tensors, **pieces), block_statistics)
     return lse.squeeze(-1), largest.squeeze(-1)

@@ -55,7 +55,7 @@ def mapped(mod: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
     return result.view(arguments[0].shape)
 
 
-def mask_of(expression: Any, sizes: Sizes) -> Mask | None:
+def expression_mask(expression: Any, sizes: Sizes) -> Mask | None:
     """The mask of an expression, or of a constant; None where every query may attend to every key. Raises KindError for no bool."""
     if isinstance(expression, bool):
         return None if expression else Lengths(0)
@@ -80,10 +80,10 @@ def mask_of(expression: Any, sizes: Sizes) -> Mask | None:
 def _operand(expression: Any, sizes: Sizes) -> Mask | None:
     """The mask of an operand of & | ~; None of what is no bool, such as a word of bits."""
     if isinstance(expression, bool):
-        return mask_of(expression, sizes) or Lengths(sizes.keys)
+        return expression_mask(expression, sizes) or Lengths(sizes.keys)
     if not isinstance(expression, Expression) or _dtype(expression, sizes) != torch.bool:
         return None
-    return mask_of(expression, sizes)
+    return expression_mask(expression, sizes)
 
 
 def _dtype(expression: Expression, sizes: Sizes) -> torch.dtype:
@@ -160,11 +160,11 @@ def _computed(expression: Expression, sizes: Sizes) -> Mask:
         if symbols <= {KEY, BATCH} and KEY in symbols:
             return Keys(allowed.reshape(-1, sizes.keys).expand(sizes.batch, -1))
         return Dense(allowed)
-    table = table_of(expression, sizes)
+    table = captured_table(expression, sizes)
     return ExpressionMask(expression, sizes) if table is None or table.dtype != torch.bool else Dense(table)
 
 
-def table_of(expression: Any, sizes: Sizes) -> Tensor | None:
+def captured_table(expression: Any, sizes: Sizes) -> Tensor | None:
     """The captured tensor that an expression reads at the query's and the key's position, as a view (B or 1, H or 1, Q, K)."""
     if not isinstance(expression, Expression) or expression.function != "getitem":
         return None

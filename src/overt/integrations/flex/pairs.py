@@ -65,7 +65,7 @@ class Pairs:
 
         return self._value(expression, indices, substitutes)
 
-    def of_block(self, expression: Expression, rows: Tensor, keys: Tensor) -> Tensor:
+    def block_values(self, expression: Expression, rows: Tensor, keys: Tensor) -> Tensor:
         """An expression of these rows and keys: broadcastable to (B, H, rows, keys)."""
         indices = self.sizes.indices(rows, keys)
         return self._value(expression, indices, lambda: self.visible_only(indices, self.allowed(rows, keys)))

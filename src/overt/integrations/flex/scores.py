@@ -11,7 +11,7 @@ from overt.attention.biases import Bias, RelativePositionBias, sum_of
 from overt.attention.expressions.expression import Expression, applied
 from overt.attention.scores import Dot
 from overt.errors import KindError
-from overt.integrations.flex.masks import mapped, table_of
+from overt.integrations.flex.masks import captured_table, mapped
 from overt.integrations.flex.pairs import Pairs
 from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY, SCORE, is_minus_infinity, linear_in_positions
 from overt.integrations.flex.sizes import within_tables
@@ -132,7 +132,7 @@ def _has_score(argument: Any) -> bool:
     return isinstance(argument, Expression) and SCORE in argument.symbols()
 
 
-def dot_of(form: ScoreForm, scale: float, pairs: Pairs) -> Dot | None:
+def scaled_dot(form: ScoreForm, scale: float, pairs: Pairs) -> Dot | None:
     """The scaled dot product of a form; None where its scale is not finite at every pair."""
     factor = form.scale * scale
     if isinstance(factor, Expression):
@@ -159,7 +159,7 @@ class ExpressionBias(Bias):
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The expression of these rows and keys."""
-        return self.pairs.of_block(self.expression, rows, keys)
+        return self.pairs.block_values(self.expression, rows, keys)
 
     @property
     def leading(self) -> tuple[int, ...]:
@@ -174,7 +174,7 @@ class ExpressionBias(Bias):
         return tensors[0] if tensors else torch.empty(0, device=self.sizes.device)
 
 
-def bias_of(expression: Any, pairs: Pairs, dtype: torch.dtype) -> Any:
+def added_bias(expression: Any, pairs: Pairs, dtype: torch.dtype) -> Any:
     """What is added to the scores, as a tensor or a bias that kernels know where it is one; None for nothing."""
     if expression is None:
         return None
@@ -184,17 +184,17 @@ def bias_of(expression: Any, pairs: Pairs, dtype: torch.dtype) -> Any:
     if not {QUERY, KEY} <= symbols:
         value = pairs.values(expression)  # (B or 1, H or 1, Q or 1, K or 1)
         return _floating(value, dtype).reshape((1,) * (2 - value.ndim) + tuple(value.shape))
-    table = table_of(expression.arguments[0] if expression.function == "widened" else expression, pairs.sizes)
+    table = captured_table(expression.arguments[0] if expression.function == "widened" else expression, pairs.sizes)
     if table is not None:
         return _floating(table, dtype)
-    if BATCH not in symbols and of_distance(expression):
+    if BATCH not in symbols and is_relative(expression):
         return _by_distance(expression, pairs, dtype)
     if expression.function == "widened":
-        return bias_of(expression.arguments[0], pairs, dtype)
+        return added_bias(expression.arguments[0], pairs, dtype)
     if expression.function in ("add", "sub") and not expression.options:
         first, second = expression.arguments
         return sum_of(
-            *(bias_of(term, pairs, dtype) for term in (first, second if expression.function == "add" else _negative(second)))
+            *(added_bias(term, pairs, dtype) for term in (first, second if expression.function == "add" else _negative(second)))
         )
     return ExpressionBias(expression, pairs)
 
@@ -203,7 +203,7 @@ def _floating(value: Tensor, dtype: torch.dtype) -> Tensor:
     return value if value.is_floating_point() else value.to(dtype)
 
 
-def of_distance(argument: Any) -> bool:
+def is_relative(argument: Any) -> bool:
     """Whether an expression depends on the positions only by the key's less the query's."""
     if not isinstance(argument, Expression) or not argument.symbols() & {QUERY, KEY}:
         return True
@@ -211,7 +211,7 @@ def of_distance(argument: Any) -> bool:
     if form is not None:
         return form[0] == -form[1]
     parts = [item for argument in argument.arguments for item in (argument if isinstance(argument, tuple) else (argument,))]
-    return bool(argument.arguments) and all(of_distance(part) for part in parts) and not argument.options
+    return bool(argument.arguments) and all(is_relative(part) for part in parts) and not argument.options
 
 
 def _by_distance(expression: Expression, pairs: Pairs, dtype: torch.dtype) -> RelativePositionBias:
@@ -247,9 +247,9 @@ class ModScore:
         scores = query[..., :-3] @ key[..., :-1].mT * self.scale  # (..., Q, K)
         batch, head, row = (query[..., column, None].int() - 1 for column in (-3, -2, -1))  # (..., Q, 1)
         values = {SCORE: scores, BATCH: batch, HEAD: head, QUERY: row, KEY: key[..., None, :, -1].int() - 1}  # (..., 1, K)
-        return self._of_pairs(values).expand(scores.shape)
+        return self._pair_values(values).expand(scores.shape)
 
-    def _of_pairs(self, values: dict[str, Tensor]) -> Tensor:
+    def _pair_values(self, values: dict[str, Tensor]) -> Tensor:
         """The mod of all pairs, or of the visible ones where it has to be."""
         clamped = {name: value if name == SCORE else value.clamp(min=0) for name, value in values.items()}
         if not self.pairs.careful(self.mod):
@@ -288,14 +288,14 @@ def mod_score(mod: Any, scale: float, pairs: Pairs, query: Tensor, key: Tensor) 
     batch, head, row, column = pairs.first_visible.values()
     group = query.shape[1] // key.shape[1]
     vectors = query[batch, head, row], key[min(batch, key.shape[0] - 1), head // group, column]
-    of_query, of_key = (vector.detach().to(torch.promote_types(vector.dtype, torch.float32)) for vector in vectors)
-    return ModScore(mod, scale, pairs, (of_query * of_key).sum() * scale)
+    row_query, column_key = (vector.detach().to(torch.promote_types(vector.dtype, torch.float32)) for vector in vectors)
+    return ModScore(mod, scale, pairs, (row_query * column_key).sum() * scale)
 
 
 def with_indices(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """Query (B, H, Q, D + 3) and key (…, K, D + 1) with their indices, from 1 on, as last features, for `ModScore`."""
     dtype = torch.promote_types(query.dtype, torch.float32)  # 2²⁴ positions and more are exact
     sizes = [torch.arange(1, size + 1, device=query.device, dtype=dtype) for size in (*query.shape[:3], key.shape[2])]
-    of_query = torch.stack(torch.broadcast_tensors(sizes[0][:, None, None], sizes[1][:, None], sizes[2]), dim=-1)
-    of_key = sizes[3][:, None].expand(*key.shape[:2], -1, 1)
-    return torch.cat([query.to(dtype), of_query], dim=-1), torch.cat([key.to(dtype), of_key], dim=-1)
+    query_indices = torch.stack(torch.broadcast_tensors(sizes[0][:, None, None], sizes[1][:, None], sizes[2]), dim=-1)
+    key_indices = sizes[3][:, None].expand(*key.shape[:2], -1, 1)
+    return torch.cat([query.to(dtype), query_indices], dim=-1), torch.cat([key.to(dtype), key_indices], dim=-1)
