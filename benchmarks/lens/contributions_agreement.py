@@ -165,8 +165,8 @@ def measured(model: nn.Module, inputs: Mapping[str, Any], pair: tuple[int, int],
     added = overt.lens.contributions(recording, model, pair, position=position, inputs=inputs)
     assert added.holds, added
     heads, target = sorted(added.by_head), Target(pair, ("", ""), position)
-    effect = [float(target.of(logits) - _ablated(model, inputs, target, head)) for head in heads]
-    direct = [float(target.of(logits) - each) for each in _left_out_at_the_end(model, inputs, target, recording, heads)]
+    effect = [float(target.logit(logits) - _ablated(model, inputs, target, head)) for head in heads]
+    direct = [float(target.logit(logits) - each) for each in _left_out_at_the_end(model, inputs, target, recording, heads)]
     norms, gradients = overt.lens.norm_weights(recording, model), _gradients(model, inputs, target, recording, heads)
     random_numbers = np.random.default_rng(0).random(len(heads))
     weights = {head: recording[head].weights(position)[0, 0] for head in heads}
@@ -183,7 +183,7 @@ def measured(model: nn.Module, inputs: Mapping[str, Any], pair: tuple[int, int],
 
 def _ablated(model: nn.Module, inputs: Mapping[str, Any], target: Target, head: tuple[int, int]) -> Tensor:
     with torch.no_grad(), overt.lens.without_heads(model, [head]):
-        return target.of(model(**inputs))
+        return target.logit(model(**inputs))
 
 
 def _left_out_at_the_end(
@@ -210,7 +210,7 @@ def _left_out_at_the_end(
                 return x
 
             with _before({last_norm: without}):
-                yield target.of(model(**inputs))
+                yield target.logit(model(**inputs))
 
 
 @contextmanager
@@ -248,7 +248,7 @@ def _gradients(
     for parameter in model.parameters():
         parameter.requires_grad_(True)
     with torch.enable_grad():
-        target.of(model(**inputs)).backward()
+        target.logit(model(**inputs)).backward()
     for handle in handles:
         handle.remove()
     model.zero_grad()

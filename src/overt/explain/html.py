@@ -11,7 +11,7 @@ from overt.explain.explanation import Explanation, heading, loop_line, query_wor
 from overt.explain.still import article
 from overt.lens.viewer import page
 from overt.lens.viewer.select_heads import PageTooLarge
-from overt.lens.viewer.story import FROZEN, Live, Story, line_of
+from overt.lens.viewer.story import FROZEN, Live, Story, one_line
 
 
 def write(
@@ -74,5 +74,5 @@ def _title(explanations: Sequence[Explanation]) -> str:
     """The text, or both texts: what a browser's tab is called."""
     first, last = explanations[0], explanations[-1]
     if first is not last:
-        return f"“{query_word(first)}” in {line_of(first.text)} / {line_of(last.text)}"
-    return line_of(first.text) if first.other is None else f"“{line_of(first.text)}” attends to “{line_of(first.other)}”"
+        return f"“{query_word(first)}” in {one_line(first.text)} / {one_line(last.text)}"
+    return one_line(first.text) if first.other is None else f"“{one_line(first.text)}” attends to “{one_line(first.other)}”"

@@ -14,7 +14,7 @@ from overt.attention.masks import Mask
 from overt.attention.pieces import piece
 from overt.attention.scores import Cosine, Dot, Gaussian
 from overt.errors import InputError
-from overt.lens.capture.by_head import of_heads, some_heads
+from overt.lens.capture.by_head import piece_for_heads, some_heads
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 from overt.lens.storage.tensor_cache import TensorCache
 
@@ -151,10 +151,10 @@ def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, cache
         return replace(call, **copies, **pieces), _contiguous_copy(output)
     copies = {name: select_heads(tensor, heads, total) for name, tensor in tensors.items()}
     if call.mask is not None:
-        mask = of_heads(pieces["mask"], some_heads(heads, total))
+        mask = piece_for_heads(pieces["mask"], some_heads(heads, total))
         pieces["mask"] = HeadsOfMask(pieces["mask"], heads, total) if mask is None else mask
     if call.bias is not None:
-        pairs, bias = call.bias.added_pairs(), of_heads(pieces["bias"], some_heads(heads, total))
+        pairs, bias = call.bias.added_pairs(), piece_for_heads(pieces["bias"], some_heads(heads, total))
         if pairs is not None:
             pieces["bias"] = TensorBias(select_heads(pairs, heads, total))
         else:
@@ -182,7 +182,7 @@ def select_heads(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
     return tensor.index_select(-3, torch.tensor([head // group for head in heads], device=tensor.device))
 
 
-def of_entries(tensor: Tensor, entries: Sequence[int] | None, after: int) -> Tensor:
+def select_entries(tensor: Tensor, entries: Sequence[int] | None, after: int) -> Tensor:
     """These entries of the batch, whose dimension `after` others follow; all for None, and where the tensor has one for all."""
     if entries is None or tensor.ndim <= after or tensor.shape[-1 - after] == 1:
         return tensor

@@ -16,10 +16,10 @@ from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
 from overt.attention.summary import Summary, gathered
 from overt.attention.trace import Steps
-from overt.lens.capture.by_head import of_heads, one_head
+from overt.lens.capture.by_head import one_head, piece_for_heads
 from overt.lens.captured import Captured, CapturedCall, fresh, sliceable
 from overt.lens.patches import patch_grid
-from overt.lens.statistics.one_text import text_of, texts_of
+from overt.lens.statistics.one_text import unpadded_text, unpadded_texts
 from overt.lens.text.named import position_named
 from overt.lens.tokens import Tokens, Words
 
@@ -74,12 +74,12 @@ class Head:
     @property
     def query_tokens(self) -> Words | None:
         """The strings of the queries, if the recording has tokens: one list, or one for each batch element."""
-        return self.tokens.of_queries(self.captured)
+        return self.tokens.query_words(self.captured)
 
     @property
     def key_tokens(self) -> Words | None:
         """The strings of the keys."""
-        return self.tokens.of_keys(self.captured)
+        return self.tokens.key_words(self.captured)
 
     @property
     def query(self) -> Tensor:
@@ -136,7 +136,7 @@ class Head:
 
     def received(self, *, padding: bool = False) -> Tensor:
         """The mean weight that each key gets from the queries of its text, (B, K); `padding=True` counts queries of padding too."""
-        texts = None if padding else texts_of(self.captured, self.tokens)
+        texts = None if padding else unpadded_texts(self.captured, self.tokens)
         if texts is None:
             return self._flat(self._summary().received, 1)
         result = torch.zeros(len(texts), self.keys, dtype=self.call.dtype, device=self.call.query.device)
@@ -151,7 +151,7 @@ class Head:
         Padding to which a query attends stays. Raises InputError for a sequence that does not exist, in linear mixers, and in recordings of
         summaries.
         """
-        text = text_of(self.captured, self.tokens, sequence)
+        text = unpadded_text(self.captured, self.tokens, sequence)
         return replace(self, captured=text.captured, tokens=text.tokens)
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
@@ -228,11 +228,11 @@ class Head:
             return fresh(call)
         index, total, mask, bias = self.index_in_call, self.heads_in_call, call.mask, call.bias
         if mask is not None:
-            of_same_kind = of_heads(mask, one_head(index, total))
-            mask = _OneMask(mask, index, total) if of_same_kind is None else of_same_kind
+            selected_mask = piece_for_heads(mask, one_head(index, total))
+            mask = _OneMask(mask, index, total) if selected_mask is None else selected_mask
         if bias is not None:
-            bias_of_same_kind = of_heads(bias, one_head(index, total))
-            bias = _OneBias(bias, index, total) if bias_of_same_kind is None else bias_of_same_kind
+            selected_bias = piece_for_heads(bias, one_head(index, total))
+            bias = _OneBias(bias, index, total) if selected_bias is None else selected_bias
         query, key, value = (head_part(tensor, index, total) for tensor in (call.query, call.key, call.value))
         return fresh(replace(call, query=query, key=key, value=value, mask=mask, bias=bias, batch=call.batch[:-1]))
 

@@ -22,7 +22,7 @@ from overt.lens.linear.head import MixerHead
 from overt.lens.linear.summarized import mixer_shares
 from overt.lens.linear.verified import recompute_mixer
 from overt.lens.statistics.repetition import repetition
-from overt.lens.statistics.role_shares import shares_of
+from overt.lens.statistics.role_shares import measured_shares
 from overt.lens.statistics.role_table import Roles
 from overt.lens.statistics.roles import Repetitions, Shares, roles
 from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
@@ -50,12 +50,12 @@ class RecordedCalls:
     def tokens(self) -> Strings | None:
         """The strings of the keys' tokens, or a list of them for each batch element; setting them sets the queries' too."""
         first = self.calls[0] if self.calls else None
-        words = self.strings.keys if first is None or self.strings.keys is not None else self.strings.of_keys(first)
+        words = self.strings.keys if first is None or self.strings.keys is not None else self.strings.key_words(first)
         return words[0] if words is not None and len(words) == 1 else words
 
     @tokens.setter
     def tokens(self, tokens: Strings | None) -> None:
-        self.strings = Tokens.of(tokens, tokens, self.strings.texts)
+        self.strings = Tokens.from_strings(tokens, tokens, self.strings.texts)
 
     def tokenizer(self, tokenizer: Any) -> None:
         """Make words of the token ids that the model read, as `record(model, tokenizer=…)` does.
@@ -266,7 +266,7 @@ def _measured(captured: Captured, tokens: Tokens, masks: MaskReader) -> tuple[Sh
     if isinstance(captured, CapturedMixer):
         return mixer_shares(captured, tokens), repetition(captured, tokens)
     assert isinstance(captured, CapturedCall)
-    return shares_of(captured, tokens, masks), repetition(captured, tokens, masks)
+    return measured_shares(captured, tokens, masks), repetition(captured, tokens, masks)
 
 
 def _table(calls: RecordedCalls) -> str:

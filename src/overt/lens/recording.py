@@ -83,7 +83,7 @@ def record(
     model = recordable(model)
     if tokenizer is not None and (query_tokens is not None or key_tokens is not None):
         raise InputError("tokens or a tokenizer", got="both", fix="leave query_tokens and key_tokens out")
-    tokens = Tokens.of(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
+    tokens = Tokens.from_strings(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
     recording = Recording(type(model).__name__, strings=tokens)
     steps = progress(count(), "summarising")
     options = record_options(layers, heads, keep, offload, tokens, limit, top, map_size, steps, one_pass)

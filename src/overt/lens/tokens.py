@@ -30,7 +30,7 @@ class Tokens:
     texts: Texts = field(default_factory=Texts)
 
     @classmethod
-    def of(cls, queries: Strings | None, keys: Strings | None, texts: Texts | None = None) -> "Tokens":
+    def from_strings(cls, queries: Strings | None, keys: Strings | None, texts: Texts | None = None) -> "Tokens":
         """Check the strings; those of one side are used for both where the other side has none."""
         query_words, key_words = _words("query_tokens", queries), _words("key_tokens", keys)
         texts = Texts() if texts is None else texts
@@ -41,45 +41,45 @@ class Tokens:
         """Whether there are strings, token ids with a tokenizer, or parts of pictures and sound."""
         return self.keys is not None or self.texts.known
 
-    def of_queries(self, call: Captured) -> Words | None:
+    def query_words(self, call: Captured) -> Words | None:
         """The tokens of a call's queries; queries that continue a cache have the last of its keys' tokens."""
         if self.queries is None:
             return self._read(call, call.queries, is_cross_attention(call), queries=True)
         words = self._matching(call, call.queries, "queries")
         if words is None and self.queries is not None and not is_cross_attention(call):
-            return [sentence[call.keys - call.queries :] for sentence in self.of_keys(call) or []]
+            return [sentence[call.keys - call.queries :] for sentence in self.key_words(call) or []]
         return words if words is not None or self.queries is None else _no_match(self, call, call.queries, "queries")
 
-    def of_keys(self, call: Captured) -> Words | None:
+    def key_words(self, call: Captured) -> Words | None:
         """The tokens of a call's keys."""
         if self.keys is None:
             return self._read(call, call.keys, is_cross_attention(call), queries=False)
         words = self._matching(call, call.keys, "keys")
         return words if words is not None or self.keys is None else _no_match(self, call, call.keys, "keys")
 
-    def of_one_sequence(self, call: Captured) -> bool:
+    def one_sequence(self, call: Captured) -> bool:
         """Whether a call's queries are positions of the sequence of its keys."""
-        words, offset = self.of_keys(call), call.keys - call.queries
+        words, offset = self.key_words(call), call.keys - call.queries
         return not is_cross_attention(call) and (
-            words is None or self.of_queries(call) == [sentence[offset:] for sentence in words]
+            words is None or self.query_words(call) == [sentence[offset:] for sentence in words]
         )
 
     def fit(self, call: Captured) -> bool:
         """Whether there are tokens of this call's lengths."""
         try:
-            return self.of_queries(call) is not None and self.of_keys(call) is not None
+            return self.query_words(call) is not None and self.key_words(call) is not None
         except InputError:
             return False
 
     def fingerprint(self, call: Captured) -> str:
         """A hash of the tokens of a call; empty without tokens."""
-        words = self.of_keys(call)
-        return "" if words is None else hashlib.sha256(repr((words, self.of_queries(call))).encode()).hexdigest()[:16]
+        words = self.key_words(call)
+        return "" if words is None else hashlib.sha256(repr((words, self.query_words(call))).encode()).hexdigest()[:16]
 
     def _read(self, call: Captured, length: int, cross: bool, queries: bool) -> Words | None:
         """The words of the ids that a call's queries or keys were read from."""
         if (read := getattr(call, "read", ())) and (queries or not cross):
-            words = self.texts.of_passes(call.layer, read, call.batch)
+            words = self.texts.tokens_of_passes(call.layer, read, call.batch)
             if words is None or len(words[0]) < length:
                 return None
             return cast(Words, [sentence[len(sentence) - length :] for sentence in words])

@@ -19,7 +19,7 @@ from overt.explain.explanation import Explanation
 from overt.explain.recipes.qkv import read
 from overt.lens.viewer.packing import pack_heads
 from overt.lens.viewer.select_heads import chosen
-from overt.lens.viewer.story import Live, line_of
+from overt.lens.viewer.story import Live, one_line
 from overt.play import lessons
 from overt.reading import check_text, parse_json, reason
 
@@ -110,7 +110,7 @@ class PageServer(ThreadingHTTPServer):
             _check_tokens(len(self.model.encode(text, truncate=True).ids))
             result = read(self.model, text, truncate=True)
             heads = chosen(result.recording, None, True, self.limit)
-            packed = pack_heads([(result.recording, heads)], title=line_of(text))
+            packed = pack_heads([(result.recording, heads)], title=one_line(text))
         except OvertError as error:
             return HTTPStatus.OK, {"sentence": str(error)}
         finally:

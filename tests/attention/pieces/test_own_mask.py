@@ -9,7 +9,7 @@ from overt.attention import pieces
 from overt.attention.masks import Mask
 from overt.errors import InputError
 from overt.lens import load, record
-from overt.lens.viewer.terms import terms_of
+from overt.lens.viewer.terms import head_terms
 
 HEADS, LENGTH = 4, 9
 INPUT = torch.randn(2, HEADS, LENGTH, 8, generator=torch.Generator().manual_seed(1))
@@ -135,7 +135,7 @@ def test_some_heads_of_it_are_a_mask_of_the_same_kind(name):
 @pytest.mark.parametrize("name", ["chunks", "first keys", "and", "and of both"])
 def test_the_viewer_has_its_ranges(name):
     for number, head in enumerate(recorded(COMBINED[name]).heads()):
-        terms = terms_of(head)
+        terms = head_terms(head)
         assert [term["kind"] for term in terms.mask] == ["ranges"] * 2
         positions = torch.arange(LENGTH)
         starts, stops = terms.mask[0]["starts"], terms.mask[0]["stops"]

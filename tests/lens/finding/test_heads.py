@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from json_schemas import validated
 from overt.errors import InputError, KindError
 from overt.lens import find_heads
-from overt.lens.analysis.finding.measuring import competitors, tasks_of
+from overt.lens.analysis.finding.measuring import competitors, pair_tasks
 from overt.lens.analysis.finding.pairs import read_pairs
 from overt.lens.analysis.finding.statistics import adjusted_p_values, intervals
 from overt.lens.analysis.surveys.reading.encoding import TextReader
@@ -141,11 +141,11 @@ def test_files_tables_and_json_have_the_same_pairs(tokenizer, tmp_path):
 
 def test_phrases_are_found_as_the_model_reads_them(tokenizer):
     [pair] = read_pairs([("the cat saw the dog and it", "it", "the dog", ["the cat"])])
-    [task] = tasks_of(TextReader(Planted(), tokenizer, 20), [pair])
+    [task] = pair_tasks(TextReader(Planted(), tokenizer, 20), [pair])
     assert task.tokens == ((6,), (3, 4), ((0, 1),))
     assert competitors(task) == [(0, 1)]
     [pair] = read_pairs([("the cat saw the dog and it", "it", "the:2")])
-    [task] = tasks_of(TextReader(Planted(), tokenizer, 20), [pair])
+    [task] = pair_tasks(TextReader(Planted(), tokenizer, 20), [pair])
     assert task.tokens.key == (3,)
 
 
@@ -170,7 +170,7 @@ def test_the_same_token_is_the_same_word_with_any_space_and_case():
 def test_words_behind_the_longest_text_are_refused_as_such(tokenizer):
     [pair] = read_pairs([(f"the cat {'and ' * 30}it", "it", "cat")])
     with pytest.raises(InputError, match="pair 1: 'it', behind the 20 tokens that the model reads. Fix: shorten the text"):
-        tasks_of(TextReader(Planted(), tokenizer, 20), [pair])
+        pair_tasks(TextReader(Planted(), tokenizer, 20), [pair])
 
 
 def test_a_word_that_the_tokenizer_does_not_have_is_refused_as_such(tokenizer):
@@ -178,7 +178,7 @@ def test_a_word_that_the_tokenizer_does_not_have_is_refused_as_such(tokenizer):
     with pytest.raises(
         InputError, match=r"pair 1: 'otter' in 'the .UNK. saw it', as the tokenizer writes the text. Fix: name words that it"
     ):
-        tasks_of(TextReader(Planted(), tokenizer, 20), [pair])
+        pair_tasks(TextReader(Planted(), tokenizer, 20), [pair])
 
 
 def test_tables_have_their_columns_named_and_any_usual_separator(tmp_path):
@@ -235,7 +235,7 @@ def test_a_word_inside_of_a_token_is_refused_with_the_token():
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     [pair] = read_pairs([("cat-and-dog it", "it", "cat")])
     with pytest.raises(InputError, match="pair 1: 'cat', which is a part of the token 'cat-and-dog'"):
-        tasks_of(TextReader(Planted(), made, 20), [pair])
+        pair_tasks(TextReader(Planted(), made, 20), [pair])
 
 
 def test_files_that_are_no_pairs_are_refused(tmp_path):

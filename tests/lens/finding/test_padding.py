@@ -115,7 +115,7 @@ def test_padding_changes_no_score_of_a_linear_mixer():
         recurrence = Recurrence(query, key, key)
         which = (0, 0, 0, "mixer", "a formula", (0, 1), 2, 1, len(tokens), len(tokens), torch.float32, ())
         captured = CapturedMixer(*which, recurrence=recurrence, output=recurrence.output(), copies=(0, 1))
-        named = Tokens.of(tokens, tokens)
+        named = Tokens.from_strings(tokens, tokens)
         return mixer_shares(captured, named), [
             {n: each.queries for n, each in of.items()} for of in repetition(captured, named)
         ]

@@ -232,7 +232,7 @@ def test_a_linear_mixer_is_measured_by_the_size_of_its_weights():
     n = len(words)
     which = (0, 0, 0, "mixer", "a formula", (0,), 1, 1, n, n, torch.float32, ())
     captured = CapturedMixer(*which, recurrence=recurrence, output=recurrence.output(), copies=(0,))
-    (scores,) = repetition(captured, Tokens.of(words, words))
+    (scores,) = repetition(captured, Tokens.from_strings(words, words))
     assert scores["duplicate token"].share == pytest.approx(1)
     assert scores["duplicate token"].above_chance
     assert scores["induction"].share == 0

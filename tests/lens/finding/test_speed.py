@@ -121,8 +121,10 @@ def test_a_mask_with_holes_has_the_roles_of_its_weights():
 
 def test_roles_are_measured_once_for_a_text(monkeypatch):
     recording, measured = recorded(Custom(), inputs()), []
-    shares_of = role_shares.shares_of
-    monkeypatch.setattr("overt.lens.recorded_calls.shares_of", lambda *arguments: measured.append(1) or shares_of(*arguments))
+    original = role_shares.measured_shares
+    monkeypatch.setattr(
+        "overt.lens.recorded_calls.measured_shares", lambda *arguments: measured.append(1) or original(*arguments)
+    )
     without = recording.roles()
     assert recording.roles() == without
     assert recording.passes[0].roles() == without

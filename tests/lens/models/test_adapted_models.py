@@ -86,7 +86,7 @@ def test_virtual_tokens_are_keys_without_words(config, prompt):
     recording, _ = recorded(model, lambda model: model.generate(input_ids=prompt[:1], **STEPS))
     assert recording[0, 0].keys == 13
     for one in (recording, *(each for each in recording.passes if each.calls)):  # what computes the virtual tokens runs alone
-        assert one.strings.of_keys(one.calls[0]) is None
+        assert one.strings.key_words(one.calls[0]) is None
 
 
 def test_words_of_a_model_with_an_adapter():

@@ -11,7 +11,7 @@ import overt
 from language_forms import FORMS, GROUPED, IDS, WORDS, arguments, recorded, small
 from overt.errors import InputError, KindError
 from overt.lens.analysis.contributions import linear_paths
-from overt.lens.analysis.contributions.result import block_of
+from overt.lens.analysis.contributions.result import block_name
 from tokenizers_of_all_kinds import numbered
 
 # Their norms compute in float32, whatever the model's dtype is.
@@ -277,7 +277,7 @@ def test_a_table_fits_its_width(llama):
 
 
 def test_blocks_are_named_up_to_their_number():
-    assert block_of("bert.encoder.layer.11.output.dense") == "bert.encoder.layer.11"
+    assert block_name("bert.encoder.layer.11.output.dense") == "bert.encoder.layer.11"
 
 
 BAD = {

@@ -7,8 +7,8 @@ import torch
 
 import overt
 from overt.errors import InputError
-from overt.lens.text.one_token import id_of
-from overt.lens.text.vocabulary import vocabulary_of
+from overt.lens.text.one_token import token_id
+from overt.lens.text.vocabulary import read_vocabulary
 from overt.models import LanguageModel
 from tokenizers_of_all_kinds import byte_level, fast, metaspace, numbered, ours, word_piece, words
 
@@ -66,35 +66,35 @@ SPELLINGS = {
 def test_a_text_with_its_space_is_the_same_token_in_every_spelling(case, of):
     make, *pieces = SPELLINGS[case]
     tokenizer, inner = make(), getattr(make(), "pieces", make())
-    vocabulary = vocabulary_of(fast(inner) if of == "transformers" else tokenizer)
+    vocabulary = read_vocabulary(fast(inner) if of == "transformers" else tokenizer)
     for piece in pieces:
         number = inner.token_to_id(piece)
-        assert id_of(piece, vocabulary) == number
-        assert id_of(" " + piece.strip("Ġ▁"), vocabulary) == number
+        assert token_id(piece, vocabulary) == number
+        assert token_id(" " + piece.strip("Ġ▁"), vocabulary) == number
         assert vocabulary.text(number).strip() == piece.strip("Ġ▁")
     assert not vocabulary.entries.keys() - set(map(inner.token_to_id, pieces))
 
 
 def test_a_text_without_its_space_is_another_token_where_there_is_one():
-    vocabulary = vocabulary_of(fast(byte_level()))
-    assert id_of("t", vocabulary) != id_of(" t", vocabulary)
+    vocabulary = read_vocabulary(fast(byte_level()))
+    assert token_id("t", vocabulary) != token_id(" t", vocabulary)
 
 
 def test_text_that_is_several_tokens_is_refused_with_the_tokens_and_what_to_write():
-    vocabulary = vocabulary_of(fast(byte_level()))
+    vocabulary = read_vocabulary(fast(byte_level()))
     first = byte_level().token_to_id("Ġstreet")
     with pytest.raises(InputError) as refused:
-        id_of(" streetx", vocabulary)
+        token_id(" streetx", vocabulary)
     assert f"' streetx', which is 2 tokens: ' street' ({first}), 'x' (" in str(refused.value)
     assert f"target={first} for the first" in str(refused.value)
 
 
 def test_a_word_that_is_one_token_behind_a_space_alone_is_refused_with_that_one():
-    vocabulary = vocabulary_of(fast(byte_level()))
+    vocabulary = read_vocabulary(fast(byte_level()))
     with pytest.raises(
         InputError, match=r"'street', which is 2 tokens: .* Fix: write ' street', with the space before it, token"
     ):
-        id_of("street", vocabulary)
+        token_id("street", vocabulary)
 
 
 @pytest.mark.parametrize("number", [torch.tensor(7), np.int64(7), np.argmax([0] * 7 + [1])])
@@ -104,17 +104,17 @@ def test_a_number_may_be_what_argmax_returns(number):
 
 
 def test_text_that_is_no_token_is_refused():
-    vocabulary = vocabulary_of(numbered())
+    vocabulary = read_vocabulary(numbered())
     with pytest.raises(InputError, match="one token of the vocabulary, got 'cat', which is not in it"):
-        id_of("cat", vocabulary)
+        token_id("cat", vocabulary)
     with pytest.raises(InputError, match="got '', which is not in it"):
-        id_of("", vocabulary)
+        token_id("", vocabulary)
     with pytest.raises(InputError, match=r"got 'cat w3', which is not in it"):
-        id_of("cat w3", vocabulary)
+        token_id("cat w3", vocabulary)
     with pytest.raises(
         InputError, match="a tokenizer, to read a target that is text, got target='cat' without one. Fix: call recording.tok"
     ):
-        id_of("cat", None)
+        token_id("cat", None)
 
 
 def test_a_word_beyond_the_models_logits_is_refused():

@@ -181,7 +181,7 @@ ENTRIES = [
     (Recorder, "_wanted"),
     (Recorder, "_affordable"),
     (Recorder, "_owner"),
-    (RegistryEntry, "of"),
+    (RegistryEntry, "from_arguments"),
     (RegistryEntry, "written"),
     (RegistryEntry, "notes"),
     (FastPath, "observe"),

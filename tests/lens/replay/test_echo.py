@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from overt.errors import InputError
 from overt.lens import replay
-from overt.lens.analysis.replay.sequences import sequence_of
+from overt.lens.analysis.replay.sequences import token_sequence
 from server_logs import PROMPT, log_probabilities, logged
 
 WORDS = ["[UNK]", "<s>", *(f"w{number}" for number in range(20))]
@@ -81,7 +81,7 @@ ONCE = {
 @pytest.mark.parametrize("name", ONCE)
 def test_prompt_and_answer_are_read_once(name, tokenizer, tmp_path):
     (answer,) = logged(tmp_path, ONCE[name]).answers
-    sequence = sequence_of(answer, tokenizer)
+    sequence = token_sequence(answer, tokenizer)
     prompt = [1, *P] if "lacks" in name else P
     assert (sequence.ids, sequence.prompt) == ([*prompt, *A], len(prompt))
     assert [*sequence.logprobs] == L
@@ -115,7 +115,7 @@ def test_each_choice_of_several_prompts_is_of_its_own(form, wide, tokenizer, tmp
             usage={"prompt_tokens": 4 if form == "single" else 7},
         ),
     )
-    read = [sequence_of(answer, tokenizer) for answer in log.answers]
+    read = [token_sequence(answer, tokenizer) for answer in log.answers]
     wanted = [(P if at == 0 else other) for at in range(len(groups)) for _ in range(wide)]
     assert [(each.ids[: each.prompt], each.ids[each.prompt :]) for each in reversed(read)] == [(prompt, A) for prompt in wanted]
     assert all([*each.logprobs] == L for each in read)
@@ -127,7 +127,7 @@ def test_a_list_of_answers_to_a_list_of_prompts_is_read_in_order(tokenizer, tmp_
         return {"text": REPLY, "meta_info": {"id": name, "prompt_tokens": 4, "output_token_logprobs": items}}
 
     log = logged(tmp_path, {"request": {"text": [TEXT, "w1 w1 w2 w2"]}, "response": [sglang("a"), sglang("b")]})
-    assert [sequence_of(answer, tokenizer).ids for answer in log.answers] == [P + A, [3, 3, 4, 4, *A]]
+    assert [token_sequence(answer, tokenizer).ids for answer in log.answers] == [P + A, [3, 3, 4, 4, *A]]
 
 
 @pytest.mark.parametrize(
@@ -183,12 +183,12 @@ def test_what_cannot_be_told_apart_is_skipped_with_the_reason(name, tmp_path):
 
 def test_a_prompt_of_which_only_the_tokens_are_known_is_read_or_refused(tokenizer, tmp_path):
     (answer,) = logged(tmp_path, record(choice(), request=None, usage=USAGE)).answers
-    assert sequence_of(answer, tokenizer).ids == P + A
+    assert token_sequence(answer, tokenizer).ids == P + A
     (answer,) = logged(tmp_path, record(choice(["w3", "w7", "w3", "w5", *NAMES[4:]]), request=None, usage=USAGE)).answers
     with pytest.raises(
         InputError, match="as many tokens of the prompt as the server repeated, got 4 repeated before the answer, 1"
     ):
-        sequence_of(answer, tokenizer)
+        token_sequence(answer, tokenizer)
 
 
 def test_an_echo_is_replayed_with_the_servers_log_probabilities(model_and_tokenizer, tokens, tmp_path):

@@ -143,5 +143,5 @@ def test_a_chunk_is_read_in_fewer_tokens_than_padded_batches_have():
     models = language_model("rotary"), built("Bloom", "eager", n_layer=2, n_head=4)
     packs, pads = (Passes(TextReader(model, TOKENIZER, 512)) for model in models)
     (chunk,) = chunks(texts(256, longest=120))
-    sizes = [sum(each.ids.numel() for each in passes.of(passes.reader.read(chunk))) for passes in (packs, pads)]
+    sizes = [sum(each.ids.numel() for each in passes.split(passes.reader.read(chunk))) for passes in (packs, pads)]
     assert sizes[0] < sizes[1]

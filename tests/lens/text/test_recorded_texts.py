@@ -140,7 +140,7 @@ def numbers(size):
 
 
 def ids_of(recording, call):
-    sides = recording.strings.of_queries(call), recording.strings.of_keys(call)
+    sides = recording.strings.query_words(call), recording.strings.key_words(call)
     return [None if words is None else [[token.id for token in sentence] for sentence in words] for words in sides]
 
 

@@ -8,14 +8,14 @@ from tokenizers import Tokenizer, decoders, models
 
 from overt.errors import InputError, KindError
 from overt.lens.text.tokens_of_text import Token, decoded
-from overt.lens.text.vocabulary import vocabulary_of
+from overt.lens.text.vocabulary import read_vocabulary
 from tokenizers_of_all_kinds import EMOJI, TEXT, byte_level, fast, metaspace, ours, word_piece, words
 
 MARKS = ("Ġ", "▁", "##", "âĢĻ", "</w>", "<0x", "@@")
 
 
 def read(tokenizer, ids):
-    vocabulary = vocabulary_of(tokenizer)
+    vocabulary = read_vocabulary(tokenizer)
     vocabulary.check_spelling(ids)
     return decoded(ids, vocabulary)
 
@@ -96,14 +96,14 @@ def test_a_processor_passes_its_tokenizer_on():
     class Processor:
         tokenizer = fast(byte_level())
 
-    assert vocabulary_of(Processor()).size == byte_level().get_vocab_size()
+    assert read_vocabulary(Processor()).size == byte_level().get_vocab_size()
 
 
 def test_other_things_than_tokenizers_are_refused():
     with pytest.raises(KindError, match="Expected a tokenizer: of Hugging Face.*got dict"):
-        vocabulary_of({})
+        read_vocabulary({})
     with pytest.raises(KindError, match="patches need no tokenizer"):
-        vocabulary_of(transformers.ViTImageProcessor())
+        read_vocabulary(transformers.ViTImageProcessor())
 
 
 def test_ids_beyond_the_vocabulary_are_an_error():

@@ -62,7 +62,7 @@ def _recorded(written: Written) -> Shown:
     """The calls between the two texts, numbered as layers of their own: what else the model computed has other tokens."""
     layers = written.layers
     calls = [replace(heads[0].captured, number=index) for index, heads in enumerate(layers)]
-    strings = Tokens.of(written.text.tokens, written.read.tokens)
+    strings = Tokens.from_strings(written.text.tokens, written.read.tokens)
     recording = RecordedCalls(written.name, calls, strings=strings, pass_count=1)
     return Shown(recording, [[(index, head.head) for head in heads] for index, heads in enumerate(layers)])
 

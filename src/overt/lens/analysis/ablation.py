@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError
-from overt.lens.analysis.editing.changes import checked_heads_of
+from overt.lens.analysis.editing.changes import checked_heads
 from overt.lens.analysis.editing.context import Edits, edit
 from overt.lens.analysis.editing.measures import relative_change
 from overt.lens.capture.torch_layers.fast_path_switch import fast_path_off
@@ -95,7 +95,7 @@ def without_heads(model: nn.Module, heads: Sequence[LayerHead], *, instead: str 
     if instead not in ("zero", "uniform"):
         raise InputError('instead="zero" or instead="uniform"', got=f"instead={instead!r}", fix="choose one of them")
     edits = Edits()
-    for head in checked_heads_of(heads if heads is not None else []):
+    for head in checked_heads(heads if heads is not None else []):
         edits = edits.scale(head, 0.0) if instead == "zero" else edits.pattern(head, "uniform")
     with edit(model, edits):
         yield

@@ -100,11 +100,11 @@ def by_groups(captured: Captured, groups: Sequence[tuple[int, ...]] = ()) -> Ite
     if not isinstance(opened, CapturedMixer):
         yield WeightsByBlock(captured)
         return
-    for heads in groups or groups_of(opened):
+    for heads in groups or fitting_groups(opened):
         yield SignedByBlock(opened, heads)
 
 
-def groups_of(captured: Captured) -> list[tuple[int, ...]]:
+def fitting_groups(captured: Captured) -> list[tuple[int, ...]]:
     """The heads of a mixer in groups whose chunks fit in memory together; those of attention in one."""
     opened = captured.opened()
     if not isinstance(opened, CapturedMixer):

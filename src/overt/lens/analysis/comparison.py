@@ -9,7 +9,7 @@ from torch import Tensor
 
 from overt.drawing.progress import progress
 from overt.errors import InputError
-from overt.lens.analysis.by_block import SignedByBlock, WeightsByBlock, by_groups, groups_of
+from overt.lens.analysis.by_block import SignedByBlock, WeightsByBlock, by_groups, fitting_groups
 from overt.lens.captured import Captured
 from overt.lens.head import head_name
 from overt.lens.recorded_calls import RecordedCalls
@@ -76,8 +76,8 @@ def compare(first: RecordedCalls, second: RecordedCalls) -> Differences:
     differences = []
     for one, other in progress(_pairs(first, second), "comparing layers"):
         if known:
-            _same_words("keys", one.layer, first.strings.of_keys(one), second.strings.of_keys(other))
-            _same_words("queries", one.layer, first.strings.of_queries(one), second.strings.of_queries(other))
+            _same_words("keys", one.layer, first.strings.key_words(one), second.strings.key_words(other))
+            _same_words("queries", one.layer, first.strings.query_words(one), second.strings.query_words(other))
         distances = _distances(one, other)
         number = first.number_of(one)
         differences += [HeadDifference(one.layer, number, head, far) for head, far in zip(one.heads, distances, strict=True)]
@@ -120,7 +120,7 @@ def _same_words(side: str, layer: str, one: Words | None, other: Words | None) -
 
 def _distances(one: Captured, other: Captured) -> list[float]:
     """Each head's mean distance over the queries that may attend to some key in both recordings."""
-    groups = groups_of(one)
+    groups = fitting_groups(one)
     pairs = zip(by_groups(one, groups), by_groups(other, groups), strict=True)
     return [distance for left, right in pairs for distance in _mean_distances(left, right)]
 

@@ -114,9 +114,9 @@ class NormWeights:
 
 
 def _unknown(reason: str, mixer: bool = False) -> InputError:
-    of_mixers = "overt.lens.contributions(recording, model, target=…) follows the gate and the norm after a mixer"
+    mixer_fix = "overt.lens.contributions(recording, model, target=…) follows the gate and the norm after a mixer"
     return InputError(
         "a layer with values and a known output matrix, for norm-based weights",
         got=reason,
-        fix=of_mixers if mixer else 'record a layer of a known kind with keep="qkv", or use the plain weights',
+        fix=mixer_fix if mixer else 'record a layer of a known kind with keep="qkv", or use the plain weights',
     )

@@ -23,7 +23,7 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.repetition import PatternTotals, pattern_scores, weight_rows
 from overt.lens.statistics.roles import DECISIVE_SHARE, PatternScore
 from overt.lens.storage.joined import RecordedPasses
-from overt.lens.text.vocabulary import tokenizer_of, vocabulary_of
+from overt.lens.text.vocabulary import inner_tokenizer, read_vocabulary
 from overt.lens.tokens import Tokens, is_cross_attention
 
 PATTERNS = ("induction", "duplicate token", "previous token")
@@ -251,17 +251,17 @@ def _vocabulary(model: nn.Module, tokenizer: Any, vocabulary: int | None) -> tup
             got = f"vocabulary={count}"
             raise InputError(f"at most the {rows:,} words of the model", got=got, fix="leave vocabulary= out")
         return torch.arange(count), none, none
-    entries = vocabulary_of(tokenizer)
+    entries = read_vocabulary(tokenizer)
     if rows is not None and not _SMALLEST_SHARE * rows <= entries.size <= rows:
         got, fix = f"a tokenizer of {entries.size:,}", "pass the tokenizer with which the model was trained"
         raise InputError(f"a tokenizer of the model's vocabulary, {rows:,} words", got=got, fix=fix)
-    tokenizer = tokenizer_of(tokenizer)
-    begin = _first_of(tokenizer, "bos_token_id", "cls_token_id")
-    end = _first_of(tokenizer, "sep_token_id") if getattr(tokenizer, "cls_token_id", None) is not None else []
+    tokenizer = inner_tokenizer(tokenizer)
+    begin = _first_id(tokenizer, "bos_token_id", "cls_token_id")
+    end = _first_id(tokenizer, "sep_token_id") if getattr(tokenizer, "cls_token_id", None) is not None else []
     return torch.tensor(entries.words()), torch.tensor(begin).long(), torch.tensor(end).long()
 
 
-def _first_of(tokenizer: Any, *names: str) -> list[int]:
+def _first_id(tokenizer: Any, *names: str) -> list[int]:
     numbers = [number for name in names if (number := getattr(tokenizer, name, None)) is not None]
     return numbers[:1]
 

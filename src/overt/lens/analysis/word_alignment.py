@@ -45,7 +45,7 @@ def alignment(
     >>> overt.lens.alignment(recording, "decoder.layers.0.multihead_attn").shape
     torch.Size([1, 3, 6])
     """
-    steps = _steps_of(recording, layer)
+    steps = _alignment_steps(recording, layer)
     if later < 0 or sum(captured.queries for captured in steps) <= later:
         count = sum(captured.queries for captured in steps)
         raise InputError(
@@ -67,7 +67,7 @@ def _mean(captured: Captured, heads: Sequence[int] | None) -> Tensor:
     return torch.cat([weights[:, indices].mean(1) for _, _, weights in WeightsByBlock(captured).blocks()], dim=1)
 
 
-def _steps_of(recording: RecordedCalls, layer: int | str | None) -> list[Captured]:
+def _alignment_steps(recording: RecordedCalls, layer: int | str | None) -> list[Captured]:
     """The calls of one layer that attends between two texts, in the order of the steps."""
     calls = recording.nonempty_calls()
     if layer is not None:

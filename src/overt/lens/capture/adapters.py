@@ -113,7 +113,7 @@ class Catcher(Watching):
 
     def enter(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RegistryEntry | None:
         """A function of transformers' registry begins; None if query, key and value are not among its arguments."""
-        entry = RegistryEntry.of(name, args, kwargs)
+        entry = RegistryEntry.from_arguments(name, args, kwargs)
         if entry is not None:
             self.entries.append((entry, self.caught))
         return entry

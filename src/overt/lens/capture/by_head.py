@@ -13,7 +13,7 @@ from overt.attention.masks import Mask
 from overt.attention.pieces import SelectHeads
 
 
-def of_heads(piece: Any, select: SelectHeads) -> Any:
+def piece_for_heads(piece: Any, select: SelectHeads) -> Any:
     """The mask or bias with `select` applied to its tensors; None where it does not know how."""
     return piece.for_heads(select) if isinstance(piece, Mask | Bias) else None
 

@@ -45,7 +45,7 @@ class RegistryEntry:
     arguments: dict[str, Any]
 
     @classmethod
-    def of(cls, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "RegistryEntry | None":
+    def from_arguments(cls, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "RegistryEntry | None":
         """The entry, or None where query, key and value are not tensors (B, H, length, features)."""
         arguments = dict(zip(_ORDER, args, strict=False)) | kwargs
         tensors = [arguments.get(name) for name in ("query", "key", "value")]

@@ -107,11 +107,11 @@ def in_ranges(
     if mask is not None and not isinstance(mask, Mask):
         return None
 
-    def ranges_of(allowed: Tensor) -> RowRanges | None:
+    def row_ranges(allowed: Tensor) -> RowRanges | None:
         result = read(allowed).mask
         return (result.low, result.high) if isinstance(result, Ranges) else None
 
-    ranges = (0, keys) if mask is None else mask.inspect_row_ranges(queries, keys, device, ranges_of)
+    ranges = (0, keys) if mask is None else mask.inspect_row_ranges(queries, keys, device, row_ranges)
     if ranges is None:
         return None
     low, high = (

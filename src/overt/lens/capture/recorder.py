@@ -28,9 +28,9 @@ from overt.lens.captured import (
 )
 from overt.lens.linear.captured import CapturedMixer, coarsest, copied_mixer
 from overt.lens.linear.recurrence import Recurrence
-from overt.lens.storage.continued import Continuation, Continued, of_added_keys
+from overt.lens.storage.continued import Continuation, Continued, added_call
 from overt.lens.storage.joined import RecordedPasses
-from overt.lens.storage.joined_mixers import alike, of_added_positions
+from overt.lens.storage.joined_mixers import added_recurrence, alike
 from overt.lens.storage.tensor_cache import TensorCache
 from overt.lens.text.texts import LookupRecorder, Texts
 
@@ -161,7 +161,7 @@ class Recorder:
         lengths = call.queries, call.keys
         continuation = node.continuation
         if continuation is not None and self.options.copies:
-            call = of_added_keys(call, continuation)
+            call = added_call(call, continuation)
         elif continuation is not None and continuation.dropped:
             continuation, notes = None, (*notes, SUMMARY_OF_REJECTED)
         needed = self.options.needed(call, output, len(copies), total)
@@ -207,7 +207,7 @@ class Recorder:
         lengths = recurrence.batch, recurrence.queries, recurrence.keys
         continuation = self._continued_mixer(recurrence, link)
         if continuation is not None:
-            recurrence = of_added_positions(recurrence, continuation.retained)
+            recurrence = added_recurrence(recurrence, continuation.retained)
         needed = self.options.mixer_needed(recurrence, output, len(heads), total)
         if not self._affordable(needed, layer):
             return

@@ -88,7 +88,7 @@ def _draw_over_and_under(head: Head, arcs_shown: list[Arc], total: int, tokens: 
     signed = is_signed(head.captured)
     which = "blue: positive, vermillion: negative" if signed else "above: to earlier keys, below: to later keys"
     _describe(paper, arcs_shown, total, which)
-    _line_of(paper, tokens, positions, line, size)
+    _token_line(paper, tokens, positions, line, size)
     for i, j, weight in arcs_shown:
         back = j < i
         share = abs(i - j) / (over if back else under)
@@ -103,8 +103,8 @@ def _draw_between_texts(head: Head, arcs_shown: list[Arc], total: int, query_tok
     title(paper, head.name, head.layer)
     _describe(paper, arcs_shown, total, "below: queries, above: keys")
     (below, size), (above, other) = _layout_tokens(query_tokens), _layout_tokens(key_tokens)
-    _line_of(paper, key_tokens, above, 40, other)
-    _line_of(paper, query_tokens, below, 40 + _BETWEEN_TEXTS, size)
+    _token_line(paper, key_tokens, above, 40, other)
+    _token_line(paper, query_tokens, below, 40 + _BETWEEN_TEXTS, size)
     for i, j, weight in arcs_shown:
         paper.link(below[i], 40 + _BETWEEN_TEXTS - 9, above[j], 49, BLUE, *_ink(head, weight, arcs_shown))
     return paper.figure
@@ -113,8 +113,8 @@ def _draw_between_texts(head: Head, arcs_shown: list[Arc], total: int, query_tok
 def _describe(paper: Sheet, arcs_shown: list[Arc], total: int, which: str) -> None:
     """A caption of the arcs, at the right of the title: how many of all weights they are."""
     count = f"{len(arcs_shown)} strongest of {total:,}" if len(arcs_shown) < total else f"all {total}"
-    range_of = f", weights {number(arcs_shown[0][2])} to {number(arcs_shown[-1][2])}" if arcs_shown else ""
-    paper.text(WIDE - EDGE, 13, f"{count} links{range_of}; {which}", SMALL, QUIET, across="right")
+    weight_range = f", weights {number(arcs_shown[0][2])} to {number(arcs_shown[-1][2])}" if arcs_shown else ""
+    paper.text(WIDE - EDGE, 13, f"{count} links{weight_range}; {which}", SMALL, QUIET, across="right")
 
 
 def _layout_tokens(tokens: list[str]) -> tuple[list[float], float]:
@@ -137,6 +137,6 @@ def _layout_tokens(tokens: list[str]) -> tuple[list[float], float]:
     )
 
 
-def _line_of(paper: Sheet, tokens: list[str], positions: list[float], y: float, size: float) -> None:
+def _token_line(paper: Sheet, tokens: list[str], positions: list[float], y: float, size: float) -> None:
     for token, x in zip(tokens, positions, strict=True):
         paper.text(x, y, token, size, across="center")

@@ -17,7 +17,7 @@ from overt.files import whole
 from overt.lens.captured import Captured
 from overt.lens.head import Head
 from overt.lens.linear.captured import CapturedMixer
-from overt.lens.statistics.one_text import texts_of
+from overt.lens.statistics.one_text import unpadded_texts
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.tokens import Words
 
@@ -126,7 +126,7 @@ def cells(captured: Captured, size: int | None, default: int) -> tuple[int, int]
 
 def shown(head: Head, sequence: int, padding: bool) -> tuple[Head, int]:
     """The head that is drawn and the number of its sequence: a text without the padding of its batch, unless `padding`."""
-    padded = None if padding or not 0 <= sequence < head.captured.batch else texts_of(head.captured, head.tokens)
+    padded = None if padding or not 0 <= sequence < head.captured.batch else unpadded_texts(head.captured, head.tokens)
     return (head, sequence) if padded is None else (head.of_text(sequence), 0)
 
 

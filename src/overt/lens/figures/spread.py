@@ -12,7 +12,7 @@ from overt.lens.figures.paper import COLUMN, EDGE, SMALL, in_print, sheet, title
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.summarized import mixer_entropy
 from overt.lens.recorded_calls import RecordedCalls
-from overt.lens.statistics.one_text import texts_of
+from overt.lens.statistics.one_text import unpadded_texts
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.tokens import Tokens
 
@@ -73,7 +73,7 @@ def _entropies(captured: Captured, tokens: Tokens, padding: bool) -> tuple[list[
         return opened.summary.entropy.double().mean((0, -1)).tolist(), 0.0
     if isinstance(opened, CapturedMixer):
         return mixer_entropy(opened).double().mean((0, -1)).tolist(), 0.0
-    if (texts := None if padding else texts_of(opened, tokens)) is not None:
+    if (texts := None if padding else unpadded_texts(opened, tokens)) is not None:
         spreads = [(_entropies(text.captured, text.tokens, True), len(text.rows)) for text in texts]
         total = sum(rows for _, rows in spreads)
         heads = zip(*(spread for (spread, _), _ in spreads), strict=True)

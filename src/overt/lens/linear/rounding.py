@@ -33,11 +33,11 @@ def rounding_bound(recurrence: Recurrence, rows: Tensor, output: Tensor, sums: t
     """
     ready = replace(recurrence, **{name: tensor.double() for name, tensor in recurrence.tensors.items()}).ready()
     weights, squares = Chunks(ready).weights(rows.tolist()), ready.value.square()
-    of_weights = WINDOW * (weights.square() @ squares)
-    error = _state_errors(ready, rows) + of_weights
+    sum_error = WINDOW * (weights.square() @ squares)
+    error = _state_errors(ready, rows) + sum_error
     if ready.log_decay is not None and ready.log_decay.shape[-1] == 1:
         gamma = _cumulated(ready, rows).square()
-        error = error + gamma * (output.square() + of_weights / WINDOW)
+        error = error + gamma * (output.square() + sum_error / WINDOW)
     if ready.normalizer is not None:
         error = error + output.square() * WINDOW * weights.square().sum(-1, keepdim=True)
     return 4 * torch.finfo(sums).eps * error.sqrt()
@@ -65,8 +65,8 @@ def _state_errors(ready: Recurrence, rows: Tensor) -> Tensor:
         probing = replace(ready, query=ready.probe, reads="before", diagonal=None, normalizer=None)
         read, erase, probe = Chunks(probing).output().square(), ready.erase.square(), ready.probe.square()
         written.append((erase, read))
-        of_erased = replace(squared, query=probe, key=erase, value=read, start=None)
-        probe_error = features * (Chunks(replace(squared, query=probe)).output() + Chunks(of_erased).output())
+        erasing = replace(squared, query=probe, key=erase, value=read, start=None)
+        probe_error = features * (Chunks(replace(squared, query=probe)).output() + Chunks(erasing).output())
     decays, gamma = Decays(doubled, ready.keys), _cumulated(ready, rows)
     errors = []
     for index, row in enumerate(rows.tolist()):

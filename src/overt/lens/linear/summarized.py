@@ -24,10 +24,10 @@ def summarized_mixer(captured: CapturedMixer, tokens: Tokens, options: SummaryOp
     shares: list[dict[str, float]] = []
     summaries = []
     for part in _groups(captured):
-        of_part = RoleShares(part, tokens)
-        blocks = _counted(part, of_part)
+        role_shares = RoleShares(part, tokens)
+        blocks = _counted(part, role_shares)
         summaries.append(gathered_signed(blocks, captured.queries, captured.keys, options.top, options.map_size))
-        shares.extend(of_part.means())
+        shares.extend(role_shares.means())
     return CapturedSummary(
         **captured.facts,
         summary=_joined(summaries),
@@ -51,10 +51,10 @@ def mixer_shares(captured: CapturedMixer, tokens: Tokens) -> Shares:
     """How much of each recorded head's |W| follows each pattern: `roles.measured` for the shares |W| / Σ |W|."""
     shares: list[dict[str, float]] = []
     for part in _groups(captured):
-        of_part = RoleShares(part, tokens)
-        for _ in _counted(part, of_part):
+        role_shares = RoleShares(part, tokens)
+        for _ in _counted(part, role_shares):
             pass
-        shares.extend(of_part.means())
+        shares.extend(role_shares.means())
     return tuple(shares)
 
 

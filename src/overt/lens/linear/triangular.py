@@ -44,18 +44,20 @@ class Stretch:
         self.written: Tensor = (key * end).to(key.dtype).mT
         self.carried: Tensor = start[:, :, -1:].mT
         if erase is not None and probe is not None:
-            of_keys, of_erased = products[1]
-            of_values, of_state = _solved(of_keys, of_erased, probe * start[:, :, :-1])
+            key_products, erase_products = products[1]
+            value_factors, state_factors = _solved(key_products, erase_products, probe * start[:, :, :-1])
             left = (erase * end).to(key.dtype).mT  # (B, H, D, N)
             identity = torch.eye(key.shape[-1], dtype=key.dtype, device=key.device)
-            self.weights = self.weights + products[0][1] @ of_values
-            self.asking = self.asking + products[0][1] @ of_state
-            self.written = self.written + left @ of_values
-            self.carried = identity * self.carried + left @ of_state
+            self.weights = self.weights + products[0][1] @ value_factors
+            self.asking = self.asking + products[0][1] @ state_factors
+            self.written = self.written + left @ value_factors
+            self.carried = identity * self.carried + left @ state_factors
 
 
-def _solved(of_keys: Tensor, of_erased: Tensor, of_state: Tensor) -> tuple[Tensor, Tensor]:
+def _solved(key_products: Tensor, erase_products: Tensor, state_factors: Tensor) -> tuple[Tensor, Tensor]:
     """What each probe reads, as factors of the values (B, H, N, N) and of the rows of the state before (B, H, N, D)."""
-    system = torch.eye(of_keys.shape[-1], dtype=of_keys.dtype, device=of_keys.device) - of_erased
-    both = torch.linalg.solve_triangular(system, torch.cat([of_keys, of_state], dim=-1), upper=False, unitriangular=True)
-    return both[..., : of_keys.shape[-1]], both[..., of_keys.shape[-1] :]
+    size = key_products.shape[-1]
+    system = torch.eye(size, dtype=key_products.dtype, device=key_products.device) - erase_products
+    sides = torch.cat([key_products, state_factors], dim=-1)
+    both = torch.linalg.solve_triangular(system, sides, upper=False, unitriangular=True)
+    return both[..., :size], both[..., size:]

@@ -21,7 +21,7 @@ class Slopes(NamedTuple):
     centre: Tensor | None  # (..., rows, E); None: 0
 
 
-def slopes_of(normalizer: NormalizerFunction, masked: Tensor, weights: Tensor, value: Tensor, output: Tensor) -> Slopes:
+def normalizer_slopes(normalizer: NormalizerFunction, masked: Tensor, weights: Tensor, value: Tensor, output: Tensor) -> Slopes:
     """The slopes of a named normalizer, by its derivative; of one of the caller's own, the weights, as under a softmax, and no centre.
 
     Softmax: w_j / T, and the output. Sum: 1 / Σ s, and the output. Sigmoid: w_j (1 − w_j). Sparsemax and entmax: u_j = w_j^(2 − α), and
@@ -62,9 +62,9 @@ class Allowance:
         scale = call.score.factor(call.query) if isinstance(call.score, Dot) else 1.0
         self.scale: float = float(scale.abs().max()) if isinstance(scale, Tensor) else abs(scale)
 
-    def of(self, block: Block, scores: Tensor, masked: Tensor, weights: Tensor, output: Tensor) -> Tensor:
+    def bound(self, block: Block, scores: Tensor, masked: Tensor, weights: Tensor, output: Tensor) -> Tensor:
         """How far rounding may move the output of a block of rows: (..., rows, E)."""
-        slopes = slopes_of(self.normalizer, masked, weights, block.value, output)
+        slopes = normalizer_slopes(self.normalizer, masked, weights, block.value, output)
         products = block.query.norm(dim=-1)[..., :, None] * block.key.norm(dim=-1)[..., None, :]  # (..., rows, K)
         sizes = torch.where(slopes.slope == 0, 0, scores.abs() + masked.abs())
         error = math.sqrt(block.query.shape[-1]) * self.single * self.scale * products + self.half * sizes

@@ -21,7 +21,7 @@ class PartOfSummary(NamedTuple):
     rows: tuple[int, ...] | None
     start: int
 
-    def of(self, statistic: Tensor) -> Tensor:
+    def select(self, statistic: Tensor) -> Tensor:
         """A statistic (B, ...) of these sequences."""
         return statistic if self.rows is None else statistic[list(self.rows)]
 
@@ -66,7 +66,7 @@ def _by_query(parts: Sequence[PartOfSummary], name: str, after: int) -> Tensor |
     values = [getattr(part.captured.summary, name) for part in parts]
     if any(value is None for value in values):
         return None
-    values = [part.of(value) for value, part in zip(values, parts, strict=True)]
+    values = [part.select(value) for value, part in zip(values, parts, strict=True)]
     if name == "top_keys":
         values = [torch.where(value < 0, value, value + part.start) for value, part in zip(values, parts, strict=True)]
     if after == 3:
@@ -83,10 +83,10 @@ def _tokens(top_keys: Tensor, keys: int) -> Tensor:
 
 def _received(parts: Sequence[PartOfSummary], keys: int) -> Tensor:
     """The mean weight of each key over the queries that may attend to anything: (B, H, K)."""
-    counts = [part.of((part.captured.summary.top_keys[..., 0] >= 0).sum(-1, keepdim=True)) for part in parts]  # (B, H, 1)
+    counts = [part.select((part.captured.summary.top_keys[..., 0] >= 0).sum(-1, keepdim=True)) for part in parts]  # (B, H, 1)
     total = torch.zeros(*counts[0].shape[:2], keys, dtype=parts[0].captured.summary.received.dtype, device=counts[0].device)
     for part, count in zip(parts, counts, strict=True):
-        received = part.of(part.captured.summary.received)[..., : keys - part.start]  # without unused slots of a cache
+        received = part.select(part.captured.summary.received)[..., : keys - part.start]  # without unused slots of a cache
         total[..., part.start : part.start + received.shape[-1]] += received * count
     return total / torch.stack(counts).sum(0).clamp(min=1)
 

@@ -12,7 +12,7 @@ from overt.attention.masks import Dense, Mask, Ranges
 from overt.attention.masks.base import mask_of_block
 from overt.errors import InputError
 from overt.lens.capture.ranges import MaskReader, in_ranges
-from overt.lens.captured import Captured, CapturedCall, of_entries, sliceable
+from overt.lens.captured import Captured, CapturedCall, select_entries, sliceable
 from overt.lens.statistics.padding import attended_keys, text_queries
 from overt.lens.tokens import Tokens
 
@@ -26,7 +26,7 @@ class OneText(NamedTuple):
     keys: range
 
 
-def text_of(captured: Captured, tokens: Tokens, entry: int) -> OneText:
+def unpadded_text(captured: Captured, tokens: Tokens, entry: int) -> OneText:
     """One text of a call without padding; only of a batch of calls with query and key.
 
     Raises InputError for an entry that does not exist, and for a call that has no such parts.
@@ -45,7 +45,7 @@ def text_of(captured: Captured, tokens: Tokens, entry: int) -> OneText:
     return _one_text(captured, captured.call, tokens, entry, *(spans[entry] if spans else whole))
 
 
-def texts_of(captured: Captured, tokens: Tokens) -> list[OneText] | None:
+def unpadded_texts(captured: Captured, tokens: Tokens) -> list[OneText] | None:
     """Each text of a call without padding; None if there is no padding, or if it cannot be taken away.
 
     Padding is taken away where it is at the ends of a text and no query of any head may attend to it, so that weights stay what they
@@ -71,7 +71,7 @@ def _spans(captured: CapturedCall, call: Call, tokens: Tokens) -> list[tuple[ran
     attended = attended_keys(call, reader).expand(captured.batch, -1)
     if not bool(in_text.any(-1).all() and attended.any(-1).all()):
         return None
-    if captured.queries == captured.keys and tokens.of_one_sequence(captured):
+    if captured.queries == captured.keys and tokens.one_sequence(captured):
         attended = in_text = attended | in_text
     return list(zip(map(_span, in_text), map(_span, attended), strict=True))
 
@@ -86,7 +86,7 @@ def _one_text(captured: CapturedCall, call: Call, tokens: Tokens, entry: int, ro
     lengths = slice(rows.start, rows.stop), slice(keys.start, keys.stop)
 
     def part(tensor: Tensor, positions: slice) -> Tensor:
-        return of_entries(tensor, [entry], after)[..., positions, :]
+        return select_entries(tensor, [entry], after)[..., positions, :]
 
     one = replace(
         call,
@@ -106,24 +106,24 @@ def _mask(call: Call, entry: int, rows: slice, keys: slice) -> Mask | None:
     device, after = call.query.device, call.query.ndim - 1
     ranges = in_ranges(call.mask, call.queries, call.keys, device)
     if ranges is not None:
-        edges = (of_entries(edge, [entry], after - 1) for edge in (ranges.low, ranges.high))
-        of_rows = (edge if edge.shape[-1] == 1 else edge[..., rows] for edge in edges)
-        low, high = ((edge - keys.start).clamp(0, keys.stop - keys.start) for edge in of_rows)
+        edges = (select_entries(edge, [entry], after - 1) for edge in (ranges.low, ranges.high))
+        row_edges = (edge if edge.shape[-1] == 1 else edge[..., rows] for edge in edges)
+        low, high = ((edge - keys.start).clamp(0, keys.stop - keys.start) for edge in row_edges)
         return None if bool((low == 0).all() and (high == keys.stop - keys.start).all()) else Ranges(low, high)
     positions = (torch.arange(size.stop - size.start, device=device) for size in (rows, keys))
     block = mask_of_block(call.mask, rows, keys, (call.queries, call.keys)).block(*positions)
-    return Dense(of_entries(block, [entry], after))
+    return Dense(select_entries(block, [entry], after))
 
 
 def _bias(bias: Bias, entry: int, after: int, rows: slice, keys: slice) -> Bias:
     pairs = bias.added_pairs()
     if pairs is not None:
-        return TensorBias(of_entries(pairs, [entry], after)).of_block(rows, keys)
+        return TensorBias(select_entries(pairs, [entry], after)).of_block(rows, keys)
     part = bias.of_block(rows, keys)
     if len(bias.leading) < after - 1:
         return part  # the same for all texts
     positions = (torch.arange(size.stop - size.start, device=bias.source.device) for size in (rows, keys))
-    return TensorBias(of_entries(part.block(*positions), [entry], after))
+    return TensorBias(select_entries(part.block(*positions), [entry], after))
 
 
 def _tokens(captured: CapturedCall, tokens: Tokens, entry: int, rows: slice, keys: slice) -> Tokens:
@@ -131,7 +131,7 @@ def _tokens(captured: CapturedCall, tokens: Tokens, entry: int, rows: slice, key
     if not tokens.fit(captured):
         return Tokens()
     sides = []
-    for words, positions in ((tokens.of_queries(captured), rows), (tokens.of_keys(captured), keys)):
+    for words, positions in ((tokens.query_words(captured), rows), (tokens.key_words(captured), keys)):
         assert words is not None
         sides.append([words[entry if len(words) > 1 else 0][positions]])
     return Tokens(*sides)

@@ -20,7 +20,7 @@ def text_queries(captured: Captured, tokens: Tokens, masks: MaskReader | None = 
 
     In self-attention over one sequence a query is padding too whose key no query may attend to; so it is known without a tokenizer.
     """
-    words = tokens.of_queries(captured) or [[""] * captured.queries]
+    words = tokens.query_words(captured) or [[""] * captured.queries]
     in_text = torch.tensor(
         [[not getattr(token, "padding", False) for token in sentence] for sentence in words], dtype=torch.bool
     )
@@ -29,7 +29,7 @@ def text_queries(captured: Captured, tokens: Tokens, masks: MaskReader | None = 
         return in_text if output is None else in_text.to(output.device)
     in_text = in_text.to(captured.output.device)
     # Queries that continue a cache, or one with unused slots, are not the positions of their keys.
-    if captured.queries != captured.keys or not captured.queries or not tokens.of_one_sequence(captured):
+    if captured.queries != captured.keys or not captured.queries or not tokens.one_sequence(captured):
         return in_text
     return in_text & attended_keys(captured.checked_call(), MaskReader() if masks is None else masks)
 

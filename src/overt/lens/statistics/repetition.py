@@ -37,8 +37,8 @@ def repetition(captured: CapturedCall | CapturedMixer, tokens: Tokens, masks: Ma
     Queries of padding are left out: they repeat, and are no text. Long calls are measured on a sample of their queries: half of it
     from queries whose token is earlier too, half evenly from all of them, and at least 64.
     """
-    words = tokens.of_keys(captured)
-    if words is None or not tokens.of_one_sequence(captured) or not captured.queries or not captured.batch:
+    words = tokens.key_words(captured)
+    if words is None or not tokens.one_sequence(captured) or not captured.queries or not captured.batch:
         return tuple({} for _ in captured.heads)
     ids = torch.tensor(token_ids(words))  # (1 or B, K)
     in_text = text_queries(captured, tokens, masks)  # (1 or B, Q)
@@ -126,7 +126,7 @@ class PatternTotals:
         at = torch.arange(first, first + rows, device=weights.device) + self.offset
         group = self.groups[:, at].expand(batch, rows)[:, None].expand(count.shape)
         for name in self.patterns:
-            pairs = allowed & self._keys_of(name, at)[:, None] & (count > 1)[..., None]  # (B, 1 or H, rows, K)
+            pairs = allowed & self._pattern_keys(name, at)[:, None] & (count > 1)[..., None]  # (B, 1 or H, rows, K)
             counted = pairs.any(-1)  # (B, 1 or H, rows)
             self._sum(f"{name}: share", torch.where(pairs, weights, 0).sum((0, 2, 3)))  # (H,)
             self._sum(f"{name}: equal", (pairs.sum(-1) / count.clamp(min=1)).sum((0, 2)))
@@ -157,7 +157,7 @@ class PatternTotals:
         columns = (number, squares, sums[f"{name}: share"], sums[f"{name}: equal"], by_distance, by_key)
         return torch.stack(torch.broadcast_tensors(*columns), dim=-1)
 
-    def _keys_of(self, name: str, at: Tensor) -> Tensor:
+    def _pattern_keys(self, name: str, at: Tensor) -> Tensor:
         """The keys of queries at these positions in a pattern: (1 or B, rows, K)."""
         positions = torch.arange(self.ids.shape[-1], device=at.device)
         distance = positions - at[:, None]  # (rows, K)

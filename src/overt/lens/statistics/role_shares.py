@@ -24,10 +24,10 @@ from overt.lens.statistics.roles import RoleShares, Shares, measured
 from overt.lens.tokens import Tokens
 
 
-def shares_of(captured: CapturedCall, tokens: Tokens, masks: MaskReader) -> Shares:
+def measured_shares(captured: CapturedCall, tokens: Tokens, masks: MaskReader) -> Shares:
     """What `roles.measured` defines: by the native kernel where it supports the call, else from blocks of full weights."""
     call = replace(captured.checked_call(), dropout=0.0)
-    ranges = ranges_of(call, masks)
+    ranges = key_ranges(call, masks)
     if ranges is None:
         return measured(captured, tokens, masks)
     call = replace(call, value=call.key[..., :0], mask=None if call.mask is None else ranges)
@@ -35,7 +35,7 @@ def shares_of(captured: CapturedCall, tokens: Tokens, masks: MaskReader) -> Shar
     return patterns.means(*with_masses(call, 1, patterns.sets))
 
 
-def ranges_of(call: Call, masks: MaskReader) -> Ranges | None:
+def key_ranges(call: Call, masks: MaskReader) -> Ranges | None:
     """The mask as one range of keys for each query; None where the native kernel does not support the call or a bias masks keys."""
     if not permits("native") or flat_summary.refusal(replace(call, mask=None)) is not None or not masks_nothing(call.bias):
         return None

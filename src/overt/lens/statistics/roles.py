@@ -168,9 +168,9 @@ class RoleShares:
     def __init__(self, captured: CapturedCall | CapturedMixer, tokens: Tokens, masks: MaskReader | None = None):
         self.captured = captured
         self.device: torch.device = captured.output.device
-        self.words: Words | None = tokens.of_keys(captured)
+        self.words: Words | None = tokens.key_words(captured)
         self.offset: int = captured.keys - captured.queries  # the key of query 0: aligned at the end, as a cache is
-        self.one_sequence: bool = tokens.of_one_sequence(captured)
+        self.one_sequence: bool = tokens.one_sequence(captured)
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, Tensor] = {}
         self.in_text: Tensor = text_queries(captured, tokens, masks)  # (1 or B, Q)

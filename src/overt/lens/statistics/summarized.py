@@ -17,7 +17,7 @@ from overt.lens.captured import Captured, CapturedCall, fresh, head_count
 from overt.lens.head import Head, Top
 from overt.lens.statistics.allowance import Allowance
 from overt.lens.statistics.repetition import repetition
-from overt.lens.statistics.role_shares import Patterns, ranges_of
+from overt.lens.statistics.role_shares import Patterns, key_ranges
 from overt.lens.statistics.roles import Repetitions, RoleShares, Shares
 from overt.lens.statistics.verified import Comparison, compared, judged, judged_by_sums, random_sums
 from overt.lens.tokens import Tokens
@@ -92,7 +92,7 @@ def summarized(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) 
     call = replace(captured.call, dropout=0.0)
     ahead = [item[1:] for item in options.ahead if item[0] == captured.number]
     options.ahead.clear()
-    ranges = None if ahead else ranges_of(call, options.masks)
+    ranges = None if ahead else key_ranges(call, options.masks)
     if ahead:
         summary, shares = ahead[0]
         assert summary.output is not None
@@ -116,7 +116,7 @@ def computed(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) ->
     """The output of a call whose own is not there yet, with its statistics, which `summarized` takes; None where no kernel does both."""
     tokens = tokens if tokens.fit(captured) else Tokens()
     call = replace(captured.call, dropout=0.0)
-    if (ranges := ranges_of(call, options.masks)) is None:
+    if (ranges := key_ranges(call, options.masks)) is None:
         return None
     call = call if call.mask is None else replace(call, mask=ranges)
     patterns = Patterns(captured, call, tokens, ranges, options.masks)
@@ -133,7 +133,7 @@ def _by_blocks(captured: CapturedCall, call: Call, tokens: Tokens, options: Summ
 
     def observe(first: int, block: Block, stages: Stages) -> None:
         shares.add(first, block, stages)
-        allowed.append(allowance.of(block, *stages))
+        allowed.append(allowance.bound(block, *stages))
 
     summary = gathered(fresh(call), top=options.top, map_size=options.map_size, show_block=observe)
     assert summary.output is not None
@@ -198,19 +198,19 @@ class SummaryHead(Head):
 
     def entropy(self) -> Tensor:
         """How spread out each query's weights were, −Σ w log w in nats: (B, Q)."""
-        return self._of(self.captured.summary.entropy)
+        return self._head_part(self.captured.summary.entropy)
 
     def support(self) -> Tensor | None:
         """How many keys had a weight: (B, Q), of each query; None under a softmax, where each key has one."""
         support = self.captured.summary.support
-        return None if support is None else self._of(support)
+        return None if support is None else self._head_part(support)
 
     def received(self, *, padding: bool = True) -> Tensor:
         """The mean weight that each key got: (B, K). A summary counts the queries of padding, too: `padding=False` is refused."""
         if not padding:
             fix = 'record with keep="qkv"'
             raise InputError("received weights without padding from queries and keys", got="a summary", fix=fix)
-        return self._of(self.captured.summary.received)
+        return self._head_part(self.captured.summary.received)
 
     def top(self, row: int | str, k: int | None = None) -> Top:
         """The k largest weights of one query, as far as the summary has them; a key is −1 where the query may attend to fewer."""
@@ -220,7 +220,7 @@ class SummaryHead(Head):
             fix = f'record with top={k}, or with keep="qkv"'
             raise InputError(f"k of at most {stored}, the largest weights that the summary has", got=f"k={k}", fix=fix)
         chosen = self.row_of(row)
-        return Top(self._of(summary.top_weights)[:, chosen, :k], self._of(summary.top_keys)[:, chosen, :k].long())
+        return Top(self._head_part(summary.top_weights)[:, chosen, :k], self._head_part(summary.top_keys)[:, chosen, :k].long())
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
         """The mean weight in each of size × size cells, joined from those of the summary."""
@@ -228,10 +228,10 @@ class SummaryHead(Head):
         if summary.map_mean is None:
             raise one_pass_alone(self.layer, "the map")
         rows, keys = (size, size) if isinstance(size, int) else size
-        by_row = _join_cells(self._of(summary.map_mean), -2, rows, summary.row_edges)
+        by_row = _join_cells(self._head_part(summary.map_mean), -2, rows, summary.row_edges)
         return _join_cells(by_row, -1, keys, summary.key_edges)  # (B, rows, keys)
 
-    def _of(self, tensor: Tensor | None) -> Tensor:
+    def _head_part(self, tensor: Tensor | None) -> Tensor:
         assert tensor is not None
         return tensor[:, self.captured.heads.index(self.head)]
 

@@ -195,7 +195,7 @@ def _by_formula(captured: CapturedCall, call: Call) -> tuple[Tensor, ...]:
 
     def both(block: Block) -> tuple[Tensor, Tensor]:
         stages = formula(block)
-        return stages[3], allowance.of(block, *stages)
+        return stages[3], allowance.bound(block, *stages)
 
     return blocked(call, both)
 

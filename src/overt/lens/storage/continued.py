@@ -43,7 +43,7 @@ class Continuation(NamedTuple):
     dropped: int
 
 
-def of_added_keys(call: Call, continuation: Continuation) -> Call:
+def added_call(call: Call, continuation: Continuation) -> Call:
     """The call with those of its keys and values alone that it adds to the call that it continues."""
     added = slice(continuation.retained, continuation.written)
     return replace(call, key=call.key[..., added, :], value=call.value[..., added, :])

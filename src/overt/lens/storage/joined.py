@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, overload
 import torch
 from torch import Tensor
 
-from overt.lens.captured import Captured, CapturedCall, RowsRead, of_entries
+from overt.lens.captured import Captured, CapturedCall, RowsRead, select_entries
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.joined_summary import PartOfSummary, joined_summary
 from overt.lens.statistics.summarized import CapturedSummary
@@ -120,7 +120,7 @@ class RecordedPasses(Sequence[Captured]):
         """Keys and values `first` to `stop` of those that call `index` added, of these sequences."""
         call = self._call(index).call
         after = 3 if call.query.ndim >= 4 else 2
-        key, value = (of_entries(tensor[..., first:stop, :], rows, after) for tensor in (call.key, call.value))
+        key, value = (select_entries(tensor[..., first:stop, :], rows, after) for tensor in (call.key, call.value))
         return key, value
 
     def opened(self, index: int) -> Captured:

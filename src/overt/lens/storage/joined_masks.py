@@ -9,7 +9,7 @@ from torch import Tensor
 from overt.attention.biases import Bias
 from overt.attention.masks import Mask, Ranges
 from overt.lens.capture.ranges import in_ranges
-from overt.lens.captured import CapturedCall, of_entries
+from overt.lens.captured import CapturedCall, select_entries
 from overt.lens.statistics.padding import uniform_rows
 
 
@@ -39,7 +39,7 @@ class RowsOfPass(NamedTuple):
         some, padding = ranges.high > ranges.low, self.padding
         some = some if padding is None else some & ~padding
         low, high = (
-            of_entries(edge.expand(*edge.shape[:-1], captured.queries), self.rows, self.after - 1)[..., : self.queries]
+            select_entries(edge.expand(*edge.shape[:-1], captured.queries), self.rows, self.after - 1)[..., : self.queries]
             for edge in (
                 torch.where(some, edge + self.start, 0).clamp(max=self.stop).int() for edge in (ranges.low, ranges.high)
             )
@@ -57,18 +57,18 @@ class RowsOfPass(NamedTuple):
 
     def query(self) -> Tensor:
         """The queries of these rows, (..., rows, D)."""
-        return of_entries(self.captured.call.query, self.rows, self.after)[..., : self.queries, :]
+        return select_entries(self.captured.call.query, self.rows, self.after)[..., : self.queries, :]
 
     def output(self) -> Tensor:
         """The output of these rows, (..., rows, E), 0 for padding that takes from unused slots."""
         output, padding = self.captured.output, self.padding
         if padding is not None:
             output = output.masked_fill(padding[..., None], 0)
-        return of_entries(output, self.rows, self.after)[..., : self.queries, :]
+        return select_entries(output, self.rows, self.after)[..., : self.queries, :]
 
     def block(self, piece: Any, rows: Tensor, keys: Tensor) -> Tensor:
         """A block of the call's mask or bias, of these sequences."""
-        return of_entries(piece.block(rows, keys), self.rows, self.after)
+        return select_entries(piece.block(rows, keys), self.rows, self.after)
 
 
 def joined_mask(parts: Sequence[RowsOfPass], keys: int) -> Any:
@@ -129,7 +129,7 @@ class _JoinedMask(_Joined, Mask):
         block, part = super()._part_block(number, rows, keys), self.parts[number]
         if (padding := part.padding) is None:
             return block
-        padding = of_entries(padding, part.rows, part.after - 1)[..., rows - (int(self.ends[number]) - part.queries)]
+        padding = select_entries(padding, part.rows, part.after - 1)[..., rows - (int(self.ends[number]) - part.queries)]
         return block & ~padding[..., None]
 
     def where_none(self, inside):

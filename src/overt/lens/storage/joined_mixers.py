@@ -32,7 +32,7 @@ def alike(before: Recurrence, after: Recurrence) -> bool:
     return (before.kind, before.reads, common(before)) == (after.kind, after.reads, common(after))
 
 
-def of_added_positions(recurrence: Recurrence, retained: int) -> Recurrence:
+def added_recurrence(recurrence: Recurrence, retained: int) -> Recurrence:
     """The recurrence without its first `retained` positions, and without the state that it begins with."""
     parts = {name: tensor[:, :, retained:] for name, tensor in recurrence.tensors.items() if name in _BY_KEY}
     return replace(recurrence, **parts, start=None)

@@ -52,7 +52,7 @@ def plain(value: Any, put: Callable[[Any], Any]) -> Any:
         return values if isinstance(value, list) else {"tuple": values}
     if isinstance(value, dict):
         return {"dict": {key: plain(entry, put) for key, entry in value.items()}}
-    name = _name_of(type(value))
+    name = _written_name(type(value))
     if name is not None:
         return {"is": name, "with": {field.name: plain(getattr(value, field.name), put) for field in fields(value)}}
     return {"put": put(value)}
@@ -69,7 +69,7 @@ def restored(data: Any, get: Callable[[Any], Any], check: Check = lambda kind, v
     if not isinstance(data, dict):
         return data
     if "is" in data:
-        kind = class_of(data["is"])
+        kind = registered_class(data["is"])
         return kind(**check(kind, {name: restored(entry, get, check) for name, entry in data["with"].items()}))
     ((kind, content),) = data.items()
     if kind == "dict":
@@ -81,10 +81,10 @@ def restored(data: Any, get: Callable[[Any], Any], check: Check = lambda kind, v
     return {"float": float, "put": get}[kind](content)
 
 
-def class_of(name: Any) -> type:
+def registered_class(name: Any) -> type:
     """The class that a file names. Raises NotRegistered for one that is not registered.
 
-    >>> class_of("Causal").__name__
+    >>> registered_class("Causal").__name__
     'Causal'
     """
     kind = (_CALLS.get(name) or pieces.registered.get(name)) if isinstance(name, str) else None
@@ -97,7 +97,7 @@ def class_of(name: Any) -> type:
     return kind
 
 
-def _name_of(kind: type) -> str | None:
+def _written_name(kind: type) -> str | None:
     """The name of a class that is written by its name; None for any other."""
     if _CALLS.get(kind.__name__) is kind:
         return kind.__name__

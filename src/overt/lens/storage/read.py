@@ -94,7 +94,7 @@ def _recording(saved: dict[str, Any], tensor: Callable[[str], Tensor]) -> Record
     named = isinstance(mixing, list) and all(isinstance(name, str) for name in names)
     if not named or type(pass_count) is not int:
         raise TypeError("its names or its number of passes are of another type")
-    strings = Tokens.of(saved["query_tokens"], saved["key_tokens"], restored_texts(saved.get("texts"), get))
+    strings = Tokens.from_strings(saved["query_tokens"], saved["key_tokens"], restored_texts(saved.get("texts"), get))
     calls = RecordedPasses()
     for call, continuation in zip(saved["calls"], saved.get("continuations") or [None] * len(saved["calls"]), strict=True):
         continues = None if continuation is None else checked_continuation(continuation, calls)

@@ -56,7 +56,7 @@ def checked_call(call: Any, calls: RecordedPasses, continuation: Continuation | 
     numbers = (call.number, call.call_index, call.pass_index, call.total, call.batch, call.queries, call.keys)
     _require(all(number >= 0 for number in numbers), "its numbers")
     _require(call.score_dtype in _FLOATS, "its dtype")
-    _require(call.total <= _MAX_HEADS and _some_of(call.heads, call.total), "its heads")
+    _require(call.total <= _MAX_HEADS and _subset(call.heads, call.total), "its heads")
     if isinstance(call, CapturedCall):
         _check_call(call, call.keys if continuation is None else continuation.written - continuation.retained)
     elif isinstance(call, CapturedMixer):
@@ -73,8 +73,8 @@ def _check_continues(call: Captured, before: Captured, continuation: Continuatio
     sequences = before.batch if continuation.rows is None else len(continuation.rows)
     _require((call.layer, call.heads, call.batch) == (before.layer, before.heads, sequences), "the call before it")
     _require(continuation.written <= call.keys and call.keys in (continuation.written, before.keys), "its lengths")
-    of_mixer = any(getattr(part, "mixer", "") for part in (call, before))  # summaries of mixers are not joined
-    _require(type(call) is type(before) and not of_mixer, "the call before it")
+    any_mixer = any(getattr(part, "mixer", "") for part in (call, before))  # summaries of mixers are not joined
+    _require(type(call) is type(before) and not any_mixer, "the call before it")
     if isinstance(call, CapturedMixer) and isinstance(before, CapturedMixer):
         all_of_it = (continuation.first, continuation.dropped, continuation.retained) == (0, 0, before.keys)
         _require(all_of_it and continuation.written == call.keys and call.recurrence.start is None, "its lengths")
@@ -103,12 +103,12 @@ def _check_call(captured: CapturedCall, keys: int) -> None:
     _require(rebuilt.batch == call.batch and (call.queries, call.keys) == (captured.queries, keys), "its lengths")
     _require(captured.batch == math.prod(call.batch) // max(1, heads), "its batch")
     _require(
-        _some_of(captured.copies, captured.total) and len(captured.copies) == heads and {*captured.heads} <= {*captured.copies},
+        _subset(captured.copies, captured.total) and len(captured.copies) == heads and {*captured.heads} <= {*captured.copies},
         "its heads",
     )
-    of_all_keys = call if keys == captured.keys else replace(call, key=call.key.new_empty(captured.keys, 0))
-    _check_mask_or_bias(call.mask, Mask, of_all_keys, captured.total)
-    _check_mask_or_bias(call.bias, Bias, of_all_keys, captured.total)
+    whole_call = call if keys == captured.keys else replace(call, key=call.key.new_empty(captured.keys, 0))
+    _check_mask_or_bias(call.mask, Mask, whole_call, captured.total)
+    _check_mask_or_bias(call.bias, Bias, whole_call, captured.total)
     _require(_shaped(output, (*call.batch, call.queries, call.value.shape[-1])), "its output")
     _require(not call.queries or not call.keys or _computes(call), "its score")
 
@@ -121,7 +121,7 @@ def _check_mixer(captured: CapturedMixer, keys: int) -> None:
     sizes = recurrence.batch, recurrence.queries, recurrence.keys
     _require(sizes == (captured.batch, captured.queries, keys), "its lengths")
     _require(
-        _some_of(captured.copies, captured.total)
+        _subset(captured.copies, captured.total)
         and len(captured.copies) == recurrence.heads
         and set() < {*captured.heads} <= {*captured.copies},
         "its heads",
@@ -207,7 +207,7 @@ def _require(fits: bool, what: str) -> None:
         raise ValueError(f"{what} cannot be part of a recorded call")
 
 
-def _some_of(heads: Any, total: int) -> bool:
+def _subset(heads: Any, total: int) -> bool:
     """Whether these are heads of `total`, none of them twice."""
     return (
         isinstance(heads, tuple)

@@ -4,7 +4,7 @@ from overt.errors import InputError
 from overt.lens.text.vocabulary import Vocabulary
 
 
-def id_of(text: str, vocabulary: Vocabulary | None) -> int:
+def token_id(text: str, vocabulary: Vocabulary | None) -> int:
     """The id of the one token that a text is: as a piece of the tokenizer ("Ġmodel", "##s"), as it encodes it, or as the token decodes.
 
     So " model" is the token with a space before it in every spelling of spaces, and "model" the one without where there is one. Raises

@@ -41,12 +41,12 @@ class Spelling:
     spelled: bool = False
     latin: bool = False
 
-    def bytes_of(self, piece: str) -> bytes:
+    def piece_bytes(self, piece: str) -> bytes:
         """The bytes of text that a piece represents, with the space before or after it.
 
-        >>> Spelling(byte_level=True).bytes_of("Ġanimal"), Spelling(continues="##").bytes_of("##s")
+        >>> Spelling(byte_level=True).piece_bytes("Ġanimal"), Spelling(continues="##").piece_bytes("##s")
         (b' animal', b's')
-        >>> Spelling(space="▁").bytes_of("▁the"), Spelling(space="▁").bytes_of("<0xE2>")
+        >>> Spelling(space="▁").piece_bytes("▁the"), Spelling(space="▁").piece_bytes("<0xE2>")
         (b' the', b'\\xe2')
         """
         if self.byte_level and all(letter in byte_of_letter() for letter in piece):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError
-from overt.lens.captured import RowsRead, of_entries
+from overt.lens.captured import RowsRead, select_entries
 from overt.lens.text.positions import Cuts, check_sound, read_rate
 from overt.lens.text.tokens_of_text import DecodedText, Token, decoded
-from overt.lens.text.vocabulary import Entry, Vocabulary, vocabulary_of
+from overt.lens.text.vocabulary import Entry, Vocabulary, read_vocabulary
 
 _TELLING, _SMALLER = 4, 4  # ids that show a pattern; how many times fewer rows a table of kinds has
 
@@ -57,7 +57,7 @@ class Texts:
             return cls()
         texts = cls()
         texts.hear(tokenizer)
-        vocabulary = texts.vocabulary = None if texts.only_sound(tokenizer) else vocabulary_of(tokenizer)
+        vocabulary = texts.vocabulary = None if texts.only_sound(tokenizer) else read_vocabulary(tokenizer)
         for table in input_tables(model):
             if isinstance(table, nn.Embedding) and vocabulary is not None:
                 vocabulary.check_rows(table.num_embeddings)
@@ -67,7 +67,7 @@ class Texts:
         """Name positions by a tokenizer, a processor or a feature extractor from here on, as `with_tokenizer` and `check` do."""
         self.hear(tokenizer)
         if not self.only_sound(tokenizer):
-            self.attach(vocabulary_of(tokenizer))
+            self.attach(read_vocabulary(tokenizer))
         self.check()
 
     def hear(self, tokenizer: Any) -> None:
@@ -113,7 +113,7 @@ class Texts:
         """The vocabulary of a tokenizer, checked against the ids; the one that these texts have for None. They keep theirs."""
         if tokenizer is None:
             return self.vocabulary
-        vocabulary = vocabulary_of(tokenizer)
+        vocabulary = read_vocabulary(tokenizer)
         Texts(self.lookups).attach(vocabulary)
         return vocabulary
 
@@ -130,7 +130,7 @@ class Texts:
         words = self._matching(near, pass_index, batch, length)
         return self.cuts.keys(layer, pass_index, length, cross) if words is None else words
 
-    def of_passes(self, layer: str, read: Sequence[RowsRead], batch: int) -> list[list[Token]] | None:
+    def tokens_of_passes(self, layer: str, read: Sequence[RowsRead], batch: int) -> list[list[Token]] | None:
         """The tokens of passes that continue each other, one list for each sequence; None where a pass read others."""
         ids = None if self.vocabulary is None else self.ids_of_passes(layer, read, batch)
         return None if ids is None else [item.tokens for item in self._decoded(ids)]
@@ -140,15 +140,15 @@ class Texts:
         parts = []
         for rows in read:
             near = self._near(layer, rows.pass_index)
-            of_pass = [
+            pass_lookups = [
                 lookup
                 for lookup in self.lookups
                 if lookup.pass_index == rows.pass_index and (lookup.owner, lookup.order) in near
             ]
-            ids = next((item.ids for item in of_pass if item.length == rows.length), None)
+            ids = next((item.ids for item in pass_lookups if item.length == rows.length), None)
             if ids is None:
                 return None
-            ids = of_entries(ids, rows.rows, 1)[:, : rows.queries]
+            ids = select_entries(ids, rows.rows, 1)[:, : rows.queries]
             if len(ids) not in (1, batch):
                 return None
             parts.append(ids.expand(batch, -1))
@@ -258,8 +258,8 @@ class LookupRecorder:
         if ids.is_floating_point() or ids.ndim not in (1, 2) or not ids.numel() or ids.is_meta:
             return
         ids, owner = ids.detach().reshape(-1, ids.shape[-1]).long(), _owner(running)
-        of_pass = [lookup for lookup in self.texts.lookups if lookup.pass_index == pass_index and lookup.owner == owner]
-        if any(item.rows == rows and torch.equal(item.ids, ids) for item in of_pass):
+        pass_lookups = [lookup for lookup in self.texts.lookups if lookup.pass_index == pass_index and lookup.owner == owner]
+        if any(item.rows == rows and torch.equal(item.ids, ids) for item in pass_lookups):
             return  # two tables of one text
         if self.tables:
             if not any(id(module) in self.tables for _, module in running):
@@ -267,13 +267,13 @@ class LookupRecorder:
         elif self._other(ids, running[-1][1]):
             return
         else:
-            alike = [item for item in of_pass if item.ids.shape == ids.shape]
+            alike = [item for item in pass_lookups if item.ids.shape == ids.shape]
             if any(rows * _SMALLER < member.rows for member in alike):
                 return
             smaller = [member for member in alike if member.rows * _SMALLER < rows]
             self.texts.lookups = [lookup for lookup in self.texts.lookups if lookup not in smaller]
-            of_pass = [item for item in of_pass if item not in smaller]
-        self.texts.lookups.append(Lookup(pass_index, owner, len(of_pass), rows, ids.clone()))
+            pass_lookups = [item for item in pass_lookups if item not in smaller]
+        self.texts.lookups.append(Lookup(pass_index, owner, len(pass_lookups), rows, ids.clone()))
 
     def _other(self, ids: Tensor, table: nn.Module) -> bool:
         """Whether a table is one of positions or kinds, by the ids that it is read with, where they are enough to tell."""

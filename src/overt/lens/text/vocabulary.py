@@ -98,15 +98,15 @@ def _letters(text: str) -> str:
     return "".join(letter for letter in text if not letter.isspace() and letter not in "\ufffd\0").casefold()
 
 
-def tokenizer_of(processor: Any) -> Any:
+def inner_tokenizer(processor: Any) -> Any:
     """The tokenizer that a processor holds, or the tokenizer itself."""
     holds = hasattr(processor, "tokenizer") and not hasattr(processor, "convert_ids_to_tokens")
     return processor.tokenizer if holds else processor
 
 
-def vocabulary_of(tokenizer: Any) -> Vocabulary:
+def read_vocabulary(tokenizer: Any) -> Vocabulary:
     """The vocabulary of a Hugging Face tokenizer, slow or fast, of a processor that holds one, of `tokenizers`, or of overt's own."""
-    tokenizer = tokenizer_of(tokenizer)
+    tokenizer = inner_tokenizer(tokenizer)
     if hasattr(tokenizer, "convert_ids_to_tokens") and hasattr(tokenizer, "all_special_ids"):
         return _hugging_face_vocabulary(tokenizer)
     if hasattr(tokenizer, "id_to_token") and hasattr(tokenizer, "get_vocab_size"):
@@ -181,4 +181,4 @@ def _entry(piece: Any, spelling: Spelling, number: int, special: set[int], added
     if not isinstance(piece, str):
         return None
     itself = number in special or (number in added and not spelling.continues)
-    return Entry(piece, encoded(piece) if itself else spelling.bytes_of(piece), number in special)
+    return Entry(piece, encoded(piece) if itself else spelling.piece_bytes(piece), number in special)

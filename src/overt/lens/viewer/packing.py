@@ -16,7 +16,7 @@ from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
 from overt.lens.linear.head import MixerHead
 from overt.lens.recorded_calls import RecordedCalls
-from overt.lens.statistics.one_text import texts_of
+from overt.lens.statistics.one_text import unpadded_texts
 from overt.lens.statistics.roles import PLAIN, Role, roles
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.text.tokens_of_text import Token
@@ -26,9 +26,9 @@ from overt.lens.viewer.mixer_terms import mixer_terms
 from overt.lens.viewer.precision import corrected_log_sum_exp, needs_floats
 from overt.lens.viewer.pyramids import cells, coded, signed_codes
 from overt.lens.viewer.statistics import measured
-from overt.lens.viewer.story import Story, origin, text_lines, title_of
-from overt.lens.viewer.terms import HeadTerms, row_sums, terms_of
-from overt.lens.viewer.with_model import known_of
+from overt.lens.viewer.story import Story, origin, page_title, text_lines
+from overt.lens.viewer.terms import HeadTerms, head_terms, row_sums
+from overt.lens.viewer.with_model import norms_and_recipe
 
 FORMAT, LINKS = 1, 100
 Requested = Sequence[tuple[Captured, tuple[int, ...]]]
@@ -37,7 +37,7 @@ Opened = tuple[int | str, int, int] | None
 _WHOLE = 2**20  # bytes of vectors up to which they stay float32
 
 
-def side_of(requested: Requested, exact: bool) -> int:
+def map_side(requested: Requested, exact: bool) -> int:
     """How many cells a side the heads' base maps have."""
     count = sum(len(heads) * captured.batch for captured, heads in requested)
     longest = max((max(captured.queries, captured.keys) for captured, _ in requested), default=0)
@@ -109,7 +109,7 @@ def pack_heads(
     """
     requested = [(captured, captured.heads) for _, chosen in recordings for captured in chosen]
     first = recordings[0][0]
-    packing = _Packing(first, side_of(requested, exact), stays_whole(requested), exact, model, story)
+    packing = _Packing(first, map_side(requested, exact), stays_whole(requested), exact, model, story)
     packed_calls: list[dict[str, Any]] = []
     for calls, chosen in recordings:
         packing.calls, packing.first = calls, 1 + max((head["batch"] for head in packing.heads), default=-1)
@@ -129,7 +129,7 @@ def _header(
     first, story = packing.calls, packing.story
     return {
         "format": FORMAT,
-        "title": title or title_of(first),
+        "title": title or page_title(first),
         "texts": text_lines([calls for calls, _ in recordings], packing.heads, list(packing.words)),
         "model": first.model,
         **origin(first),
@@ -140,7 +140,7 @@ def _header(
         "tokenized": packing.tokenized(),
         "calls": packed_calls,
         "heads": packing.heads,
-        "start": _start(packing.heads) if opened is None else _index_of(packing, packed_calls, first[opened[0], opened[1]]),
+        "start": _start(packing.heads) if opened is None else _head_index(packing, packed_calls, first[opened[0], opened[1]]),
         "opened": None if opened is None else {"token": opened[2]},
         "story": None if story is None else story.header(),
     }
@@ -154,7 +154,7 @@ def _token_facts(token: str) -> tuple[str, int, int] | None:
 def _texts(packing: _Packing, call_index: int, captured: Captured, padding: bool) -> list[dict[str, Any]]:
     """Pack a call as it is, or one of each of its texts without padding."""
     strings, first = packing.calls.strings, packing.first
-    texts = None if padding else texts_of(captured, strings)
+    texts = None if padding else unpadded_texts(captured, strings)
     if texts is None:
         return [_call(packing, call_index, captured, strings, first)]
     return [_call(packing, call_index + entry, text.captured, text.tokens, first + entry) for entry, text in enumerate(texts)]
@@ -228,10 +228,10 @@ class _Store:
     off: float = 0.0
     terms: tuple[Head, HeadTerms | None] | None = None
 
-    def terms_of(self, head: Head) -> HeadTerms | None:
+    def head_terms(self, head: Head) -> HeadTerms | None:
         """The head's terms, made once."""
         if self.terms is None or self.terms[0] is not head:
-            self.terms = head, terms_of(head)
+            self.terms = head, head_terms(head)
         return self.terms[1]
 
     def vectors(self, vectors: Tensor) -> dict[str, Any]:
@@ -258,7 +258,7 @@ class _Store:
 
 def _divisors(store: _Store, head: Head, summary: Summary, position: tuple[int, int]) -> list[Any]:
     """What makes weights of scores: the log-sum-exp that goes with rounded vectors, or the sum of each row."""
-    terms = store.terms_of(head)
+    terms = store.head_terms(head)
     assert terms is not None
     if isinstance(head.call.normalizer, Sum):
         return store.blocks.put(row_sums(head)[position[0]])
@@ -274,8 +274,8 @@ def _vectors(packing: _Packing, head: Head, store: _Store, notes: list[str]) -> 
     """What single weights are computed from, for each batch element: vectors and terms, or the weights themselves."""
     if isinstance(head, MixerHead):
         return [mixer_terms(head, batch, store.floats, packing.blocks.put) for batch in range(head.captured.batch)]
-    terms, value = store.terms_of(head), head.value
-    norms, known = known_of(head, packing.model)
+    terms, value = store.head_terms(head), head.value
+    norms, known = norms_and_recipe(head, packing.model)
     common = (
         known
         | ({} if packing.story is None else {"recipe": packing.story.recipe})
@@ -365,7 +365,7 @@ def _verified(packed_calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _index_of(packing: _Packing, packed_calls: Sequence[dict[str, Any]], requested: Head) -> int:
+def _head_index(packing: _Packing, packed_calls: Sequence[dict[str, Any]], requested: Head) -> int:
     """The index of a head among those of the page."""
     heads = [(packed_calls[head["call"]]["number"], head["head"]) for head in packing.heads]
     head = (packing.calls.number_of(requested.captured), requested.head)

@@ -19,7 +19,7 @@ from overt.lens.linear.summarized import mixer_entropy
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.viewer.mixer_terms import mixer_bytes
-from overt.lens.viewer.packing import side_of, stays_whole
+from overt.lens.viewer.packing import map_side, stays_whole
 from overt.lens.viewer.precision import needs_floats
 from overt.lens.viewer.statistics import cut
 from overt.lens.viewer.terms import computable
@@ -39,8 +39,8 @@ def chosen(calls: RecordedCalls, heads: HeadNames, exact: bool, limit: int) -> l
         raise InputError("recorded attention", got="none", fix="see recording.missing for the reasons")
     requested = _requested(calls, present, heads)
     if calls.strings.keys is not None and not any(calls.strings.fit(captured) for captured, _ in requested):
-        calls.strings.of_keys(requested[0][0])  # tokens that match no call: the error that says so
-        calls.strings.of_queries(requested[0][0])
+        calls.strings.key_words(requested[0][0])  # tokens that match no call: the error that says so
+        calls.strings.query_words(requested[0][0])
     needed = estimated([(captured, indices) for captured, indices in requested], calls, exact)
     if needed > limit:
         count, texts = sum(len(indices) for _, indices in requested), max(captured.batch for captured, _ in requested)
@@ -133,9 +133,9 @@ def _spread(captured: Captured) -> list[float]:
 
 def estimated(requested: Sequence[tuple[Captured, tuple[int, ...]]], calls: RecordedCalls, exact: bool) -> int:
     """About how many bytes a page of these heads takes, before anything of it is built."""
-    side = side_of(requested, exact)
+    side = map_side(requested, exact)
     whole = stays_whole(requested)
-    size = sum(_bytes_of(captured.opened(), len(heads), side, whole, exact) for captured, heads in requested)
+    size = sum(_page_bytes(captured.opened(), len(heads), side, whole, exact) for captured, heads in requested)
     words = sum(
         len(token.encode("utf-8", "replace")) + 4
         for sides in (calls.strings.queries, calls.strings.keys)
@@ -147,7 +147,7 @@ def estimated(requested: Sequence[tuple[Captured, tuple[int, ...]]], calls: Reco
     return _FIXED + size * 4 // 3 + 2 * words
 
 
-def _bytes_of(captured: Captured, heads: int, side: int, whole: bool, exact: bool) -> int:
+def _page_bytes(captured: Captured, heads: int, side: int, whole: bool, exact: bool) -> int:
     queries, keys = captured.queries, captured.keys
     # Two maps, a byte a cell: most shrink, those of restless weights hardly.
     size = captured.batch * heads * (8 * queries + 4 * keys + 2 * min(side, queries) * min(side, keys) + 2000)

@@ -56,9 +56,9 @@ class Live:
 FROZEN = Live()
 
 
-def title_of(calls: RecordedCalls) -> str:
+def page_title(calls: RecordedCalls) -> str:
     """The beginning of the text that the model read, in one line; the model's name where that is not known."""
-    return line_of(next(iter(calls.texts), "")) or calls.model
+    return one_line(next(iter(calls.texts), "")) or calls.model
 
 
 def origin(calls: RecordedCalls) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def origin(calls: RecordedCalls) -> dict[str, Any]:
     }
 
 
-def line_of(text: str) -> str:
+def one_line(text: str) -> str:
     """The beginning of a text in one line."""
     return shorten(" ".join(text.split()), _TITLE)
 
@@ -83,9 +83,9 @@ def text_lines(recordings: Sequence[RecordedCalls], heads: Sequence[dict[str, An
     count = 1 + max((head["batch"] for head in heads), default=-1)
     texts = [text for calls in recordings for text in calls.texts]
     if len(texts) == count:
-        return [line_of(text) for text in texts]
+        return [one_line(text) for text in texts]
     first = {head["batch"]: head["keys"] for head in reversed(heads)}
     return [
-        "" if first.get(batch) is None else line_of(" ".join(word for word, _ in words[first[batch]][:_TITLE]))
+        "" if first.get(batch) is None else one_line(" ".join(word for word, _ in words[first[batch]][:_TITLE]))
         for batch in range(count)
     ]

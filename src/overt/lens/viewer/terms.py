@@ -36,7 +36,7 @@ class HeadTerms:
     original: dict[str, Any] = field(default_factory=dict)
 
 
-def terms_of(head: Head) -> HeadTerms | None:
+def head_terms(head: Head) -> HeadTerms | None:
     """The head's terms; None where the page cannot compute its weights from them, and needs the weights themselves."""
     if not computable(head.captured_call):
         return None
@@ -119,8 +119,8 @@ def _biases(head: Head) -> list[dict[str, Any]]:
     if isinstance(bias, ALiBi) and isinstance(bias.offset, int):
         return [{"kind": "alibi", "slope": float(bias.slopes[head.index_in_call]), "offset": bias.offset}] * head.captured.batch
     if isinstance(bias, LineBias):
-        of_queries, of_keys = _lines(bias.of_queries[..., None], head, queries), _lines(bias.of_keys[..., None], head, keys)
-        return [{"kind": "lines", "queries": rows, "keys": columns} for rows, columns in zip(of_queries, of_keys, strict=True)]
+        lines = _lines(bias.of_queries[..., None], head, queries), _lines(bias.of_keys[..., None], head, keys)
+        return [{"kind": "lines", "queries": rows, "keys": columns} for rows, columns in zip(*lines, strict=True)]
     if (pairs := bias.added_pairs()) is None and bias.by_distance:
         device = head.call.query.device
         rows, columns = torch.arange(queries, device=device), torch.arange(keys, device=device)

@@ -12,7 +12,7 @@ from overt.lens.statistics.output_norms import output_norms
 WITHOUT = "the page was made without the model, which holds W_O: page(…, model=model)"
 
 
-def known_of(head: Head, model: nn.Module | None) -> tuple[Tensor | None, dict[str, Any]]:
+def norms_and_recipe(head: Head, model: nn.Module | None) -> tuple[Tensor | None, dict[str, Any]]:
     """The norms ‖v_j W_O‖ (B, K) or None, and for the page's header the reason where they are not known, and the layer's recipe.
 
     The recipe is "hidden" for a [h, c] layer, whose output is joined to its input, "states" for a layer whose values are the states
@@ -22,19 +22,19 @@ def known_of(head: Head, model: nn.Module | None) -> tuple[Tensor | None, dict[s
     >>> layer = Contextual(nn.GRU(4, 6, batch_first=True), "additive")
     >>> with overt.lens.record(layer) as recording:
     ...     _ = layer(torch.randn(1, 5, 4))
-    >>> known_of(recording[0, 0], layer)[1]["recipe"]
+    >>> norms_and_recipe(recording[0, 0], layer)[1]["recipe"]
     'hidden'
     """
     if model is None:
         return None, {"outWhy": WITHOUT, "recipe": None}
     result = output_norms(head, required_model(model))
-    return result.norms, {"outWhy": result.reason, "recipe": recipe_of(head.layer, model)}
+    return result.norms, {"outWhy": result.reason, "recipe": layer_recipe(head.layer, model)}
 
 
-def recipe_of(layer: str, model: nn.Module) -> str | None:
+def layer_recipe(layer: str, model: nn.Module) -> str | None:
     """Which recipe the module of this name follows, as far as its class says.
 
-    >>> recipe_of("Linear", nn.Linear(2, 2)) is None
+    >>> layer_recipe("Linear", nn.Linear(2, 2)) is None
     True
     """
     known = {name or type(model).__name__: module for name, module in model.named_modules()}

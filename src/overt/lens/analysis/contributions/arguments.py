@@ -64,7 +64,7 @@ def checked_calls(recording: RecordedCalls, model: nn.Module, what: str = "contr
     return [_opened(captured) for captured in calls]
 
 
-def arguments_of(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def pass_arguments(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of the recorded pass, without a cache to write to. None means the token ids that the recording has."""
     return whole_text(model, _recorded_ids(recording).to(_device(model)) if inputs is None else inputs)
 
@@ -110,7 +110,7 @@ def _opened(captured: Captured) -> Recorded:
     return opened
 
 
-def ids_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+def input_ids(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """The numbers of the tokens among the arguments."""
     candidates = [*args, kwargs.get("input_ids")]
     return next(

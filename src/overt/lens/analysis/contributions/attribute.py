@@ -10,17 +10,25 @@ from torch import Tensor, nn
 from overt.drawing.progress import progress
 from overt.errors import InputError
 from overt.lens.analysis.contributions.arguments import (
-    arguments_of,
     checked_calls,
     checked_model,
     compare,
-    ids_of,
     in_text,
+    input_ids,
+    pass_arguments,
 )
 from overt.lens.analysis.contributions.by_token import split
-from overt.lens.analysis.contributions.parts import called, encoder_of, frozen_in, notes_of, obstacle, parts_of, words_of
+from overt.lens.analysis.contributions.parts import (
+    attended_words,
+    called,
+    encoder_predicate,
+    frozen_in,
+    obstacle,
+    ordered_parts,
+    part_notes,
+)
 from overt.lens.analysis.contributions.result import Contributions, summed
-from overt.lens.analysis.contributions.targets import position_of, target_of
+from overt.lens.analysis.contributions.targets import named_position, named_target
 from overt.lens.analysis.contributions.traced import Traced, traced
 from overt.lens.capture.recordable import recordable
 from overt.lens.recorded_calls import RecordedCalls
@@ -68,29 +76,29 @@ def contributions(
     """
     model = recordable(checked_model(model))
     calls, vocabulary = checked_calls(recording, model), recording.strings.texts.read_with(tokenizer)
-    args, kwargs = arguments_of(recording, inputs, model)
-    run, encodes = _traced(model, args, kwargs), encoder_of(model)
+    args, kwargs = pass_arguments(recording, inputs, model)
+    run, encodes = _traced(model, args, kwargs), encoder_predicate(model)
     compare(calls, run.points, type(model).__name__, inputs_passed=inputs is not None)
     calls_of_text = [captured for captured in calls if not encodes(captured.layer)]
     logits, length = _by_position(run.logits, calls_of_text[-1].queries)
-    ids = ids_of(args, kwargs)
+    ids = input_ids(args, kwargs)
     text = in_text(recording, calls_of_text, ids, vocabulary, length)
-    chosen = position_of(position, calls_of_text, ids, model, vocabulary, text)
-    named = target_of(target, logits.detach(), chosen, vocabulary)
+    chosen = named_position(position, calls_of_text, ids, model, vocabulary, text)
+    named = named_target(target, logits.detach(), chosen, vocabulary)
     with torch.enable_grad():
-        number = named.of(logits)
+        number = named.logit(logits)
     _descend(run, number, encodes)
     pairs = [pair for pair in zip(calls, run.points, strict=True) if pair[1].gradient is not None]
     splits = [split(captured, point) for captured, point in progress(pairs, "splitting heads by token")]
     return Contributions(
         named,
-        tuple(summed(parts_of(run, splits, recording))),
+        tuple(summed(ordered_parts(run, splits, recording))),
         {(recording.number_of(split.captured), head): values for split in splits for head, values in split.by_head.items()},
         float(number.detach()),
         math.hypot(run.paths.rounding.bound(), *(split.bound for split in splits)),
         frozen_in(run),
-        notes_of(run, any(encodes(captured.layer) for captured in calls)),
-        words_of(recording, calls, ids, vocabulary),
+        part_notes(run, any(encodes(captured.layer) for captured in calls)),
+        attended_words(recording, calls, ids, vocabulary),
         model=type(model).__name__,
     )
 

@@ -61,7 +61,7 @@ def _attention_rows(captured: CapturedCall, rows: list[int]) -> Iterator[Rows]:
         with unrounded(call.query):
             block = query_block(call, query_rows(call, first, stop), every_key=True, careful=by_block.careful)
             stages = formula(block)
-        allowed = allowance.of(block, *stages)
+        allowed = allowance.bound(block, *stages)
         shape = (*call.batch, stop - first)
         weights = stages[2].expand(*shape, stages[2].shape[-1]).reshape(len(value), stop - first, -1)
         yield (

@@ -23,7 +23,7 @@ def obstacle(run: Traced, point: Point) -> str:
     return "a function that is not linear" if writer is None else f"{writer.function} in {writer.module}, which is not linear"
 
 
-def parts_of(run: Traced, splits: list[Split], recording: RecordedCalls) -> list[Part]:
+def ordered_parts(run: Traced, splits: list[Split], recording: RecordedCalls) -> list[Part]:
     """Every part, in the order of the model."""
     mixing = TokenMixers(split.captured.layer for split in splits)
     ordered = [(split.point.order, _heads(split, recording)) for split in splits]
@@ -78,7 +78,7 @@ def frozen_in(run: Traced) -> tuple[str, ...]:
     )
 
 
-def encoder_of(model: nn.Module) -> Callable[[str], bool]:
+def encoder_predicate(model: nn.Module) -> Callable[[str], bool]:
     """Whether a layer is in an encoder, whose tokens a decoder attends to or embeds: of a source, or of images or sound next to text."""
     config, names = getattr(model, "config", None), {module: name for name, module in model.named_modules()}
     text = getattr(config, "get_text_config", None)
@@ -101,7 +101,7 @@ def called(model: nn.Module, method: str) -> Any:
     return None if called is None else called()
 
 
-def notes_of(run: Traced, encoded: bool) -> tuple[str, ...]:
+def part_notes(run: Traced, encoded: bool) -> tuple[str, ...]:
     """What a reader of the parts has to know."""
     notes = [] if run.paths.cap is None else [f"{run.paths.cap} bounds its logits by a tanh: these are the logits before it"]
     if encoded:
@@ -109,11 +109,11 @@ def notes_of(run: Traced, encoded: bool) -> tuple[str, ...]:
     return (*notes, *dict.fromkeys(f"{name}: {reason}" for name, reason in run.missing))
 
 
-def words_of(
+def attended_words(
     recording: RecordedCalls, calls: list[Recorded], ids: Tensor | None, vocabulary: Vocabulary | None
 ) -> list[str] | None:
     """The words of the tokens that the last call attended to."""
-    words = recording.strings.of_keys(calls[-1]) if recording.strings.fit(calls[-1]) else None
+    words = recording.strings.key_words(calls[-1]) if recording.strings.fit(calls[-1]) else None
     if words is not None:
         return words[0]
     if vocabulary is None or ids is None:

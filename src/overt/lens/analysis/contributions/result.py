@@ -77,7 +77,7 @@ class Contributions:
         """What each block adds, all of its parts together, in the order of the model; what is outside of them by its module."""
         totals: dict[str, list[float]] = {}
         for part in self.parts:
-            totals.setdefault(block_of(part.layer), []).append(part.value)
+            totals.setdefault(block_name(part.layer), []).append(part.value)
         return {block: math.fsum(values) for block, values in totals.items()}
 
     @property
@@ -122,10 +122,10 @@ class Contributions:
         return f"<contributions of {len(self.parts)} parts of {self.model} to {self.target}: {self.logit_difference:.4g}>"
 
 
-def block_of(layer: str) -> str:
+def block_name(layer: str) -> str:
     """The block that a module is in: its name up to the first number.
 
-    >>> block_of("model.layers.3.mlp.experts.1"), block_of("model.norm")
+    >>> block_name("model.layers.3.mlp.experts.1"), block_name("model.norm")
     ('model.layers.3', 'model.norm')
     """
     parts = layer.split(".")

@@ -12,7 +12,7 @@ from overt.drawing.numbers import visible
 from overt.errors import InputError, KindError
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import Head
-from overt.lens.text.one_token import id_of
+from overt.lens.text.one_token import token_id
 from overt.lens.text.vocabulary import Vocabulary
 
 
@@ -23,7 +23,7 @@ class Target(NamedTuple):
     words: tuple[str, ...]
     position: int
 
-    def of(self, logits: Tensor) -> Tensor:
+    def logit(self, logits: Tensor) -> Tensor:
         """The logit, or the difference of two, in float64: logits (B, n, words) or (B, words)."""
         row = logits[0, self.position] if logits.ndim == 3 else logits[0]
         chosen = row[list(self.tokens)].double()
@@ -33,7 +33,7 @@ class Target(NamedTuple):
         return " rather than ".join(f"“{visible(word)}”" for word in self.words)
 
 
-def target_of(target: Any, logits: Tensor, position: int, vocabulary: Vocabulary | None) -> Target:
+def named_target(target: Any, logits: Tensor, position: int, vocabulary: Vocabulary | None) -> Target:
     """The target that was named; the token of the largest logit for None. Raises InputError for what is no token."""
     words = logits.shape[-1]
     if target is None:
@@ -50,7 +50,7 @@ def target_of(target: Any, logits: Tensor, position: int, vocabulary: Vocabulary
 
 def _token(target: Any, words: int, vocabulary: Vocabulary | None) -> int:
     if isinstance(target, str):
-        number = id_of(target, vocabulary)
+        number = token_id(target, vocabulary)
         if number < words:
             return number
         got, fix = f"{target!r}, token {number} of the tokenizer", "name a token of a smaller number"
@@ -82,7 +82,7 @@ def _word(token: int, vocabulary: Vocabulary | None) -> str:
     return str(token)
 
 
-def position_of(
+def named_position(
     position: Any, calls: Sequence[Captured], ids: Tensor | None, model: nn.Module, vocabulary: Vocabulary | None, text: Tensor
 ) -> int:
     """The position that was named; by default the last one that is `text`, or the mask token's where tokens attend to later ones."""

@@ -140,7 +140,7 @@ class Traced:
     @property
     def logits(self) -> Tensor:
         """The logits (B, n, words). Raises InputError where the model gives none."""
-        return logits_of(self.output)
+        return model_logits(self.output)
 
     def follow(self, target: Tensor, points: list[Point]) -> None:
         """Compute the gradient of the target with respect to every writer that its linear paths reach.
@@ -219,7 +219,7 @@ def traced(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], word
     return Traced(output, paths, recorder.points, recorder.missing)
 
 
-def logits_of(output: Any) -> Tensor:
+def model_logits(output: Any) -> Tensor:
     """The logits of a model's output. Raises InputError where it has states and no logits."""
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     if logits is None:

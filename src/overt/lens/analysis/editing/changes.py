@@ -29,9 +29,9 @@ class HeadChange:
 
     recomputes: ClassVar[bool] = True
     """Whether the rows are computed once more, by the call's own query, key and value."""
-    of_softmax: ClassVar[bool] = False
+    renormalizes: ClassVar[bool] = False
     """Whether the weights are normalized once more, so that the model's dropout of them would have to be known."""
-    of_one_head: ClassVar[bool] = False
+    differs_by_head: ClassVar[bool] = False
     """Whether each head is changed in another way."""
 
     @property
@@ -54,7 +54,7 @@ class BlockedArcs(HeadChange):
 
     barred: Where = None
 
-    of_softmax: ClassVar[bool] = True
+    renormalizes: ClassVar[bool] = True
 
     @property
     def key(self) -> Where:
@@ -99,7 +99,7 @@ class TemperatureSet(HeadChange):
 
     temperature: float = 1.0
 
-    of_softmax: ClassVar[bool] = True
+    renormalizes: ClassVar[bool] = True
 
     @property
     def what(self) -> str:
@@ -109,13 +109,13 @@ class TemperatureSet(HeadChange):
 
 @dataclass(frozen=True, eq=False)
 class PartPatched(HeadChange):
-    """A part of a call, from another run: `of(layer, call_index, head)` gives its numbers (B, N, features) or, of weights, (B, Q, K)."""
+    """A part of a call, from another run: `source.part` gives its numbers (B, N, features) or, of weights, (B, Q, K)."""
 
     part: str = "output"
     at_keys: Where = None
     source: Any = field(default=None, repr=False)
 
-    of_one_head: ClassVar[bool] = True
+    differs_by_head: ClassVar[bool] = True
 
     @property
     def key(self) -> Where:
@@ -128,7 +128,7 @@ class PartPatched(HeadChange):
         return f"patch {self.part}"
 
 
-def checked_heads_of(head: Any) -> tuple[LayerHead, ...]:
+def checked_heads(head: Any) -> tuple[LayerHead, ...]:
     """The heads that a caller names, as pairs: one pair, a list of them, or None for all heads of all layers."""
     if head is None:
         return ((None, None),)

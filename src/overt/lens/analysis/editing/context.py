@@ -19,7 +19,7 @@ from overt.lens.analysis.editing.changes import (
     RowsSet,
     TemperatureSet,
     Where,
-    checked_heads_of,
+    checked_heads,
     checked_number,
     checked_pattern,
     checked_positions,
@@ -55,7 +55,7 @@ class Edits:
 
     def block(self, head: Heads = None, *, query: Where = None, key: Where = None) -> "Edits":
         """Let queries attend to some keys no more: their weights are zero, and those of the other keys are normalized without them."""
-        return self.add(BlockedArcs(checked_heads_of(head), *_both(query), barred=checked_positions("key", key)))
+        return self.add(BlockedArcs(checked_heads(head), *_both(query), barred=checked_positions("key", key)))
 
     def pattern(self, head: Heads, weights: Tensor | str, *, query: Where = None) -> "Edits":
         """Set rows of weights: (K,), (rows, K) or (B, rows, K), after dropout; or by name.
@@ -63,16 +63,16 @@ class Edits:
         "uniform" gives each key that a query may attend to the same weight, "previous" the whole weight to the key before the query's
         own position, "first" to the first key. With `query`, rows are those of the named positions, in order of the text.
         """
-        return self.add(RowsSet(checked_heads_of(head), *_both(query), pattern=checked_pattern(weights)))
+        return self.add(RowsSet(checked_heads(head), *_both(query), pattern=checked_pattern(weights)))
 
     def scale(self, head: Heads, factor: float, *, query: Where = None) -> "Edits":
         """Multiply a head's output, and so its weights, with a number; 0 removes the head (Michel et al. 2019, section 2.1)."""
-        return self.add(HeadScaled(checked_heads_of(head), *_both(query), factor=checked_number("a factor", factor)))
+        return self.add(HeadScaled(checked_heads(head), *_both(query), factor=checked_number("a factor", factor)))
 
     def temperature(self, head: Heads, temperature: float, *, query: Where = None) -> "Edits":
         """Divide scores, biases included, by a number before they are normalized; a sink keeps its logit."""
         number = checked_number("a temperature", temperature, above=0.0)
-        return self.add(TemperatureSet(checked_heads_of(head), *_both(query), temperature=number))
+        return self.add(TemperatureSet(checked_heads(head), *_both(query), temperature=number))
 
     def patch(
         self,
@@ -95,8 +95,8 @@ class Edits:
             fix = f'write {"key" if query is not None else "query"}=… for part="{part}"'
             raise InputError(f"positions of the {part}", got="query=" if query is not None else "key=", fix=fix)
         where = checked_positions("key", key)
-        of_run = OtherRun.of(from_, source, part)
-        return self.add(PartPatched(checked_heads_of(head), *_both(query), part=part, at_keys=where, source=of_run))
+        other = OtherRun.checked(from_, source, part)
+        return self.add(PartPatched(checked_heads(head), *_both(query), part=part, at_keys=where, source=other))
 
     def path(
         self,
@@ -114,7 +114,7 @@ class Edits:
         layers between are computed again. The norms between are too, or, with `norms="frozen"`, divide by the scales of the plain run
         (modules whose class is named LayerNorm or RMSNorm). The model runs twice more for it, in a single pass, on copies of its input.
         """
-        pairs = checked_heads_of([sender]), checked_heads_of(receiver)
+        pairs = checked_heads([sender]), checked_heads(receiver)
         return self.add(path_change(pairs[0][0], pairs[1], into, from_, norms, source))
 
     def add(self, change: HeadChange) -> "Edits":
@@ -237,7 +237,7 @@ def edit(
     model = recordable(model)
     if tokenizer is not None and (query_tokens is not None or key_tokens is not None):
         raise InputError("tokens or a tokenizer", got="both", fix="leave query_tokens and key_tokens out")
-    tokens = Tokens.of(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
+    tokens = Tokens.from_strings(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
     editor = Editor(model, [], tokens)
     opened = OpenEdits(editor)
     for change in edits.changes if edits is not None else []:

@@ -11,7 +11,7 @@ from overt.attention.kernels.call import Call
 from overt.errors import InputError
 from overt.lens.analysis.editing import mixers
 from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, HeadScaled, PartPatched, name_of_heads
-from overt.lens.analysis.editing.patching import numbers_of, with_patches
+from overt.lens.analysis.editing.patching import new_values, with_patches
 from overt.lens.analysis.editing.placing import Spot, WordPositions
 from overt.lens.analysis.editing.rows import Placed, call_of_entries, recomputed, renormalizable
 from overt.lens.capture.mixers.history import HistoryLink
@@ -98,16 +98,16 @@ class Editor(Recorder):
         computed = [change for change in changes if change.recomputes and getattr(change, "part", "") != "output"]
         _refuse_unknown(call, computed, notes, layer)
         sub, indices = _heads_call(call, output, heads, self.cache) if computed else (call, [0])
-        if any(change.of_softmax for change in computed):
+        if any(change.renormalizes for change in computed):
             sub = renormalizable(sub)
         for entries, placed in groups:
             for placement in placed:
                 self._count(placement)
             computing = [placement for placement in placed if placement.change in computed]
             if computing:
-                of_these = with_patches(call_of_entries(sub, entries), computing, spot, heads, indices, entries)
+                entries_call = with_patches(call_of_entries(sub, entries), computing, spot, heads, indices, entries)
                 computing = [self._with_weights(call, spot, heads, entries) for call in computing]
-                for first, stop, rows in recomputed(of_these, computing, layer, spot.self_key):
+                for first, stop, rows in recomputed(entries_call, computing, layer, spot.self_key):
                     rows = rows if call.query.ndim < 4 else rows[..., indices, :, :]
                     _put(output, heads, entries, slice(first, stop), rows, call)
             self._scale_and_put(spot, call, output, heads, entries, placed)
@@ -138,7 +138,7 @@ class Editor(Recorder):
     def _with_weights(self, placed: Placed, spot: Spot, heads: tuple[int, ...], entries: tuple[int, ...] | None) -> Placed:
         if not isinstance(placed.change, PartPatched) or placed.change.part != "weights":
             return placed
-        numbers = numbers_of(placed, spot, heads[0], entries)
+        numbers = new_values(placed, spot, heads[0], entries)
         return replace(placed, numbers=numbers if spot.captured.queries else None)
 
     def _scale_and_put(
@@ -155,7 +155,7 @@ class Editor(Recorder):
             if isinstance(placement.change, HeadScaled):
                 scaled(output, heads, entries, placement.rows, placement.change.factor, call.query.ndim)
             elif isinstance(placement.change, PartPatched) and placement.change.part == "output":
-                numbers = numbers_of(placement, spot, heads[0], entries, output.shape[-1])
+                numbers = new_values(placement, spot, heads[0], entries, output.shape[-1])
                 if call.query.ndim >= 4:
                     numbers = numbers[:, None]
                 _put(output, heads, entries, list(placement.rows), numbers.reshape(-1, *numbers.shape[1:]), call)
@@ -279,7 +279,7 @@ def _by_changes(matched: list[tuple[int, HeadChange]]) -> list[tuple[tuple[int, 
         by_head.setdefault(head, []).append(change)
     groups: dict[Any, tuple[list[int], tuple[HeadChange, ...]]] = {}
     for head, changes in by_head.items():
-        alone = head if any(change.of_one_head for change in changes) else -1
+        alone = head if any(change.differs_by_head for change in changes) else -1
         groups.setdefault((alone, *map(id, changes)), ([], tuple(changes)))[0].append(head)
     return [(tuple(sorted(heads)), changes) for heads, changes in groups.values()]
 
@@ -297,13 +297,13 @@ def _refuse_unknown(call: Call, changes: Sequence[HeadChange], notes: tuple[str,
     """Raise InputError for what would have to be known to compute the rows once more."""
     for change in changes:
         patched = isinstance(change, PartPatched) and change.part in ("query", "key", "value")
-        if call.dropout and (change.of_softmax or patched):
+        if call.dropout and (change.renormalizes or patched):
             got, fix = f"dropout {call.dropout:g} in {layer}", "run model.eval()"
             raise InputError(f"a run without dropout, for {change}", got=got, fix=fix)
         if not isinstance(call.normalizer, ExpOfLogWeights):
             continue
         part = next((note for note in notes if note.startswith(PART_OF_ROW)), None)
-        if (change.of_softmax and part) or (patched and change.part in ("query", "key")):  # type: ignore[attr-defined]
+        if (change.renormalizes and part) or (patched and change.part in ("query", "key")):  # type: ignore[attr-defined]
             reason = part or "query and key are unknown there, so the model's own weights are read"
             raise InputError(f"a layer whose weights can be computed once more, for {change}", got=f"{layer}: {reason}")
 

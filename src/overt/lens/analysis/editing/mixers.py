@@ -8,7 +8,7 @@ from torch import Tensor
 
 from overt.errors import InputError
 from overt.lens.analysis.editing.changes import BlockedArcs, HeadScaled, PartPatched, RowsSet
-from overt.lens.analysis.editing.patching import numbers_of
+from overt.lens.analysis.editing.patching import new_values
 from overt.lens.analysis.editing.placing import Spot, WordPositions
 from overt.lens.analysis.editing.rows import Placed
 from overt.lens.captured import Captured
@@ -48,7 +48,7 @@ def changed(
             result.append(placement)
             continue
         if isinstance(placement.change, PartPatched) and placement.change.part == "output":
-            new = numbers_of(placement, spot, heads[0], entries, output.shape[-1])[:, None].to(output.dtype)
+            new = new_values(placement, spot, heads[0], entries, output.shape[-1])[:, None].to(output.dtype)
         else:
             _refuse(placement, spot.captured.layer, kind, recurrence)
             assert recurrence is not None
@@ -73,7 +73,7 @@ def _difference(
     else:
         rows: Any = placed.numbers
         if isinstance(placed.change, PartPatched):
-            rows = numbers_of(placed, spot, heads[0], entries)
+            rows = new_values(placed, spot, heads[0], entries)
         difference = rows.to(weights) - weights
     return difference @ part.ready().value[batch]
 

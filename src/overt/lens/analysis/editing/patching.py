@@ -11,7 +11,7 @@ from overt.errors import InputError, KindError
 from overt.lens.analysis.editing.changes import PartPatched
 from overt.lens.analysis.editing.placing import Spot
 from overt.lens.analysis.editing.rows import Placed
-from overt.lens.captured import Captured, CapturedCall, of_entries
+from overt.lens.captured import Captured, CapturedCall, select_entries
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.text.texts import Texts
@@ -31,7 +31,7 @@ class OtherRun:
     by_call: bool = False
 
     @classmethod
-    def of(cls, recording: Any, head: Any, part: str) -> "OtherRun":
+    def checked(cls, recording: Any, head: Any, part: str) -> "OtherRun":
         """Check what a caller passes: a recording that has the part."""
         if not isinstance(recording, RecordedCalls):
             fix = "record it: with overt.lens.record(model) as recording: model(other)"
@@ -79,7 +79,7 @@ def other_run(change: PartPatched, texts: Texts, model: str) -> str:
     return f"{change}: the other run {' and '.join(notes)}" if notes else ""
 
 
-def numbers_of(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] | None, features: int | None = None) -> Tensor:
+def new_values(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] | None, features: int | None = None) -> Tensor:
     """What is put at the positions of a change: (entries, positions, features), or rows of weights (entries, 1, rows, K)."""
     change, captured = placed.change, spot.captured
     assert isinstance(change, PartPatched)
@@ -101,7 +101,7 @@ def numbers_of(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] |
             got=f"{len(other)}",
             fix="record the same texts",
         )
-    other = of_entries(other, entries, other.ndim - 1) if len(other) > 1 else other.expand(entries_there, *other.shape[1:])
+    other = select_entries(other, entries, other.ndim - 1) if len(other) > 1 else other.expand(entries_there, *other.shape[1:])
     if change.part == "weights":
         if other.shape[-1] != captured.keys + spot.first_key:
             raise _other_length("keys", captured, captured.keys + spot.first_key, other.shape[-1])
@@ -126,7 +126,7 @@ def with_patches(
         if not isinstance(change, PartPatched) or change.part not in ("query", "key", "value"):
             continue
         old: Tensor = getattr(call, change.part)
-        new = numbers_of(placement, spot, heads[0], entries, old.shape[-1])
+        new = new_values(placement, spot, heads[0], entries, old.shape[-1])
         positions = list(placement.keys if change.part != "query" else placement.rows)
         patched = old.expand(*call.batch, *old.shape[-2:]).clone() if old.ndim < 4 else _whole(old, call)
         target = patched if call.query.ndim < 4 else patched.select(-3, _shared_index(patched, call, indices[0]))

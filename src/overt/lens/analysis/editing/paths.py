@@ -65,8 +65,8 @@ class PathSource:
         self.added.setdefault(node, {})[head] = values[:, first_added : node.written]
         whole = self.added[chain.pop()][head]
         for call in reversed(chain):
-            of_entries = whole if call.rows is None else whole[list(call.rows)]
-            whole = torch.cat([of_entries[:, call.first : call.first + call.retained], self.added[call][head]], dim=1)
+            continued_values = whole if call.rows is None else whole[list(call.rows)]
+            whole = torch.cat([continued_values[:, call.first : call.first + call.retained], self.added[call][head]], dim=1)
         return torch.cat([whole, values[:, node.written :]], dim=1)
 
 
@@ -208,5 +208,5 @@ def path_change(
     for pair in (sender, *receivers):
         if None in pair:
             raise InputError("one head for each end of a path", got=f"{pair}", fix="write path((3, 2), (5, 11))")
-    other = None if from_ is None else OtherRun.of(from_, head, "output")
+    other = None if from_ is None else OtherRun.checked(from_, head, "output")
     return PathPatched(tuple(receivers), part=into, source=PathSource(sender, tuple(receivers), into, other, norms))

@@ -9,7 +9,7 @@ from torch import Tensor
 from overt.errors import InputError
 from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, PartPatched, RowsSet
 from overt.lens.analysis.editing.rows import Placed
-from overt.lens.analysis.editing.words import positions_of
+from overt.lens.analysis.editing.words import named_positions
 from overt.lens.captured import Captured
 from overt.lens.storage.continued import Node
 from overt.lens.tokens import Tokens
@@ -43,7 +43,7 @@ class Spot:
         for entry in range(self.captured.batch):
             placed = self._placed(changes, entry)
             key = tuple(
-                (id(placement.change), placement.rows, placement.keys, _number_of(placement, entry)) for placement in placed
+                (id(placement.change), placement.rows, placement.keys, _entry_key(placement, entry)) for placement in placed
             )
             groups.setdefault(key, ([], placed))[0].append(entry)
         return [(tuple(entries), placed) for entries, placed in groups.values() if placed]
@@ -70,10 +70,10 @@ class Spot:
         where = change.query if side == "query" else change.key
         first, count = (self.first_query, self.captured.queries) if side == "query" else (self.first_key, self.captured.keys)
         if not isinstance(where, str):
-            return positions_of(where, first, count, None, side)
+            return named_positions(where, first, count, None, side)
         known = self.words.get((id(change), side, entry))
         if known is None:
-            read = self.tokens.of_queries(self.captured) if side == "query" else self.tokens.of_keys(self.captured)
+            read = self.tokens.query_words(self.captured) if side == "query" else self.tokens.key_words(self.captured)
             if read is None:
                 raise InputError(
                     f"tokens of the {'queries' if side == 'query' else 'keys'} of {self.captured.layer}, for {side}={where!r}",
@@ -81,7 +81,7 @@ class Spot:
                     fix=f"write the position, {side}=7, or pass the tokens, query_tokens=[…] and key_tokens=[…]",
                 )
             words = read[entry if len(read) > 1 else 0]
-            known = [position + first for position in positions_of(where, first, count, words, side)]
+            known = [position + first for position in named_positions(where, first, count, words, side)]
             self.words[id(change), side, entry] = known
         return [position - first for position in known if first <= position < first + count]
 
@@ -113,7 +113,7 @@ def _has_numbers(change: HeadChange) -> bool:
     return getattr(getattr(change, "pattern", None), "ndim", 0) == 3
 
 
-def _number_of(placed: Placed, entry: int) -> int:
+def _entry_key(placed: Placed, entry: int) -> int:
     """What tells entries apart whose weights differ."""
     pattern = getattr(placed.change, "pattern", None)
     return entry if getattr(pattern, "ndim", 0) == 3 else 0

@@ -19,7 +19,7 @@ from overt.errors import InputError
 from overt.lens.analysis.by_block import runs
 from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, RowsSet, TemperatureSet
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
-from overt.lens.captured import MASKED_GAP, of_entries
+from overt.lens.captured import MASKED_GAP, select_entries
 
 _FEW = (
     64  # rows up to which the plain formula computes them; more go to the kernels where the changes are masks and temperatures
@@ -46,7 +46,7 @@ class _OfEntries:
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         block = self.inner.block(rows, keys)
-        return of_entries(block, self.entries, self.dimensions - 1) if block.ndim == self.dimensions else block
+        return select_entries(block, self.entries, self.dimensions - 1) if block.ndim == self.dimensions else block
 
 
 class _MaskOfEntries(_OfEntries, Mask):
@@ -63,7 +63,7 @@ def call_of_entries(call: Call, entries: tuple[int, ...] | None) -> Call:
     if entries is None or entries == tuple(range(call.batch[0])):
         return call
     tensors = {
-        name: of_entries(tensor, entries, dimensions - 1) if tensor.ndim == dimensions else tensor
+        name: select_entries(tensor, entries, dimensions - 1) if tensor.ndim == dimensions else tensor
         for name, tensor in (("query", call.query), ("key", call.key), ("value", call.value))
     }
     mask = None if call.mask is None else _MaskOfEntries(call.mask, entries, dimensions)

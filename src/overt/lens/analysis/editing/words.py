@@ -9,12 +9,12 @@ from overt.lens.text.named import occurrences
 _NEAR = 3  # tokens on either side that an error shows
 
 
-def positions_of(where: Where, first: int, count: int, tokens: Sequence[str] | None, what: str) -> list[int]:
+def named_positions(where: Where, first: int, count: int, tokens: Sequence[str] | None, what: str) -> list[int]:
     """The positions among `first`, `first` + 1, … that are named, counted from `first`; a word is looked for in `tokens`, one each.
 
     Raises InputError for a word that is not there, or in several places.
 
-    >>> positions_of(slice(2, None), 1, 4, None, "query"), positions_of("cat", 0, 3, ["the", "cat", "sat"], "key")
+    >>> named_positions(slice(2, None), 1, 4, None, "query"), named_positions("cat", 0, 3, ["the", "cat", "sat"], "key")
     ([1, 2, 3], [1])
     """
     if where is None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from overt.attention import check
 from overt.errors import InputError, KindError
-from overt.lens.analysis.finding.measuring import PairMeasurements, PairTask, competitors, measure, randomized, tasks_of
+from overt.lens.analysis.finding.measuring import PairMeasurements, PairTask, competitors, measure, pair_tasks, randomized
 from overt.lens.analysis.finding.pairs import read_pairs
 from overt.lens.analysis.finding.ranked import FEWEST, RankedHead, RankedHeads
 from overt.lens.analysis.finding.statistics import adjusted_p_values, intervals
@@ -71,7 +71,7 @@ def find_heads(
     texts = np.array([numbers[name] for name in names])
     with evaluated(model):
         reader = TextReader(model, tokenizer, longest_text(model, tokenizer, _LONGEST))
-        tasks = tasks_of(reader, read)
+        tasks = pair_tasks(reader, read)
         _check_halves(len(numbers))
         measured = measure(reader, tasks)
         blank = measure(TextReader(randomized(model, seed), tokenizer, reader.longest), tasks, "the same with random weights")

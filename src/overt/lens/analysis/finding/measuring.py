@@ -45,7 +45,7 @@ class PairMeasurements(NamedTuple):
     missing: tuple[str, ...]
 
 
-def tasks_of(reader: TextReader, pairs: Sequence[LabelledPair]) -> list[PairTask]:
+def pair_tasks(reader: TextReader, pairs: Sequence[LabelledPair]) -> list[PairTask]:
     """Each pair as tokens. Raises InputError for words that are not there."""
     tasks = []
     for number, pair in enumerate(pairs, 1):

@@ -112,7 +112,7 @@ def _pair(number: int, row: Any) -> LabelledPair:
 def located(number: int, pair: LabelledPair, read: DecodedText, cut: bool) -> LocatedPair:
     """The tokens of a pair in the text as the model reads it, perhaps without its end. Raises InputError, with the number of the pair."""
     query, key, *distractors = (
-        _tokens_of(number, phrase, pair.text, read, cut) for phrase in (pair.query, pair.key, *pair.distractors)
+        _phrase_tokens(number, phrase, pair.text, read, cut) for phrase in (pair.query, pair.key, *pair.distractors)
     )
     names = (pair.query, pair.key, *pair.distractors)
     spans = (query, key, *distractors)
@@ -127,7 +127,7 @@ def located(number: int, pair: LabelledPair, read: DecodedText, cut: bool) -> Lo
     return LocatedPair(query, key, tuple(distractors))
 
 
-def _tokens_of(number: int, phrase: str, text: str, read: DecodedText, cut: bool) -> tuple[int, ...]:
+def _phrase_tokens(number: int, phrase: str, text: str, read: DecodedText, cut: bool) -> tuple[int, ...]:
     matches, word = _matches(phrase, read.text), phrase
     name, _, count = phrase.rpartition(":")
     if not matches and name and count.isdigit():

@@ -19,18 +19,18 @@ def aligned(answer: LoggedAnswer, ids: list[int], vocabulary: Vocabulary) -> lis
 
     Raises InputError where it has another number of them, and it cannot be known of which tokens they are.
     """
-    of_entries = answer.logprob_ids
-    if of_entries is None:
+    entry_ids = answer.logprob_ids
+    if entry_ids is None:
         if answer.logprobs and len(answer.logprobs) != len(ids):
             raise _unequal(len(answer.logprobs), len(ids))
         return answer.logprobs
-    if of_entries == ids:
+    if entry_ids == ids:
         if answer.count is not None and answer.count > len(ids) and _left_out(answer, vocabulary):
             raise _unequal(len(ids), answer.count)
         return answer.logprobs
     written = [index for index, cut in enumerate(cuts(ids, vocabulary)) if not cut]
-    if [ids[index] for index in written[: len(of_entries)]] != of_entries:
-        raise _unequal(len(of_entries), len(ids))
+    if [ids[index] for index in written[: len(entry_ids)]] != entry_ids:
+        raise _unequal(len(entry_ids), len(ids))
     values: list[float | None] = [None] * len(ids)
     for index, value in zip(written, answer.logprobs, strict=False):
         values[index] = value

@@ -54,14 +54,14 @@ class LoggedAnswer:
     spans: dict[str, Any] | None = None
 
 
-def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
+def parse_answers(record: Any, line: int) -> list[LoggedAnswer]:
     """The answers of one record: a response, or {"request": …, "response": …}, as a batch file has it too.
 
     Raises ValueError, which says why, for a record without an answer.
     """
     record = unstreamed(record)
     if isinstance(record, list):
-        return [answer for field in record for answer in answers_of(field, line)]
+        return [answer for field in record for answer in parse_answers(field, line)]
     if not isinstance(record, dict):
         raise ValueError("it is not a JSON object")
     request, response = record.get("request", record), unstreamed(record.get("response", record))
@@ -70,7 +70,7 @@ def answers_of(record: Any, line: int) -> list[LoggedAnswer]:
     if isinstance(response, list):
         size = len(response)
         pairs = [{"request": _single_prompt(request, at, size), "response": entry} for at, entry in enumerate(response)]
-        return [answer for pair in pairs for answer in answers_of(record | pair, line)]
+        return [answer for pair in pairs for answer in parse_answers(record | pair, line)]
     if isinstance(response, dict) and isinstance(response.get("body"), dict | list | str):
         response = unstreamed(response["body"])
     if not isinstance(request, dict) or not isinstance(response, dict):
@@ -163,7 +163,7 @@ def _llama_cpp_answer(request: dict[str, Any], response: dict[str, Any], line: i
     items = [token for token in tokens if isinstance(token, dict)] if isinstance(tokens, list) else []
     settings = response.get("generation_settings")
     prompt = request.get("prompt") if request is not response else None
-    of_items = _ids([item.get("id") for item in items])
+    item_ids = _ids([item.get("id") for item in items])
     return LoggedAnswer(
         line,
         "",
@@ -173,10 +173,10 @@ def _llama_cpp_answer(request: dict[str, Any], response: dict[str, Any], line: i
         prompt_ids=_ids(prompt),
         prompt_count=_whole(response.get("tokens_evaluated")),
         spelled=_text_or_none(response.get("prompt")),
-        ids=_ids(response.get("tokens")) or of_items,
+        ids=_ids(response.get("tokens")) or item_ids,
         texts=[_bytes(item.get("bytes"), item.get("token", item.get("content"))) for item in items] or None,
         logprobs=_logprobs([item["logprob"] if "logprob" in item else _log(item.get("prob")) for item in items]),
-        logprob_ids=of_items,
+        logprob_ids=item_ids,
         count=_whole(response.get("tokens_predicted")),
         temperature=_float((settings if isinstance(settings, dict) else request).get("temperature")),
         after_sampling=any("prob" in item for item in items),
@@ -252,12 +252,12 @@ def _predicted(usage: dict[str, Any], verbose: dict[str, Any], response: dict[st
 def _choice_ids(request: Any, response: Any, choice: dict[str, Any]) -> tuple[list[int] | None, list[int] | None]:
     """The ids of the prompt and of the answer, wherever a server writes them."""
     extra: Any = response.get("sglext") if isinstance(response.get("sglext"), dict) else {}
-    of_choices = dict(enumerate(extra.get("output_ids") or []))
-    of_keys = (*(choice.get(key) for key in _ID_KEYS), response.get("prompt_token_ids"))
-    if any(isinstance(item, list) and item and _ids(item) is None for item in of_keys):
+    output_ids = dict(enumerate(extra.get("output_ids") or []))
+    stated_ids = (*(choice.get(key) for key in _ID_KEYS), response.get("prompt_token_ids"))
+    if any(isinstance(item, list) and item and _ids(item) is None for item in stated_ids):
         raise ValueError("its token ids are not whole numbers")
     prompts = choice.get("prompt_token_ids"), response.get("prompt_token_ids"), extra.get("input_ids"), request.get("prompt")
-    answers = choice.get("token_ids"), choice.get("response_token_ids"), of_choices.get(response["choices"].index(choice))
+    answers = choice.get("token_ids"), choice.get("response_token_ids"), output_ids.get(response["choices"].index(choice))
     first = [next(filter(None, map(_ids, part)), None) for part in (prompts, answers)]
     return first[0], first[1]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from overt.errors import InputError
-from overt.lens.analysis.replay.dialects import LoggedAnswer, answers_of
+from overt.lens.analysis.replay.dialects import LoggedAnswer, parse_answers
 from overt.lens.analysis.replay.streams import Streams, is_chunk
 from overt.reading import parse_json, reading, reason
 
@@ -77,7 +77,7 @@ def _add_lines(log: Log, lines: list[bytes]) -> None:
 
 def _add(log: Log, record: object, number: int) -> None:
     try:
-        answers = answers_of(record, number)
+        answers = parse_answers(record, number)
         if not answers:
             raise ValueError("it has no answer of a server")
         log.answers.extend(answers)

@@ -12,7 +12,7 @@ from overt.errors import InputError, OvertError
 from overt.lens.analysis.observing import observing
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.replay.result import BOUND, Replay, ReplayCheck, SpanReading, check_bound
-from overt.lens.analysis.replay.sequences import TokenSequence, sequence_of
+from overt.lens.analysis.replay.sequences import TokenSequence, token_sequence
 from overt.lens.analysis.replay.spans import span_members
 from overt.lens.analysis.replay.spans_read import SpanMasses, span_arrays, without_keys
 from overt.lens.capture.recordable import recordable
@@ -56,7 +56,7 @@ def replay(
     model = recordable(model)
     check_bound(bound)
     Texts.with_tokenizer(tokenizer, model)  # which refuses one of another vocabulary
-    sequence = sequence_of(answer, tokenizer)
+    sequence = token_sequence(answer, tokenizer)
     members = span_members(answer, sequence, spans)
     training = [module for module in model.modules() if module.training]
     model.eval()

@@ -12,7 +12,7 @@ from overt.lens.analysis.replay.alignment import aligned
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.surveys.reading.encoding import encoder
 from overt.lens.text.tokens_of_text import spelled_pieces, spelled_words
-from overt.lens.text.vocabulary import Vocabulary, vocabulary_of
+from overt.lens.text.vocabulary import Vocabulary, read_vocabulary
 
 _LONGEST = 10**9
 _FIX = "log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp"
@@ -61,9 +61,9 @@ class TokenSequence:
         return spelled_pieces(self.ids[: self.prompt], self.vocabulary)
 
 
-def sequence_of(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
+def token_sequence(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
     """The tokens of an answer. Raises InputError where neither its ids nor its text say which they are."""
-    vocabulary, notes = vocabulary_of(tokenizer), list[str]()
+    vocabulary, notes = read_vocabulary(tokenizer), list[str]()
     prompt = answer.prompt_ids if answer.prompt_ids is not None else _prompt(answer, tokenizer, vocabulary, notes)
     if answer.prompt_count is not None and answer.prompt_count != len(prompt):
         notes.append(f"the server counted {answer.prompt_count} tokens of the prompt, here it has {len(prompt)}")

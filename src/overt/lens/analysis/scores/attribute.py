@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from overt.errors import InputError, KindError
 from overt.lens.analysis.contributions.arguments import Recorded, checked_calls, checked_model
-from overt.lens.analysis.contributions.parts import encoder_of, frozen_in, obstacle
+from overt.lens.analysis.contributions.parts import encoder_predicate, frozen_in, obstacle
 from overt.lens.analysis.contributions.traced import Traced
 from overt.lens.analysis.scores.form import ProductForm, product_form
 from overt.lens.analysis.scores.result import Position, ScoreContributions, ScorePart
@@ -68,13 +68,13 @@ def score_contributions(
     form, (masked, bias) = product_form(question.head, question.row.position), _masked(question.head, question.row.position)
     coefficients = _coefficients(masked, question)
     with LATEST.lock:
-        run = LATEST.of_recording(recording, model, calls, inputs)
+        run = LATEST.traced_run(recording, model, calls, inputs)
         index = next(number for number, captured in enumerate(calls) if captured.number == question.head.captured.number)
         sides, frozen, stopped = _sides(run, index, calls, recording, question, form, coefficients)
         pairs = _pairs(*sides, form, coefficients)
-    number = _score_of(question, form, bias, coefficients)
+    number = _product_score(question, form, bias, coefficients)
     position = 0.0 if form.softcap is not None else number.position
-    encodes = encoder_of(model) if stopped else str
+    encodes = encoder_predicate(model) if stopped else str
     return ScoreContributions(
         layer=question.head.layer,
         head=(recording.number_of(question.head.captured), question.head.head),
@@ -194,7 +194,7 @@ class _Score:
 
 
 @torch.no_grad()
-def _score_of(question: _Question, form: ProductForm, bias: Tensor, coefficients: Tensor) -> _Score:
+def _product_score(question: _Question, form: ProductForm, bias: Tensor, coefficients: Tensor) -> _Score:
     product = form.toward_query(question.head.key[0]) @ question.head.query[0, question.row.position].double()
     return _Score(product, bias, coefficients, form.softcap)
 
@@ -210,10 +210,10 @@ def _sides(
 ) -> tuple[tuple[Followed, Followed], tuple[str, ...], dict[str, str]]:
     """Both sides, what is frozen on their paths, and the earlier layers that neither reaches, with the function that stops them."""
     row, keys = _on_the_paths(run, index, question.head, question.row.position)
-    of_query = (coefficients @ form.toward_query(keys.detach()))[None]
-    of_key = coefficients[:, None] * form.toward_keys(row[0].detach())
+    query_factor = (coefficients @ form.toward_query(keys.detach()))[None]
+    key_factor = coefficients[:, None] * form.toward_keys(row[0].detach())
     frozen, unreached, sides = [], {point.layer: "" for point in run.points[:index]}, []
-    for name, vectors, factor in (("query", row, of_query), ("key", keys, of_key)):
+    for name, vectors, factor in (("query", row, query_factor), ("key", keys, key_factor)):
         run.forget()
         sides.append(followed(name, run, index, calls, recording, vectors, factor))
         frozen += frozen_in(run)
@@ -260,5 +260,5 @@ def _pairs(query: Followed, key: Followed, form: ProductForm, coefficients: Tens
 def _words_of_calls(recording: RecordedCalls, calls: list[Recorded]) -> dict[int, list[str]]:
     """The words of the keys of each of these calls, by its number, where they are known."""
     fitting = [captured for captured in calls if recording.strings.known and recording.strings.fit(captured)]
-    words = {recording.number_of(captured): recording.strings.of_keys(captured) for captured in fitting}
+    words = {recording.number_of(captured): recording.strings.key_words(captured) for captured in fitting}
     return {number: [str(word) for word in sentences[0]] for number, sentences in words.items() if sentences}

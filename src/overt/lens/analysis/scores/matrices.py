@@ -58,7 +58,7 @@ def _module_matrices(model: nn.Module, name: str, module: nn.Module) -> LayerMat
 
 def _read(module: nn.Module) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     for names in _TRIPLES:
-        query, key, value = (matrix_of(getattr(module, name, None)) for name in names)
+        query, key, value = (weight_matrix(getattr(module, name, None)) for name in names)
         if query is not None and key is not None and value is not None and query.shape[1] == key.shape[1] == value.shape[1]:
             yield query, key, value
     joined = getattr(module, "in_proj_weight", None)  # of torch: all queries, then all keys, then all values
@@ -67,7 +67,7 @@ def _read(module: nn.Module) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         yield query, key, value
 
 
-def matrix_of(layer: object) -> Tensor | None:
+def weight_matrix(layer: object) -> Tensor | None:
     """A linear map's matrix as (out, in); transformers' Conv1D stores its transpose."""
     weight = getattr(layer, "weight", None)
     if not isinstance(layer, nn.Module) or not isinstance(weight, Tensor) or weight.ndim != 2:

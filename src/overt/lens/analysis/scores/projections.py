@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from overt.errors import InputError
 from overt.lens.analysis.contributions.arguments import checked_model, whole_text
 from overt.lens.analysis.contributions.traced import Point, Traced, traced
-from overt.lens.analysis.scores.matrices import KINDS, LayerMatrices, matrix_of
+from overt.lens.analysis.scores.matrices import KINDS, LayerMatrices, weight_matrix
 from overt.lens.statistics.output_norms import output_matrix
 
 _BASE = 16  # of the digits of d, which are exact in half precision
@@ -62,7 +62,7 @@ def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
 
         return note
 
-    named = [(name, module, matrix_of(module)) for name, module in model.named_modules()]
+    named = [(name, module, weight_matrix(module)) for name, module in model.named_modules()]
     hooks = [module.register_forward_hook(noting(name, matrix)) for name, module, matrix in named if matrix is not None]
     hooks += [module.register_forward_pre_hook(counting(name)) for name, module, _ in named]
     try:

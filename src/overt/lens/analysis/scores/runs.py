@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from overt.lens.analysis.contributions.arguments import Recorded, arguments_of, compare
+from overt.lens.analysis.contributions.arguments import Recorded, compare, pass_arguments
 from overt.lens.analysis.contributions.traced import Traced, traced
 from overt.lens.recorded_calls import RecordedCalls
 
@@ -17,19 +17,19 @@ class _LatestRun:
     def __init__(self):
         self.lock = threading.RLock()
         self.run: Traced | None = None
-        self.of: tuple[Any, ...] = ()
+        self.source: tuple[Any, ...] = ()
 
-    def of_recording(self, recording: RecordedCalls, model: nn.Module, calls: list[Recorded], inputs: Any) -> Traced:
+    def traced_run(self, recording: RecordedCalls, model: nn.Module, calls: list[Recorded], inputs: Any) -> Traced:
         """The run of this recording, of this model as it is now. Raises InputError where it is not the recorded one."""
         versions = tuple((id(parameter), parameter._version) for parameter in model.parameters())
-        same = self.run is not None and self.of[0]() is recording and self.of[1]() is model
-        if not (same and self.of[2] is inputs and self.of[3] == versions):
+        same = self.run is not None and self.source[0]() is recording and self.source[1]() is model
+        if not (same and self.source[2] is inputs and self.source[3] == versions):
             self.run = None
-            args, kwargs = arguments_of(recording, inputs, model)
+            args, kwargs = pass_arguments(recording, inputs, model)
             run = traced(model, args, kwargs, 0)
             compare(calls, run.points, type(model).__name__, inputs_passed=inputs is not None)
             run.differentiable = True
-            self.of = weakref.ref(recording, self.drop), weakref.ref(model, self.drop), inputs, versions
+            self.source = weakref.ref(recording, self.drop), weakref.ref(model, self.drop), inputs, versions
             self.run = run
         assert self.run is not None
         self.run.forget()
@@ -37,7 +37,7 @@ class _LatestRun:
 
     def drop(self, _: Any = None) -> None:
         """Let the run go."""
-        self.run, self.of = None, ()
+        self.run, self.source = None, ()
 
 
 LATEST = _LatestRun()

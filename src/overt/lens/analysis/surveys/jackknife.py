@@ -15,7 +15,7 @@ GROUPS, NEIGHBOURS = 64, 8  # groups, and neighbouring texts that stay together
 FEWEST = 5  # groups that an interval needs
 
 
-def group_of(index: int) -> int:
+def group_index(index: int) -> int:
     """The group of a text by its number in the corpus."""
     return index // NEIGHBOURS % GROUPS
 

@@ -15,7 +15,7 @@ from overt.drawing.progress import progress
 from overt.errors import InputError, KindError
 from overt.lens.analysis.observing import evaluated, observing
 from overt.lens.analysis.surveys.exact_sums import LARGEST
-from overt.lens.analysis.surveys.jackknife import group_of
+from overt.lens.analysis.surveys.jackknife import group_index
 from overt.lens.analysis.surveys.measures import FARTHEST, ROWS, CallMeasurements, measured
 from overt.lens.analysis.surveys.reading.encoding import CHUNK, Chunk, EncodedText, TextReader, chunks, longest_text
 from overt.lens.analysis.surveys.reading.passes import Pass, Passes
@@ -111,7 +111,7 @@ class _Run:
     def add(self, chunk: Chunk) -> None:
         """Read and measure the texts of a chunk."""
         reads = self.reader.read(chunk)
-        for item in self.passes.of(reads):
+        for item in self.passes.split(reads):
             self._measure(item)
         facts = self.state.facts
         numbers = np.concatenate([*(np.arange(*chunk) for chunk in facts.chunks), [chunk.number]])
@@ -130,7 +130,7 @@ class _Run:
         def measure(captured: CapturedCall | CapturedMixer) -> None:
             call = _SurveyedCall(captured.layer, captured.call_index, captured.total)
             for part, results in zip(batch_pass.parts, calls, strict=True):
-                results[call] = measured(part.of(captured, tuple(batch_pass.ids.shape)), part.texts)
+                results[call] = measured(part.select(captured, tuple(batch_pass.ids.shape)), part.texts)
 
         with observing(self.reader.model, measure) as recorder:
             self.reader.run(batch_pass.ids, **batch_pass.arguments)
@@ -152,8 +152,8 @@ class _Run:
         sums, counts = np.where(lost, 0, sums), np.where(lost, 0, counts)
         self._add_profiles(calls, np.any(lost, axis=0))
         for row, text in enumerate(batch):
-            state.sums.add((group_of(text.number),), sums[:, row])
-            state.counts.add((group_of(text.number),), counts[:, row])
+            state.sums.add((group_index(text.number),), sums[:, row])
+            state.counts.add((group_index(text.number),), counts[:, row])
         state.samples.add([text.number for text in batch], [text.text for text in batch], links)
 
     def _arrays(self, calls: dict[_SurveyedCall, CallMeasurements], batch: int) -> tuple[np.ndarray, np.ndarray, Links]:
@@ -174,8 +174,8 @@ class _Run:
 
     def _columns(self, call: _SurveyedCall) -> slice | None:
         """Which heads are those of a call; None for one of another number of heads."""
-        of_call = [index for index, head in enumerate(self.state.heads) if head[:2] == call[:2]]
-        return slice(of_call[0], of_call[-1] + 1) if len(of_call) == call.total else None
+        indices = [index for index, head in enumerate(self.state.heads) if head[:2] == call[:2]]
+        return slice(indices[0], indices[-1] + 1) if len(indices) == call.total else None
 
     def _add_profiles(self, calls: dict[_SurveyedCall, CallMeasurements], lost: Any) -> None:
         """Add what is at each distance, in texts in which the head's measures are numbers: `lost` (B, heads) says where not."""
@@ -258,7 +258,7 @@ def fingerprint(chunk: Chunk) -> int:
 
 def _state(reader: TextReader, file: str | os.PathLike[str] | None) -> Survey:
     """An empty survey, or the one in the file."""
-    facts = Facts(type(reader.model).__name__, weights_of(reader.model), reader.longest)
+    facts = Facts(type(reader.model).__name__, weights_fingerprint(reader.model), reader.longest)
     if file is None or not Path(file).exists():
         return Survey(facts)
     state = load_survey(file)
@@ -272,7 +272,7 @@ def _state(reader: TextReader, file: str | os.PathLike[str] | None) -> Survey:
     return state
 
 
-def weights_of(model: nn.Module) -> str:
+def weights_fingerprint(model: nn.Module) -> str:
     """A fingerprint of a model's parameters: of their names, shapes, sums and first numbers."""
     digest = sha256()
     for name, tensor in model.state_dict().items():

@@ -110,8 +110,8 @@ class SurveyTotals:
         for index, (layer, number, head) in enumerate(self.heads):
             call = Captured(number, number, 0, layer, "", (head,), 1, 1, 1, 1, torch.float32, ())
             share = {name: float(values[index]) for name, values in shares.items() if not np.isnan(values[index])}
-            of_head = {name: scores[index] for name, scores in repetitions.items() if scores[index].queries}
-            result += roles(call, (share,), (of_head,))
+            head_patterns = {name: scores[index] for name, scores in repetitions.items() if scores[index].queries}
+            result += roles(call, (share,), (head_patterns,))
         return Roles(result)
 
     def _pattern_scores(self, name: str) -> list[PatternScore]:

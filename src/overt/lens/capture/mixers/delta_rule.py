@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from overt.lens.capture.mixers.flash_linear import FlashLinear, by_head, functions, state_of
+from overt.lens.capture.mixers.flash_linear import FlashLinear, by_head, feature_first_state, functions
 from overt.lens.linear.recurrence import Recurrence
 
 GATED = {"chunk_gated_delta_rule", "recurrent_gated_delta_rule"}
@@ -45,7 +45,7 @@ class DeltaRule(FlashLinear):
             log_decay=log_decay,
             erase=-key * beta,
             probe=key if log_decay is None else key * log_decay.exp(),
-            start=state_of(arguments, arguments.get("initial_state")),
+            start=feature_first_state(arguments, arguments.get("initial_state")),
             kind=kinds[None if log_decay is None else by_feature],
         )
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from overt.lens.capture.mixers.form import Form, MixerCall, gated_norms
 from overt.lens.capture.mixers.normalized import summed_weights
-from overt.lens.capture.mixers.packed import restarted, starts_of
+from overt.lens.capture.mixers.packed import restarted, text_starts
 from overt.lens.capture.token_axes.labels import SHIFT, Mixing
 from overt.lens.linear.forms.decaying import gated_linear_attention, lightning_attention, retention, rwkv6
 from overt.lens.linear.recurrence import Recurrence
@@ -49,7 +49,7 @@ def by_head(tensor: Tensor) -> Tensor:
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)).transpose(1, 2)
 
 
-def state_of(arguments: dict[str, Any], state: Tensor | None) -> Tensor | None:
+def feature_first_state(arguments: dict[str, Any], state: Tensor | None) -> Tensor | None:
     """A state that such a function takes or leaves, as (B, H, D, E)."""
     first = arguments.get("state_v_first") or arguments.get("transpose_state_layout")
     return state.mT if state is not None and first else state
@@ -64,7 +64,7 @@ class FlashLinear(Form):
         if (reason := refused(arguments)) is not None:
             return reason
         first = next(arguments[name] for name in ("q", "query", "r", "x") if name in arguments)
-        starts = starts_of(arguments.get("cu_seqlens"), first.shape[0], first.shape[1], arguments.get("initial_state"))
+        starts = text_starts(arguments.get("cu_seqlens"), first.shape[0], first.shape[1], arguments.get("initial_state"))
         if isinstance(starts, str):
             return starts
         call.starts = starts
@@ -79,8 +79,8 @@ class FlashLinear(Form):
         """Output (B, N, H, E), and the state, for a sum of weights with that of the keys."""
         output, state = returned[0], returned[1]
         state = state[0] if isinstance(state, tuple) else state
-        of_one_text = state is not None and state.ndim == 4 and not call.starts
-        return output.transpose(1, 2), state_of(call.arguments, state) if of_one_text else None
+        one_text = state is not None and state.ndim == 4 and not call.starts
+        return output.transpose(1, 2), feature_first_state(call.arguments, state) if one_text else None
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """A gate after it, in a norm or of its own."""
@@ -107,7 +107,7 @@ class Decaying(FlashLinear):
         start, keys = start if isinstance(start, tuple) else (start, None)
         scale = arguments.get("scale")
         options: dict[str, Any] = {"scale": query.shape[-1] ** -0.5 if scale is None else scale}
-        options["start"] = state_of(arguments, start)
+        options["start"] = feature_first_state(arguments, start)
         heads = torch.arange(query.shape[1], dtype=torch.float, device=query.device)
         if name.endswith("retention"):
             return retention(query, key, value, 1 - 2 ** (-5 - heads), **options)

@@ -80,7 +80,7 @@ class Mixers:
     def __init__(self, keeper: Keeper):
         self.keeper = keeper
         self.kinds: dict[type, tuple[str, ...]] = {}
-        self.of_instances: dict[tuple[int, str], Patch] = {}
+        self.instance_patches: dict[tuple[int, str], Patch] = {}
         self.histories: Histories = Histories()
         self.checked: MutableMapping[nn.Module, set[str]] = WeakIdKeyDictionary()  # the names of functions
         self.running: Running | None = None
@@ -99,7 +99,7 @@ class Mixers:
         hooked = partial(_hooked, holder.form, holder.name)
         if not isinstance(holder.owner, nn.Module):
             return patch(holder.owner, holder.name, hooked)
-        return self.of_instances.setdefault((id(holder.owner), holder.name), Patch(holder.owner, holder.name, hooked))
+        return self.instance_patches.setdefault((id(holder.owner), holder.name), Patch(holder.owner, holder.name, hooked))
 
     def entered(self, module: nn.Module, args: tuple[Any, ...] = ()) -> None:
         """A module begins."""

@@ -14,10 +14,10 @@ OTHER_ENDS = "its cu_seqlens, which say where packed sequences begin, are not th
 PASSED_OVER = "its function passes over {}: the texts of one row are mixed, as the model computes it"
 
 
-def starts_of(cu_seqlens: Any, batch: int, length: int, start: Any) -> tuple[int, ...] | str:
+def text_starts(cu_seqlens: Any, batch: int, length: int, start: Any) -> tuple[int, ...] | str:
     """The positions at which a text begins behind another one, or why they are not recorded.
 
-    >>> starts_of(torch.tensor([0, 4, 4, 9]), 1, 9, None)
+    >>> text_starts(torch.tensor([0, 4, 4, 9]), 1, 9, None)
     (4,)
     """
     if cu_seqlens is None:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.lens.capture.token_axes.factors import RESHAPES, dims_of, swaps
+from overt.lens.capture.token_axes.factors import RESHAPES, named_dims, swaps
 from overt.lens.capture.token_axes.labels import FunctionCall, TensorLabel, is_numbers, tensors_in
 from overt.lens.capture.token_axes.origins import (
     NONE,
@@ -18,7 +18,7 @@ from overt.lens.capture.token_axes.origins import (
     one_or_several,
     replayed,
     reshaped_tokens,
-    tokens_of,
+    token_factors,
 )
 from overt.lens.capture.token_axes.taken import by_entries
 from overt.lens.capture.written_out.products import arguments, operand_letters
@@ -68,7 +68,7 @@ def joined(step: FunctionCall, before: dict[int, TensorLabel]) -> list[Origins]:
     for first in [origins for tensor in tensors for origins in before[id(tensor)].origins][:2]:
         if any(first.home == origins.home for origins in result):
             continue
-        parts = [_tokens_of(tensor, before[id(tensor)], first) for tensor in tensors]
+        parts = [_tokens_along(tensor, before[id(tensor)], first) for tensor in tensors]
         if step.name != "stack":  # of a part with a single token it is not known which one it is
             unknown = first.tokens.new_full([1] * output.ndim, NONE)
             parts = [
@@ -97,13 +97,13 @@ def along_tokens(step: FunctionCall, before: dict[int, TensorLabel]) -> bool:
     return step.name != "stack" and any(dim in origins.varying for origins in carried)
 
 
-def _tokens_of(tensor: Tensor, label: TensorLabel, like: Origins) -> Tensor | None:
+def _tokens_along(tensor: Tensor, label: TensorLabel, like: Origins) -> Tensor | None:
     """The tokens of a tensor along the same dimension as those places: its own, or its tokens as they are."""
     for origins in label.origins:
         if origins.home == like.home:
             return origins.tokens
     for dim, axis in enumerate(label.axes):
-        if tokens_of(axis) == like.home:
+        if token_factors(axis) == like.home:
             return counted_along(axis, dim, tensor.ndim, like.tokens.device)
     return None
 
@@ -169,7 +169,7 @@ def same_tokens(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | (one == NONE) | (other == NONE)).all())
 
 
-def operands_of(step: FunctionCall) -> list[Tensor]:
+def tensor_operands(step: FunctionCall) -> list[Tensor]:
     """The tensors of numbers among a function's arguments."""
     return tensors_in((*step.args, *step.kwargs.values()))
 
@@ -177,4 +177,4 @@ def operands_of(step: FunctionCall) -> list[Tensor]:
 def dims_reduced(step: FunctionCall, number: int, ndim: int) -> set[int] | None:
     """The dimensions that a reduction names; None if its argument is something else."""
     dims: Any = step.argument(number, "dim")
-    return None if isinstance(dims, Tensor | bool) or is_numbers(dims) else dims_of(dims, ndim)
+    return None if isinstance(dims, Tensor | bool) or is_numbers(dims) else named_dims(dims, ndim)

@@ -23,7 +23,7 @@ class EarlierTensors:
 
     def between_passes(self, args: Sequence[Any], output: Any) -> None:
         """A function ran between two passes, as beam search reorders a cache."""
-        if any(self.labels.of(tensor) is not None or tensor in self for tensor in tensors_in(args)):
+        if any(self.labels.label(tensor) is not None or tensor in self for tensor in tensors_in(args)):
             self.known |= {id(tensor): weakref.ref(tensor) for tensor in tensors_in([output])}
 
     def __contains__(self, tensor: Tensor) -> bool:

@@ -48,21 +48,21 @@ def with_marks(shape: Sequence[int], marks: dict[int, str]) -> Axes:
     return tuple((Factor(size, marks.get(dim, "") if size > 1 else ""),) for dim, size in enumerate(shape))
 
 
-def marks_of(axis: Axis) -> set[str]:
+def axis_marks(axis: Axis) -> set[str]:
     """What a dimension counts."""
     return {factor.mark for factor in axis if factor.mark and factor.size > 1}
 
 
 def marked_dims(axes: Axes) -> list[int]:
     """The dimensions that count something."""
-    return [dim for dim, axis in enumerate(axes) if marks_of(axis)]
+    return [dim for dim, axis in enumerate(axes) if axis_marks(axis)]
 
 
 def reshaped(axes: Axes, shape: Sequence[int]) -> Axes | None:
     """The axes after a reshape, which keeps the order of numbers; None where factors do not divide.
 
     >>> merged = reshaped(with_marks((2, 6, 4), {1: "tokens"}), (12, 4))
-    >>> [factor.mark for factor in merged[0]], [len(marks_of(axis)) for axis in reshaped(merged, (2, 3, 2, 4))]
+    >>> [factor.mark for factor in merged[0]], [len(axis_marks(axis)) for axis in reshaped(merged, (2, 3, 2, 4))]
     (['', 'tokens'], [0, 1, 1, 0])
     """
     left = [factor for axis in axes for factor in axis if factor.size != 1]
@@ -129,7 +129,7 @@ def part(axis: Axis, start: int, stop: int, size: int) -> Axis:
         return (factor._replace(size=size, shift=shift if factor.mark else 0),)
     if start == 0 and stop == math.prod(factor.size for factor in axis):
         return axis
-    return (Factor(size, next(iter(marks_of(axis)), ""), None),)
+    return (Factor(size, next(iter(axis_marks(axis)), ""), None),)
 
 
 class Indexed(NamedTuple):
@@ -164,13 +164,13 @@ def indexed(axes: Axes, index: Any, shape: Sequence[int]) -> Indexed | None:
                 parts[dim] = (start, stop)
             taken = axes[dim] if count == size else part(axes[dim], start, start + count, count)
             result.append(tuple(factor._replace(shift=None) for factor in taken) if step != 1 else taken)
-        elif marks_of(axes[dim]):
+        elif axis_marks(axes[dim]):
             position = entry % size
         dim += 1
     return Indexed(tuple(result), position, parts) if len(result) == len(shape) else None
 
 
-def dims_of(value: Any, ndim: int) -> set[int]:
+def named_dims(value: Any, ndim: int) -> set[int]:
     """The dimensions of an argument that is one of them, several, or None for all."""
     if value is None:
         return set(range(ndim))

@@ -79,7 +79,7 @@ class TensorLabels:
     def __init__(self):
         self.known: dict[int, tuple[weakref.ref[Tensor], TensorLabel]] = {}
 
-    def of(self, tensor: Any) -> TensorLabel | None:
+    def label(self, tensor: Any) -> TensorLabel | None:
         """The label of a tensor, if it has one."""
         entry = self.known.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
@@ -91,7 +91,7 @@ class TensorLabels:
 
     def axes(self, tensor: Any) -> Axes:
         """What the dimensions of a tensor count, as far as this is known."""
-        label = self.of(tensor)
+        label = self.label(tensor)
         return label.axes if label is not None and len(label.axes) == tensor.ndim else unmarked(tensor.shape)
 
     def give(self, tensor: Tensor, axes: Axes | None, position: int | None = None) -> None:
@@ -101,7 +101,7 @@ class TensorLabels:
 
     def position(self, step: FunctionCall) -> tuple[int | None, bool]:
         """The position of the token of a result, if its operands are of single tokens, and whether these are several."""
-        labels = [self.of(tensor) for tensor in tensors_in((*step.args, *step.kwargs.values()))]
+        labels = [self.label(tensor) for tensor in tensors_in((*step.args, *step.kwargs.values()))]
         positions = {label.position for label in labels if label is not None and label.position is not None}
         return max(positions, default=None), len(positions) > 1
 

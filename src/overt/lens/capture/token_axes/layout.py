@@ -11,9 +11,9 @@ from overt.lens.capture.token_axes.factors import (
     Axes,
     Axis,
     Factor,
-    dims_of,
+    axis_marks,
     indexed,
-    marks_of,
+    named_dims,
     part,
     reshaped,
     swapped,
@@ -120,7 +120,7 @@ def attention(labels: TensorLabels, step: FunctionCall) -> None:
 
 def reshape(labels: TensorLabels, step: FunctionCall) -> None:
     """Dimensions are split and joined."""
-    label = labels.of(step.args[0]) if step.args else None
+    label = labels.label(step.args[0]) if step.args else None
     for output in step.outputs:
         labels.give(
             output, None if label is None else reshaped(label.axes, output.shape), None if label is None else label.position
@@ -129,7 +129,7 @@ def reshape(labels: TensorLabels, step: FunctionCall) -> None:
 
 def swap(labels: TensorLabels, step: FunctionCall) -> None:
     """Dimensions change places."""
-    label = labels.of(step.args[0])
+    label = labels.label(step.args[0])
     for output in step.outputs:
         axes = None if label is None else swapped(label.axes, step.func, step.args, step.kwargs)
         labels.give(output, axes, None if label is None else label.position)
@@ -141,11 +141,11 @@ def index(labels: TensorLabels, step: FunctionCall) -> None:
     label = TensorLabel(labels.axes(tensor))
     taken = indexed(label.axes, step.args[1], output.shape)
     if taken is not None:
-        before = labels.of(tensor)
+        before = labels.label(tensor)
         position = taken.position if taken.position is not None else None if before is None else before.position
         return labels.give(output, taken.axes, position)
     # By an index of tensors: what comes first was chosen, the dimensions behind stand as they stood.
-    counted = any(marks_of(axis) for axis in label.axes[:-1])
+    counted = any(axis_marks(axis) for axis in label.axes[:-1])
     behind: list[Axis] = []
     for axis, size, before in zip(reversed(label.axes), reversed(output.shape[1:]), reversed(tensor.shape), strict=False):
         behind.insert(0, axis if size == before else (Factor(size),))
@@ -158,7 +158,7 @@ def write(labels: TensorLabels, step: FunctionCall) -> None:
     target, index, value = step.args[:3]
     if not is_numbers(target) or not is_numbers(value):
         return
-    label = labels.of(value)
+    label = labels.label(value)
     entries = list(index) if isinstance(index, tuple) else [index]
     if label is None or not label.sure or any(isinstance(entry, Tensor | list) for entry in entries):
         labels.give(target, None)
@@ -172,15 +172,15 @@ def write(labels: TensorLabels, step: FunctionCall) -> None:
     axes, behind = list(labels.axes(target)), 0
     for dim in reversed(range(target.ndim)):
         if not isinstance(entries[dim] if dim < len(entries) else slice(None), slice):
-            alone = label.position is not None and not marks_of(axes[dim])
+            alone = label.position is not None and not axis_marks(axes[dim])
             axes[dim] = (Factor(target.shape[dim], "1", None),) if alone else axes[dim]
             continue
         behind += 1
         axis = label.axes[-behind] if behind <= len(label.axes) else ()
-        if marks_of(axis) and not marks_of(axes[dim]):
+        if axis_marks(axis) and not axis_marks(axes[dim]):
             start, _, step_size = (entries[dim] if dim < len(entries) else slice(None)).indices(target.shape[dim])
             shift = axis[0].shift if len(axis) == 1 and step_size == 1 else None
-            axes[dim] = (Factor(target.shape[dim], next(iter(marks_of(axis))), None if shift is None else shift - start),)
+            axes[dim] = (Factor(target.shape[dim], next(iter(axis_marks(axis))), None if shift is None else shift - start),)
     labels.give(target, tuple(axes))
 
 
@@ -188,7 +188,7 @@ def select(labels: TensorLabels, step: FunctionCall) -> None:
     """One number of a dimension, which then is a token alone."""
     axes = labels.axes(step.args[0])
     dim, number = step.argument(1, "dim") % len(axes), step.argument(2, "index")
-    labels.give(step.outputs[0], without(axes, {dim}), int(number) if marks_of(axes[dim]) else None)
+    labels.give(step.outputs[0], without(axes, {dim}), int(number) if axis_marks(axes[dim]) else None)
 
 
 def unbind(labels: TensorLabels, step: FunctionCall) -> None:
@@ -196,7 +196,7 @@ def unbind(labels: TensorLabels, step: FunctionCall) -> None:
     axes = labels.axes(step.args[0])
     dim = step.argument(1, "dim", 0) % len(axes)
     for number, output in enumerate(step.outputs):
-        labels.give(output, without(axes, {dim}), number if marks_of(axes[dim]) else None)
+        labels.give(output, without(axes, {dim}), number if axis_marks(axes[dim]) else None)
 
 
 def narrow(labels: TensorLabels, step: FunctionCall) -> None:
@@ -216,7 +216,7 @@ def parts(labels: TensorLabels, step: FunctionCall, axes: Axes, dim: int, start:
     """Outputs that follow each other along one dimension."""
     for output in step.outputs:
         size = output.shape[dim]
-        alone = start if size == 1 and marks_of(axes[dim]) else None
+        alone = start if size == 1 and axis_marks(axes[dim]) else None
         labels.give(output, (*axes[:dim], part(axes[dim], start, start + size, size), *axes[dim + 1 :]), alone)
         start += size
 
@@ -224,7 +224,7 @@ def parts(labels: TensorLabels, step: FunctionCall, axes: Axes, dim: int, start:
 def stack(labels: TensorLabels, step: FunctionCall) -> None:
     """A new dimension, which counts tokens where the tensors were of different ones."""
     tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
-    positions = {label.position for tensor in tensors if (label := labels.of(tensor)) is not None}
+    positions = {label.position for tensor in tensors if (label := labels.label(tensor)) is not None}
     dim = step.argument(1, "dim", 0) % output.ndim
     axes = list(labels.axes(tensors[0]))
     axes.insert(dim, (Factor(len(tensors), "1" if len(positions - {None}) > 1 else "", None),))
@@ -238,13 +238,13 @@ def cat(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     alike = [labels.axes(tensor) for tensor in tensors if tensor.ndim == output.ndim]
     met = [_met(alike, dim - output.ndim, output) for dim in range(output.ndim)]
     axes = [axis for axis, _ in met]
-    positions = {label.position for tensor in tensors if (label := labels.of(tensor)) is not None} - {None}
+    positions = {label.position for tensor in tensors if (label := labels.label(tensor)) is not None} - {None}
     start, marked = 0, []
     for member in alike:
-        if marks_of(member[dim]):
+        if axis_marks(member[dim]):
             marked.append((member[dim], start))
         start += math.prod(factor.size for factor in member[dim])
-    mark = next(iter(marks_of(marked[0][0])), "") if marked else "1" if len(positions) > 1 else ""
+    mark = next(iter(axis_marks(marked[0][0])), "") if marked else "1" if len(positions) > 1 else ""
     shift = marked[0][0][0].shift - marked[0][1] if len(marked) == 1 and marked[0][0][0].shift is not None else None
     axes[dim] = (Factor(output.shape[dim], mark, shift),)
     labels.give(output, tuple(axes))
@@ -258,7 +258,7 @@ def pad(labels: TensorLabels, step: FunctionCall) -> None:
         dim = len(axes) - 1 - number
         size = step.outputs[0].shape[dim]
         axes[dim] = (
-            part(axes[dim], -pads[2 * number], size - pads[2 * number], size) if marks_of(axes[dim]) else (Factor(size),)
+            part(axes[dim], -pads[2 * number], size - pads[2 * number], size) if axis_marks(axes[dim]) else (Factor(size),)
         )
     labels.give(step.outputs[0], tuple(axes))
 
@@ -284,7 +284,7 @@ def unfold(labels: TensorLabels, step: FunctionCall) -> None:
         return labels.give(output, (*axes[:-3], (Factor(channels), window), (Factor(output.shape[-1], "1"),)))
     dim = step.argument(1, "dimension") % len(axes)
     overlap = step.argument(2, "size") > step.argument(3, "step")
-    mark = next(iter(marks_of(axes[dim])), "")
+    mark = next(iter(axis_marks(axes[dim])), "")
     windows = (*axes[:dim], (Factor(output.shape[dim], mark, None),), *axes[dim + 1 :])
     return labels.give(output, (*windows, (Factor(output.shape[-1], f"window {mark}" if mark and overlap else "", None),)))
 
@@ -295,20 +295,20 @@ def reduce(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     default = step.argument(2 if step.name in NORMS else 1, "dim")
     if axes is None or isinstance(default, Tensor | bool):
         return elementwise(labels, step)
-    dims, label = dims_of(default, len(axes)), labels.of(step.args[0])
+    dims, label = named_dims(default, len(axes)), labels.label(step.args[0])
     for output in step.outputs:
         left = tuple((Factor(1),) if dim in dims else axis for dim, axis in enumerate(axes))
         labels.give(
             output, left if output.ndim == len(axes) else without(axes, dims), None if label is None else label.position
         )
-    return SHIFT if any(mark.startswith("window") for dim in dims for mark in marks_of(axes[dim])) else None
+    return SHIFT if any(mark.startswith("window") for dim in dims for mark in axis_marks(axes[dim])) else None
 
 
 def _met(operands: list[Axes], dim: int, output: Tensor) -> tuple[Axis, bool]:
     """One dimension, counted from the last, of what several operands come to, and whether they were shifted against each other."""
     size = output.shape[dim]
     some = [axes[dim] for axes in operands if len(axes) >= -dim and math.prod(f.size for f in axes[dim]) == size]
-    some = [axis for axis in some if marks_of(axis)]
+    some = [axis for axis in some if axis_marks(axis)]
     if not some:
         return (Factor(size),), False
     shifts = {axis[0].shift for axis in some if len(axis) == 1 and axis[0].shift is not None}
@@ -331,7 +331,7 @@ def _resized(axes: Axes, shape: Any) -> Axes:
     return tuple(
         axis
         if math.prod(factor.size for factor in axis) == size
-        else (Factor(size, next(iter(marks_of(axis)), "") if size > 1 else "", None),)
+        else (Factor(size, next(iter(axis_marks(axis)), "") if size > 1 else "", None),)
         for axis, size in zip(axes, shape, strict=True)
     )
 

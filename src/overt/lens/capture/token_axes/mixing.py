@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from overt.lens.capture.token_axes.factors import Axis, Factor, dims_of, marks_of, unmarked, with_marks
+from overt.lens.capture.token_axes.factors import Axis, Factor, axis_marks, named_dims, unmarked, with_marks
 from overt.lens.capture.token_axes.labels import (
     CELL,
     FOURIER,
@@ -54,7 +54,7 @@ def convolution(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     tensor, weight, output = step.argument(0, "input"), step.argument(1, "weight"), step.outputs[0]
     sizes = tuple(weight.shape[2:])
     before = labels.axes(tensor)[-len(sizes) :]
-    marks = {dim: next(iter(marks_of(before[dim])), "1" if sizes[dim] > 1 else "") for dim in range(-len(sizes), 0)}
+    marks = {dim: next(iter(axis_marks(before[dim])), "1" if sizes[dim] > 1 else "") for dim in range(-len(sizes), 0)}
     if not any(marks.values()):
         marks = dict.fromkeys(marks, "1")
     axes = with_marks(output.shape, {dim % output.ndim: mark for dim, mark in marks.items()})
@@ -77,12 +77,14 @@ def scan(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     axes = labels.axes(step.args[0])
     elementwise(labels, step)
     dim = step.argument(1, "dim")
-    if not isinstance(dim, int) or not axes or not marks_of(axes[dim]):
+    if not isinstance(dim, int) or not axes or not axis_marks(axes[dim]):
         return None
     # Of scores, tokens against tokens, a running sum is a way to count positions; it brings no token's features to another.
     others = [axis for number, axis in enumerate(axes) if number != dim % len(axes)]
     return (
-        None if _whole(axes[dim]) and any(_whole(axis) and marks_of(axis) == marks_of(axes[dim]) for axis in others) else SCAN
+        None
+        if _whole(axes[dim]) and any(_whole(axis) and axis_marks(axis) == axis_marks(axes[dim]) for axis in others)
+        else SCAN
     )
 
 
@@ -95,7 +97,7 @@ def fourier(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     transforms = (
         kind.startswith(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")) and "shift" not in kind and "freq" not in kind
     )
-    return FOURIER if transforms and any(marks_of(axes[dim]) for dim in dims_of(dims, len(axes))) else None
+    return FOURIER if transforms and any(axis_marks(axes[dim]) for dim in named_dims(dims, len(axes))) else None
 
 
 def product(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
@@ -110,7 +112,7 @@ def product(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
         if step.name == "linear" and tensor is tensors[1]:
             continue
         for letter, axis in zip(names, labels.axes(tensor), strict=True):
-            if marks_of(axis):
+            if axis_marks(axis):
                 counted.setdefault(letter, axis)
     position, met = labels.position(step)
     labels.give(
@@ -131,23 +133,23 @@ def multiplication(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     mixing = elementwise(labels, step)
     operands, [output] = tensors_in(step.args), step.outputs
     if len(operands) == 2 and any(_weights(labels, *pair) for pair in (operands, operands[::-1])):
-        labels.know(output, labels.of(output)._replace(weighted=True))  # type: ignore[union-attr]
+        labels.know(output, labels.label(output)._replace(weighted=True))  # type: ignore[union-attr]
     return mixing
 
 
 def weighted_sum(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """A sum or a mean; over weighted tokens it is a product of weights and tokens."""
-    label, mixing = labels.of(step.args[0]) if step.args else None, reduce(labels, step)
+    label, mixing = labels.label(step.args[0]) if step.args else None, reduce(labels, step)
     dims = step.argument(1, "dim")
     if label is None or not label.weighted or isinstance(dims, Tensor | bool):
         return mixing
-    return PRODUCT if any(marks_of(label.axes[dim]) for dim in dims_of(dims, len(label.axes))) else mixing
+    return PRODUCT if any(axis_marks(label.axes[dim]) for dim in named_dims(dims, len(label.axes))) else mixing
 
 
 def sampling(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """Values between tokens, at positions that the model computes, as deformable attention takes them; none where either is fixed."""
     values, grid, [output] = step.argument(0, "input"), step.argument(1, "grid"), step.outputs
-    fixed = any((label := labels.of(tensor)) is not None and label.constant for tensor in (values, grid))
+    fixed = any((label := labels.label(tensor)) is not None and label.constant for tensor in (values, grid))
     labels.give(output, (*labels.axes(values)[:2], *labels.axes(grid)[1:-1]))
     return None if fixed else SAMPLING
 
@@ -155,21 +157,21 @@ def sampling(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 def bag(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     """Sums of embeddings, which mix tokens if their table is one of tokens."""
     table, [output] = step.argument(1, "weight"), step.outputs
-    label, axes = labels.of(table), labels.axes(table)
-    labels.give(output, ((Factor(len(output), next(iter(marks_of(axes[0])), "0"), None),), *axes[1:]))
-    return NEIGHBOURS if label is not None and not label.constant and marks_of(axes[0]) else None
+    label, axes = labels.label(table), labels.axes(table)
+    labels.give(output, ((Factor(len(output), next(iter(axis_marks(axes[0])), "0"), None),), *axes[1:]))
+    return NEIGHBOURS if label is not None and not label.constant and axis_marks(axes[0]) else None
 
 
 def _weights(labels: TensorLabels, weights: Tensor, features: Tensor) -> bool:
     """Whether these are numbers for tokens, one each, next to the tokens' features."""
-    known = [label for part in (weights, features) if (label := labels.of(part)) is not None and not label.constant]
+    known = [label for part in (weights, features) if (label := labels.label(part)) is not None and not label.constant]
     if len(known) < 2 or weights.ndim != features.ndim:
         return False
     counted = zip(labels.axes(weights), labels.axes(features), weights.shape, features.shape, strict=True)
     marked, narrower = False, False
     for axis, other, size, wide in counted:
-        marked |= bool(marks_of(axis) & marks_of(other))
-        narrower |= size == 1 < wide and not marks_of(other)
+        marked |= bool(axis_marks(axis) & axis_marks(other))
+        narrower |= size == 1 < wide and not axis_marks(other)
     return marked and narrower
 
 

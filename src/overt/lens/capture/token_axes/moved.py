@@ -17,12 +17,12 @@ from overt.lens.capture.token_axes.carried import (
     joined,
     laid_out,
     multiplied,
-    operands_of,
     reduced,
     same_tokens,
+    tensor_operands,
 )
 from overt.lens.capture.token_axes.earlier import EarlierTensors
-from overt.lens.capture.token_axes.factors import Axes, Axis, Factor, marks_of, part
+from overt.lens.capture.token_axes.factors import Axes, Axis, Factor, axis_marks, part
 from overt.lens.capture.token_axes.labels import (
     NEIGHBOURS,
     ORDER,
@@ -39,7 +39,7 @@ from overt.lens.capture.token_axes.origins import (
     Origins,
     are_several,
     counted_along,
-    tokens_of,
+    token_factors,
 )
 from overt.lens.capture.token_axes.put import Slots, put
 from overt.lens.capture.token_axes.taken import Taking, taking
@@ -65,7 +65,7 @@ class MovedTokens:
     def in_another_order(self, sequences: set[str]) -> Mixings:
         """The modules that left all tokens in another order, where the marks `sequences` count tokens if a batch is not the first."""
         moves = [
-            move for move in self.moves if move.complete and not move.restored and (not move.of_entries or "0" in sequences)
+            move for move in self.moves if move.complete and not move.restored and (not move.whole_entries or "0" in sequences)
         ]
         self.moves = []
         return [(ORDER, move.module) for move in moves]
@@ -73,7 +73,7 @@ class MovedTokens:
     def recorded(self, *tensors: Tensor) -> None:
         """The tokens of these tensors, wherever an index took them, are the keys of recorded attention."""
         for tensor in tensors:
-            label = self.labels.of(tensor)
+            label = self.labels.label(tensor)
             for move in (move for origins in (() if label is None else label.origins) for move in origins.moves):
                 move.restored = True
 
@@ -98,7 +98,7 @@ class MovedTokens:
         tensor = (
             step.argument(1, "weight") if step.name == "embedding" else step.args[0] if step.args else step.kwargs.get("input")
         )
-        label = self.labels.of(tensor)
+        label = self.labels.label(tensor)
         fixed = step.name == "embedding" and (label is None or label.constant)
         return tensor if tensor is not None and is_numbers(tensor) and tensor.ndim and not fixed else None
 
@@ -109,7 +109,7 @@ class MovedTokens:
         move = Move(module, complete=whole and tensor not in self.earlier)
         placed, fresh = [], False
         taken = {
-            dim: Origins(tokens_of(axis), take(counted_along(axis, dim, tensor.ndim, tensor.device), tensor.shape))
+            dim: Origins(token_factors(axis), take(counted_along(axis, dim, tensor.ndim, tensor.device), tensor.shape))
             for dim, axis in enumerate(label.axes)
             if tensor.shape[dim] > 1
         }
@@ -120,7 +120,7 @@ class MovedTokens:
         for dim, at in where.items():
             axes[at] = label.axes[dim] if output.shape[at] == tensor.shape[dim] else taken[dim].axis_at(at)
         for dim in touched:
-            if marks_of(label.axes[dim]) and not any(dim in origin.varying for origin in label.origins):
+            if axis_marks(label.axes[dim]) and not any(dim in origin.varying for origin in label.origins):
                 fresh |= self._placed(axes, placed, taken[dim], move, label.axes, settled)
         for before in label.origins:
             twice_moved = touched & set(before.varying)
@@ -131,7 +131,7 @@ class MovedTokens:
             )
         if fresh:
             self.moves.append(move)
-        known = self.labels.of(output)
+        known = self.labels.label(output)
         if step.name in _LAID_OUT and known is not None and touched and placed:  # its rule knows shifts and windows
             axes = list(known.axes)
         self.labels.know(output, TensorLabel(tuple(axes), label.position, label.sure, origins=tuple(placed)))
@@ -164,8 +164,8 @@ class MovedTokens:
         for dim in set(varying) - settled:
             axes[dim] = (Factor(origins.tokens.shape[dim], _mark(home), None, whole=False),)
         if move is not None:
-            others = [axis for axis in before if marks_of(axis) and axis != home]
-            move.of_entries = marks_of(home) == {"0"} and bool(others)
+            others = [axis for axis in before if axis_marks(axis) and axis != home]
+            move.whole_entries = axis_marks(home) == {"0"} and bool(others)
         placed.append(origins if move is None else Origins(home, origins.tokens, (move,)))
         return move is not None
 
@@ -180,12 +180,12 @@ class MovedTokens:
         )
         if value.ndim == output.ndim:
             axes = [
-                mine if marks_of(mine) or value.shape[dim] != output.shape[dim] else source.axes[dim]
+                mine if axis_marks(mine) or value.shape[dim] != output.shape[dim] else source.axes[dim]
                 for dim, mine in enumerate(axes)
             ]
         placed: list[Origins] = list(label.origins) if label is not None else []
         for slot in slots:
-            counts = bool(label and not label.constant and len(label.axes) > slot.dim and marks_of(label.axes[slot.dim]))
+            counts = bool(label and not label.constant and len(label.axes) > slot.dim and axis_marks(label.axes[slot.dim]))
             slot = slot._replace(added=slot.added and counts)
             sources = self._sources(slot, source, _by_tensors(step))
             for origins in sources if len(slots) == 1 else matching(slot, sources):
@@ -200,8 +200,8 @@ class MovedTokens:
         result = [origins for origins in source.origins if set(origins.varying) & along]
         known = {dim for origins in source.origins for dim in origins.varying}
         for dim, axis in enumerate(source.axes if plain else ()):
-            if dim in along and dim not in known and marks_of(axis):
-                result.append(Origins(tokens_of(axis), counted_along(axis, dim, value.ndim, value.device)))
+            if dim in along and dim not in known and axis_marks(axis):
+                result.append(Origins(token_factors(axis), counted_along(axis, dim, value.ndim, value.device)))
         return result
 
     def _arrived(
@@ -288,7 +288,7 @@ class MovedTokens:
         """The places of a function that combines its operands number by number, or treats each token for itself."""
         at_home = self._meet(step, before, mixing)
         for output in step.outputs:
-            for tensor in operands_of(step):
+            for tensor in tensor_operands(step):
                 for origins in before[id(tensor)].origins if id(tensor) in before else ():
                     tokens = origins.tokens
                     alike = (
@@ -305,7 +305,7 @@ class MovedTokens:
     def _meet(self, step: FunctionCall, before: dict[int, TensorLabel], mixing: Mixing | None) -> list[Axis]:
         """Find tokens that meet others. Returns the dimensions of which a result has all tokens where they are."""
         at_home: list[Axis] = []
-        tensors = [tensor for tensor in operands_of(step) if id(tensor) in before]
+        tensors = [tensor for tensor in tensor_operands(step) if id(tensor) in before]
         for tensor in tensors:
             for origins in before[id(tensor)].origins:
                 for other in tensors:
@@ -330,7 +330,7 @@ class MovedTokens:
 
     def _give(self, output: Tensor, origins: Origins) -> None:
         """Add places to a result, unless its tokens are where they were."""
-        label = self.labels.of(output)
+        label = self.labels.label(output)
         if label is None or not origins.varying or origins.tokens.ndim != output.ndim or len(label.axes) != output.ndim:
             return
         if any(size not in (1, length) for size, length in zip(origins.tokens.shape, output.shape, strict=True)):
@@ -342,7 +342,7 @@ class MovedTokens:
         elif not any(origin.home == origins.home for origin in label.origins):
             axes = tuple(
                 (Factor(output.shape[dim], _mark(origins.home), None, whole=False),)
-                if dim in origins.varying and not marks_of(axis)
+                if dim in origins.varying and not axis_marks(axis)
                 else axis
                 for dim, axis in enumerate(label.axes)
             )
@@ -383,7 +383,7 @@ def _mark(axis: Axis) -> str:
 
 def _are_pairs(axes: Axes) -> bool:
     """Whether numbers are those of pairs of tokens, as scores are, or of single tokens: none has features."""
-    marks = [marks_of(axis) for axis in axes]
+    marks = [axis_marks(axis) for axis in axes]
     return all(marks) or (len(axes) > 1 and bool(marks[-1]) and any(marks[-1] & mark for mark in marks[:-1]))
 
 
@@ -394,6 +394,6 @@ def _opposite(origins: Origins, tensor: Tensor, other: Tensor, label: TensorLabe
             return origin.tokens, False
     varying = {dim - tensor.ndim for dim in origins.varying}
     for dim, axis in enumerate(label.axes):
-        if tokens_of(axis) == origins.home and other.shape[dim] > 1:
+        if token_factors(axis) == origins.home and other.shape[dim] > 1:
             return counted_along(axis, dim, other.ndim, other.device), varying == {dim - other.ndim}
     return None, False

@@ -21,12 +21,12 @@ NONE, FAR = -1, 2**62  # no token; a number beyond all tokens. Numbers below NON
 class Move:
     """One function of a `module` that took tokens by an index; `restored` once they are all where they were before.
 
-    It is `complete` if it took as many tokens as there are, and `of_entries` if it took whole entries of a batch.
+    It is `complete` if it took as many tokens as there are, and `whole_entries` if it took whole entries of a batch.
     """
 
     module: nn.Module
     complete: bool = False
-    of_entries: bool = False
+    whole_entries: bool = False
     restored: bool = False
 
 
@@ -82,10 +82,10 @@ class Origins:
         return self.home if copies == 1 else (*self.home, Factor(copies))
 
 
-def tokens_of(axis: Axis) -> Axis:
+def token_factors(axis: Axis) -> Axis:
     """The factors of a dimension up to the last one that counts tokens; those after it are several numbers of each token.
 
-    >>> [factor.size for factor in tokens_of((Factor(2, "0"), Factor(9, "1"), Factor(4)))]
+    >>> [factor.size for factor in token_factors((Factor(2, "0"), Factor(9, "1"), Factor(4)))]
     [2, 9]
     """
     marked = [number for number, factor in enumerate(axis) if factor.mark]
@@ -94,7 +94,7 @@ def tokens_of(axis: Axis) -> Axis:
 
 def counted_along(axis: Axis, dim: int, ndim: int, device: torch.device) -> Tensor:
     """The number of the token of each place along a dimension that counts `axis`."""
-    size, tokens = (math.prod(factor.size for factor in factors) for factors in (axis, tokens_of(axis)))
+    size, tokens = (math.prod(factor.size for factor in factors) for factors in (axis, token_factors(axis)))
     return counted(size, dim, ndim, device) // (size // tokens)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from overt.lens.capture.token_axes.factors import RESHAPES, marks_of, swaps, unmarked, with_marks
+from overt.lens.capture.token_axes.factors import RESHAPES, axis_marks, swaps, unmarked, with_marks
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing, TensorLabel, TensorLabels, tensors_in
 from overt.lens.capture.token_axes.layout import LAYOUT, elementwise, swap
 from overt.lens.capture.token_axes.mixing import BEGIN, MIXING, fourier
@@ -58,9 +58,9 @@ class TokenAxes(TensorLabels):
             return None
         operands, before = [], {}
         for tensor in tensors_in((*args, *kwargs.values())):
-            if self.of(tensor) is None:
+            if self.label(tensor) is None:
                 self.know(tensor, self._from_outside(step.name, tensor, module))
-            before[id(tensor)] = self.of(tensor) or TensorLabel(unmarked(tensor.shape))
+            before[id(tensor)] = self.label(tensor) or TensorLabel(unmarked(tensor.shape))
             operands.append((tensor.shape, before[id(tensor)]))
         rule = swap if swaps(step.name, func) else fourier if step.name.startswith("fft_") else None
         mixing = (rule or _RULES.get(step.name, elementwise))(self, step)
@@ -69,7 +69,7 @@ class TokenAxes(TensorLabels):
                 self._inherit(output, operands)
         if (rule is swap or step.name in RESHAPES) and operands and operands[0][1].weighted:
             for output in step.outputs:
-                self.know(output, self.of(output)._replace(weighted=True))  # type: ignore[union-attr]
+                self.know(output, self.label(output)._replace(weighted=True))  # type: ignore[union-attr]
         self._attends(step)
         self.moved.observe(step, before, module, mixing)
         return mixing
@@ -79,23 +79,23 @@ class TokenAxes(TensorLabels):
         dim = {"scaled_dot_product_attention": -2, "multi_head_attention_forward": 0, "softmax": -1}.get(step.name)
         tensor = None if dim is None else step.argument(0, "query" if step.name != "softmax" else "input")
         if dim is not None and isinstance(tensor, Tensor) and tensor.ndim > 1:
-            self.sequences |= marks_of(self.axes(tensor)[dim])
+            self.sequences |= axis_marks(self.axes(tensor)[dim])
 
     def _inherit(self, output: Tensor, operands: list[tuple[torch.Size, TensorLabel]]) -> None:
         """Whether a result is sure: if its operands are, or one of its size that comes from the input."""
-        label = self.of(output) or TensorLabel(unmarked(output.shape))
+        label = self.label(output) or TensorLabel(unmarked(output.shape))
         whole = any(item.sure and not item.constant and shape == output.shape for shape, item in operands)
         sure = label.sure and (whole or all(item.sure for _, item in operands))
         self.know(output, label._replace(sure=sure, constant=all(item.constant for _, item in operands)))
 
     def counts_tokens(self, tensor: Tensor, dim: int) -> bool:
         """Whether a dimension of a tensor counts tokens, as far as is known."""
-        label = self.of(tensor)
-        return label is not None and len(label.axes) == tensor.ndim and bool(marks_of(label.axes[dim]))
+        label = self.label(tensor)
+        return label is not None and len(label.axes) == tensor.ndim and bool(axis_marks(label.axes[dim]))
 
     def may_count_tokens(self, tensor: Tensor, dim: int) -> bool:
         """Whether a dimension counts tokens, or this is unknown."""
-        label = self.of(tensor)
+        label = self.label(tensor)
         return label is None or not label.sure or self.counts_tokens(tensor, dim)
 
     def parts_of_input(self, tensor: Tensor) -> str | None:
@@ -103,7 +103,7 @@ class TokenAxes(TensorLabels):
         axes = self.axes(tensor)
         if len(axes) < 3:
             return None
-        first, inside = axes[0], marks_of(axes[-2]) - {"0"}  # the first dimension of an input may be a batch
+        first, inside = axes[0], axis_marks(axes[-2]) - {"0"}  # the first dimension of an input may be a batch
         parts = [factor for factor in first if factor.mark in inside and factor.size > 1]
         if not parts:
             return None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from overt.lens.capture.token_axes.factors import dims_of
+from overt.lens.capture.token_axes.factors import named_dims
 from overt.lens.capture.token_axes.labels import FunctionCall
 from overt.lens.capture.token_axes.origins import NONE, compact, replayed, shrunk
 
@@ -99,7 +99,7 @@ def _along(number: int, name: str) -> Callable[[FunctionCall, Tensor], Taking | 
 
     def make(step: FunctionCall, tensor: Tensor) -> Taking | None:
         default = {"fliplr": 1, "flipud": 0}.get(step.name)
-        dims = dims_of(step.argument(number, name, default), tensor.ndim)
+        dims = named_dims(step.argument(number, name, default), tensor.ndim)
         return lambda tokens, shape: _replay(step, tokens, shape, dims)
 
     return make

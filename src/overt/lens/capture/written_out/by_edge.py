@@ -16,7 +16,7 @@ from overt.attention.biases import Bias
 from overt.attention.kernels.call import Call
 from overt.attention.pieces import piece
 from overt.lens.capture.ranges import MaskReader
-from overt.lens.capture.token_axes.factors import marks_of
+from overt.lens.capture.token_axes.factors import axis_marks
 from overt.lens.capture.token_axes.labels import CHANNELS, EDGE_VALUES, Mixing, TensorLabel
 from overt.lens.capture.token_axes.origins import NONE, Origins, shrunk
 from overt.lens.capture.token_axes.put import Slots
@@ -107,14 +107,14 @@ def over_neighbours(
     )
     if key not in others or key in output or blocks:  # queries of a block share its keys: a batch of blocks, not of edges
         return None
-    marks = {letter: marks_of(axis) for letter, axis in zip(others, label.axes, strict=True)}
+    marks = {letter: axis_marks(axis) for letter, axis in zip(others, label.axes, strict=True)}
     entry = next((dim for dim, letter in enumerate(others) if letter in output and letter in mine), None)
     gathered_from = [replace(origin, tokens=shrunk(origin.tokens)) for origin in label.origins]
     gathered_from = [origin for origin in gathered_from if origin.tokens.shape[others.index(key)] > 1]
     origins = [_by_entry(item, entry) for item in gathered_from]
     varying = {others[item] for one in origins for item in one.varying}
     entries = {others[entry]} if entry is not None and origins != gathered_from else set()
-    if not any("0" in marks_of(origin.home) for origin in origins):
+    if not any("0" in axis_marks(origin.home) for origin in origins):
         entries |= {letter for letter, mark in marks.items() if mark == {"0"}}
     batch = [letter for letter in output if letter in entries]
     query = [letter for letter in output if letter not in batch and (letter in varying or letter not in others)]
@@ -148,10 +148,10 @@ def into_queries(
     if not origins or weights.ndim != ndim or not slots.apart or weights.shape[edge] != value.shape[edge]:
         return None
     others = [dim for dim in range(ndim) if dim != edge]
-    features = [dim for dim in others if weights.shape[dim] == 1 and not marks_of(label.axes[dim])]
+    features = [dim for dim in others if weights.shape[dim] == 1 and not axis_marks(label.axes[dim])]
     if not features:
         return CHANNELS
-    batch = [dim for dim in others if dim not in features and marks_of(label.axes[dim])]
+    batch = [dim for dim in others if dim not in features and axis_marks(label.axes[dim])]
     heads = [dim for dim in others if dim not in (*features, *batch)]
     tokens = _tokens(origins, [*batch, edge], value.shape, value.ndim)
     ends = slots.slots.expand([size if dim in (edge, *batch) else 1 for dim, size in enumerate(value.shape)])
@@ -167,7 +167,7 @@ def into_queries(
     return _summed(arranged, ends, tokens, gathered, result, _total(origins), bool(heads), before)
 
 
-def of_matrix(matrix: Tensor, value: Tensor, output: Tensor) -> EdgeSum | Mixing | None:
+def sparse_product(matrix: Tensor, value: Tensor, output: Tensor) -> EdgeSum | Mixing | None:
     """The product of a sparse matrix of weights (Q, K) and values (K, D), as edges."""
     entries = matrix.detach().to_sparse_coo().coalesce()
     if entries.ndim != 2 or entries.dense_dim() or value.ndim != 2:

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from overt.lens.capture.token_axes.factors import dims_of
+from overt.lens.capture.token_axes.factors import named_dims
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.moved import PUTS
 from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.token_axes.put import put
-from overt.lens.capture.written_out.by_edge import EdgeSum, into_queries, of_matrix, over_neighbours
+from overt.lens.capture.written_out.by_edge import EdgeSum, into_queries, over_neighbours, sparse_product
 from overt.lens.capture.written_out.products import CallArguments, Product, arguments, multiplied_and_summed, plain, product
 from overt.lens.capture.written_out.scored import SAME, Scores
 from overt.lens.capture.written_out.weighted import NONLINEAR, WeightedSum, Weights
@@ -137,7 +137,7 @@ class WrittenOut:
         known = self._tracked_as(operands[0])
         if not isinstance(known, Weights) or name not in ("mm", "matmul", "_sparse_mm") or output.layout != torch.strided:
             return None
-        return self._by_edge(of_matrix(operands[0], operands[1], output), known)
+        return self._by_edge(sparse_product(operands[0], operands[1], output), known)
 
     def _softmax(self, operands: list[Any], output: Tensor) -> None:
         scores = self._tracked_as(operands[0])
@@ -186,7 +186,7 @@ class WrittenOut:
         entries, value = self.tokens.parts_of_input(tensor), multiplied.sides(tensor)[2]
         if dim is not None and self._gathered(value):
             before = None if known.undropped is None else known.undropped.detach().reshape(tensor.shape)
-            edges = over_neighbours(multiplied, tensor, dim, self.tokens.of(value), before)  # type: ignore[arg-type]
+            edges = over_neighbours(multiplied, tensor, dim, self.tokens.label(value), before)  # type: ignore[arg-type]
             if edges is not None:
                 return self._by_edge(edges, known, tensor, value)
         if known.undropped is not None:
@@ -275,12 +275,12 @@ class WrittenOut:
 
     def _gathered(self, tensor: Tensor) -> bool:
         """Whether an index took the tokens of a tensor."""
-        label = self.tokens.of(tensor)
+        label = self.tokens.label(tensor)
         return label is not None and bool(label.origins)
 
     def _put(self, step: FunctionCall, known: ElementwiseProduct, tracked: Tensor) -> EdgeSum | Unrecorded | None:
         """Weights times values that are summed into the places of their queries."""
-        label, slots = self.tokens.of(known.value), put(step)
+        label, slots = self.tokens.label(known.value), put(step)
         if label is None or len(slots) != 1 or slots[0].value is not tracked:
             return None
         edges = into_queries(known.weights, known.value, slots[0], label, step.output, known.known.undropped)
@@ -302,7 +302,7 @@ class WrittenOut:
             self._track(output, known)
         if name not in ("sum", "mean") or known.known.by_edge:
             return None
-        dims, key = dims_of(args[1] if len(args) > 1 else kwargs.get("dim"), tracked.ndim), known.dim % tracked.ndim
+        dims, key = named_dims(args[1] if len(args) > 1 else kwargs.get("dim"), tracked.ndim), known.dim % tracked.ndim
         weights, value = known.weights, known.value
         over = known.dim if -known.dim <= value.ndim else 0
         if key not in dims or not self._attends(known.known, weights, [(known.dim, value, over)]):

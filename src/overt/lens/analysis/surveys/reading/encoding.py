@@ -14,7 +14,7 @@ from overt.lens.analysis.surveys.measures import TextBatch
 from overt.lens.analysis.surveys.reading.text_module import text_module
 from overt.lens.statistics.roles import SEPARATORS
 from overt.lens.text.spelling import well_formed
-from overt.lens.text.vocabulary import Vocabulary, vocabulary_of
+from overt.lens.text.vocabulary import Vocabulary, read_vocabulary
 
 CHUNK, BATCH_TOKENS = 256, 4096  # texts that are batched together, and tokens that a batch has at most, padding included
 _LETTERS = 64  # a token, of the part of a long text that is tokenized first
@@ -69,7 +69,7 @@ class TextReader:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The tokenizer's entries."""
-        return vocabulary_of(self.tokenizer)
+        return read_vocabulary(self.tokenizer)
 
     @cached_property
     def encode(self) -> Callable[[str], tuple[list[int], bool]]:
@@ -145,7 +145,7 @@ def encoder(tokenizer: Any, longest: int) -> Callable[[str], tuple[list[int], bo
     """
     if hasattr(tokenizer, "convert_ids_to_tokens"):
 
-        def ids_of(text: str, limit: int | None) -> list[int]:
+        def encode_ids(text: str, limit: int | None) -> list[int]:
             options = {} if limit is None else {"truncation": True, "max_length": limit}
             return list(tokenizer(text, verbose=False, **options)["input_ids"])
 
@@ -156,20 +156,20 @@ def encoder(tokenizer: Any, longest: int) -> Callable[[str], tuple[list[int], bo
             part.no_truncation()
         short.enable_truncation(longest)
 
-        def ids_of(text: str, limit: int | None) -> list[int]:
+        def encode_ids(text: str, limit: int | None) -> list[int]:
             return list((whole if limit is None else short).encode(text).ids)
 
     else:
 
-        def ids_of(text: str, limit: int | None) -> list[int]:
+        def encode_ids(text: str, limit: int | None) -> list[int]:
             return list(tokenizer.encode(text))[:limit]
 
     def encode(text: str) -> tuple[list[int], bool]:
         text, letters = well_formed(text), _LETTERS * longest
-        while letters < len(text) and len(ids_of(text[:letters], None)) < 2 * longest:
+        while letters < len(text) and len(encode_ids(text[:letters], None)) < 2 * longest:
             letters *= 4
-        ids = ids_of(text[:letters], None)
-        return (ids, False) if len(ids) <= longest else (ids_of(text[:letters], longest), True)
+        ids = encode_ids(text[:letters], None)
+        return (ids, False) if len(ids) <= longest else (encode_ids(text[:letters], longest), True)
 
     return encode
 

@@ -28,7 +28,7 @@ class PassPart(NamedTuple):
     texts: TextBatch
     where: dict[int, tuple[int, int]] | None = None
 
-    def of(self, captured: CapturedCall | CapturedMixer, size: tuple[int, ...]) -> CapturedCall | CapturedMixer:
+    def select(self, captured: CapturedCall | CapturedMixer, size: tuple[int, ...]) -> CapturedCall | CapturedMixer:
         """What a call did in these texts alone. Raises InputError for a call that does not read the tokens of the pass, of this size."""
         if (captured.batch, captured.queries, captured.keys) != (*size, size[1]):
             got = f"{captured.batch} sequences of {captured.queries} queries and {captured.keys} keys"
@@ -53,7 +53,7 @@ class Passes:
 
     reader: TextReader
 
-    def of(self, reads: Sequence[EncodedText]) -> Iterator[Pass]:
+    def split(self, reads: Sequence[EncodedText]) -> Iterator[Pass]:
         """The passes of the texts of a chunk."""
         if reads:
             yield from self._padded(reads) if self.packing is None else self._packed(reads, self.packing)
@@ -111,11 +111,11 @@ def _outputs(reader: TextReader, passes: Iterable[Pass]) -> Outputs:
 
             def measure(captured: CapturedCall | CapturedMixer, run: Pass = run) -> None:
                 for part in run.parts:
-                    of_texts = part.of(captured, tuple(run.ids.shape))
-                    if not isinstance(of_texts, CapturedCall):
-                        raise InputError("attention", got=of_texts.layer)
+                    selected = part.select(captured, tuple(run.ids.shape))
+                    if not isinstance(selected, CapturedCall):
+                        raise InputError("attention", got=selected.layer)
                     with torch._C.DisableTorchFunction(), torch.no_grad():
-                        output = mechanism.compute(replace(of_texts.checked_call(), dropout=0.0))
+                        output = mechanism.compute(replace(selected.checked_call(), dropout=0.0))
                     for row, read in enumerate(part.reads):
                         outputs[read.number, captured.layer, captured.call_index] = output[row, ..., : len(read.ids), :].clone()
 
