@@ -39,7 +39,7 @@ def chosen(calls: RecordedCalls, heads: HeadNames, exact: bool, limit: int) -> l
         raise InputError("recorded attention", got="none", fix="see recording.missing for the reasons")
     requested = _requested(calls, present, heads)
     if calls.strings.keys is not None and not any(calls.strings.fit(captured) for captured, _ in requested):
-        calls.strings.key_words(requested[0][0])  # tokens that match no call: the error that says so
+        calls.strings.key_words(requested[0][0])  # raises the error of tokens that match no call
         calls.strings.query_words(requested[0][0])
     needed = estimated([(captured, indices) for captured, indices in requested], calls, exact)
     if needed > limit:

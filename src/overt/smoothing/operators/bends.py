@@ -2,9 +2,9 @@
 
 A few lines follow a sine closely, and each of their ends looks like a change between its neighbours. A smooth curve explains all of them
 together: f = a + b t + Σ_k c_k cos(kπu), whose c_k are normal with variances λ k^(−2m) (m = 3, 4: smoother than a broken line, whose
-coefficients fall as k^(−2)). The c_k are integrated out. A change is added to the curve if its likelihood, less ½ log n for its coefficient
-(Schwarz 1978), exceeds that of the curve alone; the most evident change comes first. Lines that break at all changes, and constant levels
-if no change is one of slope, are then compared with the curve and the changes added to it.
+coefficients fall as k^(−2)). The c_k are integrated out. A change is added to the curve if the likelihood with it, less ½ log n for its
+coefficient (Schwarz 1978), exceeds the likelihood without it; the most evident change comes first. Lines that break at all changes, and
+constant levels if no change is one of slope, are then compared with the curve and the changes added to it.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 
 Candidates are peaks of the posterior probability that a segment begins (`divisions`), and kinks between them. Each is then compared,
 between its neighbours, with no change and with a smooth bend: two constants or lines apart from each other (a change of level), two lines
-that meet (a change of slope), one line, or a polynomial. At last all changes together are compared with a smooth curve (`bends`).
+that meet (a change of slope), one line, or a polynomial. All changes together are then compared with a smooth curve (`bends`).
 The evidence of each is its likelihood less ½ log n for a coefficient (Schwarz 1978), summed over all positions of the change: positions,
 intervals and probabilities are those of one posterior distribution.
 """
@@ -184,7 +184,7 @@ class Compared:
         return [self._sized(change, changes) for change in changes if change.probability >= REPORTED]
 
     def _unlike_bends(self, changes: list[LocatedChange]) -> list[LocatedChange]:
-        """The changes, their probabilities times that of a break instead of a bend; a few at a time."""
+        """The changes, each probability multiplied by the probability of a break, not a bend; a few at a time."""
         together, result = max(min(TOGETHER, bends.CELLS // self.values.size), 1), []
         ends = [0, *(change.position for change in changes), self.values.size]
         for first in range(0, len(changes), together):
