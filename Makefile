@@ -1,7 +1,7 @@
 # make check     what a commit needs: formatting, words, the rules of the house, and the types of changed files
 # make demo      install, show what overt is for, write overt-demo.html and overt-demo.png here
 # make test      install with the tools, run the everyday tests
-# make test-most  these, and all slow tests but those of large products that no three parameters need: what .ci/run runs
+# make test-most  these, and all slow tests but those of large products that no three parameters need: what .ci/run runs; 1.2 GB more
 # make test-all  all tests;  make lint, make types  the checks;  make clean  remove what these made
 # make test-oldest  the everyday tests with the oldest versions that pyproject.toml declares, in an environment of their own
 # make test-torch TORCH=2.7  the everyday tests with another version of torch, in build/torch-2.7 (up to 7 GB: CUDA comes along);
@@ -86,27 +86,32 @@ demo: $(VENV)/.has-demo
 wheel: | $(BIN)/python
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
-# The cases of each target; 5 is pytest's word for "no tests". The first run checks the shapes in signatures against real calls, see
-# tests/conftest.py. test-most is one run, so that what a file's tests share is made once for the everyday and the slow ones.
-test: CASES := not slow
-test-most: CASES := not exhaustive
-test-slow: CASES := slow and not exhaustive
-
-test test-most: $(VENV)/.has-dev
+# The first run checks the shapes in signatures against real calls, see tests/conftest.py. test-most runs the everyday and the slow tests
+# in one run, so that what a file's tests share is made once. 5 is pytest's word for "no tests".
+define shapes
 	OVERT_CHECK_SHAPES=1 $(PYTEST) -m "not slow" \
 	  -k "not compile and not inductor and not refused and not says_so" $(SHAPED)
-	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m "$(CASES)" $(TRITON_TESTS)
-	$(PYTEST) -m "$(CASES)"
+endef
+INTERPRETED = TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) $(TRITON_TESTS)
 
-test-slow: $(VENV)/.has-dev
-	$(PYTEST) -m "$(CASES)" || [ $$? -eq 5 ]
-	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(PYTEST) -m "$(CASES)" $(TRITON_TESTS)
+test: $(VENV)/.has-dev
+	$(shapes)
+	$(PYTEST) -m "not slow"
+
+test-most: $(VENV)/.has-slow
+	$(shapes)
+	$(INTERPRETED) -m "not exhaustive"
+	$(PYTEST) -m "not exhaustive"
+
+test-slow: $(VENV)/.has-slow
+	$(PYTEST) -m "slow and not exhaustive" || [ $$? -eq 5 ]
+	$(INTERPRETED) -m "not exhaustive"
 
 # One thread a process, since each mutant has a process of its own; tests/house/mutants.py says which tests a module has.
 mutants: $(VENV)/.has-mutants
 	OMP_NUM_THREADS=1 $(BIN)/python tests/house/mutants.py $(MODULE) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
-test-all: $(VENV)/.has-dev
+test-all: $(VENV)/.has-slow
 	$(PYTEST)
 
 # Old packages among newer ones warn of each other, and an older NumPy of the file that a full disk cut short: not ours to mend.
@@ -127,14 +132,14 @@ test-torch: $(VENV)/.has-dev
 	  > $$($(WITH_TORCH)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/others.pth
 	$(WITH_TORCH)/bin/python -m pytest -n logical --dist worksteal -m "not slow" -rs $(TESTS)
 
-test-gpu: $(VENV)/.has-dev
+test-gpu: $(VENV)/.has-slow
 	$(BIN)/python -c "import torch; assert torch.cuda.is_available(), 'torch sees no GPU here'"
 	$(BIN)/python -m pytest tests/attention/kernels/gpu/test_gpu.py
 
 # The sanitizers come before all else that Python loads, and C++'s own library with them, whose exceptions they watch. What Python
 # keeps until it ends is no leak. Nothing is captured, so that a report is seen. The threads
 # are the system's, as on macOS and Windows.
-sanitize: $(VENV)/.has-dev
+sanitize: $(VENV)/.has-slow
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/sanitize -G Ninja -DOVERT_SANITIZE=ON -DOVERT_CHECK=ON \
 	  -DOVERT_TWO_LEVELS=ON -DOVERT_OPENMP=OFF \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -Dnanobind_ROOT="$$($(BIN)/python -m nanobind --cmake_dir)"
@@ -148,7 +153,7 @@ wasm:
 
 # The rules of the house without its doctests. Of src, pyright reads the files that differ from the last commit.
 CHANGED = $(shell git diff --name-only --diff-filter=d HEAD -- 'src/*.py')
-check: $(VENV)/.has-dev
+check: $(VENV)/.has-slow
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@if [ -x $(BIN)/codespell ]; then $(BIN)/codespell; fi
@@ -160,11 +165,11 @@ lint: $(VENV)/.has-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.has-dev
+types: $(VENV)/.has-slow
 	$(BIN)/pyright
 
 # As a user's type checker sees the package: how many public names have a type.
-typed: $(VENV)/.has-dev
+typed: $(VENV)/.has-slow
 	$(BIN)/python tests/house/completeness.py
 
 # Words that are right and look wrong stand in docs/making/words.txt; those of the tests are wrong on purpose.
@@ -172,7 +177,7 @@ docs: $(VENV)/.has-docs
 	$(BIN)/codespell
 	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict --clean
 
-notebooks: $(VENV)/.has-dev
+notebooks: $(VENV)/.has-slow
 	$(BIN)/python docs/making/notebooks.py
 	$(PYTEST) tests/house/docs/test_notebooks.py
 
@@ -203,19 +208,29 @@ $(VENV)/.has-demo: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.has-dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
-	@echo "Installing overt and the tools for tests into $(VENV): 5 to 9 minutes, 900 MB to download, 3 GB on disk"
+	@echo "Installing overt and the tools for tests into $(VENV): 5 to 9 minutes, 510 MB to download, 1.7 GB on disk"
 	@echo "(more if pip's configured sources offer torch for CUDA only; less after make demo)"
 	$(call quietly,$(BIN)/python -m pip install $(UNCOMPILED) --editable ".[dev]")
 	@$(BIN)/python -c "import sys; from overt import native; sys.exit(native.why_not())"
 	@touch $@ $(VENV)/.has-demo
 
-$(VENV)/.has-mutants: $(VENV)/.has-dev
+$(VENV)/.has-mutants: $(VENV)/.has-slow
 	$(BIN)/python -m pip install $(UNCOMPILED) --editable ".[mutants]"
 	@touch $@
 
-# Beside what the tests need, without compiling the native core a second time.
-$(VENV)/.has-docs: $(VENV)/.has-dev
-	@$(BIN)/python -c "from importlib.metadata import requires; print(*(each.partition(';')[0] for each in requires('overt') \
-	  if 'extra == \'docs\'' in each.replace('\"', '\'') and not each.startswith('overt')), sep='\n')" > $(VENV)/docs.txt
-	$(BIN)/python -m pip install $(UNCOMPILED) --requirement $(VENV)/docs.txt
+# What an extra adds, without compiling the native core a second time.
+define adds
+$(BIN)/python -c "from importlib.metadata import requires; from packaging.requirements import Requirement as R; \
+  needs = [need for need in map(R, requires('overt')) if need.name != 'overt' and need.marker]; \
+  print(*('%s[%s]%s' % (need.name, ','.join(need.extras), need.specifier) for need in needs \
+    if need.marker.evaluate({'extra': '$(1)'}) and not need.marker.evaluate({'extra': ''})), sep='\n')" > $(VENV)/$(1).txt
+$(BIN)/python -m pip install $(UNCOMPILED) --requirement $(VENV)/$(1).txt
+endef
+
+$(VENV)/.has-slow: $(VENV)/.has-dev
+	$(call adds,slow)
+	@touch $@
+
+$(VENV)/.has-docs: $(VENV)/.has-slow
+	$(call adds,docs)
 	@touch $@

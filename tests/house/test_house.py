@@ -66,7 +66,13 @@ UNTYPED = [path for path in UNTYPED if "vendored" not in path.parts]
 MODULES = sorted(
     {"overt", *(actual.name for actual in pkgutil.walk_packages(overt.__path__, "overt."))} - {"overt.__main__"},
 )
+WITH_TRITON = re.compile(r"kernels\.triton|gpu_resources")
 PACKAGES = [name for name in MODULES if (SOURCE / name.replace(".", "/")).is_dir()]
+
+
+def with_triton_slow(cases: Iterable[Any]) -> list[Any]:
+    """Modules or paths as cases, of which those that import Triton are slow: it comes with the extra slow."""
+    return [pytest.param(case, marks=pytest.mark.slow) if WITH_TRITON.search(str(case)) else case for case in cases]
 
 
 def offences(rule: Callable[[Path], Any], paths: Iterable[Path]) -> dict[str, Any]:
@@ -99,7 +105,7 @@ def imports(path: Path, *, at_import: bool = False) -> set[str]:
     todo: list[ast.AST] = nodes(path)[:1]
     while todo:
         node = todo.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             todo += node.orelse
             continue
         if at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -108,7 +114,7 @@ def imports(path: Path, *, at_import: bool = False) -> set[str]:
             actual |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             actual |= imported_from(path, node)
-        todo += ast.iter_child_nodes(node)
+        todo += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
     return actual
 
 
@@ -232,6 +238,7 @@ DIALECT = {
 FORMATS = {"held_out"}  # a recipe's
 
 
+@functools.cache
 def identifiers(path: Path) -> set[str]:
     """The names that a file gives: to modules, classes, functions, arguments and variables. A test's own name is a sentence."""
     names = {path.stem}
@@ -460,7 +467,9 @@ def test_a_part_that_needs_another_package_says_which_extra_brings_it(missing, e
     assert actual == f"overt.learn needs {missing}, which is not installed. Fix: run: {install_command(extra)}\n"
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda script: script.stem)
+@pytest.mark.parametrize(
+    "script", with_triton_slow(sorted((ROOT / "benchmarks").rglob("*.py"))), ids=lambda script: script.stem
+)
 def test_a_benchmark_finds_what_it_imports(script):
     for node in nodes(script):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("overt"):
@@ -473,7 +482,7 @@ OPTIONAL = {"overt.smoothing.estimators.transformer": "aeon"}
 
 
 @pytest.mark.few_cases(60)
-@pytest.mark.parametrize("module", [name for name in MODULES if name not in OPTIONAL])
+@pytest.mark.parametrize("module", with_triton_slow(name for name in MODULES if name not in OPTIONAL))
 def test_the_examples_in_docstrings_run(module):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -10,6 +10,8 @@ import pytest
 
 import overt
 
+pytestmark = pytest.mark.slow
+
 TYPED = Path(__file__).parent / "typed"
 
 
@@ -26,7 +28,6 @@ def errors():
     return lines
 
 
-@pytest.mark.slow
 def test_every_marked_line_is_an_error_and_no_other(errors):
     marked = {
         number for number, line in enumerate((TYPED / "mistakes.py").read_text().splitlines(), 1) if line.endswith("# error")

@@ -1,7 +1,6 @@
 """Exported programs hold the plain formula: torch.export and ONNX give attend's numbers without overt."""
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 
@@ -48,6 +47,7 @@ def test_an_exported_program_is_made_of_torchs_own_operators(name):
 @pytest.mark.parametrize("name", CALLS)
 def test_an_onnx_file_gives_the_same_numbers(name, tmp_path):
     module, arguments = Attending(CALLS[name]).eval(), inputs()
+    onnxruntime = pytest.importorskip("onnxruntime")
     path = tmp_path / "attending.onnx"
     torch.onnx.export(module, arguments, path, input_names=["query", "key", "value"], verbose=False)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

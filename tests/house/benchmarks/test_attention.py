@@ -215,6 +215,7 @@ def test_other_ways_to_dot_products_compute_the_same(monkeypatch, work):
     assert ("torch SDPA, heads packed" in names) == (kind.group > 1)
 
 
+@pytest.mark.slow
 def test_onnx_runtime_says_which_number_types_it_takes():
     inputs = dots.random_inputs(Case("dot", (1, 2), 8, 8, 4), torch.float64)
     [onnx] = [one for one in dot_libraries.contenders("dot") if one.name == "ONNX Runtime"]

@@ -26,7 +26,7 @@ def llama():
 @pytest.fixture(scope="module")
 def folder(llama, tmp_path_factory):
     for package in ("xllamacpp", "gguf"):
-        pytest.importorskip(package, reason="there is no llama.cpp server: on Linux, the extra dev brings one")
+        pytest.importorskip(package, reason="there is no llama.cpp server: on Linux, the extra slow brings one")
     folder = tmp_path_factory.mktemp("llama")
     for each in llama:
         each.save_pretrained(folder / "model")

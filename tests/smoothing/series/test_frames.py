@@ -1,10 +1,9 @@
-"""Series and tables of pandas and polars: which numbers are smoothed, which times count, and what comes back."""
+"""Series and tables of pandas: which numbers are smoothed, which times count, and what comes back. test_polars.py has those of polars."""
 
 from datetime import date, timedelta
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 
 import overt
@@ -57,9 +56,6 @@ def test_names_and_counts_are_no_times(index):
         [timedelta(seconds=seconds) for seconds in SECONDS],
         [f"{day:%Y-%m-%d}" for day in DAYS],
         pd.Series([f"{day:%Y-%m-%d %H:%M}" for day in DAYS]),
-        pl.Series(DAYS.to_numpy()),
-        pl.Series(DAYS.to_numpy()).dt.replace_time_zone("Asia/Tokyo"),
-        pl.Series(DAYS.to_numpy()).cast(pl.Date),
     ],
 )
 def test_times_may_be_passed_as_either_library_has_them(times):
@@ -95,24 +91,11 @@ def test_a_filtered_table_has_the_times_of_its_column():
     )
 
 
-def test_a_polars_table_keeps_its_columns_and_dates():
-    table = pl.DataFrame({"day": DAYS.to_numpy(), "a": VALUES, "b": [None, *range(VALUES.size - 1)]})
-    smoothed = overt.smooth(table, **WAY)
-    np.testing.assert_allclose(smoothed["a"].to_numpy(), EXPECTED, atol=1e-12)
-    assert smoothed["day"].equals(table["day"])
-    assert smoothed.columns == table.columns
-    assert smoothed["b"].is_finite().all()
-    alone = overt.smooth(table["b"])
-    assert isinstance(alone, pl.Series)
-    assert alone.name == "b"
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [
         (TABLE.assign(sent=DAYS), r"got 2: 'day', 'sent'\. Fix: pass the time of the rows, as in times=x\['day'\]"),
         (TABLE.set_index(DAYS), r"an index of times and the column 'day'"),
-        (pl.DataFrame({"d": DAYS.to_numpy(), "e": DAYS.to_numpy(), "a": VALUES}), r"got 2: 'd', 'e'"),
         (TABLE[["day"]], r"a column of numbers, got none"),
         (TABLE.set_index("day")[::-1], r"does not go back in time, got 2024-04-19 00:00:00 after 2024-04-20 00:00:00 at \[1\]"),
         (pd.concat([TABLE["a"], TABLE["a"]]), r"does not go back in time, got 0 after 76 at \[77\]"),
@@ -141,15 +124,8 @@ def test_times_that_are_passed_decide_among_columns_of_dates():
             r"'day', got dtype (str|object)\. Fix: convert it with pandas\.to_datetime \(polars: str\.to_datetime\)",
         ),
         (TABLE.assign(day=DAYS.strftime("%d/%m/%Y")), r"Fix: convert it with pandas\.to_datetime"),
-        (
-            pl.DataFrame({"day": [f"{day:%Y-%m-%d}" for day in DAYS], "a": VALUES}),
-            r"'day', got dtype String\. Fix: convert it with",
-        ),
         (pd.Series(["2024-01-01", "2024-01-02"]), r"the series, got dtype (str|object)\. Fix: select the numeric columns"),
         (pd.Series([1j, 2.0]), r"got dtype complex128"),
-        (pl.DataFrame({"a": VALUES, "city": ["Oslo"] * 77}), r"real numbers in column 'city', got dtype String"),
-        (pl.Series(DAYS.to_numpy()), r"got dtype Datetime"),
-        (pl.LazyFrame({"a": VALUES}), r"got a LazyFrame\. Fix: pass x\.collect\(\)"),
     ],
 )
 def test_what_is_no_number_is_not_smoothed(x, message):
@@ -157,14 +133,7 @@ def test_what_is_no_number_is_not_smoothed(x, message):
         overt.smooth(x)
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        TABLE[["day", "a"]],
-        TABLE[["a"]].set_index(DAYS),
-        pl.DataFrame({"day": DAYS.to_numpy(), "a": VALUES}),
-    ],
-)
+@pytest.mark.parametrize("table", [TABLE[["day", "a"]], TABLE[["a"]].set_index(DAYS)])
 def test_a_table_of_one_column_of_values_is_analyzed_with_its_times(table):
     analysis = analyze(table, **WAY)
     np.testing.assert_allclose(analysis.values, EXPECTED, atol=1e-12)
@@ -181,10 +150,6 @@ def test_times_that_are_passed_decide_for_a_table_of_one_column_too():
     [
         (TABLE, r"analyze one column with its times: analyze\(x\['a'\], times=x\['day'\]\)\."),
         (TABLE.set_index("day"), r"analyze one column: analyze\(x\['a'\]\)\."),
-        (
-            pl.DataFrame({"day": DAYS.to_numpy(), "a": VALUES, "b": VALUES}),
-            r"analyze one column with its times: analyze\(x\['a'\], times=x\['day'\]\)\.",
-        ),
         (VALUES[:76].reshape(38, 2), r"analyze its columns one by one\."),
     ],
 )

@@ -6,7 +6,6 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -42,7 +41,6 @@ NAIVE = analyze(pd.Series(VALUES, index=HOURS.tz_localize(None)), keys="time", b
         ["2024-06-02 16:00:00+00:00"],
         "2024-06-02T16:00Z",
         ["2024-06-02T12:00:00.000-0400"],
-        pl.Series([datetime(2024, 6, 2, 16)]).dt.replace_time_zone("UTC"),
         pd.array([NOON], dtype="timestamp[us, tz=America/New_York][pyarrow]"),
     ],
 )
@@ -57,7 +55,6 @@ def test_a_time_of_any_zone_is_that_moment(times):
         [datetime(2024, 6, 2, 12)],
         np.array(["2024-06-02T12:00"], dtype="datetime64[s]"),
         pd.DatetimeIndex(["2024-06-02 12:00"]),
-        pl.Series([datetime(2024, 6, 2, 12)]),
     ],
 )
 def test_a_series_with_a_zone_refuses_times_without_one_and_the_other_way_round(times):
