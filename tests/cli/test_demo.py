@@ -61,6 +61,7 @@ def test_one_screen_tells_it_all_and_two_files_are_written(demo, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["overt-demo.html", "overt-demo.png"]
 
 
+@pytest.mark.slow
 def test_the_commands_that_it_ends_with_run_as_printed(tmp_path):
     """A newcomer's shell has not activated the environment: the command is named by its path there."""
     environment = {**HERE, "PATH": "/usr/bin:/bin"}

@@ -42,6 +42,7 @@ def test_it_shows_versions_paths_and_the_models_sums():
 
 
 @pytest.mark.parametrize(("version", "status"), [("2.6.0+cpu", 1), ("2.7.1", 0)])
+@pytest.mark.few_cases(1)
 def test_an_old_torch_is_named_with_what_it_lacks(version, status):
     program = f"import torch\ntorch.__version__ = {version!r}\nfrom overt.cli.main import app\napp(['doctor'])"
     result = subprocess.run(

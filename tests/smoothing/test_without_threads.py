@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import overt
 
@@ -33,6 +34,7 @@ np.savez(sys.argv[2], values=overt.smooth(noisy), low=found.lower, high=found.up
 """
 
 
+@pytest.mark.slow
 def test_it_smooths_without_threads_processes_and_locks(tmp_path):
     noisy = np.sin(np.linspace(0, 6, 900)) + 0.3 * np.random.default_rng(0).normal(size=900)
     np.save(tmp_path / "noisy.npy", noisy)

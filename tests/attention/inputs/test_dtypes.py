@@ -61,6 +61,7 @@ def test_there_is_a_row_for_each_dtype_and_autocast():
 
 @rows
 @pytest.mark.parametrize("kind", [Nearness, HalfNearness])
+@pytest.mark.few_cases(8)
 def test_a_score_of_ones_own_gets_what_the_table_says(row, kind):
     received = row.half if kind is HalfNearness else row.received
     for transform in (lambda f: f, torch.func.vmap, lambda f: torch.compile(f, backend="eager", dynamic=False)):

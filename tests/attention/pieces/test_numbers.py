@@ -179,6 +179,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.few_cases(3)
 def test_masks_in_a_chain_of_thousands_are_the_mask_that_they_come_to(step):
     mask, rows = grown(STEPS[step], 3000), torch.arange(5)
     few = grown(STEPS[step], 24).bind(2, 5, 5).block(rows, rows)  # 12 windows come again and again

@@ -44,7 +44,7 @@ def test_an_argument_that_is_not_unicode_is_refused_before_the_work(where, text,
 
 
 @pytest.mark.parametrize("name", [b"\xff\xfe.csv", b"caf\xe9.csv", b"a\nb.csv", "日本.csv".encode(), b" -x.csv"])
-@pytest.mark.few_cases(2)
+@pytest.mark.few_cases(1)
 def test_the_name_of_a_file_may_be_any_bytes(name, tmp_path):
     path, out = os.path.join(os.fsencode(tmp_path), name), os.path.join(os.fsencode(tmp_path), b"out " + name)
     with open(path, "w") as file:
@@ -59,6 +59,7 @@ def test_the_name_of_a_file_may_be_any_bytes(name, tmp_path):
 @pytest.mark.parametrize(
     "arguments", [["smooth", "a.csv", "--column", "x", "--out"], ["explain", "the cat", "--recipe", "plain", "--html"]]
 )
+@pytest.mark.few_cases(1)
 def test_a_full_device_is_the_reason_that_is_given(arguments, tmp_path):
     (tmp_path / "a.csv").write_text(SERIES)
     result = command(*arguments, "/dev/full", folder=tmp_path)

@@ -165,6 +165,7 @@ def test_the_environment_is_entered_before_the_first_command_that_is_in_it():
 
 @pytest.mark.skipif(not (BIN / "overt").exists(), reason="overt's command is not installed in this environment")
 @pytest.mark.parametrize("line", SHORT)
+@pytest.mark.few_cases(1)
 def test_a_command_works_as_printed_in_a_new_shell(line, tmp_path):
     result = in_a_new_shell(line, tmp_path)
     assert result.returncode == 0, result.stderr

@@ -84,7 +84,7 @@ PADDING = {
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("path", ["eager", "sdpa", "overt"])
 @pytest.mark.parametrize("name", ["Llama", "Mistral", "GPT2", "Gemma2"])
-@pytest.mark.few_cases(16)
+@pytest.mark.few_cases(8)
 def test_a_padded_batch_is_one_map_a_layer_in_any_cache(name, path, search, cache, padding):
     family = NAMED[name]
     path = "eager" if path == "sdpa" and path not in family.paths else path

@@ -57,6 +57,7 @@ def edited(little, model, cuts, everywhere):
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.few_cases(1)
 def test_the_encoder_without_a_weight_is_pythons(written_little, opened, little, as_stored, everywhere):
     live = opened(written_little, calm=True).ready()
     drawn = np.random.default_rng(3)

@@ -39,6 +39,7 @@ def test_every_text_has_the_contrast_that_reading_needs(written_little, opened, 
         assert faint_texts(live.page) == []
 
 
+@pytest.mark.slow
 def test_a_special_token_reads_on_every_tone(written_little, opened):
     live = opened(written_little, calm=True).ready()
     shares = set()

@@ -29,6 +29,7 @@ def error(result, truth):
 
 @pytest.mark.parametrize("rho", [-0.4, 0.0, 0.5])
 @pytest.mark.parametrize("period", [2.0, 2.6, 3.4, 6.0, 7.0, 13.7, 24.0])
+@pytest.mark.few_cases(12)
 def test_a_wave_of_any_period_is_followed_and_its_error_stated(period, rho):
     truth = np.cos(POINTS / 250) + np.sin(2 * np.pi * POINTS / period + 0.8)
     for seed in range(2):
@@ -146,7 +147,7 @@ KINDS_OF_TIMES = ["random", "jittered", "bursts", "a sparse grid", "nights"]
 
 @pytest.mark.parametrize("period", [3.3, 5.3, 8.6])
 @pytest.mark.parametrize("kind", KINDS_OF_TIMES[:-1])
-@pytest.mark.few_cases(4)
+@pytest.mark.few_cases(2)
 def test_a_quick_wave_at_uneven_times_is_signal(kind, period):
     for seed in range(3):
         times = uneven(kind, 1024, seed)

@@ -36,7 +36,7 @@ RUNS = {
 
 @pytest.mark.parametrize("code", [-999.0, 85.0, -127.0, 9999.0, 1e20, -3.4028235e38, 2147483647.0, 65535.0])
 @pytest.mark.parametrize("runs", RUNS.values(), ids=RUNS)
-@pytest.mark.few_cases(10)
+@pytest.mark.few_cases(6)
 def test_error_codes_count_as_missing_values(code, runs):
     x, bad = noisy(1), np.zeros(T.size, dtype=bool)
     for start, length in runs:
@@ -108,6 +108,7 @@ def decades(seed, spread, share, count=300):
 
 @pytest.mark.parametrize("spread", [2.0, 3.0, 4.0, 6.0, 9.0])
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
+@pytest.mark.few_cases(8)
 def test_values_over_decades_are_smoothed_by_their_logarithms(spread, share):
     errors, stated, inside = [], [], []
     for seed in range(3):

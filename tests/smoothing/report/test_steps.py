@@ -67,7 +67,7 @@ SERIES = {
 }  # fmt: skip
 
 
-@pytest.mark.few_cases(4)
+@pytest.mark.few_cases(2)
 @pytest.mark.parametrize("name", SERIES)
 def test_the_steps_applied_to_the_input_give_the_curve(name):
     x, options, expected = SERIES[name]
