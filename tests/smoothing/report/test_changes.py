@@ -155,7 +155,8 @@ def test_changes_are_compared_with_a_smooth_curve_by_their_densities(steps):
 
     def curved(*which):
         fixed = np.concatenate([line, changes[[*which]]])
-        priors = [unit * amount * frequencies ** (-2.0 * power) for power in bends.POWERS for amount in bends.AMOUNTS]
+        shapes = [np.exp(-((frequencies / scale) ** 2)) for scale in bends.SCALES]
+        priors = [unit * amount * shape / shape.sum() for shape in shapes for amount in bends.AMOUNTS]
         return (
             np.logaddexp.reduce([density(fixed, prior) - np.log(len(priors)) for prior in priors])
             + (chances[[*which]] + bends.BESIDE_CURVE).sum()

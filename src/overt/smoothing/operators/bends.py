@@ -1,10 +1,12 @@
 """Whether a curve bends or breaks: changes of level and slope compared with a smooth curve through all of them.
 
 A few lines follow a sine closely, and each of their ends looks like a change between its neighbours. A smooth curve explains all of them
-together: f = a + b t + Σ_k c_k cos(kπu), whose c_k are normal with variances λ k^(−2m) (m = 3, 4: smoother than a broken line, whose
-coefficients fall as k^(−2)). The c_k are integrated out. A change is added to the curve if the likelihood with it, less ½ log n for its
-coefficient (Schwarz 1978), exceeds the likelihood without it; the most evident change comes first. Lines that break at all changes, and
-constant levels if no change is one of slope, are then compared with the curve and the changes added to it.
+together: f = a + b t + Σ_j b_j P_j(2u − 1) + Σ_k c_k cos(kπu), with Legendre polynomials of degree 2 to 4, so that the ends may bend, and
+normal c_k of variances λ exp(−(k/s)²), as of a Gaussian process whose covariance is a Gaussian (Rasmussen and Williams 2006, section
+4.2.1); a broken line's coefficients fall as k^(−2). All coefficients, λ and the scale s are integrated out. A change is added to the
+curve if the likelihood with it, less ½ log n for its coefficient (Schwarz 1978), exceeds the likelihood without it; the most evident
+change comes first. Lines that break at all changes, and constant levels if no change is one of slope, are then compared with the curve
+and the changes added to it.
 """
 
 import numpy as np
@@ -13,19 +15,22 @@ from overt.smoothing.data.series import Floats
 
 # Cosines of a smooth curve, and numbers of all of them in a long series.
 COSINES, CELLS = 80, 4_000_000
-# How quickly the variances of cosines fall, and λ, each as likely.
-POWERS, AMOUNTS = (3, 4), 10.0 ** np.arange(-4.0, 9.0)
-# The log odds of a change beside a smooth curve, and of broken lines and of constant levels in place of one. Of 720 smooth curves (ten
-# shapes; white, heavy-tailed and correlated noise) 26 have a change with these and 221 with 0, and of 528 changes 310 and 335 are located.
-BESIDE_CURVE, LINES, LEVELS = -6.0, -14.0, -2.0
+# Degrees of the polynomials, the scales s, and the sums of all variances in the power of the values.
+DEGREES, SCALES, AMOUNTS = (2, 3, 4), (2.0, 4.0, 8.0, 16.0), 10.0 ** np.arange(-3.0, 2.0)
+# The log odds of a change next to a smooth curve, and of broken lines and of constant levels in place of one. Of 1,536 smooth curves (ten
+# shapes; white, heavy-tailed and correlated noise) 16 have a change with these and 236 with 0 for the first; of 1,116 changes 610 and 629
+# are located.
+BESIDE_CURVE, LINES, LEVELS = -6.0, -14.0, -4.0
 
 
 def smooth_columns(times: Floats) -> tuple[Floats, Floats]:
-    """t² and cosines of times (n,): columns (k, n), and the frequency of each (k,)."""
+    """Polynomials and cosines of times (n,): columns (k, n), and the frequency of each (k,)."""
     u = (times - times[0]) / max(times[-1] - times[0], 1e-12)
     count = max(min(COSINES, times.size // 4, CELLS // times.size), 1)
     frequencies = np.arange(1.0, count + 1)
-    return np.concatenate([[u**2], np.cos(np.pi * frequencies[:, None] * u)]), np.append(1.0, frequencies)
+    polynomials = np.polynomial.legendre.legvander(2 * u - 1, DEGREES[-1]).T[DEGREES[0] :]
+    cosines = np.cos(np.pi * frequencies[:, None] * u)
+    return np.concatenate([polynomials, cosines]), np.concatenate([np.ones(len(DEGREES)), frequencies])
 
 
 def sharpness(
@@ -42,7 +47,8 @@ def sharpness(
     unit = max(gram[values, values], 1e-12) / max(float(np.diag(gram)[values + 1 :].mean()), 1e-300)
     left = gram - gram[:, :2] @ np.linalg.lstsq(gram[:2, :2], gram[:2], rcond=None)[0]
     fixed, random = slice(2, values + 1), slice(values + 1, None)
-    roots = np.sqrt([unit * amount * frequencies ** (-2.0 * power) for power in POWERS for amount in AMOUNTS])[..., None]
+    shapes = [np.exp(-((frequencies / scale) ** 2)) for scale in SCALES]
+    roots = np.sqrt([unit * amount / shape.sum() * shape for shape in shapes for amount in AMOUNTS])[..., None]
     factors = np.linalg.cholesky(np.eye(len(smooth)) + roots * left[random, random] * roots.transpose(0, 2, 1))
     explained = np.linalg.solve(factors, roots * left[random, fixed])
     plain = left[fixed, fixed]
