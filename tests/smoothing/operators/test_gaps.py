@@ -48,6 +48,21 @@ def test_a_curve_that_fills_well_stays():
     np.testing.assert_array_equal(filling.values, 0.0)
 
 
+@pytest.mark.parametrize(("curve", "least", "most"), [("the truth", 24, 100), ("a constant", 190, 230)])
+def test_more_gaps_are_deleted_only_if_heads_may_replace_the_curve(curve, least, most):
+    whole = np.sin(np.arange(400) / 30)
+    x, missing = gappy(whole + 0.5 * np.random.default_rng(2).normal(size=400), 1)
+    keys, targets, deleted = keys_of(x, missing), np.flatnonzero(missing).astype(float), []
+
+    def curve_without(rows):
+        deleted.extend(rows.tolist())
+        return np.sin(keys.times[rows] / 30) if curve == "the truth" else np.full(rows.size, 9.0)
+
+    fill_gaps(keys, targets, np.zeros(targets.size), curve_without)
+    assert least <= len(deleted) <= most
+    assert len({*deleted}) == len(deleted)
+
+
 def test_noise_that_is_not_white_leaves_the_curve_no_place_of_its_own():
     ratios = []
     for seed in range(10):
