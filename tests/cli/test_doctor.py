@@ -107,7 +107,8 @@ def test_it_shows_the_level_of_the_native_core():
         ([], None, {"amx_bf16"}, [None, "cannot run", None, "not in this", None, "not in this"]),
     ],
 )  # fmt: skip
-def test_it_names_the_units_of_half_precision_and_which_are_used(available, used, flags, expected):
+def test_it_names_the_units_of_half_precision_and_which_are_used(available, used, flags, expected, monkeypatch):
+    monkeypatch.delenv("OVERT_SIMD", raising=False)
     from overt.cli import doctor
 
     units = [*doctor._units([*available, "amx-emulated"], used, flags)]
@@ -115,6 +116,16 @@ def test_it_names_the_units_of_half_precision_and_which_are_used(available, used
     for unit, mark, details in zip(units, expected[::2], expected[1::2], strict=True):
         assert unit.available is (mark is True)
         assert details in unit.details
+
+
+def test_it_names_the_emulated_unit_and_the_setting_by_which_another_is_not_used(monkeypatch):
+    from overt.cli import doctor
+
+    monkeypatch.setenv("OVERT_SIMD", "amx-emulated")
+    units = {unit.name: unit for unit in doctor._units(["avx512_bf16", "amx-emulated"], "amx-emulated", {"avx512_bf16"})}
+    assert units["amx-emulated"].available
+    assert units["amx-emulated"].details == "used for bfloat16: plain C++ for tests, slow"
+    assert units["avx512_bf16"].details == "not used: OVERT_SIMD is amx-emulated (OVERT_SIMD=avx512_bf16 selects it)"
 
 
 def test_a_native_core_that_was_not_built_is_told_whole_with_its_cure_and_is_no_fault(monkeypatch):

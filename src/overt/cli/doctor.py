@@ -112,11 +112,15 @@ def _native() -> Iterator[Finding]:
 def _units(available: list[str], used: str | None, flags: set[str]) -> Iterator[Finding]:
     """The processor's units for half precision, and which of them the core uses."""
     absent = "not in this processor" if flags else "not available here"
+    setting = os.environ.get("OVERT_SIMD")
+    if used == "amx-emulated":
+        yield Finding(used, True, "used for bfloat16: plain C++ for tests, slow")
     for unit, flag in {"amx": "amx_bf16", "avx512_bf16": "avx512_bf16"}.items():
         if unit == used:
             yield Finding(unit, True, "used for bfloat16")
         elif unit in available:
-            yield Finding(unit, False, f"not used: the float32 kernel is preferred here (OVERT_SIMD={unit} selects it)")
+            preferred = "the float32 kernel is preferred here" if setting is None else f"OVERT_SIMD is {setting}"
+            yield Finding(unit, False, f"not used: {preferred} (OVERT_SIMD={unit} selects it)")
         else:
             yield Finding(unit, False, "not used: the core cannot run it here" if flag in flags else absent)
     unused = "not used: the core computes float16 in float32"
