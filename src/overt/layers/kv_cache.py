@@ -27,7 +27,7 @@ from overt.attention.mechanism import attend
 from overt.attention.scores import Dot
 from overt.attention.typing import WindowLike
 from overt.errors import InputError, KindError
-from overt.layers.parts.chunks import check_like, check_pair
+from overt.layers.parts.chunks import check_like, check_pair, check_step
 from overt.layers.parts.padding import checked_lengths, zero_padding
 from overt.layers.parts.rounded import NEWEST, RoundedTokens, change_of_outputs, check_no_gradients, check_store
 
@@ -105,6 +105,7 @@ class KVCache:
         >>> torch.equal(cache.step(query, key, value), value)
         True
         """
+        check_step(query, key, value, scale)
         before = self._add(key, value)
         if len({*self._used}) == 1 and self._rounded.reads_codes(query):
             newest = [tensor[:, :, : self._used[0] - self._rounded.length] for tensor in self._stored]

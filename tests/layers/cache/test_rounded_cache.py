@@ -9,7 +9,7 @@ import overt
 from compare import OUTPUT, close
 from overt import native
 from overt.attention.kernels import cpu
-from overt.errors import InputError
+from overt.errors import InputError, OvertError
 from overt.layers import KVCache, MultiHeadAttention
 from overt.layers.parts.rounded import FIRST, NEWEST, RoundedTokens
 
@@ -148,6 +148,44 @@ def test_bad_input_is_refused_in_a_sentence():
         KVCache(store="int8").extend(*(tensor.requires_grad_() for tensor in tokens(3)))
     with pytest.raises(InputError, match="a cache with tokens that are still whole"):
         KVCache(store="int8").error()
+
+
+@pytest.mark.parametrize("store", [None, *STORES])
+@pytest.mark.parametrize(
+    ("query", "key", "scale", "expected"),
+    [
+        (
+            torch.ones(1, 3, 1, 16),
+            torch.ones(1, 2, 1, 16),
+            None,
+            r"one token for a step.*H a multiple of Hk, got query \(1, 3, 1, 16\)",
+        ),
+        (torch.ones(1, 1, 1, 16), torch.ones(1, 2, 1, 16), None, r"H a multiple of Hk, got query \(1, 1, 1, 16\)"),
+        (torch.ones(1, 2, 1, 9), torch.ones(1, 2, 1, 16), None, r"of one token for a step.*got query \(1, 2, 1, 9\)"),
+        (torch.ones(2, 2, 1, 16), torch.ones(1, 2, 1, 16), None, r"of one token for a step.*got query \(2, 2, 1, 16\)"),
+        (
+            torch.ones(1, 2, 2, 16),
+            torch.ones(1, 2, 2, 16),
+            None,
+            r"Fix: pass one token of each row, or use extend\(\) and attend",
+        ),
+        (torch.ones(2, 1, 16), torch.ones(1, 2, 1, 16), None, r"of one token for a step.*got query \(2, 1, 16\)"),
+        (torch.ones(1, 2, 1, 16).half(), torch.ones(1, 2, 1, 16), None, "query, key and value to have one dtype"),
+        ("token", torch.ones(1, 2, 1, 16), None, "got query of type str"),
+        (
+            torch.ones(1, 2, 1, 16),
+            torch.ones(1, 2, 1, 16),
+            "0.5",
+            "scale of a step to be a number, or None, got '0.5' of type str",
+        ),
+    ],
+)
+@pytest.mark.each_value
+def test_a_step_that_does_not_fit_is_refused_and_changes_nothing(store, query, key, scale, expected):
+    cache, _, _ = filled(store, 200, 100)
+    with pytest.raises(OvertError, match=expected):
+        cache.step(query, key, key, scale)
+    assert len(cache) == 200
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

@@ -56,6 +56,22 @@ def check_like(stored: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
             )
 
 
+def check_step(query: Any, key: Any, value: Any, scale: Any) -> None:
+    """Refuse what is no query, key and value of one token, and a scale that is no number."""
+    check.attention_inputs(query, key, value)
+    check.one_dtype(query, key, value)
+    fits = query.ndim == key.ndim == value.ndim == 4 and query.shape[-2] == key.shape[-2] == 1
+    fits = fits and key.shape[:3] == value.shape[:3] and (query.shape[0], query.shape[-1]) == (key.shape[0], key.shape[-1])
+    if not fits or query.shape[1] % max(key.shape[1], 1):
+        raise InputError(
+            "query (B, H, 1, D), key (B, Hk, 1, D) and value (B, Hk, 1, E) of one token for a step of a cache, H a multiple of Hk",
+            got=check.shapes(query=query, key=key, value=value),
+            fix="pass one token of each row, or use extend() and attend() for several",
+        )
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (int, float))):
+        raise KindError("scale of a step to be a number, or None", got=check.describe(scale), fix="pass a float")
+
+
 def check_chunk(cache: Sized, tokens: int, causal: bool, window: WindowLike, mask: Any) -> None:
     """Refuse several tokens that follow others where each would attend to those after it, of its own chunk alone.
 
