@@ -1,4 +1,7 @@
 // The Python module overt._native: checks arrays, releases the GIL and runs a kernel of the current level.
+#include <algorithm>
+#include <cmath>
+
 #include "attention/pairs/units.hpp"
 #include "bind/call.hpp"
 #include "bind/ceilings.hpp"
@@ -83,6 +86,45 @@ void dot_codes(const Array& query, const Array& key, const Array& key_scale, con
     call.run([&](const Kernels& kernels) {
         (of_unit ? of_unit : kernels.dot)(call.inputs, call.score, to, saved_sums);
     });
+}
+
+template <class T>
+void join_rows(const T* outputs, const T* sums, Index parts, Index entries, Index queries, Index columns, T* to) {
+    for (Index row = 0; row < entries * queries; row++, to += columns) {
+        const T* bases = sums + row / queries * 2 * queries + row % queries;  // totals come after those of all queries
+        const Index step = entries * 2 * queries;
+        T base = bases[0], all = 0;
+        for (Index p = 1; p < parts; p++) base = bases[p * step] > base ? bases[p * step] : base;
+        std::fill(to, to + columns, T(0));
+        for (Index p = 0; p < parts; p++) {
+            const T total = bases[p * step + queries], share = total == 0 ? T(0) : total * std::exp2(bases[p * step] - base);
+            const T* from = outputs + (p * entries * queries + row) * columns;
+            for (Index e = 0; e < columns; e++) to[e] += share * from[e];
+            all += share;
+        }
+        for (Index e = 0; e < columns; e++) to[e] = all == 0 ? T(0) : to[e] / all;
+    }
+}
+
+// Attention to all keys, of attention to some keys each: outputs (parts, ..., Q, E), and each row's base and total (parts, ..., 2, Q).
+void join_parts(const Array& outputs, const Array& sums, Out output) {
+    if (output.ndim() < 2 || outputs.ndim() != output.ndim() + 1 || !outputs.shape(0))
+        refuse("outputs (parts, ..., Q, E) of an output (..., Q, E)", shape_of(outputs) + " and " + shape_of(output));
+    const size_t last = output.ndim() - 1;
+    const Index parts = outputs.shape(0), queries = output.shape(last - 1), columns = output.shape(last);
+    const Kind number = kind_of(outputs, "outputs");
+    if (number != Kind::float32 && number != Kind::float64) refuse("outputs of dtype float32 or float64", "another dtype");
+    Shapes shapes;
+    for (size_t i = 0; i + 2 < output.ndim(); i++) shapes.batch.push_back(output.shape(i)), shapes.entries *= output.shape(i);
+    void* to = shapes.out(output, "output", {queries, columns}, number);
+    shapes.batch.insert(shapes.batch.begin(), parts);
+    const void *from = shapes.input(outputs, "outputs", {queries, columns}, number), *saved = shapes.input(sums, "sums", {2, queries}, number);
+    auto join = [&](auto zero) {
+        using T = decltype(zero);
+        join_rows(static_cast<const T*>(from), static_cast<const T*>(saved), parts, shapes.entries, queries, columns, static_cast<T*>(to));
+    };
+    if (number == Kind::float64) join(0.0);
+    else join(0.0f);
 }
 
 void dot_gradients(const Array& query, const Array& key, const Array& value, double scale, double softcap,
@@ -283,6 +325,7 @@ NB_MODULE(_native, module) {
                "sums"_a.none(), "bias_of_queries"_a.none() = nb::none(), "bias_of_keys"_a.none() = nb::none());
     module.def("dot_codes", dot_codes, "query"_a, "key"_a, "key_scale"_a, "value"_a, "value_scale"_a, "woven"_a, "scale"_a, "threads"_a,
                "output"_a, "sums"_a);
+    module.def("join_parts", join_parts, "outputs"_a, "sums"_a, "output"_a);
     module.def("dot_gradients", dot_gradients, "query"_a, "key"_a, "value"_a, "scale"_a, "softcap"_a, "program"_a, "arrays"_a,
                "bias"_a.none(), "by_distance"_a, "sink"_a.none(), "inverse_temperature"_a.none(), "normalizer"_a,
                "alpha"_a, "alphas"_a.none(), "dropout"_a, "seed"_a,

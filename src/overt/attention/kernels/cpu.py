@@ -66,6 +66,13 @@ def dot_codes(
     native.module().dot_codes(dense(query), *key, *value, woven, scale, native.threads(), *outputs)
 
 
+def joined(outputs: Tensor, sums: Tensor) -> Tensor:
+    """Attention (..., Q, E) to all keys, of attention to some each: outputs (parts, ..., Q, E), bases and totals (parts, ..., 2, Q)."""
+    output = outputs.new_empty(outputs.shape[1:])
+    native.module().join_parts(outputs, sums, output)
+    return output
+
+
 def weaves_codes(dtype: torch.dtype, *widths: int) -> bool:
     """Whether a unit multiplies woven codes of these widths by queries of this dtype."""
     fits = all(width and width % 64 == 0 and width <= 1024 for width in widths)

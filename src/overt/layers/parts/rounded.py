@@ -77,12 +77,11 @@ class RoundedTokens:
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
         outputs = query.new_empty(3, *query.shape[:-1], newest[1].shape[-1], dtype=dtype)
         sums = query.new_empty(3, *query.shape[:2], 2, query.shape[2], dtype=dtype)
-        for i, (whole_key, whole_value) in enumerate((self.whole, newest)):
-            cpu.plain_dot(query, whole_key, whole_value, scale, (outputs[i], sums[i]))
-        cpu.dot_codes(query, key, value, scale, (outputs[2], sums[2]), self.woven)
-        bases, totals = sums.unbind(-2)
-        shares = totals * torch.exp2(bases - bases.amax(0))
-        return (outputs * (shares / shares.sum(0))[..., None]).sum(0).to(query.dtype)
+        *of_whole, of_codes = zip(outputs.unbind(), sums.unbind(), strict=True)
+        for (whole_key, whole_value), part in zip((self.whole, newest), of_whole, strict=True):
+            cpu.plain_dot(query, whole_key, whole_value, scale, part)
+        cpu.dot_codes(query, key, value, scale, of_codes, self.woven)
+        return cpu.joined(outputs, sums).to(query.dtype)
 
     def reads_codes(self, query: Tensor) -> bool:
         """Whether the native core may read the codes for this query (B, H, 1, D): others get decoded numbers."""

@@ -117,3 +117,38 @@ def test_woven_codes_that_no_unit_can_read_are_refused():
         call(query.bfloat16(), key, scale[:, :, :16])
     with pytest.raises(ValueError, match="Expected 64 features of woven codes or a multiple"):
         call(query[..., :48].bfloat16(), key[..., :48], scale)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sizes", [[40], [1, 4, 35], [13, 0, 27]])
+def test_attention_to_parts_of_the_keys_joins_to_attention_to_all(dtype, sizes):
+    generator = torch.Generator().manual_seed(len(sizes))
+    query, key, value = (torch.randn(2, 3, n, 8, generator=generator, dtype=torch.float64) for n in (2, 40, 40))
+    query[0, 0] *= 100  # bases that differ by more powers of two than float32 has
+    scores, parts = query @ key.mT, []
+    for few, some in zip(scores.split(sizes, -1), value.split(sizes, -2), strict=True):
+        base = few.amax(-1, keepdim=True) if few.shape[-1] else few.new_full((2, 3, 2, 1), -math.inf)
+        weights = torch.exp2(few - base)
+        total = weights.sum(-1)
+        output = weights @ some / total.where(total > 0, 1)[..., None]
+        parts.append((output, torch.stack([base[..., 0], total], -2)))
+    joined = cpu.joined(*(torch.stack(tensors).to(dtype) for tensors in zip(*parts, strict=True)))
+    expected = torch.softmax(scores * math.log(2), -1) @ value
+    assert joined.dtype == dtype
+    torch.testing.assert_close(joined.double(), expected, rtol=1e-5, atol=1e-4 if dtype == torch.float32 else 1e-12)
+
+
+def test_parts_without_weights_count_nothing_and_one_that_is_nan_reaches_its_row():
+    outputs, bases, totals = torch.full((2, 1, 4, 3), 5.0), torch.zeros(2, 1, 4), torch.ones(2, 1, 4)
+    outputs[1, 0, 1], bases[1, 0, 1], totals[1, 0, 1] = 0, -math.inf, 0
+    outputs[:, 0, 2], bases[:, 0, 2], totals[:, 0, 2] = 0, -math.inf, 0
+    outputs[1, 0, 3], totals[1, 0, 3] = math.nan, math.nan
+    joined = cpu.joined(outputs, torch.stack([bases, totals], -2))
+    torch.testing.assert_close(joined[0, :, 0], torch.tensor([5.0, 5.0, 0.0, math.nan]), equal_nan=True)
+
+
+def test_parts_of_other_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"Expected sums of shape \(2, 1, 2, 4\), got \(2, 1, 4, 2\)"):
+        cpu.joined(torch.ones(2, 1, 4, 3), torch.ones(2, 1, 4, 2))
+    with pytest.raises(ValueError, match="Expected outputs of dtype float32 or float64"):
+        cpu.joined(torch.ones(2, 1, 4, 3).half(), torch.ones(2, 1, 2, 4).half())
