@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.attention import check
+from overt.attention.kernels.heap import in_large_pages
 from overt.attention.masks import Lengths
 from overt.attention.mechanism import attend
 from overt.attention.scores import Dot
@@ -366,7 +367,7 @@ def _write_rows(tensor: Tensor, new: Tensor, starts: list[int]) -> None:
 def _moved(tensor: Tensor, starts: list[int], length: int, capacity: int) -> Tensor:
     """The slots of each row from its start on, at the front of a new tensor; zeros after them, since new memory may hold NaN."""
     start = _int_if_equal(starts, tensor.device)
-    result = tensor.new_zeros(*tensor.shape[:2], capacity, tensor.shape[-1])
+    result = in_large_pages(tensor.new_empty(*tensor.shape[:2], capacity, tensor.shape[-1])).zero_()
     if isinstance(start, int):
         result[:, :, :length] = tensor[:, :, start : start + length]
     else:

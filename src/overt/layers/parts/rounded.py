@@ -9,6 +9,7 @@ from torch import Tensor
 
 from overt import native
 from overt.attention.kernels import cpu
+from overt.attention.kernels.heap import in_large_pages
 from overt.attention.kernels.plan import permits
 from overt.attention.mechanism import attend, observers
 from overt.errors import InputError
@@ -176,7 +177,7 @@ def _appended(old: Tensor, new: Tensor, start: int) -> Tensor:
     stop = start + new.shape[-2]
     read_only = old.is_inference() and not torch.is_inference_mode_enabled()
     if read_only or stop > old.shape[-2]:
-        larger = old.new_empty(*old.shape[:2], max(2 * start, stop), old.shape[-1])
+        larger = in_large_pages(old.new_empty(*old.shape[:2], max(2 * start, stop), old.shape[-1]))
         larger[:, :, :start] = old[:, :, :start]
         old = larger
     old[:, :, start:stop] = new
