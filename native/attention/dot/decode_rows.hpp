@@ -133,7 +133,8 @@ template <class T>
 static inline void order_products(T* products) {
     T turns[KEYS];
     for (int c = 0; c < KEYS; c += WIDTH<T>) store(turns + c, load(products + c));
-    for (int c = 0; c < KEYS; c++) products[in_turn(c, KEYS, KEYS)] = turns[c];
+    for (int c = 0; c < TURN; c++)
+        for (int i = 0; i < 4; i++) products[i * TURN + c] = turns[4 * c + i];
 }
 
 // products[r * KEYS + c] = rows r . keys c. The first rows that read a key fetch.
