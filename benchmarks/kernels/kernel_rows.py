@@ -165,16 +165,14 @@ def beside_read(run: Run, size: int) -> dict[str, float]:
 
 
 def step_of(heads: int, kv_heads: int, keys: int, store: str) -> Run:
-    """One token's attention to stored keys of 128 features. Queries are float32, or bfloat16."""
+    """One token's attention to stored keys of 128 features, by `KVCache.step`. Queries are float32, or bfloat16."""
     dtype = torch.float32 if store == "float32" else torch.bfloat16
     query, token = normal(1, heads, 1, 128, dtype=dtype), normal(2, 1, kv_heads, 1, 128, dtype=dtype)
-    pair = [normal(1, kv_heads, keys, 128, dtype=dtype) for _ in range(2)]
-    if store != "int8":
-        return lambda: overt.attend(query, *pair)
-    cache = overt.layers.KVCache(store="int8")
-    cache.extend(*pair)
-    slots = cache.extend(*(tensor[:, :, :64] for tensor in pair))
-    step: Run = lambda: cache.step(query, token[0], token[1])  # noqa: E731
+    cache = overt.layers.KVCache(store="int8" if store == "int8" else None)
+    step: Run = torch.no_grad()(lambda: cache.step(query, token[0], token[1]))
+    with torch.no_grad():
+        for count in (keys, 64):
+            slots = cache.extend(*(normal(1, kv_heads, count, 128, dtype=dtype) for _ in range(2)))
     expected = overt.attend(query, *(torch.cat([stored, new], -2) for stored, new in zip(slots[:2], token, strict=True)))
     assert float((step() - expected).float().abs().max()) < 1e-2
     return step
