@@ -213,23 +213,23 @@ def test_pages_go_back_once_the_process_has_grown_by_so_much(monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such advice")
 def test_large_tensors_and_the_stored_tokens_of_a_cache_are_in_large_pages(monkeypatch):
-    asked = []
-    monkeypatch.setattr(heap, "_advise", lambda start, size, advice: asked.append((start.value, size.value, advice)))
+    advised = []
+    monkeypatch.setattr(heap, "_advise", lambda start, size, advice: advised.append((start.value, size.value, advice)))
     heap.in_large_pages(torch.empty(heap._LARGE - 1, dtype=torch.int8))
-    assert not asked
+    assert not advised
     tensor = heap.in_large_pages(torch.empty(heap._LARGE + 123, dtype=torch.int8))
-    start, size, _ = asked[0]
-    assert asked == [(start, size, 4), (start, size, 14)]  # small pages go, and large ones come
+    start, size, _ = advised[0]
+    assert advised == [(start, size, 4), (start, size, 14)]  # small pages go, and large ones come
     assert start % 4096 == size % 4096 == 0
     assert tensor.data_ptr() <= start < start + size <= tensor.data_ptr() + tensor.nbytes
     assert size > tensor.nbytes - 2 * 4096
     chunk = torch.zeros(1, 8, 9000, 128)
     for store in (None, "int8"):
-        asked.clear()
+        advised.clear()
         cache = overt.layers.KVCache(store=store)
         with torch.no_grad():
             cache.extend(chunk, chunk)
             cache.extend(chunk[:, :, :64], chunk[:, :, :64])
         large = [part for part in (*cache._stored, *cache._rounded.tensors) if part.nbytes > heap._LARGE]
         assert len(large) == 2
-        assert all(any(0 <= start - part.data_ptr() < 4096 for start, _, _ in asked) for part in large)
+        assert all(any(0 <= start - part.data_ptr() < 4096 for start, _, _ in advised) for part in large)

@@ -78,10 +78,10 @@ class RoundedTokens:
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
         outputs = query.new_empty(3, *query.shape[:-1], newest[1].shape[-1], dtype=dtype)
         sums = query.new_empty(3, *query.shape[:2], 2, query.shape[2], dtype=dtype)
-        *of_whole, of_codes = zip(outputs.unbind(), sums.unbind(), strict=True)
-        for (whole_key, whole_value), part in zip((self.whole, newest), of_whole, strict=True):
+        *parts, last = zip(outputs.unbind(), sums.unbind(), strict=True)
+        for (whole_key, whole_value), part in zip((self.whole, newest), parts, strict=True):
             cpu.plain_dot(query, whole_key, whole_value, scale, part)
-        cpu.dot_codes(query, key, value, scale, of_codes, self.woven)
+        cpu.dot_codes(query, key, value, scale, last, self.woven)
         return cpu.joined(outputs, sums).to(query.dtype)
 
     def reads_codes(self, query: Tensor) -> bool:
