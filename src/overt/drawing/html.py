@@ -104,7 +104,9 @@ def data_page(
     vendored = [f"drawing/web/vendored/{library}.{ending}" for ending in ("iife.min.js", "min.css") if library]
     html = fill_template(
         "drawing/web/data_page.html",
-        style="\n".join(read(file) for file in (*vendored[1:], "drawing/web/palette.css", f"{web}/{root}.css")),
+        style="\n".join(
+            map(read, (*vendored[1:], "drawing/web/palette.css", "drawing/web/data_page.css", f"{web}/{root}.css"))
+        ),
         script="\n".join([*(read(file) for file in vendored[:1]), bundle(f"{web}/{root}.js")]),
         root=root,
         title=escape_text(title),

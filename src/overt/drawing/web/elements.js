@@ -24,3 +24,11 @@ export function gauge(weight, largest) {
 export function formulaNodes(text) {
   return text.split(/(?<=(?<!\w)[A-Za-z])_(\d+[ij]?|[ij]{1,2}|[OQKV])(?!\w)/).map((part, i) => (i % 2 ? make("sub", { text: part }) : part)).filter(Boolean);
 }
+
+// A file that the reader saves; says so.
+export function download(name, type, content) {
+  const address = URL.createObjectURL(new Blob([content], { type }));
+  make("a", { attributes: { href: address, download: name } }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  return `${name} is saved`;
+}

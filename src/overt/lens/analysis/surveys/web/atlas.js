@@ -1,8 +1,8 @@
 import { shade } from "../../../../drawing/web/colours.js";
-import { button, make } from "../../../../drawing/web/elements.js";
+import { button, download, make } from "../../../../drawing/web/elements.js";
 import { decimals, number } from "../../../../drawing/web/numbers.js";
 import { css, inkOn } from "../../../../drawing/web/theme.js";
-import { download, ranking, tableText } from "./ranking.js";
+import { ranking, tableText } from "./ranking.js";
 import { scatter } from "./scatter.js";
 import { texts } from "./texts.js";
 import { interval, shown } from "./values.js";

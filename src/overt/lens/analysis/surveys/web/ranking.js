@@ -34,9 +34,3 @@ export function tableText(data) {
   const rows = data.heads.map(({ name, layer, role }, index) => [name, layer, role, ...names.flatMap((measure) => data.survey[measure].map((column) => column[index] ?? ""))]);
   return [header, ...rows].map((row) => row.map(field).join(",")).join("\r\n");
 }
-
-export function download(name, type, content) {
-  const address = URL.createObjectURL(new Blob([content], { type }));
-  make("a", { attributes: { href: address, download: name } }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
-}

@@ -4,7 +4,7 @@ import { pictureOf } from "./picture.js";
 import { visibleTiles, viewOf } from "../data/visible_tiles.js";
 import { addressed } from "../store.js";
 import { grouped, visible } from "../data/labels.js";
-import { button, make } from "../../../../drawing/web/elements.js";
+import { button, download, make } from "../../../../drawing/web/elements.js";
 
 export const savePanel = {
   name: "save",
@@ -42,14 +42,6 @@ async function saved(description, act) {
 }
 
 const nameOf = ({ head, state }, ending, part = "") => `${head.name}${part ? `-${state.side}-${state.token}` : ""}.${ending}`;
-
-function download(name, type, content) {
-  const address = URL.createObjectURL(new Blob([content], { type }));
-  const link = make("a", { attributes: { href: address, download: name } });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
-  return `${name} is saved`;
-}
 
 // A text with commas, quotes and line breaks as one field. A spreadsheet takes =, +, − and @ at the start for a formula: an apostrophe
 // before them keeps tokens what they are.

@@ -1,5 +1,5 @@
 // The text and the tab in sight as one PNG: the elements themselves, drawn by the browser inside an SVG.
-import { make } from "../../../../drawing/web/elements.js";
+import { download, make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";
 
 const [SCALE, LARGEST] = [2, 16_000]; // pixels a CSS pixel, so that it prints; a side that browsers draw
@@ -10,7 +10,7 @@ export async function savePicture(root, button) {
   const text = button.textContent;
   button.disabled = true;
   try {
-    save(await pictureOf(root), `overt-${root.dataset.panel}.png`);
+    download(`overt-${root.dataset.panel}.png`, "image/png", await pictureOf(root));
   } catch {
     button.textContent = "not in this browser";
     setTimeout(() => (button.textContent = text), 4000);
@@ -64,10 +64,4 @@ function imageOf(canvas) {
   const image = make("img", { className: canvas.className, attributes: { alt: "", src: canvas.width && canvas.height ? canvas.toDataURL() : "data:," } });
   Object.assign(image.style, { display: "block", width, height, ...(position === "absolute" ? { position, inset } : {}) });
   return image;
-}
-
-function save(blob, name) {
-  const link = make("a", { attributes: { href: URL.createObjectURL(blob), download: name } });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
