@@ -57,7 +57,7 @@ ROLES = {
         "json_out": "output",
     },
     "doctor": {"json_out": "output"},
-    "heads": {"model": "apart", "pairs": "input", "json": "output", "plot": "output"},
+    "heads": {"model": "apart", "pairs": "input", "json": "output", "html": "output", "plot": "output"},
     "bench": {"out": "output"},
 }
 TEXTS = {"text", "other", "compare", "model"}  # strings that may name files

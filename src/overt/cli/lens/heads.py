@@ -27,6 +27,9 @@ def heads(
     rows: Annotated[int, typer.Option(min=1, help="How many heads are shown.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the halves and of the resampling.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Write every number of all heads.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page: all heads, and the texts in which they are right or wrong.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a figure for print: .pdf, .svg or .png.")] = None,
 ) -> None:
     """Find the heads that look from one word of your sentences to another: chosen on one half of the texts, measured on the other."""
@@ -35,7 +38,7 @@ def heads(
     from overt.lens.analysis.finding.pairs import read_pairs
     from overt.lens.figures.paper import figure_kind
 
-    outputs = {name: path for name, path in {"--json": json, "--plot": plot}.items() if path is not None}
+    outputs = {name: path for name, path in {"--json": json, "--html": html, "--plot": plot}.items() if path is not None}
     separate(outputs, {"PAIRS": pairs} | model_files(model))
     for path in outputs.values():
         check_target(path)
@@ -49,5 +52,7 @@ def heads(
     console.print(writable(result.text(rows, console.width), console.encoding), markup=False, soft_wrap=True)
     if json is not None:
         write_json(json, "heads", result.to_dict())
+    if html is not None:
+        result.page(html)
     if plot is not None:
         result.plot(plot, rows)

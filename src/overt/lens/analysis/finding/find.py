@@ -10,7 +10,7 @@ from torch import nn
 from overt.attention import check
 from overt.errors import InputError, KindError
 from overt.lens.analysis.finding.measuring import PairMeasurements, PairTask, competitors, measure, pair_tasks, randomized
-from overt.lens.analysis.finding.pairs import read_pairs
+from overt.lens.analysis.finding.pairs import ReadPair, pieces, read_pairs
 from overt.lens.analysis.finding.ranked import FEWEST, RankedHead, RankedHeads
 from overt.lens.analysis.finding.statistics import adjusted_p_values, intervals
 from overt.lens.analysis.observing import evaluated
@@ -120,7 +120,20 @@ def _ranked(
     halves = len(first), count - len(first)
     unseen = int((measured.mass.max(1) == 0).sum())
     notes = [*_notes(halves, unseen, tasks), *(f"not measured: {reason}" for reason in measured.missing)]
-    return RankedHeads(tuple(heads), baselines, (int(chosen.sum()), int(measured_on.sum())), halves, model, tuple(notes))
+    pairs = int(chosen.sum()), int(measured_on.sum())
+    held_out = _read_pairs(tasks, measured, order, measured_on)
+    return RankedHeads(tuple(heads), baselines, pairs, halves, model, tuple(notes), held_out)
+
+
+def _read_pairs(
+    tasks: list[PairTask], measured: PairMeasurements, order: list[int], measured_on: np.ndarray
+) -> tuple[ReadPair, ...]:
+    """The pairs that heads are measured on, with the numbers of the heads in this order."""
+    right, mass = measured.right[:, order].tolist(), measured.mass[:, order].tolist()
+    return tuple(
+        ReadPair(pieces(tasks[pair].read, tasks[pair].tokens), tuple(right[pair]), tuple(mass[pair]))
+        for pair in measured_on.nonzero()[0]
+    )
 
 
 def _notes(halves: tuple[int, int], unseen: int, tasks: list[PairTask]) -> list[str]:

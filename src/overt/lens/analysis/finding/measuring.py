@@ -17,7 +17,7 @@ from overt.lens.analysis.observing import observing
 from overt.lens.analysis.surveys.reading.encoding import EncodedText, TextReader
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
-from overt.lens.text.tokens_of_text import decoded
+from overt.lens.text.tokens_of_text import DecodedText, decoded
 
 
 class PairTask(NamedTuple):
@@ -25,8 +25,8 @@ class PairTask(NamedTuple):
 
     pair: LabelledPair
     ids: list[int]
+    read: DecodedText
     tokens: LocatedPair
-    special: list[bool]
     letters: list[str]
 
 
@@ -52,7 +52,7 @@ def pair_tasks(reader: TextReader, pairs: Sequence[LabelledPair]) -> list[PairTa
         ids, cut = reader.encode(pair.text)
         read = decoded(ids, reader.vocabulary)
         letters = [str(token).strip().casefold() or str(token) for token in read.tokens]
-        tasks.append(PairTask(pair, ids, located(number, pair, read, cut), [token.special for token in read.tokens], letters))
+        tasks.append(PairTask(pair, ids, read, located(number, pair, read, cut), letters))
     return tasks
 
 
@@ -128,7 +128,9 @@ def competitors(task: PairTask, mean: Tensor | None = None) -> list[tuple[int, .
     taken = {*task.tokens.query, *task.tokens.key}
     visible = torch.ones(len(task.ids), dtype=torch.bool) if mean is None else (mean > 0).any(0)
     return [
-        (index,) for index, special in enumerate(task.special) if not special and index not in taken and bool(visible[index])
+        (index,)
+        for index, token in enumerate(task.read.tokens)
+        if not token.special and index not in taken and bool(visible[index])
     ]
 
 

@@ -37,6 +37,18 @@ class LocatedPair(NamedTuple):
     distractors: tuple[tuple[int, ...], ...]
 
 
+class ReadPair(NamedTuple):
+    """A pair that heads were measured on: its text as the model read it, in pieces with what they are, and a number for each head.
+
+    A piece is "query", "key", "distractor" or "". `right` is 1 where no competitor has more weight than the key, ½ for equal weights,
+    and `mass` the weight on the key.
+    """
+
+    pieces: tuple[tuple[str, str], ...]
+    right: tuple[float, ...]
+    mass: tuple[float, ...]
+
+
 def read_pairs(pairs: Any) -> list[LabelledPair]:
     """The pairs of a .jsonl or .csv file, or of a list of LabelledPair, tuples or dictionaries.
 
@@ -125,6 +137,22 @@ def located(number: int, pair: LabelledPair, read: DecodedText, cut: bool) -> Lo
                     fix='name an occurrence, as "the:2", or other words',
                 )
     return LocatedPair(query, key, tuple(distractors))
+
+
+def pieces(read: DecodedText, tokens: LocatedPair) -> tuple[tuple[str, str], ...]:
+    """The text of a pair in pieces, each with what it is: "query", "key", "distractor" or ""."""
+    marked = dict.fromkeys((index for phrase in tokens.distractors for index in phrase), "distractor")
+    marked |= dict.fromkeys(tokens.key, "key") | dict.fromkeys(tokens.query, "query")
+    result, end = [("", "")], 0
+    for index in sorted(marked):
+        start, stop = read.tokens[index].span
+        between, part = read.text[end:start], marked[index]
+        if between.strip() or result[-1][1] != part:
+            result += [(between, ""), ("", part)]
+            between = ""
+        result[-1] = result[-1][0] + between + read.text[start:stop], part
+        end = stop
+    return tuple((text, part) for text, part in (*result, (read.text[end:], "")) if text)
 
 
 def _phrase_tokens(number: int, phrase: str, text: str, read: DecodedText, cut: bool) -> tuple[int, ...]:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from overt.drawing.numbers import number
 from overt.errors import MissingExtra
+from overt.lens.analysis.finding.page import page
+from overt.lens.analysis.finding.pairs import ReadPair
 from overt.lens.head import head_name
 
 FEWEST = 10  # texts below which an interval is no guide
@@ -44,7 +46,8 @@ class RankedHeads:
     """What `overt.lens.find_heads` returns: `heads`, sorted by their accuracy on one half of the texts and measured on the other.
 
     `baselines` has the accuracy of each way without this model's attention on the same half: by distance, by the same token, by chance,
-    and of the best head of the same model with random weights. `notes` are what a reader has to know.
+    and of the best head of the same model with random weights. `notes` are what a reader has to know, and `held_out` the pairs of the
+    half that was measured on, each with a number for each of `heads`.
     """
 
     heads: tuple[RankedHead, ...]
@@ -53,6 +56,7 @@ class RankedHeads:
     texts: tuple[int, int]
     model: str
     notes: tuple[str, ...] = field(default=())
+    held_out: tuple[ReadPair, ...] = field(default=())
 
     @property
     def significant(self) -> list[RankedHead]:
@@ -81,7 +85,7 @@ class RankedHeads:
     def text(self, rows: int = 10, width: int | None = None) -> str:
         """The best heads, the baselines and the notes, in lines of at most `width` columns."""
         width = shutil.get_terminal_size((80, 24)).columns if width is None else width
-        lines = _wrapped([_sentence(self)], width)
+        lines = _wrapped([_answer(self)], width)
         wide = width >= 62
         lines += ["", *_wrapped(["heads in the order of the half that chose them"], width)]
         lines += [f"{'head':8}right  {'interval':14}" + ("mass   AUC  p (all heads)" if wide else "p")]
@@ -104,6 +108,13 @@ class RankedHeads:
             save(figure, path)
         return figure
 
+    def page(self, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> str:
+        """Write an HTML page that works offline: all heads, their intervals, the baselines, and each head's held-out texts.
+
+        Returns its path; without a path the page itself. Raises InputError for a page of more than 20 MB.
+        """
+        return page(self.to_dict(), self.held_out, _answer(self), path, title=title)
+
     def __str__(self) -> str:
         return self.text()
 
@@ -113,7 +124,7 @@ class RankedHeads:
         )
 
 
-def _sentence(result: RankedHeads) -> str:
+def _answer(result: RankedHeads) -> str:
     """The answer in one sentence."""
     best = result.heads[0]
     chosen, counted = (
