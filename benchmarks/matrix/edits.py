@@ -113,18 +113,25 @@ def _arc(recording: Any, position: int, events: list[Event]) -> Arc | None:
             (number, _rows_of(event.weights.reshape(-1, len(weights[0])), weights, tolerance(event))) for number, event in alike
         ]
         matched = [(number, where) for number, where in rows_of_events if where is not None]
-        earlier = sum(_has(recording, other, head, query, weights) for other in range(position)) if len(matched) > 1 else 0
+        bound = tolerance(events[matched[0][0]]) if matched else 0.0
+        earlier = (
+            sum(_has(recording, other, head, query, weights, bound) for other in range(position)) if len(matched) > 1 else 0
+        )
         if matched:
             return Arc(captured.call_index, head, query, key, *matched[min(earlier, len(matched) - 1)])
     return None
 
 
-def _has(recording: Any, position: int, head: int, query: int, weights: Tensor) -> bool:
-    """Whether a call has the same row of weights: DiffLlama attends twice with them, to both halves of its values."""
+def _has(recording: Any, position: int, head: int, query: int, weights: Tensor, bound: float) -> bool:
+    """Whether a call has the same row of weights, rounding apart.
+
+    DiffLlama attends twice with them, to both halves of its values; LiLT with the same two scores, added in either order.
+    """
     captured = recording.calls[position]
     if hasattr(captured, "recurrence") or head not in captured.heads or query >= captured.queries:
         return False
-    return torch.equal(recording[position, head].weights(rows=query)[:, 0].double().nan_to_num(nan=0.0), weights)
+    other = recording[position, head].weights(rows=query)[:, 0].double().nan_to_num(nan=0.0)
+    return other.shape == weights.shape and bool((other - weights).abs().max() <= bound)
 
 
 def _rows_of(rows: Tensor, weights: Tensor, bound: float) -> tuple[int, ...] | None:
