@@ -6,6 +6,7 @@ from typing import Any
 from pictures import result, table
 
 WAYS = {"recording eager": "recorded, eager", "recording sdpa": "recorded, sdpa", "backend": "on overt's kernels"}
+RECORDED = ("recording eager", "recording sdpa")
 VERDICTS = ("exact", "whole", "missing", "refused", "wrong", "crashed")
 LIBRARIES = ("transformers", "torch", "timm", "x-transformers", "torch-geometric", "flash-linear-attention")
 STYLE = """
@@ -46,10 +47,29 @@ SCRIPT = """
 
 
 def counts() -> str:
-    """How many models there are of each verdict, by way."""
+    """How many models there are of each verdict, by way, and how many by their edits."""
     ways = result("models")["counts"]["ways"]
     rows = [(message, *(f"{ways[way].get(verdict, 0):,}" for verdict in VERDICTS)) for way, message in WAYS.items()]
+    verdicts = [verdict["verdict"] for line in measured_edits()["models"] if (verdict := edit_verdict(line))]
+    rows.append(("edited", *(f"{verdicts.count(verdict):,}" for verdict in VERDICTS)))
     return table(rows, ["", *VERDICTS], "lrrrrrr")
+
+
+def measured_edits() -> Any:
+    """The results that have edits: those of all models, or of a sample."""
+    measured = result("models")
+    return measured if any(map(edit_verdict, measured["models"])) else result("models-edits")
+
+
+def edit_verdict(line: dict[str, Any]) -> dict[str, Any] | None:
+    """The verdict of a model's edited arcs in both ways together; None without an arc to remove."""
+    ways = [line[way] for way in RECORDED if line.get(way, {}).get("edits")]
+    if not ways:
+        return None
+    edits, exact = (sum(way[name] for way in ways) for name in ("edits", "edited"))
+    why = next((way["edit why"] for way in ways if "edit why" in way), "")
+    verdict = "exact" if exact == edits else "refused" if ": InputError: " in why else "wrong"
+    return {"verdict": verdict, "why": why or f"{edits:,} arcs"}
 
 
 def built() -> str:
@@ -86,16 +106,16 @@ def families() -> str:
 
 
 def edited() -> str:
-    """In how many of the models of a sample that are recorded exactly edited arcs are exact too, and which are not."""
-    measured = result("models-edits")
-    counts, ways = measured["counts"]["edited"], ("recording eager", "recording sdpa")
-    reasons = {
-        line["name"]: line[way]["edit why"] for line in measured["models"] for way in ways if "edit why" in line.get(way, {})
-    }
-    others = f" Not exact: {'; '.join(f'{name} ({reason})' for name, reason in reasons.items())}." if reasons else ""
+    """In how many of the models that are recorded exactly edited arcs are exact too, and which are not."""
+    measured = measured_edits()
+    counted, everything = measured["counts"]["edited"], measured is result("models")
+    verdicts = {line["name"]: verdict for line in measured["models"] if (verdict := edit_verdict(line))}
+    reasons = [f"{name} ({verdict['why']})" for name, verdict in verdicts.items() if verdict["verdict"] != "exact"]
+    others = f" Not exact: {'; '.join(reasons)}." if reasons else ""
+    sample = "" if everything else f" They are of a random sample of {len(measured['models'])} models."
     return (
-        f"**{counts['exact']:,} of {counts['kinds']:,} models ({counts['exact'] / counts['kinds']:.1%})** that are recorded exactly "
-        f"and have an arc to remove give the judge's outputs ({counts['exact edits']:,} of {counts['edits']:,} arcs).{others}"
+        f"**{counted['exact']:,} of {counted['kinds']:,} models ({counted['exact'] / counted['kinds']:.1%})** that are recorded exactly "
+        f"and have an arc to remove give the judge's outputs ({counted['exact edits']:,} of {counted['edits']:,} arcs).{sample}{others}"
     )
 
 
@@ -120,7 +140,7 @@ def first_reason(verdict: dict[str, Any]) -> str:
 def rows() -> str:
     """One row a model, as HTML: its verdicts and their reasons, with a field that filters them."""
     models = sorted(result("models")["models"], key=lambda line: (LIBRARIES.index(line["library"]), line["name"].lower()))
-    heads = "".join(f"<th>{html.escape(each)}</th>" for each in ("model", *WAYS.values()))
+    heads = "".join(f"<th>{html.escape(each)}</th>" for each in ("model", *WAYS.values(), "edited"))
     options = "".join(f"<option>{verdict}</option>" for verdict in (*VERDICTS, "not-built"))
     body = "".join(map(row, models))
     return (
@@ -160,10 +180,11 @@ def row(line: dict[str, Any]) -> str:
     """One model."""
     name = f"<b>{html.escape(line['name'])}</b>{small(', '.join(filter(None, (line.get('kind', ''), line.get('class', '')))))}"
     if "not built" in line:
-        return f'<tr data-verdicts="not-built"><td>{name}</td><td colspan="3">not built{small(line["not built"])}</td></tr>'
-    verdicts = [line[way] for way in WAYS if way in line]
-    cells = "".join(f"<td>{cell(line.get(way))}</td>" for way in WAYS)
-    return f'<tr data-verdicts="{" ".join(dict.fromkeys(each["verdict"] for each in verdicts))}"><td>{name}</td>{cells}</tr>'
+        return f'<tr data-verdicts="not-built"><td>{name}</td><td colspan="4">not built{small(line["not built"])}</td></tr>'
+    verdicts = [*map(line.get, WAYS), edit_verdict(line)]
+    cells = "".join(f"<td>{cell(verdict)}</td>" for verdict in verdicts)
+    kinds = " ".join(dict.fromkeys(verdict["verdict"] for verdict in verdicts if verdict))
+    return f'<tr data-verdicts="{kinds}"><td>{name}</td>{cells}</tr>'
 
 
 def cell(verdict: dict[str, Any] | None) -> str:
@@ -173,7 +194,6 @@ def cell(verdict: dict[str, Any] | None) -> str:
     message = verdict.get("why", "")
     if not message and "recorded" in verdict:
         message = f"{verdict['recorded']:,} calls"
-        message += f", edited {verdict['edited']} of {verdict['edits']}" if verdict.get("edits") else ""
     if not message and verdict.get("off") is not None:
         message = f"off by {verdict['off']:.0e}"
     return f'<b class="{html.escape(verdict["verdict"])}">{html.escape(verdict["verdict"])}</b>{small(message)}'

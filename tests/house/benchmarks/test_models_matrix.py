@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import overt
+from benchmarks import models
 from benchmarks.matrix import edits, isolation, judge, linear, mixing, verdicts
 from benchmarks.matrix.models import small
 
@@ -402,6 +403,36 @@ def test_the_table_of_models_escapes_all_that_models_say(shown, monkeypatch):
     assert 'data-verdicts="exact wrong"' in text
     assert "<small>2 calls</small>" in text
     assert "http" not in text
+
+
+def test_edited_arcs_are_a_column_and_a_row_of_the_table(shown, monkeypatch):
+    def line(name, edits, edited, **more):
+        return {
+            "name": name,
+            "library": "torch",
+            "recording eager": {"verdict": "exact", "recorded": 2, "edits": edits, "edited": edited} | more,
+        }
+
+    lines = [
+        line("a", 3, 3), line("b", 3, 3), line("c", 0, 0), line("d", 9, 6, **{"edit why": "L3H0, query 6, key 11: off by 2.2e-02"}),
+        line("e", 6, 0, **{"edit why": "L0H0, query 6, key 4: InputError: Expected a layer whose weights can be computed once more"}),
+    ]  # fmt: skip
+    measured = {"models": lines, "counts": {"ways": {way: {"exact": 5} for way in shown.WAYS}, "edited": models.edited(lines)}}
+    monkeypatch.setattr(shown, "result", lambda name: measured)
+    assert [cell.strip() for cell in shown.counts().splitlines()[-1].strip("|").split("|")] == [
+        "edited",
+        "2",
+        "0",
+        "0",
+        "1",
+        "1",
+        "0",
+    ]
+    assert "**2 of 4 models (50.0%)**" in shown.edited()
+    assert "Not exact: d (L3H0, query 6, key 11: off by 2.2e-02); e (L0H0" in shown.edited()
+    assert "<small>3 arcs</small>" in shown.row(lines[0])
+    assert shown.row(lines[2]).count("<td>–</td>") == 3
+    assert 'data-verdicts="exact refused"' in shown.row(lines[4])
 
 
 def test_the_tables_counts_are_those_of_its_rows(shown):
