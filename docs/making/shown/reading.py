@@ -212,3 +212,13 @@ def survey_cost() -> str:
 def _ends(numbers: list[float]) -> str:
     value, low, high = numbers
     return f"{value:.3f} [{low:.3f}, {high:.3f}]".replace("-", "−")
+
+
+def effects() -> str:
+    """What the effects of all arcs of one query take."""
+    measured = result("effects")
+    (_, forward), (what, taken) = measured["seconds"].items()
+    return (
+        f"{what.capitalize()} take {seconds(taken)}, {taken / forward:.0f} forward passes of {seconds(forward)}: MiniLM, every head without "
+        f'the arc from "it" to every token, {measured["threads"]} threads ({machine(measured)}).'
+    )
