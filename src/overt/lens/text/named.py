@@ -55,14 +55,7 @@ def _position_of_word(what: str, name: str, words: Sequence[Sequence[str]] | Non
 
 
 def _chosen(what: str, name: str, sentence: Sequence[str]) -> tuple[int, ...]:
-    matches, (text, _, count) = occurrences(name, sentence), name.rpartition(":")
-    if not matches and text and count.isdigit():
-        numbered = occurrences(text, sentence)
-        if numbered and not 1 <= int(count) <= len(numbered):
-            raise InputError(
-                f"an occurrence of {text!r}, 1 to {len(numbered)}", got=repr(name), fix=f"write {what}={f'{text}:1'!r}"
-            )
-        matches = numbered[int(count) - 1 : int(count)]
+    matches = numbered_occurrences(what, name, sentence)
     if not matches:
         raise InputError(f"a {what} among the tokens of the text", got=repr(name), fix=_near(name, sentence))
     if len(matches) > 1:
@@ -77,6 +70,17 @@ def _chosen(what: str, name: str, sentence: Sequence[str]) -> tuple[int, ...]:
             fix=f"pass the number of one of them, {what}={matches[0][-1]} for the last",
         )
     return matches[0]
+
+
+def numbered_occurrences(what: str, name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
+    """The tokens of each occurrence of a word, or of the one that it numbers, "the:2". Raises InputError for a number beyond the last."""
+    matches, (text, _, count) = occurrences(name, sentence), name.rpartition(":")
+    numbered = occurrences(text, sentence) if not matches and text and count.isdigit() else []
+    if numbered and not 1 <= int(count) <= len(numbered):
+        raise InputError(
+            f"an occurrence of {text!r}, 1 to {len(numbered)}", got=repr(name), fix=f"write {what}={f'{text}:1'!r}"
+        )
+    return [numbered[int(count) - 1]] if numbered else matches
 
 
 def occurrences(name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:

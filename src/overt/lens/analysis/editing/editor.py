@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from overt.attention.kernels.call import Call
 from overt.errors import InputError
 from overt.lens.analysis.editing import mixers
-from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, HeadScaled, PartPatched, name_of_heads
+from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, HeadScaled, PartPatched
 from overt.lens.analysis.editing.patching import new_values, with_patches
 from overt.lens.analysis.editing.placing import Spot, WordPositions
 from overt.lens.analysis.editing.rows import Placed, call_of_entries, recomputed, renormalizable
@@ -342,9 +342,3 @@ def scaled(
         part[..., list(rows), :] = 0 if factor == 0 else part[..., list(rows), :] * factor
         if target.ndim > 2:
             target[index] = part
-
-
-def named(change: HeadChange, fired: Fired | None) -> tuple[str, str, int, int]:
-    """A line of a report: the heads, what was changed, in how many calls, and of how many rows."""
-    heads = ", ".join(name_of_heads(*pair) for pair in change.heads[:4]) + (" …" if len(change.heads) > 4 else "")
-    return heads, str(change), fired.calls if fired else 0, fired.rows if fired else 0

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from overt.errors import InputError
 from overt.lens.analysis.editing.changes import Where
-from overt.lens.text.named import occurrences
+from overt.lens.text.named import numbered_occurrences
 
 _NEAR = 3  # tokens on either side that an error shows
 
@@ -37,10 +37,7 @@ def word_positions(word: str, tokens: Sequence[str], what: str) -> list[int]:
     >>> word_positions("cat", ["the", "cat", "sat"], "query"), word_positions("the:2", ["the", "cat", "the"], "query")
     ([1], [2])
     """
-    runs = occurrences(word, tokens)
-    name, _, occurrence = word.rpartition(":")
-    if not runs and name and occurrence.isdigit():
-        runs = occurrences(name, tokens)[int(occurrence) - 1 : int(occurrence)] if int(occurrence) else []
+    runs = numbered_occurrences(what, word, tokens)
     if len(runs) == 1:
         return list(runs[0])
     if runs:

@@ -24,7 +24,6 @@ from overt.lens.capture.token_axes.taken import by_entries
 from overt.lens.capture.written_out.products import arguments, operand_letters
 
 _SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split"}
-_JOINED = {"cat", "concat", "stack"}
 _BEGIN = {"embedding", "_pad_packed_sequence", "pad"}
 
 
