@@ -219,6 +219,6 @@ def effects() -> str:
     measured = result("effects")
     (_, forward), (what, taken) = measured["seconds"].items()
     return (
-        f"{what.capitalize()} take {seconds(taken)}, {taken / forward:.0f} forward passes of {seconds(forward)}: MiniLM, every head without "
-        f'the arc from "it" to every token, {measured["threads"]} threads ({machine(measured)}).'
+        f"{what.capitalize()} take {seconds(taken)}, {taken / forward:.0f} forward passes of {seconds(forward)}: MiniLM, each head "
+        f'without the arc from "it" to each token, {measured["threads"]} threads, beside other work ({machine(measured)}).'
     )

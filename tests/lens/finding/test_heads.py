@@ -124,6 +124,20 @@ def test_few_texts_are_said_to_be_few(tokenizer):
     assert "no guide below 10" in " ".join(result.text(width=60).split())
 
 
+def test_pairs_whose_key_the_mask_hides_are_counted(tokenizer):
+    class Causal(Planted):
+        def forward(self, input_ids):
+            query, key = (table(input_ids).unflatten(-1, (3, 4)).transpose(1, 2) for table in (self.query, self.key))
+            return functional.scaled_dot_product_attention(query, key, key, is_causal=True)
+
+    pairs = [(text, key, query) for text, query, key, _ in sentences(12)] + [pair[:3] for pair in sentences(12, seed=1)]
+    result = find_heads(Causal(), pairs, tokenizer=tokenizer)
+    assert result.notes[0] == (
+        "In 12 of 24 pairs no head gives the key any weight: the model's mask hides it, as it hides a key behind its query or outside of "
+        "a window."
+    )
+
+
 def test_files_tables_and_json_have_the_same_pairs(tokenizer, tmp_path):
     pairs = sentences(12)
     lines = [json.dumps(dict(zip(("text", "query", "key", "distractors"), pair, strict=True))) for pair in pairs]

@@ -143,8 +143,8 @@ def _notes(halves: tuple[int, int], unseen: int, tasks: list[PairTask]) -> list[
             f"Only {halves[0]} texts to choose on and {halves[1]} to measure on: the intervals are no guide below {FEWEST}."
         )
     if unseen:
-        why = "in a model that reads forwards, a key has to stand before its query"
-        notes.append(f"In {unseen} of {len(tasks)} pairs no head gives the key any weight; {why}.")
+        why = "the model's mask hides it, as it hides a key behind its query or outside of a window"
+        notes.append(f"In {unseen} of {len(tasks)} pairs no head gives the key any weight: {why}.")
     without = sum(not task.tokens.distractors for task in tasks)
     if without:
         which = "The pairs have" if without == len(tasks) else f"{without} of {len(tasks)} pairs have"
