@@ -83,6 +83,20 @@ def test_an_edit_that_the_judge_does_not_make_is_judged_off(monkeypatch):
     assert "off by" in verdict.edit_reason
 
 
+def test_the_arc_of_a_later_call_with_the_same_weights_but_for_rounding_is_its_own():
+    class Streams(nn.Module):
+        """LiLT's form: two layers attend with the same scores, which are computed in two orders."""
+
+        def forward(self, x):
+            first = (x @ x.mT * 0.3).softmax(-1) @ x
+            return torch.cat([first, (x @ (x.mT * 0.3)).softmax(-1) @ x.flip(-1)], dim=-1)
+
+    first, second = (judge_weights for _, judge_weights in recorded(Streams()))
+    assert 0 < float((first - second).abs().max()) < 1e-6
+    verdict = verdicts.of_recording(Streams(), run)
+    assert (verdict.numbers["edits"], verdict.numbers["edited"]) == (2, 2), verdict.edit_reason
+
+
 def test_weights_that_were_altered_are_judged_wrong():
     model = Layers()
     weights = recorded(model)
