@@ -48,17 +48,12 @@ SCRIPT = """
 
 def counts() -> str:
     """How many models there are of each verdict, by way, and how many by their edits."""
-    ways = result("models")["counts"]["ways"]
+    measured = result("models")
+    ways = measured["counts"]["ways"]
     rows = [(message, *(f"{ways[way].get(verdict, 0):,}" for verdict in VERDICTS)) for way, message in WAYS.items()]
-    verdicts = [verdict["verdict"] for line in measured_edits()["models"] if (verdict := edit_verdict(line))]
+    verdicts = [verdict["verdict"] for line in measured["models"] if (verdict := edit_verdict(line))]
     rows.append(("edited", *(f"{verdicts.count(verdict):,}" for verdict in VERDICTS)))
     return table(rows, ["", *VERDICTS], "lrrrrrr")
-
-
-def measured_edits() -> Any:
-    """The results that have edits: those of all models, or of a sample."""
-    measured = result("models")
-    return measured if any(map(edit_verdict, measured["models"])) else result("models-edits")
 
 
 def edit_verdict(line: dict[str, Any]) -> dict[str, Any] | None:
@@ -107,15 +102,14 @@ def families() -> str:
 
 def edited() -> str:
     """In how many of the models that are recorded exactly edited arcs are exact too, and which are not."""
-    measured = measured_edits()
-    counted, everything = measured["counts"]["edited"], measured is result("models")
+    measured = result("models")
+    counted = measured["counts"]["edited"]
     verdicts = {line["name"]: verdict for line in measured["models"] if (verdict := edit_verdict(line))}
     reasons = [f"{name} ({verdict['why']})" for name, verdict in verdicts.items() if verdict["verdict"] != "exact"]
     others = f" Not exact: {'; '.join(reasons)}." if reasons else ""
-    sample = "" if everything else f" They are of a random sample of {len(measured['models'])} models."
     return (
         f"**{counted['exact']:,} of {counted['kinds']:,} models ({counted['exact'] / counted['kinds']:.1%})** that are recorded exactly "
-        f"and have an arc to remove give the judge's outputs ({counted['exact edits']:,} of {counted['edits']:,} arcs).{sample}{others}"
+        f"and have an arc to remove give the judge's outputs ({counted['exact edits']:,} of {counted['edits']:,} arcs).{others}"
     )
 
 
