@@ -19,14 +19,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("TRITON_INTERPRET", "1")  # flash-linear-attention's kernels, on the processor
-
 from benchmarks import results
 from benchmarks.matrix import cases
 from benchmarks.matrix.isolation import apart
 
+# Set before any library is imported. The last runs flash-linear-attention's kernels on the processor.
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "1"}
 SECONDS = 90
 WAYS = ("recording eager", "recording sdpa", "backend")
 
@@ -41,6 +39,8 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=SECONDS, help="the time that one model gets")
     results.takes_out(options)
     requested = options.parse_args()
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     cases.prepare()
     lines = _logged(requested.log)
     chosen = cases.chosen(requested.only)
