@@ -1,5 +1,7 @@
 """Values on other scales, within bounds and round a circle: curve, band and error come back in the caller's units."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,39 @@ def test_the_curve_on_a_scale_is_the_mean_of_the_values(scale, signal):
         assert (smoothing.lower < smoothing.values).all()
     assert np.mean(errors) < 0.3
     assert np.mean(inside) > 0.85
+
+
+NOISES = {
+    "skewed": lambda curve, draw: draw.exponential(size=curve.size),
+    "more where values are large": lambda curve, draw: _lognormal(0.1 + 0.3 * (WAVES["slow"] + 1), draw),
+    "more where they are small": lambda curve, draw: _lognormal(0.7 - 0.3 * (WAVES["slow"] + 1), draw),
+}
+
+
+def _lognormal(levels, draw):
+    return np.exp(levels * draw.normal(size=levels.size) - levels**2 / 2)
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_the_mean_of_logarithms_follows_noise_that_is_skewed_or_varies_with_the_values(kind):
+    truth, ratios, inside, noises = np.exp(3 + 2 * WAVES["slow"]), [], [], []
+    for seed in range(6):
+        values = truth * NOISES[kind](truth, np.random.default_rng(seed))
+        smoothing = analyze(values, scale="log")
+        ratios.append([part.mean() for part in np.array_split((smoothing.values / truth)[np.argsort(truth)], 3)])
+        inside.append(np.mean((smoothing.lower <= truth) & (truth <= smoothing.upper)))
+        noises.append(smoothing.noise / np.sqrt(np.mean((values - truth) ** 2)))
+    assert np.exp(np.mean(np.log(ratios), axis=0)) == pytest.approx(np.ones(3), abs=0.12)
+    assert np.mean(inside) > 0.85
+    assert np.mean(noises) == pytest.approx(1, abs=0.15)
+
+
+def test_a_smoothing_on_a_scale_can_be_pickled():
+    for options in ({"scale": "log"}, {"scale": "logit", "bounds": (0, 1000)}, {"circular": 360}):
+        smoothing = analyze(np.exp(2 + WAVES["slow"] + 0.3 * noise(1)), **options)
+        copy = pickle.loads(pickle.dumps(smoothing))
+        np.testing.assert_array_equal(copy.at([10.5]), smoothing.at([10.5]))
+        np.testing.assert_array_equal(copy.upper, smoothing.upper)
 
 
 def test_a_scale_smooths_what_it_makes_of_the_values():

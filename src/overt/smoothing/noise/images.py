@@ -8,6 +8,7 @@ import numpy as np
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import Floats
 from overt.smoothing.noise.scale import Scale, Transform
+from overt.smoothing.noise.unbiased import fit_noise
 from overt.smoothing.selection.risk import combined_risk, risk_error
 
 if TYPE_CHECKING:
@@ -17,18 +18,27 @@ Bounds = tuple[float, float]
 POSITIVE = (0.0, np.inf)
 # How often counts, outcomes and amounts are smoothed as they are, each time under the variances of the last curve.
 PASSES = 2
+# Residuals are counted as if the curve left them at least this part of the noise's variance.
+LEAST_LEFT = 0.5
 
 
 def transformed(smoothing: "Smoothing", values: Floats, transform: Transform, options: Options, bounds: Bounds) -> "Smoothing":
     """A smoothing of g(x), brought back to the values x (n,) as their mean; the risk grows with the square of the slope."""
-    scale = transform.with_noise(smoothing.noise**2)
-    assert scale.variance is not None  # of transforms it is known
-    result = brought_back(smoothing, scale, options, bounds)
     known = smoothing.series.unsort(np.isin(np.arange(values.size), smoothing.series.present))
+    counted = known & ~smoothing.outliers
+    # What the curve follows of the noise is not in its residuals.
+    left = max(1 - smoothing.degrees_of_freedom / max(int(counted.sum()), 1), LEAST_LEFT)
+    residuals = (smoothing.observed - smoothing.values)[counted] / np.sqrt(left)
+    if smoothing.series.weights is not None:
+        residuals *= np.sqrt(smoothing.series.unsort(smoothing.series.weights)[counted] * smoothing.series.weight)
+    curve = smoothing.values[counted]
+    scale = fit_noise(transform, curve, smoothing.levels[counted], residuals).scale
+    result = brought_back(smoothing, scale, options, bounds)
     weights = np.ones(values.size) if smoothing.curve_variances is None else smoothing.series.unsort(smoothing.curve_variances)
     slopes = scale.slope(smoothing.values)
     square = float(np.average(slopes[known] ** 2, weights=weights[known] + np.finfo(float).tiny))
-    noise = float(np.sqrt(np.mean(scale.variance(smoothing.values[known]))))
+    missed = np.abs(transform.inverse(curve + residuals) - result.values[counted])
+    noise = float(missed.max() * np.sqrt(np.mean((missed / (missed.max() or 1.0)) ** 2)))  # squares may overflow
     return replace(result, noise=noise, risk=smoothing.risk * square, risk_error=smoothing.risk_error * square, observed=values)
 
 

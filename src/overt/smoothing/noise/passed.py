@@ -8,7 +8,7 @@ import numpy as np
 from overt.errors import InputError
 from overt.smoothing.noise.images import brought_back, transformed
 from overt.smoothing.noise.kind import Analyze, Kind, Observed
-from overt.smoothing.noise.scale import angular, check_on_scale, transform_named, wrapped
+from overt.smoothing.noise.scale import Transform, angular, check_on_scale, wrapped
 
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
@@ -28,7 +28,7 @@ class OnScale(Kind):
         """The smoothing of the transformed values, brought back as the mean of the values."""
         name, bounds = series.options.transform, series.options.limits_of_scale
         check_on_scale(series.values, name, bounds)
-        transform = transform_named(name, bounds)
+        transform = Transform(name, *bounds)
         result = series.smoothed(analyze, transform.forward(series.values), series.options.on_its_scale)
         return transformed(result, series.values, transform, series.options, bounds)
 

@@ -1,6 +1,7 @@
 """A scale on which the noise of a series has one level: its smoothed values, and how they come back to the caller's."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,9 +9,8 @@ import numpy as np
 from overt.errors import InputError
 from overt.smoothing.data.series import Floats
 
-# Nodes of Gauss–Hermite quadrature: exact for polynomials of twice the degree, and to 1e-9 for exponentials of noise of 2.
-NODES = 32
 _LARGEST_EXPONENT = 709.0
+NAMES = {"log": "logarithms", "sqrt": "roots", "logit": "logits"}
 
 
 class Scale(NamedTuple):
@@ -20,7 +20,6 @@ class Scale(NamedTuple):
     forward: Callable[[Floats], Floats]
     mean: Callable[[Floats], Floats]
     slope: Callable[[Floats], Floats]
-    variance: Callable[[Floats], Floats] | None = None  # of a value whose expectation on the scale is this; None: its mean
     turn: float = 0.0  # of angles, whose curve wraps and whose band does not
 
     def end(self, curve: Floats, end: Floats) -> Floats:
@@ -29,51 +28,32 @@ class Scale(NamedTuple):
 
 
 class Transform(NamedTuple):
-    """A monotone transform of values, its inverse, and the derivative of the inverse."""
+    """A monotone transform of values above a lower bound, or between both: "log", "sqrt" or "logit"; and its inverse.
+
+    >>> Transform("logit", 0.0, 100.0).inverse(np.array([0.0]))
+    array([50.])
+    """
 
     name: str
-    forward: Callable[[Floats], Floats]
-    inverse: Callable[[Floats], Floats]
-    slope: Callable[[Floats], Floats]
+    low: float
+    high: float
 
-    def with_noise(self, variance: float) -> Scale:
-        """The scale under normal noise of this variance: E g⁻¹(y + ε), by Gauss–Hermite quadrature.
+    def forward(self, values: Floats) -> Floats:
+        """The values on the scale."""
+        above = values - self.low
+        return np.sqrt(above) if self.name == "sqrt" else np.log(above if self.name == "log" else above / (self.high - values))
 
-        >>> draw = np.random.default_rng(0)
-        >>> logarithms = transform_named("log", (0.0, np.inf)).with_noise(0.25)
-        >>> logarithms.mean(np.log(3 * np.exp(0.5 * draw.normal(size=100_000))).mean(keepdims=True)).round(1)
-        array([3.4])
-        """
-        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-        weights, shifts = weights / weights.sum(), np.sqrt(variance) * nodes
+    def inverse(self, y: Floats) -> Floats:
+        """Back from the scale."""
+        if self.name == "sqrt":
+            return self.low + np.maximum(y, 0.0) ** 2
+        return self.low + (_exponential(y) if self.name == "log" else (self.high - self.low) * _share(y))
 
-        def expected(function: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
-            return lambda y: sum(weight * function(y + shift) for weight, shift in zip(weights, shifts, strict=True))  # type: ignore[return-value]
-
-        mean, square = expected(self.inverse), expected(lambda y: self.inverse(y) ** 2)
-        return Scale(self.name, self.forward, mean, expected(self.slope), lambda y: np.maximum(square(y) - mean(y) ** 2, 0.0))
-
-
-def transform_named(name: str, bounds: tuple[float, float]) -> Transform:
-    """The transform of a name for values above the lower bound, or between both: "log", "sqrt" or "logit"."""
-    low, high = bounds
-    if name == "log":
-        return Transform("logarithms", lambda x: np.log(x - low), lambda y: low + _exponential(y), _exponential)
-    if name == "sqrt":
-        return Transform(
-            "roots", lambda x: np.sqrt(x - low), lambda y: low + np.maximum(y, 0.0) ** 2, lambda y: 2 * np.maximum(y, 0.0)
-        )
-    width = high - low
-
-    def share(y: Floats) -> Floats:
-        return (1 + np.tanh(y / 2)) / 2
-
-    return Transform(
-        "logits",
-        lambda x: np.log((x - low) / (high - x)),
-        lambda y: low + width * share(y),
-        lambda y: width * share(y) * (1 - share(y)),
-    )
+    def slope(self, y: Floats) -> Floats:
+        """The derivative of the inverse."""
+        if self.name == "sqrt":
+            return 2 * np.maximum(y, 0.0)
+        return _exponential(y) if self.name == "log" else (self.high - self.low) * _share(y) * (1 - _share(y))
 
 
 def check_on_scale(values: Floats, name: str, bounds: tuple[float, float]) -> None:
@@ -94,11 +74,7 @@ def angular(turn: float, turns: Floats) -> Scale:
     >>> angular(360.0, np.zeros(2)).mean(np.array([-10.0, 370.0]))
     array([350.,  10.])
     """
-
-    def mean(angles: Floats) -> Floats:
-        return np.mod(angles, turn)
-
-    return Scale("angles", lambda angles: angles + turns * turn, mean, np.ones_like, turn=turn)
+    return Scale("angles", partial(np.add, turns * turn), partial(_modulo, turn), np.ones_like, turn=turn)
 
 
 def wrapped(differences: Any, turn: float) -> Any:
@@ -108,3 +84,11 @@ def wrapped(differences: Any, turn: float) -> Any:
 
 def _exponential(y: Floats) -> Floats:
     return np.exp(np.minimum(y, _LARGEST_EXPONENT))
+
+
+def _share(y: Floats) -> Floats:
+    return (1 + np.tanh(y / 2)) / 2
+
+
+def _modulo(turn: float, angles: Floats) -> Floats:
+    return np.mod(angles, turn)
