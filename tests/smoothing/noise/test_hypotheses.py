@@ -218,11 +218,22 @@ def rainfall(curve, generator):
     return generator.gamma(curve / 2, 2.0)
 
 
+def rain_on_some_days(curve, generator):
+    rainy = generator.random(curve.size) < 0.85
+    return np.round(curve / 0.85 * generator.gamma(0.8, 1 / 0.8, curve.size) * rainy, 1)
+
+
+def sales(curve, generator):
+    return generator.negative_binomial(1.5, 1.5 / (1.5 + curve)).astype(float)
+
+
 AMOUNTS = {
     "rates": (rates, 0.05),
     "durations": (durations, 30.0),
     "lognormal": (lognormal, 2e5),
     "of a gamma process": (rainfall, 5.0),
+    "with zeros": (rain_on_some_days, 20.0),
+    "counts": (sales, 12.0),
 }
 
 

@@ -1,4 +1,4 @@
-"""Skewed amounts, as rates near 0, durations or rain: positive values whose variance is φμ or φμ², with their mean μ as the curve."""
+"""Skewed amounts, as durations, rain or sales: values of 0 and more whose variance is φμ or φμ², with their mean μ as the curve."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Fewer values do not show the shape of their noise; of more, so many in the middle are compared.
 MIN_AMOUNTS, MOST_AMOUNTS = 100, 8192
+# The share of values above 0, at least.
+LEAST_POSITIVE = 0.5
 # Noise of a smaller level, over the mean, is hardly skewed: a gamma distribution's skewness is twice that.
 LEAST_VARIATION = 0.3
 # Neighbours to either side whose mean predicts a value.
@@ -48,7 +50,8 @@ def recognize_amounts(values: Floats) -> Amounts | None:
     """The noise of skewed amounts (n,), in the order of their times and without NaN; None where they are not.
 
     The gamma distribution of mean μ and variance φμ^p, μ the mean of neighbours, or noise of one level of the logarithms must predict
-    positive values better than symmetric noise of a constant level does, and than that of a level that is a power of the value.
+    positive values better than symmetric noise of a constant level does, and than that of a level that is a power of the value. Zeros, as
+    of days without rain, or of counts that scatter more than Poisson's, are left out of this; the mean and the variance contain them.
 
     >>> draw, curve = np.random.default_rng(0), 2 + np.sin(np.arange(400) / 40)
     >>> recognize_amounts(curve * draw.exponential(size=400)).power
@@ -56,12 +59,13 @@ def recognize_amounts(values: Floats) -> Amounts | None:
     >>> recognize_amounts(curve + 0.3 * draw.normal(size=400)) is None
     True
     """
-    if values.size < MIN_AMOUNTS or not values.min() > 0 or np.ptp(values) == 0:
+    positive = values[values > 0]
+    if (values < 0).any() or positive.size < max(MIN_AMOUNTS, LEAST_POSITIVE * values.size) or np.ptp(positive) == 0:
         return None
     if constant_level(None, values, np.ones(values.size)) < LEAST_VARIATION * values.mean():
         return None
-    start = max(values.size - MOST_AMOUNTS, 0) // 2
-    part = values[start : start + MOST_AMOUNTS]
+    start = max(positive.size - MOST_AMOUNTS, 0) // 2
+    part = positive[start : start + MOST_AMOUNTS]
     means = [_neighbour_means(part, reach) for reach in REACHES]
     scores = [(_gamma_density(part, mean, p), p, r) for mean, r in zip(means, REACHES, strict=True) for p in POWERS]
     score, power, reach = max(scores)
@@ -72,7 +76,7 @@ def recognize_amounts(values: Floats) -> Amounts | None:
     rivals = [log_predictive_density(part, lambda curve, p=p: np.maximum(curve, least) ** p) for p in (0.0, 0.5, 1.0)]
     if score <= max(rivals) + 0.5 * np.log(part.size):
         return None
-    curve = _neighbour_means(values, reach)
+    curve = np.maximum(_neighbour_means(values, reach), SMALLEST * values.mean())
     if _repeats(values / curve - 1, reach):
         return None
     dispersion = float(np.mean((values - curve) ** 2 / curve**power)) / (1 + 1 / (2 * reach))
