@@ -112,12 +112,12 @@ class Smoothing:
             curve_variances=variances,
         )
 
-    def with_codes(self, values: Floats, codes: NDArray[np.bool_], options: Options) -> "Smoothing":
-        """This smoothing of a series (n,) without its error codes, which are outliers."""
-        missing, outliers = np.isnan(values), self.outliers | codes
+    def with_outliers(self, values: Floats, outliers: NDArray[np.bool_], options: Options) -> "Smoothing":
+        """This smoothing of a series (n,) without some of its values, which are outliers."""
+        missing = np.isnan(values)
         curve = np.where(missing & (not options.fill), np.nan, self.values)
         filled = int(np.sum(missing & ~np.isnan(curve)))
-        return replace(self, values=curve, filled=filled, observed=values, codes=codes, outliers=outliers, options=options)
+        return replace(self, values=curve, filled=filled, observed=values, outliers=self.outliers | outliers, options=options)
 
     def within(self, options: Options) -> "Smoothing":
         """This smoothing with a curve and a band that keep the bounds that were passed."""

@@ -255,6 +255,24 @@ def test_skewed_amounts_are_smoothed_without_cutting_their_tail(make, size):
     assert "skewed amounts" in result.sentence
 
 
+@pytest.mark.parametrize("make", [durations, sales, lognormal])
+def test_an_outlier_among_amounts_is_named_and_left_out(make):
+    curve, moved, others = 20 * (1 + 0.7 * np.sin(T / 33)), [], 0
+    for seed in range(4):
+        x = make(curve, draw(seed))
+        with_outlier = np.where(T == 200, 40 * x.mean(), x)
+        result = analyze(with_outlier)
+        assert (result.kind, result.outliers[200]) == ("amounts", True)
+        assert "row 201" in result.sentence
+        assert "stand far out" not in result.sentence
+        assert with_outlier[200] in [one.value for one in result.anomalies()]
+        others += result.outliers.sum() - 1
+        without = analyze(np.where(result.outliers, np.nan, x))
+        moved.append(rms(result.values - without.values) / rms(x - curve))
+    assert others <= 1
+    assert np.mean(moved) < 0.02
+
+
 def test_amounts_take_missing_values_and_their_row_gives_the_curve():
     curve = 3 + 2 * np.sin(T / 40)
     x = durations(curve, draw(7))

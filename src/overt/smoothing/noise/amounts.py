@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats
 from overt.smoothing.noise.images import PASSES, POSITIVE, with_risks
@@ -24,6 +25,9 @@ LEAST_VARIATION = 0.3
 # Neighbours to either side whose mean predicts a value.
 REACHES = (4, 8, 16, 32)
 POWERS = (1, 2)
+# Outliers are looked for among ratios to the mean of so many neighbours to either side; how many are expected by chance in one series, at
+# most; and the distance of the quartiles of a normal distribution.
+FAR_REACH, FALSE_OUTLIERS, NORMAL_QUARTILES = 8, 1e-2, 1.349
 # The probability of a wave in noise below which amounts repeat: a pattern of 4 values, 60 times, is below 1e-100.
 WAVE = 1e-3
 # A curve that comes nearer to 0 has the variance of this part of its mean.
@@ -31,11 +35,12 @@ SMALLEST = 0.03
 
 
 class Amounts(NamedTuple):
-    """Noise of variance φ μ^p about the mean μ, and a first curve (n,)."""
+    """Noise of variance φ μ^p about the mean μ, a first curve (n,), and which values are outliers (n,)."""
 
     dispersion: float
     power: int
     curve: Floats
+    outliers: NDArray[np.bool_]
 
     def variances(self, curve: Floats) -> Floats:
         """φ μ^p for a curve μ (n,), at least that of 3% of its mean."""
@@ -59,6 +64,8 @@ def recognize_amounts(values: Floats) -> Amounts | None:
     >>> recognize_amounts(curve + 0.3 * draw.normal(size=400)) is None
     True
     """
+    far = far_out(values)
+    observed, values = values, values[~far]
     positive = values[values > 0]
     if (values < 0).any() or positive.size < max(MIN_AMOUNTS, LEAST_POSITIVE * values.size) or np.ptp(positive) == 0:
         return None
@@ -80,7 +87,41 @@ def recognize_amounts(values: Floats) -> Amounts | None:
     if _repeats(values / curve - 1, reach):
         return None
     dispersion = float(np.mean((values - curve) ** 2 / curve**power)) / (1 + 1 / (2 * reach))
-    return Amounts(dispersion, power, curve)
+    points = np.arange(observed.size)
+    return Amounts(dispersion, power, np.interp(points, points[~far], curve), far)
+
+
+def far_out(values: Floats) -> NDArray[np.bool_]:
+    """Which values (n,) are larger than a gamma distribution about the mean of their neighbours makes likely, or a lognormal one.
+
+    The cube root of gamma amounts is nearly normal (Wilson and Hilferty 1931), and the logarithm of lognormal ones is. Values count that
+    are so far above the median of cube roots, in standard deviations by their quartiles, that `FALSE_OUTLIERS` are expected by chance;
+    where a lognormal distribution predicts the others better, only those that are so far above the median of logarithms, too.
+
+    >>> amounts = np.random.default_rng(0).gamma(2.0, 5.0, 300)
+    >>> far_out(amounts).any(), far_out(np.append(amounts, 200.0)).nonzero()[0]
+    (np.False_, array([300]))
+    """
+    far, nothing = values > 0, np.zeros(values.size, bool)
+    if far.sum() < MIN_AMOUNTS or (values < 0).any():
+        return nothing
+    positive, means = values[far], np.maximum(_neighbour_means(values, FAR_REACH), SMALLEST * values.mean())[far]
+    limit, logs = np.sqrt(2 * np.log(values.size / FALSE_OUTLIERS)), np.log(positive / means)
+    beyond = _normal_scores(np.exp(logs / 3)) > limit
+    if not beyond.any():
+        return nothing
+    positive, means, others = positive[~beyond], means[~beyond], logs[~beyond]
+    lognormal_density = -others.size * (np.log(others.std() * np.sqrt(2 * np.pi)) + 0.5) - float(np.log(positive).sum())
+    if lognormal_density > _gamma_density(positive, means, 2):
+        beyond &= _normal_scores(logs) > limit
+    far[far] = beyond
+    return far
+
+
+def _normal_scores(values: Floats) -> Floats:
+    """Distances from the median, in standard deviations by the quartiles; 0 where these are equal."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return (values - middle) * (NORMAL_QUARTILES / (high - low)) if high > low else np.zeros(values.size)
 
 
 class SkewedAmounts(Kind):
@@ -103,12 +144,16 @@ class SkewedAmounts(Kind):
         assert amounts is not None  # `holds` asked before
         curve, result = np.full(values.size, float(amounts.curve.mean())), None
         curve[known] = amounts.curve
+        outliers = np.zeros(values.size, bool)
+        outliers[known] = amounts.outliers
+        others, filling = np.where(outliers, np.nan, values), replace(options, fill=options.fill or bool(outliers.any()))
         for _ in range(1 + PASSES):
             noise = np.sqrt(amounts.variances(curve))
-            result = series.smoothed(analyze, values, replace(options, noise=noise, robust=False, from_curve="amounts"))
+            result = series.smoothed(analyze, others, replace(filling, noise=noise, robust=False, from_curve="amounts"))
             curve = np.maximum(np.where(np.isnan(result.values), curve, result.values), 0.0)
         result = replace(result, values=np.clip(result.values, *POSITIVE), kind="amounts", bounds=POSITIVE, options=options)  # type: ignore[union-attr, type-var]
-        return with_risks(result, values, amounts.variances(curve), amounts.unbiased(values))
+        result = with_risks(result, values, amounts.variances(curve), amounts.unbiased(values))
+        return result.with_outliers(values, outliers, options) if outliers.any() else result
 
     def sentence(self, result: "Smoothing", source: str) -> str:
         """What was recognized."""

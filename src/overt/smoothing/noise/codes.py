@@ -68,4 +68,4 @@ class ErrorCodes(Kind):
         """The smoothing of the other values."""
         codes = find_codes(series.values)
         others = series.smoothed(analyze, np.where(codes, np.nan, series.values), replace(series.options, fill=True))
-        return others.with_codes(series.values, codes, series.options)
+        return replace(others.with_outliers(series.values, codes, series.options), codes=codes)

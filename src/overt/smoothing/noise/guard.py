@@ -117,7 +117,12 @@ def doubt(series: Series, times: Times, levels: Floats, estimate: NoiseEstimate)
 
 
 def unremoved_sentence(series: Series, estimate: NoiseEstimate) -> tuple[str, bool]:
-    """A sentence if isolated values stand far out but stay in the series, and whether these are peaks of the signal."""
+    """A sentence if isolated values stand far out but stay in the series, and whether these are peaks of the signal.
+
+    Noise that follows the curve has no one level that values could be far out of.
+    """
+    if estimate.drawn:
+        return "", False
     count, why = unremoved_outliers(estimate.rest(series.key_values), estimate.level)
     if not count:
         return "", False
