@@ -255,6 +255,16 @@ def test_skewed_amounts_are_smoothed_without_cutting_their_tail(make, size):
     assert "skewed amounts" in result.sentence
 
 
+@pytest.mark.parametrize("make", [durations, rain_on_some_days, sales])
+def test_few_amounts_are_recognized_too(make):
+    ratios = []
+    for seed in range(8):
+        curve = 20 * (1 + 0.7 * np.sin(T[:70] / 12 + seed))
+        x = make(curve, draw(seed))
+        ratios.append(rms(analyze(x).values - curve) / rms(analyze(x, noise="gaussian").values - curve))
+    assert np.exp(np.mean(np.log(ratios))) < 0.9
+
+
 @pytest.mark.parametrize("make", [durations, sales, lognormal])
 def test_an_outlier_among_amounts_is_named_and_left_out(make):
     curve, moved, others = 20 * (1 + 0.7 * np.sin(T / 33)), [], 0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
 # Fewer values do not show the shape of their noise; of more, so many in the middle are compared.
-MIN_AMOUNTS, MOST_AMOUNTS = 100, 8192
+MIN_AMOUNTS, MOST_AMOUNTS = 40, 8192
 # The share of values above 0, at least.
 LEAST_POSITIVE = 0.5
 # Noise of a smaller level, over the mean, is hardly skewed: a gamma distribution's skewness is twice that.
