@@ -58,3 +58,17 @@ def test_a_bias_broadcasts_over_the_rows_and_keys_of_every_block(shape, monkeypa
     near = (torch.arange(9)[:, None] - torch.arange(9)).abs() <= 1
     scores = (X @ X.mT / 2 + bias).masked_fill(~near, -torch.inf)
     torch.testing.assert_close(output, scores.softmax(-1) @ X)
+
+
+def test_a_call_that_fails_leaves_the_gradients_of_later_ones_alone():
+    x = torch.randn(2, 5, 4, requires_grad=True)
+
+    def failing(query, key):
+        raise ValueError("there is no score")
+
+    # Its traceback lives as long as `failed`, and with it what the call had begun.
+    with pytest.raises(ValueError, match="there is no score") as failed:
+        overt.attend(x, x, x, score=failing)
+    (gradient,) = torch.autograd.grad((x * x).sum(), x)
+    torch.testing.assert_close(gradient, 2 * x)
+    assert failed.traceback

@@ -36,7 +36,7 @@ def inputs():
 @pytest.mark.parametrize("name", CALLS)
 def test_an_exported_program_is_made_of_torchs_own_operators(name):
     module, arguments = Attending(CALLS[name]).eval(), inputs()
-    program = torch.export.export(module, arguments)
+    program = torch.export.export(module, arguments, strict=False)
     called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
     assert not {target for target in called if target.startswith("overt")}
     torch.testing.assert_close(program.module()(*arguments), module(*arguments))

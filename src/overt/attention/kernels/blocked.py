@@ -10,13 +10,16 @@ inspected: only keys that no row of a block may see are zeroed, and `plan` names
 """
 
 import math
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils import checkpoint as checkpoint_module
 from torch.utils.checkpoint import checkpoint
 
 from overt import native
@@ -163,7 +166,8 @@ def query_block(call: Call, rows: QueryRows, every_key: bool, careful: bool) -> 
     active_queries = block.allowed.any(-1)  # type: ignore[union-attr]  # (..., Q)
     query = torch.where(active_queries[..., None], block.query, 0)
     key, value = (torch.where(visible_keys[..., None], tensor, 0) for tensor in (block.key, block.value))
-    return Block(query, key, value, *block[3:])
+    # torch.compile of torch 2.7 cannot slice a named tuple.
+    return Block(query, key, value, block.score, block.allowed, block.bias, block.normalizer, block.dropout)
 
 
 def _block(call: Call, rows: QueryRows, every_key: bool = False) -> Block:
@@ -240,11 +244,27 @@ def _checkpointed(call: Call, formula: Formula, rows: QueryRows, every_key: bool
         # Mask and bias are computed in here: stored by the forward pass for every block, they would be n × n.
         return formula(query_block(call, QueryRows(rows.first, rows.stop, query, rows.bias), every_key, careful))
 
-    # A checkpoint computes again without the tangents of forward mode, so gradients of these would be wrong.
-    if call.transformed or is_exporting() or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    # A checkpoint computes again without the tangents of forward mode, so gradients of these would be wrong. torch.jit.trace would
+    # write its Python function into the program.
+    traced = is_exporting() or torch.jit.is_tracing()  # type: ignore[reportPrivateImportUsage]
+    if call.transformed or traced or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return run(rows.query)
     random = call.dropout > 0 or not isinstance(call.score, Score)  # a score of the caller's own may draw numbers too
-    return checkpoint(run, rows.query, use_reentrant=False, preserve_rng_state=random)
+    if torch.compiler.is_compiling():
+        return checkpoint(run, rows.query, use_reentrant=False, preserve_rng_state=random)
+    try:
+        return checkpoint(run, rows.query, use_reentrant=False, preserve_rng_state=random)
+    except BaseException as error:
+        _close_checkpoint(error)
+        raise
+
+
+def _close_checkpoint(error: BaseException) -> None:
+    """End a checkpoint that failed: torch 2.7 leaves its hooks on every later tensor as long as the traceback lives."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == checkpoint_module.__file__:
+            with suppress(RuntimeError):  # a frame that runs still
+                frame.clear()
 
 
 def _same_for_all(block: Block) -> bool:
