@@ -7,12 +7,14 @@ from copy import deepcopy
 
 import pytest
 import torch
-from torch.nn.attention.flex_attention import AuxRequest, BlockMask, and_masks, create_block_mask, noop_mask, or_masks
+from torch.nn.attention import flex_attention as torchs
+from torch.nn.attention.flex_attention import BlockMask, and_masks, create_block_mask, noop_mask, or_masks
 
 import overt
 from overt.attention.expressions.expression import traced
 from overt.errors import InputError, KindError
 from overt.integrations import flex_attention, flex_attention_plan, replacing_flex_attention
+from overt.integrations.flex.masks import vmapped_indices
 
 B, H, Q, K, D = 2, 4, 37, 41, 8
 
@@ -30,10 +32,11 @@ def dense(query, key, value, score_mod=None, mask_mod=None, scale=None):
             mod = torch.vmap(mod, in_dims=(*first, *where))
         return mod
 
-    if score_mod is not None:
-        scores = of_pairs(score_mod, (0,))(scores, *indices)
-    if mask_mod is not None:
-        allowed = of_pairs(mask_mod, ())(*indices)
+    with vmapped_indices():
+        if score_mod is not None:
+            scores = of_pairs(score_mod, (0,))(scores, *indices)
+        allowed = of_pairs(mask_mod, ())(*indices) if mask_mod is not None else None
+    if allowed is not None:
         scores = torch.where(allowed, scores, -torch.inf)
     empty = (scores == -torch.inf).all(-1, keepdim=True)
     weights = torch.where(empty, 0, torch.softmax(torch.where(empty, 0, scores), -1))
@@ -284,8 +287,15 @@ def test_a_mod_that_is_no_expression_is_called_as_it_is():
     assert calls
 
 
+@pytest.mark.skipif(hasattr(torchs, "AuxRequest"), reason="this torch has AuxRequest")
+def test_auxiliary_outputs_are_refused_where_torch_has_none():
+    with pytest.raises(KindError, match=r"return_aux .* AuxRequest, got torch 2\..* Fix: pass return_lse=True"):
+        flex_attention(*tensors(), return_aux=True)
+
+
+@pytest.mark.skipif(not hasattr(torchs, "AuxRequest"), reason="this torch has no AuxRequest")
 def test_the_auxiliary_outputs_are_those_that_are_requested():
-    inputs = tensors()
+    inputs, AuxRequest = tensors(), torchs.AuxRequest
     block_mask = create_block_mask(lambda b, h, q, k: k < q, B, H, Q, K, device="cpu", BLOCK_SIZE=16)
     output, auxiliary = flex_attention(*inputs, block_mask=block_mask, return_aux=AuxRequest(lse=True, max_scores=True))
     scores = torch.where(torch.arange(K) < torch.arange(Q)[:, None], inputs[0] @ inputs[1].mT / math.sqrt(D), -torch.inf)

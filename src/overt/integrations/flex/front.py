@@ -37,7 +37,7 @@ class Lowered(NamedTuple):
 
     def arguments(self) -> tuple[tuple[Tensor, Tensor, Tensor], dict[str, Any]]:
         """The tensors, and the pieces by name."""
-        return self[:3], {"score": self.score, "mask": self.mask, "bias": self.bias}
+        return (self.query, self.key, self.value), {"score": self.score, "mask": self.mask, "bias": self.bias}
 
 
 def flex_attention(
@@ -74,6 +74,7 @@ def flex_attention(
     >>> output.shape, slope.grad.shape
     (torch.Size([1, 2, 5, 8]), torch.Size([2]))
     """
+    auxiliary_output = None if return_aux is None else _auxiliary_output()
     wants_lse = return_lse or getattr(return_aux, "lse", False)
     wants_largest = getattr(return_aux, "max_scores", False)
     with _as_autocast(query, key, value) as inputs:
@@ -83,11 +84,21 @@ def flex_attention(
         if not wants_lse and not wants_largest and return_aux is None:
             return output
         lse, largest = _row_statistics(lowered) if wants_lse or wants_largest else (None, None)
-    if return_aux is None:
+    if auxiliary_output is None:
         return output, lse
-    from torch.nn.attention.flex_attention import AuxOutput
+    return output, auxiliary_output(lse=lse if wants_lse else None, max_scores=largest if wants_largest else None)
 
-    return output, AuxOutput(lse=lse if wants_lse else None, max_scores=largest if wants_largest else None)
+
+def _auxiliary_output() -> Callable[..., Any]:
+    try:
+        from torch.nn.attention.flex_attention import AuxOutput
+    except ImportError:
+        raise KindError(
+            "return_aux with a torch that has AuxRequest",
+            got=f"torch {torch.__version__}",
+            fix="pass return_lse=True, or update torch",
+        ) from None
+    return AuxOutput
 
 
 def flex_attention_plan(

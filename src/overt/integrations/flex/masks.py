@@ -1,10 +1,13 @@
 """The masks of a mask_mod: comparisons of positions as the library's masks, which kernels know, the rest computed block by block."""
 
+import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from overt.attention.expressions.expression import Expression
 from overt.attention.masks import Causal, Dense, Documents, Keys, Lengths, Mask, Window
@@ -46,10 +49,39 @@ def _check_bool(dtype: torch.dtype) -> None:
         raise KindError("the mask_mod to return a bool", got=f"a {dtype}", fix="compare, as in q_idx >= kv_idx")
 
 
+class _Indexing(TorchFunctionMode):
+    """Tables indexed by scalar tensors alone, for `torch.vmap` of torch 2.7, which reads the scalar's number and fails."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The function, or the index as an operator, which vmap knows."""
+        if func == Tensor.__getitem__:
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if all(isinstance(position, Tensor) for position in index):
+                return torch.ops.aten.index(args[0], list(index))
+        return func(*args, **(kwargs or {}))
+
+
+@functools.cache
+def _vmap_indexes() -> bool:
+    """Whether a scalar that `torch.vmap` maps may index a tensor."""
+    table = torch.zeros(1)
+    try:
+        torch.vmap(lambda position: table[position])(torch.zeros(1, dtype=torch.int64))
+    except RuntimeError:
+        return False
+    return True
+
+
+def vmapped_indices() -> AbstractContextManager[Any]:
+    """In it, a scalar that `torch.vmap` maps may index a tensor, on every torch."""
+    return nullcontext() if _vmap_indexes() else _Indexing()
+
+
 def mapped(mod: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
     """A mod called for each element of arguments that broadcast."""
     arguments = torch.broadcast_tensors(*arguments)
-    result = torch.vmap(mod)(*(argument.reshape(-1) for argument in arguments))
+    with vmapped_indices():
+        result = torch.vmap(mod)(*(argument.reshape(-1) for argument in arguments))
     if result.ndim != 1:
         raise KindError("the mod to return one number", got=f"shape {tuple(result.shape[1:])}", fix="index down to one element")
     return result.view(arguments[0].shape)
