@@ -14,6 +14,8 @@ from overt.attention.masks import Causal, Mask
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot, Score
 
+# torch 2.7 holds all weights of grouped heads on the CPU; its fused kernel takes repeated heads.
+_FUSES_GROUPS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)
 _LARGEST = torch.finfo(torch.float32).max  # what scores are added up in, at least
 
 
@@ -84,8 +86,12 @@ class _Delegated(torch.autograd.Function):
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor, options: _Options) -> Tensor:
+    grouped = options.grouped
+    if grouped and query.device.type == "cpu" and not _FUSES_GROUPS:
+        key, value = (tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3) for tensor in (key, value))
+        grouped = False
     return functional.scaled_dot_product_attention(
-        query, key, value, options.allowed, is_causal=options.causal, scale=options.scale, enable_gqa=options.grouped
+        query, key, value, options.allowed, is_causal=options.causal, scale=options.scale, enable_gqa=grouped
     )
 
 
