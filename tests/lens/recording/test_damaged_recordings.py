@@ -216,9 +216,11 @@ def test_a_summary_of_before_there_were_mixers_is_read(tmp_path):
 
 BOMB = """
 import resource, sys
-resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 import torch
 torch.set_num_threads(1)
+# 2 GB beyond the libraries: torch for CUDA maps 3.4 GB of them.
+limit = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (2 << 30)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 from overt.errors import InputError
 from overt.lens import load
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

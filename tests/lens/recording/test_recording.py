@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import overt
+from module_hooks import global_hooks
 from overt.errors import InputError, KindError
 from overt.lens import record
 
@@ -427,7 +428,7 @@ def test_torch_is_left_as_it_was_after_an_error():
         model(sequence())
     assert recording.layers == ["first"]
     assert not any(hooks(model))
-    assert not torch.nn.modules.module._has_any_global_hook()
+    assert not any(global_hooks())
     assert torch._C._len_torch_function_stack() == 0
     assert torch.overrides.has_torch_function is torch._C._has_torch_function
     assert overt.attention.mechanism.observers.get() == ()
