@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import overt
-from overt.cli.shared.termination import exit_on_sigterm
+from overt.cli.shared.termination import discard_output, exit_on_sigterm
 from overt.drawing.letters import writable
 from overt.errors import MissingExtra, OvertError
 from overt.files import unwritable
@@ -69,6 +69,7 @@ class Commands(TyperGroup):
             if error.errno == errno.EPIPE:  # the reader of standard output has ended, as `head` does
                 raise
             _print_error(unwritable(error.filename or "the output", error))
+            discard_output()
             sys.exit(2)
 
 

@@ -1,6 +1,5 @@
 """`overt translate`: translate a text line by line."""
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from overt.cli.shared.console import busy, report_console, require_torch
 from overt.cli.shared.inputs import model_files, named_input, read_text
 from overt.cli.shared.json_output import write_json
+from overt.cli.shared.termination import discard_output
 from overt.drawing.letters import ROOM_FOR_A_BAR, Piece, writable
 from overt.errors import InputError
 from overt.explain.terminal.weight_map import weight_map
@@ -244,8 +244,7 @@ def _print(content: str) -> None:
             sys.stdout.buffer.write(content.encode())
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader closed the pipe, which is no error; buffered output must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()  # the reader closed the pipe, which is no error
         raise typer.Exit from None
 
 

@@ -1,9 +1,11 @@
 """What a command does when it is asked to end: SIGTERM unwinds it as Ctrl-C does, so that no temporary file stays behind."""
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 STATUS = 128 + signal.SIGTERM  # what a shell reports of a process that the signal ended
@@ -28,3 +30,9 @@ def exit_on_sigterm() -> Iterator[None]:
 def _exit(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise SystemExit(STATUS)
+
+
+def discard_output() -> None:
+    """Write the rest of standard output nowhere: what it still holds could not be written, and Python tries again at its end."""
+    with suppress(OSError, ValueError):  # closed, or no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
