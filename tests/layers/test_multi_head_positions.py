@@ -3,7 +3,7 @@
 import pytest
 import torch
 from transformers import GPTJConfig, LlamaConfig, T5Config
-from transformers.models.gptj.modeling_gptj import GPTJAttention
+from transformers.models.gptj.modeling_gptj import GPTJModel
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -95,13 +95,19 @@ def test_a_llama_attention_is_rotary_causal_and_grouped():
 
 
 def test_a_gptj_attention_is_interleaved_and_turns_a_part_of_each_head():
-    config = GPTJConfig(n_embd=32, n_head=2, rotary_dim=4, attn_pdrop=0.0, resid_pdrop=0.0, n_positions=16)
+    config = GPTJConfig(
+        n_embd=32, n_head=2, n_layer=1, vocab_size=3, rotary_dim=4, attn_pdrop=0.0, resid_pdrop=0.0, n_positions=16
+    )
     config._attn_implementation = "eager"
-    theirs = GPTJAttention(config, layer_idx=0).eval()
+    model, calls = GPTJModel(config).eval(), []
+    theirs = model.h[0].attn
+    # Called by its model, which alone knows what its version of transformers passes.
+    theirs.register_forward_hook(lambda _, args, named, output: calls.append((args, named, output[0])), with_kwargs=True)
+    model(inputs_embeds=normal(B, N, 32).float())
+    args, named, expected = calls[0]
     ours = layer(Rotary(16, interleaved=True, fraction=0.25), 32, 2, bias=False, causal=True).float()
     copied(ours, (theirs.q_proj, theirs.k_proj, theirs.v_proj, theirs.out_proj))
-    x, later = normal(B, N, 32).float(), torch.full((N, N), -torch.inf).triu(1)[None, None]
-    close(ours(x), theirs(x, position_ids=torch.arange(N)[None], attention_mask=later)[0], 1e-5)
+    close(ours(args[0] if args else named["hidden_states"]), expected, 1e-5)
 
 
 @pytest.mark.parametrize("decoder", [False, True])
