@@ -262,14 +262,15 @@ def _after(moment: float, step: float, name: str, weekends: bool, times: Times) 
         return moment + float((later - date.astype("datetime64[D]")) / np.timedelta64(1, "s"))
     month = date.astype("datetime64[M]")
     months = next(count for count, other in _MONTH_NAMES.items() if other == name)
-    return moment + float(((month + months).astype("datetime64[s]") - month.astype("datetime64[s]")) / np.timedelta64(1, "s"))
+    later = (month + np.timedelta64(months, "M")).astype("datetime64[s]")
+    return moment + float((later - month.astype("datetime64[s]")) / np.timedelta64(1, "s"))
 
 
 def _months(dates: NDArray[Any]) -> Floats | None:
     """Dates as numbers of months, if all are the same day of their months, or all the last one."""
     months, days = dates.astype("datetime64[M]"), dates.astype("datetime64[D]")
     day = (days - months.astype("datetime64[D]")).astype(np.int64)
-    last = (days + 1).astype("datetime64[M]") > months
+    last = (days + np.timedelta64(1, "D")).astype("datetime64[M]") > months
     same = bool(np.unique(day).size == 1 or last.all()) and bool(np.unique(dates - days).size == 1)
     return months.astype(np.int64).astype(np.float64) if same and (np.diff(months.astype(np.int64)) > 0).all() else None
 

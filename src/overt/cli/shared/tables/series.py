@@ -212,7 +212,7 @@ def _ascending_clocks(times: NDArray[Any], table: Table, rows: Indices) -> NDArr
     if times.dtype.kind != "m":
         return times
     lengths = past_midnight(times)
-    falls = np.flatnonzero(np.diff(lengths) < 0)
+    falls = np.flatnonzero(np.diff(lengths) < np.timedelta64(0, "us"))
     if falls.size:
         fix = "name the column of dates too, as in --time date,clock, or sort the rows"
         raise InputError(
