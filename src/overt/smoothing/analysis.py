@@ -123,7 +123,7 @@ def _analyze_transformed(inputs: InputSeries, options: Options) -> Smoothing | N
     fill = bool(repeats.copies.any() or (options.fill and (np.isnan(values) & ~repeats.flat).any()))
     others, filling = repeats.others(values, times), replace(options, fill=fill)
     if repeats.events > 1:  # a mean far out has a large amount, which is no error
-        curve = analyze_series(others, times, weights, filling, column).values
+        curve = analyze_series(others, times, weights, replace(filling, noise="gaussian"), column).values
         noise = event_levels(values, curve, repeats.events)
         filling = replace(filling, noise=noise, robust=options.robust is True)
     return analyze_series(others, times, weights, filling, column).with_repeats(values, repeats, options)
