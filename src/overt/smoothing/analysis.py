@@ -20,7 +20,7 @@ from overt.smoothing.heads.head import Outputs, SeriesHead
 from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.local.gaps import Filling, fill_gaps, gap_keys
 from overt.smoothing.heads.local.regression import on_grid
-from overt.smoothing.noise.guard import doubt, objection
+from overt.smoothing.noise.guard import correlation_objection, doubt, objection
 from overt.smoothing.noise.kind import Observed
 from overt.smoothing.noise.recognized import recognize_kind
 from overt.smoothing.result import Smoothing
@@ -184,7 +184,7 @@ def finish(prepared: PreparedSeries, bank: BankOutputs | None) -> Smoothing:
         times=prepared.times,
         heads=(options.keys,) if bank is None else tuple(bank.names),
         mixture=None if bank is None else bank.mixture,
-        withheld=_withheld(prepared, curve, freedom, bank),
+        withheld=prepared.estimate.reason if bank is None else _withheld(prepared, curve, outputs.at(series.present)),
         options=options,
         series=series,
         head=head,
@@ -200,14 +200,16 @@ def finish(prepared: PreparedSeries, bank: BankOutputs | None) -> Smoothing:
     ).within(options)
 
 
-def _withheld(prepared: PreparedSeries, curve: Floats, degrees_of_freedom: float, bank: BankOutputs | None) -> str:
-    """Why there is no band: the noise is not white, or the curve (n,) contradicts it; "" where there is one."""
-    estimate = prepared.estimate
-    if not estimate.white or bank is None or prepared.options.noise is not None:
+def _withheld(prepared: PreparedSeries, curve: Floats, outputs: Outputs) -> str:
+    """Why there is no band: the noise is not white, or the curve (n,), or the outputs at known points (k,), contradict it; "" otherwise."""
+    estimate, known, freedom = prepared.estimate, ~prepared.missing, float(outputs.leverages.sum())
+    if not estimate.white or prepared.options.noise is not None:
         return "" if estimate.white else estimate.reason
-    known = ~prepared.missing
-    objected = objection(prepared.values[known], curve[known], degrees_of_freedom, estimate.level, estimate.level_factor)
-    return objected or (doubt(prepared.series, prepared.times, prepared.levels, estimate) if prepared.options.cleans else "")
+    return (
+        objection(prepared.values[known], curve[known], freedom, estimate.level, estimate.level_factor)
+        or correlation_objection(prepared.series.key_values, outputs.values, estimate, freedom)
+        or (doubt(prepared.series, prepared.times, prepared.levels, estimate) if prepared.options.cleans else "")
+    )
 
 
 def arranged(

@@ -43,6 +43,13 @@ def autoregression(rho, seed, level=0.3):
     return level * np.sqrt(1 - rho**2) * noise[50:]
 
 
+def third_order(seed, level=0.4):
+    white, noise = draw(seed).normal(size=POINTS + 50), np.zeros(POINTS + 50)
+    for i in range(3, noise.size):
+        noise[i] = 0.5 * noise[i - 1] + 0.2 * noise[i - 2] + 0.1 * noise[i - 3] + white[i]
+    return level / noise.std() * noise[50:]
+
+
 def unevenly(steps, seed=1):
     """Positions about so many steps apart."""
     positions = np.arange(20, POINTS - 20, steps)
@@ -409,6 +416,38 @@ def test_gaps_of_outliers_and_missing_values_do_not_hide_an_autoregression():
     result = analyze(x)
     assert result.outliers.any()
     assert result.noise_estimate.correlation == pytest.approx(0.6, abs=0.2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "noise",
+    [
+        pytest.param(
+            lambda seed: autoregression(0.8, seed, 0.25) + 0.25 * draw(seed + 50).normal(size=POINTS), id="with white noise"
+        ),
+        pytest.param(third_order, id="third order"),
+    ],
+)
+def test_a_curve_that_follows_hidden_correlation_has_no_band_that_misses_the_truth(noise, seed):
+    result = analyze(TRUTH + noise(seed))
+    inside = 0.0 if result.lower is None else float(np.mean((result.lower <= TRUTH) & (result.upper >= TRUTH)))
+    assert inside > 0.85 or "does not distinguish correlated noise" in str(result)
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [
+        pytest.param(lambda: np.cumsum(draw(3).choice([0, 1, -1], POINTS, p=[0.96, 0.02, 0.02])), id="jumps"),
+        pytest.param(lambda: 2 * np.exp(-((POINTS * T % 93 - 46) ** 2) / 12), id="peaks"),
+        pytest.param(lambda: np.sin(POINTS * T / 4) + 0.5 * np.cos(POINTS * T / 2), id="a season"),
+    ],
+)
+def test_a_quick_signal_under_white_noise_has_its_band(signal):
+    assert analyze(signal() + 0.3 * draw(4).normal(size=POINTS)).lower is not None
+
+
+def test_a_wave_without_noise_has_its_error():
+    assert not analyze(np.sin(np.arange(800) / 5)).withheld
 
 
 def test_a_random_walk_is_no_autoregression():

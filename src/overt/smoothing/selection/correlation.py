@@ -30,6 +30,9 @@ _OF_A_WALK, _SMALLEST = 0.95, 0.15
 # Correlations that few points may have, exp(−|ρ|/PRIOR) their prior, and the shares of a signal with which each is compared.
 POSSIBLE, PRIOR = np.linspace(-0.4, 0.8, 9), 0.3
 _FEW_SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1e5, 8)])
+# Autoregressions that may be beneath white noise, their parts of its variance, and the shares of a signal.
+_HIDDEN_RHOS, _HIDDEN_PARTS = np.array([0.4, 0.6, 0.75, 0.85, 0.92]), np.array([0.15, 0.3, 0.5, 0.7, 0.85, 1.0])
+_HIDDEN_SHARES = np.concatenate([[0.0], np.geomspace(1e-4, 1e6, 16)])
 # Fewer frequencies say nothing.
 _LEAST_FREQUENCIES = 3
 # What is said of noise that is smoothed as an autoregression, but may be another.
@@ -103,7 +106,7 @@ def spectral_autoregression(values: Floats) -> Spectral:
     frequencies, periodogram = _spectrum(values)
     losses = np.full(_RHOS.size, np.inf)
     for power in _POWERS:
-        losses = np.minimum(losses, _fits(frequencies, periodogram, _RHOS, power)[0].min(axis=1))
+        losses = np.minimum(losses, _fits(frequencies, periodogram, _red(frequencies, _RHOS), power)[0].min(axis=1))
     likely = _RHOS[losses < losses.min() + _LIKELY]
     return Spectral(float(_RHOS[losses.argmin()]), float(likely[0]), float(likely[-1]))
 
@@ -122,7 +125,8 @@ def possible_correlations(values: Floats) -> Floats:
     logs = -np.abs(POSSIBLE) / PRIOR
     frequencies, periodogram = _spectrum(values)
     if frequencies.size >= _LEAST_FREQUENCIES and np.median(periodogram) > 0:
-        losses = np.concatenate([_fits(frequencies, periodogram, POSSIBLE, power, _FEW_SHARES)[0] for power in _POWERS], axis=1)
+        noises = _red(frequencies, POSSIBLE)
+        losses = np.concatenate([_fits(frequencies, periodogram, noises, power, _FEW_SHARES)[0] for power in _POWERS], axis=1)
         logs = logs + np.log(np.exp(losses.min() - losses).mean(axis=1) + np.finfo(float).tiny)
     likely = np.exp(logs - logs.max())
     return likely / likely.sum()
@@ -167,10 +171,32 @@ def fits_the_spectrum(values: Floats, rho: float) -> bool:
     >>> fits_the_spectrum(red, 0.5), fits_the_spectrum(noise + signal, 0.5)
     (True, False)
     """
-    fits = [_fits(*_spectrum(values), np.array([rho]), power) for power in _POWERS]
+    frequencies, periodogram = _spectrum(values)
+    fits = [_fits(frequencies, periodogram, _red(frequencies, np.array([rho])), power) for power in _POWERS]
     ratios = min(((losses.min(), tuple(ratios[0, losses.argmin()])) for losses, ratios in fits))[1]
     means = np.convolve(ratios, np.ones(_BAND), "valid") / _BAND
     return bool(means.max(initial=0.0) < 1 + _TOO_MUCH / _BAND**0.5)
+
+
+def hidden_correlation(values: Floats, rho: float) -> float:
+    """By how much the log-likelihood grows if a part of the noise is an autoregression, and the rest white, instead of all of this ρ.
+
+    Differences of neighbours hardly show an autoregression beneath white noise, or one of a higher order, and a curve follows it as a
+    quick signal. Its spectrum is level at low frequencies, where those of `spectral_autoregression`'s signals rise. values (n,) at equal
+    steps.
+
+    >>> white, drive = np.random.default_rng(0).normal(size=(2, 1000))
+    >>> red = np.convolve(drive, 0.8 ** np.arange(40))[:1000]
+    >>> hidden_correlation(white, 0.0) < 1 < 5 < hidden_correlation(white + red, 0.0)
+    True
+    """
+    frequencies, periodogram = _spectrum(values)
+    parts = 1 + _HIDDEN_PARTS[:, None, None] * (_red(frequencies, _HIDDEN_RHOS) - 1)
+    noises = np.concatenate([_red(frequencies, np.array([rho])), parts.reshape(-1, frequencies.size)])
+    losses = np.min(
+        [_fits(frequencies, periodogram, noises, power, _HIDDEN_SHARES)[0].min(axis=1) for power in _POWERS], axis=0
+    )
+    return float(losses[0] - losses[1:].min())
 
 
 def _spectrum(values: Floats) -> tuple[Floats, Floats]:
@@ -184,14 +210,18 @@ def _spectrum(values: Floats) -> tuple[Floats, Floats]:
     return 2 * np.pi * chosen / count, periodogram[chosen]
 
 
-def _fits(
-    frequencies: Floats, periodogram: Floats, rhos: Floats, power: int, shares: Floats = _SHARES
-) -> tuple[Floats, Floats]:
-    """The losses of autoregressions with a signal c ω^−power, for each ρ and c (ρ, shares), and what the periodogram is over each model."""
+def _red(frequencies: Floats, rhos: Floats) -> Floats:
+    """The spectra of autoregressions of variance 1 (ρ, m)."""
     rhos = rhos[:, None]
-    noise = (1 - rhos**2) / (1 + rhos**2 - 2 * rhos * np.cos(frequencies))
+    return np.asarray((1 - rhos**2) / (1 + rhos**2 - 2 * rhos * np.cos(frequencies)))
+
+
+def _fits(
+    frequencies: Floats, periodogram: Floats, noises: Floats, power: int, shares: Floats = _SHARES
+) -> tuple[Floats, Floats]:
+    """The losses of noises of these spectra (noises, m) with a signal c ω^−power, for each c (noises, shares), and periodogram/model."""
     signal = (2 * np.sin(frequencies / 2)) ** -power
-    model = noise[:, None, :] + shares[:, None] * signal / np.median(signal)  # (ρ, shares, frequencies)
+    model = noises[:, None, :] + shares[:, None] * signal / np.median(signal)  # (noises, shares, m)
     ratios = periodogram / model
     level = np.median(ratios, axis=2, keepdims=True) / np.log(2)
     for _ in range(4):
