@@ -20,7 +20,7 @@ from overt.smoothing.heads.head import Outputs, SeriesHead
 from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.local.gaps import Filling, fill_gaps, gap_keys
 from overt.smoothing.heads.local.regression import on_grid
-from overt.smoothing.noise.guard import correlation_objection, doubt, objection
+from overt.smoothing.noise.guard import PERHAPS_CORRELATED, correlation_objection, doubt, objection
 from overt.smoothing.noise.kind import Observed
 from overt.smoothing.noise.recognized import recognize_kind
 from overt.smoothing.result import Smoothing
@@ -144,7 +144,7 @@ def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate]:
     for index, rest in enumerate(rests):
         series, options = rest.series, rest.options
         short = series.present.size == series.times.size < SHORT and series.key_weights is None
-        correlated, passed = options.keys == "auto" and not options.causal, options.noise is not None
+        correlated, passed = options.two_sided_bank, options.noise is not None
         if short and correlated and len(rests) > 1 and on_grid(series.key_times):
             lengths.setdefault(series.times.size, []).append(index)
         else:
@@ -282,15 +282,24 @@ def _prepared(rest: Rest, estimate: NoiseEstimate) -> PreparedSeries:
     if options.from_curve or (options.noise is not None and series.present.size < LEAST_POINTS):
         # Counts and outcomes are coarse, and drawn one by one; a level that was passed need not show in few values.
         estimate = replace(estimate, white=True, reason="")
-    if options.noise is None and options.keys == "auto" and not options.causal and on_grid(series.key_times):
+    if options.noise is None and options.two_sided_bank and on_grid(series.key_times):
         estimate = estimate.allowing(series.key_values)
     estimate = replace(estimate, heavy=bool(rest.outliers.any()), drawn=options.from_curve)
     estimate = estimate if rest.seasons is None else estimate.scaled(rest.seasons.level_factor)
     levels = risk_levels = noise_levels(series, options, estimate)
-    if options.cleans and options.noise is None and not estimate.correlation:
-        estimate = estimate.scaled(tail_factor(series.key_times, estimate.rest(series.key_values), key_noise(series, levels)))
+    if options.noise is None:
+        estimate = _with_tails(estimate, series, options, key_noise(series, levels))
         levels = noise_levels(series, options, estimate)
     return PreparedSeries(**vars(rest), estimate=estimate, levels=levels, risk_levels=levels if estimate.white else risk_levels)
+
+
+def _with_tails(estimate: NoiseEstimate, series: Series, options: Options, levels: Floats) -> NoiseEstimate:
+    """The noise with the level that its tails have, of these trimmed levels (n,); as it is if it is correlated, or perhaps."""
+    if not options.two_sided_bank or options.weighs_outliers:
+        return estimate
+    if estimate.correlation or estimate.level_factor > PERHAPS_CORRELATED:
+        return estimate
+    return estimate.scaled(tail_factor(series.key_times, estimate.rest(series.key_values), levels))
 
 
 def _refined(prepared: PreparedSeries, bank: BankOutputs) -> tuple[PreparedSeries, BankOutputs]:
@@ -304,8 +313,7 @@ def _refined(prepared: PreparedSeries, bank: BankOutputs) -> tuple[PreparedSerie
     if levels is None:
         return prepared, bank
     estimate = replace(estimate, levels=levels, level=float(np.sqrt(np.mean(levels**2))))
-    if options.cleans and not estimate.correlation:
-        estimate = estimate.scaled(tail_factor(series.key_times, estimate.rest(series.key_values), levels))
+    estimate = _with_tails(estimate, series, options, levels)
     prepared = replace(prepared, estimate=estimate, levels=noise_levels(series, options, estimate))
     [bank] = _banks([prepared])
     return prepared, bank

@@ -338,6 +338,36 @@ def test_what_a_signal_does_is_no_tail(signal):
     assert np.mean(factors) < 1.02
 
 
+@pytest.mark.parametrize("points", [200, 350])
+def test_skewed_noise_of_a_short_series_has_its_root_mean_square(points):
+    times, levels, ratios = np.arange(points, dtype=float), [], []
+    for seed in range(8):
+        noise = draw(seed).exponential(size=points) - 1
+        level = estimate_noise(times, noise).level
+        levels.append(level)
+        ratios.append(level * tail_factor(times, noise, np.full(points, level)))
+    assert np.mean(levels) < 0.9  # or there is nothing to correct
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.1)
+
+
+def test_tails_are_no_signal_with_robust_false():
+    errors = [
+        [error(analyze(TRUTH + 0.4 * (draw(seed).exponential(size=POINTS) - 1), robust=robust)) for robust in ("auto", False)]
+        for seed in range(3)
+    ]
+    cleaned, whole = np.mean(errors, axis=0)
+    assert whole < 4 * cleaned  # 9.6 times if the level is the trimmed one
+
+
+@pytest.mark.parametrize("points", [200, 350])
+def test_narrow_peaks_that_recur_are_no_tail_of_a_short_series(points):
+    times = np.arange(points, dtype=float)
+    factors = [
+        tail_factor(times, 30.0 * (times % 13 == 5) + draw(seed).normal(size=points), np.ones(points)) for seed in range(6)
+    ]
+    assert np.mean(factors) < 1.02
+
+
 @pytest.mark.slow
 def test_smooth_signals_are_not_followed_into_heavy_tails():
     parabola = 3 * (T - 0.4) ** 2

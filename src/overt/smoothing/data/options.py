@@ -157,9 +157,14 @@ class Options:
         return replace(self, keys="auto", bandwidth="auto", degree=1, span=None)
 
     @property
+    def two_sided_bank(self) -> bool:
+        """Whether the bank smooths, and may see the future of a point."""
+        return self.keys == "auto" and not self.causal
+
+    @property
     def cleans(self) -> bool:
-        """Whether isolated outliers are looked for: robust="auto" with the bank, which may see the future of a point."""
-        return isinstance(self.robust, str) and self.keys == "auto" and not self.causal
+        """Whether isolated outliers are looked for: robust="auto" with the two-sided bank."""
+        return isinstance(self.robust, str) and self.two_sided_bank
 
     @property
     def weighs_outliers(self) -> bool:
@@ -171,7 +176,7 @@ class Options:
         """Whether noise="poisson"; None where the values may say it themselves: the bank, with nothing said of the noise."""
         if isinstance(self.noise, str):
             return self.noise == "poisson"
-        return None if self.noise is None and self.keys == "auto" and not self.causal and self.robust == "auto" else False
+        return None if self.noise is None and self.two_sided_bank and self.robust == "auto" else False
 
     @property
     def automatic_bandwidth(self) -> bool:

@@ -52,7 +52,7 @@ class Repeats(NamedTuple):
 def find_repeats(values: Floats, times: Times, weights: Floats | None, options: Options) -> Repeats:
     """The repeats among values (n,): where the heads are chosen automatically, from the whole series, by the noise."""
     flat, copies, hold, events = Repeats.none(values.size)
-    if options.keys == "auto" and not options.causal and options.noise is None and weights is None:
+    if options.two_sided_bank and options.noise is None and weights is None:
         order = np.argsort(times.moments, kind="stable")
         steps = np.diff(times.moments[order])
         even = steps.size > 0 and np.ptp(steps) <= 1e-9 * steps[0]

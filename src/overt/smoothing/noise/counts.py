@@ -193,7 +193,7 @@ class Counts(Kind):
         values, options = series.values, series.options
         result = series.smoothed(analyze, stabilized(values), replace(options, noise=1.0))
         first = result = _counted(brought_back(result, SQUARE_ROOTS, options, POSITIVE), values)
-        if options.keys != "auto" or options.causal or not result.values.mean() >= LEAST_MEAN_COUNT:
+        if not options.two_sided_bank or not result.values.mean() >= LEAST_MEAN_COUNT:
             return result
         inliers = np.where(first.outliers, np.nan, values)
         for _ in range(PASSES):

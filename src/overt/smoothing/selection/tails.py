@@ -7,7 +7,7 @@ from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import LINES, contrasts, trimmed_deviation
 
 # Fewer points do not show the tails.
-MIN_POINTS = 400
+MIN_POINTS = 150
 # A long series is represented by this many stretches of this many points.
 STRETCHES, STRETCH = 24, 2048
 # Medians of so many values before and after a point; where they differ by more than `STEEP` standard errors the signal is steep, and
@@ -15,8 +15,10 @@ STRETCHES, STRETCH = 24, 2048
 MEDIAN_OF, STEEP, REACH = 6, 2.5, 4
 # The variance of the median of six normal values is 1.3 to 1.5 times that of their mean; the larger one excludes less.
 MEDIAN_VARIANCE = 1.5
-# Fewer contrasts than that are no sample, and a larger factor is a signal's.
-MIN_CONTRASTS, LARGEST = 300, 1.5
+# Fewer contrasts are no sample, and what a factor exceeds the largest by is a signal's, as narrow peaks that recur have: it counts against
+# the factor. At 200 and 300 points of the frozen signals noise of t with 3 degrees of freedom has 0.96 and 0.92 times the squared error of
+# no factor, Laplace noise 0.97 and 0.94, white noise 1.00; without the bound white noise on such peaks has up to 3 times the error.
+MIN_CONTRASTS, LARGEST = 200, 1.35
 
 
 def tail_factor(times: Floats, values: Floats, noise: Floats) -> float:
@@ -49,7 +51,8 @@ def tail_factor(times: Floats, values: Floats, noise: Floats) -> float:
     trimmed = trimmed_deviation(np.sqrt(inside))
     if inside.size < MIN_CONTRASTS or trimmed == 0:
         return 1.0
-    return min(max(float(np.sqrt(inside.mean())) / trimmed, 1.0), LARGEST)
+    factor = float(np.sqrt(inside.mean())) / trimmed
+    return max(min(factor, 2 * LARGEST - factor), 1.0)
 
 
 def _represented(count: int) -> NDArray[np.intp]:
