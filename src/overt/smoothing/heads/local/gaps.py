@@ -33,10 +33,10 @@ LONG, LONGEST = 49.5, LENGTHS[-1][0]
 LAST = [most for most, _ in LENGTHS].index(LONG)
 # Blocks on either side of a long gap whose means tell how the curve bends across it, and how few are enough.
 BLOCKS, FEWEST_BLOCKS = 4, 2
-# Deleted gaps of a kind: how many at most and at least at once, how many are enough if the heads gain less than PROMISING standard errors,
-# how many otherwise, in how many sets at most, among how many points, and from which length they are halved in short series. With 24 in
+# Deleted gaps of a kind: how many at least at once, how many are enough if the heads gain less than PROMISING standard errors, how many
+# otherwise, in how many sets at most, among how many points at most, and from which length they are halved in short series. With 24 in
 # the place of MANY the squared errors at single points of 39 real series are 6% larger.
-MOST, LEAST_AT_ONCE, ENOUGH, MANY, MOST_SETS, STRETCH, HALVED = 100, 2, 24, 200, 6, 8192, 18
+LEAST_AT_ONCE, ENOUGH, MANY, MOST_SETS, STRETCH, HALVED = 2, 24, 200, 6, 8192, 18
 PROMISING = 0.5
 TEMPERATURE = 4.0  # of a single gap, as in the mixture of heads
 # The heads take the place of the curve where their errors are smaller by this many standard errors, and how sharply; smaller shares
@@ -377,20 +377,18 @@ def _rounds(count: int, lengths: dict[int, int], *, whole: bool = False) -> list
 
     With `whole` there are no shorter ones. Several sets are deleted, one after the other.
     """
-    start, stop = max(1, (count - STRETCH) // 2), min(count - 1, (count + STRETCH) // 2)
     cycle = sum(3 * length + 6 for length in lengths.values())
+    around = min(STRETCH, MANY * cycle)
+    start, stop = max(1, (count - around) // 2), min(count - 1, (count + around) // 2)
     gaps = (stop - start) // cycle if lengths else 0
     if gaps < LEAST_AT_ONCE:
         *shorter, (last, length) = lengths.items() if lengths else ((0, 0),)
         halved = {last: length // 2} if length >= HALVED and not whole else {}
         return _rounds(count, dict(shorter) | halved) if shorter or halved else []
-    parts = -(-gaps // MOST)
-    sets = min(MOST_SETS, -(-MANY // -(-gaps // parts)))
-    shifts = -(-sets // parts)
+    sets = min(MOST_SETS, round(MANY / gaps))
     rounds = []
     for index in range(sets):
-        shift, part = divmod(index, parts)
-        cycles = np.arange(start + shift * cycle // shifts, stop - cycle + 1, cycle)[part::parts]
+        cycles = np.arange(start + index * cycle // sets, stop - cycle + 1, cycle)
         deleted, offset = {}, 3
         for kind, length in lengths.items():
             deleted[kind] = cycles[:, None] + offset + length + np.arange(length)

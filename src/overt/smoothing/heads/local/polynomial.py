@@ -112,11 +112,19 @@ def polynomial_rows(
     away = np.where(there, (times[near] - targets[:, None]) / bandwidth, np.inf)
     kernel = np.exp(-0.5 * (away**2 - (away**2).min(axis=1, keepdims=True)))
     kernel = kernel if weights is None else kernel * weights[near]
-    powers = np.where(there, away, 0.0)[..., None] ** np.arange(degree + 1)  # (m, keys, degree + 1)
-    weighted = kernel[..., None] * powers
-    moments = np.swapaxes(powers, 1, 2) @ weighted
-    moments += 1e-13 * np.trace(moments, axis1=1, axis2=2)[:, None, None] * np.eye(degree + 1)  # few keys are no error
-    rows = (weighted @ np.linalg.solve(moments, np.eye(degree + 1)[:, :1]))[..., 0]
+    away = np.where(there, away, 0.0)
+    sums, terms = np.empty((2 * degree + 1, targets.size)), kernel
+    for power in range(2 * degree + 1):
+        sums[power] = terms.sum(axis=1)
+        terms = terms * away
+    orders = np.arange(degree + 1)
+    moments = np.moveaxis(sums[orders[:, None] + orders], -1, 0)
+    moments = moments + 1e-13 * np.trace(moments, axis1=1, axis2=2)[:, None, None] * np.eye(degree + 1)  # few keys are no error
+    coefficients = np.linalg.solve(moments, np.eye(degree + 1)[:, :1])[..., 0]
+    rows = np.zeros_like(kernel)
+    for coefficient in coefficients.T[::-1]:
+        rows = rows * away + coefficient[:, None]
+    rows *= kernel
     outside = (targets < times[0]) | (targets > times[-1])
     rows[outside] = np.eye(NEAREST)[np.abs(np.where(there, away, np.inf)).argmin(axis=1)][outside]
     return near, rows
