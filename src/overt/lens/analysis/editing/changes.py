@@ -18,13 +18,14 @@ PARTS = ("output", "query", "key", "value", "weights")
 
 @dataclass(frozen=True, eq=False)
 class HeadChange:
-    """A change of some heads: `heads` are pairs (layer, head), None for all of them; `query` are positions, a word, or None for all.
+    """A change of some heads: `heads` are pairs (layer, head), None for all of them.
 
-    `entries` are the sequences of the batch that are changed, all for None.
+    `query` and `key` are positions, a word, or None for all. `entries` are the sequences of the batch that are changed, all for None.
     """
 
     heads: tuple[LayerHead, ...]
     query: Where = None
+    key: Where = None
     entries: tuple[int, ...] | None = None
 
     recomputes: ClassVar[bool] = True
@@ -33,38 +34,19 @@ class HeadChange:
     """Whether the weights are normalized once more, so that the model's dropout of them would have to be known."""
     differs_by_head: ClassVar[bool] = False
     """Whether each head is changed in another way."""
-
-    @property
-    def key(self) -> Where:
-        """The keys that are meant; None for all."""
-        return None
-
-    @property
-    def what(self) -> str:
-        """What is changed, in words."""
-        raise NotImplementedError
+    what: ClassVar[str]
+    """What is changed, in words: a format string for the change."""
 
     def __str__(self) -> str:
-        return f"{self.what} of {_named_heads(self.heads)}{_at('query', self.query)}{_at('key', self.key)}"
+        return f"{self.what.format(self)} of {_named_heads(self.heads)}{_at('query', self.query)}{_at('key', self.key)}"
 
 
 @dataclass(frozen=True, eq=False)
 class BlockedArcs(HeadChange):
     """Queries that may not attend to some keys."""
 
-    barred: Where = None
-
     renormalizes: ClassVar[bool] = True
-
-    @property
-    def key(self) -> Where:
-        """The keys that are barred."""
-        return self.barred
-
-    @property
-    def what(self) -> str:
-        """What is changed, in words."""
-        return "block"
+    what: ClassVar[str] = "block"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +55,12 @@ class RowsSet(HeadChange):
 
     pattern: Tensor | str = "uniform"
 
+    what: ClassVar[str] = "pattern{0.name}"
+
     @property
-    def what(self) -> str:
-        """What is changed, in words."""
-        return f"pattern {self.pattern}" if isinstance(self.pattern, str) else "pattern"
+    def name(self) -> str:
+        """The name of the pattern behind a space; empty for numbers."""
+        return f" {self.pattern}" if isinstance(self.pattern, str) else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +70,7 @@ class HeadScaled(HeadChange):
     factor: float = 1.0
 
     recomputes: ClassVar[bool] = False
-
-    @property
-    def what(self) -> str:
-        """What is changed, in words."""
-        return f"scale {self.factor:g}"
+    what: ClassVar[str] = "scale {0.factor:g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +80,7 @@ class TemperatureSet(HeadChange):
     temperature: float = 1.0
 
     renormalizes: ClassVar[bool] = True
-
-    @property
-    def what(self) -> str:
-        """What is changed, in words."""
-        return f"temperature {self.temperature:g}"
+    what: ClassVar[str] = "temperature {0.temperature:g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,20 +88,10 @@ class PartPatched(HeadChange):
     """A part of a call, from another run: `source.part` gives its numbers (B, N, features) or, of weights, (B, Q, K)."""
 
     part: str = "output"
-    at_keys: Where = None
     source: Any = field(default=None, repr=False)
 
     differs_by_head: ClassVar[bool] = True
-
-    @property
-    def key(self) -> Where:
-        """The keys whose vectors are replaced."""
-        return self.at_keys
-
-    @property
-    def what(self) -> str:
-        """What is changed, in words."""
-        return f"patch {self.part}"
+    what: ClassVar[str] = "patch {0.part}"
 
 
 def checked_heads(head: Any) -> tuple[LayerHead, ...]:

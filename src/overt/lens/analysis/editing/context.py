@@ -55,7 +55,7 @@ class Edits:
 
     def block(self, head: Heads = None, *, query: Where = None, key: Where = None) -> "Edits":
         """Let queries attend to some keys no more: their weights are zero, and those of the other keys are normalized without them."""
-        return self.add(BlockedArcs(checked_heads(head), *_both(query), barred=checked_positions("key", key)))
+        return self.add(BlockedArcs(checked_heads(head), checked_positions("query", query), checked_positions("key", key)))
 
     def pattern(self, head: Heads, weights: Tensor | str, *, query: Where = None) -> "Edits":
         """Set rows of weights: (K,), (rows, K) or (B, rows, K), after dropout; or by name.
@@ -63,16 +63,17 @@ class Edits:
         "uniform" gives each key that a query may attend to the same weight, "previous" the whole weight to the key before the query's
         own position, "first" to the first key. With `query`, rows are those of the named positions, in order of the text.
         """
-        return self.add(RowsSet(checked_heads(head), *_both(query), pattern=checked_pattern(weights)))
+        return self.add(RowsSet(checked_heads(head), checked_positions("query", query), pattern=checked_pattern(weights)))
 
     def scale(self, head: Heads, factor: float, *, query: Where = None) -> "Edits":
         """Multiply a head's output, and so its weights, with a number; 0 removes the head (Michel et al. 2019, section 2.1)."""
-        return self.add(HeadScaled(checked_heads(head), *_both(query), factor=checked_number("a factor", factor)))
+        number = checked_number("a factor", factor)
+        return self.add(HeadScaled(checked_heads(head), checked_positions("query", query), factor=number))
 
     def temperature(self, head: Heads, temperature: float, *, query: Where = None) -> "Edits":
         """Divide scores, biases included, by a number before they are normalized; a sink keeps its logit."""
         number = checked_number("a temperature", temperature, above=0.0)
-        return self.add(TemperatureSet(checked_heads(head), *_both(query), temperature=number))
+        return self.add(TemperatureSet(checked_heads(head), checked_positions("query", query), temperature=number))
 
     def patch(
         self,
@@ -94,9 +95,9 @@ class Edits:
         if (key is not None and part not in ("key", "value")) or (query is not None and part in ("key", "value")):
             fix = f'write {"key" if query is not None else "query"}=… for part="{part}"'
             raise InputError(f"positions of the {part}", got="query=" if query is not None else "key=", fix=fix)
-        where = checked_positions("key", key)
+        where = checked_positions("query", query), checked_positions("key", key)
         other = OtherRun.checked(from_, source, part)
-        return self.add(PartPatched(checked_heads(head), *_both(query), part=part, at_keys=where, source=other))
+        return self.add(PartPatched(checked_heads(head), *where, part=part, source=other))
 
     def path(
         self,
@@ -130,10 +131,6 @@ class Edits:
 
     def __repr__(self) -> str:
         return f"<{self}>"
-
-
-def _both(query: Any) -> tuple[Where, None]:
-    return checked_positions("query", query), None
 
 
 class OpenEdits(Edits):

@@ -71,11 +71,10 @@ class Editor(Recorder):
         with torch._C.DisableTorchFunction():
             node = self.continued.add(layer, call, self.pass_count - 1) if readable else None
         matched = self._matched(layer, call_index, total)
-        if not matched or node is None:
-            if matched:
-                self._writable(call.query, output, layer)
+        if not matched:
             return
-        self._writable(call.query, output, layer)
+        self._writable(call.query, output, layer)  # which refuses a call without a node
+        assert node is not None
         with torch._C.DisableTorchFunction(), torch.no_grad():
             captured = replace(self._captured(call, output, (number, call_index, layer), tuple(range(total))), source=source)
             spot = self._spot(captured, node)

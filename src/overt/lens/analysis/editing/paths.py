@@ -74,10 +74,7 @@ class PathSource:
 class PathPatched(PartPatched):
     """A part of a receiver's call as it is when the sender's output is another one."""
 
-    @property
-    def what(self) -> str:
-        """What is changed, in words."""
-        return f"path from L{self.source.sender[0]}H{self.source.sender[1]} into the {self.part}"
+    what: ClassVar[str] = "path from L{0.source.sender[0]}H{0.source.sender[1]} into the {0.part}"
 
 
 def prepare(

@@ -43,7 +43,8 @@ class Spot:
         for entry in range(self.captured.batch):
             placed = self._placed(changes, entry)
             key = tuple(
-                (id(placement.change), placement.rows, placement.keys, _entry_key(placement, entry)) for placement in placed
+                (id(placement.change), placement.rows, placement.keys, entry * _has_numbers(placement.change))
+                for placement in placed
             )
             groups.setdefault(key, ([], placed))[0].append(entry)
         return [(tuple(entries), placed) for entries, placed in groups.values() if placed]
@@ -110,10 +111,5 @@ def _has_words(change: HeadChange) -> bool:
 
 
 def _has_numbers(change: HeadChange) -> bool:
+    """Whether the entries of the batch get rows of weights of their own."""
     return getattr(getattr(change, "pattern", None), "ndim", 0) == 3
-
-
-def _entry_key(placed: Placed, entry: int) -> int:
-    """What tells entries apart whose weights differ."""
-    pattern = getattr(placed.change, "pattern", None)
-    return entry if getattr(pattern, "ndim", 0) == 3 else 0

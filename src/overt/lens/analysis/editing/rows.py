@@ -113,13 +113,13 @@ def _by_kernel(placed: Sequence[Placed], rows: list[int]) -> bool:
 
 def _masked(call: Call, placed: Sequence[Placed], rows: list[int]) -> Call:
     """The call with the barred arcs as a mask of one row and one column each, and with a softmax of another temperature."""
-    mask, temperature = call.mask, 1.0
+    mask, temperature, device = call.mask, 1.0, call.query.device
     for placement in placed:
         if isinstance(placement.change, TemperatureSet):
             temperature *= placement.change.temperature
             continue
         barred = as_mask(
-            Dense(_marked(placement.rows, call.queries, call)[:, None]) & Dense(_marked(placement.keys, call.keys, call))
+            Dense(_marked(placement.rows, call.queries, device)[:, None]) & Dense(_marked(placement.keys, call.keys, device))
         )
         mask = ~barred if mask is None else mask & ~barred
     normalizer = call.normalizer
@@ -132,8 +132,8 @@ def _masked(call: Call, placed: Sequence[Placed], rows: list[int]) -> Call:
     return replace(call, mask=mask, normalizer=normalizer, dropout=0.0)
 
 
-def _marked(positions: Sequence[int], length: int, call: Call) -> Tensor:
-    marked = torch.zeros(length, dtype=torch.bool, device=call.query.device)
+def _marked(positions: Sequence[int], length: int, device: torch.device) -> Tensor:
+    marked = torch.zeros(length, dtype=torch.bool, device=device)
     marked[list(positions)] = True
     return marked
 
@@ -143,12 +143,11 @@ def _output(block: Block, rows: range, placed: Sequence[Placed], layer: str, sel
     block = block._replace(dropout=0.0)
     for placement in placed:
         if isinstance(placement.change, BlockedArcs):
-            keys = torch.zeros(block.key.shape[-2], dtype=torch.bool, device=block.key.device)
-            keys[list(placement.keys)] = True
-            allowed = ~(_chosen(rows, placement.rows, block)[:, None] & keys)
+            keys = _marked(placement.keys, block.key.shape[-2], block.key.device)
+            allowed = ~(_chosen(rows, placement, block.query.device) & keys)
             block = block._replace(allowed=allowed if block.allowed is None else block.allowed & allowed)
         elif isinstance(placement.change, TemperatureSet):
-            chosen = _chosen(rows, placement.rows, block)[:, None]
+            chosen = _chosen(rows, placement, block.query.device)
             by = torch.where(chosen, placement.change.temperature, 1.0).to(block.value.dtype)
             block = block._replace(normalizer=_tempered(block.normalizer, by))
     _, masked, weights, output = mechanism.formula(block)
@@ -165,9 +164,10 @@ def _output(block: Block, rows: range, placed: Sequence[Placed], layer: str, sel
     return weights @ block.value if changed else output
 
 
-def _chosen(rows: range, chosen: Sequence[int], block: Block) -> Tensor:
-    wanted = set(chosen)
-    return torch.tensor([row in wanted for row in rows], device=block.query.device)
+def _chosen(rows: range, placed: Placed, device: torch.device) -> Tensor:
+    """Whether each of these rows is one that the change is about: (rows, 1)."""
+    wanted = set(placed.rows)
+    return torch.tensor([row in wanted for row in rows], device=device)[:, None]
 
 
 def _tempered(normalizer: Any, temperature: Any) -> Any:
@@ -187,20 +187,11 @@ def _with_rows(weights: Tensor, masked: Tensor, rows: range, placed: Placed, lay
     allowed = (masked > masked.amax(-1, keepdim=True) - MASKED_GAP).expand(weights.shape)
     if pattern == "uniform":
         chosen = allowed / allowed.sum(-1, keepdim=True).clamp(min=1).to(weights.dtype)
-    elif pattern == "first":
-        chosen = torch.zeros_like(weights).scatter(-1, allowed.int().argmax(-1, keepdim=True), 1.0) * allowed.any(
-            -1, keepdim=True
-        )
     else:
-        chosen = torch.zeros_like(weights).scatter(-1, _previous(allowed, rows, layer, self_key), 1.0) * allowed.any(
-            -1, keepdim=True
-        )
-    return torch.where(_chosen_rows(rows, placed, weights), chosen, weights)
-
-
-def _chosen_rows(rows: range, placed: Placed, weights: Tensor) -> Tensor:
-    wanted = set(placed.rows)
-    return torch.tensor([row in wanted for row in rows], device=weights.device)[:, None]
+        first = pattern == "first"
+        column = allowed.int().argmax(-1, keepdim=True) if first else _previous(allowed, rows, layer, self_key)
+        chosen = torch.zeros_like(weights).scatter(-1, column, 1.0) * allowed.any(-1, keepdim=True)
+    return torch.where(_chosen(rows, placed, weights.device), chosen, weights)
 
 
 def _previous(allowed: Tensor, rows: range, layer: str, self_key: int | None) -> Tensor:
