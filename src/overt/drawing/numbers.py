@@ -28,6 +28,16 @@ def number(value: float, decimals: int = 2) -> str:
     return text.replace("-", "" if float(text) == 0 else MINUS)
 
 
+def signed(value: float, decimals: int = 2) -> str:
+    """The same with a plus before what is not negative.
+
+    >>> signed(0.196), signed(-0.196)
+    ('+0.20', '−0.20')
+    """
+    text = number(value, decimals)
+    return text if text.startswith(MINUS) else f"+{text}"
+
+
 def scientific(value: float, decimals: int = 1) -> str:
     """Write a number as a power of ten, without the zeros that pad the exponent.
 

@@ -205,7 +205,12 @@ def test_a_writer_that_is_left_out_breaks_the_sum(llama, monkeypatch):
     added = overt.lens.contributions(recording, model, (7, 11), inputs=arguments("llama"))
     # What no writer is known of is a constant that is added: a part by the name of the block, and no feed-forward layer.
     assert not any(part.layer == "model.layers.1.mlp" and part.kind == "feed-forward" for part in added.parts)
-    monkeypatch.setattr(linear_paths.LinearPaths, "_constant", lambda self, constant: constant.detach().requires_grad_())
+    leaf = linear_paths.LinearPaths._leaf
+
+    def without_constants(self, value, kind, *more):
+        return value.detach().requires_grad_() if kind == "constant" else leaf(self, value, kind, *more)
+
+    monkeypatch.setattr(linear_paths.LinearPaths, "_leaf", without_constants)
     assert not overt.lens.contributions(recording, model, (7, 11), inputs=arguments("llama")).holds
 
 

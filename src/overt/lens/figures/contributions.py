@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from overt.drawing.canvas import BLUE, FIRE, INK, LINE, QUIET
-from overt.drawing.numbers import decimals_for, number, shorten, visible
-from overt.lens.figures.paper import EDGE, SMALL, WIDE, in_print, sheet, title
+from overt.drawing.canvas import INK, LINE, QUIET
+from overt.drawing.numbers import decimals_for, shorten, visible
+from overt.lens.figures.paper import EDGE, SMALL, WIDE, in_print, sheet, signed_bar, title
 from overt.lens.head import head_name
 
 if TYPE_CHECKING:
@@ -39,23 +39,21 @@ def bars(contributions: Contributions, rows: int = 16) -> Any:
     paper.line(zero, _TOP - _ROW / 2, zero, _TOP + _ROW * (len(parts) + 0.5), LINE, 0.8)
     names = [_name(part, contributions) for part in parts] + [f"the {what}"]
     for index, (name, value) in enumerate(zip(names, values, strict=True)):
-        y, colour = _TOP + index * _ROW, INK if index == len(parts) else BLUE if value >= 0 else FIRE
+        y = _TOP + index * _ROW
         paper.text(EDGE, y, name, SMALL, INK, max_width=_NAMES - 6)
-        paper.box(min(zero, zero + value * step), y - 4.5, abs(value) * step, 9, colour)
-        end, across = (zero + value * step + 3, "left") if value >= 0 else (zero + value * step - 3, "right")
-        paper.text(end, y, number(value, decimals), SMALL, QUIET, across=across)
+        signed_bar(paper, zero, y, value, step, decimals, INK if index == len(parts) else "")
     frozen = "; ".join(contributions.frozen)
     paper.text(EDGE, _TOP + _ROW * (len(parts) + 1) + 10, f"frozen: {frozen}", SMALL, QUIET, max_width=WIDE - 2 * EDGE)
     return paper.figure
 
 
 def _name(part: Part, contributions: Contributions) -> str:
-    if part.call is None or part.head is None:
+    if part.pair is None:
         return part.name
-    sources = contributions.by_token[part.call, part.head]
+    sources = contributions.by_token[part.pair]
     strongest = int(sources.abs().argmax())
     tokens = contributions.tokens
     source = (
         f"token {strongest}" if tokens is None or strongest >= len(tokens) else f"“{visible(shorten(tokens[strongest], 24))}”"
     )
-    return f"head {head_name(part.call, part.head)}, most from {source}"
+    return f"head {head_name(*part.pair)}, most from {source}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from overt.drawing.canvas import FIRE, INK, QUIET, Sheet, drawing, plain_settings, signs
+from overt.drawing.canvas import BLUE, FIRE, INK, QUIET, Sheet, drawing, plain_settings, signs
 from overt.drawing.numbers import labels, number
 from overt.errors import InputError
 from overt.files import whole
@@ -63,6 +63,13 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
         temporary.write_bytes(drawn.getbuffer())
 
 
+def saved(figure: Any, path: str | os.PathLike[str] | None) -> Any:
+    """The figure, written to the path if there is one."""
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
 def figure_kind(path: str | os.PathLike[str]) -> str:
     """The format of a figure by its path: pdf, svg or png. Raises InputError for another ending."""
     kind = Path(path).suffix.removeprefix(".").lower()
@@ -96,6 +103,14 @@ def weight_map(
     paper.image(shown.cpu().numpy(), x, y, width, height, palette, lowest, largest or 1.0)
     paper.box(x, y, width, height, "none", edge=QUIET)
     paper.axes.patches[-1].set_linewidth(0.5)
+
+
+def signed_bar(paper: Sheet, zero: float, y: float, value: float, step: float, decimals: int, colour: str = "") -> None:
+    """Draw a bar of `step` for each unit from `zero` to the side of its sign, and its number beyond it."""
+    end = zero + value * step
+    paper.box(min(zero, end), y - 4.5, abs(value) * step, 9, colour or (BLUE if value >= 0 else FIRE))
+    beyond, across = (end + 3, "left") if value >= 0 else (end - 3, "right")
+    paper.text(beyond, y, number(value, decimals), SMALL, QUIET, across=across)
 
 
 @cache

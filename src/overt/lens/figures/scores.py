@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from overt.drawing.canvas import BLUE, FIRE, INK, LINE, QUIET
+from overt.drawing.canvas import INK, LINE, QUIET
 from overt.drawing.numbers import decimals_for, number
 from overt.lens.analysis.scores.table import about, title
-from overt.lens.figures.paper import EDGE, SMALL, WIDE, in_print, sheet
+from overt.lens.figures.paper import EDGE, SMALL, WIDE, in_print, sheet, signed_bar
 from overt.lens.figures.paper import title as heading
 
 if TYPE_CHECKING:
@@ -42,11 +42,9 @@ def score_bars(why: ScoreContributions, rows: int = 8) -> Any:
         paper.text(left, _TOP - _ROW, f"what wrote the {side.name}", SMALL, QUIET, max_width=panel)
         paper.line(zero, _TOP - _ROW / 2, zero, _TOP + _ROW * (len(parts) - 0.5), LINE, 0.8)
         for number_of_row, part in enumerate(parts):
-            y, value = _TOP + number_of_row * _ROW, part.value
+            y = _TOP + number_of_row * _ROW
             paper.text(left, y, about(why, side, part), SMALL, INK, max_width=_NAMES - 6)
-            paper.box(min(zero, zero + value * step), y - 4.5, abs(value) * step, 9, BLUE if value >= 0 else FIRE)
-            end, across = (zero + value * step + 3, "left") if value >= 0 else (zero + value * step - 3, "right")
-            paper.text(end, y, number(value, decimals), SMALL, QUIET, across=across)
+            signed_bar(paper, zero, y, part.value, step, decimals)
     frozen = "; ".join(why.frozen) or "nothing"
     paper.text(EDGE, height + 10, f"frozen: {frozen}", SMALL, QUIET, max_width=WIDE - 2 * EDGE)
     return paper.figure

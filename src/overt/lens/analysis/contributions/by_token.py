@@ -51,11 +51,7 @@ def _attention_rows(captured: CapturedCall, rows: list[int]) -> Iterator[Rows]:
     by_block = WeightsByBlock(captured)
     call = by_block.call
     allowance = Allowance(captured, call)
-    value = (
-        call.value.double().expand(*call.batch, *call.value.shape[-2:])
-        if call.value.shape[:-2] == call.batch
-        else _repeated(call)
-    )
+    value = _repeated(call)
     value = value.reshape(captured.total, *value.shape[-2:])
     for first, stop in runs(rows, max(1, BLOCK // max(1, value.shape[0] * captured.keys))):
         with unrounded(call.query):
@@ -73,10 +69,10 @@ def _attention_rows(captured: CapturedCall, rows: list[int]) -> Iterator[Rows]:
 
 
 def _repeated(call: Any) -> Tensor:
+    """The values of every head (…, H, K, E), where heads may share them."""
     value = call.value.double()
-    heads = call.batch[-1]
-    if value.ndim >= 3 and value.shape[-3] not in (1, heads):
-        value = value.repeat_interleave(heads // value.shape[-3], dim=-3)
+    if value.ndim >= 3 and value.shape[-3] not in (1, call.batch[-1]):
+        value = value.repeat_interleave(call.batch[-1] // value.shape[-3], dim=-3)
     return value.expand(*call.batch, *value.shape[-2:])
 
 

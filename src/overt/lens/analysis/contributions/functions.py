@@ -89,20 +89,12 @@ def detached(tree: Any) -> Any:
 
 def without_parameters(tree: Any) -> Any:
     """Arguments with parameters as constants."""
-
-    def constant(leaf: Any) -> Any:
-        return leaf.detach() if isinstance(leaf, torch.nn.Parameter) else leaf
-
-    return tree_map(constant, tree)
+    return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, torch.nn.Parameter) else leaf, tree)
 
 
 def zeros(tree: Any) -> Any:
     """Arguments with zeros in place of what comes from writers."""
-
-    def zero(leaf: Any) -> Any:
-        return torch.zeros_like(leaf) if isinstance(leaf, Tensor) and leaf.requires_grad else leaf
-
-    return tree_map(zero, tree)
+    return tree_map(lambda leaf: torch.zeros_like(leaf) if isinstance(leaf, Tensor) and leaf.requires_grad else leaf, tree)
 
 
 def adds_constants(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

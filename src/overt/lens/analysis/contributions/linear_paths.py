@@ -96,11 +96,14 @@ class LinearPaths(TorchFunctionMode):
         """The value, as it is, that begins the linear paths; in the module that runs, unless another is named."""
         if not isinstance(value, Tensor) or not value.is_floating_point() or not torch.is_grad_enabled():
             return value
-        leaf = value.detach().requires_grad_()
-        self.writers.append(Writer(leaf, kind, self.module() if module is None else module, function, opening))
-        output = leaf.clone()  # the model may write to it
+        output = self._leaf(value, kind, function, opening, module).clone()  # the model may write to it
         self._remember(output)
         return output
+
+    def _leaf(self, value: Tensor, kind: str, function: str, opening: Any = None, module: str | None = None) -> Tensor:
+        leaf = value.detach().requires_grad_()
+        self.writers.append(Writer(leaf, kind, self.module() if module is None else module, function, opening))
+        return leaf
 
     def _remember(self, tensor: Tensor) -> None:
         self.latest = [*self.latest[-15:], weakref.ref(tensor)]
@@ -166,7 +169,9 @@ class LinearPaths(TorchFunctionMode):
         if base == "tanh" and args[0].shape[-1] == self.words:
             self.cap = self.module()
             return args[0]
-        return self._cut(func, name, args, kwargs, self._gate(base, args))
+        # Of an elementwise function with f(0) = 0: its argument x, and f(x)/x, which `Traced.open` computes.
+        gate = (args[0], torch.empty(0)) if base in GATES and isinstance(args[0], Tensor) else None
+        return self._cut(func, name, args, kwargs, gate)
 
     def _passed(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], terms: int, role: str | None = ""
@@ -208,7 +213,7 @@ class LinearPaths(TorchFunctionMode):
         if not bool(constant.any()):
             return output
         role = self.roles.get(result)
-        joined = Joined.apply(result, self._constant(constant))
+        joined = Joined.apply(result, self._leaf(constant, "constant", "constant"))
         self._remember(joined)
         if writes(name):
             args[0].copy_(joined)
@@ -216,11 +221,6 @@ class LinearPaths(TorchFunctionMode):
         if role is not None:
             self.roles[joined] = role
         return output if output is None else joined
-
-    def _constant(self, constant: Tensor) -> Tensor:
-        leaf = constant.detach().requires_grad_()
-        self.writers.append(Writer(leaf, "constant", self.module(), "constant"))
-        return leaf
 
     def _product(self, func: Any, name: str, base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A product with a constant is linear; of two tensors it is so in one of them, if the other one is frozen."""
@@ -238,7 +238,8 @@ class LinearPaths(TorchFunctionMode):
             parts = list(args)
             parts[1 - side] = operands[1 - side].detach()
             output = self._passed(func, name, tuple(parts), kwargs, 2, role)
-            self._froze(operands[1 - side], args[0] if writes(name) else output)
+            is_scale = self.roles.get(operands[1 - side]) == SCALE
+            self._freeze("the scale of a norm" if is_scale else "a gate", args[0] if writes(name) else output)
             return output
         if base == "div" and not both[numerator]:
             return self._cut(func, name, args, kwargs)
@@ -256,10 +257,6 @@ class LinearPaths(TorchFunctionMode):
             return None
         first, second = operands if numerator == 0 else operands[::-1]
         return (first, second.detach() if base == "mul" else second.detach().reciprocal())
-
-    def _froze(self, factor: Tensor, output: Tensor) -> None:
-        what = "the scale of a norm" if self.roles.get(factor) == SCALE else "a gate"
-        self._freeze(what, output)
 
     def _freeze(self, what: str, output: Tensor) -> None:
         key = (what, self.module())
@@ -280,9 +277,7 @@ class LinearPaths(TorchFunctionMode):
             added = [(kwargs, "bias")] if "bias" in kwargs else [(parts, 2)] if len(parts) > 2 else []
         for holder, index in added:
             if isinstance(holder[index], Tensor) and not holder[index].requires_grad:
-                leaf = holder[index].detach().requires_grad_()
-                self.writers.append(Writer(leaf, "bias", self.module(), name))
-                holder[index] = leaf
+                holder[index] = self._leaf(holder[index], "bias", name)
         bias = {id(holder[index]) for holder, index in added}
         sides = [item for item in tracked((parts, kwargs)) if id(item) not in bias]
         if len(sides) > 1:
@@ -335,22 +330,11 @@ class LinearPaths(TorchFunctionMode):
     def _scaled(self, centred: Tensor, dims: tuple[int, ...], eps: float, weight: Any, bias: Any) -> Tensor:
         linear = centred * (centred.detach().square().mean(dims, keepdim=True) + eps).rsqrt()
         linear = linear if weight is None else linear * weight
-        return linear if bias is None else linear + self._bias(bias)
-
-    def _bias(self, bias: Tensor) -> Tensor:
-        leaf = bias.detach().requires_grad_()
-        self.writers.append(Writer(leaf, "bias", self.module(), "norm"))
-        return leaf
+        return linear if bias is None else linear + self._leaf(bias, "bias", "norm")
 
     def normalize(self, input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Tensor:
         """Division by a frozen norm."""
         return input / input.detach().norm(p, dim, keepdim=True).clamp_min(eps)
-
-    def _gate(self, base: str, args: tuple[Any, ...]) -> tuple[Tensor, Tensor] | None:
-        """Of an elementwise function with f(0) = 0: its argument x, and f(x)/x."""
-        if base not in GATES or not isinstance(args[0], Tensor):
-            return None
-        return args[0], torch.empty(0)
 
     def _cut(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], opening: tuple[Tensor, Tensor] | None = None

@@ -27,10 +27,15 @@ class Part(NamedTuple):
     head: int | None = None
 
     @property
+    def pair(self) -> tuple[int, int] | None:
+        """The numbers of a head's call and of the head; None for other parts."""
+        return None if self.call is None or self.head is None else (self.call, self.head)
+
+    @property
     def name(self) -> str:
         """The part in words."""
-        if self.call is not None and self.head is not None:
-            return f"head {head_name(self.call, self.head)}  {self.layer}"
+        if self.pair:
+            return f"head {head_name(*self.pair)}  {self.layer}"
         return f"{self.kind}  {self.layer}"
 
 
@@ -70,7 +75,7 @@ class Contributions:
     @property
     def by_head(self) -> dict[tuple[int, int], float]:
         """What each head adds, by the numbers of its call and of the head."""
-        return {(part.call, part.head): part.value for part in self.parts if part.call is not None and part.head is not None}
+        return {part.pair: part.value for part in self.parts if part.pair}
 
     @property
     def by_layer(self) -> dict[str, float]:
@@ -108,12 +113,9 @@ class Contributions:
     def plot(self, path: str | os.PathLike[str] | None = None, rows: int = 16) -> Any:
         """Draw the strongest parts as bars. Returns a matplotlib Figure, and writes it to `path`, as PDF, SVG or PNG, if there is one."""
         from overt.lens.figures.contributions import bars
-        from overt.lens.figures.paper import save
+        from overt.lens.figures.paper import saved
 
-        figure = bars(self, rows)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(bars(self, rows), path)
 
     def __str__(self) -> str:
         return self.table()

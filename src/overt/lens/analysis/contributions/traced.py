@@ -48,31 +48,32 @@ class Point:
         size, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
         elements = tensor.untyped_storage().nbytes() // tensor.element_size()
 
-        def take(gradient: Tensor | None) -> Tensor | None:
-            if gradient is None:
-                return None
+        def viewed(gradient: Tensor) -> Tensor:
             storage = gradient.new_zeros(elements)
             storage.as_strided(size, stride, offset).copy_(gradient)
-            viewed = storage.as_strided(*view)
-            viewed = viewed.reshape(-1, self.heads, *viewed.shape[-2:])
-            self.gradient = viewed if self.gradient is None else self.gradient + viewed
-            return torch.zeros_like(gradient)
+            part = storage.as_strided(*view)
+            return part.reshape(-1, self.heads, *part.shape[-2:])
 
-        tensor.register_hook(take)
+        self._take(tensor, viewed)
 
     def watch_gated(self, gated: Tensor) -> None:
         """The same of a tensor that is the output times a gate, which is frozen."""
         output = self.output.reshape(-1, self.heads, *self.output.shape[-2:])
         gate = torch.where(output == 0, 0, gated.detach().reshape(output.shape) / output)
 
+        self._take(gated, lambda gradient: gradient.reshape(output.shape) * gate)
+
+    def _take(self, tensor: Tensor, part: Callable[[Tensor], Tensor]) -> None:
+        """Add this part of the tensor's gradient to the point's, and let nothing of it pass."""
+
         def take(gradient: Tensor | None) -> Tensor | None:
             if gradient is None:
                 return None
-            passed = gradient.reshape(output.shape) * gate
+            passed = part(gradient)
             self.gradient = passed if self.gradient is None else self.gradient + passed
             return torch.zeros_like(gradient)
 
-        gated.register_hook(take)
+        tensor.register_hook(take)
 
 
 class _Points(Recorder):

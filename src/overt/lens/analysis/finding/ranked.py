@@ -100,13 +100,10 @@ class RankedHeads:
 
     def plot(self, path: str | os.PathLike[str] | None = None, rows: int = 12) -> Any:
         """Draw the best heads with their intervals and the baselines: a matplotlib Figure, which is written to `path`, if there is one."""
-        from overt.lens.figures.paper import save
+        from overt.lens.figures.paper import saved
         from overt.lens.figures.ranked import ranked_heads
 
-        figure = ranked_heads(self, rows)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(ranked_heads(self, rows), path)
 
     def page(self, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> str:
         """Write an HTML page that works offline: all heads, their intervals, the baselines, and each head's held-out texts.

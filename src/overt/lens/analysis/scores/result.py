@@ -104,13 +104,10 @@ class ScoreContributions:
 
     def plot(self, path: str | os.PathLike[str] | None = None, rows: int = 8) -> Any:
         """Draw both sides as bars. Returns a matplotlib Figure, and writes it to `path`, as PDF, SVG or PNG, if there is one."""
-        from overt.lens.figures.paper import save
+        from overt.lens.figures.paper import saved
         from overt.lens.figures.scores import score_bars
 
-        figure = score_bars(self, rows)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return saved(score_bars(self, rows), path)
 
     def to_dict(self) -> dict[str, Any]:
         """Every number, as JSON can hold it."""
@@ -157,5 +154,5 @@ def _dict(part: Part | None) -> dict[str, Any] | None:
 
 
 def _side_entry(side: Side, part: Part) -> dict[str, Any]:
-    sources = None if part.call is None or part.head is None else side.by_token.get((part.call, part.head))
+    sources = side.by_token.get(part.pair) if part.pair else None
     return {**part._asdict(), "by_token": None if sources is None else sources.tolist()}

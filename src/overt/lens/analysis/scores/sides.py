@@ -47,9 +47,9 @@ def name_of_part(part: Part) -> str:
     >>> name_of_part(Part("feed-forward", "encoder.layer.4.intermediate", 0.6)), name_of_part(Part("head", "layer.2", 0.1, 2, 7))
     ('feed-forward 4.intermediate', 'head L2H7')
     """
-    if part.call is not None and part.head is not None:
-        return f"head {head_name(part.call, part.head)}"
-    if part.kind in ("bias", "constant"):
+    if part.pair:
+        return f"head {head_name(*part.pair)}"
+    if part.kind in PLAIN:
         return "biases" if part.kind == "bias" else "constants"
     names = part.layer.split(".")
     first = next((index for index, name in enumerate(names) if name.isdigit()), len(names) - 1)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
-from overt.drawing.numbers import MINUS, decimals_for, number, scientific, shorten, visible
+from overt.drawing.numbers import decimals_for, number, scientific, shorten, signed, visible
+from overt.lens.analysis.contributions.table import wrapped
 from overt.lens.analysis.scores.sides import name_of_part
 from overt.lens.head import head_name
 
@@ -19,11 +19,11 @@ def table(why: ScoreContributions, rows: int, width: int) -> str:
     """Both sides, strongest parts first, the strongest pairs, then the sum next to the model's own score."""
     shown = [part.value for side in (why.query, why.key) for part in side.strongest(rows)]
     decimals = decimals_for([*shown, why.score])
-    lines = _wrapped(title(why), width)
+    lines = wrapped(title(why), width)
     for side, where in ((why.key, why.column), (why.query, why.row)):
-        lines += ["", *_wrapped(f"parts of the {side.name} {_token(where)}", width)]
+        lines += ["", *wrapped(f"parts of the {side.name} {_token(where)}", width)]
         lines += _side(why, side, rows, decimals, width)
-    lines += ["", *_wrapped("products of these parts (query × key)", width)]
+    lines += ["", *wrapped("products of these parts (query × key)", width)]
     lines += [_line(pair.value, decimals, pair.name, width) for pair in why.strongest(rows)]
     if why.position:
         lines.append(_line(why.position, decimals, "position bias", width))
@@ -31,9 +31,9 @@ def table(why: ScoreContributions, rows: int, width: int) -> str:
     if why.softcapped is not None:
         lines.append(_line(why.softcapped, decimals, f"score after it; the softcap's slope is {100 * why.slope:.0f} %", width))
     mark = "holds" if why.holds else "DIFFERS"
-    lines += _wrapped(f"sum of the parts minus score: {scientific(why.residual)}, bound {scientific(why.bound)}: {mark}", width)
+    lines += wrapped(f"sum of the parts minus score: {scientific(why.residual)}, bound {scientific(why.bound)}: {mark}", width)
     for note in [f"held fixed: {name}" for name in why.frozen] + list(why.notes):
-        lines += _wrapped(note, width)
+        lines += wrapped(note, width)
     return "\n".join(lines)
 
 
@@ -50,7 +50,7 @@ def title(why: ScoreContributions) -> str:
 
 def about(why: ScoreContributions, side: Side, part: Part) -> str:
     """A part of a side in words: a head with the token that it brought most from."""
-    sources = None if part.call is None or part.head is None else side.by_token.get((part.call, part.head))
+    sources = side.by_token.get(part.pair) if part.pair else None
     if sources is None or not len(sources):
         return name_of_part(part)
     index = int(sources.abs().argmax())
@@ -68,15 +68,9 @@ def _side(why: ScoreContributions, side: Side, rows: int, decimals: int, width: 
 
 
 def _line(value: float, decimals: int, text: str, width: int) -> str:
-    signed = number(value, decimals)
-    signed = signed if signed.startswith(MINUS) else f"+{signed}"
-    cells = signed.rjust(decimals + 5)
+    cells = signed(value, decimals).rjust(decimals + 5)
     return f"{cells}  {shorten(text, max(width - len(cells) - 2, 8))}"
 
 
 def _token(where: Position) -> str:
     return f"token {where.position}" if where.word is None else f"“{visible(where.word)}”"
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
