@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.lens.capture.barrier import guarded, unseen
+from overt.lens.capture.sink import CaughtMixer
 from overt.lens.capture.watching import at_work
 from overt.lens.linear import Recurrence, gated_delta_rule
 
@@ -44,6 +45,6 @@ def _stepped(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta:
 def _report(catcher, recurrence: Recurrence, output: Tensor) -> None:
     def report() -> None:
         with unseen():
-            catcher.keep_mixer(recurrence, output, "the toy mixer", ("nothing stands before it",), ("a toy",))
+            catcher.keep_mixer(CaughtMixer(recurrence, output, "the toy mixer", ("nothing stands before it",), ("a toy",)))
 
     guarded(catcher.failed, report)

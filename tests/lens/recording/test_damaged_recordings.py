@@ -18,6 +18,7 @@ from json_parts import changed, parts
 from overt.errors import InputError, OvertError
 from overt.lens import load, record
 from overt.lens.capture.barrier import unseen
+from overt.lens.capture.sink import CaughtMixer
 from overt.lens.capture.watching import at_work
 from overt.lens.linear import Recurrence
 
@@ -68,7 +69,7 @@ class Mixes(nn.Module):
         output = recurrence.output()
         if (catcher := at_work()) is not None:
             with unseen():
-                catcher.keep_mixer(recurrence, output, "a formula", ("a convolution before it",), ("a note",))
+                catcher.keep_mixer(CaughtMixer(recurrence, output, "a formula", ("a convolution before it",), ("a note",)))
         return output
 
 

@@ -13,7 +13,6 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -23,11 +22,10 @@ from overt.attention.scores import Dot
 from overt.errors import OvertError
 from overt.lens.capture.barrier import guarded, out_of_sight
 from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
-from overt.lens.capture.mixers.history import HistoryLink
 from overt.lens.capture.mixers.observe import Mixers
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import COMPILED, FLEX, are_sparse, out_of_reach, unreadable
-from overt.lens.capture.sink import EDGES, MULTI_HEAD, OVERT, SDPA, WRITTEN, CaptureSink
+from overt.lens.capture.sink import EDGES, MULTI_HEAD, OVERT, SDPA, WRITTEN, CaptureSink, CaughtCall, CaughtMixer
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.torch_layers.fast_path import FastPath
@@ -71,7 +69,7 @@ class Catcher(Watching):
 
     def observe(self, call: Call, output: Tensor) -> None:
         """Record a call of `overt.attend`."""
-        self._guarded(lambda: self._keep(call, output, OVERT, call.dtype))
+        self._guarded(lambda: self._keep(CaughtCall(call, output, OVERT, call.dtype)))
 
     def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A module begins, in any thread: call the sinks."""
@@ -135,35 +133,16 @@ class Catcher(Watching):
     def _overwrites(self) -> bool:
         return any(sink.writes for sink in self.sinks)
 
-    def _keep(
-        self,
-        call: Call,
-        output: Tensor,
-        source: str,
-        score_dtype: torch.dtype,
-        notes: tuple[str, ...] = (),
-        weight: Tensor | nn.Module | None = None,
-    ) -> None:
+    def _keep(self, caught: CaughtCall) -> None:
         self.caught += 1
         for sink in self.sinks:
-            guarded(partial(sink.failed, weight=weight), sink.keep, call, output, source, score_dtype, notes, weight)
+            guarded(partial(sink.failed, weight=caught.weight), sink.keep, caught)
 
-    def keep_mixer(
-        self,
-        recurrence: Recurrence,
-        output: Tensor,
-        source: str,
-        around: tuple[str, ...] = (),
-        notes: tuple[str, ...] = (),
-        link: HistoryLink | None = None,
-        written: Tensor | None = None,
-        original: Tensor | None = None,
-    ) -> None:
+    def keep_mixer(self, caught: CaughtMixer, original: Tensor | None = None) -> None:
         """A linear token mixer was caught: call the sinks. Those before the first that writes get the `original` output."""
         self.caught += 1
         for sink in self.sinks:
-            now = output if original is None else original
-            guarded(sink.failed, sink.keep_mixer, recurrence, now, source, around, notes, link, written)
+            guarded(sink.failed, sink.keep_mixer, caught if original is None else caught._replace(output=original))
             original = None if sink.writes else original
 
     def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Callable[[], Recurrence | None]) -> Tensor | None:
@@ -267,7 +246,8 @@ class Catcher(Watching):
             notes = entry.notes(call, self.masks)
         source = EDGES if isinstance(mixed, EdgeSum) else WRITTEN if entry is None else entry.source
         notes, dtype = (*notes, *mixed.parts), mixed.value.dtype
-        return self._keep(replace(call, dropout=mixed.dropout), mixed.output, source, dtype, notes, mixed.owner)
+        call = replace(call, dropout=mixed.dropout)
+        return self._keep(CaughtCall(call, mixed.output, source, dtype, notes, mixed.owner))
 
     @property
     def _entry(self) -> RegistryEntry | None:
@@ -295,7 +275,7 @@ class Catcher(Watching):
         call, output, notes = self._fused_call(arguments_of_call, output)
         if call is not None:
             source = MULTI_HEAD if self.inside is not None else SDPA if self._entry is None else self._entry.source
-            self._keep(call, output, source, call.dtype, notes)
+            self._keep(CaughtCall(call, output, source, call.dtype, notes))
             if self._overwrites and output is not model_output:
                 model_output.copy_(output.reshape(model_output.shape))  # laid out by head for the sinks, it may be a copy
 
@@ -337,7 +317,8 @@ class Catcher(Watching):
         else:
             call = self._checked(fast_call.query, fast_call.key, fast_call.value, mask=fast_call.mask, bias=fast_call.bias)
             if call is not None:
-                self._keep(call, fast_call.output, MULTI_HEAD, fast_call.query.dtype, (fast_call.note,), fast_call.weight)
+                dtype, notes = fast_call.query.dtype, (fast_call.note,)
+                self._keep(CaughtCall(call, fast_call.output, MULTI_HEAD, dtype, notes, fast_call.weight))
 
     def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch | None:
         """Run torch's multi-head attention so that the functions inside it are observed too."""
@@ -371,7 +352,7 @@ class Catcher(Watching):
         mask, bias = (None, None) if bias is None else self.masks.read(bias)
         call = self._checked(query, key, value, score=Dot(scale), mask=mask, bias=bias, dropout=inside.dropout)
         if call is not None:
-            self._keep(call, output, MULTI_HEAD, query.dtype)
+            self._keep(CaughtCall(call, output, MULTI_HEAD, query.dtype))
 
     def _checked(self, *args: Any, **kwargs: Any) -> Call | None:
         try:

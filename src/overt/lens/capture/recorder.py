@@ -15,6 +15,7 @@ from overt.lens.capture.barrier import sentence
 from overt.lens.capture.mixers.history import HistoryLink, Past
 from overt.lens.capture.options import RecordOptions
 from overt.lens.capture.recordable import COMPILED, COMPILED_CODE, is_flex, unreadable
+from overt.lens.capture.sink import CaughtCall, CaughtMixer
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.mixing_layers import MixingLayers
 from overt.lens.captured import (
@@ -134,16 +135,9 @@ class Recorder:
             while self.running.pop()[1] is not module:
                 pass
 
-    def keep(
-        self,
-        call: Call,
-        output: Tensor,
-        source: str,
-        score_dtype: torch.dtype,
-        notes: tuple[str, ...],
-        weight: Tensor | nn.Module | None = None,
-    ) -> None:
+    def keep(self, caught: CaughtCall) -> None:
         """Record a call, if the model made it and the options include it."""
+        call, output, source, score_dtype, notes, weight = caught
         if not self.inside:
             return
         if (reason := unreadable(call.query)) is not None:
@@ -179,21 +173,12 @@ class Recorder:
         self._put_in_order()
         self.recorded_bytes += needed
 
-    def keep_mixer(
-        self,
-        recurrence: Recurrence,
-        output: Tensor,
-        source: str,
-        around: tuple[str, ...] = (),
-        notes: tuple[str, ...] = (),
-        link: HistoryLink | None = None,
-        written: Tensor | None = None,
-    ) -> None:
+    def keep_mixer(self, caught: CaughtMixer) -> None:
         """Record a call of a linear token mixer, if the model made it and the options include it.
 
-        `output` (B, H, Q, E) is the model's own, of the mixing alone; `around` says what is before and after it in the layer.
-        `link` is the call whose state it goes on with: of such a call the positions alone are recorded that it adds.
+        Of a call that goes on with the state of another one, only the positions are recorded that it adds.
         """
+        recurrence, output, source, around, notes, link, _ = caught
         if not self.inside:
             return
         if (reason := unreadable(recurrence.query)) is not None:

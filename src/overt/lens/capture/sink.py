@@ -1,6 +1,6 @@
 """What gets the attention and the linear token mixers that the catcher sees."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,36 @@ CAUGHT = (
     "torch.nn.functional.scaled_dot_product_attention, torch.nn.MultiheadAttention, overt.attend, transformers' registry of "
     "attention functions, and softmax followed by a matrix product"
 )
+
+
+class CaughtCall(NamedTuple):
+    """A call of attention, with the model's own output (..., Q, E), its source and the notes that a recording has of it.
+
+    `weight` is a parameter of the module that made it, where that is not the innermost one that runs.
+    """
+
+    call: Call
+    output: Tensor
+    source: str
+    score_dtype: torch.dtype
+    notes: tuple[str, ...] = ()
+    weight: Tensor | nn.Module | None = None
+
+
+class CaughtMixer(NamedTuple):
+    """A call of a linear token mixer, with the model's own output (B, H, Q, E), of the mixing only.
+
+    `around` says what is before and after it in the layer; `link` is the call whose state it goes on with. `written` (B, H, Q, E) is the
+    tensor with which the model continues, gate included, for sinks that write.
+    """
+
+    recurrence: Recurrence
+    output: Tensor
+    source: str
+    around: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    link: HistoryLink | None = None
+    written: Tensor | None = None
 
 
 class CaptureSink(Protocol):
@@ -55,31 +85,11 @@ class CaptureSink(Protocol):
     def left(self, module: nn.Module) -> None:
         """It ended."""
 
-    def keep(
-        self,
-        call: Call,
-        output: Tensor,
-        source: str,
-        score_dtype: torch.dtype,
-        notes: tuple[str, ...],
-        weight: Tensor | nn.Module | None = None,
-    ) -> None:
-        """A call was caught; `weight` is a parameter of the module that made it, where that is not the innermost one that runs."""
+    def keep(self, caught: CaughtCall) -> None:
+        """A call was caught."""
 
-    def keep_mixer(
-        self,
-        recurrence: Recurrence,
-        output: Tensor,
-        source: str,
-        around: tuple[str, ...] = (),
-        notes: tuple[str, ...] = (),
-        link: HistoryLink | None = None,
-        written: Tensor | None = None,
-    ) -> None:
-        """A linear token mixer was caught; `link` is the call whose state it goes on with.
-
-        `written` (B, H, Q, E) is the tensor with which the model continues, gate included, for sinks that write.
-        """
+    def keep_mixer(self, caught: CaughtMixer) -> None:
+        """A call of a linear token mixer was caught."""
 
     def reads_mixer(self, kind: str, output: Tensor) -> None:
         """The layer is about to read a mixer's output (B, H, Q, E), a view of its own, before its function has ended."""

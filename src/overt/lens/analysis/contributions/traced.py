@@ -18,8 +18,8 @@ from overt.lens.analysis.contributions.linear_paths import LinearPaths, Writer
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recorder import Recorder
+from overt.lens.capture.sink import CaughtCall, CaughtMixer
 from overt.lens.captured import head_count
-from overt.lens.linear.recurrence import Recurrence
 from overt.lens.storage.joined import RecordedPasses
 from overt.lens.tokens import Tokens
 
@@ -83,26 +83,17 @@ class _Points(Recorder):
         super().__init__(model, RecordedPasses(), [], record_options(None, None, "qkv", None, Tokens(), 1))
         self.paths, self.points = paths, list[Point]()
 
-    def keep(self, call: Call, output: Tensor, source: str, score_dtype: torch.dtype, notes: Any, weight: Any = None) -> None:
+    def keep(self, caught: CaughtCall) -> None:
         """Note the output of attention."""
         if self.inside:
-            paths = self.paths()
+            paths, call = self.paths(), caught.call
             vectors = (paths.followed(tensor) for tensor in (call.query, call.key, call.value))
-            self._point(self._owner(weight), head_count(call), output, *vectors)
+            self._point(self._owner(caught.weight), head_count(call), caught.output, *vectors)
 
-    def keep_mixer(
-        self,
-        recurrence: Recurrence,
-        output: Tensor,
-        source: str,
-        around: Any = (),
-        notes: Any = (),
-        link: Any = None,
-        written: Any = None,
-    ) -> None:
+    def keep_mixer(self, caught: CaughtMixer) -> None:
         """Note the output of a linear token mixer."""
         if self.inside:
-            self._point(self._owner(None), recurrence.heads, output)
+            self._point(self._owner(None), caught.recurrence.heads, caught.output)
 
     def reads_mixer(self, kind: str, output: Tensor) -> None:
         """Mark the output of a mixer before the gate and norm that its own function has."""

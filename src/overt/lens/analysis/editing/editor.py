@@ -14,10 +14,10 @@ from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, HeadSca
 from overt.lens.analysis.editing.patching import new_values, with_patches
 from overt.lens.analysis.editing.placing import Spot, WordPositions
 from overt.lens.analysis.editing.rows import Placed, call_of_entries, recomputed, renormalizable
-from overt.lens.capture.mixers.history import HistoryLink
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import unreadable
 from overt.lens.capture.recorder import Recorder, is_in
+from overt.lens.capture.sink import CaughtCall, CaughtMixer
 from overt.lens.capture.written_out.weighted import PART_OF_ROW, ExpOfLogWeights
 from overt.lens.captured import checked_heads, head_count, sliceable, without_copies
 from overt.lens.linear.recurrence import Recurrence
@@ -52,16 +52,9 @@ class Editor(Recorder):
             0,
         )  # queries and keys that the chosen calls have at most, counted from the first of the text
 
-    def keep(
-        self,
-        call: Call,
-        output: Tensor,
-        source: str,
-        score_dtype: torch.dtype,
-        notes: tuple[str, ...],
-        weight: Tensor | nn.Module | None = None,
-    ) -> None:
+    def keep(self, caught: CaughtCall) -> None:
         """Change the outputs of the chosen heads that are in this call."""
+        call, output, source, _, notes, weight = caught
         if not self.inside:
             return
         layer, number, call_index = self._counted(weight)
@@ -182,21 +175,12 @@ class Editor(Recorder):
                 matched += [(head, change) for head in checked_heads(numbers, total, layer)]
         return matched
 
-    def keep_mixer(
-        self,
-        recurrence: Recurrence,
-        output: Tensor,
-        source: str,
-        around: tuple[str, ...] = (),
-        notes: tuple[str, ...] = (),
-        link: HistoryLink | None = None,
-        written: Tensor | None = None,
-    ) -> None:
+    def keep_mixer(self, caught: CaughtMixer) -> None:
         """Change the outputs of the chosen heads of a linear token mixer, and what the model goes on with."""
         if not self.inside:
             return
-        if written is not None:
-            self._change_mixer(recurrence.kind, recurrence, output, written)
+        if caught.written is not None:
+            self._change_mixer(caught.recurrence.kind, caught.recurrence, caught.output, caught.written)
         self.call_index, self.number = self.call_index + 1, self.number + 1
 
     def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Recurrence | None) -> None:

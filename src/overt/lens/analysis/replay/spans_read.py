@@ -18,13 +18,12 @@ from overt.attention.scores import Score
 from overt.errors import InputError
 from overt.lens.analysis.ablation import fast_path_off
 from overt.lens.capture.adapters import catching
-from overt.lens.capture.mixers.history import HistoryLink
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable, unreadable
 from overt.lens.capture.recorder import Recorder
+from overt.lens.capture.sink import CaughtCall, CaughtMixer
 from overt.lens.captured import CapturedCall, head_count
 from overt.lens.linear.captured import CapturedMixer
-from overt.lens.linear.recurrence import Recurrence
 from overt.lens.statistics.repetition import weight_rows
 from overt.lens.storage.joined import RecordedPasses
 from overt.lens.tokens import Tokens
@@ -148,21 +147,13 @@ class _KeyMask(Recorder):
         self.computed, output = call.query, self._masked(call)
         return output.expand(*call.batch, *output.shape[-2:]).to(call.query.dtype)
 
-    def keep(
-        self,
-        call: Call,
-        output: Tensor,
-        source: str,
-        score_dtype: torch.dtype,
-        notes: tuple[str, ...],
-        weight: Tensor | nn.Module | None = None,
-    ) -> None:
+    def keep(self, caught: CaughtCall) -> None:
         """Compute the call again with the mask, and write the result into its output."""
         if not self.inside:
             return
-        if self.computed is not call.query:
-            masked = self._masked(call)
-            output.copy_(masked.expand(output.shape))
+        if self.computed is not caught.call.query:
+            masked = self._masked(caught.call)
+            caught.output.copy_(masked.expand(caught.output.shape))
         self.computed = None
         self.changed += 1
 
@@ -178,21 +169,11 @@ class _KeyMask(Recorder):
             mask = mask if call.mask is None else call.mask & mask
             return mechanism.compute(replace(call, mask=mask, dropout=0.0))
 
-    def keep_mixer(
-        self,
-        recurrence: Recurrence,
-        output: Tensor,
-        source: str,
-        around: tuple[str, ...] = (),
-        notes: tuple[str, ...] = (),
-        link: HistoryLink | None = None,
-        written: Tensor | None = None,
-    ) -> None:
+    def keep_mixer(self, caught: CaughtMixer) -> None:
         """Refuse: a state has no keys that can be masked."""
         if self.inside:
-            raise InputError(
-                "attention in which keys can be masked", got=f"{self.running[-1][0]}, {recurrence.kind}, which has a state"
-            )
+            got = f"{self.running[-1][0]}, {caught.recurrence.kind}, which has a state"
+            raise InputError("attention in which keys can be masked", got=got)
 
     def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
         """Stop the run: if a layer stayed as it was, the result would be wrong."""

@@ -20,7 +20,7 @@ from overt.lens.capture.mixers.flash_linear import Neighbours
 from overt.lens.capture.mixers.form import Form, MixerCall
 from overt.lens.capture.mixers.history import Histories, HistoryLink
 from overt.lens.capture.recordable import unreadable
-from overt.lens.capture.sink import CaptureSink
+from overt.lens.capture.sink import CaptureSink, CaughtMixer
 from overt.lens.capture.token_axes.labels import Mixing
 from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.watching import Patch, at_work, patch
@@ -41,18 +41,8 @@ class Keeper(Protocol):
     def module(self) -> nn.Module | None:
         """The innermost module that runs in a model that is recorded."""
 
-    def keep_mixer(
-        self,
-        recurrence: Recurrence,
-        output: Tensor,
-        source: str,
-        around: tuple[str, ...] = (),
-        notes: tuple[str, ...] = (),
-        link: HistoryLink | None = None,
-        written: Tensor | None = None,
-        original: Tensor | None = None,
-    ) -> None:
-        """A mixer was caught; `written` is what the model continues with, `original` its output if that was overwritten."""
+    def keep_mixer(self, caught: CaughtMixer, original: Tensor | None = None) -> None:
+        """A mixer was caught; `original` is its output if that was overwritten."""
 
     def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Callable[[], Recurrence | None]) -> Tensor | None:
         """The layer is about to read a mixer's output. Returns a copy of it, if it was overwritten."""
@@ -196,8 +186,9 @@ class Mixers:
             running.link = running.link._replace(now=now)
         around = (*self._before(call.module), *running.form.around(call.module))
         written = None if running.form.read_by else running.form.written(call, returned)
-        what = running.whole, output, call.source, around, (*running.notes, *call.notes), running.link
-        return self.keeper.keep_mixer(*what, written, running.original)
+        notes = (*running.notes, *call.notes)
+        caught = CaughtMixer(running.whole, output, call.source, around, notes, running.link, written)
+        return self.keeper.keep_mixer(caught, running.original)
 
     def _before(self, module: nn.Module) -> tuple[str, ...]:
         """What mixed neighbours in this layer before its mixer, which the recording names and nothing else has to.
