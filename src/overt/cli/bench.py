@@ -26,7 +26,7 @@ from overt.bench.machine import machine
 from overt.bench.provenance import provenance
 from overt.bench.timing import use_threads
 from overt.bench.works import WORKS
-from overt.cli.shared.console import report_console
+from overt.cli.shared.console import report_console, say
 from overt.drawing.letters import Ink, Piece
 from overt.errors import InputError
 from overt.files import whole
@@ -89,7 +89,7 @@ def bench(
         if output:
             output.write_text(_numbers(options, limits, results), encoding="utf-8")
     if out:
-        console.print(Piece(lambda ink: ink.prose(f"→ {out}", lead="")))
+        say(console, f"→ {out}")
     if any(result.wrong for result, _ in results):
         raise typer.Exit(1)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from overt.cli.shared.console import busy, report_console, require_torch
+from overt.cli.shared.console import busy, report_console, require_torch, say
 from overt.cli.shared.inputs import model_files
 from overt.cli.shared.json_output import write_json
 from overt.cli.train import score_lines
@@ -43,8 +43,7 @@ def evaluate(
     with busy("running the model on the test set …"):
         scores = task.test(network)
     console = report_console("/dev/stdout" if str(json_out) == "-" else json_out)
-    for line in [*task.corpus.notes, *score_lines(scores)]:
-        console.print(Piece(lambda ink, line=line: ink.prose(line, lead="")))
+    say(console, *task.corpus.notes, *score_lines(scores))
     if "by_length" in scores:
         console.print()
         console.print(Piece(lambda ink: _by_length(scores["by_length"], ink)))

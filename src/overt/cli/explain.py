@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from overt.cli.shared.console import busy, report_console, require_torch
+from overt.cli.shared.console import busy, report_console, require_torch, say
 from overt.cli.shared.inputs import model_files, named_file, named_input, read_text
 from overt.cli.shared.json_output import write_json
-from overt.drawing.letters import Piece
 from overt.errors import InputError, install_command
 from overt.explain.encoded import choose
 from overt.explain.explanation import Explanation
@@ -142,9 +141,9 @@ def explain(
         with busy("writing …"):
             note = write(results, paths)
     if note:
-        console.print(Piece(lambda ink: ink.prose(note, "dim", "· ")))
+        say(console, note, style="dim", lead="· ")
     if outputs:
-        console.print(Piece(lambda ink: ink.prose("→ " + ", ".join(map(str, outputs.values())), lead="")))
+        say(console, "→ " + ", ".join(map(str, outputs.values())))
 
 
 def _print_why(explained: Explanation, request: Request, console: Any) -> None:

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from overt.cli.explain import reading_model
-from overt.cli.shared.console import busy, report_console, require_torch
+from overt.cli.shared.console import busy, report_console, require_torch, say
 from overt.cli.shared.inputs import model_files
-from overt.drawing.letters import Piece
 from overt.errors import InputError, MissingExtra
 from overt.explain.encoded import require_words
 from overt.files import separate
@@ -67,8 +66,8 @@ def play(
     separate({"--out": target}, model_files(name))
     console = report_console(target)
     page = _write(name, text, word, target, small=small, beside=beside, one_head=beside)
-    console.print(Piece(lambda ink: ink.prose(f"→ {target}, {page.size / 10**6:.1f} MB", lead="")))
-    console.print(Piece(lambda ink: ink.prose(page.rounding, "dim", "· ")))
+    say(console, f"→ {target}, {page.size / 10**6:.1f} MB")
+    say(console, page.rounding, style="dim", lead="· ")
     if open_page or (open_page is None and out is None):
         webbrowser.open(target.resolve().as_uri())
 
@@ -91,9 +90,7 @@ def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
 
         server = PageServer(reader, qkv(reader, *begin, page=True))
     console = report_console()
-    console.print(
-        Piece(lambda ink: ink.prose(f"{reader.name} reads what you type, on this machine only, until Ctrl+C:", lead=""))
-    )
+    say(console, f"{reader.name} reads what you type, on this machine only, until Ctrl+C:")
     console.print(server.address, soft_wrap=True)
     if open_page:
         webbrowser.open(server.address)

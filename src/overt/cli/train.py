@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from overt.cli.shared.console import require_torch
-from overt.drawing.letters import Piece
+from overt.cli.shared.console import require_torch, say
 from overt.errors import InputError, MissingExtra
 from overt.files import exclusive, separate, whole
 
@@ -59,7 +58,7 @@ def _run(recipe: Path, settings: Any, folder: Path, processes: Any) -> None:
     if processes.is_main:
         processes.wait()
     checkpoints = checkpoint.list_checkpoints(folder / "checkpoints")
-    _print_lines(console, *task.corpus.notes, _start_message(folder, checkpoints, settings.training.updates))
+    say(console, *task.corpus.notes, _start_message(folder, checkpoints, settings.training.updates))
     tables = {name: table for name, table in asdict(settings).items() if name not in {"training", "decoding"}}
     result = run_training(model, task, settings.training, folder, recipe=tables, console=console)
     if not processes.is_main:
@@ -68,7 +67,7 @@ def _run(recipe: Path, settings: Any, folder: Path, processes: Any) -> None:
     with whole(folder / "results.json") as temporary:
         temporary.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     outputs = [f"{folder}/model", f"{folder}/results.json", *_write_split(folder, task.corpus), *_curve(folder, task.measure)]
-    _print_lines(console, *summary_lines(results), f"→ {', '.join(outputs)}")
+    say(console, *summary_lines(results), f"→ {', '.join(outputs)}")
 
 
 def _check_outputs(path: Path, recipe: Any, folder: Path) -> None:
@@ -164,8 +163,3 @@ def _curve(folder: Path, measure: str) -> list[str]:
     except MissingExtra:
         return []
     return [f"{folder}/curve.png"]
-
-
-def _print_lines(console: Console, *sentences: str) -> None:
-    for sentence in sentences:
-        console.print(Piece(lambda ink, sentence=sentence: ink.prose(sentence, lead="")))

@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from overt.cli.shared.console import busy, report_console, require_torch
+from overt.cli.shared.console import busy, report_console, require_torch, say
 from overt.cli.shared.inputs import model_files, named_input, read_text
 from overt.cli.shared.json_output import write_json
 from overt.cli.shared.termination import discard_output
-from overt.drawing.letters import ROOM_FOR_A_BAR, Piece, writable
+from overt.drawing.letters import ROOM_FOR_A_BAR, writable
 from overt.errors import InputError
 from overt.explain.terminal.weight_map import weight_map
 from overt.files import separate, whole
@@ -65,8 +65,10 @@ def translate(
         parts = [[LinePart(line)] for line in lines] if attention or show_map else [*parts_of_lines(lines)]
         translations = _translate_lines(translator, parts, beam, nbest or 1)
         warned = _warnings(translator, parts, translations, beam)
+        errors = Console(stderr=True, highlight=False)
         for warning in warned:
-            _warn(warning.sentence.format(lines=_lines_in_words(list(warning.lines), len(lines))))
+            where = _lines_in_words(list(warning.lines), len(lines))
+            say(errors, f"warning: {warning.sentence.format(lines=where)}")
         if warnings is not None:
             outputs["--warnings"].write_text(_rows(warned), encoding="utf-8")
         if json_out is not None:
@@ -79,8 +81,7 @@ def translate(
         if attention or show_map:
             console = report_console(*paths.values()) if show_map else None
             _show(translator, lines[0], translations[0][0], outputs.get("--attention"), console)
-    for path in filter(None, paths.values()):
-        Console(stderr=True, highlight=False).print(Piece(lambda ink, path=path: ink.prose(f"→ {path}", lead="")))
+    say(errors, *(f"→ {path}" for path in filter(None, paths.values())))
 
 
 def _data(lines: list[str], translations: list[list[Any]], warned: Sequence["Warned"]) -> list[dict[str, Any]]:
@@ -215,11 +216,6 @@ def _rows(warned: Sequence[Warned]) -> str:
     return "".join(f"{number}\t{kind}\t{what}\n" for number, kind, what in rows)
 
 
-def _warn(sentence: str) -> None:
-    """Write a warning to standard error."""
-    Console(stderr=True, highlight=False).print(Piece(lambda ink: ink.prose(f"warning: {sentence}", lead="")))
-
-
 def _output_lines(translations: list[list[Any]], nbest: int | None) -> Iterator[str]:
     """One line of output for each line of input, or with `nbest` one for each translation of it."""
     for number, candidates in enumerate(translations, 1):
@@ -259,7 +255,7 @@ def _show(translator: Any, text: str, translation: Any, page: Path | None, conso
         attention_map = translator_as_text_model.cross_attention_map(translator, text, translation) if console else None
     if attention_map is not None and console is not None:
         console.print()
-        console.print(Piece(lambda ink: ink.prose(attention_map.caption, "dim", "")))
+        say(console, attention_map.caption, style="dim")
         console.print(weight_map(attention_map.query_tokens, attention_map.key_tokens, attention_map.weights))
 
 

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from overt.cli.shared.console import busy, report_console, require_torch
-from overt.drawing.letters import Piece
+from overt.cli.shared.console import busy, report_console, require_torch, say
 from overt.errors import InputError
 from overt.files import separate, whole
 
@@ -47,7 +46,7 @@ def view(
         except PageTooLarge as error:
             raise error.in_command() from error
         size = f"{temporary.stat().st_size / 10**6:.1f} MB"
-    report_console(target).print(Piece(lambda ink: ink.prose(f"→ {os.fspath(target)}, {size}", lead="")))
+    say(report_console(target), f"→ {os.fspath(target)}, {size}")
     if open_page:
         webbrowser.open(target.resolve().as_uri())
 

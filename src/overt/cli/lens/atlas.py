@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from overt.cli.shared.console import busy, report_console, require_torch
+from overt.cli.shared.console import busy, report_console, require_torch, say
 from overt.cli.shared.inputs import model_files
 from overt.cli.shared.read_model import ReadModel, read_model
-from overt.drawing.letters import Piece
 from overt.errors import InputError
 from overt.files import PathLike, check_target, is_stream, separate, whole
 
@@ -138,9 +137,7 @@ def _merged(files: list[Path], state: Path) -> Any:
 
 
 def _report(out: Path, lines: list[str]) -> None:
-    console = report_console(out)
-    for line in lines:
-        console.print(Piece(lambda ink, line=line: ink.prose(line, lead="")))
+    say(report_console(out), *lines)
 
 
 def _part(state: Path, number: int, count: int) -> Path:

@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from rich.console import Console
 
+from overt.drawing.letters import Piece
 from overt.errors import MissingExtra
 from overt.files import PathLike, is_standard_output
 
@@ -11,6 +12,12 @@ from overt.files import PathLike, is_standard_output
 def report_console(*outputs: PathLike | None) -> Console:
     """The console that a command prints on: standard error where one of its output files is standard output, else standard output."""
     return Console(stderr=any(is_standard_output(path) for path in outputs), highlight=False)
+
+
+def say(console: Console, *sentences: str, style: str = "", lead: str = "") -> None:
+    """Print sentences, each broken at the width of the terminal and beginning with `lead`."""
+    for sentence in sentences:
+        console.print(Piece(lambda ink, sentence=sentence: ink.prose(sentence, style, lead)))
 
 
 def busy(message: str) -> AbstractContextManager[object]:

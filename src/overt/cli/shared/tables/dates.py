@@ -124,9 +124,9 @@ def is_date(cell: str) -> bool:
     """
     if cell.isdigit():
         return False
-    return any(form(cell) for form in (_iso, _year_last((4, 3, 1)), _year_last((4, 1, 3)), *_PLAIN_FORMS)) or bool(
-        _OF_DAY.fullmatch(cell)
-    )
+    return any(
+        form(cell) for form in (_iso, _form(_YEAR_LAST, (4, 3, 1), 4), _form(_YEAR_LAST, (4, 1, 3), 4), *_PLAIN_FORMS)
+    ) or bool(_OF_DAY.fullmatch(cell))
 
 
 def cell_zone(cells: Sequence[str], date_format: str | None = None) -> tzinfo | None:
@@ -195,7 +195,7 @@ def _dates(count: int, rows: list[int], moments: NDArray[Any]) -> DateFormat:
 def _forms(cells: Sequence[str]) -> list[Parser]:
     """The forms that some cell may have; a day or a month first as the cells say."""
     sample = [cell for cell in cells[:_SAMPLE] if _YEAR_LAST.fullmatch(cell)]
-    return [_year_last(_order(cells)), *_PLAIN_FORMS] if sample else list(_PLAIN_FORMS)
+    return [_form(_YEAR_LAST, _order(cells), 4), *_PLAIN_FORMS] if sample else list(_PLAIN_FORMS)
 
 
 def _order(cells: Sequence[str]) -> tuple[int, int, int]:
@@ -210,10 +210,15 @@ def _order(cells: Sequence[str]) -> tuple[int, int, int]:
     raise InputError("dates of which one has a day above 12", got=f"{matches[0][0]!r} and others that have none", fix=fix)
 
 
-def _year_last(order: tuple[int, int, int]) -> Parser:
+def _form(pattern: re.Pattern[str], groups: tuple[int, int, int], time: int) -> Parser:
+    """Cells of a pattern: its groups of year, month and day (0 for none), and how many groups come before those of the time."""
+    years, months, days = groups
+
     def parse(cell: str) -> Moment | None:
-        match = _YEAR_LAST.fullmatch(cell)
-        return match and _moment(*(match[group] for group in order), *match.groups()[4:])
+        match = pattern.fullmatch(cell)
+        if match is None:
+            return None
+        return _moment(_year(match[years]), _month(match[months]), (days and match[days]) or "1", *match.groups()[time:])
 
     return parse
 
@@ -224,34 +229,6 @@ def _iso(cell: str) -> Moment | None:
     except ValueError:
         return None
     return moment.date().isoformat(), 0  # only whether there is one counts
-
-
-def _year_first(cell: str) -> Moment | None:
-    match = _YEAR_FIRST.fullmatch(cell)
-    return match and _moment(match[1], match[3], match[4] or "1", *match.groups()[4:])
-
-
-def _day_and_name(cell: str) -> Moment | None:
-    match = _DAY_AND_NAME.fullmatch(cell)
-    if match is None:
-        return None
-    year = int(match[4]) if len(match[4]) == 4 else int(match[4]) + (1900 if int(match[4]) >= _CENTURY else 2000)
-    return _moment(str(year), _month(match[3]), match[1], *match.groups()[4:])
-
-
-def _name_and_day(cell: str) -> Moment | None:
-    match = _NAME_AND_DAY.fullmatch(cell)
-    return match and _moment(match[3], _month(match[1]), match[2], *match.groups()[3:])
-
-
-def _name_and_year(cell: str) -> Moment | None:
-    match = _NAME_AND_YEAR.fullmatch(cell)
-    return match and _moment(match[2], _month(match[1]), "1")
-
-
-def _year_and_name(cell: str) -> Moment | None:
-    match = _YEAR_AND_NAME.fullmatch(cell)
-    return match and _moment(match[1], _month(match[3]), match[4] or "1", *match.groups()[4:])
 
 
 def _period(cell: str) -> Moment | None:
@@ -268,11 +245,24 @@ def _period(cell: str) -> Moment | None:
     return _moment(year, str((int(number) - 1) * _MONTHS_IN_PERIOD[kind] + 1), "1")
 
 
-_PLAIN_FORMS: tuple[Parser, ...] = (*(_year_first, _day_and_name, _name_and_day, _name_and_year, _year_and_name, _period),)
+_PLAIN_FORMS: tuple[Parser, ...] = (
+    _form(_YEAR_FIRST, (1, 3, 4), 4),
+    _form(_DAY_AND_NAME, (4, 3, 1), 4),
+    _form(_NAME_AND_DAY, (3, 1, 2), 3),
+    _form(_NAME_AND_YEAR, (2, 1, 0), 2),
+    _form(_YEAR_AND_NAME, (1, 3, 4), 4),
+    _period,
+)
+
+
+def _year(digits: str) -> str:
+    """A year of four digits, of which a cell may have the last two."""
+    return digits if len(digits) == 4 else str(int(digits) + (1900 if int(digits) >= _CENTURY else 2000))
 
 
 def _month(name: str) -> str:
-    return str(_MONTHS.get(name.lower()[:3]) or _MONTHS.get(name.lower()[:4], 0))
+    """The number of a month, which may be written as one."""
+    return name if name.isdigit() else str(_MONTHS.get(name.lower()[:3]) or _MONTHS.get(name.lower()[:4], 0))
 
 
 def _moment(
