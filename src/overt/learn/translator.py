@@ -242,9 +242,8 @@ class Translator:
     def _translations(self, prepared: PreparedText, source: list[int], hypotheses: list[Hypothesis]) -> list[Translation]:
         """The translations of a text, best first, after those that hold its numbers and protected spans."""
         texts = {id(hypothesis): self.tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses}
-        if not self._preparation:
-            return [self._translation(prepared, source, hypothesis, texts[id(hypothesis)]) for hypothesis in hypotheses]
-        hypotheses = sorted(hypotheses, key=lambda candidate: len(failures(prepared, texts[id(candidate)])))
+        if self._preparation:
+            hypotheses = sorted(hypotheses, key=lambda candidate: len(failures(prepared, texts[id(candidate)])))
         return [self._translation(prepared, source, hypothesis, texts[id(hypothesis)]) for hypothesis in hypotheses]
 
     def _translation(self, prepared: PreparedText, source: list[int], hypothesis: Hypothesis, text: str) -> Translation:

@@ -13,6 +13,11 @@ MAX_MERGES = 1_000_000  # the trainer allocates memory for all of them at the st
 FORMATS = ("lines", "pairs", "conllu", "labels", "text")
 
 
+def _not_negative(name: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise InputError(f"{name} to be a number of at least 0", got=repr(value), fix="pass 0 for none")
+
+
 @dataclass(frozen=True)
 class Training:
     """The `[training]` table: how long, how fast, how often.
@@ -60,12 +65,10 @@ class Training:
             raise InputError(
                 "start_share only where start names a model", got=repr(self.start_share), fix="leave start_share out"
             )
-        if not 0 <= self.r_drop < math.inf:
-            raise InputError("r_drop to be a number of at least 0", got=repr(self.r_drop), fix="pass 0 for none")
+        for name in ("r_drop", "weight_decay"):
+            _not_negative(name, getattr(self, name))
         for value in self.betas:
             check.probability("each of betas", value)
-        if not 0 <= self.weight_decay < math.inf:
-            raise InputError("weight_decay to be a number of at least 0", got=repr(self.weight_decay), fix="pass 0 for none")
         if self.clip is not None:
             check.positive("clip", self.clip)
         if self.patience is not None:
@@ -108,12 +111,7 @@ class Data:
         if self.limit is not None:
             check.whole_number("limit", self.limit)
         check.whole_number("join", self.join)
-        translated = (
-            ("join", self.join > 1),
-            ("added", self.added),
-            ("reversed", self.reversed),
-        )
-        for name, used in translated:
+        for name, used in (("join", self.join > 1), ("added", self.added), ("reversed", self.reversed)):
             if used and self.format not in ("lines", "pairs"):
                 raise InputError(f"{name} only for translated lines", got=f"format {self.format!r}", fix=f"leave {name} out")
 
@@ -162,10 +160,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         check.whole_number("beam", self.beam)
-        if not 0 <= self.length_penalty < math.inf:
-            raise InputError(
-                "length_penalty to be a number of at least 0", got=repr(self.length_penalty), fix="pass 0 for none"
-            )
+        _not_negative("length_penalty", self.length_penalty)
         if self.longest is not None:
             check.whole_number("longest", self.longest)
 

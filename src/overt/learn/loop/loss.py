@@ -4,6 +4,8 @@ With 10,000 words, the scores of one batch are the largest matrix of the whole u
 of rows is scored, replaced in place by its gradient, multiplied by the weights, and dropped while it is still in the cache.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,10 +41,11 @@ def cross_entropy(states: Tensor, output: nn.Linear, labels: Tensor, smoothing: 
             got=f"states {tuple(states.shape)}, labels {tuple(labels.shape)}",
             fix="select the tokens that are not padding, as in states[real], labels[real]",
         )
-    inputs = *scoring_inputs(states, output), labels, smoothing
-    if not torch.is_grad_enabled():
-        return _sum_over_rows(*inputs)
-    return _SmoothedCrossEntropy.apply(*inputs)  # pyright: ignore[reportReturnType]
+    inputs, total = scoring_inputs(states, output), partial(_sum_over_rows, labels, smoothing)
+    if torch.is_grad_enabled():
+        return differentiable_sum(total, *inputs)
+    with torch.autocast(states.device.type, enabled=False):
+        return total(*inputs)
 
 
 def scoring_inputs(states: Tensor, output: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,42 +61,47 @@ def rows_at_once(states: Tensor, weight: Tensor) -> int:
     return max(1, (_BLOCK if states.is_cpu else _BLOCK_ON_ACCELERATORS) // len(weight))
 
 
-class _SmoothedCrossEntropy(torch.autograd.Function):
+def differentiable_sum(total: Callable[..., Tensor], states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`total(states, weight, bias, gradients)`, a sum, which writes the gradient of the states, and adds those of weight and bias."""
+    return _SumWithGradients.apply(total, states, weight, bias)  # pyright: ignore[reportReturnType]
+
+
+class _SumWithGradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    def forward(ctx: Any, total: Callable[..., Tensor], states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         gradients = torch.empty_like(states), torch.zeros_like(weight), torch.zeros_like(bias)
-        total = _sum_over_rows(states, weight, bias, labels, smoothing, gradients)
+        with torch.autocast(states.device.type, enabled=False):
+            result = total(states, weight, bias, gradients)
         ctx.save_for_backward(*gradients)
-        return total
+        return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return *(gradients[0].to(tensor.dtype) * tensor for tensor in ctx.saved_tensors), None, None
+        return None, *(gradients[0].to(tensor.dtype) * tensor for tensor in ctx.saved_tensors)
 
 
 def _sum_over_rows(
-    states: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float, gradients: Any = None
+    labels: Tensor, smoothing: float, states: Tensor, weight: Tensor, bias: Tensor, gradients: Any = None
 ) -> Tensor:
-    """The sum over all rows; with `gradients`, that of the states is written, and those of weight and bias are added, to its tensors."""
+    """The sum over all rows, and its gradients, if there are tensors for them."""
     low_weight, high_dtype = weight.to(states.dtype), torch.promote_types(states.dtype, torch.float32)
     total = torch.zeros((), dtype=high_dtype, device=states.device)
     block = rows_at_once(states, weight)
-    with torch.autocast(states.device.type, enabled=False):
-        for first in range(0, len(states), block):
-            rows, columns = states[first : first + block], labels[first : first + block, None]
-            scores = torch.addmm(bias.to(rows.dtype), rows, low_weight.T).to(high_dtype)  # (n, V)
-            row_max = scores.amax(1, keepdim=True)
-            expected = (1 - smoothing) * scores.gather(1, columns) + smoothing * scores.mean(1, keepdim=True)
-            weights = scores.sub_(row_max).exp_()
-            sums = weights.sum(1, keepdim=True)
-            total += (sums.log() + row_max - expected).sum()
-            if gradients is not None:
-                state_gradient, weight_gradient, bias_gradient = gradients
-                gradient = weights.div_(sums).sub_(smoothing / len(weight))
-                gradient.scatter_add_(1, columns, gradient.new_full(columns.shape, smoothing - 1))
-                bias_gradient += gradient.sum(0)
-                gradient = gradient.to(rows.dtype)
-                torch.mm(gradient, low_weight, out=state_gradient[first : first + block])
-                weight_gradient += gradient.T @ rows
+    for first in range(0, len(states), block):
+        rows, columns = states[first : first + block], labels[first : first + block, None]
+        scores = torch.addmm(bias.to(rows.dtype), rows, low_weight.T).to(high_dtype)  # (n, V)
+        row_max = scores.amax(1, keepdim=True)
+        expected = (1 - smoothing) * scores.gather(1, columns) + smoothing * scores.mean(1, keepdim=True)
+        weights = scores.sub_(row_max).exp_()
+        sums = weights.sum(1, keepdim=True)
+        total += (sums.log() + row_max - expected).sum()
+        if gradients is not None:
+            state_gradient, weight_gradient, bias_gradient = gradients
+            gradient = weights.div_(sums).sub_(smoothing / len(weight))
+            gradient.scatter_add_(1, columns, gradient.new_full(columns.shape, smoothing - 1))
+            bias_gradient += gradient.sum(0)
+            gradient = gradient.to(rows.dtype)
+            torch.mm(gradient, low_weight, out=state_gradient[first : first + block])
+            weight_gradient += gradient.T @ rows
     return total

@@ -4,13 +4,10 @@ A model with dropout is many models, and at its end one of them, without dropout
 penalised, so that the one is closer to all (Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", section 2).
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from overt.learn.loop.loss import rows_at_once, scoring_inputs
+from overt.learn.loop.loss import differentiable_sum, rows_at_once, scoring_inputs
 
 
 def disagreement(states: Tensor, output: nn.Linear) -> Tensor:
@@ -29,28 +26,12 @@ def disagreement(states: Tensor, output: nn.Linear) -> Tensor:
     >>> round(disagreement(torch.cat([states, states]), output).item(), 5)
     0.0
     """
-    return _Disagreement.apply(*scoring_inputs(states, output))  # pyright: ignore[reportReturnType]
+    return differentiable_sum(_sum_over_rows, *scoring_inputs(states, output))
 
 
-class _Disagreement(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        gradients = torch.empty_like(states), torch.zeros_like(weight), torch.zeros_like(bias)
-        with torch.autocast(states.device.type, enabled=False):
-            total = _sum_over_rows(states, weight, bias, *gradients)
-        ctx.save_for_backward(*gradients)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return tuple(gradients[0].to(tensor.dtype) * tensor for tensor in ctx.saved_tensors)
-
-
-def _sum_over_rows(
-    states: Tensor, weight: Tensor, bias: Tensor, state_gradient: Tensor, weight_gradient: Tensor, bias_gradient: Tensor
-) -> Tensor:
-    """The sum over all rows; the gradient of the states is written, and those of weight and bias are added, to their tensors."""
+def _sum_over_rows(states: Tensor, weight: Tensor, bias: Tensor, gradients: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """The sum over all rows, and its gradients."""
+    state_gradient, weight_gradient, bias_gradient = gradients
     low_weight, high_dtype = weight.to(states.dtype), torch.promote_types(states.dtype, torch.float32)
     total = torch.zeros((), dtype=high_dtype, device=states.device)
     halves, gradient_halves = states.chunk(2), state_gradient.chunk(2)
