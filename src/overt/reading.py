@@ -158,3 +158,12 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def is_numeral(cell: str) -> bool:
+    """Whether a text is a number, NaN and infinity counted."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from overt.explain.terminal.weight_map import block_map, weight_map
+from overt.explain.terminal.weight_map import BlockMap, weight_map
 
 
 def drawn(asking, source, weights, width):
@@ -53,7 +53,7 @@ def picture(weights, width=80, colours="truecolor", encoding="utf-8", asking=Non
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, color_system=colours, force_terminal=colours is not None, legacy_windows=False)
     asking = asking or [f"t{index}" for index in range(len(weights))]
-    lines = console.render_lines(block_map(asking, weights, marked, name), pad=False)
+    lines = console.render_lines(BlockMap(asking, weights, marked, name), pad=False)
     return [[(each.text, each.style.color, each.style.bgcolor) for each in line if each.style] for line in lines]
 
 

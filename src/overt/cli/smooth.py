@@ -13,7 +13,7 @@ from rich.console import Console
 from overt.cli.shared.console import report_console
 from overt.cli.shared.smooth_report import as_options, report_page
 from overt.cli.shared.tables.findings import write_reports
-from overt.cli.shared.tables.notation import Notation, is_numeral, split_missing
+from overt.cli.shared.tables.notation import Notation, split_missing
 from overt.cli.shared.tables.series import (
     SLOPES,
     input_paths,
@@ -27,6 +27,7 @@ from overt.cli.shared.tables.smoothed import SmoothedSeries, axis_label, json_co
 from overt.drawing.letters import ROOM_FOR_A_BAR, Piece
 from overt.errors import InputError
 from overt.files import is_stream, make_folder, separate, whole
+from overt.reading import is_numeral
 from overt.smoothing.batch import Task, Workers, processors, smooth_many, start_workers
 from overt.smoothing.data.options import Bandwidth
 from overt.smoothing.data.periods import Periods

@@ -1,8 +1,10 @@
 """Letters that a terminal can show: bars, sparklines, and what replaces a letter that its encoding lacks."""
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Concatenate, ParamSpec
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -11,6 +13,7 @@ from rich.text import Text
 
 from overt.drawing.numbers import visible
 
+Arguments = ParamSpec("Arguments")
 _LEVELS = "▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STAND_INS = {
@@ -238,3 +241,13 @@ class Piece:
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(min(40, options.max_width), options.max_width)
+
+
+def piece(lay_out: Callable[Concatenate[Ink, Arguments], Iterable[Text]]) -> Callable[Arguments, Piece]:
+    """Make a function that lays out a part of a page return that part, without its first argument, the ink."""
+
+    @functools.wraps(lay_out)
+    def made(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Piece:
+        return Piece(lambda ink: lay_out(ink, *args, **kwargs))
+
+    return made

@@ -246,7 +246,7 @@ def _hidden(explanation: Explanation) -> StepTexts:
         ("weigh", "weight", f"a_{i}j h_j", "Each hidden state is multiplied by its weight."),
         ("sum", "context", f"c_{i} = Σ a_{i}j h_j", "The weighted states add up to the context."),
         ("join", "join", f"[h_{i}, c_{i}]",
-         f"The next layer reads the state and its context, {_joined_width(explanation)} numbers."),
+         f"The next layer reads the state and its context, {len(explanation.joined or [])} numbers."),
     ]  # fmt: skip
 
 
@@ -288,10 +288,6 @@ def _normalizing(explanation: Explanation) -> str:
     if explanation.normalizer == "sum":
         return "Dividing by the plain sum gives weights that sum to 1; some may be negative."
     return f"{explanation.normalizer.capitalize()} turns the scores into weights."
-
-
-def _joined_width(explanation: Explanation) -> int:
-    return len(explanation.joined) if explanation.joined is not None else len(explanation.query) + len(explanation.output)
 
 
 def sum_formula(explanation: Explanation) -> str:

@@ -97,7 +97,7 @@ def _foot(explanation: Explanation, known: dict[str, Stage], span: int) -> str:
     total = number(math.fsum(row.weight for row in explanation.steps), 3)
     lines = [(known["sum"].number, sum_formula(explanation), total, explanation.output)]
     if "join" in known:
-        joined = explanation.joined or [*explanation.query, *explanation.output]
+        joined = explanation.joined or []
         lines.append((known["join"].number, known["join"].formula, "", joined))
     return "".join(
         f'<tr class="output"><th scope="row" colspan="{span}"><i>{stage}</i> {formula(name)}</th>'

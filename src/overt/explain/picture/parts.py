@@ -275,7 +275,7 @@ class StepColumns:
 
     def _join(self, y: float, weigh: DrawnColumn) -> None:
         step = self.stages["join"]
-        joined = self.explanation.joined or [*self.explanation.query, *self.explanation.output]
+        joined = self.explanation.joined or []
         text = f"{step.number}  {lowered(step.formula)}   {len(joined)} numbers"
         self.sheet.text(self.x, y, text, self.size, bold=True, max_width=400)
         self.sheet.strip(weigh.x, y - 8, weigh.width, 16, joined, largest_size([joined]))
@@ -284,10 +284,3 @@ class StepColumns:
 def largest_size(vectors: Sequence[Sequence[float]]) -> float:
     """The largest absolute value of all finite entries; 1 where all are zero."""
     return max((abs(value) for values in vectors for value in values if math.isfinite(value)), default=0.0) or 1.0
-
-
-def step_columns(
-    sheet: Sheet, explanation: Explanation, choice: Choice, x: float, y: float, max_width: float, height: float
-) -> None:
-    """Draw the whole table of the steps."""
-    StepColumns(sheet, explanation, choice, x, y, max_width, height).draw()

@@ -20,7 +20,7 @@ from overt.explain.explanation import (
     word_index,
 )
 from overt.explain.picture.gif import gif
-from overt.explain.picture.parts import largest_size, sentence, step_columns
+from overt.explain.picture.parts import StepColumns, largest_size, sentence
 from overt.files import whole
 
 __all__ = ["gif", "picture", "png"]
@@ -72,7 +72,7 @@ def _steps(sheet: Sheet, explanation: Explanation, x: float, y: float, max_width
     sheet.strip(
         x + 262 + width + 14, y - 9, max(40.0, min(140.0, max_width - 262 - width - 14)), 18, query, largest_size([query])
     )
-    step_columns(sheet, explanation, choose_rows(explanation), x, y + 32, max_width, 440)
+    StepColumns(sheet, explanation, choose_rows(explanation), x, y + 32, max_width, 440).draw()
 
 
 def _matrix(sheet: Sheet, explanation: Explanation, x: float, y: float, max_width: float) -> None:

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,8 +11,8 @@ import numpy as np
 
 from overt.errors import InputError
 from overt.explain.encoded import Encoded, Word, named, truncation_notes
-from overt.explain.explanation import Explanation, Shown, Timing, step_rows
-from overt.reading import reading
+from overt.explain.explanation import Explanation, step_rows
+from overt.reading import is_numeral, reading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,9 +42,6 @@ def one_head(
     other: Vectors | None,
     word: Word,
     *,
-    recipe: str,
-    source: str,
-    score_name: str,
     scores: Matrix,
     scaled: Matrix,
     weights: Matrix,
@@ -52,41 +49,30 @@ def one_head(
     values: Matrix,
     query: Matrix,
     output: Matrix,
-    scale_name: str = "",
-    normalizer: str = "softmax",
-    joined: list[float] | None = None,
-    loop: Timing | None = None,
     notes: Sequence[str] = (),
-    recorded: Callable[[], Shown] | None = None,
+    **others: Any,
 ) -> Explanation:
-    """The explanation of one word where there is a single head.
+    """The explanation of one word where there is a single head; `others` are further fields of it.
 
     Scores, scaled scores and weights are (N, K), keys (K, D), values (K, E), queries (N, D) and outputs (N, E).
     """
     against, i = other or vectors, word.index
     return Explanation(
-        recipe=recipe,
         text=vectors.encoded.text,
         other=other.encoded.text if other else None,
         tokens=against.encoded.tokens,
         query_tokens=vectors.encoded.tokens,
         word=i,
         special=[],
-        source=source,
         rows=[[weights[i].tolist()]],
         shown=(0, 0),
         why="the only head",
-        score_name=score_name,
-        scale_name=scale_name,
-        normalizer=normalizer,
         query=query[i].tolist(),
         steps=step_rows(against.encoded.tokens, scores[i], scaled[i], weights[i], keys, values),
         output=output[i].tolist(),
         matrix=weights.tolist(),
-        joined=joined,
-        loop=loop,
-        recorded=recorded,
         notes=[note for note in (word.note, *vectors.notes, *(other.notes if other else []), *notes) if note],
+        **{"scale_name": "", "normalizer": "softmax", **others},
     )
 
 
@@ -132,11 +118,11 @@ def read_csv(path: str | Path) -> VectorTable:
     form = "a CSV file of numbers as --vectors"
     with reading(path, form, "write it as UTF-8 text, one vector a row"), path.open(newline="", encoding="utf-8-sig") as file:
         lines = [(number, row) for number, row in enumerate(csv.reader(file), start=1) if any(cell.strip() for cell in row)]
-    if len(lines) > 1 and not any(_number(cell) for cell in lines[0][1]) and any(_number(cell) for cell in lines[1][1]):
+    if len(lines) > 1 and not any(is_numeral(cell) for cell in lines[0][1]) and any(is_numeral(cell) for cell in lines[1][1]):
         lines = lines[1:]
     if not lines:
         raise InputError("a CSV file of numbers as --vectors", got=f"{path}, which is empty", fix="write one vector a row")
-    first = 0 if all(_number(row[0]) for _, row in lines) else 1
+    first = 0 if all(is_numeral(row[0]) for _, row in lines) else 1
     width = len(lines[0][1])
     values = [
         [_cell(path, line, column, row[column]) for column in range(first, _width(path, line, row, width))]
@@ -148,16 +134,8 @@ def read_csv(path: str | Path) -> VectorTable:
     return VectorTable(path, names, np.array(values, dtype=np.float64))
 
 
-def _number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def _cell(path: Path, line: int, column: int, cell: str) -> float:
-    value = float(cell) if _number(cell) else math.nan
+    value = float(cell) if is_numeral(cell) else math.nan
     if not math.isfinite(value):
         raise InputError(
             f"finite numbers in {path.name}",

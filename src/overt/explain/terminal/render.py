@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from overt.drawing.letters import Ink, Piece, bar, shade, sparkline
+from overt.drawing.letters import Ink, bar, piece, shade
 from overt.drawing.numbers import STRONG, number, visible
 from overt.explain.explanation import (
     Explanation,
@@ -23,21 +23,7 @@ from overt.explain.explanation import (
     word_index,
 )
 from overt.explain.terminal.step_table import BAR, QUIET, WORD, StepTable
-from overt.explain.terminal.weight_map import BlockMap, block_map
-
-__all__ = [
-    "checks",
-    "comparison",
-    "explained",
-    "head_map",
-    "links",
-    "notes",
-    "render",
-    "sentence",
-    "sparkline",
-    "step_table",
-    "title",
-]
+from overt.explain.terminal.weight_map import BlockMap
 
 _LEAST_BESIDE = 36  # columns that each of two compared rows of bars needs
 SIDE_BY_SIDE = 150  # columns from which two explanations are side by side
@@ -67,18 +53,15 @@ def explained(explanation: Explanation, rows: int | None = 8) -> Group:
     return Group(*parts, step_table(explanation, rows), checks(explanation), notes(explanation))
 
 
-def title(explanation: Explanation) -> Piece:
+@piece
+def title(ink: Ink, explanation: Explanation) -> Iterable[Text]:
     """The recipe's name and where the vectors come from."""
-    name, source = heading(explanation), visible(explanation.source)
-    return Piece(lambda ink: [ink.line(ink.text(name, "bold"), "   ", ink.text(source, QUIET))])
+    yield ink.line(ink.text(heading(explanation), "bold"), "   ", ink.text(visible(explanation.source), QUIET))
 
 
-def sentence(explanation: Explanation) -> Piece:
+@piece
+def sentence(ink: Ink, explanation: Explanation) -> Iterable[Text]:
     """The tokens, each shaded by how much the word attends to it; the word itself is marked."""
-    return Piece(lambda ink: _sentence(explanation, ink))
-
-
-def _sentence(explanation: Explanation, ink: Ink) -> Iterable[Text]:
     layer, head = explanation.shown
     sizes = [abs(weight) for weight in explanation.rows[layer][head]]
     strongest, word_column = max([STRONG, *sizes]), word_index(explanation)
@@ -98,12 +81,9 @@ def _marked(ink: Ink, token: str, is_word: bool, share: float) -> Text:
     return ink.token(token, 24, shade(share))
 
 
-def links(explanation: Explanation) -> Piece:
+@piece
+def links(ink: Ink, explanation: Explanation) -> Iterable[Text]:
     """The strongest link to another word, a line a layer, and on what the heads put their largest weight."""
-    return Piece(lambda ink: _links(explanation, ink))
-
-
-def _links(explanation: Explanation, ink: Ink) -> Iterable[Text]:
     if explanation.links:
         yield ink.line(ink.text("Strongest link from “", "bold"), ink.token(query_word(explanation), 24, WORD),
                        ink.text("” to another word, by layer", "bold"))  # fmt: skip
@@ -146,36 +126,37 @@ def _is_shown(link: Link, explanation: Explanation) -> bool:
     return (link.layer, link.head) == tuple(explanation.shown)
 
 
-def step_table(explanation: Explanation, rows: int | None = 8) -> Piece:
+@piece
+def step_table(ink: Ink, explanation: Explanation, rows: int | None = 8) -> Iterable[Text]:
     """The steps with their numbers: the strongest `rows` tokens and the word's own, then all the others in one line.
 
     A column's number is the step's that makes it. `rows=None` shows every token.
     """
-    return Piece(lambda ink: StepTable(explanation, rows).lines(ink))
+    return StepTable(explanation, rows).lines(ink)
 
 
 def head_map(explanation: Explanation) -> BlockMap:
     """The shown head's weights of every query, as a picture; nothing where there are no colours."""
-    return block_map(explanation.query_tokens, explanation.matrix, explanation.word, explanation.name)
+    return BlockMap(explanation.query_tokens, explanation.matrix, explanation.word, explanation.name)
 
 
-def checks(explanation: Explanation) -> Piece:
+@piece
+def checks(ink: Ink, explanation: Explanation) -> Iterable[Text]:
     """What was recomputed and how far it is from the model's own, and the two forms timed where they were."""
-    lines = [line for line in (residual_line(explanation), loop_line(explanation)) if line]
-    return Piece(lambda ink: [part for line in lines for part in ink.prose(line)])
+    for line in filter(None, (residual_line(explanation), loop_line(explanation))):
+        yield from ink.prose(line)
 
 
-def notes(explanation: Explanation) -> Piece:
+@piece
+def notes(ink: Ink, explanation: Explanation) -> Iterable[Text]:
     """About this picture, a line each."""
-    return Piece(lambda ink: [part for note in explanation.notes for part in ink.prose(visible(note), QUIET, "· ")])
+    for note in explanation.notes:
+        yield from ink.prose(visible(note), QUIET, "· ")
 
 
-def comparison(explanations: Sequence[Explanation], rows: int = 5) -> Piece:
+@piece
+def comparison(ink: Ink, explanations: Sequence[Explanation], rows: int = 5) -> Iterable[Text]:
     """The same head of two sentences: the strongest tokens of each, side by side."""
-    return Piece(lambda ink: _comparison(explanations, rows, ink))
-
-
-def _comparison(explanations: Sequence[Explanation], rows: int, ink: Ink) -> Iterable[Text]:
     name = explanations[0].name
     yield ink.line(ink.text(f"The same head, {name}, in {len(explanations)} sentences" if name else "Side by side", "bold"))
     side_by_side = ink.width >= _LEAST_BESIDE * len(explanations)

@@ -93,7 +93,7 @@ class StepTable:
 
     def _joined(self, ink: Ink) -> list[Text]:
         stage = self.stages["join"]
-        joined = self.explanation.joined or [*self.explanation.query, *self.explanation.output]
+        joined = self.explanation.joined or []
         width = f"{len(self.explanation.query)} numbers in, {len(joined)} out"
         line = f"  {stage.number}  {stage.formula} = {vector(joined, decimals=decimals_for(joined))}"
         return [ink.line(ink.text(line, "bold"), "   ", ink.text(width, QUIET))]

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-from overt.drawing.letters import Ink, Piece, broken, shade, writable
+from overt.drawing.letters import Ink, broken, piece, shade, writable
 from overt.drawing.numbers import number
 from overt.explain.terminal.step_table import QUIET, WORD
 
@@ -27,18 +27,15 @@ _SIXTEEN = ("black", "blue", "bright_black", "white", "bright_yellow")
 _NOT_A_NUMBER = Color.parse("red")
 
 
-def weight_map(query_tokens: Sequence[str], key_tokens: Sequence[str], weights: Sequence[Sequence[float]]) -> Piece:
+@piece
+def weight_map(
+    ink: Ink, query_tokens: Sequence[str], key_tokens: Sequence[str], weights: Sequence[Sequence[float]]
+) -> Iterable[Text]:
     """Draw `weights[i][j]`, of query `query_tokens[i]` on key `key_tokens[j]`, each as a shaded cell with its number to two decimals.
 
     The names of the columns are upright if they do not fit side by side; columns that still do not fit follow below, with the names
     of the rows again.
     """
-    return Piece(lambda ink: _map(query_tokens, key_tokens, weights, ink))
-
-
-def _map(
-    query_tokens: Sequence[str], key_tokens: Sequence[str], weights: Sequence[Sequence[float]], ink: Ink
-) -> Iterable[Text]:
     names = [ink.token(token, _DEEP, QUIET) for token in key_tokens]
     rows = [ink.token(token, min(_LABEL, ink.width // 2)) for token in query_tokens]
     label = max((row.cell_len for row in rows), default=0) + 1
@@ -95,17 +92,12 @@ def _upright(ink: Ink, names: Sequence[str], wide: Sequence[int], indent: int) -
 Rows = Sequence[Sequence[float]]
 
 
-def block_map(query_tokens: Sequence[str], weights: Rows, marked: int, name: str = "") -> "BlockMap":
-    """Draw weights as a picture of half blocks, nothing where there are no colours or no such letter, as in a pipe.
+class BlockMap:
+    """Weights as a picture of half blocks, nothing where there are no colours or no such letter, as in a pipe.
 
     Up to 24 rows have a line and a name each, beyond that two rows share a line; what is wider than the terminal, or than 96 cells,
     is joined, each cell the largest of its weights, and that is said. `marked` is the row of the word that is explained.
     """
-    return BlockMap(query_tokens, weights, marked, name)
-
-
-class BlockMap:
-    """A picture of weights, laid out once the terminal's width and colours are known; see `block_map`."""
 
     def __init__(self, query_tokens: Sequence[str], weights: Rows, marked: int, name: str = ""):
         self.query_tokens = query_tokens

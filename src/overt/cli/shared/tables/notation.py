@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from overt.errors import InputError
+from overt.reading import is_numeral
 
 # A time or the name of a group that is one of these is absent: other words, as "-", may be the name of a group.
 ABSENT = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "nat"})
@@ -76,12 +77,3 @@ def split_missing(texts: Iterable[str] | None) -> tuple[str, ...]:
     ('-999', 'ERR', '#N/A')
     """
     return tuple(part.strip() for text in texts or () for part in text.split(",") if part.strip())
-
-
-def is_numeral(cell: str) -> bool:
-    """Whether a text is a number, NaN and infinity counted."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
