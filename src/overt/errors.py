@@ -1,5 +1,7 @@
 """What went wrong, in one form: what is expected, what came, the fix."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 __all__ = ["InputError", "KindError", "MissingExtra", "OvertError"]
@@ -13,38 +15,31 @@ class OvertError(Exception):
     """
 
 
-class InputError(OvertError, ValueError):
+class _RefusedError(OvertError):
+    def __init__(self, expected: str, got: str = "", fix: str = ""):
+        self.expected = expected
+        self.got = got
+        self.fix = fix
+        super().__init__(_sentence(expected, got, fix))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.expected, self.got, self.fix)  # so that an error survives the way back from a worker process
+
+
+class InputError(_RefusedError, ValueError):
     """A value or shape that is not what is expected.
 
     >>> print(InputError("dropout from 0 to 1", got="1.5", fix="pass a probability"))
     Expected dropout from 0 to 1, got 1.5. Fix: pass a probability.
     """
 
-    def __init__(self, expected: str, got: str = "", fix: str = ""):
-        self.expected = expected
-        self.got = got
-        self.fix = fix
-        super().__init__(_sentence(expected, got, fix))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.expected, self.got, self.fix)  # so that an error survives the way back from a worker process
-
-
-class KindError(OvertError, TypeError):
+class KindError(_RefusedError, TypeError):
     """A value of the wrong kind: a dtype, a device, a type.
 
     >>> print(KindError("a bool mask", got="a float tensor", fix="pass it as bias="))
     Expected a bool mask, got a float tensor. Fix: pass it as bias=.
     """
-
-    def __init__(self, expected: str, got: str = "", fix: str = ""):
-        self.expected = expected
-        self.got = got
-        self.fix = fix
-        super().__init__(_sentence(expected, got, fix))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.expected, self.got, self.fix)  # so that an error survives the way back from a worker process
 
 
 class MissingExtra(OvertError, ImportError):
@@ -65,6 +60,15 @@ class MissingExtra(OvertError, ImportError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.what, self.needs, self.extra, self.installed)
+
+
+@contextmanager
+def needed_by(what: str, extra: str) -> Iterator[None]:
+    """Raise MissingExtra for a package that is imported in the block, and is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtra(what, needs=(error.name or "").partition(".")[0], extra=extra) from error
 
 
 def install_command(extra: str) -> str:

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from overt.drawing.numbers import INDEX, visible
-from overt.errors import MissingExtra
+from overt.errors import needed_by
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,11 +25,9 @@ _LOW = str.maketrans({**dict(zip("0123456789", "₀₁₂₃₄₅₆₇₈₉",
 
 def drawing(what: str) -> Any:
     """Give matplotlib, or say how to get it and Pillow."""
-    try:
+    with needed_by(what, "plot"):
         import matplotlib
         import PIL  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtra(what, needs=error.name or "matplotlib", extra="plot") from error
     return matplotlib
 
 

@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from overt.errors import MissingExtra
+from overt.errors import needed_by
 
-try:
+with needed_by("pictures of the guide", "plot"):
     import matplotlib
     from cycler import cycler
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
     from matplotlib.figure import Figure
-except ModuleNotFoundError as error:
-    raise MissingExtra("pictures of the guide", needs=error.name or "matplotlib", extra="plot") from error
 
 BLUE, FIRE, GREEN, PURPLE, GOLD, ROSE = COLOURS = ("#3d85c6", "#d9702b", "#2f9e6e", "#9a72c7", "#b08a1e", "#c9588a")
 GREY, INK, PAPER = "#808080", "#818181", "#fefefe"

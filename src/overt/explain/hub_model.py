@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, needed_by
 from overt.explain.encoded import Encoded, fitting, require_words
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
@@ -81,11 +81,9 @@ class HubModel:
 
     @cached_property
     def _config(self) -> Any:
-        try:
+        with needed_by(f"the model {self.name}", "text"):
             from transformers import AutoConfig
             from transformers.utils import logging
-        except ModuleNotFoundError as error:
-            raise MissingExtra(f"the model {self.name}", needs=str(error.name), extra="text") from error
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         return self._loaded(AutoConfig)

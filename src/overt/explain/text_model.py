@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, needed_by
 from overt.explain.encoded import Encoded, fitting, require_words
 from overt.explain.hub_model import HubModel
 
@@ -72,10 +72,8 @@ class Packaged:
     def tokenizer(self) -> Any:
         """Its tokenizer, which neither pads nor cuts."""
         self._check("tokenizer.json")
-        try:
+        with needed_by("reading text", "text"):
             from tokenizers import Tokenizer
-        except ModuleNotFoundError as error:
-            raise MissingExtra("reading text", needs="tokenizers", extra="text") from error
         tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
         tokenizer.no_padding()
         return tokenizer

@@ -12,7 +12,6 @@ from overt.learn.data.tokenizer import Tokenizer
 from overt.lens import read_log, record, replay
 from overt.lens.analysis.replay.sequences import token_sequence
 from overt.lens.analysis.replay.spans import span_members
-from overt.lens.analysis.replay.spans_read import span_arrays
 from overt.models import LanguageModel
 from server_logs import ANSWER, DIALECTS, PROMPT, answered, log_probabilities, logged, vllm_completion
 from small_surveys import WORDS
@@ -81,7 +80,7 @@ def test_mass_is_the_recorded_weight_of_grouped_windowed_and_sinking_heads(kind,
     result = replay(model, answer, tokenizer=tokenizer, spans=SPANS, unchecked=True)
     with record(model) as recording, torch.no_grad():
         model(input_ids=torch.tensor([[*prompt, *ids]]))
-    members = span_arrays(span_members(answer, token_sequence(answer, tokenizer), SPANS))
+    members = np.array([*span_members(answer, token_sequence(answer, tokenizer), SPANS).values()], np.float32)
     rows = slice(len(prompt) - 1, len(prompt) + len(ids) - 1)
     for index, (_, call, head) in enumerate(result.heads):
         weights = recording[call, head].weights()[0, rows].double().numpy()

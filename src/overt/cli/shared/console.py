@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from rich.console import Console
 
 from overt.drawing.letters import Piece
-from overt.errors import MissingExtra
+from overt.errors import needed_by
 from overt.files import PathLike, is_standard_output
 
 
@@ -28,7 +28,5 @@ def busy(message: str) -> AbstractContextManager[object]:
 
 def require_torch(what: str, extra: str = "text") -> None:
     """Raise MissingExtra, which says what to install, where torch is not installed; `what` needs all of the extra."""
-    try:
+    with needed_by(what, extra):
         import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtra(what, needs="torch", extra=extra) from error

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.errors import MissingExtra
+from overt.errors import needed_by
 
 
 class Processes:
@@ -16,10 +16,8 @@ class Processes:
     """
 
     def __init__(self):
-        try:
+        with needed_by("overt.learn.train", "train"):
             from accelerate import PartialState
-        except ModuleNotFoundError as error:
-            raise MissingExtra("overt.learn.train", needs="accelerate", extra="train") from error
         on_cpu = not torch.accelerator.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {
             "1",
             "true",

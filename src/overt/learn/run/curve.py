@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, needed_by
 from overt.files import whole
 from overt.learn.run.log import read_log
 
@@ -19,11 +19,9 @@ def draw_curve(log: Path, picture: Path, measure: str) -> None:
 
     Raises MissingExtra without matplotlib, and InputError for a log without updates.
     """
-    try:
+    with needed_by("the training curve", "plot"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingExtra("the training curve", needs="matplotlib", extra="plot") from error
     entries = read_log(log)
     updates = [(entry["update"], entry["loss"]) for entry in entries if "loss" in entry]
     if not updates:

@@ -1,8 +1,7 @@
 """A probe for induction: random words whose blocks repeat at varying distances, and what each head of a model does with them."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,19 +11,16 @@ from torch import Tensor, nn
 from overt.attention import check
 from overt.drawing.progress import progress
 from overt.errors import InputError, OvertError
+from overt.lens.analysis.observing import evaluated, observing
 from overt.lens.analysis.surveys.reading.text_module import ENCODER_ONLY, text_module
-from overt.lens.capture.adapters import catching
-from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable
-from overt.lens.capture.recorder import Recorder
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.head import head_name
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.repetition import PatternTotals, pattern_scores, weight_rows
 from overt.lens.statistics.roles import DECISIVE_SHARE, PatternScore
-from overt.lens.storage.joined import RecordedPasses
 from overt.lens.text.vocabulary import inner_tokenizer, read_vocabulary
-from overt.lens.tokens import Tokens, is_cross_attention
+from overt.lens.tokens import is_cross_attention
 
 PATTERNS = ("induction", "duplicate token", "previous token")
 _SHORTEST, _LENGTH, _TEXTS = 32, 256, 16
@@ -159,7 +155,7 @@ def probe(
     groups = torch.stack([torch.cat([ends[0], blocks + 1, ends[1]]) for _, blocks in texts])
     measure = _Measure(model, text_module(model) if run is None else model)
     together = max(1, min(8, _SCORES_TOGETHER // (ids.shape[1] * max(int(words.max()), 1))))
-    with _in_evaluation(model), torch.no_grad():
+    with evaluated(model), torch.no_grad():
         parts = list(zip(ids.split(together), groups.split(together), strict=True))
         for part, group in progress(parts, "running the probe"):
             measure.run(part, group, run)
@@ -178,15 +174,9 @@ class _Measure:
     def run(self, ids: Tensor, groups: Tensor, run: Callable[[Tensor], Any] | None) -> None:
         """Run the model once on ids (B, n)."""
 
-        def measured(captured: CapturedCall | CapturedMixer) -> Captured:
-            self._add(captured, ids, groups)
-            return Captured(**captured.facts)
-
-        options = record_options(None, None, "summary", None, Tokens(), 1)
-        options = replace(options, store=measured, needed=_nothing, mixer_needed=_nothing)
-        recorder = Recorder(self.model, RecordedPasses(), self.missing, options)
-        with catching(recorder):
+        with observing(self.model, lambda captured: self._add(captured, ids, groups)) as recorder:
             _called(self.module, ids.to(self.device), run)
+        self.missing += [absence for absence in recorder.missing if absence not in self.missing]
 
     def _add(self, captured: CapturedCall | CapturedMixer, ids: Tensor, groups: Tensor) -> None:
         shape = (captured.batch, captured.queries, captured.keys)
@@ -213,10 +203,6 @@ class _Measure:
             for number in sorted(self.totals)
             for head, scores in zip(self.calls[number].heads, pattern_scores(self.totals[number]), strict=True)
         )
-
-
-def _nothing(*_: Any) -> int:
-    return 0
 
 
 def _distances(length: int) -> tuple[int, int]:
@@ -329,14 +315,3 @@ def _called(model: nn.Module, ids: Tensor, run: Callable[[Tensor], Any] | None) 
             got=f"{type(model).__name__}, which raised {type(error).__name__}: {error}",
             fix="pass run=lambda ids: …, which runs it on ids",
         ) from error
-
-
-@contextmanager
-def _in_evaluation(model: nn.Module) -> Iterator[None]:
-    training = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, was in training:
-            module.training = was

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from overt.drawing.numbers import in_bytes
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, needed_by
 from overt.files import remedy, unwritable
 from overt.lens.captured import Captured, TensorCache
 from overt.lens.storage.plain_data import plain, restored
@@ -125,10 +125,8 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
 
 def import_safetensors(what: str = "a recording in files") -> Any:
     """The package safetensors. Raises MissingExtra, which says how to install it."""
-    try:
+    with needed_by(what, "text"):
         import safetensors.torch
-    except ModuleNotFoundError as error:
-        raise MissingExtra(what, needs="safetensors", extra="text") from error
     return safetensors
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from overt.cli.shared.tables.notation import Notation
 from overt.cli.shared.tables.numerals import Numbers, without_codes
 from overt.cli.shared.tables.table import Table
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, needed_by
 from overt.files import whole
 from overt.reading import reading
 from overt.smoothing.data.series import Floats
@@ -104,11 +104,9 @@ class Parquet(Table):
 
 def read_parquet(path: Path, content: Any, notation: Notation) -> Parquet:
     """Open a Parquet file, or its bytes in memory; its columns are read later."""
-    try:
+    with needed_by("a Parquet file", "smooth"):
         import pyarrow
         import pyarrow.parquet
-    except ModuleNotFoundError as error:
-        raise MissingExtra("a Parquet file", needs="pyarrow", extra="smooth") from error
     with _sound(path):
         file = pyarrow.parquet.ParquetFile(content)
         names, rows = file.schema_arrow.names, file.metadata.num_rows

@@ -15,7 +15,7 @@ from typing import Any
 
 from overt.cli.shared.tables.notation import Notation
 from overt.cli.shared.tables.table import Table
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, needed_by
 from overt.files import whole
 from overt.reading import check_unpacked, reading
 from overt.smoothing.data.series import Floats
@@ -77,10 +77,8 @@ class Spreadsheet(Table):
 
 def read_spreadsheet(path: Path, content: bytes, notation: Notation) -> Spreadsheet:
     """Read the first sheet of a workbook; of formulas, the values that were computed when it was saved."""
-    try:
+    with needed_by("an Excel file", "smooth"):
         import openpyxl
-    except ModuleNotFoundError as error:
-        raise MissingExtra("an Excel file", needs="openpyxl", extra="smooth") from error
     with _sound(path):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             check_unpacked(path, len(content), sum(part.file_size for part in archive.infolist()))

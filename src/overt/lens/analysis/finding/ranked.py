@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from overt.drawing.numbers import number
-from overt.errors import MissingExtra
+from overt.errors import needed_by
 from overt.lens.analysis.finding.page import page
 from overt.lens.analysis.finding.pairs import ReadPair
 from overt.lens.head import head_name
@@ -65,10 +65,8 @@ class RankedHeads:
 
     def table(self) -> Any:
         """All heads as a pandas DataFrame, a row each. Raises MissingExtra without pandas."""
-        try:
+        with needed_by("found.table()", "smooth"):
             from pandas import DataFrame
-        except ModuleNotFoundError as error:
-            raise MissingExtra("found.table()", needs="pandas", extra="smooth") from error
         return DataFrame([{"name": head.name, **head._asdict()} for head in self.heads])
 
     def to_dict(self) -> dict[str, Any]:

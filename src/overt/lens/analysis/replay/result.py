@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from overt.drawing.numbers import number, shorten, visible
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, needed_by
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.replay.page import page
 
@@ -114,10 +114,8 @@ class Replay:
 
     def table(self) -> Any:
         """One row for each span as a pandas DataFrame: tokens, mass, change, and the heads of the largest mass."""
-        try:
+        with needed_by("Replay.table", "smooth"):
             import pandas
-        except ModuleNotFoundError as error:
-            raise MissingExtra("Replay.table", needs="pandas", extra="smooth") from error
         rows = [
             {
                 "span": span.name,

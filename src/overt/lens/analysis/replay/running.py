@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from overt.errors import InputError, OvertError
-from overt.lens.analysis.observing import observing
+from overt.lens.analysis.observing import evaluated, observing
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.replay.result import BOUND, Replay, ReplayCheck, SpanReading, check_bound
 from overt.lens.analysis.replay.sequences import TokenSequence, token_sequence
 from overt.lens.analysis.replay.spans import span_members
-from overt.lens.analysis.replay.spans_read import SpanMasses, span_arrays, without_keys
+from overt.lens.analysis.replay.spans_read import SpanMasses, without_keys
 from overt.lens.capture.recordable import recordable
 from overt.lens.text.texts import Texts
 
@@ -58,13 +58,8 @@ def replay(
     Texts.with_tokenizer(tokenizer, model)  # which refuses one of another vocabulary
     sequence = token_sequence(answer, tokenizer)
     members = span_members(answer, sequence, spans)
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
+    with evaluated(model):
         return _replayed(model, answer, sequence, members, bound, unchecked)
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _replayed(
@@ -76,7 +71,7 @@ def _replayed(
     unchecked: bool,
 ) -> Replay:
     runner = _Runner(model, sequence)
-    masses = SpanMasses(span_arrays(members), sequence.prompt - 1, len(sequence.ids) - 1)
+    masses = SpanMasses(np.array([*members.values()], np.float32), sequence.prompt - 1, len(sequence.ids) - 1)
     with observing(model, masses, masses.compute) as recorder:
         logits = runner.logits()
     check = checked(answer, sequence.logprobs, logits, runner.answer, bound)

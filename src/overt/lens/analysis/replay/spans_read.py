@@ -1,6 +1,6 @@
 """What each token of an answer read of each span, and what it loses without it: mass, and exact knock-out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -178,8 +178,3 @@ class _KeyMask(Recorder):
     def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
         """Stop the run: if a layer stayed as it was, the result would be wrong."""
         raise error
-
-
-def span_arrays(members: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The spans' tokens as numbers, (spans, N)."""
-    return np.array([*members.values()], np.float32)

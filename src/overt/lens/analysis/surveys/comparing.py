@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, needed_by
 from overt.lens.analysis.surveys.jackknife import FEWEST, Means, pseudo_values, quantile
 from overt.lens.analysis.surveys.measures import NAMES, ROWS
 from overt.lens.analysis.surveys.totals import SurveyedHead, SurveyTotals
@@ -34,10 +34,8 @@ class SurveyDifferences:
 
     def table(self) -> Any:
         """A row for each head and measure as a pandas DataFrame, the clearest differences first."""
-        try:
+        with needed_by("SurveyDifferences.table", "smooth"):
             import pandas
-        except ModuleNotFoundError as error:
-            raise MissingExtra("SurveyDifferences.table", needs="pandas", extra="smooth") from error
         columns = {"layer": "layer", "number": "number", "head": "head"}
         parts = [
             pandas.DataFrame({

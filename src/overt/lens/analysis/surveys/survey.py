@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, needed_by
 from overt.lens.analysis.surveys.comparing import SurveyDifferences, differences
 from overt.lens.analysis.surveys.measures import NAMES, PATTERNS
 from overt.lens.analysis.surveys.page import page
@@ -29,10 +29,8 @@ class Survey(SurveyTotals):
 
         A pattern has its `… chance` next to it, see `chance`. Raises MissingExtra without pandas.
         """
-        try:
+        with needed_by("Survey.table", "smooth"):
             import pandas
-        except ModuleNotFoundError as error:
-            raise MissingExtra("Survey.table", needs="pandas", extra="smooth") from error
         columns: dict[str, Any] = {
             "name": [head_name(head.number, head.head) for head in self.heads],
             "layer": [head.layer for head in self.heads],

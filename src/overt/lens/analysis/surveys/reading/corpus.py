@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from overt.drawing.numbers import shorten, visible
-from overt.errors import InputError, MissingExtra
+from overt.errors import InputError, needed_by
 from overt.reading import parse_json, reading, unreadable
 
 _ROWS = 1024  # of a Parquet file that are in memory
@@ -97,10 +97,8 @@ class Corpus:
         return text
 
     def _parquet(self, path: Path) -> Iterator[str]:
-        try:
+        with needed_by("a corpus in Parquet", "smooth"):
             from pyarrow import parquet
-        except ModuleNotFoundError as error:
-            raise MissingExtra("a corpus in Parquet", needs="pyarrow", extra="smooth") from error
         with reading(path, "a Parquet file", "export it again"), parquet.ParquetFile(path) as file:
             if self.field not in file.schema_arrow.names:
                 names = ", ".join(file.schema_arrow.names)
