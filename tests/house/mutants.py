@@ -48,7 +48,6 @@ TESTS = {
         "attention/test_plan.py",
     ],
     "learn/metrics": ["learn/test_metrics.py"],
-    "learn/packaging": ["learn/run/test_packaging.py"],
     "learn/translator": ["learn/test_translator.py"],
     "learn/config/recipe": ["learn/test_recipe.py"],
     "learn/data/batches": ["learn/data/test_batches.py"],

@@ -84,12 +84,33 @@ def _check_outputs(path: Path, recipe: Any, folder: Path) -> None:
 
 def summary_lines(results: dict[str, Any]) -> list[str]:
     """The test scores of a run, one on each line, and its updates, time, hardware and seed."""
-    from overt.learn.packaging import duration_text, hardware_text
-
     return [
         *(f"test {line}" for line in score_lines(results["test"] or {})),
         f"{results['updates']:,} updates in {duration_text(results['seconds'])} on {hardware_text(results)}, seed {results['seed']}",
     ]
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in words.
+
+    >>> duration_text(6.71), duration_text(60), duration_text(3660), duration_text(9000)
+    ('6.7 seconds', '1 minute', '1 hour 1 minute', '2 hours 30 minutes')
+    """
+    if seconds < 59.95:
+        return f"{seconds:.1f} seconds"
+    parts = zip(divmod(round(seconds / 60), 60), ("hour", "minute"), strict=True)
+    return " ".join(f"{number} {unit}{'' if number == 1 else 's'}" for number, unit in parts if number)
+
+
+def hardware_text(results: dict[str, Any]) -> str:
+    """The hardware of a run, with its processes and threads.
+
+    >>> hardware_text({"hardware": "A Processor", "processes": 2, "threads": 1})
+    'A Processor, 2 processes of 1 thread'
+    """
+    processes, threads = results["processes"], results["threads"]
+    parallel = f"{processes} process{'' if processes == 1 else 'es'} of {threads} thread{'' if threads == 1 else 's'}"
+    return f"{results['hardware']}, {parallel}"
 
 
 def score_lines(scores: dict[str, Any]) -> list[str]:

@@ -5,11 +5,12 @@ import re
 import pytest
 from safetensors.torch import load_file
 
+from overt.cli.train import duration_text, hardware_text
 from overt.errors import InputError
-from overt.learn import packaging
-from overt.learn.packaging import bundle, duration_text, hardware_text, model_card
 from overt.learn.run.model_folder import save_model
 from overt.learn.translator import Translator
+from recipes import bundle as bundling
+from recipes.bundle import bundle, model_card
 from translators import ENGLISH, FRENCH, by_heart
 
 RESULTS = {
@@ -86,7 +87,7 @@ def test_a_run_without_a_test_is_refused(run, tmp_path):
 
 def test_a_box_that_is_too_large_is_refused_and_the_one_before_stays(run, tmp_path, monkeypatch):
     bundle(run, tmp_path / "box", title="first", attribution="")
-    monkeypatch.setattr(packaging, "MAX_BYTES", 1000)
+    monkeypatch.setattr(bundling, "MAX_BYTES", 1000)
     with pytest.raises(InputError, match="at most 1,000 bytes, got"):
         bundle(run, tmp_path / "box", title="second", attribution="")
     assert (tmp_path / "box" / "CARD.md").read_text().startswith("# first")

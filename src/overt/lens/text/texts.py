@@ -12,7 +12,7 @@ from overt.errors import InputError
 from overt.lens.captured import RowsRead, select_entries
 from overt.lens.text.positions import Cuts, check_sound, read_rate
 from overt.lens.text.tokens_of_text import DecodedText, Token, decoded
-from overt.lens.text.vocabulary import Entry, Vocabulary, read_vocabulary
+from overt.lens.text.vocabulary import Vocabulary, read_vocabulary
 
 _TELLING, _SMALLER = 4, 4  # ids that show a pattern; how many times fewer rows a table of kinds has
 
@@ -159,10 +159,6 @@ class Texts:
         streams = self._streams(self.lookups[0].pass_index) if self.lookups and self.vocabulary else []
         ids = self._ids(streams[0], self.lookups[0].pass_index, self.lookups[0].length) if streams else None
         return [] if ids is None else [item.text for item in self._decoded(ids)]
-
-    def stored(self) -> dict[int, Entry]:
-        """The entries of the ids that were read, for a file."""
-        return {} if self.vocabulary is None else self.vocabulary.entries
 
     def _streams(self, pass_index: int) -> list[tuple[str, int]]:
         """The texts, (owner, order), that were read by this pass, in order of first reading."""

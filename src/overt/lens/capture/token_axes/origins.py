@@ -51,10 +51,6 @@ class Origins:
         """The dimensions along which tokens differ."""
         return [dim for dim, size in enumerate(self.tokens.shape) if size > 1]
 
-    def spread(self, shape: Sequence[int]) -> Tensor:
-        """The tokens in the shape of the tensor."""
-        return self.tokens.expand(*shape)
-
     def identity(self, several: bool = False) -> int | None:
         """The dimension along which each token is where it was, or none is; None if there is no such dimension.
 

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from overt.cli.train import duration_text, hardware_text
 from overt.errors import InputError
 from overt.files import make_folder
 from overt.learn.run.model_folder import save_model
@@ -22,7 +23,8 @@ def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str,
 
     To make the one in the package, after the commands in recipes/tatoeba-en-fr-large.toml and recipes/tatoeba-en-fr-box.toml:
 
-        overt.learn.packaging.bundle(
+        from recipes.bundle import bundle
+        bundle(
             "runs/tatoeba-en-fr-box", "src/overt/learn/bundled", title="English to French, from Tatoeba",
             attribution="Sentence pairs from tatoeba.org, by way of manythings.org/anki, under CC BY 2.0.",
             languages=("en", "fr"),
@@ -50,29 +52,6 @@ def bundle(run: str | Path, target: str | Path, *, title: str, attribution: str,
 def model_card(results: dict[str, Any], title: str, attribution: str) -> str:
     """The card of a run, in Markdown."""
     return "\n\n".join([f"# {title}", *_data(results, attribution), *_training(results), *_scores(results)]) + "\n"
-
-
-def duration_text(seconds: float) -> str:
-    """A duration in words.
-
-    >>> duration_text(6.71), duration_text(60), duration_text(3660), duration_text(9000)
-    ('6.7 seconds', '1 minute', '1 hour 1 minute', '2 hours 30 minutes')
-    """
-    if seconds < 59.95:
-        return f"{seconds:.1f} seconds"
-    parts = zip(divmod(round(seconds / 60), 60), ("hour", "minute"), strict=True)
-    return " ".join(f"{number} {unit}{'' if number == 1 else 's'}" for number, unit in parts if number)
-
-
-def hardware_text(results: dict[str, Any]) -> str:
-    """The hardware of a run, with its processes and threads.
-
-    >>> hardware_text({"hardware": "A Processor", "processes": 2, "threads": 1})
-    'A Processor, 2 processes of 1 thread'
-    """
-    processes, threads = results["processes"], results["threads"]
-    parallel = f"{processes} process{'' if processes == 1 else 'es'} of {threads} thread{'' if threads == 1 else 's'}"
-    return f"{results['hardware']}, {parallel}"
 
 
 def _data(results: dict[str, Any], attribution: str) -> list[str]:
