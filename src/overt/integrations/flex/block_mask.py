@@ -13,9 +13,6 @@ from overt.integrations.flex.masks import ExpressionMask, ModMask, expression_ma
 from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY
 from overt.integrations.flex.sizes import Sizes
 
-# Pairs of a mask that are looked at together: a few megabytes of bools and indices.
-PAIRS = 2**21
-
 
 class BlockTables:
     """Which blocks of a BlockMask are listed: of some pairs (`partial`) and of all (`full`), bool (B or 1, H or 1, blocks, blocks)."""
@@ -179,7 +176,7 @@ def _inspected(mask: Mask | None, tables: BlockTables, sizes: Sizes) -> tuple[bo
     """Whether the tables say what the mask says, and the range of keys of each query, None where one is not a range."""
     keys = torch.arange(sizes.keys, device=sizes.device)
     lows, highs, agree, one_range = [], [], True, True
-    step = max(PAIRS // max(sizes.keys * sizes.batch * sizes.heads, 1), 1)
+    step = sizes.rows_at_once
     for first in range(0, sizes.queries, step):
         rows = torch.arange(first, min(first + step, sizes.queries), device=sizes.device)
         partial, full = (tables.entries(table, rows, keys) for table in (tables.partial, tables.full))

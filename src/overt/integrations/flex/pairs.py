@@ -5,7 +5,7 @@ and a captured table may hold nothing for a pair that is masked. There a visible
 the mask removes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -15,10 +15,9 @@ from torch import Tensor
 from overt.attention.expressions.expression import Expression
 from overt.attention.masks import Mask
 from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY, SCORE
-from overt.integrations.flex.sizes import Sizes, within_tables
+from overt.integrations.flex.sizes import PAIRS, Sizes, within_tables
 
 NAMES = (BATCH, HEAD, QUERY, KEY)
-PAIRS = 2**21  # pairs of a mask that are looked at together: a few megabytes of bools and indices
 
 _LINEAR = {"add", "sub", "neg", "widened", "float", "double", "to", "where"}
 _BOUNDED = _LINEAR | {
@@ -90,6 +89,18 @@ class Pairs:
         differentiated = SCORE in expression.symbols() or any(tensor.requires_grad for tensor in expression.tensors())
         return differentiated and not _has_finite_derivatives(expression)
 
+    def evaluated(self, mod: Any, everywhere: Callable[[], Any], visible: Callable[[], Any]) -> Any:
+        """`everywhere()`, or `visible()` where masked pairs could be felt or lie outside a captured table."""
+        if not self.careful(mod):
+            try:
+                return everywhere()
+            except IndexError:
+                if self.mask is None:
+                    with within_tables(self.mod, self.sizes):
+                        raise
+        with within_tables(self.mod, self.sizes):
+            return visible()
+
     @cached_property
     def first_visible(self) -> dict[str, Any]:
         """The indices of one visible pair; of the very first pair where all are masked."""
@@ -106,15 +117,8 @@ class Pairs:
 
     def _value(self, expression: Expression, indices: dict[str, Tensor], substitutes: Any) -> Tensor:
         """The expression at these indices, or at the visible ones where it has to be."""
-        if not self.careful(expression):
-            try:
-                return torch.as_tensor(expression.value(indices), device=self.sizes.device)
-            except IndexError:
-                if self.mask is None:
-                    with within_tables(self.mod, self.sizes):
-                        raise
-        with within_tables(self.mod, self.sizes):
-            return torch.as_tensor(expression.value(indices | substitutes()), device=self.sizes.device)
+        value = self.evaluated(expression, lambda: expression.value(indices), lambda: expression.value(indices | substitutes()))
+        return torch.as_tensor(value, device=self.sizes.device)
 
     def _visible(self, symbols: set[str]) -> Tensor:
         """Where these symbols belong to a visible pair: (B or 1, H or 1, Q or 1, K or 1)."""
@@ -144,7 +148,7 @@ class Pairs:
 
     def _visible_in_blocks(self, along: str) -> Tensor:
         queries, keys = self.sizes.queries, torch.arange(self.sizes.keys, device=self.sizes.device)
-        step = max(PAIRS // max(self.sizes.keys * self.sizes.batch * self.sizes.heads, 1), 1)
+        step = self.sizes.rows_at_once
         parts: list[Tensor] = []
         for rows in torch.arange(queries, device=keys.device).split(step):
             allowed = self.allowed(rows, keys)

@@ -14,7 +14,6 @@ from overt.errors import KindError
 from overt.integrations.flex.masks import captured_table, mapped
 from overt.integrations.flex.pairs import Pairs
 from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY, SCORE, is_minus_infinity, linear_in_positions
-from overt.integrations.flex.sizes import within_tables
 
 
 @dataclass(frozen=True)
@@ -247,21 +246,12 @@ class ModScore:
         scores = query[..., :-3] @ key[..., :-1].mT * self.scale  # (..., Q, K)
         batch, head, row = (query[..., column, None].int() - 1 for column in (-3, -2, -1))  # (..., Q, 1)
         values = {SCORE: scores, BATCH: batch, HEAD: head, QUERY: row, KEY: key[..., None, :, -1].int() - 1}  # (..., 1, K)
-        return self._pair_values(values).expand(scores.shape)
-
-    def _pair_values(self, values: dict[str, Tensor]) -> Tensor:
-        """The mod of all pairs, or of the visible ones where it has to be."""
         clamped = {name: value if name == SCORE else value.clamp(min=0) for name, value in values.items()}
-        if not self.pairs.careful(self.mod):
-            try:
-                return self._value(clamped)
-            except IndexError:
-                if self.pairs.mask is None:
-                    with within_tables(self.pairs.mod, self.pairs.sizes):
-                        raise
-        with within_tables(self.pairs.mod, self.pairs.sizes):
-            visible = self.pairs.visible_only(clamped, self._allowed(values), **{SCORE: self.score_of_first})
-            return self._value(visible)
+
+        def visible() -> Tensor:
+            return self._value(self.pairs.visible_only(clamped, self._allowed(values), **{SCORE: self.score_of_first}))
+
+        return self.pairs.evaluated(self.mod, lambda: self._value(clamped), visible).expand(scores.shape)
 
     def _value(self, values: dict[str, Tensor]) -> Tensor:
         result = self.mod.value(values) if isinstance(self.mod, Expression) else mapped(self.mod, *values.values())

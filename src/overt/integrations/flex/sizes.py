@@ -10,6 +10,8 @@ from torch import Tensor
 from overt.errors import InputError
 from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY
 
+PAIRS = 2**21  # pairs of a mask that are looked at together: a few megabytes of bools and indices
+
 # Each symbol has one of the dimensions (B, H, Q, K).
 _SHAPES = {BATCH: (-1, 1, 1, 1), HEAD: (1, -1, 1, 1), QUERY: (1, 1, -1, 1), KEY: (1, 1, 1, -1)}
 
@@ -22,6 +24,11 @@ class Sizes(NamedTuple):
     queries: int
     keys: int
     device: torch.device
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many queries are looked at together, with all keys."""
+        return max(PAIRS // max(self.keys * self.batch * self.heads, 1), 1)
 
     def indices(self, rows: Tensor | None = None, keys: Tensor | None = None) -> dict[str, Tensor]:
         """Index vectors that broadcast to (B, H, rows, keys), int32 as FlexAttention's; all rows and keys where none are named."""
