@@ -1,14 +1,12 @@
 """Peak rates of this machine: matmul, multiply-adds, divisions, copying. Each is the best of a few runs."""
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from overt import native
+from overt.bench.timing import RUNS, peak_rate
 
-_RUNS = 7
 _SIDE = 2048
 _COPIED = 1 << 28  # bytes
 _SECONDS = 0.05
@@ -32,22 +30,12 @@ def measured(threads: int) -> Ceilings:
     """Measure them, which takes about two seconds."""
     square = torch.randn(_SIDE, _SIDE)
     product = torch.empty_like(square)
-    matmul = _rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=product))
+    matmul = peak_rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=product))
     bytes_from = torch.ones(_COPIED // 4)
     bytes_to = torch.ones(_COPIED // 4)
-    copy = _rate(2 * _COPIED, lambda: bytes_to.copy_(bytes_from))
+    copy = peak_rate(2 * _COPIED, lambda: bytes_to.copy_(bytes_from))
     if not native.available():
         return Ceilings(matmul, None, None, copy, None)
     loops = native.module().multiply_add_rate, native.module().divide_rate
-    multiply_adds, divisions = (max(loop(threads, _SECONDS) for _ in range(_RUNS)) for loop in loops)
+    multiply_adds, divisions = (max(loop(threads, _SECONDS) for _ in range(RUNS)) for loop in loops)
     return Ceilings(matmul, multiply_adds, divisions, copy, native.level())
-
-
-def _rate(amount: float, run: Callable[[], object]) -> float:
-    run()
-    times = []
-    for _ in range(_RUNS):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return amount / min(times)

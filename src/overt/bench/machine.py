@@ -19,7 +19,7 @@ def machine() -> dict[str, str | int | None]:
         "python": platform.python_version(),
         "overt": overt.__version__,
     }
-    return facts | {name: _version(name) for name in _PACKAGES}
+    return facts | {name: package_version(name) for name in _PACKAGES}
 
 
 def _processor() -> str:
@@ -29,7 +29,8 @@ def _processor() -> str:
     return next(models, platform.processor() or platform.machine())
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """The installed version; None where there is none."""
     try:
         return version(package)
     except PackageNotFoundError:

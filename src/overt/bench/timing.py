@@ -11,6 +11,7 @@ import torch
 
 from overt.bench.gpu import device as gpu
 
+RUNS = 7  # of which the best shows a peak rate
 _MIN_ROUNDS = 3  # unless one round takes all the time
 _PAUSE = 0.01  # seconds, until the threads of the previous run stop spinning
 _SHORT = 0.01  # seconds: shorter runs are repeated until they take as long
@@ -58,6 +59,13 @@ def time_alternating(
         for name in list(runs) if number % 2 == 0 else reversed(runs):
             times[name].append(timed(runs[name]))
     return {name: RunTimes(tuple(seconds)) for name, seconds in times.items()}
+
+
+def peak_rate(amount: float, run: Callable[[], object], kind: str = "cpu") -> float:
+    """An amount a second: the best of a few runs, after one that may compile or allocate."""
+    timed = _elapsed if kind == "cpu" else gpu.timed
+    run()
+    return amount / min(timed(run) for _ in range(RUNS))
 
 
 def _timed(run: Callable[[], object]) -> float:

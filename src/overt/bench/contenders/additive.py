@@ -5,8 +5,7 @@ from torch import Tensor
 
 import overt
 from overt.bench.cases import Inputs
-from overt.bench.contenders.contender import GRADIENTS, Contender, Results, Run, Unable, differentiated, memory_shortage
-from overt.errors import OvertError
+from overt.bench.contenders.contender import GRADIENTS, Contender, Results, Run, differentiated, memory_shortage, require_path
 
 # How many tensors of B · Q · K · D numbers the eager code has in memory, forward only and with its backward pass.
 _TENSORS, _TENSORS_BACKWARD = 2, 4
@@ -65,11 +64,7 @@ def _overt(inputs: Inputs, path: str) -> tuple[Run, str]:
         with overt.use_path(path):
             return overt.attend(query, key, value, score=overt.Additive(weight))
 
-    try:
-        with overt.use_path(path):
-            overt.plan(inputs.query, inputs.key, inputs.value, score=overt.Additive(inputs.weight))
-    except OvertError as error:
-        raise Unable(str(error)) from error
+    require_path(path, inputs, overt.Additive(inputs.weight))
     return differentiated(attention, inputs.tensors), ""
 
 

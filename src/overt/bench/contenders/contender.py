@@ -8,8 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+import overt
 from overt.bench.cases import Inputs
 from overt.bench.gpu import device as gpu
+from overt.errors import OvertError
 
 # From an upstream gradient, or None for a forward pass only, to results by name.
 Results = dict[str, Tensor]
@@ -47,6 +49,15 @@ def differentiated(attention: Attention, tensors: tuple[Tensor, ...], names: tup
         return {"output": output.detach(), **dict(zip(names, gradients, strict=True))}
 
     return run
+
+
+def require_path(path: str, inputs: Inputs, score: overt.Additive | None = None) -> None:
+    """Raise `Unable` if this path of overt cannot compute a call."""
+    try:
+        with overt.use_path(path):
+            overt.plan(inputs.query, inputs.key, inputs.value, score=score)
+    except OvertError as error:
+        raise Unable(str(error)) from error
 
 
 def memory_shortage(inputs: Inputs, tensors: int) -> str | None:

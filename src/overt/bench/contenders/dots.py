@@ -9,9 +9,8 @@ from torch.nn import functional
 
 import overt
 from overt.bench.cases import DOTS, Case, DotKind, Inputs, document_lengths, padded_lengths, scattered_pairs
-from overt.bench.contenders.contender import GRADIENTS, Attention, Contender, Results, Run, Unable, differentiated
+from overt.bench.contenders.contender import GRADIENTS, Attention, Contender, Results, Run, differentiated, require_path
 from overt.bench.reference import Reference, reference_on_rows
-from overt.errors import OvertError
 
 _MAX_PAIRS = 1 << 27  # of queries and keys, computed for the comparison
 _BIASED = (*GRADIENTS[:3], "bias gradient")
@@ -53,11 +52,7 @@ def _overt(inputs: Inputs, kind: DotKind) -> tuple[Run, str]:
         with overt.use_path("native"):
             return overt.attend(query, key, value, mask=mask, bias=bias, dropout=kind.dropout)
 
-    try:
-        with overt.use_path("native"):
-            overt.plan(inputs.query, inputs.key, inputs.value)
-    except OvertError as error:
-        raise Unable(str(error)) from error
+    require_path("native", inputs)
     return _run(attention, inputs, kind), ""
 
 

@@ -1,14 +1,12 @@
 """Peak rates of a GPU: matmul, multiply-adds, special functions, copying. Each is the best of a few runs."""
 
 import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from overt.bench.gpu import device as gpu
+from overt.bench.timing import peak_rate
 
-_RUNS = 7
 _SIDE = 8192
 _COPIED = 1 << 30  # bytes
 
@@ -32,7 +30,7 @@ def measured() -> GpuCeilings:
     """Measure them on the current GPU, which takes a few seconds."""
     matmul, matmul_bfloat16 = (_matmul(dtype) for dtype in (torch.float32, torch.bfloat16))
     bytes_from, bytes_to = (torch.ones(_COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
-    copy = _rate(2 * _COPIED, lambda: bytes_to.copy_(bytes_from))
+    copy = peak_rate(2 * _COPIED, lambda: bytes_to.copy_(bytes_from), "cuda")
     if importlib.util.find_spec("triton") is None:
         return GpuCeilings(matmul, matmul_bfloat16, None, None, None, copy)
     from overt.bench.gpu.rates import rates
@@ -43,9 +41,4 @@ def measured() -> GpuCeilings:
 def _matmul(dtype: torch.dtype) -> float:
     square = torch.randn(_SIDE, _SIDE, device="cuda", dtype=dtype)
     product = torch.empty_like(square)
-    return _rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=product))
-
-
-def _rate(amount: float, run: Callable[[], object]) -> float:
-    run()
-    return amount / min(gpu.timed(run) for _ in range(_RUNS))
+    return peak_rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=product), "cuda")

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
+from overt.bench.machine import package_version
 from overt.errors import InputError
 
 _CACHE = 1 << 30  # bytes written before each run: larger than any cache
@@ -63,14 +63,10 @@ def free_memory() -> int:
 def facts() -> dict[str, str | int | None]:
     """The GPU, and the versions of CUDA and Triton."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    try:
-        triton = version("triton")
-    except PackageNotFoundError:
-        triton = None
     return {
         "gpu": properties.name,
         "multiprocessors": properties.multi_processor_count,
         "gpu_memory": properties.total_memory,
         "cuda": torch.version.cuda,
-        "triton": triton,
+        "triton": package_version("triton"),
     }

@@ -7,13 +7,12 @@ import torch
 import triton
 import triton.language as tl
 
-from overt.bench.gpu import device as gpu
+from overt.bench.timing import peak_rate
 
 # The chains of a program, 8 for each thread; steps are unrolled, so that the loop counter costs almost nothing.
 _CHAINS, _WARPS, _STEPS = 1024, 4, 32
 _PROGRAMS = 64  # for each multiprocessor: several times as many as run at once
 _ITERATIONS = {"multiply_adds": 320, "reciprocals": 40, "tanhs": 40}  # milliseconds each
-_RUNS = 7
 
 
 def rates() -> dict[str, float]:
@@ -26,8 +25,7 @@ def rates() -> dict[str, float]:
         def run(name: str = name, iterations: int = iterations) -> None:
             _chains[(programs,)](sums, iterations, 0.999, 0.001, name, _CHAINS, _STEPS, num_warps=_WARPS)
 
-        run()  # compiles it
-        rates_by_name[name] = programs * _CHAINS * _STEPS * iterations / min(gpu.timed(run) for _ in range(_RUNS))
+        rates_by_name[name] = peak_rate(programs * _CHAINS * _STEPS * iterations, run, "cuda")
     return rates_by_name
 
 
