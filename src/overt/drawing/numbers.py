@@ -50,16 +50,14 @@ def scientific(value: float, decimals: int = 1) -> str:
     return f"{digits}e{int(power)}".translate(_EXPONENTS)
 
 
-def decimals_for(values: Sequence[float], minimum: int = 2, maximum: int = 4) -> int:
-    """How many decimals show the largest of the values with two digits that count, within limits.
+def decimals_for(values: Sequence[float]) -> int:
+    """How many decimals show the largest of the values with two digits that count, 2 to 4.
 
     >>> decimals_for([1.5, -20.0]), decimals_for([0.004, 0.01])
     (2, 3)
     """
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    if largest == 0:
-        return minimum
-    return min(maximum, max(minimum, 1 - math.floor(math.log10(largest))))
+    return 2 if largest == 0 else min(4, max(2, 1 - math.floor(math.log10(largest))))
 
 
 def vector(values: Sequence[float], shown: int = 3, width: int = 0, decimals: int = 2) -> str:

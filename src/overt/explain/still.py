@@ -84,9 +84,9 @@ def _cells(row: StepRow, scaled: bool) -> Iterable[str]:
     yield _vector(row.weighted)
 
 
-def _row(name: str, cells: Iterable[str], kind: str = "") -> str:
+def _row(name: str, cells: Iterable[str]) -> str:
     numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
-    return f'<tr{kind}><th scope="row"><bdi>{escape_text(name)}</bdi></th>{numbers}</tr>'
+    return f'<tr><th scope="row"><bdi>{escape_text(name)}</bdi></th>{numbers}</tr>'
 
 
 def _vector(entries: Sequence[float]) -> str:

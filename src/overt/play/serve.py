@@ -38,20 +38,18 @@ _NOTE = "Weights show what this head attended to, not why, and not what the mode
 class PageServer(ThreadingHTTPServer):
     """Serves the page of an explanation, and reads with its model what is typed there.
 
-    Answers only what names this machine as its host, comes from the page itself, and has the token in its path. `limit` is the size of
-    an answer.
+    Answers only what names this machine as its host, comes from the page itself, and has the token in its path.
     """
 
     daemon_threads = False  # a thread that is cut off inside C++ when Python ends aborts the whole process
 
-    def __init__(self, model: Any, explanation: Explanation, *, port: int = 0, limit: int = PAGE_LIMIT):
-        super().__init__((HOST, port), _Handler)
+    def __init__(self, model: Any, explanation: Explanation):
+        super().__init__((HOST, 0), _Handler)
         self.connections: set[socket.socket] = set()
         self.token: str = secrets.token_urlsafe(16)
-        self.limit = limit
         self.model = model
         self.lock: threading.Lock = threading.Lock()
-        self.page: bytes = html.write([explanation], limit=limit, live=_live(explanation))[0].encode()
+        self.page: bytes = html.write([explanation], live=_live(explanation))[0].encode()
 
     @property
     def address(self) -> str:
@@ -109,7 +107,7 @@ class PageServer(ThreadingHTTPServer):
         try:
             _check_tokens(len(self.model.encode(text, truncate=True).ids))
             result = read(self.model, text, truncate=True)
-            heads = chosen(result.recording, None, True, self.limit)
+            heads = chosen(result.recording, None, True, PAGE_LIMIT)
             packed = pack_heads([(result.recording, heads)], title=one_line(text))
         except OvertError as error:
             return HTTPStatus.OK, {"sentence": str(error)}
