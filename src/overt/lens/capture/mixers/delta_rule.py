@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from overt.lens.capture.mixers.flash_linear import FlashLinear, by_head, feature_first_state, functions
+from overt.lens.capture.mixers.flash_linear import FlashLinear, by_head, feature_first_state, functions, query_scale
+from overt.lens.linear.forms.delta import delta_rule, gated_delta_rule, kimi_delta_attention
 from overt.lens.linear.recurrence import Recurrence
 
 GATED = {"chunk_gated_delta_rule", "recurrent_gated_delta_rule"}
@@ -35,30 +36,24 @@ class DeltaRule(FlashLinear):
             query, key = (part * (part.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for part in (query, key))
         beta, log_decay = _strength(arguments, value), _log_decay(arguments)
         key = key.repeat_interleave(value.shape[1] // key.shape[1], dim=1)
-        scale = arguments.get("scale")
-        by_feature = log_decay is not None and log_decay.shape[-1] > 1
-        kinds = {None: "delta rule", False: "gated delta rule", True: "Kimi delta attention"}
-        return Recurrence(
-            query=query * (query.shape[-1] ** -0.5 if scale is None else scale),
-            key=key * beta,
-            value=value,
-            log_decay=log_decay,
-            erase=-key * beta,
-            probe=key if log_decay is None else key * log_decay.exp(),
-            start=feature_first_state(arguments, arguments.get("initial_state")),
-            kind=kinds[None if log_decay is None else by_feature],
-        )
+        start = feature_first_state(arguments, arguments.get("initial_state"))
+        options: dict[str, Any] = {"scale": query_scale(arguments, query), "start": start}
+        if log_decay is None:
+            return delta_rule(query, key, value, beta, **options)
+        if log_decay.shape[-1] > 1:
+            return kimi_delta_attention(query, key, value, log_decay, beta, **options)
+        return gated_delta_rule(query, key, value, log_decay[..., 0], beta, **options)
 
 
 def _strength(arguments: dict[str, Any], value: Tensor) -> Tensor:
-    """β as (B, H, N, 1); 1 where none is passed."""
+    """β as (B, H, N); 1 where none is passed."""
     beta = arguments.get("beta")
     if beta is None:
-        return torch.ones_like(value[..., :1])
+        return torch.ones_like(value[..., 0])
     beta = by_head(beta)
     if arguments.get("use_beta_sigmoid_in_kernel"):
         beta = beta.sigmoid() * (2 if arguments.get("allow_neg_eigval") else 1)
-    return beta[..., None] if beta.ndim == 3 else beta
+    return beta if beta.ndim == 3 else beta[..., 0]
 
 
 def _log_decay(arguments: dict[str, Any]) -> Tensor | None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt.lens.capture.mixers.form import Form, MixerCall, gated_norms
+from overt.lens.capture.mixers.form import ONE_VALUE, Form, MixerCall, channelwise, gated_norms
 from overt.lens.capture.mixers.normalized import summed_weights
 from overt.lens.capture.mixers.packed import restarted, text_starts
 from overt.lens.capture.token_axes.labels import SHIFT, Mixing
@@ -53,6 +53,12 @@ def feature_first_state(arguments: dict[str, Any], state: Tensor | None) -> Tens
     """A state that such a function takes or leaves, as (B, H, D, E)."""
     first = arguments.get("state_v_first") or arguments.get("transpose_state_layout")
     return state.mT if state is not None and first else state
+
+
+def query_scale(arguments: dict[str, Any], query: Tensor) -> float:
+    """The factor of the weights; D^−½ where none is passed."""
+    scale = arguments.get("scale")
+    return query.shape[-1] ** -0.5 if scale is None else scale
 
 
 class FlashLinear(Form):
@@ -105,9 +111,7 @@ class Decaying(FlashLinear):
         query, key, value = (by_head(arguments[letter]) for letter in "qkv")
         start, normalized = arguments.get("initial_state"), arguments.get("normalize", False)
         start, keys = start if isinstance(start, tuple) else (start, None)
-        scale = arguments.get("scale")
-        options: dict[str, Any] = {"scale": query.shape[-1] ** -0.5 if scale is None else scale}
-        options["start"] = feature_first_state(arguments, start)
+        options: dict[str, Any] = {"scale": query_scale(arguments, query), "start": feature_first_state(arguments, start)}
         heads = torch.arange(query.shape[1], dtype=torch.float, device=query.device)
         if name.endswith("retention"):
             return retention(query, key, value, 1 - 2 ** (-5 - heads), **options)
@@ -132,8 +136,7 @@ class RWKV6(FlashLinear):
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """The scale goes into the receptance."""
         receptance, key, value, log_decay = (by_head(arguments[letter]) for letter in "rkvw")
-        scale = arguments["scale"]
-        receptance = receptance * (receptance.shape[-1] ** -0.5 if scale is None else scale)
+        receptance = receptance * query_scale(arguments, receptance)
         bonus, start = arguments["u"].detach().to(receptance.dtype), arguments.get("initial_state")
         return rwkv6(receptance, key, value, log_decay, bonus, start=start)
 
@@ -153,8 +156,7 @@ class RWKV7(FlashLinear):
             erase, probe = removal * probe, -removal
         else:
             erase = by_head(arguments["b"])
-        scale, start = arguments["scale"], arguments.get("initial_state")
-        query = query * (query.shape[-1] ** -0.5 if scale is None else scale)
+        query, start = query * query_scale(arguments, query), arguments.get("initial_state")
         return Recurrence(query, key, value, log_decay, erase, probe, start=start, kind="RWKV-7")
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
@@ -180,12 +182,11 @@ class HGRN(FlashLinear):
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, C) and state (B, C)."""
         output, state = returned
-        return output.transpose(1, 2)[..., None], None if state is None or call.starts else state[..., None, None]
+        return channelwise(output, None if call.starts else state)
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """What a head is."""
-        channels = "each channel is a head of one value, because HGRN has a decay for each channel"
-        return "a norm over all channels multiplied with a gate, after it", channels
+        return "a norm over all channels multiplied with a gate, after it", ONE_VALUE.format("HGRN")
 
 
 class NotRecorded(Form):

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from overt.lens.capture.token_axes.labels import Mixing
 from overt.lens.linear.recurrence import Recurrence
 
+ONE_VALUE = "each channel is a head of one value, because {} has a decay for each channel"
+
 
 @dataclass(eq=False)
 class MixerCall:
@@ -75,6 +77,11 @@ class Form:
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """What is after the mixing in its layer, in sentences."""
         return gated_norms(module)
+
+
+def channelwise(output: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Output (B, N, C) and state (B, C) of channels, each a head of one value."""
+    return output.transpose(1, 2)[..., None], None if state is None else state[..., None, None]
 
 
 def gated_norms(module: nn.Module) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt.lens.capture.mixers.form import Form, MixerCall
+from overt.lens.capture.mixers.form import ONE_VALUE, Form, MixerCall, channelwise
 from overt.lens.linear.recurrence import Recurrence
 
 
@@ -34,13 +34,12 @@ class LinearUnit(Form):
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, C) and state (B, C)."""
-        output, state = returned
-        return output.transpose(1, 2)[..., None], state[..., None, None]
+        return channelwise(*returned)
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """The gates, and what a head is."""
         return (
             "an input gate and a normalisation before it: the values are what they leave",
             "a gate, an activation of another projection, multiplies its output after it",
-            "each channel is a head of one value, because the unit has a decay for each channel",
+            ONE_VALUE.format("the unit"),
         )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from overt.lens.capture.mixers.form import Form, MixerCall
+from overt.lens.capture.mixers.form import ONE_VALUE, Form, MixerCall, channelwise
 from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.recurrence import Recurrence
 
@@ -95,13 +95,13 @@ class RWKV4(Form):
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, C) and state (B, C)."""
         output, state = returned
-        return output.transpose(1, 2)[..., None], None if state is None else state[0][..., None, None]
+        return channelwise(output, None if state is None else state[0])
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """The gate, and what a head is."""
         return (
             "a gate, the sigmoid of the receptance, multiplies its output after it",
-            "each channel is a head of one value, because RWKV-4 has a decay for each channel",
+            ONE_VALUE.format("RWKV-4"),
         )
 
 

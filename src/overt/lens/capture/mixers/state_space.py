@@ -12,14 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from overt.lens.capture.mixers.form import Form, MixerCall, gated_norms
+from overt.lens.capture.mixers.form import ONE_VALUE, Form, MixerCall, gated_norms
+from overt.lens.linear.forms.state_space import mamba, mamba2
 from overt.lens.linear.recurrence import Recurrence
 
 PACKED = "it runs packed sequences (seq_idx), whose bounds are not recorded"
 DIFFERS = "its Δ, A or D differs inside a head, so that a head has no single weight for a position"
 GROUPS = "its B or C is no tensor of one vector a position, shared by all channels: such a scan is not reproduced"
 GATE = "a gate, silu(z), multiplies its output after it"
-CHANNELS = "each channel is a head of one value, because Mamba has a decay for each channel and number of its state"
+CHANNELS = ONE_VALUE.format("Mamba") + " and number of its state"
 
 
 class Mamba2Scan(Form):
@@ -40,7 +41,7 @@ class Mamba2Scan(Form):
         dt = dt.clamp(*arguments.get("dt_limit", (0.0, math.inf))).transpose(1, 2)  # (B, H, N)
         value, key, query = (_single(part).transpose(1, 2) for part in (_value(arguments), arguments["B"], arguments["C"]))
         start = arguments.get("initial_states")
-        return _mamba2(query, key, value, dt, arguments["A"], arguments.get("D"), None if start is None else _single(start).mT)
+        return _mamba2(value, dt, arguments["A"], key, query, arguments.get("D"), None if start is None else _single(start).mT)
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, H, E), alone or with the state."""
@@ -109,15 +110,13 @@ class StateUpdate(Form):
         softplus, start = arguments.get("dt_softplus", False), _single(state).clone()
         if state.ndim == 3:
             dt = _step_size(dt, bias, softplus)[..., None]
-            return _mamba(
-                value[..., None], dt, arguments["A"], arguments["B"][:, None], arguments["C"][:, None], D, start[..., None]
-            )
+            return _mamba(value[..., None], dt, arguments["A"], arguments["B"][:, None], arguments["C"][:, None], D, start)
         same = [_repeats(dt, 2), _repeats(arguments["A"], 1), _repeats(arguments["A"], 2), bias is None or _repeats(bias, 1)]
         if not all(same):
             return DIFFERS
         dt = _step_size(dt[..., 0], None if bias is None else bias[:, 0], softplus)[..., None]  # (B, H, 1)
         query, key, value = (_single(part)[:, :, None] for part in (arguments["C"], arguments["B"], value))
-        return _mamba2(query, key, value, dt, arguments["A"][:, 0, 0], D, start.mT)
+        return _mamba2(value, dt, arguments["A"][:, 0, 0], key, query, D, start.mT)
 
     def result(self, call: MixerCall, returned: Tensor) -> tuple[Tensor, Tensor | None]:
         """Output (B, H) or (B, H, E), and the state that was written over."""
@@ -137,38 +136,21 @@ class StateUpdate(Form):
 
 
 def _mamba2(
-    query: Tensor, key: Tensor, value: Tensor, dt: Tensor, A: Tensor, D: Tensor | None, start: Tensor | None
+    value: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, start: Tensor | None
 ) -> Recurrence | str:
-    """From query and key of groups (B, G, N, D), value (B, H, N, E), Δ (B, H, N), A (H,), D (H,) or (H, E)."""
+    """Mamba-2, whose D (H,) or (H, E) has to be one number a head."""
     if D is not None and D.ndim > 1 and not _repeats(D, 1):
         return DIFFERS
-    dt = _single(dt)[..., None]  # (B, H, N, 1)
     D = None if D is None else _single(D if D.ndim == 1 else D[:, 0])
-    return Recurrence(
-        query=query,
-        key=key.repeat_interleave(dt.shape[1] // key.shape[1], dim=1) * dt,
-        value=value,
-        log_decay=dt * _single(A)[:, None, None],
-        diagonal=None if D is None else D[:, None].expand(dt.shape[:-1]),
-        start=start,
-        kind="Mamba-2",
-    )
+    return mamba2(value, _single(dt), _single(A), B, C, D, start=start)
 
 
 def _mamba(
     value: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, start: Tensor | None = None
 ) -> Recurrence:
-    """From value and Δ (B, H, N), A (H, D), B and C (B, N, D), D (H,)."""
-    dt = _single(dt)[..., None]  # (B, H, N, 1)
-    return Recurrence(
-        query=_single(C)[:, None],
-        key=dt * _single(B)[:, None],
-        value=_single(value)[..., None],
-        log_decay=dt * _single(A)[:, None],
-        diagonal=None if D is None else _single(D)[:, None].expand(dt.shape[:-1]),
-        start=start,
-        kind="Mamba",
-    )
+    """Mamba in float32 or float64."""
+    value, dt, A, B, C = map(_single, (value, dt, A, B, C))
+    return mamba(value, dt, A, B, C, None if D is None else _single(D), start=start)
 
 
 def _step_size(dt: Tensor, bias: Tensor | None, softplus: bool) -> Tensor:
