@@ -41,10 +41,7 @@ class Expression:
 
     def parts(self) -> Iterator["Expression"]:
         """The expressions among the arguments."""
-        for argument in (*self.arguments, *self.options.values()):
-            for item in argument if isinstance(argument, tuple) else (argument,):
-                if isinstance(item, Expression):
-                    yield item
+        return (item for item in self._items() if isinstance(item, Expression))
 
     def symbols(self) -> set[str]:
         """The names of all symbols inside."""
@@ -52,12 +49,14 @@ class Expression:
 
     def tensors(self) -> Iterator[Tensor]:
         """All tensors that the mod captured."""
-        for argument in (*self.arguments, *self.options.values()):
-            for item in argument if isinstance(argument, tuple) else (argument,):
-                if isinstance(item, Tensor):
-                    yield item
+        yield from (item for item in self._items() if isinstance(item, Tensor))
         for part in self.parts():
             yield from part.tensors()
+
+    def _items(self) -> Iterator[Any]:
+        """All arguments, those in tuples one by one."""
+        for argument in (*self.arguments, *self.options.values()):
+            yield from argument if isinstance(argument, tuple) else (argument,)
 
     def value(self, values: Mapping[str, Any]) -> Any:
         """The expression computed with tensors that broadcast in the places of the symbols."""

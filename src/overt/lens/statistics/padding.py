@@ -71,6 +71,11 @@ def without_uniform_rows(ranges: Ranges, bias: Bias | None) -> Ranges:
     return Ranges(*(torch.where(uniform, 0, edge) for edge in (ranges.low, ranges.high)))
 
 
+def unmasked(scores: Tensor, largest: Tensor) -> Tensor:
+    """Which scores of rows, with these largest ones, no mask has lowered."""
+    return scores > (largest - MASKED_GAP).nan_to_num(-torch.inf, torch.inf, -torch.inf)
+
+
 def uniform_rows(largest: Tensor) -> Tensor:
     """Rows whose largest score is so low that rounding makes all of their scores equal: those of a mask that leaves no key."""
     return (largest < 0) & largest.isfinite() & (largest - MASKED_GAP == largest)
@@ -84,9 +89,7 @@ def _allowed(call: Call, rows: Tensor, keys: Tensor) -> Tensor:
     if call.bias is not None:
         added = call.bias.block(rows, keys).detach().float()
         largest = added.amax(-1, keepdim=True)
-        allowed = (
-            allowed & (added > (largest - MASKED_GAP).nan_to_num(-torch.inf, torch.inf, -torch.inf)) & ~uniform_rows(largest)
-        )
+        allowed = allowed & unmasked(added, largest) & ~uniform_rows(largest)
     return allowed
 
 

@@ -19,9 +19,9 @@ from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
 from overt.lens.capture.ranges import MaskReader
-from overt.lens.captured import MASKED_GAP, CapturedCall, fresh, head_count
+from overt.lens.captured import CapturedCall, fresh, head_count
 from overt.lens.linear.captured import CapturedMixer
-from overt.lens.statistics.padding import text_queries
+from overt.lens.statistics.padding import text_queries, unmasked
 from overt.lens.statistics.roles import PatternScore, Repetitions, relative_sizes
 from overt.lens.tokens import Tokens, token_ids
 
@@ -75,8 +75,7 @@ def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iter
             weights = weights if isinstance(call.normalizer, Softmax) else relative_sizes(weights)
             masked, weights = (part.expand(*call.batch, *part.shape[-2:]) for part in (masked, weights))
             masked, weights = (part.reshape(-1, heads, *part.shape[-2:]) for part in (masked, weights))
-            largest = masked.amax(-1, keepdim=True)
-            yield first, weights, masked > (largest - MASKED_GAP).nan_to_num(-torch.inf, torch.inf, -torch.inf)
+            yield first, weights, unmasked(masked, masked.amax(-1, keepdim=True))
 
 
 def _mixer_rows(captured: CapturedMixer, runs: list[Run]) -> Iterator[tuple[int, Tensor, Tensor]]:

@@ -88,9 +88,7 @@ class Patterns:
     def _patterns(self) -> list[Pattern]:
         shares, patterns = self.shares, []
         if shares.one_sequence:
-            start = self._before_heads(
-                self.shares.start
-            )  # (B, 1, 1), or of as many dimensions as the call has before its features
+            start = self._before_heads(self.shares.start)  # (B, 1, 1), or of the dimensions of the call before its features
             patterns.append(self._one_key("previous token", self.self_key - 1, self.self_key > 0))
             patterns.append(self._one_key("next token", self.self_key + 1, self.self_key < self.call.keys - 1))
             patterns.append(self._one_key("first token", start, self.self_key > start))

@@ -11,10 +11,10 @@ from overt.attention.kernels.blocked import Block
 from overt.attention.normalizers import Softmax
 from overt.attention.summary import Stages, gathered
 from overt.lens.capture.ranges import MaskReader
-from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
+from overt.lens.captured import Captured, CapturedCall, fresh, head_count
 from overt.lens.head import head_name
 from overt.lens.linear.captured import CapturedMixer
-from overt.lens.statistics.padding import text_queries, uniform_rows
+from overt.lens.statistics.padding import text_queries, uniform_rows, unmasked
 from overt.lens.tokens import Tokens, Words, token_ids
 
 # A pattern decides the role if it gets at least half of the weight; "uniform" if the entropy is nearly that of equal weights.
@@ -218,7 +218,7 @@ class RoleShares:
             everything = torch.ones((), dtype=torch.bool, device=self.device).expand(masked.shape)
             return everything, torch.full(masked.shape[:-1], float(self.captured.keys), device=self.device)
         largest = masked.amax(-1, keepdim=True)
-        allowed = (masked > (largest - MASKED_GAP).nan_to_num(-torch.inf, torch.inf, -torch.inf)) & ~uniform_rows(largest)
+        allowed = unmasked(masked, largest) & ~uniform_rows(largest)
         if bool(largest.isnan().any()):
             allowed = allowed | masked.isnan()
         return allowed, allowed.sum(-1, dtype=torch.float32)

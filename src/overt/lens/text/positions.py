@@ -72,7 +72,7 @@ class Cuts:
 
     def queries(self, layer: str, pass_index: int, length: int) -> list[list[Token]] | None:
         """The names of a call's queries, one list for all sequences of its batch; None where no cut fits."""
-        return self._matching([item for item in self.resolved() if _inside(layer, item.owner)], layer, pass_index, length)
+        return self._matching([item for item in self.resolved() if inside(layer, item.owner)], layer, pass_index, length)
 
     def keys(self, layer: str, pass_index: int, length: int, cross: bool) -> list[list[Token]] | None:
         """The names of a call's keys: of attention between two sequences those of any cut that has as many."""
@@ -151,10 +151,11 @@ def _around(name: str, layers: Iterable[str]) -> str | None:
     """The innermost module around a convolution that attends; None where none does."""
     parts = name.split(".")
     owners = [".".join(parts[:count]) for count in range(len(parts) - 1, -1, -1)]
-    return next((owner for owner in owners if any(_inside(layer, owner) for layer in layers)), None)
+    return next((owner for owner in owners if any(inside(layer, owner) for layer in layers)), None)
 
 
-def _inside(layer: str, owner: str | None) -> bool:
+def inside(layer: str, owner: str | None) -> bool:
+    """Whether a layer is inside the module of this name; "" is the model."""
     return owner is not None and (not owner or layer == owner or layer.startswith(f"{owner}."))
 
 

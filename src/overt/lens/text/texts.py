@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from overt.errors import InputError
 from overt.lens.captured import RowsRead, select_entries
-from overt.lens.text.positions import Cuts, check_sound, read_rate
+from overt.lens.text.positions import Cuts, check_sound, inside, read_rate
 from overt.lens.text.tokens_of_text import DecodedText, Token, decoded
 from overt.lens.text.vocabulary import Vocabulary, read_vocabulary
 
@@ -209,11 +209,6 @@ class Texts:
             self._words = dict([*self._words.items()][-7:])
             self._words[key] = [decoded(token, self.vocabulary) for token in ids.tolist()]
         return self._words[key]
-
-
-def inside(layer: str, owner: str) -> bool:
-    """Whether a layer is inside the module of this name; "" is the model."""
-    return not owner or layer == owner or layer.startswith(f"{owner}.")
 
 
 def _in_order(streams: list[tuple[str, int]], layer: str) -> list[tuple[str, int]]:
