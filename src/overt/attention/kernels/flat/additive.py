@@ -25,7 +25,7 @@ from overt.attention.kernels.flat.operator import (
     sum_shared,
 )
 from overt.attention.kernels.flat.recomputed import pullback
-from overt.attention.kernels.flat.traced import TracedInputs, second_order
+from overt.attention.kernels.flat.traced import TracedInputs, second_order, traced
 from overt.attention.scores import LEAK
 
 _SCORES_SCHEMA = "Tensor query, Tensor key, Tensor weight, str activation, SymInt[] batch"
@@ -126,15 +126,9 @@ def _tangent(inputs: AdditiveInputs, directions: Sequence[Tensor | None]) -> tup
     return output, row_lse(sums), tangent
 
 
-def _empty_tangents(inputs: AdditiveInputs) -> tuple[Tensor, ...]:
-    """For the output, each row's log-sum-exp, and the output's tangent."""
-    output, lse = _empty_outputs(inputs)
-    return output, lse, torch.empty_like(output)
-
-
 def _second(inputs: AdditiveInputs, saved: tuple[Tensor, ...], *others: Any) -> tuple[Tensor | None, ...]:
     program = _traced(inputs)  # whose scores are rounded otherwise, so that its weights come from sums of its own
-    return second_order.second(program, second_order.empty_tangents(program)[:2], *others, known=False)
+    return second_order.second(program, traced.empty_outputs(program), *others, known=False)
 
 
 additive: Attention = Attention(
@@ -151,7 +145,6 @@ additive: Attention = Attention(
     SecondOrder(
         _tangent,
         _second,
-        _empty_tangents,
         lambda inputs, wanted: second_order.empty_seconds(_traced(inputs), wanted),
         lambda inputs: not (inputs.query.is_cuda or INTERPRETED),
     ),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from overt.attention.kernels import cpu
 from overt.attention.kernels.flat import formula, normalizer
-from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, SecondOrder, empty, empty_bias_gradient
+from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, SecondOrder, empty, empty_bias_gradient, empty_duals
 
 
 class DotInputs(NamedTuple):
@@ -87,15 +87,9 @@ def _write_row_sums(inputs: DotInputs, sums: Tensor, delta: Tensor | None, to: T
 
 
 def _tangent(inputs: DotInputs, directions: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-    results = _empty_tangents(inputs)
+    results = empty_duals(_empty_outputs(inputs))
     cpu.dot_tangent(inputs, (*directions[:3], *directions[5:]), results)
     return results
-
-
-def _empty_tangents(inputs: DotInputs) -> tuple[Tensor, ...]:
-    """For the output, each row's base and total, and the output's tangent."""
-    output, sums = _empty_outputs(inputs)
-    return output, sums, torch.empty_like(output)
 
 
 def _second(
@@ -140,7 +134,7 @@ dot: Attention = Attention(
     row_sums,
     _empty_outputs,
     _empty_gradients,
-    SecondOrder(_tangent, _second, _empty_tangents, _empty_seconds, lambda inputs: inputs.bias_of_keys is None),
+    SecondOrder(_tangent, _second, _empty_seconds, lambda inputs: inputs.bias_of_keys is None),
 )
 dot.register(
     f"Tensor query, Tensor key, Tensor value, float scale, float softcap, {MASK_SCHEMA}, {normalizer.SCHEMA}, float dropout, Tensor? seed"

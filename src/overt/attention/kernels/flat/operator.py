@@ -217,7 +217,7 @@ class Attention:
             f"{self.name}_tangent",
             f"({schema}, {directions}) -> ({_tensors(3)})",
             lambda *inputs: kernels.tangent(kind(*inputs[:-moves]), inputs[-moves:]),
-            lambda *inputs: kernels.empty_tangents(kind(*inputs[:-moves])),
+            lambda *inputs: empty_duals(self.empty_outputs(kind(*inputs[:-moves]))),
             (self._tangent_gradients, self._save_tangent),
         )
 
@@ -281,7 +281,6 @@ class SecondOrder:
     tangent: Callable[..., tuple[Tensor, ...]]  # (inputs, directions): output, sums, tangent
     # (inputs, saved, upstream, directions, wanted): the gradients, the tangent, and each row's mean of its scores' tangents
     second: Callable[..., tuple[Tensor | None, ...]]
-    empty_tangents: Callable[..., tuple[Tensor, ...]]  # (inputs)
     empty_seconds: Callable[..., tuple[Tensor | None, ...]]  # (inputs, wanted)
     serves: Callable[..., bool] = lambda inputs: True  # (inputs): whether it has a kernel for this call
 
@@ -338,6 +337,11 @@ def empty(like: Tensor, *shape: Any) -> Tensor:
 def empty_bias_gradient(inputs: Any, with_bias: bool) -> Tensor | None:
     """A tensor for the bias's gradient, where it is needed."""
     return empty(inputs.query, *inputs.bias.shape) if with_bias and inputs.bias is not None else None
+
+
+def empty_duals(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """For the output, each row's sums, and the output's tangent."""
+    return *outputs, torch.empty_like(outputs[0])
 
 
 def sum_shared(gradient: Tensor, tensor: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from overt.attention.expressions.instructions import assemble_moving
@@ -11,13 +10,10 @@ from overt.attention.expressions.stand_ins import Untraceable
 from overt.attention.kernels import cpu
 from overt.attention.kernels.flat import formula, normalizer
 from overt.attention.kernels.flat.dot import row_lse, row_sums
-from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, SecondOrder, empty, empty_bias_gradient
+from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, SecondOrder, empty, empty_bias_gradient, empty_duals
 
-MOVING = {
-    "query": "query",
-    "key": "key",
-    "constant": "constants",
-}  # a program's inputs that may move, and the tensors that hold them
+# A program's inputs that may move, and the tensors that hold them.
+MOVING = {"query": "query", "key": "key", "constant": "constants"}
 
 
 class TracedInputs(NamedTuple):
@@ -77,15 +73,9 @@ def _backward(inputs: TracedInputs, saved: tuple[Tensor, ...], upstream: Tensor,
 
 
 def _tangent(inputs: TracedInputs, directions: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-    results = _empty_tangents(inputs)
+    results = empty_duals(_empty_outputs(inputs))
     cpu.traced_tangent(inputs, directions, results)
     return results
-
-
-def _empty_tangents(inputs: TracedInputs) -> tuple[Tensor, ...]:
-    """For the output, each row's base and total, and the output's tangent."""
-    output, sums = _empty_outputs(inputs)
-    return output, sums, torch.empty_like(output)
 
 
 def _second(
@@ -118,7 +108,7 @@ def can_move(inputs: Any) -> bool:
     return True
 
 
-second_order = SecondOrder(_tangent, _second, _empty_tangents, _empty_seconds, can_move)
+second_order = SecondOrder(_tangent, _second, _empty_seconds, can_move)
 traced: Attention = Attention(
     "traced",
     TracedInputs,
