@@ -1,10 +1,18 @@
 """What a command wrote with `--json`, after it was compared with the command's schema."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from overt.cli.shared.json_output import schema
+import overt.cli.shared
+
+SCHEMAS = Path(overt.cli.shared.__file__).with_name("schemas")
+
+
+def schema(command):
+    """The JSON Schema (draft 2020-12) of what a command writes."""
+    return json.loads((SCHEMAS / f"{command.replace(' ', '_')}.json").read_text(encoding="utf-8"))
 
 
 def jsonschema():

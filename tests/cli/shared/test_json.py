@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import overt
-from json_schemas import jsonschema, validated
+from json_schemas import SCHEMAS, jsonschema, schema, validated
 from overt.cli.main import COMMANDS, app
-from overt.cli.shared.json_output import SCHEMAS, schema, write_json
+from overt.cli.shared.json_output import write_json
 
 NAMES = sorted(path.stem for path in SCHEMAS.glob("*.json"))
 

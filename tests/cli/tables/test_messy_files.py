@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from json_schemas import schema
 from messy_files import develop, frozen
 from overt.cli.main import app
-from overt.cli.shared.json_output import schema
 from overt.cli.shared.tables.notation import Notation
 from overt.cli.shared.tables.series import read_series, read_tables
 from overt.errors import InputError

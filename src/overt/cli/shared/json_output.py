@@ -2,21 +2,9 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 from overt.files import PathLike, whole
-
-SCHEMAS = Path(__file__).with_name("schemas")
-
-
-def schema(command: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of what a command writes.
-
-    >>> schema("doctor")["properties"]["format"]
-    {'const': 'overt doctor 1'}
-    """
-    return json.loads((SCHEMAS / f"{command.replace(' ', '_')}.json").read_text(encoding="utf-8"))
 
 
 def write_json(path: PathLike, command: str, content: dict[str, Any]) -> None:
