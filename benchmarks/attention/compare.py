@@ -4,17 +4,20 @@ from dataclasses import replace
 
 from benchmarks.attention import additive_libraries, derivatives, dot_libraries, memory, normalizers, scores, summaries
 from benchmarks.command import app_of
-from overt.bench import comparison
+from overt.bench import cases, comparison
 from overt.bench.cases import DOTS
 from overt.bench.contenders.contender import Contender
-from overt.bench.works import WORKS, add
+from overt.bench.works import WORKS
 from overt.cli.bench import bench
 
 
 def register() -> None:
     """Add the kinds of work, and the other libraries to those that `overt bench` times."""
     for kinds in (memory, summaries, normalizers, derivatives, scores):
-        add(kinds.WORKS, kinds.CASES, kinds.GPU_CASES, kinds.BACKWARD)
+        WORKS.update(kinds.WORKS)
+        cases.BACKWARD.update(kinds.BACKWARD)
+        cases.CASES.extend(kinds.CASES)
+        cases.GPU_CASES.extend(kinds.GPU_CASES)
     comparison.MEASURES["memory"] = memory.measure
     for work in ("additive", "gradients"):
         _join(work, [additive_libraries.keops(), additive_libraries.keras()])

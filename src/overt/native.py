@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from overt.errors import InputError, OvertError, compile_command
 
-ACTIVATIONS = ("tanh", "sigmoid", "relu", "leaky_relu")
+ACTIVATIONS = ("tanh", "sigmoid", "relu", "leaky_relu")  # a kernel knows one by its number
 # As `enum class Normalizer` of native/kernels.hpp, and how many numbers of a row it saves under entmax.
 SOFTMAX, SIGMOID, SUM, ENTMAX, IDENTITY = range(5)
 SPARSE_SUMS = 4

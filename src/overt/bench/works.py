@@ -1,6 +1,6 @@
 """The kinds of work that are timed: what each computes, who takes part, the expected results, and its operations."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -55,11 +55,3 @@ WORKS: dict[str, Work] = {
         for name, kind in DOTS.items()
     },
 }
-
-
-def add(works: dict[str, Work], more: Iterable[Case], gpu: Iterable[Case] = (), backward: Iterable[str] = ()) -> None:
-    """Add kinds of work with their cases, as benchmarks do; `backward` names those with a backward pass."""
-    WORKS.update(works)
-    cases.BACKWARD.update(backward)
-    cases.CASES.extend(more)
-    cases.GPU_CASES.extend(gpu)

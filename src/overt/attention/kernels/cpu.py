@@ -8,10 +8,8 @@ from torch import Tensor
 
 from overt import native
 from overt.attention.expressions.instructions import assemble, assemble_moving
-from overt.attention.scores import ACTIVATIONS
 
 CODE_KEYS = 16  # of a group of woven codes
-_ACTIVATIONS = list(ACTIVATIONS)  # a kernel knows an activation by its number
 
 
 def additive(inputs: Any, output: Tensor, lse: Tensor) -> None:
@@ -179,7 +177,7 @@ def summary(inputs: Any, outputs: Any) -> None:
     maps = (None, None) if inputs.row_edges is None else (array(outputs.map_mean), array(outputs.map_max))
     native.module().summary(
         *(dense(inputs.query), dense(inputs.key), dense(inputs.value), weight),
-        *(_ACTIVATIONS.index(inputs.activation), array(inputs.scale), inputs.softcap),
+        *(native.ACTIVATIONS.index(inputs.activation), array(inputs.scale), inputs.softcap),
         *_mask_arguments(inputs, inputs.bias),
         *_normalizer_arguments(inputs),
         native.threads(),
@@ -204,12 +202,12 @@ def dense(tensor: Tensor) -> Tensor | None:
 
 
 def _additive_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
-    scores = (*(dense(tensor) for tensor in inputs[:4]), _ACTIVATIONS.index(inputs.activation))
+    scores = (*(dense(tensor) for tensor in inputs[:4]), native.ACTIVATIONS.index(inputs.activation))
     return *scores, *_mask_arguments(inputs, bias), *_normalizer_arguments(inputs), *_run_arguments(inputs)
 
 
 def _score_arguments(query: Tensor, key: Tensor, weight: Tensor, activation: str) -> tuple[Any, ...]:
-    return dense(query), dense(key), dense(weight), _ACTIVATIONS.index(activation), native.threads()
+    return dense(query), dense(key), dense(weight), native.ACTIVATIONS.index(activation), native.threads()
 
 
 def _dot_arguments(inputs: Any, bias: Tensor | None) -> tuple[Any, ...]:
