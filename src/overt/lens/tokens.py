@@ -46,16 +46,16 @@ class Tokens:
         if self.queries is None:
             return self._read(call, call.queries, is_cross_attention(call), queries=True)
         words = self._matching(call, call.queries, "queries")
-        if words is None and self.queries is not None and not is_cross_attention(call):
+        if words is None and not is_cross_attention(call):
             return [sentence[call.keys - call.queries :] for sentence in self.key_words(call) or []]
-        return words if words is not None or self.queries is None else _no_match(self, call, call.queries, "queries")
+        return words if words is not None else _no_match(self, call, call.queries, "queries")
 
     def key_words(self, call: Captured) -> Words | None:
         """The tokens of a call's keys."""
         if self.keys is None:
             return self._read(call, call.keys, is_cross_attention(call), queries=False)
         words = self._matching(call, call.keys, "keys")
-        return words if words is not None or self.keys is None else _no_match(self, call, call.keys, "keys")
+        return words if words is not None else _no_match(self, call, call.keys, "keys")
 
     def one_sequence(self, call: Captured) -> bool:
         """Whether a call's queries are positions of the sequence of its keys."""
