@@ -1,7 +1,7 @@
 """One head of one recorded call: any block of its weights, recomputed exactly from query, key and value."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -121,7 +121,7 @@ class Head:
 
         Where the recording has tokens, rows and keys may be words: `weights(rows="it", keys=["animal", "street"])`.
         """
-        parts = [self.stages(first, stop).weights for first, stop in _runs(self.rows_of(rows))]
+        parts = [self.stages(first, stop).weights for first, stop in runs(self.rows_of(rows))]
         weights = torch.cat(parts, dim=-2) if parts else self.stages(0, 0).weights
         return weights if keys is None else weights[..., self.keys_of(keys)]
 
@@ -304,12 +304,14 @@ def _listed(index: Any) -> list[Any]:
     return [index] if single else [*index]
 
 
-def _runs(positions: list[int]) -> list[tuple[int, int]]:
-    """Runs of neighbouring positions: the first of each run, and the one after its last."""
-    runs: list[tuple[int, int]] = []
-    for position in positions:
-        if runs and runs[-1][1] == position:
-            runs[-1] = (runs[-1][0], position + 1)
-        else:
-            runs.append((position, position + 1))
-    return runs
+def runs(rows: Sequence[int], size: int | None = None) -> Iterator[tuple[int, int]]:
+    """The runs of neighbouring rows, of at most so many each, as a first row and the one after the last.
+
+    >>> list(runs([0, 1, 2, 5], 2))
+    [(0, 2), (2, 3), (5, 6)]
+    """
+    start = 0
+    for index in range(1, len(rows) + 1):
+        if index == len(rows) or rows[index] != rows[index - 1] + 1 or index - start == size:
+            yield rows[start], rows[index - 1] + 1
+            start = index

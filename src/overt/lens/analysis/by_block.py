@@ -114,19 +114,6 @@ def fitting_groups(captured: Captured) -> list[tuple[int, ...]]:
     return [opened.heads[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
-def runs(rows: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
-    """The runs of neighbouring rows, of at most so many each, as a first row and the one after the last.
-
-    >>> list(runs([0, 1, 2, 5], 2))
-    [(0, 2), (2, 3), (5, 6)]
-    """
-    start = 0
-    for index in range(1, len(rows) + 1):
-        if index == len(rows) or rows[index] != rows[index - 1] + 1 or index - start == size:
-            yield rows[start], rows[index - 1] + 1
-            start = index
-
-
 def one_pass(calls: RecordedCalls, what: str) -> Sequence[Captured]:
     """The calls of a recording of one pass. Raises InputError for several passes."""
     captured = calls.nonempty_calls()

@@ -10,9 +10,10 @@ from torch import Tensor
 from overt.attention.kernels.blocked import query_block, query_rows
 from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
-from overt.lens.analysis.by_block import BLOCK, WeightsByBlock, runs
+from overt.lens.analysis.by_block import BLOCK, WeightsByBlock
 from overt.lens.analysis.contributions.traced import Point
 from overt.lens.captured import CapturedCall
+from overt.lens.head import runs
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.rounding import rounding_bound
 from overt.lens.statistics.verified import Allowance

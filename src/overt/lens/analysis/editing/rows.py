@@ -16,10 +16,10 @@ from overt.attention.masks import Mask
 from overt.attention.masks.base import Dense, as_mask
 from overt.attention.normalizers import Softmax
 from overt.errors import InputError
-from overt.lens.analysis.by_block import runs
 from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, RowsSet, TemperatureSet
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 from overt.lens.captured import MASKED_GAP, select_entries
+from overt.lens.head import runs
 
 _FEW = (
     64  # rows up to which the plain formula computes them; more go to the kernels where the changes are masks and temperatures
