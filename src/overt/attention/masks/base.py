@@ -159,11 +159,11 @@ class Combined(Mask):
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
         """Each part bound."""
-        return type(self)(*(_bind(part, leading, queries, keys) for part in self.parts))
+        return type(self)(*(part.bind(leading, queries, keys) if isinstance(part, Mask) else part for part in self.parts))
 
     def with_offset(self, offset: int | Tensor) -> "Mask":
         """Each part with this offset."""
-        return type(self)(*(_with_offset(part, offset) for part in self.parts))
+        return type(self)(*(part.with_offset(offset) if isinstance(part, Mask) else part for part in self.parts))
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """Each part of these rows and keys."""
@@ -372,14 +372,6 @@ def as_mask(mask: Any) -> Any:
             fix="pass one of overt.masks, as in mask=overt.Causal(), or convert an array: torch.as_tensor(mask)",
         )
     return mask
-
-
-def _bind(mask: Any, leading: int, queries: int, keys: int) -> Any:
-    return mask.bind(leading, queries, keys) if isinstance(mask, Mask) else mask
-
-
-def _with_offset(mask: Any, offset: int | Tensor) -> Any:
-    return mask.with_offset(offset) if isinstance(mask, Mask) else mask
 
 
 def _span(mask: Any, first: int, stop: int, keys: int) -> tuple[int, int]:
