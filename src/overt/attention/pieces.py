@@ -121,6 +121,12 @@ def select_heads(piece: Any, select: SelectHeads) -> Any:
     return None if any(value is None for value in selected.values()) else replace(piece, **selected)
 
 
+def narrowed(tensor: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> Tensor:
+    """The rows and keys of a tensor that broadcasts against (..., Q, K); dimensions of size 1 stay."""
+    tensor = tensor if tensor.ndim < 2 or tensor.shape[-2] == 1 else tensor[..., rows, :]
+    return tensor if tensor.shape[-1] == 1 else tensor[..., keys]
+
+
 def number(name: str, value: Any, above: float = -math.inf, fix: str = "", minus_infinity: bool = False) -> None:
     """Refuse what is neither a finite number larger than `above` nor a floating-point tensor of such; −∞ passes if it may.
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from overt.attention import check
-from overt.attention.pieces import inherit_only_with, number, piece
+from overt.attention.pieces import inherit_only_with, narrowed, number, piece
 from overt.errors import InputError
 
 __all__ = ["ACTIVATIONS", "Additive", "Bilinear", "Cosine", "Dot", "Gaussian", "Score"]
@@ -105,7 +105,7 @@ class Score:
         tensor([[2.],
                 [3.]])
         """
-        parts = {name: _part(tensor, rows, keys) for name, tensor in self._tensors_by_pair()}
+        parts = {name: narrowed(tensor, rows, keys) for name, tensor in self._tensors_by_pair()}
         return replace(self, **parts) if parts else self  # type: ignore[type-var]
 
     def _tensors_by_pair(self) -> list[tuple[str, Tensor]]:
@@ -328,12 +328,6 @@ class Gaussian(Score):
     def kernel_form(self) -> KernelForm | None:
         """Itself."""
         return DistanceForm(self.bandwidth)
-
-
-def _part(tensor: Tensor, rows: slice, keys: slice) -> Tensor:
-    """The rows and keys of a tensor that broadcasts against (..., Q, K); dimensions of size 1 stay."""
-    tensor = tensor if tensor.ndim < 2 or tensor.shape[-2] == 1 else tensor[..., rows, :]
-    return tensor if tensor.shape[-1] == 1 else tensor[..., keys]
 
 
 def _unit(vectors: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.check import align_left, bias_tensor, broadcasts
-from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads, whole_numbers, within_64_bits
+from overt.attention.pieces import SelectHeads, inherit_only_with, narrowed, piece, select_heads, whole_numbers, within_64_bits
 
 
 class Bias:
@@ -135,8 +135,7 @@ class TensorBias(Bias):
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The tensor's rows and keys; dimensions of size 1 stay."""
-        tensor = self.tensor if self.tensor.shape[-2] == 1 else self.tensor[..., rows, :]
-        return tensor if tensor.shape[-1] == 1 else tensor[..., keys]
+        return narrowed(self.tensor, rows, keys)
 
     def added_pairs(self) -> Tensor:
         """The tensor."""
@@ -144,8 +143,7 @@ class TensorBias(Bias):
 
     def of_block(self, rows: slice, keys: slice) -> "Bias":
         """The tensor's rows and keys."""
-        tensor = self.tensor if self.tensor.shape[-2] == 1 else self.tensor[..., rows, :]
-        return TensorBias(tensor if tensor.shape[-1] == 1 else tensor[..., keys])
+        return TensorBias(narrowed(self.tensor, rows, keys))
 
     @property
     def leading(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from overt.attention.check import broadcasts, choice, dense, describe, not_a_class
 from overt.attention.masks.intersection import RowRanges, intersection
 from overt.attention.masks.nesting import balanced, note_depth
-from overt.attention.pieces import SelectHeads, inherit_only_with, piece, select_heads
+from overt.attention.pieces import SelectHeads, inherit_only_with, narrowed, piece, select_heads
 from overt.errors import KindError
 
 ReadRanges = Callable[[Tensor], RowRanges | None]
@@ -290,15 +290,11 @@ class Dense(Mask):
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The tensor's rows and keys; dimensions of size 1 stay."""
-        allowed = self.allowed_pairs()
-        allowed = allowed if allowed.shape[-2] == 1 else allowed[..., rows, :]
-        return allowed if allowed.shape[-1] == 1 else allowed[..., keys]
+        return narrowed(self.allowed_pairs(), rows, keys)
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
         """The tensor's rows and keys."""
-        allowed = self.allowed_pairs()
-        allowed = allowed if allowed.shape[-2] == 1 else allowed[..., rows, :]
-        return Dense(allowed if allowed.shape[-1] == 1 else allowed[..., keys])
+        return Dense(narrowed(self.allowed_pairs(), rows, keys))
 
     def allowed_pairs(self) -> Tensor:
         """The tensor, with two dimensions at least."""
