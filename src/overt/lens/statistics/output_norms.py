@@ -103,19 +103,19 @@ def _modules(model: nn.Module, layer: str) -> tuple[nn.Module, nn.Module | None]
 
 def _candidates(module: nn.Module, parent: nn.Module | None) -> Iterator[tuple[str, Tensor]]:
     """Matrices that may be the output matrix, each (out, in): those of the module, or of its sibling where it has none."""
-    matrices = [(name, weight) for name in _NAMES if (weight := _weight(getattr(module, name, None))) is not None]
+    matrices = [(name, weight) for name in _NAMES if (weight := weight_matrix(getattr(module, name, None))) is not None]
     yield from matrices
     if matrices or parent is None:
         return
     for path in _SIBLING_NAMES:
         first, last = path.split(".")
-        weight = _weight(getattr(getattr(parent, first, None), last, None))
+        weight = weight_matrix(getattr(getattr(parent, first, None), last, None))
         if weight is not None:
             yield path, weight
 
 
-def _weight(layer: object) -> Tensor | None:
-    """A linear layer's matrix as (out, in); transformers' Conv1D stores its transpose."""
+def weight_matrix(layer: object) -> Tensor | None:
+    """A linear map's matrix as (out, in); transformers' Conv1D stores its transpose."""
     weight = getattr(layer, "weight", None)
     if not isinstance(layer, nn.Module) or not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
         return None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from overt.lens.statistics.output_norms import output_matrix
+from overt.lens.statistics.output_norms import output_matrix, weight_matrix
 
 KINDS = ("query", "key", "value")
 _TRIPLES = (
@@ -65,14 +65,6 @@ def _read(module: nn.Module) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     if isinstance(joined, Tensor) and joined.shape[0] == 3 * joined.shape[1]:
         query, key, value = joined.chunk(3)
         yield query, key, value
-
-
-def weight_matrix(layer: object) -> Tensor | None:
-    """A linear map's matrix as (out, in); transformers' Conv1D stores its transpose."""
-    weight = getattr(layer, "weight", None)
-    if not isinstance(layer, nn.Module) or not isinstance(weight, Tensor) or weight.ndim != 2:
-        return None
-    return weight.mT if type(layer).__name__ == "Conv1D" else weight if isinstance(layer, nn.Linear) else None
 
 
 def _heads(model: nn.Module, module: nn.Module) -> int | None:

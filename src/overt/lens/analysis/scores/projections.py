@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from overt.errors import InputError
 from overt.lens.analysis.contributions.arguments import checked_model, whole_text
 from overt.lens.analysis.contributions.traced import Point, Traced, traced
-from overt.lens.analysis.scores.matrices import KINDS, LayerMatrices, weight_matrix
-from overt.lens.statistics.output_norms import output_matrix
+from overt.lens.analysis.scores.matrices import KINDS, LayerMatrices
+from overt.lens.statistics.output_norms import output_matrix, weight_matrix
 
 _BASE = 16  # of the digits of d, which are exact in half precision
 _NO_MAP = "no module with a matrix on the way to its heads"
