@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from overt.smoothing.data.series import SHORT, Floats, Series
 from overt.smoothing.data.times import Times, moment_in_words
+from overt.smoothing.noise.peaks import autocovariances
 from overt.smoothing.selection.correlation import hidden_correlation
 from overt.smoothing.selection.noise import NoiseEstimate
 from overt.smoothing.selection.outliers import unremoved_outliers
@@ -90,9 +91,7 @@ def correlation_objection(values: Floats, curve: Floats, estimate: NoiseEstimate
 
 def _repeat(steps: Floats) -> bool:
     """Whether the autocorrelation of steps (n,) returns after it has fallen below 0, within a third of them."""
-    count, lags = steps.size, np.arange(steps.size // 3)
-    spectrum = np.abs(np.fft.rfft(steps - steps.mean(), 2 * count)) ** 2
-    products = np.fft.irfft(spectrum)[: lags.size] / (count - lags)
+    products = autocovariances(steps)
     below = np.flatnonzero(products < 0)
     return bool(below.size and products[below[0] :].max() > REPEATING * products[0])
 

@@ -95,11 +95,14 @@ def _repeat(marks: Floats) -> bool:
     >>> _repeat(pulse), _repeat(np.random.default_rng(0).permutation(pulse))
     (True, False)
     """
-    count = marks.size
-    wide = np.clip(np.convolve(marks, np.ones(3), "same"), -1, 1)
-    deviations = wide - wide.mean()
-    products = np.fft.irfft(np.abs(np.fft.rfft(deviations, 2 * count)) ** 2)[: count // 3] / (count - np.arange(count // 3))
+    products = autocovariances(np.clip(np.convolve(marks, np.ones(3), "same"), -1, 1))
     return bool(products[2 * WIDEST :].max(initial=0.0) > REPEATED * products[0])
+
+
+def autocovariances(values: Floats) -> Floats:
+    """Those of values (n,) at lags below a third of them, each the mean of the products that there are (n // 3,)."""
+    count, lags = values.size, np.arange(values.size // 3)
+    return np.asarray(np.fft.irfft(np.abs(np.fft.rfft(values - values.mean(), 2 * count)) ** 2)[: lags.size] / (count - lags))
 
 
 def to_one_side(values: Floats, outliers: NDArray[np.bool_]) -> bool:
