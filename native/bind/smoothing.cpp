@@ -23,19 +23,20 @@ void filter(Numbers values, Numbers taps, Index before, int threads, Outputs out
     kernels().filter(task);
 }
 
-// Patches of several series of one length, which share everything but their values and rates.
+// Patches of several series of one length, which share everything but their values, weights and rates.
 struct Patches {
     Patch first;  // of the first series, without its outputs
     const Matrices &padded, &rates;
+    const std::optional<Matrices>& key_weights;
     const OutputStack &values, &slopes, &self_weights;
 
-    Patches(const Matrices& padded_values, const std::optional<Numbers>& key_weights, const Numbers& profile, const Matrices& of_rates,
+    Patches(const Matrices& padded_values, const std::optional<Matrices>& weights, const Numbers& profile, const Matrices& of_rates,
             Index window, bool past, const OutputStack& values_to, const OutputStack& slopes_to, const OutputStack& self_weights_to)
-        : padded(padded_values), rates(of_rates), values(values_to), slopes(slopes_to), self_weights(self_weights_to) {
+        : padded(padded_values), rates(of_rates), key_weights(weights), values(values_to), slopes(slopes_to), self_weights(self_weights_to) {
         Index half = static_cast<Index>(profile.shape(0)) / 2, count = static_cast<Index>(padded.shape(1)) - 2 * half;
         if (profile.shape(0) % 2 == 0 || count < 1 || window < 0)
             throw std::invalid_argument("Expected a profile of odd length, a series of one point or more and a window of 0 or more.");
-        if (key_weights) expect(*key_weights, count, "Expected one weight for each value.");
+        if (key_weights) expect_matrix(*key_weights, padded.shape(0), count);
         expect(rates, padded.shape(0), "Expected the rates of each series.");
         first = {padded.data(), key_weights ? key_weights->data() : nullptr, count, half, profile.data(), rates.data(),
                  static_cast<Index>(rates.shape(1)), window, past, nullptr, nullptr, nullptr, 1};
@@ -47,20 +48,21 @@ struct Patches {
     Patch of(Index series, int threads) const {
         Patch task = first;
         task.padded += series * static_cast<Index>(padded.shape(1)), task.rates += series * first.bandwidths;
+        if (key_weights) task.key_weights += series * first.count;
         task.values = of_series(values, series), task.slopes = of_series(slopes, series);
         task.self_weights = of_series(self_weights, series), task.threads = threads;
         return task;
     }
 };
 
-void patch(Matrices padded, std::optional<Numbers> key_weights, Numbers profile, Matrices rates, Index window, bool past, int threads,
+void patch(Matrices padded, std::optional<Matrices> key_weights, Numbers profile, Matrices rates, Index window, bool past, int threads,
            OutputStack values, OutputStack slopes, OutputStack self_weights) {
     Patches patches(padded, key_weights, profile, rates, window, past, values, slopes, self_weights);
     patches.expect_results(patches.first.count);
     for_each_series(padded.shape(0), threads, [&](Index s, int each) { kernels().patch(patches.of(s, each)); });
 }
 
-void patch_rows(Matrices padded, Indices source, std::optional<Numbers> key_weights, Numbers profile, Matrices rates, Index window,
+void patch_rows(Matrices padded, Indices source, std::optional<Matrices> key_weights, Numbers profile, Matrices rates, Index window,
                 bool past, Indices rows, int threads, OutputStack values, OutputStack slopes, OutputStack self_weights) {
     Patches patches(padded, key_weights, profile, rates, window, past, values, slopes, self_weights);
     expect(source, static_cast<Index>(padded.shape(1)), "Expected one source for each padded value.");
@@ -149,12 +151,11 @@ void local(Numbers times, Numbers values, std::optional<Numbers> weights, Number
     kernels().local(task);
 }
 
-void guided(Numbers times, Matrices guide, Matrices values, std::optional<Numbers> weights, double rate_time, double reach,
+void guided(Numbers times, Matrices guide, Matrices values, std::optional<Matrices> weights, double rate_time, double reach,
             Numbers table, Matrices rates, Indices squarings, int side, int threads, OutputStack outputs, OutputStack self_weights,
             OutputStack covariance) {
     Index series = guide.shape(0), count = times.shape(0), bandwidths = rates.shape(1);
-    for (const Matrices* column : {&guide, &values}) expect_matrix(*column, series, count);
-    if (weights) expect(*weights, count, "Expected one weight for each time.");
+    for (const Matrices* column : {&guide, &values, weights ? &*weights : &values}) expect_matrix(*column, series, count);
     expect(rates, series, "Expected the rates of each series.");
     expect(squarings, bandwidths, "Expected one number of squarings for each bandwidth.");
     for (const OutputStack* stack : {&outputs, &self_weights, &covariance})
@@ -166,7 +167,7 @@ void guided(Numbers times, Matrices guide, Matrices values, std::optional<Number
         kernels().guided({times.data(),
                           guide.data() + s * count,
                           values.data() + s * count,
-                          weights ? weights->data() : nullptr,
+                          weights ? weights->data() + s * count : nullptr,
                           count,
                           rate_time,
                           reach,
@@ -224,7 +225,7 @@ Index blocks_of(const Matrices& table, const Bank& heads, Index step) {
 }
 
 void blend(Stack values, Stack slopes, std::optional<Stack> variances, Matrices sharpness, const std::vector<Stack>& weights,
-           const std::vector<Numbers>& stiffness, const std::vector<Index>& steps, int threads, OutputStack mixed_values,
+           const std::vector<Matrices>& stiffness, const std::vector<Index>& steps, int threads, OutputStack mixed_values,
            OutputStack mixed_slopes, std::optional<OutputStack> mixed_variances) {
     Index series = values.shape(0), heads = values.shape(1), count = values.shape(2), sets = weights.size();
     for (const Stack* stack : {&values, &slopes, variances ? &*variances : &values})
@@ -239,12 +240,14 @@ void blend(Stack values, Stack slopes, std::optional<Stack> variances, Matrices 
     for (std::size_t s = 0; s < weights.size(); s++) {
         expect_stack(weights[s], series, heads, weights[s].shape(2), "Expected shares of shape (series, heads, blocks).");
         if (weights[s].shape(2) < 1 || steps[s] < 1) throw std::invalid_argument("Expected shares of one block or more.");
-        expect(stiffness[s], weights[s].shape(2), "Expected one stiffness for each block.");
+        expect_matrix(stiffness[s], series, weights[s].shape(2));
     }
     for_each_series(series, threads, [&](Index s, int each) {
         std::vector<Shares> shares;
-        for (std::size_t w = 0; w < weights.size(); w++)
-            shares.push_back({of_series(weights[w], s), stiffness[w].data(), static_cast<Index>(weights[w].shape(2)), steps[w]});
+        for (std::size_t w = 0; w < weights.size(); w++) {
+            Index blocks = weights[w].shape(2);
+            shares.push_back({of_series(weights[w], s), stiffness[w].data() + s * blocks, blocks, steps[w]});
+        }
         Bank bank{of_series(values, s), of_series(slopes, s), variances ? of_series(*variances, s) : nullptr, heads, count};
         Mixtures mixtures{of_series(mixed_values, s), of_series(mixed_slopes, s),
                           mixed_variances ? of_series(*mixed_variances, s) : nullptr, static_cast<int>(sets)};

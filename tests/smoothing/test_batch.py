@@ -67,6 +67,7 @@ def short_series(points):
     series += [np.where(t < points // 3, 1e6, 3e6) + 1e4 * draw.normal(size=points), np.full(points, 2.5), t * 0.5]
     series += [draw.poisson(5.0, points).astype(float), np.where(t > points // 2, 6.0, 1.0) * draw.normal(size=points)]
     series += [np.where(t == points // 2, 40.0, draw.normal(size=points)), np.where(t == 3, NAN, draw.normal(size=points))]
+    series += [np.where((t + gap + 1) % 9, np.sin(t / 9) + 0.3 * draw.normal(size=points), NAN) for gap in range(3)]
     return [Task(f"series {index}", values, None, {}) for index, values in enumerate(series)]
 
 

@@ -326,18 +326,21 @@ def _filling(prepared: PreparedSeries) -> Filling:
     first, last = series.present[[0, -1]]
     season = _seasonal(series, prepared.seasons).sum(axis=0)
 
-    def curve_without(rows: Indices) -> Floats:
-        deleted = series.present[rows]
-        near = slice(max(first, deleted.min() - MARGIN), min(last, deleted.max() + MARGIN) + 1)
-        values = series.values.copy()
-        values[deleted] = np.nan
-        part = series.with_values(values).part(near)
-        noisy = bank_series(part, levels[near], False, prepared.estimate)
-        [curve] = attend_bank(noisy, correlation=prepared.estimate.correlation).values
-        return curve[deleted - near.start] + season[deleted]
+    def curves_without(sets: list[Indices]) -> list[Floats]:
+        deleted = [series.present[rows] for rows in sets]
+        ends = min(rows.min() for rows in deleted), max(rows.max() for rows in deleted)
+        near = slice(max(first, ends[0] - MARGIN), min(last, ends[1] + MARGIN) + 1)
+        several = []
+        for rows in deleted:
+            values = series.values.copy()
+            values[rows] = np.nan
+            part = series.with_values(values).part(near)
+            several.append(bank_series(part, levels[near], False, prepared.estimate))
+        curves = attend_bank(NoisySeries.joined(several), correlation=prepared.estimate.correlation).values
+        return [curve[rows - near.start] + season[rows] for curve, rows in zip(curves, deleted, strict=True)]
 
     return fill_gaps(
-        gap_keys(series, season), series.times[missing], season[missing], curve_without, white=prepared.estimate.white
+        gap_keys(series, season), series.times[missing], season[missing], curves_without, white=prepared.estimate.white
     )
 
 

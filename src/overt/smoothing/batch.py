@@ -142,8 +142,7 @@ def _bundles(tasks: Sequence[Task]) -> Iterator[list[int]]:
     """Series that may go through the bank at once, in the order of the first of each: short ones of one length, with the same options."""
     bundles: dict[tuple[int, str], list[int]] = {}
     for index, task in enumerate(tasks):
-        short = task.values.size <= LONGEST and not np.isnan(task.values).any()
-        if not short or task.options.get("keys", "auto") != "auto" or "weights" in task.options:
+        if task.values.size > LONGEST or task.options.get("keys", "auto") != "auto" or "weights" in task.options:
             yield [index]
             continue
         alike = task.values.size, repr((task.wanted, sorted(task.options.items())))

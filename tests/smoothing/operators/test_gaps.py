@@ -32,7 +32,9 @@ def test_a_curve_that_fills_badly_gives_way_to_heads_that_fill_well():
     whole = np.cumsum(np.random.default_rng(1).normal(size=600))
     x, missing = gappy(whole, 1)
     targets = np.flatnonzero(missing).astype(float)
-    filling = fill_gaps(keys_of(x, missing), targets, np.zeros(targets.size), lambda rows: np.full(rows.size, 50.0))
+    filling = fill_gaps(
+        keys_of(x, missing), targets, np.zeros(targets.size), lambda sets: [np.full(rows.size, 50.0) for rows in sets]
+    )
     assert (filling.curve < 1e-6).all()
     errors = (filling.values - whole[missing]) ** 2
     assert errors.mean() < 1.0  # of a walk with steps of 1; the midpoint of two neighbours has 0.5
@@ -43,7 +45,7 @@ def test_a_curve_that_fills_well_stays():
     whole = np.sin(np.arange(600) / 30)
     x, missing = gappy(whole + 0.5 * np.random.default_rng(2).normal(size=600), 2)
     keys, targets = keys_of(x, missing), np.flatnonzero(missing).astype(float)
-    filling = fill_gaps(keys, targets, np.zeros(targets.size), lambda rows: np.sin(keys.times[rows] / 30))
+    filling = fill_gaps(keys, targets, np.zeros(targets.size), lambda sets: [np.sin(keys.times[rows] / 30) for rows in sets])
     np.testing.assert_array_equal(filling.curve, 1.0)
     np.testing.assert_array_equal(filling.values, 0.0)
 
@@ -54,11 +56,11 @@ def test_more_gaps_are_deleted_only_if_heads_may_replace_the_curve(curve, least,
     x, missing = gappy(whole + 0.5 * np.random.default_rng(2).normal(size=400), 1)
     keys, targets, deleted = keys_of(x, missing), np.flatnonzero(missing).astype(float), []
 
-    def curve_without(rows):
-        deleted.extend(rows.tolist())
-        return np.sin(keys.times[rows] / 30) if curve == "the truth" else np.full(rows.size, 9.0)
+    def curves_without(sets):
+        deleted.extend(np.concatenate(sets).tolist())
+        return [np.sin(keys.times[rows] / 30) if curve == "the truth" else np.full(rows.size, 9.0) for rows in sets]
 
-    fill_gaps(keys, targets, np.zeros(targets.size), curve_without)
+    fill_gaps(keys, targets, np.zeros(targets.size), curves_without)
     assert least <= len(deleted) <= most
     assert len({*deleted}) == len(deleted)
 
@@ -80,14 +82,18 @@ def test_noise_that_is_not_white_leaves_the_curve_no_place_of_its_own():
 def test_too_few_points_are_left_to_the_curve():
     x, missing = gappy(waves(60, 9, 0.01), 6, every=30)
     targets = np.flatnonzero(missing).astype(float)
-    filling = fill_gaps(keys_of(x, missing), targets, np.zeros(targets.size), lambda rows: np.zeros(rows.size))
+    filling = fill_gaps(
+        keys_of(x, missing), targets, np.zeros(targets.size), lambda sets: [np.zeros(rows.size) for rows in sets]
+    )
     np.testing.assert_array_equal(filling.curve, 1.0)
 
 
 def test_the_expected_error_grows_towards_the_middle_of_a_gap():
     x, missing = gappy(np.cumsum(np.random.default_rng(3).normal(size=2000)), 9)
     targets = np.flatnonzero(missing).astype(float)
-    filling = fill_gaps(keys_of(x, missing), targets, np.zeros(targets.size), lambda rows: np.full(rows.size, 99.0))
+    filling = fill_gaps(
+        keys_of(x, missing), targets, np.zeros(targets.size), lambda sets: [np.full(rows.size, 99.0) for rows in sets]
+    )
     assert filling.errors[4] > 1.5 * filling.errors[0]
 
 
@@ -120,7 +126,7 @@ def test_rows_of_weights_make_the_filled_values(period):
 def test_a_row_of_the_heads_makes_their_part():
     x, missing = gappy(np.cumsum(np.random.default_rng(5).normal(size=400)), 2)
     keys, targets = keys_of(x, missing), np.flatnonzero(missing).astype(float)
-    filling = fill_gaps(keys, targets, np.zeros(targets.size), lambda rows: np.full(rows.size, 99.0))
+    filling = fill_gaps(keys, targets, np.zeros(targets.size), lambda sets: [np.full(rows.size, 99.0) for rows in sets])
     of_rest, of_whole = (gap_row(keys, keys.rest, targets[3], shares) for shares in filling.shares[3])
     assert (of_rest + of_whole) @ keys.rest == pytest.approx(filling.values[3], abs=1e-10)
 
@@ -140,7 +146,7 @@ def test_polynomials_across_a_gap_are_exact_for_their_degree_and_their_rows_sum_
     times = np.sort(np.delete(np.arange(60.0), np.arange(25, 31)) + draw.uniform(-0.2, 0.2, 54))
     weights = draw.uniform(0.5, 2, times.size)
     targets = np.arange(24.5, 31)
-    near, rows = polynomial_rows(times, weights, targets, 2.0, degree)
+    near, [rows] = polynomial_rows(times, weights, targets, [2.0], degree)
     assert np.allclose(rows.sum(axis=1), 1, atol=1e-9)
     for power in range(degree + 1):
         values = ((times - 28) / 10) ** power
@@ -149,7 +155,7 @@ def test_polynomials_across_a_gap_are_exact_for_their_degree_and_their_rows_sum_
 
 def test_beyond_the_ends_a_polynomial_is_the_nearest_value():
     times = np.arange(30.0)
-    near, rows = polynomial_rows(times, None, np.array([-3.0, 32.0]), 2.0, 4)
+    near, [rows] = polynomial_rows(times, None, np.array([-3.0, 32.0]), [2.0], 4)
     assert (rows * times[near]).sum(axis=1).tolist() == [0.0, 29.0]
 
 

@@ -40,7 +40,7 @@ class GuidedInputs:
     times: Floats  # (n,) ascending
     guide: Floats  # (s, n)
     values: Floats  # (s, n)
-    weights: Floats | None  # (n,) 0 or more, the largest 1; None: all 1
+    weights: Floats | None  # (s, n) 0 or more, the largest of each 1; None: all 1
     bandwidths: Floats  # (s, k), of the same ratios for all series
     bandwidth_time: float
     window: float
@@ -54,7 +54,8 @@ class GuidedInputs:
 
     def one(self, row: int) -> "GuidedInputs":
         """One of the series (n,), without the first axis."""
-        return replace(self, guide=self.guide[row], values=self.values[row], bandwidths=self.bandwidths[row])
+        weights = None if self.weights is None else self.weights[row]
+        return replace(self, guide=self.guide[row], values=self.values[row], weights=weights, bandwidths=self.bandwidths[row])
 
 
 def attend_guided(
@@ -82,8 +83,8 @@ def attend_guided(
 
     times (n,) ascending, guide and values (n,), weights (n,) 0 or more (None for 1), bandwidths (k,) h, in the guide's unit. Outputs
     are (k, n), also for points of weight 0, whose self weight is 0; a row without a key within range is NaN. Time O(n·window), fastest
-    for bandwidths that are powers of two apart; memory O(n·k). Several series at once have one axis more, the first, in guide and values
-    (s, n), bandwidths (s, k), whose ratios are the same for all, and outputs (s, k, n).
+    for bandwidths that are powers of two apart; memory O(n·k). Several series at once have one axis more, the first, in guide, values
+    and weights (s, n), bandwidths (s, k), whose ratios are the same for all, and outputs (s, k, n).
 
     >>> guide, noisy = np.array([0.0, 0.0, 0.0, 8.0, 8.0]), np.array([0.0, 0.2, 0.1, 8.0, 8.2])
     >>> attend_guided(np.arange(5.0), guide, noisy, None, [0.5], bandwidth_time=np.inf, window=4.0).values
@@ -94,9 +95,9 @@ def attend_guided(
         raise InputError("one or more bandwidths above 0", got=np.array2string(requested), fix="pass a list of them")
     if side not in SIDES:
         raise InputError('side "both", "past" or "future"', got=repr(side), fix="choose one of them")
-    largest = 1.0 if weights is None else weights.max(initial=0.0)
     if weights is not None:
-        weights = None if (weights == 1).all() else weights / (largest or 1.0)
+        largest = weights.max(axis=-1, keepdims=True, initial=0.0)
+        weights = None if (weights == 1).all() else np.atleast_2d(weights / np.where(largest > 0, largest, 1.0))
     guides, several, requested = (np.atleast_2d(column) for column in (guide, values, requested))
     descending = np.argsort(-requested[0], kind="stable")
     inputs = GuidedInputs(times, guides, several, weights, requested[:, descending], bandwidth_time, window, side, even=False)

@@ -34,7 +34,7 @@ class PatchInputs:
     """The inputs, padded: x_i is padded[i + profile.size // 2], and padded[i] is the value of point source[i]."""
 
     values: Floats  # (s, n)
-    key_weights: Floats  # (n,) w_j, 0 where a value is missing
+    key_weights: Floats  # (s, n) w_j, 0 where a value is missing
     padded: Floats  # (s, n + 2p)
     source: Indices  # (n + 2p,)
     profile: Floats  # (2p + 1,)
@@ -44,7 +44,8 @@ class PatchInputs:
 
     def part(self, rows: int | slice) -> "PatchInputs":
         """Some of the series, or one (n,), without the first axis."""
-        return replace(self, values=self.values[rows], padded=self.padded[rows], rates=self.rates[rows])
+        columns = {name: getattr(self, name)[rows] for name in ("values", "key_weights", "padded", "rates")}
+        return replace(self, **columns)
 
     @property
     def half(self) -> int:
@@ -77,7 +78,7 @@ def attend_patch(
     g_{−p} … g_p, 0 or more; bandwidths (k,) are h, in the unit of the values times √Σg. Ascending bandwidths by factors of √2 or 2
     are fastest: then the exponentials of each are those of the next, squared. Returns values, leverages and self weights (k, n);
     rows that reach no key are NaN. Time O(n·window·(p + k)), memory O(n·k). Several series at once have one axis more, the first, in
-    values (s, n), bandwidths (s, k) and outputs (s, k, n).
+    values, `present` and weights (s, n), bandwidths (s, k) and outputs (s, k, n).
 
     InputError for a profile that covers later points with side="past".
 
@@ -90,11 +91,10 @@ def attend_patch(
     half, past = profile.size // 2, side == "past"
     several = np.atleast_2d(values)
     source = reflected(several.shape[1], half, past)
-    key_weights = np.where(present, 1.0 if weights is None else weights, 0.0)
+    key_weights = np.atleast_2d(np.where(present, 1.0 if weights is None else weights, 0.0))
     rates, window = 0.5 / np.atleast_2d(bandwidths) ** 2, min(window, several.shape[1] - 1)
     outputs = attend_inputs(PatchInputs(several, key_weights, several[:, source], source, profile, rates, window, past))
-    if not np.all(present):
-        outputs.leverages[..., ~np.asarray(present)] = np.nan
+    np.copyto(outputs.leverages, np.nan, where=~np.atleast_2d(present)[:, None])
     return outputs if values.ndim > 1 else PatchOutputs(*(column[0] for column in outputs))
 
 

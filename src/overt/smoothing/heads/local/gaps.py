@@ -21,9 +21,8 @@ from overt.smoothing.operators.rows import time_row
 BANDWIDTHS = (0.7 * 2.0 ** (np.arange(11) / 2)).tolist()
 FITS = ((0.0, 1), *product(BANDWIDTHS, (1, 2)), *product(BANDWIDTHS[2:7], (3, 4)))
 # The heads are these local fits and the autoregressions.
-HEADS = (*FITS, *ORDERS)
-DEGREES = np.array([degree for _, degree in FITS] + [np.inf] * len(ORDERS))
-AUTOREGRESSED = np.arange(len(HEADS)) >= len(FITS)
+SCALES, DEGREES = np.array([*FITS, *[(np.inf, np.inf)] * len(ORDERS)]).T
+AUTOREGRESSED = np.isinf(DEGREES)
 # Keys to either side of deleted ones that heads attend to.
 MARGIN = 512
 # Gaps are judged together up to these lengths, in steps, by deleted gaps of the lengths after them. Across longer ones, and those beyond
@@ -35,8 +34,8 @@ LAST = [most for most, _ in LENGTHS].index(LONG)
 BLOCKS, FEWEST_BLOCKS = 4, 2
 # Deleted gaps of a kind: how many at least at once, how many are enough if the heads gain less than PROMISING standard errors, how many
 # otherwise, in how many sets at most, among how many points at most, and from which length they are halved in short series. With 24 in
-# the place of MANY the squared errors at single points of 39 real series are 6% larger.
-LEAST_AT_ONCE, ENOUGH, MANY, MOST_SETS, STRETCH, HALVED = 2, 24, 200, 6, 8192, 18
+# the place of MANY the squared errors at single points of 39 real series are 6% larger. In long series the first set has AT_FIRST gaps.
+LEAST_AT_ONCE, ENOUGH, MANY, MOST_SETS, STRETCH, HALVED, AT_FIRST = 2, 24, 200, 6, 8192, 18, 50
 PROMISING = 0.5
 TEMPERATURE = 4.0  # of a single gap, as in the mixture of heads
 # The heads take the place of the curve where their errors are smaller by this many standard errors, and how sharply; smaller shares
@@ -76,15 +75,16 @@ class GapKeys(NamedTuple):
         rest = self._heads(self.rest, targets, heads)
         return np.stack([rest + season, self._heads(self.rest + self.season, targets, heads) if self.season.any() else rest])
 
-    def attend(self, values: Floats, targets: Floats, head: tuple[float, int]) -> Floats:
-        """A local fit to values at the keys (n,), at targets (m,)."""
-        bandwidth, degree = head
-        if not bandwidth:
-            return np.interp(targets, self.times, values)
+    def attend(self, values: Floats, targets: Floats, bandwidths: Floats, degree: int) -> Floats:
+        """Local fits of one degree to values at the keys (n,), at targets (bandwidths, m)."""
         if degree > 2:
-            near, weights = polynomial_rows(self.times, self.weights, targets, bandwidth, degree)
-            return (weights * values[near]).sum(axis=1)
-        return attend_time(self.times, values, self.weights, bandwidth, degree=degree, targets=targets).values
+            near, weights = polynomial_rows(self.times, self.weights, targets, bandwidths, degree)
+            return np.asarray((weights * values[near]).sum(axis=-1))
+        keys = self.times, values, self.weights
+        return np.stack([
+            attend_time(*keys, bandwidth, degree=degree, targets=targets).values if bandwidth else np.interp(targets, *keys[:2])
+            for bandwidth in bandwidths.tolist()
+        ])  # fmt: skip
 
     def gappy(self, values: Floats, targets: Floats) -> tuple[Gappy, Indices]:
         """Values at the keys (n,) between missing ones, at equal steps, and the positions of targets (m,) among them."""
@@ -95,9 +95,10 @@ class GapKeys(NamedTuple):
 
     def _heads(self, values: Floats, targets: Floats, heads: Indices) -> Floats:
         outputs = np.full((heads.size, targets.size), np.nan)
-        for output, head in zip(outputs, heads, strict=True):
-            if head < len(FITS):
-                output[:] = self.attend(values, targets, FITS[head])
+        for degree in range(1, 5):
+            members = DEGREES[heads] == degree
+            if members.any():
+                outputs[members] = self.attend(values, targets, SCALES[heads[members]], degree)
         if self.steps is not None and heads[-1] >= len(FITS):
             grid, at = self.gappy(values, targets)
             fitted = grid.fit()
@@ -128,7 +129,12 @@ class Filling:
 
 
 def fill_gaps(
-    keys: GapKeys, targets: Floats, season: Floats, curve_without: Callable[[Indices], Floats], *, white: bool = True
+    keys: GapKeys,
+    targets: Floats,
+    season: Floats,
+    curves_without: Callable[[list[Indices]], list[Floats]],
+    *,
+    white: bool = True,
 ) -> Filling:
     """Fill gaps by heads by time, mixed by softmax(−N r/4r_min) of the error r at N deleted gaps of like length, or the curve.
 
@@ -136,17 +142,18 @@ def fill_gaps(
     gaps, and what predicts them counts (Craven and Wahba 1979, section 1, for single values). `white` is whether the noise is, or its
     correlation is known: without that the curve is one of the heads.
 
-    targets (m,), the missing points, ascending, with their seasons; `curve_without` returns the curve at keys that it did not see.
+    targets (m,), the missing points, ascending, with their seasons; `curves_without` returns, for each set of keys, the curve at those
+    keys, which it did not see.
     """
     kinds, edges, inside = _kinds(keys.times, targets)
     lengths = {int(kind): LENGTHS[kind][1] for kind in np.unique(np.minimum(kinds, LAST))}
-    judged = _judged(keys, _rounds(keys.times.size, lengths), curve_without, white=white)
+    judged = _judged(keys, _rounds(keys.times.size, lengths), curves_without, white=white)
     for kind in np.unique(kinds[kinds > LAST]).tolist():
         rounds = _rounds(keys.times.size, {kind: LENGTHS[kind][1]}, whole=True)
-        judged |= _judged(keys, rounds, curve_without, white=white, joined=True)
+        judged |= _judged(keys, rounds, curves_without, white=white, joined=True)
     # Beyond the ends there is nothing to join.
     joined = (inside > LONG) | ((inside > 0) & ~np.isin(kinds, [*judged]))
-    empty = np.zeros((targets.size, 2, len(HEADS)))
+    empty = np.zeros((targets.size, 2, DEGREES.size))
     filling = Filling(np.zeros(targets.size), np.ones(targets.size), empty, np.zeros(targets.size), joined)
     for kind, (by_line, residuals) in judged.items():
         points = np.flatnonzero(np.where(np.isin(kinds, [*judged]), kinds, np.minimum(kinds, LAST)) == kind)
@@ -168,7 +175,7 @@ def fill_gaps(
 def _judged(
     keys: GapKeys,
     rounds: list[dict[int, Indices]],
-    curve_without: Callable[[Indices], Floats],
+    curves_without: Callable[[list[Indices]], list[Floats]],
     *,
     white: bool,
     joined: bool = False,
@@ -179,14 +186,18 @@ def _judged(
     until the heads are not promising.
     """
     missed: dict[int, tuple[Floats, Floats]] = {}
-    for deleted in rounds:
-        if white and missed and all(map(_keeps_curve, missed.values())):
-            break
-        rows = np.sort(np.concatenate([windows.ravel() for windows in deleted.values()]))
+    sets = [np.sort(np.concatenate([windows.ravel() for windows in deleted.values()])) for deleted in rounds]
+    curves: list[Floats] = []
+    for index, (deleted, rows) in enumerate(zip(rounds, sets, strict=True)):
+        if index == len(curves):
+            if white and missed and all(map(_keeps_curve, missed.values())):
+                break
+            enough = -(-ENOUGH // min(map(len, deleted.values())))
+            curves += curves_without(sets[index : index + enough] if 2 * enough <= len(sets) else sets[index:])
         near = slice(max(0, int(rows[0]) - MARGIN), int(rows[-1]) + MARGIN)
         others = keys.part(near).without(rows - near.start)
-        by_heads = others.predict(keys.times[rows], keys.season[rows], np.arange(len(HEADS))).reshape(-1, rows.size)
-        curve = curve_without(rows)
+        by_heads = others.predict(keys.times[rows], keys.season[rows], np.arange(DEGREES.size)).reshape(-1, rows.size)
+        curve = curves[index]
         for windows in deleted.values() if joined else ():
             for window in np.searchsorted(rows, windows):
                 curve[window] = np.linspace(curve[window[0]], curve[window[-1]], window.size)
@@ -202,7 +213,7 @@ def _judged(
 def _keeps_curve(missed: tuple[Floats, Floats]) -> bool:
     """Whether enough gaps were deleted, and the heads gain so little there that more gaps would hardly let them replace the curve."""
     _, residuals = missed
-    shares = _by_risk(residuals[1:], np.ones(2 * len(HEADS), bool))
+    shares = _by_risk(residuals[1:], np.ones(2 * DEGREES.size, bool))
     return residuals.shape[1] >= ENOUGH and _gain(residuals, shares) < PROMISING
 
 
@@ -352,7 +363,7 @@ def _fit_row(keys: GapKeys, target: float, head: tuple[float, int]) -> Floats:
         return lines(keys.times, np.array([target])).row(0)
     if degree < 3:
         return time_row(keys.times, keys.weights, target, bandwidth, degree=degree)
-    [near], [weights] = polynomial_rows(keys.times, keys.weights, np.array([target]), bandwidth, degree)
+    [near], [[weights]] = polynomial_rows(keys.times, keys.weights, np.array([target]), [bandwidth], degree)
     return np.bincount(near, weights, keys.times.size).astype(np.float64)
 
 
@@ -386,9 +397,9 @@ def _rounds(count: int, lengths: dict[int, int], *, whole: bool = False) -> list
         halved = {last: length // 2} if length >= HALVED and not whole else {}
         return _rounds(count, dict(shorter) | halved) if shorter or halved else []
     sets = min(MOST_SETS, round(MANY / gaps))
+    starts = [np.arange(start + index * cycle // sets, stop - cycle + 1, cycle) for index in range(sets)]
     rounds = []
-    for index in range(sets):
-        cycles = np.arange(start + index * cycle // sets, stop - cycle + 1, cycle)
+    for cycles in starts if sets > 1 else np.split(starts[0], [AT_FIRST]):
         deleted, offset = {}, 3
         for kind, length in lengths.items():
             deleted[kind] = cycles[:, None] + offset + length + np.arange(length)

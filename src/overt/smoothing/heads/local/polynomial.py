@@ -3,6 +3,7 @@
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from overt.smoothing.data.series import Floats, Indices
 
@@ -94,37 +95,41 @@ def cofactors(weights: Floats, degree: int) -> tuple[Floats, Floats]:
 
 
 def polynomial_rows(
-    times: Floats, weights: Floats | None, targets: Floats, bandwidth: float, degree: int
+    times: Floats, weights: Floats | None, targets: Floats, bandwidths: ArrayLike, degree: int
 ) -> tuple[Indices, Floats]:
-    """The nearest keys of each target (m, keys), and their weights in the value of a polynomial fitted to them by weighted least squares.
+    """The nearest keys of each target (m, keys), and their weights in the values of polynomials fitted to them by weighted least squares.
+
+    One polynomial for each bandwidth: the weights are (bandwidths, m, keys).
 
     The weights are Gaussian and relative to the nearest key's, so that they do not vanish inside a gap. Beyond the first and the last key
     the nearest one counts alone.
 
     >>> times = np.array([0.0, 1, 2, 3, 7, 8, 9, 10])
-    >>> near, weights = polynomial_rows(times, None, np.array([5.0]), 2.0, 3)
-    >>> float((weights * times[near] ** 3).sum().round(6))
-    125.0
+    >>> near, weights = polynomial_rows(times, None, np.array([5.0]), [2.0, 9.0], 3)
+    >>> (weights * times[near] ** 3).sum(axis=-1).round(6)
+    array([[125.],
+           [125.]])
     """
     near = np.searchsorted(times, targets)[:, None] + np.arange(-NEAREST // 2, NEAREST // 2)
     there = (near >= 0) & (near < times.size)
     near = np.clip(near, 0, times.size - 1)
-    away = np.where(there, (times[near] - targets[:, None]) / bandwidth, np.inf)
-    kernel = np.exp(-0.5 * (away**2 - (away**2).min(axis=1, keepdims=True)))
+    away = np.where(there, times[near] - targets[:, None], np.inf) / np.asarray(bandwidths, np.float64)[:, None, None]
+    kernel = np.exp(-0.5 * (away**2 - (away**2).min(axis=-1, keepdims=True)))
     kernel = kernel if weights is None else kernel * weights[near]
     away = np.where(there, away, 0.0)
-    sums, terms = np.empty((2 * degree + 1, targets.size)), kernel
+    sums, terms = np.empty((2 * degree + 1, *kernel.shape[:2])), kernel
     for power in range(2 * degree + 1):
-        sums[power] = terms.sum(axis=1)
+        sums[power] = terms.sum(axis=-1)
         terms = terms * away
     orders = np.arange(degree + 1)
-    moments = np.moveaxis(sums[orders[:, None] + orders], -1, 0)
-    moments = moments + 1e-13 * np.trace(moments, axis1=1, axis2=2)[:, None, None] * np.eye(degree + 1)  # few keys are no error
+    moments = np.moveaxis(sums[orders[:, None] + orders], (0, 1), (-2, -1))
+    moments = moments + 1e-13 * np.trace(moments, axis1=-2, axis2=-1)[..., None, None] * np.eye(degree + 1)  # few keys are no error
     coefficients = np.linalg.solve(moments, np.eye(degree + 1)[:, :1])[..., 0]
     rows = np.zeros_like(kernel)
-    for coefficient in coefficients.T[::-1]:
-        rows = rows * away + coefficient[:, None]
+    for power in reversed(range(degree + 1)):
+        rows = rows * away + coefficients[..., power, None]
     rows *= kernel
     outside = (targets < times[0]) | (targets > times[-1])
-    rows[outside] = np.eye(NEAREST)[np.abs(np.where(there, away, np.inf)).argmin(axis=1)][outside]
+    nearest = np.abs(np.where(there, away[0], np.inf)).argmin(axis=1)
+    rows[:, outside] = np.eye(NEAREST)[nearest[outside]]
     return near, rows

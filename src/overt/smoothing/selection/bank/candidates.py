@@ -91,7 +91,7 @@ def wide_heads(series: NoisySeries, causal: bool, *, long: bool = False) -> Wide
     """
     wide = wide_time_heads(float(series.times[-1] - series.times[0]), causal)
     heads = _by_time(series, wide)
-    if long and (coarse := coarse_heads(series.times, series.values[0], series.weights, wide)):
+    if long and (coarse := coarse_heads(series.times, series.values[0], series.weights[0], wide)):
         return WideHeads(heads.names, partial(_write_coarse, series, coarse), heads.rows)
     risk_dtype: Any = np.float32 if long else np.float64
     shape = series.values.shape[0], len(heads.names), series.times.size
@@ -106,7 +106,7 @@ def _copy_part(whole: HeadOutputs, stretch: slice, outputs: HeadOutputs) -> None
 
 
 def _write_coarse(series: NoisySeries, coarse: list[CoarseHead], stretch: slice, outputs: HeadOutputs) -> None:
-    weights, squares = series.weights[stretch], series.levels[:, stretch] ** 2
+    weights, squares = series.weights[:, None, stretch], series.levels[:, stretch] ** 2
     for index, head in enumerate(coarse):
         head.write(stretch, [column[0, index] for column in outputs])
     if not (weights == 1).all():
@@ -139,7 +139,7 @@ def guided_heads(
     units = comparison_units(series)
 
     def attend(rows: Indices, unit: Floats) -> GuidedOutputs:
-        columns = series.times, pilot.values[rows], series.values[rows], series.weights
+        columns = series.times, pilot.values[rows], series.values[rows], series.weights[rows]
         return attend_guided(*columns, scales * unit[:, None], **options)
 
     def write(outputs: HeadOutputs) -> None:
@@ -148,7 +148,7 @@ def guided_heads(
         leverages = guided.self_weights + pilot.leverages[:, None] * guided.covariance / squares
         write_value_heads(outputs, series, guided.values, leverages)
 
-    columns = series.times, pilot.values[0], series.weights
+    columns = series.times, pilot.values[0], series.weights[0]
     rows: list[RowWeights] = [partial(_row_of_unit, guided_row, columns, scale * units[0], options) for scale in scales]
     return NamedHeads([guided_name(bandwidth, scale) for scale in scales], write, rows)
 
@@ -212,7 +212,7 @@ def _identity(series: NoisySeries) -> NamedHeads:
         outputs.values[:, 0], outputs.leverages[:, 0] = series.values, 1.0
         outputs.variances[:, 0] = series.levels**2 / np.where(series.weights > 0, series.weights, 1.0)
 
-    return NamedHeads(["itself"], write, [lambda row: np.eye(1, series.times.size, row)[0] * (series.weights > 0)])
+    return NamedHeads(["itself"], write, [lambda row: np.eye(1, series.times.size, row)[0] * (series.weights[0] > 0)])
 
 
 def _by_time(series: NoisySeries, heads: tuple[TimeHead, ...]) -> NamedHeads:
@@ -236,7 +236,7 @@ def _write_by_time(series: NoisySeries, heads: tuple[TimeHead, ...], outputs: He
         _write_local(HeadOutputs(*(column[position] for column in outputs)), local, squares[row, 0])
 
     fitted = [index for index, head in enumerate(heads) if head[1] != EXTRAPOLATED]
-    map_in_threads(write, [*product(range(len(series.values)), fitted)])
+    map_in_threads(write, [*product(range(len(series.values)), fitted)], points=series.times.size)
     for index, head in enumerate(heads):
         if head[1] == EXTRAPOLATED:
             narrow, wide = parabola_indices(heads, head)
@@ -273,18 +273,18 @@ def _attend_time(
 
 def _attend_weighted(series: NoisySeries, row: int, bandwidth: float, degree: int, side: Side, step: float | None) -> Local:
     """The same where values are missing or have weights; NaN without a key on the side."""
-    is_key, values = series.weights > 0, series.values[row]
-    columns = None
+    weights, values, columns = series.weights[row], series.values[row], None
+    is_key = weights > 0
     if step:
         scale = bandwidth / step
-        if (series.weights[is_key] == 1).all():
+        if (weights[is_key] == 1).all():
             columns = attend_grid_with_gaps(values, is_key, scale, degree, side)
         if columns is None and favors_convolutions(is_key.mean() * scale, degree, side):
-            columns = attend_weighted_grid(values, series.weights, scale, degree, side)
+            columns = attend_weighted_grid(values, weights, scale, degree, side)
     if columns is not None:
-        return Local(columns[0], columns[1] * series.weights, columns[2])
+        return Local(columns[0], columns[1] * weights, columns[2])
     self_index = np.where(is_key, np.cumsum(is_key) - 1, -1)
-    keys = series.times[is_key], values[is_key], series.weights[is_key]
+    keys = series.times[is_key], values[is_key], weights[is_key]
     return attend_time(*keys, bandwidth, degree=degree, side=side, targets=series.times, self_index=self_index)
 
 
@@ -292,9 +292,9 @@ def _row_by_time(series: NoisySeries, bandwidth: float, degree: int, side: Side,
     """The weights of one point of a head by time (n,)."""
     if degree == EXTRAPOLATED:
         return extrapolate(*(_row_by_time(series, h, 2, side, row) for h in (bandwidth, np.sqrt(2.0) * bandwidth)))
-    is_key = series.weights > 0
+    is_key = series.weights[0] > 0
     weights = np.zeros(is_key.size)
-    keys = series.times[is_key], series.weights[is_key]
+    keys = series.times[is_key], series.weights[0, is_key]
     weights[is_key] = time_row(*keys, series.times[row], bandwidth, degree=degree, side=side)
     return weights
 
@@ -306,11 +306,11 @@ def _by_patches(series: NoisySeries, half: int, scales: Floats, causal: bool) ->
     window, side = min(PATCH_WINDOW, series.times.size - 1), ("past" if causal else "both")
     options = {"profile": profile, "window": window, "side": side}
     present = series.weights > 0
-    weights = None if (series.weights[present] == 1).all() else series.weights
     units = comparison_units(series)
 
     def attend(rows: Indices, unit: Floats) -> PatchOutputs:
-        return attend_patch(series.values[rows], present, weights, bandwidths=scales * unit[:, None], **options)
+        columns = series.values[rows], present[rows], series.weights[rows]
+        return attend_patch(*columns, bandwidths=scales * unit[:, None], **options)
 
     def write(outputs: HeadOutputs) -> None:
         patches = _by_unit(units, attend)
@@ -319,6 +319,6 @@ def _by_patches(series: NoisySeries, half: int, scales: Floats, causal: bool) ->
 
     names = [patches_name(int(profile.sum()), scale) for scale in scales]
     rows: list[RowWeights] = [
-        partial(_row_of_unit, patch_row, (series.values[0], series.weights), scale * units[0], options) for scale in scales
+        partial(_row_of_unit, patch_row, (series.values[0], series.weights[0]), scale * units[0], options) for scale in scales
     ]
     return NamedHeads(names, write, rows)

@@ -156,11 +156,9 @@ def _finest(widths: tuple[int, ...]) -> int:
 def _weights(
     risks: Floats, observed: Observations, widths: tuple[int, ...], temperature: float, causal: bool
 ) -> tuple[BlockWeights | CausalWeights, ...]:
-    known = (
-        np.isfinite(observed.noise).astype(np.float64).reshape(-1, observed.noise.shape[-1])[:1]
-    )  # several series have all values
+    known = np.isfinite(observed.noise).astype(np.float64)
     if causal:
-        counts = running_sums(known, BLOCK)
+        counts = running_sums(known.reshape(1, -1), BLOCK)
         return tuple(_causal_weights(risks, counts, width, temperature) for width in widths)
     finest = _finest(widths)
     counts = block_sums(known, finest)
@@ -168,10 +166,11 @@ def _weights(
 
 
 def _gaussian_weights(sums: Floats, counts: Floats, finest: int, width: int, temperature: float) -> BlockWeights:
-    """Weights from risks averaged with a Gaussian of this width; the sums (…, heads, blocks) are over blocks of `finest` points."""
-    if counts.size <= FEW_BLOCKS:  # as of several series, which are short
-        matrix, sensitivity, step = _average(counts.tobytes(), finest, width, temperature)
-        scores = sums @ matrix
+    """Weights from risks averaged with a Gaussian of this width, summed over `finest` points (…, heads, blocks), as counts (…, blocks)."""
+    first = counts.reshape(-1, counts.shape[-1])[0]
+    if first.size <= FEW_BLOCKS and (counts == first).all():  # as of several short series
+        matrix, sensitivity, step = _average(first.tobytes(), finest, width, temperature)
+        scores, sensitivity = sums @ matrix, np.tile(sensitivity, (*counts.shape[:-1], 1))
     else:
         scores, sensitivity, step = _gaussian_scores(sums, counts, finest, width, temperature)
     return BlockWeights(softmax(scores, axis=-2), sensitivity, step)
@@ -179,22 +178,23 @@ def _gaussian_weights(sums: Floats, counts: Floats, finest: int, width: int, tem
 
 @functools.lru_cache(maxsize=64)
 def _average(counts: bytes, finest: int, width: int, temperature: float) -> tuple[Floats, Floats, int]:
-    """The same average as a matrix (finest blocks, blocks), for these numbers of known points in the finest blocks (1, blocks)."""
-    known = np.frombuffer(counts)[None]
+    """The same average as a matrix (finest blocks, blocks), for these numbers of known points in the finest blocks (blocks,)."""
+    known = np.frombuffer(counts)
     return _gaussian_scores(np.eye(known.size), known, finest, width, temperature)
 
 
 def _gaussian_scores(sums: Floats, counts: Floats, finest: int, width: int, temperature: float) -> tuple[Floats, Floats, int]:
-    """−r/T (…, blocks), the sensitivity 2κ/T (blocks,), and the points in a block."""
+    """−r/T (…, heads, blocks), the sensitivity 2κ/T (…, blocks), and the points in a block."""
     step = width // FINENESS
     sums, counts = block_sums(sums, step // finest), block_sums(counts, step // finest)
-    reach = min(CUT * FINENESS, counts.shape[1] - 1)
+    reach = min(CUT * FINENESS, counts.shape[-1] - 1)
     distance = np.arange(-reach, reach + 1)
     kernel = np.exp(-0.5 * (distance * (step / width)) ** 2)
-    total, squares = _convolve(counts, kernel)[0], _convolve(counts, kernel**2)[0]
+    total, squares = _convolve(counts, kernel), _convolve(counts, kernel**2)
     total, squares = np.maximum(total, np.finfo(float).tiny), np.maximum(squares, np.finfo(float).tiny)
     inverse_temperature = total**2 / squares / temperature  # N / temperature = 1 / T
-    return -_convolve(sums, kernel) * (inverse_temperature / total), 2 * inverse_temperature / total, step
+    sensitivity = inverse_temperature / total
+    return -_convolve(sums, kernel) * sensitivity[..., None, :], 2 * sensitivity, step
 
 
 def _causal_weights(within: Floats, known: Floats, width: int, temperature: float) -> CausalWeights:

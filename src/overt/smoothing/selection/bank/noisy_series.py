@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overt import native
 from overt.smoothing.data.series import NOISELESS, Floats, Indices, Series, filled_values, overall_level
@@ -25,7 +26,7 @@ class NoisySeries(NamedTuple):
 
     times: Floats  # (n,) in steps, ascending
     values: Floats  # (s, n), missing ones filled
-    weights: Floats  # (n,) w_i, 0 where the value is missing
+    weights: Floats  # (s, n) w_i, 0 where the value is missing
     levels: Floats  # (s, n) the noise's standard deviation at weight 1
     level: Floats  # (s,) the overall one
     heavy: bool = False  # whether the noise has heavy tails
@@ -36,27 +37,27 @@ class NoisySeries(NamedTuple):
     @classmethod
     def single(cls, times: Floats, values: Floats, weights: Floats, levels: Floats, **options: Any) -> "NoisySeries":
         """One series; all arrays (n,)."""
-        return cls(times, values[None], weights, levels[None], np.array([overall_level(levels)]), **options)
+        return cls(times, values[None], weights[None], levels[None], np.array([overall_level(levels)]), **options)
 
     @classmethod
     def joined(cls, several: Sequence["NoisySeries"]) -> "NoisySeries":
-        """Several of one grid, without missing values, as a batch."""
-        values, levels, level = (
-            np.concatenate(column) for column in zip(*((one.values, one.levels, one.level) for one in several), strict=True)
-        )
-        waves = any(one.waves for one in several)
-        return several[0]._replace(values=values, levels=levels, level=level, waves=waves)
+        """Several that may be joined, as a batch."""
+        names = ("values", "weights", "levels", "level")
+        columns = {name: np.concatenate([getattr(one, name) for one in several]) for name in names}
+        return several[0]._replace(**columns, waves=any(one.waves for one in several))
 
     @property
-    def grid(self) -> tuple[int, float] | None:
-        """The points and the span of a short series with all its values and times at equal steps; None of others."""
-        joins = 2 <= self.times.size <= LONGEST and native.available() and (self.weights == 1).all() and on_grid(self.times)
-        return (self.times.size, float(self.times[-1] - self.times[0])) if joins else None
+    def grid(self) -> tuple[Any, ...] | None:
+        """What short series at equal steps have in common if they can be a batch; None of others."""
+        joins = 2 <= self.times.size <= LONGEST and native.available() and self.risk_levels is None and on_grid(self.times)
+        if not joins or coarser_grid(self) is not None:
+            return None
+        return self.times.size, float(self.times[-1] - self.times[0]), bool((self.weights == 1).all()), self.heavy, self.by_time
 
     def part(self, rows: slice | Indices) -> "NoisySeries":
         """Some of the points."""
-        values, levels = self.values[:, rows], self.levels[:, rows]
-        part = self._replace(times=self.times[rows], values=values, weights=self.weights[rows], levels=levels)
+        columns = {name: getattr(self, name)[:, rows] for name in ("values", "weights", "levels")}
+        part = self._replace(times=self.times[rows], **columns)
         return part if self.risk_levels is None else part._replace(risk_levels=self.risk_levels[:, rows])
 
     @property
@@ -72,6 +73,20 @@ class NoisySeries(NamedTuple):
             return Observations(self.values, self.noise)
         factors = (self.levels / self.risk_levels) ** 2
         return Observations(self.values, self.noise / np.sqrt(factors), factors)
+
+
+def coarser_grid(series: NoisySeries) -> Indices | None:
+    """The rows of the coarsest grid that has all known points, where that is coarser than the grid of all points, as that of daily
+    values among hours; None where it is not.
+
+    >>> coarser_grid(NoisySeries.single(np.arange(8.0), np.zeros(8), np.array([0, 1, 0, 1, 0, 0, 0, 1.0]), np.ones(8)))
+    array([1, 3, 5, 7])
+    """
+    if series.weights.all():
+        return None
+    known = np.flatnonzero(series.weights.any(axis=0))
+    every = int(np.gcd.reduce(np.diff(known)))  # 0 of one known point
+    return np.arange(known[0], known[-1] + 1, every) if every > 1 and on_grid(series.times) else None
 
 
 RowWeights = Callable[[int], Floats]  # the weights of one point over all points of the head's series (n,)
@@ -124,10 +139,11 @@ def squares_far_out(series: NoisySeries) -> Floats:
     """
     if not series.heavy:
         return np.ones((1, 1))
-    [values], windows = series.values, series.times.size + MEDIAN_OF + 1  # others have no outliers, and are not heavy
-    padded = np.pad(values, MEDIAN_OF, mode="edge")
-    near = medians([padded[k : k + windows] for k in range(MEDIAN_OF)])  # of MEDIAN_OF values, before each point and after
-    distance = np.minimum(np.abs(values - near[: values.size]), np.abs(values - near[-values.size :])) / series.noise
+    count, windows = series.times.size, series.times.size + MEDIAN_OF + 1
+    padded = np.pad(series.values, ((0, 0), (MEDIAN_OF, MEDIAN_OF)), mode="edge")
+    # Of MEDIAN_OF values, before each point and after.
+    near = np.stack([medians([row[k : k + windows] for k in range(MEDIAN_OF)]) for row in padded])
+    distance = np.minimum(np.abs(series.values - near[:, :count]), np.abs(series.values - near[:, -count:])) / series.noise
     return np.where(distance > FAR_OUT, np.minimum(distance, FURTHEST_OUT) ** 2, 1.0)
 
 
@@ -135,10 +151,23 @@ def write_value_heads(outputs: HeadOutputs, series: NoisySeries, values: Floats,
     """Outputs of heads that compare values. Their variance is approximated: Σ_j W_ij² is at most W_ii for most smoothers."""
     known = series.weights > 0
     if not known.all():
-        index = np.arange(known.size)
-        rows = [np.interp(index, index[known], row[known]) for row in leverages.reshape(-1, known.size)]
-        leverages = np.stack(rows).reshape(leverages.shape)
         values = np.where(np.isnan(values), series.values[:, None], values)
-    squares = series.levels[:, None] ** 2 / np.where(known, series.weights, 1.0)
-    np.multiply(np.maximum(leverages, 0.0), squares, out=outputs.variances)
-    outputs.values[...], outputs.leverages[...] = values, np.where(known, leverages, 0.0)
+        leverages = np.stack([interpolated(rows, is_known) for rows, is_known in zip(leverages, known, strict=True)])
+    squares = series.levels**2 / np.where(known, series.weights, 1.0)
+    np.multiply(np.maximum(leverages, 0.0), squares[:, None], out=outputs.variances)
+    outputs.values[...], outputs.leverages[...] = values, np.where(known[:, None], leverages, 0.0)
+
+
+def interpolated(rows: Floats, known: NDArray[np.bool_]) -> Floats:
+    """Rows (heads, n) with straight lines between their known points (n,).
+
+    >>> interpolated(np.array([[9.0, 1.0, 9.0, 9.0, 4.0]]), np.array([False, True, False, False, True]))
+    array([[1., 1., 2., 3., 4.]])
+    """
+    index, missing = np.flatnonzero(known), np.flatnonzero(~known)
+    after = np.searchsorted(index, missing)
+    left, right = index[np.maximum(after - 1, 0)], index[np.minimum(after, index.size - 1)]
+    share = (missing - left) / np.maximum(right - left, 1)
+    filled = rows.copy()
+    filled[:, missing] = rows[:, left] * (1 - share) + rows[:, right] * share
+    return filled

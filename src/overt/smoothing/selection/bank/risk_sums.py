@@ -45,7 +45,7 @@ class Observations(NamedTuple):
 class BlockWeights(NamedTuple):
     """The weight of each head at the middle of each block of `step` points (heads, blocks), interpolated linearly between.
 
-    `sensitivity` (blocks,) is 2κ/T: how strongly a point's own risk changes its weights.
+    `sensitivity` (…, blocks) is 2κ/T: how strongly a point's own risk changes its weights.
     """
 
     weights: Floats
@@ -53,8 +53,8 @@ class BlockWeights(NamedTuple):
     step: int
 
     def at(self, points: Indices) -> tuple[Floats, Floats]:
-        """Weights (heads, points) and sensitivity (points,)."""
-        blocks = self.sensitivity.size
+        """Weights (…, heads, points) and sensitivity (…, points)."""
+        blocks = self.sensitivity.shape[-1]
         position = np.clip((points - (self.step - 1) / 2) / self.step, 0, blocks - 1)
         left = position.astype(np.intp)
         right, fraction = np.minimum(left + 1, blocks - 1), position - left
@@ -159,10 +159,10 @@ def blend(
         native.module().blend_past(*columns, sharpness.reshape(-1), *options, *results)
         return mixed
     around = [weights for weights in head_weights if isinstance(weights, BlockWeights)]
-    tables, *options = map(list, zip(*around, strict=True))
+    tables, sensitivities, steps = map(list, zip(*around, strict=True))
     columns, results = _three(as_batch(3, *heads)), _three(as_batch(3, *mixed))
-    weights = *as_batch(2, sharpness), as_batch(3, *tables)
-    native.module().blend(*columns, *weights, *options, native.threads(), *results)
+    weights = *as_batch(2, sharpness), as_batch(3, *tables), as_batch(2, *sensitivities)
+    native.module().blend(*columns, *weights, steps, native.threads(), *results)
     return mixed
 
 

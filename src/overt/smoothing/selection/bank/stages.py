@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices
-from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.operators.base import Operator, fillings, gather, lines, restriction, row_operator
 from overt.smoothing.selection.bank.candidates import (
     LONG,
@@ -28,7 +27,7 @@ from overt.smoothing.selection.bank.candidates import (
     write_heads,
 )
 from overt.smoothing.selection.bank.mixture import Mixture, bank_risks, mix, mix_pilot
-from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries, RowWeights
+from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries, RowWeights, coarser_grid
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.bank.segments import NAME, Segments, segment_heads
 from overt.smoothing.selection.bank.wiener import Windows, in_gaps, lost_waves, wiener_heads, wiener_lengths
@@ -113,13 +112,13 @@ def attend_bank(series: NoisySeries, *, causal: bool = False, correlation: float
     if rows is not None:
         outputs = attend_bank(_in_steps(series.part(rows)), correlation=correlation, cells=cells)
         times = series.times, series.times[rows]
-        return outputs._replace(**{name: np.interp(*times, getattr(outputs, name)[0])[None] for name in BETWEEN})
+        return outputs._replace(**{name: np.stack([np.interp(*times, row) for row in getattr(outputs, name)]) for name in BETWEEN})
     if correlation < 0:
         # Heads that compare values would win by following noise that alternates: they see it whitened.
         rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
         outputs = attend_bank(_whitened(series, rho), cells=cells)
         leverages = outputs.leverages * covariance_factors(outputs.leverages, rho)  # in units of the noise's own variance
-        return outputs._replace(values=colored(outputs.values[0], rho)[None], leverages=leverages)
+        return outputs._replace(values=np.stack([colored(row, rho) for row in outputs.values]), leverages=leverages)
     count = series.times.size
     wide, windows, segments = _wide(series, causal), _windows(count, causal), _segments(series, causal, correlation)
     cells, workspace = min(cells, count), Workspace()
@@ -145,20 +144,6 @@ def attend_bank(series: NoisySeries, *, causal: bool = False, correlation: float
     return BankOutputs(outputs[0], outputs[1], outputs[2], names, mixture / np.bincount(cell, minlength=cells))
 
 
-def coarser_grid(series: NoisySeries) -> Indices | None:
-    """The rows of the coarsest grid that has all known points, where that is coarser than the grid of all points, as that of daily
-    values among hours; None where it is not.
-
-    >>> coarser_grid(NoisySeries.single(np.arange(8.0), np.zeros(8), np.array([0, 1, 0, 1, 0, 0, 0, 1.0]), np.ones(8)))
-    array([1, 3, 5, 7])
-    """
-    if series.weights.all():
-        return None
-    known = np.flatnonzero(series.weights)
-    every = int(np.gcd.reduce(np.diff(known)))  # 0 of one known point
-    return np.arange(known[0], known[-1] + 1, every) if every > 1 and on_grid(series.times) else None
-
-
 def _in_steps(series: NoisySeries) -> NoisySeries:
     return series._replace(times=np.arange(float(series.times.size)))
 
@@ -170,7 +155,7 @@ def bank_operator(series: NoisySeries, *, causal: bool = False, correlation: flo
     if coarse is not None:
         coarse_operator = bank_operator(_in_steps(series.part(coarse)), correlation=correlation)
         return lines(series.times[coarse], series.times) @ coarse_operator @ restriction(coarse, count)
-    filling = fillings(series.times, series.weights > 0, causal=causal)
+    filling = fillings(series.times, series.weights[0] > 0, causal=causal)
     if correlation >= 0:
         return _mixture_operator(series, causal, correlation) @ filling
     rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
@@ -183,7 +168,7 @@ def bank_operator(series: NoisySeries, *, causal: bool = False, correlation: flo
 
 def _mixture_operator(series: NoisySeries, causal: bool, correlation: float) -> Operator:
     """The rows of all heads, times the weights of the heads; where a head reaches no key, it is the point itself."""
-    count, gaps = series.times.size, in_gaps(series.weights)
+    count, gaps = series.times.size, in_gaps(series.weights[0])
     wide, windows, segments = _wide(series, causal), _windows(count, causal), _segments(series, causal, correlation)
     whole_names = {*wide.names, NAME}
 
@@ -287,9 +272,10 @@ def _covariances(outputs: HeadOutputs, observed: Observations, correlation: floa
 
 def _whitened(series: NoisySeries, rho: float) -> NoisySeries:
     """The series with white noise, of negative ρ; a value is missing where it or the one before it is."""
-    weights = np.minimum(series.weights, np.concatenate([series.weights[:1], series.weights[:-1]]))
+    weights = np.minimum(series.weights, np.concatenate([series.weights[:, :1], series.weights[:, :-1]], axis=1))
     levels, level = (column * white_level(rho) for column in (series.levels, series.level))
-    return series._replace(values=whitened(series.values[0], rho)[None], weights=weights, levels=levels, level=level)
+    values = np.stack([whitened(row, rho) for row in series.values])
+    return series._replace(values=values, weights=weights, levels=levels, level=level)
 
 
 def _stretches(count: int) -> list[slice]:

@@ -9,15 +9,19 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
-def map_in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+# From this many points on threads save more time than it takes to start them.
+THREADED = 1024
+
+
+def map_in_threads(function: Callable[[Part], Result], parts: Sequence[Part], *, points: int) -> list[Result]:
     """The function of each part, in order, computed in one thread per processor, where kernels run on that thread alone.
 
     A kernel alone uses several threads only for itself; here the arithmetic between kernels is parallel as well.
 
-    >>> map_in_threads(lambda part: part**2, [1, 2, 3])
+    >>> map_in_threads(lambda part: part**2, [1, 2, 3], points=2048)
     [1, 4, 9]
     """
-    workers = min(native.threads(), len(parts))
+    workers = min(native.threads(), len(parts)) if points >= THREADED else 1
     if workers < 2:
         return list(map(function, parts))
     # Imported here, so that calls without threads start fast.

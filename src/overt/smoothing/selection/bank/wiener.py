@@ -55,8 +55,7 @@ def wiener_heads(series: NoisySeries, pilot: Floats, windows: Windows, correlati
         for index, length in enumerate(lengths):
             filtered = attend_wiener(series.values, squares, pilot, length, *options)
             outputs.values[:, index], outputs.leverages[:, index] = filtered
-        gaps = in_gaps(series.weights)
-        outputs.values[..., gaps] = pilot[:, None, gaps]
+        np.copyto(outputs.values, pilot[:, None], where=in_gaps(series.weights)[:, None])
         write_value_heads(outputs, series, outputs.values, outputs.leverages)
 
     columns = series.values[0], squares[0], pilot[0]
@@ -69,14 +68,13 @@ def lost_waves(series: NoisySeries, pilot: Floats) -> Floats:
     known, rest = series.weights > 0, series.values - pilot
     lost = np.zeros(rest.shape)
     if series.waves and on_grid(series.times):
-        times = None if known.all() else series.times[known]
-        for row, left in enumerate(rest):
-            lost[row, known] = find_waves(times, left[known])
+        for to, left, there in zip(lost, rest, known, strict=True):
+            to[there] = find_waves(None if there.all() else series.times[there], left[there])
     return lost
 
 
 def in_gaps(weights: Floats) -> NDArray[np.bool_]:
-    """The missing points next to other missing ones (n,), where filters would follow the line that fills the gap: it is no wave.
+    """The missing points next to other missing ones (…, n), where filters would follow the line that fills the gap: it is no wave.
 
     A single missing value is filled as well by its neighbours: without it real series with a tenth left out have 1 to 4% more error.
 
@@ -85,8 +83,8 @@ def in_gaps(weights: Floats) -> NDArray[np.bool_]:
     """
     missing = weights == 0
     beside = np.zeros_like(missing)
-    beside[1:] |= missing[:-1]
-    beside[:-1] |= missing[1:]
+    beside[..., 1:] |= missing[..., :-1]
+    beside[..., :-1] |= missing[..., 1:]
     return missing & beside
 
 
