@@ -183,7 +183,13 @@ def with_runs(runs, seed=0):
 
 
 @pytest.mark.parametrize(
-    "runs", [[(100, 4, 4.0), (260, 6, -4.0)], [(200, 9, 3.5)], [(60, 3, -5.0), (300, 12, 5.0), (350, 3, 5.0)]]
+    "runs",
+    [
+        [(100, 4, 4.0), (260, 6, -4.0)],
+        [(200, 9, 3.5)],
+        [(60, 3, -5.0), (300, 12, 5.0), (350, 3, 5.0)],
+        [(120, 2, 4.0), (310, 2, 4.0)],
+    ],
 )
 def test_no_error_is_stated_where_short_runs_may_be_errors_or_events(runs):
     values = with_runs(runs)
