@@ -78,14 +78,14 @@ def compare(
                 results.accuracy = accuracy.measure(cases, names, seeds, processes, step)
             console.print(Piece(lambda ink: _accuracy(ink, results.accuracy, seeds)))
         if "speed" in parts:
-            results.speed = _speeds([OURS, *taking])
+            results.speed = _speeds([OURS, speed.WITH_GAPS, *taking])
             console.print(Piece(lambda ink: _speed(ink, "all settings automatic", results.speed)))
         if "heads" in parts:
             results.heads = _speeds([head for head in heads.HEADS if not head.missing])
             console.print(Piece(lambda ink: _speed(ink, "one head with a given bandwidth", results.heads)))
         if "resources" in parts:
             with _progress() as show:
-                results.resources = resources.measure(speed.SIZES, lambda doing: show(doing, 0, 1))
+                results.resources = resources.measure(speed.SIZES[-3:], lambda doing: show(doing, 0, 1))
             console.print(Piece(lambda ink: _resources(ink, results.resources)))
         if folder:
             results.real = _measure_real(folder, [contender.name for contender in (OURS, *taking) if contender.fills])

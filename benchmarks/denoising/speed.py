@@ -4,14 +4,25 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from benchmarks.denoising.accuracy import noisy
-from benchmarks.denoising.peers import Smoother
+from benchmarks.denoising.peers import Smoother, ours
 from benchmarks.denoising.signals import sampled
 from overt.smoothing.data.series import Floats
 
-SIZES = (10**4, 10**5, 10**6)
+SIZES = (10**2, 10**3, 10**4, 10**5, 10**6)
 RUNS = 3  # of each smoother at each length
 _LONGEST = 60.0  # seconds for one run
+
+
+def _with_gaps(x: Floats) -> Floats:
+    x = x.copy()
+    x[np.random.default_rng(0).permutation(x.size)[: x.size // 10]] = np.nan
+    return ours(x)
+
+
+WITH_GAPS = Smoother("overt, a tenth missing", "the default, single values missing at random", (), _with_gaps, fills=True)
 
 
 @dataclass(frozen=True)
@@ -30,13 +41,14 @@ def measure(timed: Smoother, sizes: Sequence[int], notify: Callable[[str], None]
     seconds: dict[int, float] = {}
     try:
         timed.smooth(noisy(sampled("doppler", 100), 3, 0))
-        last = (0, 0.0)
+        last, growth = (0, 0.0), 1.0
         for size in sizes:
-            # The time of every smoother grows at least in proportion to the length.
-            if last[0] and last[1] * size / last[0] > _LONGEST:
+            # The time of every smoother grows at least in proportion to the length, and as much as from the length before to the last.
+            if last[0] and last[1] * max(size / last[0], growth) > _LONGEST:
                 return Speed(seconds, f"{size:,} points would take over {_LONGEST:.0f} s")
             notify(f"{size:,} points")
             seconds[size] = _min_seconds(timed.smooth, noisy(sampled("doppler", size), 3, 0))
+            growth = seconds[size] / last[1] if last[1] else 1.0
             last = (size, seconds[size])
     except Exception as error:  # any error of another library is reported, and the others go on
         return Speed(seconds, f"{type(error).__name__}: {error}")

@@ -264,6 +264,7 @@ def taken() -> str:
         "bilateral, ±200": actual["heads"]["both"],
         "patches, ±200": actual["heads"]["patch"],
         "the default": actual["speed"][OURS],
+        "a tenth missing": actual["speed"][f"{OURS}, a tenth missing"],
     }
     sizes = list(columns["value"]["seconds"])
     rows = [
