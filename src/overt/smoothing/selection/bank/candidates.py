@@ -36,30 +36,30 @@ from overt.smoothing.selection.bank.noisy_series import (
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs
 from overt.smoothing.selection.bank.threads import map_in_threads
 
-# Narrow bandwidths of time, in steps, by factors of √2. These heads are parabolas: lines in addition raise the error by 1%, as heads do
-# that are never clearly the best, and means and lines of one side change it by less than 0.1%, since guided heads serve jumps (here and
-# below: benchmarks/smoothing/ablation.py, and the same signals at 30 to 4,096 points).
+# NARROW: narrow bandwidths of the parabolas by time, in steps. Lines as well raise the error by 1%, means and lines of one side change it
+# by less than 0.1% (here and below: benchmarks/smoothing/ablation.py, and the same signals at 30 to 4,096 points).
 NARROW = 0.5 * np.sqrt(2.0) ** np.arange(16)  # 0.5 … 91
-# Heads are extrapolated from pairs of parabolas, from this narrow bandwidth on: narrower ones see three points or fewer.
+# FIRST_EXTRAPOLATED: index in NARROW of the narrowest extrapolated head; narrower ones see three points or fewer.
 FIRST_EXTRAPOLATED = 3
-# The widest bandwidths of time, in spans of the series.
+# WHOLE: the widest bandwidths of time, in spans of the series.
 WHOLE = (0.5, 1.0, 8.0)
-# Patches: points to either side, and bandwidths in units of the noise, for the root of the sum of squares. Patches of 11 too change
-# nothing from 256 points on, and lower the error of 64 to 100 points by 0.7%; every other bandwidth alone costs 2 to 3% there.
+# PATCHES: points to either side, and bandwidths in σ for the root of the sum of squares. Patches of 11 as well: no change from 256 points
+# on, 0.7% less error at 64 to 100 points; with only every other bandwidth, 2 to 3% more there.
 PATCHES = ((2, 2.0 ** np.arange(0, 2, 0.5)), (10, 2.0 ** np.arange(1, 3, 0.5)))
+# PATCH_WINDOW: the largest distance between compared patches, in points.
 PATCH_WINDOW = 60
-# Guided heads: bandwidths of the pilot in units of the noise, and the window in bandwidths of time. With segments one bandwidth costs up
-# to 1% and 17% where it costs most, two up to 2% and 59%, four bring nothing for a third more time. Windows of 1.5 to 3 bandwidths give the
-# same errors to three thousandths, and take time in proportion.
+# PILOT_BANDWIDTHS: bandwidths of guided heads in the pilot, in σ. With segments one costs up to 1% (17% where it costs most), two up to
+# 2% (59%); four gain nothing and take a third more time.
 PILOT_BANDWIDTHS = (1.2, 0.6, 0.3)
-# The same with segments in series of more points than LONG, those of one stretch (`stages`): at 100,000 points one bandwidth lowers the
-# error of white noise by 1.4%, and raises it by 4% at most; under bursts it lowers it by 5%. Guided heads took a fifth of the time.
+# LONG: most points of a stretch (`stages`); longer series with segments use LONG_PILOT_BANDWIDTHS. At 100,000 points the error of white
+# noise falls by 1.4% and rises by 4% at most, under bursts it falls by 5%; guided heads took a fifth of the time.
 LONG, LONG_PILOT_BANDWIDTHS = 97_920, (0.6,)
+# GUIDED_WINDOW: window of guided heads, in bandwidths of time. 1.5 to 3 give the same errors to three thousandths, in proportional time.
 GUIDED_WINDOW = 2.0
 
 
 class WideHeads(NamedTuple):
-    """Heads that see the whole series, of which each stretch takes its part."""
+    """Heads computed once over the whole series; `part` cuts out one stretch."""
 
     names: list[str]
     write_part: Callable[[slice, HeadOutputs], None]
@@ -71,7 +71,7 @@ class WideHeads(NamedTuple):
 
 
 def pilot_heads(series: NoisySeries, causal: bool, patches: bool) -> Iterator[NamedHeads]:
-    """The heads that compare the noisy series itself: the points unchanged, narrow bandwidths of time, and perhaps patches."""
+    """Yield the heads that compare the noisy series itself: the identity, narrow bandwidths of time, and patches if `patches`."""
     yield _identity(series)
     yield _by_time(series, tuple(time_heads(causal)))
     if patches:
@@ -79,15 +79,15 @@ def pilot_heads(series: NoisySeries, causal: bool, patches: bool) -> Iterator[Na
 
 
 def pilot_count(causal: bool, patches: bool) -> int:
-    """The number of the pilot heads."""
+    """The number of heads that `pilot_heads` yields."""
     return 1 + len(tuple(time_heads(causal))) + (sum(len(scales) for _, scales in PATCHES) if patches else 0)
 
 
 def wide_heads(series: NoisySeries, causal: bool, *, long: bool = False) -> WideHeads:
-    """Heads by time with bandwidths from 128 steps to eight times the series, where a line is the line through all of it.
+    """Heads by time with bandwidths from 128 steps to eight spans of the series, where a polynomial fits all points alike.
 
-    Of a long series, which is smoothed in stretches, they take little memory: on a grid they are computed at some points alone
-    (`bank.coarse`), elsewhere leverages and variances, of which risks alone are made, are in float32.
+    If `long` (the series is smoothed in stretches), they take little memory: on a grid they are computed at few points
+    (`bank.coarse`); elsewhere leverages and variances, which only risks use, are float32.
     """
     wide = wide_time_heads(float(series.times[-1] - series.times[0]), causal)
     heads = _by_time(series, wide)
@@ -115,7 +115,7 @@ def _write_coarse(series: NoisySeries, coarse: list[CoarseHead], stretch: slice,
 
 
 def wide_time_heads(span: float, causal: bool) -> tuple[TimeHead, ...]:
-    """Those of a series of this span, in steps."""
+    """Bandwidth, degree and side of the wide heads of a series of this span, in steps."""
     span = max(span, 1.0)
     octaves = int(np.log2(span / 4 / 128)) if span >= 512 else -1
     sides: tuple[Side, ...] = ("past",) if causal else ("both",)
@@ -154,19 +154,19 @@ def guided_heads(
 
 
 def guided_name(bandwidth: float, scale: float) -> str:
-    """Of a guided head: its bandwidth of time, and that of the pilot in units of the noise."""
+    """The name of a guided head: its bandwidths of time, in steps, and of the pilot, in units of the noise."""
     return f"guided, {bandwidth:.3g} steps and {scale:.3g} σ"
 
 
 def patches_name(points: int, scale: float) -> str:
-    """Of a head that compares patches."""
+    """The name of a head that compares patches of this many points."""
     return f"patches of {points}, {scale:.3g} σ"
 
 
 def _by_unit(units: Floats, attend: Callable[[Indices, Floats], Any]) -> Any:
-    """The outputs of heads whose bandwidth depends on the point: for each unit (s, n), those at its points.
+    """The outputs of heads whose bandwidth depends on the point: every point takes the outputs computed with its unit (s, n).
 
-    `attend` computes some of the series (r,), each with one unit (r,).
+    `attend` computes the series of some indices (r,), with one unit for each (r,).
     """
     outputs = attend(np.arange(len(units)), units[:, 0])
     for row in np.flatnonzero((units != units[:, :1]).any(axis=1)):
@@ -180,12 +180,12 @@ def _by_unit(units: Floats, attend: Callable[[Indices, Floats], Any]) -> Any:
 def _row_of_unit(
     attend_row: Callable[..., Floats], columns: tuple[Floats, ...], bandwidths: Floats, options: dict[str, Any], row: int
 ) -> Floats:
-    """The weights of one point, with its own bandwidth."""
+    """The weights of one point, computed with the bandwidth at that point."""
     return attend_row(*columns, row, bandwidth=float(bandwidths[row]), **options)
 
 
 def write_heads(outputs: HeadOutputs, parts: Iterable[NamedHeads], start: int) -> tuple[list[str], list[RowWeights]]:
-    """Write the outputs of all parts, one after the other, from the row `start` on, and return the names and rows of all."""
+    """Write the outputs of all parts in order, from head `start` on, and return the names and rows of all heads."""
     names: list[str] = []
     rows: list[RowWeights] = []
     for part in parts:
@@ -196,7 +196,7 @@ def write_heads(outputs: HeadOutputs, parts: Iterable[NamedHeads], start: int) -
 
 
 def time_heads(causal: bool) -> Iterator[TimeHead]:
-    """Bandwidth, degree and side of the heads by time that every series has."""
+    """Yield bandwidth, degree and side of the narrow heads by time, which every series has."""
     if causal:
         for h, degree in product(NARROW, (0, 1, 2)):
             yield float(h), degree, "past"
@@ -253,7 +253,7 @@ def family_by_time(degree: int, side: Side) -> str:
 
 
 def _write_local(outputs: HeadOutputs, local: Local, squares: Floats) -> None:
-    """The outputs of heads by time; `squares` are the noise's σ_i²."""
+    """Write the outputs of heads by time; `squares` are the noise's σ_i²."""
     outputs.values[...], outputs.leverages[...] = local.values, local.leverages
     np.multiply(local.unit_variances, squares, out=outputs.variances, casting="same_kind")
 
@@ -261,7 +261,7 @@ def _write_local(outputs: HeadOutputs, local: Local, squares: Floats) -> None:
 def _attend_time(
     series: NoisySeries, row: int, bandwidth: float, degree: int, side: Side, *, alike: bool, step: float | None
 ) -> Local:
-    """One head by time of one series; `alike`: all weights are 1; `step`: of a grid, None where times are no grid."""
+    """One head by time of one series; `alike`: all weights are 1; `step`: the grid's step, None without a grid."""
     if alike:
         return attend_time(series.times, series.values[row], None, bandwidth, degree=degree, side=side)
     values, leverages, variances = _attend_weighted(series, row, bandwidth, degree, side, step)
@@ -272,7 +272,7 @@ def _attend_time(
 
 
 def _attend_weighted(series: NoisySeries, row: int, bandwidth: float, degree: int, side: Side, step: float | None) -> Local:
-    """The same where values are missing or have weights; NaN without a key on the side."""
+    """One head by time of a series with missing or weighted values; NaN at points without a key on the side."""
     weights, values, columns = series.weights[row], series.values[row], None
     is_key = weights > 0
     if step:

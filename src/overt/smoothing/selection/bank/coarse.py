@@ -1,7 +1,7 @@
-"""Heads of wide bandwidths on a long grid: smooth curves, computed at few points and interpolated between.
+"""Heads of wide bandwidths on a long grid: smooth curves, computed at few points and interpolated between them.
 
-A weighted mean with a Gaussian of bandwidth h changes little over h/16, so that the polynomial of degree 7 through eight points that far
-apart is the curve to ten digits of its noise. Sixteen times fewer points, or fewer still, are computed and stored.
+A weighted mean with a Gaussian of bandwidth h changes little over h/16, so the polynomial of degree 7 through eight points at that
+distance matches the curve to ten digits of its noise. Only these points are computed and stored.
 """
 
 import functools
@@ -18,10 +18,10 @@ from overt.smoothing.heads.local.polynomial import cofactors
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.heads.local.short_grid import TimeHead
 
-# Points of a polynomial, and points in a bandwidth. Of noise, curves are within 3e-10 of their standard deviation and leverages within 4e-7
-# of the largest, at the ends of the series, where four to seven of the eight points lie on one side; elsewhere ten times closer.
+# TAPS: points of an interpolating polynomial; IN_BANDWIDTH: computed points in a bandwidth. For noise, the error of curves is 3e-10 of
+# their standard deviation and of leverages 4e-7 of the largest, at the ends of the series; elsewhere ten times less.
 TAPS, IN_BANDWIDTH = 8, 16
-# More points between two are not worth the few cells that a stretch would have.
+# LONGEST_STEP: the largest distance of computed points, in points of the series: with a larger one a stretch would have few cells.
 LONGEST_STEP = 4096
 
 
@@ -41,7 +41,7 @@ class CoarseHead(NamedTuple):
         """
         cells = np.arange(points.start // self.step, (points.stop - 1) // self.step + 1)
         first = np.clip(cells - (TAPS // 2 - 1), 0, self.columns.shape[1] - TAPS)
-        # Runs of cells in the same position among the eight points.
+        # Consecutive cells at the same position among their TAPS points share one matrix.
         runs = np.flatnonzero(np.diff(cells - first, prepend=-1)).tolist()
         inside = slice(points.start - cells[0] * self.step, points.stop - cells[0] * self.step)
         whole = inside.start == 0 and inside.stop == cells.size * self.step
@@ -64,10 +64,9 @@ def _lagrange(cell: int, step: int) -> Floats:
 
 
 def coarse_heads(times: Floats, values: Floats, weights: Floats, heads: tuple[TimeHead, ...]) -> list[CoarseHead] | None:
-    """Heads of degree 1 or 2 over both sides on a grid; None where they have to be computed at every point.
+    """Heads of degree 1 or 2 over both sides on a grid; None if they have to be computed at every point.
 
-    That is on times that are no grid, next to gaps as long as the smallest bandwidth, where a line takes the place of a parabola, and
-    without the native core.
+    That is: without the native core, without a grid, or with a gap as long as the smallest bandwidth, where lines replace parabolas.
     """
     if not native.available() or any(side != "both" for _, _, side in heads) or not on_grid(times):
         return None
@@ -88,7 +87,7 @@ def _coarse_head(
     targets = np.arange(0.0, points - 1 + step, step)
     columns = attend_compiled(*keys, targets, scale, degree)
     columns[0] += center
-    # c_0 by its definition, which `attend_compiled` gives at keys alone.
+    # The leverage c_0 by its definition, since `attend_compiled` returns it only at keys.
     determinant, factors = cofactors(attend_compiled(*keys, targets, scale, degree, raw=True), degree)
     columns[1] = factors[0] / determinant
     return CoarseHead(columns, step)

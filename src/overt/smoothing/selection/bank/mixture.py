@@ -26,23 +26,21 @@ from overt.smoothing.selection.bank.risk_sums import (
     running_sums,
 )
 
-# Risks are averaged with Gaussians of these standard deviations, in points. The last also averages the risks of the mixtures,
-# one for each width.
+# WIDTHS: standard deviations, in points, of the Gaussians that average risks; the last also averages the risks of the widths' mixtures.
 WIDTHS = (60, 240, 1920)
-# Averages over the past alone have half the points, and a change that has just come is known from few of them: there is a narrower one.
-# Over both sides it follows heavy tails: without it the error under Laplace noise falls by 15%, under white noise by nothing.
+# CAUSAL_WIDTHS: the same for averages over the past; 15 reacts to a recent change, known from few points. Over both sides 15 would follow
+# heavy tails: without it the error under Laplace noise falls by 15%, under white noise by nothing.
 CAUSAL_WIDTHS = (15, *WIDTHS)
-# Risks are summed in blocks of WIDTH / FINENESS points before they are averaged, and weights are interpolated linearly.
+# FINENESS: blocks in a width; risks are summed over them before they are averaged, and weights are interpolated linearly between them.
 FINENESS = 3
-# Standard deviations beyond which a neighbour's risk is ignored.
+# CUT: the distance, in standard deviations, beyond which a neighbour's risk is ignored.
 CUT = 3
-# Averages over at most this many finest blocks are products with a matrix, the same for every series of this length.
+# FEW_BLOCKS: averages over at most this many finest blocks are products with a matrix, which series of one length share.
 FEW_BLOCKS = 32
-# The temperature of a single point, among heads and among widths: the one for which Leung and Barron (2006, theorem 5) prove that a
-# mixture of projections is nearly as good as the best of them. 2, that of Akaike's weights, is better on most development signals
-# (benchmarks/smoothing/ablation.py), but costs 5 to 10% where a signal has many peaks or jumps.
+# TEMPERATURE: temperature of one point's risk, among heads and widths; a mixture of projections is then nearly as good as the best (Leung
+# and Barron 2006, theorem 5). Akaike's 2 is better on most development signals (ablation.py), but costs 5 to 10% with many peaks or jumps.
 TEMPERATURE = 4.0
-# Among the widths of causal averages, whose narrowest is much better right after a change: the smaller choice is made more sharply.
+# CAUSAL_WIDTH_TEMPERATURE: temperature among the causal widths, a sharper choice: the narrowest is much better right after a change.
 CAUSAL_WIDTH_TEMPERATURE = 2.0
 
 
@@ -67,7 +65,7 @@ class Mixture(NamedTuple):
 
 
 class Pilot(NamedTuple):
-    """A mixture of heads that others compare: y_i and ∂y_i/∂x_i (n,)."""
+    """The mixture that heads of later stages compare: y_i and ∂y_i/∂x_i (n,)."""
 
     values: Floats
     leverages: Floats
@@ -82,7 +80,7 @@ def mix(
     premium: float = 0.0,
     risks: Floats | None = None,
 ) -> Mixture:
-    """Mix heads by estimated risk, averaged over neighbourhoods of several widths; then mix these mixtures likewise.
+    """Mix heads by estimated risk, averaged over neighbourhoods of several widths; then mix these mixtures in the same way.
 
     At each point the weights are softmax_k(−r_k / T). r_k is Stein's unbiased estimate of head k's squared error in units of
     σ² (Stein 1981), ((x_i − y_i)/σ_i)² − 1 + 2 ∂y_i/∂x_i, averaged over neighbours. The temperature depends on the average:
@@ -92,18 +90,18 @@ def mix(
 
         ∂y_i/∂x_i = Σ_k W_k ∂y_ki/∂x_i + (2κ/T) Var_W(y_ki)/σ_i²,    κ the point's own weight in its average,
 
-    if the residuals of its neighbours are treated as independent of x_i. The variance is that of Buckland, Burnham
-    and Augustin (1997, equation 9), √v = Σ_k W_k √(v_k + (y_k − y)²), which is large where heads disagree.
+    if the residuals of its neighbours are treated as independent of x_i. The variance is by Buckland, Burnham and
+    Augustin (1997, equation 9), √v = Σ_k W_k √(v_k + (y_k − y)²), which is large if heads disagree.
 
-    `premium` raises what a degree of freedom costs, 2∂y_i/∂x_i, by this part, which fades out between leverages of 0 and ½: a head that
-    follows the single points of a spike would lose to one that flattens it.
+    `premium` raises the cost of a degree of freedom, 2∂y_i/∂x_i, by this part. It fades out between leverages of 0 and ½; otherwise a
+    head that follows the single points of a spike would lose to one that flattens it.
 
     `risk_variance` is the factor by which the variance of an average of risks exceeds that for white noise; T grows with it.
 
-    Where `observed` has factors, so have the heads' leverages, and the mixture's are divided by them.
+    If `observed` has factors, the heads' leverages contain them, and the mixture's leverages are divided by them.
 
     Missing points enter no average. With `causal`, averages are over the point and its past, whose residuals do not depend on x_i.
-    `risks` are the heads' `bank_risks`, where they are known.
+    `risks` are the heads' `bank_risks`, if already computed.
 
     >>> flat, itself = np.zeros(500), np.random.default_rng(0).normal(size=500)
     >>> heads = HeadOutputs(*(np.stack([flat, column]) for column in (itself, flat + 1, flat + 1)))
@@ -118,7 +116,7 @@ def mix(
 
 
 def mix_pilot(heads: HeadOutputs, observed: Observations, **options: Any) -> Pilot:
-    """The first two columns of `mix`, without the square roots that variances take. The options are those of `mix`."""
+    """The first two columns of `mix`, with its options, without the square roots that variances take."""
     (values, leverages), *_ = _mix(heads[:2], observed, **options)
     return Pilot(values, leverages / observed.factors)
 
@@ -132,7 +130,7 @@ def _mix(
     premium: float = 0.0,
     risks: Floats | None = None,
 ) -> tuple[tuple[Floats, ...], tuple[BlockWeights | CausalWeights, ...], BlockWeights | CausalWeights]:
-    """The columns of the mixture, one for each of the heads', and the weights that made it."""
+    """The mixture's columns, as many as the heads have, and the weights of the heads and of the widths."""
     widths, temperature = (CAUSAL_WIDTHS, CAUSAL_WIDTH_TEMPERATURE) if causal else (WIDTHS, TEMPERATURE)
     risks = bank_risks(heads, observed, causal=causal, premium=premium) if risks is None else risks
     head_weights = _weights(risks, observed, widths, TEMPERATURE * risk_variance, causal)
@@ -144,12 +142,12 @@ def _mix(
 
 
 def bank_risks(heads: tuple[Floats, ...], observed: Observations, *, causal: bool = False, premium: float = 0.0) -> Floats:
-    """The sums of heads' risks that `mix` averages: over the finest blocks (heads, blocks), or with `causal` running ones (heads, n)."""
+    """The sums of heads' risks that `mix` averages: over the finest blocks (heads, blocks), or running sums if `causal` (heads, n)."""
     return risk_sums(heads, observed, BLOCK if causal else _finest(WIDTHS), premium, running=causal)
 
 
 def _finest(widths: tuple[int, ...]) -> int:
-    """The points of a block that every width's block is a multiple of."""
+    """The points of the finest block: the blocks of all widths are multiples of it."""
     return math.gcd(*(width // FINENESS for width in widths))
 
 
@@ -166,7 +164,7 @@ def _weights(
 
 
 def _gaussian_weights(sums: Floats, counts: Floats, finest: int, width: int, temperature: float) -> BlockWeights:
-    """Weights from risks averaged with a Gaussian of this width, summed over `finest` points (…, heads, blocks), as counts (…, blocks)."""
+    """Weights by risks averaged with a Gaussian; sums (…, heads, blocks) and counts (…, blocks) are over blocks of `finest` points."""
     first = counts.reshape(-1, counts.shape[-1])[0]
     if first.size <= FEW_BLOCKS and (counts == first).all():  # as of several short series
         matrix, sensitivity, step = _average(first.tobytes(), finest, width, temperature)
@@ -178,7 +176,7 @@ def _gaussian_weights(sums: Floats, counts: Floats, finest: int, width: int, tem
 
 @functools.lru_cache(maxsize=64)
 def _average(counts: bytes, finest: int, width: int, temperature: float) -> tuple[Floats, Floats, int]:
-    """The same average as a matrix (finest blocks, blocks), for these numbers of known points in the finest blocks (blocks,)."""
+    """`_gaussian_scores` as a matrix (finest blocks, blocks), from the bytes of the known points in each finest block (blocks,)."""
     known = np.frombuffer(counts)
     return _gaussian_scores(np.eye(known.size), known, finest, width, temperature)
 
@@ -198,7 +196,7 @@ def _gaussian_scores(sums: Floats, counts: Floats, finest: int, width: int, temp
 
 
 def _causal_weights(within: Floats, known: Floats, width: int, temperature: float) -> CausalWeights:
-    """The same over the point and its past, where the weight of a risk decreases by blocks, not by points."""
+    """Weights by risks averaged over the point and its past; the weight of a risk decreases by blocks, not by points."""
     ends = np.minimum(np.arange(BLOCK - 1, known.shape[1] + BLOCK - 1, BLOCK), known.shape[1] - 1)
     sums, counts = within[..., ends], known[:, ends]
     reach = min(CUT * width // BLOCK, counts.shape[1] - 1)

@@ -1,4 +1,4 @@
-"""Series as the heads of the bank see them, and what all heads that compare their values share."""
+"""The series that the heads of the bank smooth, and the functions that all heads that compare values share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,24 +15,24 @@ from overt.smoothing.selection.bank.risk_sums import HeadOutputs, Observations
 from overt.smoothing.selection.medians import medians
 from overt.smoothing.selection.noise import NoiseEstimate
 
-# A value is far out if it differs by more standard deviations than that from the medians of so many values before it and after it.
+# FAR_OUT, MEDIAN_OF: a value is far out if it differs by more than FAR_OUT σ from the medians of MEDIAN_OF values before and after it.
 FAR_OUT, MEDIAN_OF = 2.5, 5
-# Values further out than this are outliers, which were left out before, or a signal's.
+# FURTHEST_OUT: the cap of this distance, in σ: values further out are outliers, which were removed before, or signal.
 FURTHEST_OUT = 6.0
 
 
 class NoisySeries(NamedTuple):
-    """Series at the same times as the heads see them, sorted by time: of one, or of several short ones (s, n)."""
+    """One series, or several short ones at the same times, sorted by time (s, n)."""
 
     times: Floats  # (n,) in steps, ascending
     values: Floats  # (s, n), missing ones filled
-    weights: Floats  # (s, n) w_i, 0 where the value is missing
+    weights: Floats  # (s, n) w_i, 0 if the value is missing
     levels: Floats  # (s, n) the noise's standard deviation at weight 1
-    level: Floats  # (s,) the overall one
+    level: Floats  # (s,) the overall level
     heavy: bool = False  # whether the noise has heavy tails
-    risk_levels: Floats | None = None  # (s, n) those in whose units risks are, where they are others
-    waves: bool = False  # whether some stand out in the spectrum
-    by_time: bool = False  # only heads by time: Stein's estimate of those that compare values needs noise that is nearly normal
+    risk_levels: Floats | None = None  # (s, n) the units of the risks, if other than `levels`
+    waves: bool = False  # whether waves stand out in the spectrum
+    by_time: bool = False  # only heads by time: for heads that compare values, Stein's estimate needs nearly normal noise
 
     @classmethod
     def single(cls, times: Floats, values: Floats, weights: Floats, levels: Floats, **options: Any) -> "NoisySeries":
@@ -41,14 +41,14 @@ class NoisySeries(NamedTuple):
 
     @classmethod
     def joined(cls, several: Sequence["NoisySeries"]) -> "NoisySeries":
-        """Several that may be joined, as a batch."""
+        """Several series whose `grid` is equal, as one batch."""
         names = ("values", "weights", "levels", "level")
         columns = {name: np.concatenate([getattr(one, name) for one in several]) for name in names}
         return several[0]._replace(**columns, waves=any(one.waves for one in several))
 
     @property
     def grid(self) -> tuple[Any, ...] | None:
-        """What short series at equal steps have in common if they can be a batch; None of others."""
+        """The properties that short series of one batch share; None if the series cannot be part of a batch."""
         joins = 2 <= self.times.size <= LONGEST and native.available() and self.risk_levels is None and on_grid(self.times)
         if not joins or coarser_grid(self) is not None:
             return None
@@ -62,7 +62,7 @@ class NoisySeries(NamedTuple):
 
     @property
     def noise(self) -> Floats:
-        """σ_i of each value, infinite where it is missing (s, n)."""
+        """σ_i of each value, infinite if it is missing (s, n)."""
         with np.errstate(divide="ignore"):
             return self.levels / np.sqrt(self.weights)
 
@@ -76,8 +76,7 @@ class NoisySeries(NamedTuple):
 
 
 def coarser_grid(series: NoisySeries) -> Indices | None:
-    """The rows of the coarsest grid that has all known points, where that is coarser than the grid of all points, as that of daily
-    values among hours; None where it is not.
+    """The rows of the coarsest grid with all known points, such as daily values among hours; None if that is the grid of all points.
 
     >>> coarser_grid(NoisySeries.single(np.arange(8.0), np.zeros(8), np.array([0, 1, 0, 1, 0, 0, 0, 1.0]), np.ones(8)))
     array([1, 3, 5, 7])
@@ -85,7 +84,7 @@ def coarser_grid(series: NoisySeries) -> Indices | None:
     if series.weights.all():
         return None
     known = np.flatnonzero(series.weights.any(axis=0))
-    every = int(np.gcd.reduce(np.diff(known)))  # 0 of one known point
+    every = int(np.gcd.reduce(np.diff(known)))  # 0 for a single known point
     return np.arange(known[0], known[-1] + 1, every) if every > 1 and on_grid(series.times) else None
 
 
@@ -93,7 +92,7 @@ RowWeights = Callable[[int], Floats]  # the weights of one point over all points
 
 
 class NamedHeads(NamedTuple):
-    """Heads with their names, family first ("line, 8 steps"), what writes their outputs, and functions that compute a row of weights."""
+    """Heads: their names, family first ("line, 8 steps"), a function that writes all outputs, and one for each that computes a row."""
 
     names: list[str]
     write: Callable[[HeadOutputs], None]  # into arrays (s, heads, n)
@@ -101,7 +100,7 @@ class NamedHeads(NamedTuple):
 
 
 def bank_series(series: Series, levels: Floats, causal: bool, estimate: NoiseEstimate) -> NoisySeries:
-    """The series as the bank takes it, with missing values filled, and what its estimate says of its noise."""
+    """The input of the bank: the series with missing values filled, and its noise by the estimate."""
     known = ~np.isnan(series.values)
     weights = known.astype(np.float64) if series.weights is None else np.where(known, series.weights, 0.0)
     # Without noise, a risk is the squared residual.
@@ -118,7 +117,7 @@ def bank_series(series: Series, levels: Floats, causal: bool, estimate: NoiseEst
 
 
 def comparison_units(series: NoisySeries) -> Floats:
-    """The noise by which each point compares values (s, n): its own level, as the overall one times the nearest power of √2."""
+    """The unit in which points compare values (s, n): their noise level, rounded to the overall level times a power of √2."""
     levels = series.levels[:, :1] if (series.levels == series.levels[:, :1]).all() else series.levels
     level = series.level[:, None]
     units = level * 2.0 ** (np.clip(np.round(2 * np.log2(levels / level)), -8, 8) / 2)
@@ -126,11 +125,11 @@ def comparison_units(series: NoisySeries) -> Floats:
 
 
 def squares_far_out(series: NoisySeries) -> Floats:
-    """ε_i²/σ_i² of values that are far out under heavy tails, else 1 (s, n): what a self weight costs beyond Stein's 2σ_i²W_ii.
+    """The factor of a self weight's cost, Stein's 2σ_i²W_ii (s, n): ε_i²/σ_i² for values far out under heavy tails, else 1.
 
-    The covariance of noise with a weighted mean is W_ii ε_i², and σ_i²W_ii on average if the weights do not depend on the noise. Those of
-    patches do: nothing is similar to a value far out, which keeps itself, so that such heads would follow the tails at a cost that
-    Stein's estimate, of normal noise, does not see. At a jump a value is near those on one side.
+    The covariance of noise with a weighted mean is W_ii ε_i², and σ_i²W_ii on average if the weights do not depend on the noise. The
+    weights of patches do: no patch is similar to a value far out, so the head keeps that value, at a cost that Stein's estimate for
+    normal noise does not see. At a jump a value is not far out: it is near the values on one side.
 
     >>> values = np.array([0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 5, 5, 5, 5, 5.0])
     >>> squares_far_out(NoisySeries.single(np.arange(16.0), values, np.ones(16), np.ones(16), heavy=True))
@@ -141,14 +140,14 @@ def squares_far_out(series: NoisySeries) -> Floats:
         return np.ones((1, 1))
     count, windows = series.times.size, series.times.size + MEDIAN_OF + 1
     padded = np.pad(series.values, ((0, 0), (MEDIAN_OF, MEDIAN_OF)), mode="edge")
-    # Of MEDIAN_OF values, before each point and after.
+    # The medians of MEDIAN_OF values before and after each point.
     near = np.stack([medians([row[k : k + windows] for k in range(MEDIAN_OF)]) for row in padded])
     distance = np.minimum(np.abs(series.values - near[:, :count]), np.abs(series.values - near[:, -count:])) / series.noise
     return np.where(distance > FAR_OUT, np.minimum(distance, FURTHEST_OUT) ** 2, 1.0)
 
 
 def write_value_heads(outputs: HeadOutputs, series: NoisySeries, values: Floats, leverages: Floats) -> None:
-    """Outputs of heads that compare values. Their variance is approximated: Σ_j W_ij² is at most W_ii for most smoothers."""
+    """Write the outputs of heads that compare values; Σ_j W_ij² of the variance is replaced by W_ii, its bound for most smoothers."""
     known = series.weights > 0
     if not known.all():
         values = np.where(np.isnan(values), series.values[:, None], values)
@@ -159,7 +158,7 @@ def write_value_heads(outputs: HeadOutputs, series: NoisySeries, values: Floats,
 
 
 def interpolated(rows: Floats, known: NDArray[np.bool_]) -> Floats:
-    """Rows (heads, n) with straight lines between their known points (n,).
+    """Rows (heads, n), interpolated linearly between the known points (n,).
 
     >>> interpolated(np.array([[9.0, 1.0, 9.0, 9.0, 4.0]]), np.array([False, True, False, False, True]))
     array([[1., 1., 2., 3., 4.]])

@@ -9,16 +9,16 @@ from overt import native
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.normalize import softmax
 
-# A causal average sums completed blocks of this many points, and the points of the current block one by one.
+# BLOCK: points of the blocks of a causal average, which sums completed blocks, and the points of the current block one by one.
 BLOCK = 12
-# Points mixed at a time, so that the weights of all heads stay in a processor's cache.
+# CHUNK: points mixed at a time, so that the weights of all heads stay in a processor's cache.
 CHUNK = 2**11
 
 
 class HeadOutputs(NamedTuple):
     """The outputs y_i of heads, their leverages ∂y_i/∂x_i, and the variances of y_i for fixed weights; all (…, heads, n).
 
-    The arrays of the bank have the series on their first axis: (series, heads, n). One may be left out in this module.
+    In the bank the first axis is the series (series, heads, n); this module also takes one series without this axis.
     """
 
     values: Floats
@@ -31,10 +31,10 @@ class HeadOutputs(NamedTuple):
 
 
 class Observations(NamedTuple):
-    """The data of the risks: x_i, any number where it is missing, and σ_i, infinite there; both (n,).
+    """The data of the risks: x_i, any number if missing, and σ_i, infinite if missing; both (n,).
 
-    `noise` may be another level than the noise's own, in whose units the risks are then. `factors` are the noise's variances over its
-    squares, and heads' leverages are multiplied by them before.
+    `noise` is the unit of the risks, which may differ from the noise's level. `factors` are the noise's variances over the squares of
+    this unit; the heads' leverages are multiplied by them first.
     """
 
     values: Floats
@@ -86,10 +86,9 @@ class CausalWeights(NamedTuple):
 def risk_sums(
     heads: tuple[Floats, ...], observed: Observations, step: int, premium: float = 0.0, *, running: bool = False
 ) -> Floats:
-    """Risks of heads, of which values and leverages are read, summed over blocks of `step` points (heads, blocks).
+    """Sum the risks of heads, from their values and leverages, over blocks of `step` points (heads, blocks).
 
-    With `running` they are summed from the beginning of each point's block to the point (heads, n). The risk and its premium are those
-    of `mixture.mix`.
+    If `running`, sum from the beginning of each point's block to the point (heads, n). `mixture.mix` defines risk and premium.
 
     >>> heads = np.zeros((1, 4)), np.full((1, 4), 0.25)
     >>> risk_sums(heads, Observations(np.ones(4), np.ones(4)), 2)
@@ -107,7 +106,7 @@ def risk_sums(
 
 
 def as_batch(dimensions: int, *arrays: Floats) -> list[Floats]:
-    """Arrays as the kernels take them, of several series: those of one get an axis more, and are contiguous."""
+    """Arrays of several series, as the kernels take them; arrays of one series become contiguous and get a first axis."""
     return [array if array.ndim == dimensions else np.ascontiguousarray(array)[None] for array in arrays]
 
 
@@ -138,7 +137,7 @@ def block_sums(rows: Floats, step: int) -> Floats:
 def blend(
     heads: tuple[Floats, ...], observed: Observations, head_weights: tuple[BlockWeights | CausalWeights, ...]
 ) -> tuple[Floats, ...]:
-    """The columns of heads, which are values, leverages and perhaps variances, mixed by each of several sets of weights (sets, n)."""
+    """Mix the columns of heads (values, leverages and perhaps variances) by each of several sets of weights (sets, n)."""
     if not native.available():
         each = (_blend(heads, observed, weights) for weights in head_weights)
         return tuple(np.stack(columns, axis=-2) for columns in zip(*each, strict=True))
@@ -167,7 +166,7 @@ def blend(
 
 
 def _as_rows(*columns: Floats) -> list[Floats]:
-    """The rows of a causal bank, which is of one series."""
+    """The columns of a causal bank, which has one series, as contiguous rows."""
     return [np.ascontiguousarray(column).reshape(-1, column.shape[-1]) for column in columns]
 
 

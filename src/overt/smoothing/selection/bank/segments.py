@@ -1,12 +1,12 @@
 """A head that attends within segments: the mean over all ways to divide a series into constant and straight pieces.
 
-A point attends to those that are likely in its segment, whose ends nobody knows: the weight of j for i is a mean, over all segments with
-both, of their weights in the segment's own mean or line. A segment counts by its probability (product partitions: Barry and Hartigan
-1992; all of them summed without sampling: Fearnhead 2005). A change comes after each point with one chance; segments are constant or
-straight with equal odds; their height, and their slope times the deviation of their times, are normal with the series' own variance.
+A point attends to the points that are likely in its segment: the weight of j for i is the mean, over all segments with both, of the
+weight of j in the segment's mean or line. Segments are weighted by their probability (product partitions: Barry and Hartigan 1992;
+summed without sampling: Fearnhead 2005). A change follows every point with the same probability; segments are constant or straight with
+equal odds; their height, and their slope times the deviation of their times, are normal with the variance of the series.
 
-The head is a posterior mean, so that its derivative ∂f_i/∂x_i, the leverage in Stein's estimate, is the posterior variance over σ_i²
-exactly: for normal noise f = x + σ² ∂ log p(x) (Tweedie's formula, in Efron 2011).
+The head is a posterior mean, so its derivative ∂f_i/∂x_i, the leverage in Stein's estimate, is exactly the posterior variance over
+σ_i²: for normal noise f = x + σ² ∂ log p(x) (Tweedie's formula, in Efron 2011).
 """
 
 from functools import partial
@@ -20,30 +20,29 @@ from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries,
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, as_batch
 from overt.smoothing.selection.bank.wiener import in_gaps
 
-# The mean length of a segment, in points.
+# LENGTH: the mean length of a segment in the prior, in points.
 LENGTH = 128
 NAME = f"segments, {LENGTH} points"
-# What a degree of freedom of this head costs, in parts of that of others. Where its ends lie was chosen by the noise, so that its risk
-# is estimated with a larger error: with 1 the head lowers the error of white noise as much, and doubles it in one of a hundred series;
-# with 1.5 steps have a fifth more error (the development half of benchmarks/smoothing/signals/kinds.py and development.py, drawn again).
+# SEARCH: factor of the cost of a degree of freedom, since noise moves the ends of segments. 1 doubles the error of white noise in one of
+# 100 series, 1.5 raises the error of steps by a fifth (development half of signals/kinds.py, and signals/development.py, drawn again).
 SEARCH = 1.3
-# First points of the last segment: where there are ROOM of them, the last RECENT remain, and of the others, from a probability of HOPELESS
-# on, those of most, MOST in all. More change the curve by about a hundredth of the noise where nothing is sure, and by less elsewhere.
+# MOST, RECENT, ROOM, HOPELESS: of ROOM possible starts of the last segment MOST remain: the last RECENT, and the likeliest others with a
+# probability of HOPELESS or more. More starts change the curve by about a hundredth of the noise where nothing is sure, else by less.
 MOST, RECENT, ROOM, HOPELESS = 40, 16, 56, 1e-12
-# Segments of less probability are left out; a segment whose times have no larger variance has no slope.
+# NEGLIGIBLE: segments of less probability are dropped. FLAT: a segment whose times have no larger variance has no slope.
 NEGLIGIBLE, FLAT = 1e-6, 1e-6
 _TINY = 1e-100
 
 
 class Prior(NamedTuple):
-    """What is known of a segment before its points: its height and slope are normal with this variance, about this mean."""
+    """The prior of a segment: normal height, about `center`, and slope, both of this variance."""
 
     variance: float
     center: float
 
 
 def fit_prior(values: Floats, precisions: Floats) -> Prior:
-    """The variance and mean of a series (n,), with precisions 1/σ_i² that are 0 where a value is missing; at least the noise's variance."""
+    """The variance, at least the noise's, and the mean of a series (n,), with precisions 1/σ_i² that are 0 for missing values."""
     total = max(float(precisions.sum()), _TINY)
     center = float(precisions @ values) / total
     variance = float(precisions @ (values - center) ** 2) / total
@@ -51,18 +50,18 @@ def fit_prior(values: Floats, precisions: Floats) -> Prior:
 
 
 class Segments(NamedTuple):
-    """The head on a whole series, of which each stretch takes its part."""
+    """The head's outputs on the whole series; `part` cuts out one stretch."""
 
     values: Floats  # (s, n)
     leverages: Floats  # (s, n)
-    row: RowWeights  # of a point of the whole series
+    row: RowWeights  # the weights of a point of the whole series
 
     def part(self, stretch: slice) -> "Segments":
         """The head on a stretch."""
         return Segments(self.values[:, stretch], self.leverages[:, stretch], self.row)
 
     def heads(self, series: NoisySeries, pilot: Floats) -> NamedHeads:
-        """The same as the bank takes it; in a gap it is the pilot (s, n)."""
+        """The head in the form of the bank; in a gap its values are the pilot's (s, n)."""
 
         def write(outputs: HeadOutputs) -> None:
             values = np.where(in_gaps(series.weights), pilot, self.values)
@@ -79,7 +78,7 @@ def segment_heads(series: NoisySeries) -> Segments:
 
 
 def attend_segments(times: Floats, values: Floats, precisions: Floats) -> tuple[Floats, Floats]:
-    """Values and leverages of one series or of several; all (…, n), with times ascending. Leverages have the factor `SEARCH`.
+    """Values and leverages of one series or of several; all (…, n), with times ascending. Leverages include the factor `SEARCH`.
 
     >>> steps = np.repeat([0.0, 5.0], 100)
     >>> noisy = steps + np.random.default_rng(0).normal(size=200)
@@ -114,12 +113,12 @@ def segment_row(times: Floats, values: Floats, precisions: Floats, row: int) -> 
         native.module().segments_row(times, values, precisions, 1 / LENGTH, *prior, row, weights)
     else:
         weights = _Division(times, values, precisions, prior).row(row)
-    # What a segment's few points leave to the prior is the mean of all.
+    # The weight that short segments leave to the prior goes to all points: its center is their mean.
     return weights + (1 - weights.sum()) * precisions / max(float(precisions.sum()), _TINY)
 
 
 class _Moments(NamedTuple):
-    """What the points of segments say: weight, mean time, sum of wx, and the sums of squares about the means."""
+    """Moments of the points of segments: weight, mean time, sum of wx, and the sums of squares about the means."""
 
     weight: Floats
     time: Floats
@@ -136,10 +135,10 @@ class _Division:
         self.times, self.precisions, self.prior = times - times[times.size // 2], precisions, prior
         centered = values - prior.center
         columns = (1.0, self.times, centered, self.times**2, self.times * centered, centered**2)
-        # Longer numbers, so that a difference is as exact as the sum over the points between.
+        # In long double, so that a difference is as exact as the sum over the points between.
         self.sums = np.zeros((len(columns), values.size + 1), dtype=np.longdouble)
         np.cumsum([precisions * column for column in columns], axis=1, out=self.sums[:, 1:], dtype=np.longdouble)
-        self.segments = self._segments()  # of each stop: the starts, and the probabilities if constant and if straight
+        self.segments = self._segments()  # for each stop: starts, and probabilities of constant and of straight segments
 
     def _moments(self, starts: Indices, stop: int) -> _Moments:
         sums = (self.sums[:, stop, None] - self.sums[:, starts]).astype(np.float64)
@@ -174,7 +173,7 @@ class _Division:
         return self._unconditional(conditional)
 
     def _unconditional(self, conditional: list[tuple[Indices, Floats, Floats]]) -> list[tuple[Indices, Floats, Floats]]:
-        """The probabilities of segments, from those given that a segment ends before each stop."""
+        """The probabilities of segments, from their probabilities on condition that a segment ends before the stop."""
         ends = np.zeros(self.times.size + 1)
         ends[-1] = 1.0
         segments = []
@@ -188,7 +187,7 @@ class _Division:
 
     def outputs(self) -> tuple[Floats, Floats]:
         """Posterior means and variances (n,)."""
-        sums = np.zeros((3, self.times.size))  # of probabilities, and of these times the curve and its square
+        sums = np.zeros((3, self.times.size))  # of probabilities, and of probability times the curve and its square
         for stop, (starts, constant, straight) in enumerate(self.segments, 1):
             moments = self._moments(starts, stop)
             variance = self.prior.variance / (1 + moments.weight * self.prior.variance)
@@ -205,7 +204,7 @@ class _Division:
         return self.prior.center + means, np.maximum(sums[2] / sums[0] - means**2, 0.0)
 
     def row(self, row: int) -> Floats:
-        """The weights of one point, but for what it takes from the center."""
+        """The weights of one point, without its weight on the prior's center."""
         weights, mass = np.zeros(self.times.size), 0.0
         for stop, (starts, constant, straight) in enumerate(self.segments[row:], row + 1):
             moments = self._moments(starts, stop)

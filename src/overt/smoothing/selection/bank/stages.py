@@ -41,31 +41,29 @@ from overt.smoothing.selection.correlation import (
     whitened,
 )
 
-# Bandwidths of time of the guided heads, in steps, in the second and the third stage. The second only improves the pilot; 16 and 64 in
-# the place of 32 change nothing since there are segments. Without the 256 the error of 4,096 points rises by 4%.
+# GUIDED: bandwidths of time of the guided heads, in steps, in the second stage, which only improves the pilot, and in the third.
+# 16 and 64 for 32 change nothing (with segments). Without 256 the error of 4,096 points rises by 4%.
 GUIDED = ((32.0,), (16.0, 64.0, 256.0))
-# What a degree of freedom of a head costs beyond Stein's 2σ², in parts of that (`mixture.mix`). An error of the noise's level shifts the
-# risks of all points alike, by twice that error for each degree of freedom, and no average takes it away: without a premium narrow heads
-# win wherever the level is too low, and on smooth signals most of the error is theirs. It is a prior of exp(−0.22) for each degree of
-# freedom. 0 to 0.5 were compared on the development half of benchmarks/smoothing/noise_kinds.py and at 64 to 16,384 points: with 0.2 the
-# error falls by 8%, on parabolas by 27%. With the extrapolated parabolas and the waves 0.45 is better than 0.3 by another 1.5% on the
-# same signals, drawn again, and under nearly all kinds of noise, and costs 2% on peaks. Causal curves do not gain.
+# PREMIUM: extra cost of a degree of freedom, in parts of Stein's 2σ² (`mixture.mix`), a prior of exp(−0.22) for each. A noise level that is
+# too low lowers the risks of narrow heads at all points alike, so no average removes it; on smooth signals most of the error is theirs.
+# 0.2 lowers the error by 8%, on parabolas by 27% (development half of noise_kinds.py; 64 to 16,384 points). 0.45 is 1.5% better than 0.3
+# on these signals, drawn again, and under nearly all kinds of noise, and costs 2% on peaks. Causal curves do not gain.
 PREMIUM = 0.45
-# Patches join the bank up to this many points, and where there are no segments. In longer series of white noise segments and guided heads
-# do their work: without patches the error of 1,024 points is 0.7% lower, of 4,096 the same, of 64 a tenth higher (the development half).
+# PATCHED: most points with patches next to segments; without segments patches always join. Without patches the error of 1,024 points of
+# white noise is 0.7% lower, of 4,096 the same, of 64 a tenth higher (the development half).
 PATCHED = 512
-# A long series is divided into equal stretches of at most this many points, each with a margin on both sides. All are multiples
-# of the blocks of risks (`mixture`), so that these blocks do not depend on the division.
+# STRETCH: most points of one of the equal stretches of a long series; MARGIN: its margin on either side, in points. Both are multiples of
+# BLOCK, a multiple of the blocks of risks (`mixture`), which therefore do not depend on the division.
 BLOCK = 1920
 STRETCH, MARGIN = 51 * BLOCK, 3 * BLOCK
-# Short series at a time: the outputs of all heads of series of 100 points then take 7 MB.
+# TOGETHER: short series in a batch; the outputs of all heads of series of 100 points then take 7 MB.
 TOGETHER = 32
-# What is interpolated where all known points are on a coarser grid.
+# BETWEEN: the outputs that are interpolated if all known points are on a coarser grid.
 BETWEEN = ("values", "leverages", "variances")
 
 
 class Workspace:
-    """Memory for the outputs of all heads of a stretch, used for one after the other, since allocating it is slower than filling it."""
+    """Memory for the outputs of all heads of a stretch; all stretches share it, since allocating it is slower than filling it."""
 
     def __init__(self) -> None:
         self._memory = np.empty((len(HeadOutputs._fields), 0))
@@ -88,19 +86,19 @@ class BankOutputs(NamedTuple):
     mixture: Floats
 
     def one(self, row: int) -> "BankOutputs":
-        """Those of one of several series."""
+        """The outputs of one of several series."""
         values, leverages, variances = (column[row] for column in self[:3])
         return BankOutputs(values, leverages, variances, self.names, self.mixture[row])
 
 
 def attend_bank(series: NoisySeries, *, causal: bool = False, correlation: float = 0.0, cells: int = 400) -> BankOutputs:
-    """Smooth one series by the bank, in stretches where it is long, or several short ones of a grid at once.
+    """Smooth one series by the bank, in stretches if it is long, or several short ones of one grid at once.
 
     With `causal` all heads and all averages of risks use the past only; the overall level still depends on the whole series.
-    `correlation` is the ρ of noise that is an autoregression: positive, it changes the risks; negative, the noise is whitened first.
+    `correlation` is the ρ of autoregressive noise: a positive ρ changes the risks; noise of a negative ρ is whitened first.
 
-    One short series spends most of its time in calls, not in their arithmetic: a call that serves several saves it, of NumPy and of the
-    compiled kernels, which share them among threads.
+    A short series spends most of its time in the overhead of calls, which several series of one batch share; the compiled kernels
+    divide them among threads.
 
     >>> steps = np.repeat([0.0, 5.0], 100)
     >>> noisy = steps + np.random.default_rng(0).normal(size=200)
@@ -114,7 +112,7 @@ def attend_bank(series: NoisySeries, *, causal: bool = False, correlation: float
         times = series.times, series.times[rows]
         return outputs._replace(**{name: np.stack([np.interp(*times, row) for row in getattr(outputs, name)]) for name in BETWEEN})
     if correlation < 0:
-        # Heads that compare values would win by following noise that alternates: they see it whitened.
+        # Heads that compare values would win by following alternating noise, so they get the whitened series.
         rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
         outputs = attend_bank(_whitened(series, rho), cells=cells)
         leverages = outputs.leverages * covariance_factors(outputs.leverages, rho)  # in units of the noise's own variance
@@ -149,7 +147,7 @@ def _in_steps(series: NoisySeries) -> NoisySeries:
 
 
 def bank_operator(series: NoisySeries, *, causal: bool = False, correlation: float = 0.0) -> Operator:
-    """The bank as a map from the values of one series, of which missing ones are filled, to its curve."""
+    """The bank as an operator from the values of one series to its curve; missing values are filled."""
     count = series.times.size
     coarse = None if causal else coarser_grid(series)
     if coarse is not None:
@@ -167,7 +165,7 @@ def bank_operator(series: NoisySeries, *, causal: bool = False, correlation: flo
 
 
 def _mixture_operator(series: NoisySeries, causal: bool, correlation: float) -> Operator:
-    """The rows of all heads, times the weights of the heads; where a head reaches no key, it is the point itself."""
+    """The rows of all heads times the heads' weights; a head that reaches no key returns the point itself."""
     count, gaps = series.times.size, in_gaps(series.weights[0])
     wide, windows, segments = _wide(series, causal), _windows(count, causal), _segments(series, causal, correlation)
     whole_names = {*wide.names, NAME}
@@ -205,7 +203,7 @@ def attend_stretch(
     correlation: float,
     workspace: Workspace,
 ) -> tuple[Mixture, Mixture | None, list[str], list[RowWeights]]:
-    """All four stages on one stretch: the mixture, that of the last pilot where there are gaps, and the heads' names and rows."""
+    """Run all four stages on one stretch; return the mixture, the last pilot's mixture if there are gaps, and the heads' names and rows."""
     observed, patches = series.observed, not series.by_time and (segments is None or series.times.size <= PATCHED)
     scales = LONG_PILOT_BANDWIDTHS if segments and windows.points > LONG else PILOT_BANDWIDTHS
     most = pilot_count(causal, patches) + len(wide.names) + len(GUIDED[-1]) * len(scales) + len(windows.lengths) + 1
@@ -214,7 +212,7 @@ def attend_stretch(
     options: dict[str, Any] = {**averages, "risk_variance": risk_variance_factor(correlation)}
 
     def write_risks(start: int, stop: int, correlation: float) -> Floats:
-        """The risks of heads that have been written, whose leverages become covariances."""
+        """The risks of written heads; their leverages become covariances."""
         part = outputs.part(start, stop)
         _covariances(part, observed, correlation)
         return bank_risks(part, observed, **averages)
@@ -256,12 +254,12 @@ def _windows(count: int, causal: bool) -> Windows:
 
 
 def _segments(series: NoisySeries, causal: bool, correlation: float) -> Segments | None:
-    """The head that attends within segments, which see the future and would follow correlated noise; none without waves."""
+    """The head within segments; None if `causal` (it sees the future), for correlated noise (it would follow it), or without waves."""
     return segment_heads(series) if not causal and correlation == 0 and wiener_lengths(series.times.size) else None
 
 
 def _covariances(outputs: HeadOutputs, observed: Observations, correlation: float) -> None:
-    """Turn leverages into covariances with the noise, in the units of risks, and raise the variances where the noise is correlated."""
+    """Turn leverages into covariances with the noise, in the units of risks, and raise the variances if the noise is correlated."""
     if correlation > 0:
         factors = covariance_factors(outputs.leverages, correlation)
         np.multiply(outputs.leverages, factors, out=outputs.leverages)
@@ -271,7 +269,7 @@ def _covariances(outputs: HeadOutputs, observed: Observations, correlation: floa
 
 
 def _whitened(series: NoisySeries, rho: float) -> NoisySeries:
-    """The series with white noise, of negative ρ; a value is missing where it or the one before it is."""
+    """The series whitened for a negative ρ; a value is missing if it or the one before it is missing."""
     weights = np.minimum(series.weights, np.concatenate([series.weights[:, :1], series.weights[:, :-1]], axis=1))
     levels, level = (column * white_level(rho) for column in (series.levels, series.level))
     values = np.stack([whitened(row, rho) for row in series.values])

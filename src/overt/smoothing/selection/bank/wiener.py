@@ -1,8 +1,8 @@
 """Heads that compare waves: the empirical Wiener filter, in cosines of short windows.
 
-Time and value see a wave as a steep curve, and average it away or follow its noise. In the cosines of a window it is few large numbers
-among many small ones. A pilot curve tells which are large: each is multiplied by signal/(signal + noise) (Ghael, Sayeed and Baraniuk
-1997). As attention, the query and key of a point are the cosines at its position, the score is their product weighted by
+Heads by time and by value see a wave as a steep curve, and average it away or follow its noise. In the cosines of a window it is a few
+large numbers among many small ones. A pilot curve shows which are large: each is multiplied by signal/(signal + noise) (Ghael, Sayeed
+and Baraniuk 1997). As attention, the query and key of a point are the cosines at its position, the score is their product weighted by
 these gains, and there is no softmax: weights may be negative, and sum to 1.
 """
 
@@ -21,34 +21,31 @@ from overt.smoothing.selection.bank.noisy_series import NamedHeads, NoisySeries,
 from overt.smoothing.selection.bank.risk_sums import HeadOutputs, as_batch
 from overt.smoothing.selection.waves import find_waves
 
-# Points of the windows. Without those of 512 and 1,024 the error of 1,024 points is 3% larger, with 32, 128 and 512 alone 2%; series of
+# LENGTHS: points of the windows. Without 512 and 1,024 the error of 1,024 points is 3% larger, with only 32, 128 and 512 2%; series of
 # 64 points gain from 16 (the development half of benchmarks/smoothing/signals/kinds.py and the signals of development.py, drawn again).
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
-# Windows over each point that begin at equal steps from the first point, and as many that end at equal steps from the last, so that a
-# series reversed has its curve reversed. Half as many raise the error by 0.7%, a quarter by 2%.
+# OVERLAP: windows over each point that begin at equal steps from the first point, and as many that end at equal steps from the last, so
+# that a reversed series has the reversed curve. Half as many raise the error by 0.7%, a quarter by 2%.
 OVERLAP = 8
-# Numbers of the windows that are filtered at a time, so that they stay in a processor's cache.
+# CHUNK: numbers that are filtered at a time, so that they stay in a processor's cache.
 CHUNK = 2**16
 _TINY = np.finfo(np.float64).tiny
 
 
 def wiener_lengths(points: int) -> tuple[int, ...]:
-    """The windows of a series of so many points."""
+    """The lengths of the windows that fit into a series of this many points."""
     return tuple(length for length in LENGTHS if length <= points)
 
 
 class Windows(NamedTuple):
-    """The windows of a series, which may be smoothed in stretches."""
+    """The lengths of the windows, and the points of the whole series, which may be smoothed in stretches."""
 
     lengths: tuple[int, ...]
-    points: int  # of the whole series
+    points: int
 
 
 def wiener_heads(series: NoisySeries, pilot: Floats, windows: Windows, correlation: float) -> NamedHeads:
-    """The filters of a stretch, whose noise is an autoregression with ρ = `correlation`, by the values of a pilot (s, n).
-
-    In a gap they are the pilot.
-    """
+    """The filters of a stretch by a pilot (s, n), for autoregressive noise with ρ = `correlation`; in a gap they are the pilot."""
     lengths, squares, options = windows.lengths, series.levels**2, (correlation, windows.points)
 
     def write(outputs: HeadOutputs) -> None:
@@ -64,7 +61,7 @@ def wiener_heads(series: NoisySeries, pilot: Floats, windows: Windows, correlati
 
 
 def lost_waves(series: NoisySeries, pilot: Floats) -> Floats:
-    """The waves that a pilot (s, n) has averaged away: those that stand out in what it leaves of series on a grid (s, n)."""
+    """The waves that a pilot (s, n) averaged away: waves that stand out in the residuals of series on a grid (s, n)."""
     known, rest = series.weights > 0, series.values - pilot
     lost = np.zeros(rest.shape)
     if series.waves and on_grid(series.times):
@@ -74,9 +71,9 @@ def lost_waves(series: NoisySeries, pilot: Floats) -> Floats:
 
 
 def in_gaps(weights: Floats) -> NDArray[np.bool_]:
-    """The missing points next to other missing ones (…, n), where filters would follow the line that fills the gap: it is no wave.
+    """The missing points next to other missing points (…, n), where filters would follow the line that fills the gap, which is no wave.
 
-    A single missing value is filled as well by its neighbours: without it real series with a tenth left out have 1 to 4% more error.
+    Filters also serve single missing values: otherwise real series with a tenth of the values removed have 1 to 4% more error.
 
     >>> in_gaps(np.array([1.0, 0.0, 1.0, 0.0, 0.0]))
     array([False, False, False,  True,  True])
@@ -89,7 +86,7 @@ def in_gaps(weights: Floats) -> NDArray[np.bool_]:
 
 
 def wiener_name(length: int) -> str:
-    """Of a filter: the points of its windows."""
+    """The name of a filter: the points of its windows."""
     return f"waves, {length} points"
 
 
@@ -103,10 +100,10 @@ def attend_wiener(
     out the pilot's own noise. A point's value is the mean over the windows around it, weighted by Hann's taper and by exp(−r/2), the
     weight of Akaike (1978) for the window's estimated risk r = Σ_k g_k N_k/σ² (windows weighted by their sparsity: Guleryuz 2007).
 
-    The leverage has the derivative of the gains, with ∂P_k/∂x_i = √g_k c_ki: the pilot follows what it shows.
+    The leverage includes the derivative of the gains, with ∂P_k/∂x_i = √g_k c_ki, as if the pilot were P_k = √g_k X_k.
 
-    `squares` are σ_i². The noise is an autoregression with this ρ, whose spectrum N_k has; leverages are then Σ_j W_ij ρ^|i − j|.
-    `whole` are the points of the series of which this one is a stretch.
+    `squares` are σ_i². `rho` is the ρ of autoregressive noise, whose spectrum N_k has; leverages are then Σ_j W_ij ρ^|i − j|.
+    `whole` is the number of points of the whole series if this one is a stretch of it.
 
     >>> wave = np.cos(np.arange(256))
     >>> noisy = wave + 0.5 * np.random.default_rng(0).normal(size=256)
@@ -148,9 +145,8 @@ def window_starts(points: int, length: int, whole: int | None = None) -> Indices
     array([0, 1, 2, 3, 4, 5])
     """
     step, last = length // OVERLAP, points - length
-    from_the_end = (
-        points if whole is None else whole
-    ) % step or step // 2  # of the first that ends at equal steps from the last point
+    # The start of the first window that ends at equal steps from the last point.
+    from_the_end = (points if whole is None else whole) % step or step // 2
     starts = np.sort(
         np.concatenate([np.arange(0, last + 1, step), np.arange(from_the_end, last + 1, step), [last]]), kind="stable"
     )
@@ -204,14 +200,14 @@ def _window_weights(gains: Floats, spectrum: Floats) -> Floats:
 
 @functools.lru_cache(maxsize=len(LENGTHS))
 def _cosines(length: int) -> Floats:
-    """The orthonormal cosines c_ki of a window, but for the constant one (length, length − 1)."""
+    """The orthonormal cosines c_ki of a window, without the constant one (length, length − 1)."""
     positions = np.pi / length * (np.arange(length) + 0.5)
     return np.sqrt(2 / length) * np.cos(np.outer(positions, np.arange(1, length)))
 
 
 @functools.lru_cache(maxsize=len(LENGTHS))
 def _squared_cosines(length: int) -> Floats:
-    """Their squares (length − 1, length)."""
+    """The squares of the cosines of a window (length − 1, length)."""
     return np.ascontiguousarray(_cosines(length).T ** 2)
 
 
@@ -229,7 +225,7 @@ def _transform_factors(length: int) -> Floats:
 
 
 def _spectrum(length: int, rho: float) -> Floats:
-    """The variance of an autoregression in each cosine, over its own (length − 1,): (1 − ρ²)/(1 − 2ρ cos ω + ρ²)."""
+    """The variance of an autoregression in each cosine, over the variance of a point (length − 1,): (1 − ρ²)/(1 − 2ρ cos ω + ρ²)."""
     frequencies = np.pi / length * np.arange(1, length)
     return (1 - rho**2) / (1 - 2 * rho * np.cos(frequencies) + rho**2)
 
