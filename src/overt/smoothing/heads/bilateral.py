@@ -24,8 +24,8 @@ def attend_both(
 
     The bilateral filter (Tomasi and Manduchi 1998, section 2). ∂y_i/∂x_i = W_ii + Σ_j W_ij (x_j − y_i)²/h_x².
 
-    Keys are the points with |t_i − t_j| <= window; of side="past" those of t_j <= t_i, of "future" of t_j >= t_i. Keys more than
-    nine h_t beyond the nearest one are negligible. h_t may be infinite: then time enters through the window only.
+    Keys are the points with |t_i − t_j| <= window; for side="past" also t_j <= t_i, for "future" t_j >= t_i. Keys more than nine h_t
+    beyond the nearest key are negligible. h_t may be infinite: then time enters through the window only.
 
     times (n,) ascending, values (n,), weights (n,) above 0 (None for 1). Returns (n,) each. Time O(n·window), memory O(n).
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from overt.smoothing.data.series import Indices
 
-# Scores in memory at a time: 2 MB of float64, so that a block and its temporaries stay in a processor's cache.
+# CELLS: scores in memory at a time, 2 MB of float64, so that a block and its temporaries stay in a processor's cache.
 CELLS = 2**18
-# Shorter blocks would spend their time in Python, however few keys they reach.
+# SHORTEST: rows of the shortest block, however few keys it reaches; shorter blocks would spend their time in Python.
 SHORTEST = 64
 
 
@@ -30,7 +30,7 @@ class KeyRange(NamedTuple):
 
 
 def row_blocks(keys: KeyRange, cells: int = CELLS) -> Iterator[slice]:
-    """Runs of rows whose scores together fit into `cells`, each about as long as the range of keys that it reaches."""
+    """Yield runs of rows whose scores fit into `cells`; a run is about as long as the range of keys that it reaches."""
     first, rows = 0, keys.start.size
     while first < rows:
         count = min(max(SHORTEST, int(keys.stop[first] - keys.start[first])), rows - first)
@@ -44,7 +44,7 @@ def row_blocks(keys: KeyRange, cells: int = CELLS) -> Iterator[slice]:
 
 
 def reached_blocks(keys: KeyRange, cells: int = CELLS) -> Iterator[Indices]:
-    """Blocks of rows, ascending in their first key, without those that reach no key."""
+    """Blocks of rows, ascending in their first key, without rows that reach no key."""
     rows = np.flatnonzero(keys.stop > keys.start)
     rows = rows[np.argsort(keys.start[rows], kind="stable")]
     return (rows[block] for block in row_blocks(keys.part(rows), cells))

@@ -1,4 +1,4 @@
-"""Attention over a series by its definition, a block of rows at a time, for the scores that have no faster method.
+"""Attention over a series by its definition, a block of rows at a time, for scores without a faster method.
 
 Memory is linear in the number of points, never n×n.
 """
@@ -15,7 +15,7 @@ from overt.smoothing.heads.normalize import plain_sum, softmax
 
 
 class Interpolation(NamedTuple):
-    """A missing point between its neighbours: (1 − share)·left + share·right; the index −1 where there is no neighbour."""
+    """A missing point between its neighbours: (1 − share)·left + share·right; the index −1 if there is no neighbour."""
 
     left: Indices
     right: Indices
@@ -33,7 +33,7 @@ def attend_by_definition(series: Series, head: SeriesHead, keys: SeriesKeys, row
 def attend_points(
     keys: SeriesKeys, points: KeyPoints, query: Points, self_index: Indices, key_range: KeyRange, cells: int = CELLS
 ) -> RowMoments:
-    """Points (m,), whose own indices among the keys (n,) are given, attend to a range of keys each; NaN without one."""
+    """The moments of points (m,) that attend to their ranges of keys (n,), with their indices among the keys; NaN without a key."""
     moments = RowMoments(*(np.full(self_index.size, np.nan) for _ in RowMoments._fields))
     for rows in reached_blocks(key_range, cells):
         block, part = key_range.part(rows), Points(query.times[rows], query.values[rows])
@@ -50,7 +50,7 @@ def attend_points(
 
 
 def block_weights(keys: SeriesKeys, points: KeyPoints, query: Points, key_range: KeyRange) -> Floats:
-    """W_ij (rows, keys) of some rows over all keys that any of them reaches."""
+    """W_ij (rows, keys) over all keys that any of the rows reaches."""
     span, plain = key_range.span, isinstance(keys, DotKeys) and keys.plain_sum
     scores = keys.scores(query, Points(points.times[span], points.values[span]))
     if points.weights is not None:

@@ -1,7 +1,7 @@
 """Chebyshev interpolation of kernels f(s − t) between short intervals: few sums replace many points.
 
-Where s and t lie within intervals of width w, f(s − t) = Σ_kl A_kl T_k(σ) T_l(τ) to machine precision, where σ and τ in [−1, 1]
-are the positions within them and T_k the Chebyshev polynomials. Then Σ_s q_s f(s − t) = Σ_l T_l(τ) Σ_k A_kl (Σ_s q_s T_k(σ_s)): the
+If s and t lie within intervals of width w, f(s − t) = Σ_kl A_kl T_k(σ) T_l(τ) to machine precision, with the positions σ and τ in
+[−1, 1] within the intervals and the Chebyshev polynomials T_k. Then Σ_s q_s f(s − t) = Σ_l T_l(τ) Σ_k A_kl (Σ_s q_s T_k(σ_s)): the
 inner sums are computed once per interval of sources, the outer ones once per target.
 """
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# The SIMD width of every processor divides this.
+# MULTIPLE: a multiple of the SIMD width of every processor, in float64 numbers.
 MULTIPLE = 8
-# Terms that exp(−u²/2), also times u or u², needs by the width of an interval in bandwidths: errors are below 1e-14.
+# TERMS: by the width of an interval in bandwidths, the terms of exp(−u²/2), also times u or u², for errors below 1e-14.
 TERMS = {4.5: 32, 2.8: 24, 1.0: 16, 0.5: 16, 0.25: 16, 0.12: 16, 0.06: 16, 0.03: 16, 0.015: 16}
 
 

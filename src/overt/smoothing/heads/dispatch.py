@@ -15,8 +15,8 @@ from overt.smoothing.heads.patches import attend_patch
 def attend_head(series: Series, head: SeriesHead) -> Outputs:
     """y_i = Σ_j W_ij x_j and its full derivative ∂y_i/∂x_i for all points.
 
-    A missing point is no key. As a query it has its time. Where the score needs its value as well, its output is interpolated
-    linearly between those of its neighbours. It stays NaN where it may attend to no key.
+    A missing point is no key. As a query it has its time; if the score also needs its value, its output is interpolated linearly
+    between the outputs of its neighbours. It stays NaN if it may attend to no key.
     """
     if isinstance(head.keys, TimeKeys):
         local = attend_in_time(series, head, head.keys.bandwidth)
@@ -32,7 +32,7 @@ def attend_head(series: Series, head: SeriesHead) -> Outputs:
 
 
 def attend_in_time(series: Series, head: SeriesHead, bandwidth: float, *, targets: Floats | None = None) -> Local:
-    """Time keys of a bandwidth: values, leverages and Σ_j l_ij²/w_j, at all points, or at other times, ascending."""
+    """The head with time keys of this bandwidth: values, leverages and Σ_j l_ij²/w_j at all points, or at ascending `targets`."""
     keys = series.key_times, series.key_values, series.key_weights
     options = {"degree": head.degree, "window": head.window, "side": head.side}
     if targets is not None:
@@ -60,7 +60,7 @@ def _attend_values(series: Series, head: SeriesHead, keys: SeriesKeys) -> Output
 
 
 def _row_moments(series: Series, head: SeriesHead) -> RowMoments | None:
-    """The terms of the leverage by the fastest method, or None where there is only the definition."""
+    """The terms of the leverage by the fastest method; None if there is only the definition."""
     keys, values = head.keys, series.key_values
     unmasked = not head.causal and np.isinf(head.window)
     if isinstance(keys, DotKeys):

@@ -1,4 +1,4 @@
-"""Sums over all pairs of numbers in O(n): the fast Gauss transform, attention by value, also to the past alone, and the dot score."""
+"""Sums over all pairs of numbers in O(n): the fast Gauss transform, attention by value, also to the past only, and the dot score."""
 
 import numpy as np
 
@@ -8,18 +8,18 @@ from overt.smoothing.heads.chebyshev import interpolate_difference, interpolate_
 from overt.smoothing.heads.keys import NEGLIGIBLE, RowMoments
 from overt.smoothing.heads.local.compiled import TERMS, attend_compiled, box_grid
 
-# Boxes of targets in one block.
+# TOGETHER: boxes of targets that are computed at a time.
 TOGETHER = 2048
-# Below so many keys, a past is as fast pair by pair.
+# SHORTEST: keys from which `attend_past` is faster than pair by pair.
 SHORTEST = 4096
-# Points of the smallest block; a past ends with fewer, which are summed pair by pair, in so many rows at a time.
+# BLOCK: points of the smallest block; fewer points at the end of a past are summed pair by pair, for ROWS rows at a time.
 BLOCK, ROWS = 64, 4096
 
 
 def gaussian_sums(sources: Floats, charges: Floats, targets: Floats, bandwidth: float, moments: int = 0) -> Floats:
     """Σ_j q_j exp(−u²/2) u^p with u = (s_j − t_i)/h, for p = 0 … moments (4 at most), in O(n + m) for any bandwidth.
 
-    Sources (n,) and targets (m,) are ascending, charges (c, n): gives (moments + 1, c, m). The fast Gauss transform (Greengard
+    Sources (n,) and targets (m,) are ascending, charges are (c, n); returns (moments + 1, c, m). The fast Gauss transform (Greengard
     and Strain 1991), in one dimension and by Chebyshev polynomials. Errors are below 2e-14 · Σ_j |q_j| over the sources
     within twelve bandwidths of a target, and below 1e-17 · Σ_j |q_j| over all others.
 
@@ -37,7 +37,7 @@ def gaussian_sums(sources: Floats, charges: Floats, targets: Floats, bandwidth: 
 def attend_scalar(values: Floats, weights: Floats | None, bandwidth: float) -> RowMoments:
     """Attention of values (n,) in any order to each other: W_ij ∝ w_j exp(−(x_i − x_j)²/2h²), in O(n).
 
-    Errors are below 1e-13 of max|x|, those of the variance relative to h².
+    Errors are below 1e-13 of max|x|, errors of the variance below 1e-13 of h².
 
     >>> attend_scalar(np.array([0.0, 9.0, 1.0]), None, 1.0).values.round(4)
     array([0.3775, 9.    , 0.6225])
@@ -53,10 +53,10 @@ def attend_scalar(values: Floats, weights: Floats | None, bandwidth: float) -> R
 
 
 def attend_past(times: Floats, values: Floats, weights: Floats | None, bandwidth: float) -> RowMoments:
-    """Attention of values (n,) to those that are not later: W_ij ∝ w_j exp(−(x_i − x_j)²/2h²) over t_j ≤ t_i.
+    """Attention of values (n,) to values that are not later: W_ij ∝ w_j exp(−(x_i − x_j)²/2h²) over t_j ≤ t_i.
 
-    A past of m keys is the blocks that m is written with in binary, of `BLOCK` · 2^l keys each, and a rest. Each block of a
-    level is attended to by fast Gauss transform (`gaussian_sums`), whose errors these have.
+    A past of m keys is divided into blocks of `BLOCK` · 2^l keys, one for each digit 1 of m in binary, and fewer than `BLOCK` last keys.
+    Blocks are summed by the fast Gauss transform (`gaussian_sums`), with its errors.
 
     times (n,) ascending, equal ones allowed, weights (n,) above 0, None for 1.
 
@@ -110,7 +110,7 @@ def _block_moments(values: Floats, weights: Floats, block: slice, rows: Indices,
 
 
 def _rests(values: Floats, weights: Floats, counts: Indices, bandwidth: float) -> Floats:
-    """The same over the keys that are in no whole block (3, n)."""
+    """The sums of `_block_moments` over the keys that are in no whole block (3, n)."""
     sums = np.empty((3, values.size))
     for start in range(0, values.size, ROWS):
         rows = slice(start, start + ROWS)
@@ -124,7 +124,7 @@ def _rests(values: Floats, weights: Floats, counts: Indices, bandwidth: float) -
 
 def _decays(away: Floats, charges: Floats, steepness: Floats) -> Floats:
     """Σ_j q_j exp(−s_i r_j), (charges, rows), for r and s of 0 or more."""
-    # Below the smallest of the powers of two, s r stays below 1.
+    # Up to the smallest power of two, s r stays below 1.
     lowest = 1 / max(steepness.max(), 1 / max(away.max(), 1e-300)), 1 / max(away.max(), 1e-300)
     key_octaves, row_octaves = _octaves(away, lowest[0]), _octaves(steepness, lowest[1])
     sums = [

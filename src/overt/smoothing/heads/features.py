@@ -8,7 +8,7 @@ from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.blocks import CELLS
 from overt.smoothing.heads.normalize import softmax
 
-# A direction in which the keys near a target vary by less than this part of the bandwidth gets no slope.
+# FLAT: a direction in which the keys near a target vary by less than this part of the bandwidth gets no slope.
 FLAT = 1e-3
 
 
@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Target by target: y_i, the leverage ∂y_i/∂x_i where the target is point i of the sample, else NaN, and Σ_j l_ij²/w_j."""
+    """For each target: y_i, the leverage ∂y_i/∂x_i if the target is point i of the sample, else NaN, and Σ_j l_ij²/w_j."""
 
     values: Floats
     leverages: Floats
@@ -35,7 +35,7 @@ def attend_features(sample: Sample, bandwidth: float, degree: int, targets: Floa
     directions in which the keys hardly vary: y_i = x̄_i + (z_i − z̄_i)ᵀ(C_i + (0.001 h)² I)⁻¹c_i, with the means, the covariance C_i of
     z and c_i of z with x under the weights W_i. (Ruppert and Wand 1994, section 1, for the plane.)
 
-    targets (m, d), the sample's own points where None. Time O(n·m·d²), memory O(n·d²).
+    targets (m, d); None for the points of the sample. Time O(n·m·d²), memory O(n·d²).
 
     >>> z = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> plane = Sample(z, 1 + 2 * z[:, 0] - z[:, 1], np.ones(4))
@@ -58,8 +58,8 @@ def attend_features(sample: Sample, bandwidth: float, degree: int, targets: Floa
 def choose_bandwidth(sample: Sample, degree: int) -> float:
     """The bandwidth of least leave-one-out error, Σ_i w_i ((x_i − y_i)/(1 − ∂y_i/∂x_i))², over a geometric grid.
 
-    From a tenth of the points' root mean square distance from their mean to thirty times it, where the weights are nearly equal and
-    the plane is the one of least squares.
+    The grid is from a tenth of the points' root mean square distance from their mean to thirty times this distance, at which the
+    weights are nearly equal and the plane is the plane of least squares.
     """
     center = np.average(sample.features, axis=0, weights=sample.weights)
     spread = float(np.sqrt(np.average((sample.features - center) ** 2, axis=0, weights=sample.weights).sum()))

@@ -19,14 +19,14 @@ from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.heads.normalize import softmax
 
 SIDES = ("both", "past", "future")
-# Beyond this many bandwidths a weight is below 2^-970, which is negligible.
+# UNDERFLOW: the distance in bandwidths beyond which a weight is below 2^-970, which is negligible.
 UNDERFLOW = 37.0
-# Squarings in sequence: each doubles an error.
+# SQUARINGS: the most squarings in sequence, since every squaring doubles the relative error.
 SQUARINGS = 4
 
 
 class GuidedOutputs(NamedTuple):
-    """Bandwidth by bandwidth, all (…, k, n): y_i, W_ii, and Σ_j W_ij (g_j − g_i)(x_j − y_i)."""
+    """For each bandwidth, all (…, k, n): y_i, W_ii, and Σ_j W_ij (g_j − g_i)(x_j − y_i)."""
 
     values: Floats
     self_weights: Floats
@@ -35,12 +35,12 @@ class GuidedOutputs(NamedTuple):
 
 @dataclass(frozen=True)
 class GuidedInputs:
-    """The inputs, normalized: times in steps where they are evenly spaced, bandwidths in descending order."""
+    """The inputs, normalized: times in steps if they are evenly spaced, bandwidths in descending order."""
 
     times: Floats  # (n,) ascending
     guide: Floats  # (s, n)
     values: Floats  # (s, n)
-    weights: Floats | None  # (s, n) 0 or more, the largest of each 1; None: all 1
+    weights: Floats | None  # (s, n) 0 or more, the largest of every series 1; None: all 1
     bandwidths: Floats  # (s, k), of the same ratios for all series
     bandwidth_time: float
     window: float
@@ -72,19 +72,19 @@ def attend_guided(
     """Attend to points near in time and similar in a guide: W_ij ∝ w_j exp(−(t_i − t_j)²/2h_t² − (g_i − g_j)²/2h²).
 
     The joint bilateral filter (Petschnigg et al. 2004, section 4.1; Eisemann and Durand 2004), y_i = Σ_j W_ij x_j. If g_i depends
-    on x_i, and the rest of the guide is treated as constant,
+    on x_i, and all other g_j are treated as constants,
 
         ∂y_i/∂x_i = W_ii + ∂g_i/∂x_i · Σ_j W_ij (g_j − g_i)(x_j − y_i) / h²,
 
     which for g = x is the bilateral filter's own derivative.
 
-    Keys are the points with |t_i − t_j| <= window; of side="past" those of t_j <= t_i, of "future" of t_j >= t_i. h_t may be infinite:
-    then time enters through the window only.
+    Keys are the points with |t_i − t_j| <= window; for side="past" also t_j <= t_i, for "future" t_j >= t_i. h_t may be infinite: then
+    time enters through the window only.
 
     times (n,) ascending, guide and values (n,), weights (n,) 0 or more (None for 1), bandwidths (k,) h, in the guide's unit. Outputs
     are (k, n), also for points of weight 0, whose self weight is 0; a row without a key within range is NaN. Time O(n·window), fastest
-    for bandwidths that are powers of two apart; memory O(n·k). Several series at once have one axis more, the first, in guide, values
-    and weights (s, n), bandwidths (s, k), whose ratios are the same for all, and outputs (s, k, n).
+    for bandwidths that are powers of two apart; memory O(n·k). Several series at once have one more axis, the first, in guide, values
+    and weights (s, n), bandwidths (s, k), with the same ratios for all series, and outputs (s, k, n).
 
     >>> guide, noisy = np.array([0.0, 0.0, 0.0, 8.0, 8.0]), np.array([0.0, 0.2, 0.1, 8.0, 8.2])
     >>> attend_guided(np.arange(5.0), guide, noisy, None, [0.5], bandwidth_time=np.inf, window=4.0).values
@@ -108,7 +108,7 @@ def attend_guided(
 
 
 def in_steps(inputs: GuidedInputs) -> GuidedInputs:
-    """The same with times 0, 1, 2, … where they are evenly spaced."""
+    """The inputs with times 0, 1, 2, … if they are evenly spaced."""
     if not on_grid(inputs.times):
         return inputs
     step, index = (inputs.times[-1] - inputs.times[0]) / (inputs.times.size - 1), np.arange(float(inputs.times.size))
@@ -116,7 +116,7 @@ def in_steps(inputs: GuidedInputs) -> GuidedInputs:
 
 
 def attend_inputs(inputs: GuidedInputs) -> GuidedOutputs:
-    """In C++, where one exponential serves both directions of a pair; rows whose weights underflow there are computed in NumPy."""
+    """Attend in C++, with one exponential for both directions of a pair; rows whose weights underflow there are computed in NumPy."""
     if not native.available():
         each = [attend_rows(inputs.one(row), np.arange(inputs.times.size)) for row in range(len(inputs.values))]
         return GuidedOutputs(*map(np.stack, zip(*each, strict=True)))
@@ -142,7 +142,7 @@ def attend_inputs(inputs: GuidedInputs) -> GuidedOutputs:
 
 
 def squarings(bandwidths: Floats) -> Indices:
-    """How often exp(−d²/2h²) of the previous bandwidth is squared to give that of each; 0 where it is computed directly.
+    """For each bandwidth, how often exp(−d²/2h²) of the previous bandwidth is squared; 0 if it is computed directly.
 
     >>> squarings(np.array([4.0, 2.0, 1.0, 0.5, 0.3]))
     array([0, 2, 2, 0, 0])

@@ -13,8 +13,8 @@ from overt.smoothing.heads.keys import AnyKeys
 class SeriesHead:
     """The keys, the mask, and the degree of the local polynomial.
 
-    `window` is the largest distance in time, both ends included; `causal` masks keys later than the point. Time keys take
-    the weighted mean (degree 0), or fit a line (1) or a parabola (2); other keys take the mean.
+    `window` is the largest distance in time, both ends included; `causal` masks keys later than the point. Heads with time keys take
+    the weighted mean (degree 0), or fit a line (1) or a parabola (2); other heads take the mean.
     """
 
     keys: AnyKeys
@@ -29,12 +29,12 @@ class SeriesHead:
 
     @property
     def side(self) -> Literal["past", "both"]:
-        """Which side of a point it attends to."""
+        """The side of a point that the head attends to."""
         return "past" if self.causal else "both"
 
 
 class Outputs(NamedTuple):
-    """Row by row: y_i, and the leverage ∂y_i/∂x_i (NaN where x_i is missing)."""
+    """For each row: y_i, and the leverage ∂y_i/∂x_i (NaN if x_i is missing)."""
 
     values: Floats
     leverages: Floats

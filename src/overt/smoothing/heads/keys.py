@@ -2,8 +2,8 @@
 
 Each class is one score s_ij = f(point_i, point_j). With weights W = softmax_j(s) and y_i = Σ_j W_ij x_j, the leverage of point i
 is the full derivative ∂y_i/∂x_i, which Stein's risk estimate needs. For weights that do not depend on the values it is W_ii, the
-diagonal of the smoother matrix. Where the score contains the noisy x_i, W_ii alone is wrong, since x_i also changes every weight
-of row i: then it is the generalized leverage (St. Laurent and Cook 1992).
+diagonal of the smoother matrix. If the score contains the noisy x_i, W_ii is not the derivative, since x_i also changes every weight
+of row i: then the leverage is the generalized leverage (St. Laurent and Cook 1992).
 """
 
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# In bandwidths: beyond nine a Gaussian is below e^-40 of its peak, far below the precision of float64.
+# NEGLIGIBLE: the radius of a Gaussian in bandwidths; beyond it the Gaussian is below e^-40 of its peak, far below float64's precision.
 NEGLIGIBLE = 9.0
-# Points to either side that patches are compared over where no window is given.
+# PATCH_WINDOW: points to either side that patches are compared over without a window.
 PATCH_WINDOW = 200
 
 
@@ -35,7 +35,7 @@ class KeyPoints(NamedTuple):
 
 
 class RowMoments(NamedTuple):
-    """Row by row: y_i = Σ_j W_ij x_j, the self weight W_ii, and the variance Var_{W_i}(x) = Σ_j W_ij (x_j − y_i)²."""
+    """For each row: y_i = Σ_j W_ij x_j, the self weight W_ii, and the variance Var_{W_i}(x) = Σ_j W_ij (x_j − y_i)²."""
 
     values: Floats
     self_weights: Floats  # NaN for targets that are no keys
@@ -55,11 +55,11 @@ class SeriesKeys(Protocol):
         ...
 
     def leverage(self, row: RowMoments, inputs: Floats) -> Floats:
-        """∂y_i/∂x_i of rows whose own values are `inputs`, (rows,)."""
+        """∂y_i/∂x_i of rows whose values x_i are `inputs`, (rows,)."""
         ...
 
     def in_units(self, step: float, spread: float) -> float | tuple[float, float] | None:
-        """The bandwidth in the caller's units, where a series measures time in `step` and values in `spread`."""
+        """The bandwidth in the caller's units; the units of the series are `step` for time and `spread` for values."""
         ...
 
 
@@ -124,7 +124,7 @@ class ValueKeys:
 class BothKeys:
     """Similar in time and in value: the sum of both scores, the bilateral filter (Tomasi and Manduchi 1998).
 
-    Only the score of the values depends on x_i, so ∂y_i/∂x_i is that of `ValueKeys`.
+    Only the score of the values depends on x_i, so ∂y_i/∂x_i is as for `ValueKeys`.
     """
 
     time: TimeKeys
@@ -132,7 +132,7 @@ class BothKeys:
 
     @property
     def radius(self) -> float:
-        """That of the time keys: a point's score with itself is 0, the largest possible."""
+        """The radius of the time keys, since a point's score with itself is 0, the largest possible."""
         return self.time.radius
 
     def scores(self, query: Points, key: Points) -> Floats:
@@ -196,7 +196,7 @@ class PatchKeys:
         return profile / profile.sum()
 
     def reach(self, window: float) -> int:
-        """Points to either side that are compared: the window in steps, or 200 without a window."""
+        """Points to either side that are compared: the window in steps, or `PATCH_WINDOW` without a window."""
         return PATCH_WINDOW if np.isinf(window) else int(window * (1 + 1e-9))
 
     def in_units(self, step: float, spread: float) -> float:

@@ -7,7 +7,7 @@ from overt.smoothing.data.series import Floats
 
 
 def softmax(scores: Floats, axis: int = -1) -> Floats:
-    """exp(s_ij) / Σ_k exp(s_ik) along the last axis, or another; a row of −∞ only becomes zeros.
+    """exp(s_ij) / Σ_k exp(s_ik) along an axis; a row that is −∞ everywhere becomes zeros.
 
     >>> softmax(np.array([[0.0, 0.0, -np.inf], [-np.inf, -np.inf, -np.inf]]))
     array([[0.5, 0.5, 0. ],
@@ -25,13 +25,13 @@ def softmax(scores: Floats, axis: int = -1) -> Floats:
 def plain_sum(scores: Floats) -> Floats:
     """s_ij / Σ_k s_ik along the last axis; weights may be negative or above 1.
 
-    Raises InputError where the scores of a row sum to 0: such a row has no weights.
+    InputError if the scores of a row sum to 0: this row has no weights.
 
     >>> plain_sum(np.array([[1.0, 3.0]]))
     array([[0.25, 0.75]])
     """
     total = scores.sum(axis=-1, keepdims=True)
-    # A sum that is only rounding error of its terms counts as 0 too.
+    # A sum that is only the rounding error of its terms counts as 0.
     zero = np.abs(total) <= 1e-15 * np.abs(scores).sum(axis=-1, keepdims=True)
     if zero.any():
         fix = 'use normalizer="softmax", whose sum cannot be 0'

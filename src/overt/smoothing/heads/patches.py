@@ -17,12 +17,12 @@ from overt.errors import InputError
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.normalize import softmax
 
-# Numbers in memory at a time where whole rows are built.
+# CELLS: numbers in memory at a time if whole rows are built in NumPy.
 CELLS = 2**18
 
 
 class PatchOutputs(NamedTuple):
-    """Bandwidth by bandwidth, all (…, k, n): y_i, the leverage ∂y_i/∂x_i (NaN where x_i is missing), and W_ii."""
+    """For each bandwidth, all (…, k, n): y_i, the leverage ∂y_i/∂x_i (NaN if x_i is missing), and W_ii."""
 
     values: Floats
     leverages: Floats
@@ -34,7 +34,7 @@ class PatchInputs:
     """The inputs, padded: x_i is padded[i + profile.size // 2], and padded[i] is the value of point source[i]."""
 
     values: Floats  # (s, n)
-    key_weights: Floats  # (s, n) w_j, 0 where a value is missing
+    key_weights: Floats  # (s, n) w_j, 0 if a value is missing
     padded: Floats  # (s, n + 2p)
     source: Indices  # (n + 2p,)
     profile: Floats  # (2p + 1,)
@@ -43,7 +43,7 @@ class PatchInputs:
     past: bool
 
     def part(self, rows: int | slice) -> "PatchInputs":
-        """Some of the series, or one (n,), without the first axis."""
+        """Some of the series, or one series (n,) without the first axis."""
         columns = {name: getattr(self, name)[rows] for name in ("values", "key_weights", "padded", "rates")}
         return replace(self, **columns)
 
@@ -66,19 +66,19 @@ def attend_patch(
     """Attend to points with similar surroundings: W_ij ∝ w_j exp(−d_ij/2h²), d_ij = Σ_m g_m (x_{i+m} − x_{j+m})².
 
     Non-local means (Buades, Coll and Morel 2005, section 3) in one dimension, with its full derivative. A change of x_i
-    changes its own patch and that of every key whose patch contains i:
+    changes the patch of i and the patch of every key that contains i:
 
         ∂y_i/∂x_i = W_ii + [g_0 Var_{W_i}(x) + Σ_{j≠i} W_ij g_{i−j} (x_{2i−j} − x_i)(x_j − y_i)] / h²
 
-    Keys are the present points j with |i − j| ≤ window, for side="past" those of j ≤ i. Beyond its ends the series is
-    reflected (x_{−1} = x_1); for side="past", where that would use the future, it is constant. The derivative includes this.
+    Keys are the present points j with |i − j| ≤ window, for side="past" also j ≤ i. Beyond its ends the series is reflected
+    (x_{−1} = x_1); for side="past" it is constant, since a reflection would use the future. The derivative includes this.
 
     values (n,), in sequence order, hold interpolated values where `present` (n,) is False: patches compare them, but they get no
     weight, and the derivative treats them as constants. weights (n,) are w_j, 0 or more; None for 1. profile (2p + 1,) is
     g_{−p} … g_p, 0 or more; bandwidths (k,) are h, in the unit of the values times √Σg. Ascending bandwidths by factors of √2 or 2
-    are fastest: then the exponentials of each are those of the next, squared. Returns values, leverages and self weights (k, n);
-    rows that reach no key are NaN. Time O(n·window·(p + k)), memory O(n·k). Several series at once have one axis more, the first, in
-    values, `present` and weights (s, n), bandwidths (s, k) and outputs (s, k, n).
+    are fastest: then the exponentials of a bandwidth are those of the next one, squared. Returns values, leverages and self
+    weights (k, n); rows that reach no key are NaN. Time O(n·window·(p + k)), memory O(n·k). Several series at once have one more axis,
+    the first, in values, `present` and weights (s, n), bandwidths (s, k) and outputs (s, k, n).
 
     InputError for a profile that covers later points with side="past".
 
@@ -99,7 +99,7 @@ def attend_patch(
 
 
 def attend_inputs(inputs: PatchInputs) -> PatchOutputs:
-    """`attend_patch` of inputs that are padded: lag by lag in the native core, and by definition at ends and where weights underflow."""
+    """`attend_patch` of padded inputs: lag by lag in the native core, by definition at the ends and for rows whose weights underflow."""
     if not native.available():
         outputs = [attend_rows(inputs.part(row), np.arange(inputs.values.shape[-1])) for row in range(len(inputs.values))]
         return PatchOutputs(*map(np.stack, zip(*outputs, strict=True)))
@@ -116,7 +116,7 @@ def attend_inputs(inputs: PatchInputs) -> PatchOutputs:
 
 
 def _near_reflected_ends(inputs: PatchInputs) -> NDArray[np.bool_]:
-    """The points whose patch may contain one of them twice (n,)."""
+    """The points whose patch may contain a point twice (n,)."""
     near = np.zeros(inputs.values.shape[-1], dtype=bool)
     if not inputs.past:
         near[: inputs.half + 1] = near[max(0, near.size - 1 - inputs.half) :] = True
@@ -125,7 +125,7 @@ def _near_reflected_ends(inputs: PatchInputs) -> NDArray[np.bool_]:
 
 @functools.lru_cache(maxsize=16)
 def reflected(points: int, half: int, past: bool) -> Indices:
-    """The point whose value stands at each place of a series that goes on beyond its ends (n + 2·half,)."""
+    """The index of the point whose value a series extended beyond its ends has at each position (n + 2·half,)."""
     return np.pad(np.arange(points), half, mode="edge" if past else "reflect")
 
 
@@ -143,12 +143,12 @@ def _check(profile: Floats, bandwidths: Floats, side: str) -> None:
 
 
 def attend_by_lag(inputs: PatchInputs) -> PatchOutputs:
-    """The rows of all series whose patches stay within them; NaN where a row's weights underflow."""
+    """The rows of all series whose patches stay within the series; NaN if a row's weights underflow."""
     return _attend_compiled(inputs, None)
 
 
 def _attend_compiled(inputs: PatchInputs, rows: Indices | None) -> PatchOutputs:
-    """In the native core: lag by lag, or some rows by definition."""
+    """Attend in the native core: lag by lag, or some rows by definition."""
     key_weights = None if (inputs.key_weights == 1).all() else inputs.key_weights
     count = inputs.values.shape[-1] if rows is None else rows.size
     outputs = PatchOutputs(*(np.empty((*inputs.rates.shape, count)) for _ in PatchOutputs._fields))

@@ -11,20 +11,20 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# The variance of a state of which nothing is known, over that of the values.
+# DIFFUSE: the variance of an unknown state, over the variance of the values.
 DIFFUSE = 1e2
-# The least share of a value's own noise in its residual: where the curve follows it, its density is that of noise of 1,000 times the level.
+# LEAST_LEFT: the least share of a value's noise in its residual; a value that the curve follows counts as of 1,000 times the level.
 LEAST_LEFT = 1e-6
 
 
 class States(NamedTuple):
-    """Of each head and each point: the mean and the variance of every derivative (derivatives, heads, n)."""
+    """The mean and the variance of every derivative, for each head and point (derivatives, heads, n)."""
 
     means: Floats
     variances: Floats
 
     def at(self, times: Floats, targets: Floats) -> "States":
-        """The states at other times (m,), on lines between those at ascending times (n,)."""
+        """The states at other times (m,), interpolated linearly between the states at ascending times (n,)."""
         after = np.clip(np.searchsorted(times, targets), 1, times.size - 1)
         share = np.clip(
             (targets - times[after - 1]) / np.maximum(times[after] - times[after - 1], np.finfo(float).tiny), 0.0, 1.0
@@ -32,13 +32,13 @@ class States(NamedTuple):
         return States(*((1 - share) * column[..., after - 1] + share * column[..., after] for column in self))
 
     def log_densities(self, values: Floats, variances: Floats) -> Floats:
-        """The log density (heads, n) of each value (n,), of noise with these variances (n,), predicted from all others."""
+        """The log density (heads, n) of each value (n,), predicted from all others, for noise of these variances (n,)."""
         return log_densities_without(values - self.means[0], variances, self.variances[0] / variances)
 
 
 def log_densities_without(residuals: Floats, variances: Floats, leverages: Floats) -> Floats:
     """The log density (…, n) of each value predicted from all others, by its residual from a linear smoother and its leverage (…, n)."""
-    left = np.maximum(1 - leverages, LEAST_LEFT)  # of a value's own noise, in its residual
+    left = np.maximum(1 - leverages, LEAST_LEFT)  # the share of a value's noise in its residual
     spread = variances / left
     return -0.5 * (np.log(2 * np.pi * spread) + (residuals / left) ** 2 / spread)
 
@@ -46,8 +46,8 @@ def log_densities_without(residuals: Floats, variances: Floats, leverages: Float
 def smoothed_states(times: Floats, values: Floats, variances: Floats, bandwidths: Floats, order: int) -> States:
     """The states of models of one order at ascending times (n,), from values (n,) whose noise has these variances (n,).
 
-    A head of bandwidth h has the intensity at which its spline averages over some h of time under the mean noise: q = σ²/h^(2m−1) for
-    each unit of time. Beyond some hundred steps a bandwidth loses its digits.
+    A head of bandwidth h has the intensity q = σ²/h^(2m−1) for each unit of time, with which its spline averages over about h of time
+    under the mean noise. A bandwidth of more than some hundred steps loses its digits.
 
     >>> t = np.arange(50.0)
     >>> states = smoothed_states(t, 0.5 * t, np.ones(50), np.array([10.0]), 2)
@@ -55,7 +55,7 @@ def smoothed_states(times: Floats, values: Floats, variances: Floats, bandwidths
     array([0.5, 0.5])
     """
     noise = float(np.mean(variances))
-    # In units of its own bandwidth each head has the intensity of the noise, and a state of numbers of one size.
+    # With time in units of the bandwidth, a head's intensity is the noise's variance, and the numbers of its state are of one size.
     steps = np.diff(times, prepend=times[0])[:, None] / bandwidths
     means, covariances = _backward(steps, _filtered(steps, values, variances, noise, order))
     units = (bandwidths ** np.arange(order)[:, None])[..., None]  # (derivatives, heads, 1)
@@ -64,7 +64,7 @@ def smoothed_states(times: Floats, values: Floats, variances: Floats, bandwidths
 
 
 def _transitions(steps: Floats, noise: float, order: int) -> tuple[Floats, Floats]:
-    """What steps (heads,) make of the states (heads, m, m), and the covariances that they add, of intensity `noise`."""
+    """The transition matrices of the states over steps (heads,), and the covariances added for the intensity `noise`; (heads, m, m)."""
     factorials = np.cumprod([1.0, *range(1, 2 * order)])
     row, column = np.indices((order, order))
     power, left, right = np.maximum(column - row, 0), order - 1 - row, order - 1 - column
@@ -74,7 +74,7 @@ def _transitions(steps: Floats, noise: float, order: int) -> tuple[Floats, Float
 
 
 class _Passed(NamedTuple):
-    """What filtering forward leaves at each point: state and covariance after its value, gain, residual and its variance."""
+    """The results of filtering forward at each point: state and covariance after its value, gain, residual and residual variance."""
 
     means: Floats  # (n, heads, m)
     covariances: Floats  # (n, heads, m, m)
@@ -112,7 +112,7 @@ def _backward(steps: Floats, passed: _Passed) -> tuple[Floats, Floats]:
         means[point] -= (before @ vector[:, :, None])[:, :, 0]
         covariances[point] -= before @ matrix @ before
         gain, total = passed.gains[point], passed.totals[point]
-        # What the value itself says, of the state before it: C = I − K H.
+        # The information of the value on the state before it: C = I − K H.
         vector, matrix = vector.copy(), matrix.copy()
         pulled = (matrix @ gain[:, :, None])[:, :, 0]
         vector[:, 0] -= (gain * vector).sum(axis=1) + passed.residuals[point] / total

@@ -1,4 +1,4 @@
-"""Missing values between others at equal steps, as an autoregression expects them: by the values on both sides, up to its order away."""
+"""Missing values at equal steps, filled by their expectation under an autoregression, from the values on both sides within its order."""
 
 from typing import NamedTuple
 
@@ -8,17 +8,18 @@ from numpy.typing import NDArray
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.operators.base import lines
 
-# The orders that are tried, and how many values each needs for every coefficient.
+# ORDERS: the orders that are tried; PER_COEFFICIENT: known values needed for every coefficient.
 ORDERS, PER_COEFFICIENT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96), 3
-# Coefficients are fitted to so many values at most, those in the middle.
+# FITTED: coefficients are fitted to at most this many values, in the middle of the series.
 FITTED = 2**13
-# Times of which fewer than this share of all steps are there have no autoregression.
+# LEAST_SHARE: the share of the grid's positions that must have a time for an autoregression.
 LEAST_SHARE = 1 / 3
-# How far a step may be from their mean where each is taken for one, as months are of 28 to 31 days; and from whole numbers of steps.
+# UNEVEN: how far, in parts of the mean step, steps that all count as one step may be from it (months have 28 to 31 days).
+# WHOLE: how far, in steps, times on a grid with gaps may be from whole numbers of steps.
 UNEVEN, WHOLE = 0.25, 1e-6
-# Conjugate gradients end where the residual has fallen by this factor, or after so many steps.
+# PRECISION: conjugate gradients end if the residual has fallen by this factor, or after MOST_STEPS steps.
 PRECISION, MOST_STEPS = 1e-8, 200
-# So many equations at most are solved at once; more by conjugate gradients, of which 250 take two thirds of the time.
+# DENSE: the most equations solved by elimination; more by conjugate gradients, which for 250 take two thirds of the time.
 DENSE = 64
 
 
@@ -34,7 +35,7 @@ class EqualSteps(NamedTuple):
 
 
 def equal_steps(times: Floats) -> EqualSteps | None:
-    """The positions of ascending times, in steps; None where they are at no equal steps.
+    """The positions of ascending times, in steps; None if they are not at equal steps.
 
     >>> equal_steps(np.array([0.0, 1.0, 4.0, 5.0])).positions
     array([0, 1, 4, 5])
@@ -54,9 +55,9 @@ def equal_steps(times: Floats) -> EqualSteps | None:
 
 
 class Gappy(NamedTuple):
-    """Values at equal steps (n,), those that are missing interpolated linearly; the positions to fill (m,), ascending; which are known.
+    """Values at equal steps (n,), with missing values interpolated linearly; ascending positions to fill (m,); which values are known.
 
-    What is neither is in a long gap, of which only its straight line is used, next to other gaps.
+    Positions that are neither known nor to fill are in a long gap, whose straight line only serves to fill other gaps.
     """
 
     values: Floats
@@ -65,7 +66,7 @@ class Gappy(NamedTuple):
 
     @staticmethod
     def from_positions(positions: Indices, values: Floats, longest: float) -> "Gappy":
-        """From the known values and their positions, ascending from 0; what is in longer gaps is not to be filled."""
+        """Build from the known values and their positions, ascending from 0; gaps longer than `longest` are not to be filled."""
         grid = np.arange(positions[-1] + 1)
         known = np.zeros(grid.size, bool)
         known[positions] = True
@@ -74,7 +75,7 @@ class Gappy(NamedTuple):
         return Gappy(np.interp(grid, positions, values), np.flatnonzero(~known & (lengths <= longest)), known)
 
     def fit(self) -> list["Filled"]:
-        """Those autoregressions whose orders the values suffice for, by Burg's method, each from values that the last one filled."""
+        """Autoregressions by Burg's method, of all orders with enough values; each is fitted to values that the previous one filled."""
         start = max(0, (self.values.size - FITTED) // 2)
         part = slice(start, start + FITTED)
         inner = np.flatnonzero((self.missing >= part.start) & (self.missing < part.stop))
@@ -93,9 +94,9 @@ class Gappy(NamedTuple):
         return fitted
 
     def filled(self, model: "Autoregression") -> Floats:
-        """The missing values (m,): those that make the errors of prediction, forward and backward in time, least in the mean square.
+        """The missing values (m,) with the least mean square error of prediction, forward and backward in time.
 
-        That is their expectation under normal noise (Janssen, Veldhuis and Vries 1986, section II).
+        This is their expectation under normal noise (Janssen, Veldhuis and Vries 1986, section II).
         """
         if not self.missing.size:
             return np.zeros(0)
@@ -105,13 +106,13 @@ class Gappy(NamedTuple):
         return start[missing] + model.mean + _solved(model.coefficients, near.size, missing, wanted)
 
     def whole(self, filling: Floats) -> Floats:
-        """All values (n,), with those that are missing (m,) filled."""
+        """All values (n,), with the missing values (m,) filled."""
         values = self.values.copy()
         values[self.missing] = filling
         return values
 
     def row(self, model: "Autoregression", position: int) -> Floats:
-        """The weights of the known values in a missing one; the mean is theirs, too."""
+        """The weights of the known values in the missing value at a position; the model's mean is a mean of the known values, too."""
         near, missing = self._near(model)
         unit = (self.missing == position).astype(np.float64)
         column = np.zeros(near.size)
@@ -123,7 +124,7 @@ class Gappy(NamedTuple):
         return known_weights + (1 - known_weights.sum()) / known_weights.size
 
     def _near(self, model: "Autoregression") -> tuple[Indices, Indices]:
-        """The positions that a missing value depends on directly, and where among them the missing ones are."""
+        """The positions that missing values depend on directly, and the indices of the missing positions among them."""
         order = model.coefficients.size - 1
         reach = np.zeros(self.values.size + 1, np.intp)
         np.add.at(reach, np.maximum(self.missing - order, 0), 1)
@@ -140,14 +141,14 @@ class Autoregression(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """An autoregression, and what it makes of the missing values (m,)."""
+    """An autoregression, and the missing values (m,) filled by it."""
 
     model: Autoregression
     values: Floats
 
 
 def _burg(values: Floats, order: int) -> Floats:
-    """The coefficients that make the errors of prediction, forward and backward, least, order by order (Burg 1975); NaN is in no error.
+    """The coefficients of least error of prediction, forward and backward, order by order (Burg 1975); errors with NaN do not count.
 
     >>> draw, wave = np.random.default_rng(0), np.sin(np.arange(400) * 0.3)
     >>> _burg(wave + 1e-6 * draw.normal(size=400), 2).round(2)  # 1 − 2 cos 0.3 z + z²
@@ -170,7 +171,7 @@ def _burg(values: Floats, order: int) -> Floats:
 def _errors_of_errors(coefficients: Floats, values: Floats) -> Floats:
     """Half the gradient of the squared errors of prediction, forward and backward, by the values (n,).
 
-    Away from the ends both directions have the same, a convolution with the coefficients' autocorrelation.
+    Away from the ends both directions have the same gradient, a convolution with the coefficients' autocorrelation.
     """
     order = coefficients.size - 1
     if values.size <= 6 * order:
@@ -182,14 +183,14 @@ def _errors_of_errors(coefficients: Floats, values: Floats) -> Floats:
 
 
 def _near_ends(coefficients: Floats, values: Floats) -> Floats:
-    """The same from the errors themselves, which are fewer near the ends."""
+    """The gradient of `_errors_of_errors` from the errors themselves, which are fewer near the ends."""
     reversed_ = coefficients[::-1]
     forward, backward = np.convolve(values, coefficients, "valid"), np.convolve(values, reversed_, "valid")
     return np.convolve(forward, reversed_) + np.convolve(backward, coefficients)
 
 
 def _solved(coefficients: Floats, count: int, missing: Indices, wanted: Floats) -> Floats:
-    """The values at missing positions (m,) whose gradient there is `wanted` (m,): of few by elimination, of many by conjugate gradients."""
+    """The values at missing positions (m,) whose gradient is `wanted` (m,): few by elimination, many by conjugate gradients."""
     if missing.size <= DENSE:
         solution = _eliminated(coefficients, count, missing, wanted)
         if solution is not None:
@@ -204,7 +205,7 @@ def _solved(coefficients: Floats, count: int, missing: Indices, wanted: Floats) 
         grid[missing] = direction
         image = _errors_of_errors(coefficients, grid)[missing]
         curvature = float(direction @ image)
-        if not curvature > 0:  # as of a pure wave, in the last digits
+        if not curvature > 0:  # for a pure wave, by rounding
             break
         step = square / curvature
         solution, residual = solution + step * direction, residual - step * image
@@ -214,11 +215,11 @@ def _solved(coefficients: Floats, count: int, missing: Indices, wanted: Floats) 
 
 
 def _eliminated(coefficients: Floats, count: int, missing: Indices, wanted: Floats) -> Floats | None:
-    """The same from the matrix of the squared errors; None where it is singular, as of a pure wave."""
+    """The solution by the matrix of the squared errors; None if it is singular, for example for a pure wave."""
     order, apart = coefficients.size - 1, np.abs(missing[:, None] - missing)
     products = np.correlate(coefficients, coefficients, "full")[order:]
     matrix = 2 * np.where(apart <= order, products[np.minimum(apart, order)], 0.0)
-    # Without the errors that would reach beyond the ends.
+    # Errors that would reach beyond the ends do not count.
     lags = np.concatenate([np.arange(order), np.arange(count, count + order)])[:, None] - missing
     inside = (lags >= 0) & (lags <= order)
     for one in (coefficients, coefficients[::-1]):

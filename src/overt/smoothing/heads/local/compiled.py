@@ -11,9 +11,9 @@ from overt.smoothing.heads.chebyshev import interpolate_difference
 from overt.smoothing.heads.keys import NEGLIGIBLE
 from overt.smoothing.heads.local.polynomial import SIDES, Side
 
-# The width of a box in bandwidths, and the terms that exp(−u²) u^4 needs there: errors are below 1e-14.
+# WIDTH: width of a box, in bandwidths; TERMS: terms of exp(−u²) u^4 in a box of this width, for errors below 1e-14.
 WIDTH, TERMS = 1.85, 24
-# Approximate processor cycles of a key of a target, of a box, of a key or target in a box, and of the matrices between boxes.
+# PAIR, BOX, POINT, SETUP: approximate processor cycles of a key of a target, of a box, of a key or target in a box, and of all matrices.
 PAIR, BOX, POINT, SETUP = 6, 8000, 40, 15_000_000
 
 
@@ -29,7 +29,7 @@ def attend_compiled(
     side: Side = "both",
     raw: bool = False,
 ) -> Floats:
-    """Values, c_0 and unit variances of the fits (3, m); `raw`: Σ_j w_j k_j u_j^p alone, (2·degree + 1, m).
+    """Values, c_0 and unit variances of the fits (3, m); if `raw`, only Σ_j w_j k_j u_j^p, (2·degree + 1, m).
 
     >>> attend_compiled(np.arange(3.0), np.arange(3.0), None, np.array([0.5]), 1.0, 1)[0].round(9)
     array([0.5])
@@ -44,7 +44,7 @@ def attend_compiled(
         pairs = times.size * targets.size * min(1.0, 2 * NEGLIGIBLE * bandwidth / span) if span else 0.0
         farthest = min(count - 1, math.ceil(NEGLIGIBLE * bandwidth / width))
         boxes = count if PAIR * pairs > SETUP + BOX * count + POINT * (times.size + targets.size) else 0
-    # Without boxes they are not used, and take longer to compute than a short series.
+    # Without boxes matrices are not used, and these would take longer to compute than a short series.
     matrices = _matrices(degree, width / bandwidth, farthest) if boxes else _matrices(degree, WIDTH, 0)
     outputs = np.empty((2 * degree + 1 if raw else 3, targets.size))
     native.module().local(
@@ -56,7 +56,7 @@ def attend_compiled(
 
 
 def box_grid(first: float, bandwidth: float) -> tuple[float, float]:
-    """Where boxes begin, at or before the first source, and their width, in so few bits that edges are exact.
+    """The start of the first box, at or before the first source, and the boxes' width, rounded to few bits so that edges are exact.
 
     >>> box_grid(10.0, 1.0)
     (9.248046875, 1.849609375)

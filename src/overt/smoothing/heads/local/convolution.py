@@ -10,9 +10,9 @@ from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.heads.chebyshev import MULTIPLE, TERMS, interpolate_difference, polynomials
 from overt.smoothing.heads.keys import NEGLIGIBLE
 
-# At most so many weights, or so many products in all, are summed directly: that is faster than making a plan.
+# SHORT, FEW: up to SHORT weights, or FEW products in all, are summed directly, which is faster than making a plan.
 SHORT, FEW = 160, 2e7
-# Without the native core, more weights are multiplied as Fourier transforms.
+# TRANSFORMED: without the native core, more weights than this are convolved by Fourier transforms.
 TRANSFORMED = 2048
 
 
@@ -33,7 +33,7 @@ def convolve(values: Floats, weight: Callable[[Floats], Floats], scale: float, b
 
 
 class BlockPlan:
-    """Blocks of `size` points, and how blocks at each distance enter: by polynomials, point by point, or not at all."""
+    """Blocks of `size` points; `whole` and `cut` are the distances of the blocks summed by polynomials and point by point."""
 
     def __init__(self, points: int, scale: float, width: float, before: float, after: float) -> None:
         whole_series = -(-points // MULTIPLE) * MULTIPLE
@@ -41,7 +41,7 @@ class BlockPlan:
         self.size: int = min(int(width * scale) // MULTIPLE * MULTIPLE, whole_series)
         self.terms: int = TERMS[width]
         reach = math.ceil(NEGLIGIBLE * scale)
-        # Where weights are negligible, no limit is needed.
+        # Beyond negligible weights, no limit is needed.
         self.first: float = -before if before < reach else -np.inf
         self.last: float = after if after < reach else np.inf
         farthest = min(reach, points - 1) // self.size + 1
@@ -54,13 +54,13 @@ class BlockPlan:
         self.cost: float = 2 * self.terms + self.whole.size * self.terms**2 / self.size + self.cut.size * self.size
 
     def matrices(self, weight: Callable[[Floats], Floats]) -> Floats:
-        """From the sums of all blocks that enter whole, one after the other, to polynomials: (whole · terms, terms)."""
+        """Matrices from the sums of all whole blocks, in order, to polynomials (whole · terms, terms)."""
         width = self.size / self.scale
         matrices = [interpolate_difference(weight, float(away) * width, width, self.terms) for away in self.whole]
         return np.concatenate(matrices) if matrices else np.zeros((0, self.terms))
 
     def corners(self, weight: Callable[[Floats], Floats]) -> Floats:
-        """Weights from each point of a block that is cut to each point of the target block: (cut, size, size)."""
+        """Weights from each point of a cut block to each point of the target block (cut, size, size)."""
         point = np.arange(self.size)
         offset = self.cut[:, None, None] * self.size + point[:, None] - point
         return np.where((self.first <= offset) & (offset <= self.last), weight(offset / self.scale), 0.0)

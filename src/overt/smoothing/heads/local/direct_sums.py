@@ -10,7 +10,7 @@ from overt.smoothing.heads.blocks import KeyRange, row_blocks
 from overt.smoothing.heads.keys import NEGLIGIBLE
 from overt.smoothing.heads.local.polynomial import PowerSums, Side, fit
 
-# The rounding error of the distance to a key, in units of the time and of the distance itself.
+# ROUNDING: the rounding error of the distance to a key, relative to the time and to the distance.
 ROUNDING = 1e-15
 
 
@@ -23,7 +23,7 @@ class WeightedPoints(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """The queries: times (m,) ascending, the range of keys of each, and its distance to the nearest key."""
+    """The queries: times (m,) ascending, their ranges of keys, and their distances to the nearest key."""
 
     times: Floats
     keys: KeyRange
@@ -35,9 +35,9 @@ class Targets(NamedTuple):
 
 
 def find_targets(times: Floats, targets: Floats, bandwidth: float | Floats, window: float, side: Side) -> Targets:
-    """The targets with the keys that each attends to; one bandwidth, or one for each target (m,).
+    """The targets with the keys that they attend to; one bandwidth, or one for each target (m,).
 
-    Relative to the nearest key's, at distance d_0, a weight is exp(−(d² − d_0²)/2h²): negligible where d² > d_0² + (9h)².
+    Relative to the weight of the nearest key, at distance d_0, a weight is exp(−(d² − d_0²)/2h²): negligible if d² > d_0² + (9h)².
     """
     before = np.searchsorted(times, targets, side="right") - 1  # the last key that is not later
     after = np.searchsorted(times, targets, side="left")  # the first that is not earlier
@@ -53,7 +53,7 @@ def find_targets(times: Floats, targets: Floats, bandwidth: float | Floats, wind
 
 
 class LocalRows(NamedTuple):
-    """Rows l of the fits of a block of targets: y_i = Σ_j l_ij x_j for any values x of the keys; NaN where there is no key."""
+    """Rows l of the fits of a block of targets: y_i = Σ_j l_ij x_j for any values x of the keys; NaN without a key."""
 
     targets: slice
     keys: slice
@@ -85,7 +85,7 @@ def rows_of_block(times: Floats, weights: Floats | None, block: Targets, bandwid
 
 
 def _sums(u: Floats, kernel: Floats, weighted: Floats, degree: int) -> PowerSums:
-    """The sums that determine the fits, without those of the values."""
+    """The sums that determine the fits, without the sums of the values."""
     power, weights, squares = weighted, [], []
     for _ in range(2 * degree + 1):
         weights.append(power.sum(axis=1))

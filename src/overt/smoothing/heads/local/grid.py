@@ -12,13 +12,13 @@ from overt.smoothing.heads.local.compiled import attend_compiled
 from overt.smoothing.heads.local.convolution import convolve
 from overt.smoothing.heads.local.polynomial import PowerSums, Side, fit
 
-# Pairs of an edge and its keys that are summed one by one.
+# PAIRS: most pairs of an edge's rows and keys that are summed one by one.
 PAIRS = 3e6
-# From so many keys in a bandwidth on, convolutions are faster than sums key by key; over both sides boxes of time are faster still.
+# WIDE: keys in a bandwidth from which convolutions are faster than sums key by key; over both sides boxes of time are even faster.
 WIDE = 16.0
-# Where Σ_j k_j is smaller, the nearest key is far away: the sums have lost digits, and are computed key by key.
+# FEW: if Σ_j k_j is smaller, the nearest key is far away: the sums have lost digits, and are computed key by key.
 FEW = 1.0
-# Of the points, those that may be computed key by key next to missing values while the others are convolutions.
+# SHARE: the most points, in parts of all, that are computed key by key next to missing values while the others are convolutions.
 SHARE = 0.5
 
 
@@ -58,13 +58,13 @@ def _kernel(u: Floats, coefficients: tuple[float, ...]) -> Floats:
 
 @functools.lru_cache(maxsize=512)
 def _whole_row(scale: float, degree: int, before: int, after: int) -> tuple[tuple[float, ...], float]:
-    """Coefficients and unit variance of a row that is not cut off."""
+    """Coefficients and unit variance of a row that does not reach the ends of the series."""
     fitted = fit(_end_sums(np.array([before]), before + after + 1, scale, degree, (before, after)))
     return tuple(fitted.coefficients[:, 0].tolist()), float(fitted.unit_variances[0])
 
 
 def _end_sums(rows: Indices, points: int, scale: float, degree: int, reach: tuple[int, int]) -> PowerSums:
-    """The sums of rows that reach so far, which end where the series does, without those of the values."""
+    """The sums of rows with this reach, cut off at the ends of the series, without the sums of the values."""
     weights = np.repeat(np.eye(2 * degree + 1)[:, :1], rows.size, axis=1)  # k = 1 and u = 0 at the point itself
     squares = weights.copy()
     for sign, longest, steps in (
@@ -81,7 +81,7 @@ def _end_sums(rows: Indices, points: int, scale: float, degree: int, reach: tupl
 def _edge(
     values: Floats, rows: slice, scale: float, degree: int, limits: tuple[float, float], reach: tuple[int, int]
 ) -> Floats:
-    """The outputs of rows that end where the series does (3, rows)."""
+    """The outputs of rows that are cut off at an end of the series (3, rows)."""
     near = slice(max(rows.start - reach[0], 0), min(rows.stop + reach[1], values.size))
     here = slice(rows.start - near.start, rows.stop - near.start)
     # Without a window, boxes take O(rows). With one all pairs are summed; for many rows convolutions are faster.
@@ -98,9 +98,9 @@ def _edge(
 
 
 def attend_grid_with_gaps(values: Floats, present: NDArray[np.bool_], scale: float, degree: int, side: Side) -> Floats | None:
-    """Values, c_0 and unit variances (3, n) of the fits at all points, where few values are missing; None where they are many.
+    """Values, c_0 and unit variances (3, n) of the fits at all points if few values are missing; None if many are missing.
 
-    Far from a missing value all weights are those of a whole grid. Near one, sums are key by key.
+    Far from missing values the rows are those of a complete grid; near them sums are key by key.
 
     >>> steps, present = np.arange(200.0), np.arange(200) != 100
     >>> attend_grid_with_gaps(np.where(present, steps, 0.0), present, 1.0, 1, "both")[0][98:103].round(9).tolist()
@@ -123,12 +123,12 @@ def attend_grid_with_gaps(values: Floats, present: NDArray[np.bool_], scale: flo
 
 
 def favors_convolutions(keys_in_bandwidth: float, degree: int, side: Side) -> bool:
-    """Whether convolutions are faster than other ways."""
+    """Whether convolutions are faster than sums key by key and boxes of time."""
     return native.available() and side != "both" and degree <= 1 and keys_in_bandwidth >= WIDE
 
 
 def attend_weighted_grid(values: Floats, weights: Floats, scale: float, degree: int, side: Side) -> Floats:
-    """Values, c_0 and unit variances (3, n) of the fits of degree 0 or 1 at all points, also at those of weight 0, which are no keys.
+    """Values, c_0 and unit variances (3, n) of the fits of degree 0 or 1 at all points, also at points of weight 0, which are no keys.
 
     Weights are w_j exp(−(j − i)²/2·scale²) on one side or both. NaN without a key on the side.
 

@@ -1,4 +1,4 @@
-"""A local polynomial from the sums that determine it, of a lower degree where they do not."""
+"""A local polynomial from the sums that determine it, of a lower degree if the sums do not determine it."""
 
 from typing import Literal, NamedTuple
 
@@ -10,16 +10,16 @@ from overt.smoothing.data.series import Floats, Indices
 Side = Literal["both", "past", "future"]
 SIDES = ("both", "past", "future")
 
-# A smaller ratio of the determinant to the product of the diagonal loses three digits or more.
+# SINGULAR: the least ratio of the determinant to the product of the diagonal; a smaller one loses three digits or more.
 SINGULAR = 1e-3
-# The keys nearest to a target from which a polynomial of any degree is fitted by its rows, half of them on either side.
+# NEAREST: keys next to a target, half of them on either side, to which `polynomial_rows` fits.
 NEAREST = 24
-# Tolerance for rounding, where a variance equals its bound exactly.
+# ROUNDING: tolerance for variances that equal their bound exactly.
 ROUNDING = 1 + 1e-9
 
 
 class Local(NamedTuple):
-    """Target by target: the value y_i, the leverage ∂y_i/∂x_i of the target's own point, and Σ_j l_ij² / w_j."""
+    """For each target: the value y_i, the leverage ∂y_i/∂x_i of the target's own point, and Σ_j l_ij² / w_j."""
 
     values: Floats
     leverages: Floats
@@ -39,7 +39,7 @@ class PowerSums(NamedTuple):
 
 
 class PolynomialFit(NamedTuple):
-    """Rows l of the fits, target by target: l_j = w_j k_j Σ_p c_p u_j^p; NaN where there is no key."""
+    """Rows l of the fits, for each target: l_j = w_j k_j Σ_p c_p u_j^p; NaN without a key."""
 
     coefficients: Floats  # c_p, (degree + 1, m)
     unit_variances: Floats  # Σ_j l_j² / w_j, (m,)
@@ -50,7 +50,7 @@ class PolynomialFit(NamedTuple):
 
 
 def fit(sums: PowerSums) -> PolynomialFit:
-    """The polynomial of the largest degree that is determined and has no large variance, at each target.
+    """The polynomials of the largest degree that is determined and has no large variance, at each target.
 
     With S_pq = Σ_j w_j k_j u_j^(p+q), c is the first column of S⁻¹. Determined: det S > 0.001 · Π_p S_pp. No large variance:
     Σ_j l_j²/w_j is at most Σ_j k_j / Σ_j w_j k_j, the mean of 1/w_j under the weights themselves.
@@ -97,12 +97,10 @@ def cofactors(weights: Floats, degree: int) -> tuple[Floats, Floats]:
 def polynomial_rows(
     times: Floats, weights: Floats | None, targets: Floats, bandwidths: ArrayLike, degree: int
 ) -> tuple[Indices, Floats]:
-    """The nearest keys of each target (m, keys), and their weights in the values of polynomials fitted to them by weighted least squares.
+    """The nearest keys of each target (m, keys), and their weights (bandwidths, m, keys) in polynomials fitted by weighted least squares.
 
-    One polynomial for each bandwidth: the weights are (bandwidths, m, keys).
-
-    The weights are Gaussian and relative to the nearest key's, so that they do not vanish inside a gap. Beyond the first and the last key
-    the nearest one counts alone.
+    The weights of the fit are Gaussian, relative to the weight of the nearest key, so that they do not vanish inside a gap. Beyond the
+    first and the last key only the nearest key counts.
 
     >>> times = np.array([0.0, 1, 2, 3, 7, 8, 9, 10])
     >>> near, weights = polynomial_rows(times, None, np.array([5.0]), [2.0, 9.0], 3)
@@ -123,7 +121,8 @@ def polynomial_rows(
         terms = terms * away
     orders = np.arange(degree + 1)
     moments = np.moveaxis(sums[orders[:, None] + orders], (0, 1), (-2, -1))
-    moments = moments + 1e-13 * np.trace(moments, axis1=-2, axis2=-1)[..., None, None] * np.eye(degree + 1)  # few keys are no error
+    # A small ridge, so that too few keys are no error.
+    moments = moments + 1e-13 * np.trace(moments, axis1=-2, axis2=-1)[..., None, None] * np.eye(degree + 1)
     coefficients = np.linalg.solve(moments, np.eye(degree + 1)[:, :1])[..., 0]
     rows = np.zeros_like(kernel)
     for power in reversed(range(degree + 1)):

@@ -13,7 +13,7 @@ from overt.smoothing.heads.local.direct_sums import WeightedPoints, attend_direc
 from overt.smoothing.heads.local.grid import attend_even_grid
 from overt.smoothing.heads.local.polynomial import Local, Side
 
-# On a grid, boxes are faster for bandwidths of this many steps and series of at most so many bandwidths.
+# WIDE, NEAR_ENDS: on a grid, boxes are faster for bandwidths of WIDE steps or more and series of NEAR_ENDS bandwidths or fewer.
 WIDE, NEAR_ENDS = 24, 600
 
 
@@ -33,13 +33,13 @@ def attend_time(
 
     Σ_j w_j exp(−(t_j − t_i)²/2h²) (x_j − Σ_p β_p (t_j − t_i)^p)², p = 0 … degree (Fan and Gijbels 1996, section 3.1).
 
-    Times (n,) and targets (m,) are ascending; times may be equal. Weights w (n,) are 1 where None. Without targets, the times
-    are the targets. `self_index` (m,) is the index of the key at the target's own point, −1 where there is none. The
-    leverage is l_i,self = ∂y_i/∂x_self, since no weight depends on a value; NaN where there is no own point. Unit variances are
-    Σ_j l_ij²/w_j, the variance of y_i where that of x_j is 1/w_j.
+    Times (n,) and targets (m,) are ascending; times may be equal. Weights w (n,), None for 1. Without targets, the times are the
+    targets. `self_index` (m,) is the index of the key at the target's own point, −1 without such a key. The leverage is
+    l_i,self = ∂y_i/∂x_self, since no weight depends on a value; NaN without a key at the target. Unit variances are Σ_j l_ij²/w_j: the
+    variance of y_i if x_j has the variance 1/w_j.
 
-    A target attends to keys within `window`, both ends included, and on `side`: the past is t_j ≤ t_i. A target
-    with no such key is NaN. Without a window, a target far from all keys uses the nearest ones.
+    A target attends to keys within `window`, both ends included, and on `side`: the past is t_j ≤ t_i. A target without a key there
+    is NaN. Without a window, a target far from all keys uses the nearest keys.
 
     Each target has the largest degree that its keys determine without a large variance: see `polynomial.fit`.
 
@@ -74,6 +74,6 @@ def on_grid(times: Floats) -> bool:
 
 
 def _favors_boxes(times: Floats, bandwidth: float, window: float, side: Side) -> bool:
-    """Whether so much of a grid is near its ends, where every row differs, that boxes are faster than a convolution."""
+    """Whether boxes are faster than a convolution, since much of the grid is near its ends, where every row differs."""
     scale = bandwidth * (times.size - 1) / (times[-1] - times[0])
     return native.available() and side == "both" and np.isinf(window) and scale >= WIDE and times.size <= NEAR_ENDS * scale

@@ -1,4 +1,4 @@
-"""Many heads by time on one short grid: their rows depend on its length alone, and are kept as one matrix for the next series."""
+"""Many heads by time on one short grid: their rows depend only on its length, and are cached as one matrix for the next series."""
 
 import functools
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.local.direct_sums import find_targets, rows_of_block
 from overt.smoothing.heads.local.polynomial import Local, Side
 
-# Rows take heads · n² numbers: 8 MB for the bank's sixty heads at most points.
+# LONGEST: most points of a short grid; the rows of heads are heads · n² numbers, here 8 MB for the bank's sixty heads.
 LONGEST = 128
-# Multiplications up to which OpenBLAS takes one thread: several threads would wait for each other in every one of several processes.
+# ONE_THREAD: multiplications up to which OpenBLAS takes one thread; with several, threads of several processes would wait for each other.
 ONE_THREAD = 2**18
-# Lengths whose rows are kept.
+# LENGTHS: the number of grids whose rows are cached.
 LENGTHS = 4
 
 TimeHead = tuple[float, int, Side]  # bandwidth, degree, side
 
-# The degree of heads that are extrapolated from parabolas of bandwidths h and √2 h: (4 y_h − y_√2h)/3. The bias of a parabola grows with
-# h⁴, so that the extrapolation to h = 0 is without it, as a polynomial of degree 4 is (Schucany and Sommers 1977).
+# EXTRAPOLATED: the degree of heads extrapolated to h = 0 from parabolas of bandwidths h and √2 h, (4 y_h − y_√2h)/3: like polynomials of
+# degree 4 they are without the bias of a parabola, which grows with h⁴ (Schucany and Sommers 1977).
 EXTRAPOLATED = 4
-# The variance of such a head over that of its narrower parabola: of the kernels' squared norms.
+# EXTRAPOLATED_VARIANCE: the variance of an extrapolated head over its narrower parabola's, the ratio of the kernels' squared norms.
 EXTRAPOLATED_VARIANCE = 1.1395306
 
 
@@ -36,14 +36,14 @@ def parabola_indices(heads: Sequence[TimeHead], head: TimeHead) -> tuple[int, in
 
 
 def extrapolate(narrow: Floats, wide: Floats) -> Floats:
-    """What is linear in both parabolas: their values, leverages, or rows."""
+    """The extrapolation of two parabolas' values, leverages, or rows, which are linear in both."""
     return (4 * narrow - wide) / 3
 
 
 def attend_short_grid(values: Floats, heads: tuple[TimeHead, ...]) -> Local:
     """The fits of all heads at all points of an even grid; bandwidths are in steps.
 
-    Of several series (s, n) the values are (s, heads, n), and leverages and variances the same for all (heads, n).
+    For several series (s, n) the values are (s, heads, n); leverages and variances are the same for all series (heads, n).
 
     >>> attend_short_grid(np.array([[1.0, 3.0, 5.0, 7.0]]), ((1.0, 1, "both"), (2.0, 0, "past"))).values.round(2)
     array([[[1.  , 3.  , 5.  , 7.  ],
