@@ -1,4 +1,4 @@
-"""Missing values: what fills them best is what fills values best that were deleted in gaps of like length."""
+"""Missing values, filled by the method that best predicts values deleted in gaps of similar length."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,41 +16,41 @@ from overt.smoothing.heads.normalize import softmax
 from overt.smoothing.operators.base import Operator, extension, fillings, lines, restriction, row_operator
 from overt.smoothing.operators.rows import time_row
 
-# Bandwidths in steps and degrees; 0 is the straight line between the two neighbours. Polynomials of degree 3 and 4 bend across a gap as
-# the curve bends on both of its sides; of wide ones lines and parabolas are enough.
+# FITS: bandwidth, in steps, and degree; 0 is the straight line between the two neighbours. Degrees 3 and 4 bend across a gap as the curve
+# bends on both sides; wide heads need only lines and parabolas.
 BANDWIDTHS = (0.7 * 2.0 ** (np.arange(11) / 2)).tolist()
 FITS = ((0.0, 1), *product(BANDWIDTHS, (1, 2)), *product(BANDWIDTHS[2:7], (3, 4)))
-# The heads are these local fits and the autoregressions.
+# SCALES, DEGREES: of all heads, which are the local fits and the autoregressions.
 SCALES, DEGREES = np.array([*FITS, *[(np.inf, np.inf)] * len(ORDERS)]).T
 AUTOREGRESSED = np.isinf(DEGREES)
-# Keys to either side of deleted ones that heads attend to.
+# MARGIN: keys that heads attend to on either side of deleted keys.
 MARGIN = 512
-# Gaps are judged together up to these lengths, in steps, by deleted gaps of the lengths after them. Across longer ones, and those beyond
-# LONG for which none can be deleted, the curve is joined, with the errors of the last class up to LONG, which ends have, too.
+# LENGTHS: the longest gap of each class and the length of its deleted gaps, in steps. Across gaps beyond LONGEST, or beyond LONG without
+# deleted gaps, the curve is joined, with the errors of the class up to LONG (LAST), which ends have, too.
 LENGTHS = ((1.5, 1), (3.5, 2), (6.5, 5), (12.5, 9), (24.5, 18), (49.5, 36), (99.5, 72), (199.5, 144))
 LONG, LONGEST = 49.5, LENGTHS[-1][0]
 LAST = [most for most, _ in LENGTHS].index(LONG)
-# Blocks on either side of a long gap whose means tell how the curve bends across it, and how few are enough.
+# BLOCKS: blocks on either side of a long gap whose means show how the curve bends across it; FEWEST_BLOCKS: how few are enough.
 BLOCKS, FEWEST_BLOCKS = 4, 2
-# Deleted gaps of a kind: how many at least at once, how many are enough if the heads gain less than PROMISING standard errors, how many
-# otherwise, in how many sets at most, among how many points at most, and from which length they are halved in short series. With 24 in
-# the place of MANY the squared errors at single points of 39 real series are 6% larger. In long series the first set has AT_FIRST gaps.
+# Deleted gaps of a class: at least LEAST_AT_ONCE at a time; ENOUGH if the heads gain less than PROMISING standard errors, else MANY (24
+# raise the squared errors at single points of 39 real series by 6%); in MOST_SETS sets and STRETCH points at most; gaps of HALVED steps or
+# more are halved in short series; in long ones the first set has AT_FIRST gaps.
 LEAST_AT_ONCE, ENOUGH, MANY, MOST_SETS, STRETCH, HALVED, AT_FIRST = 2, 24, 200, 6, 8192, 18, 50
 PROMISING = 0.5
 TEMPERATURE = 4.0  # of a single gap, as in the mixture of heads
-# The heads take the place of the curve where their errors are smaller by this many standard errors, and how sharply; smaller shares
-# than the last do not count. At 2 single points follow white noise, by 5% in 2,048 points; at 3 real series gain less.
+# ERRORS, STEEPNESS, SLIGHT: heads replace the curve if they gain ERRORS standard errors (logistic with slope STEEPNESS; shares below SLIGHT
+# are 0). At 2 single points follow white noise, by 5% in 2,048 points; at 3 real series gain less.
 ERRORS, STEEPNESS, SLIGHT = 2.5, 2.0, 0.1
-# This part of the median error is added to all before they are compared: how small a tiny one is, is chance.
+# EXACT: the part of the median error that is added to all errors before comparison, since the size of tiny errors is chance.
 EXACT = 0.1
-# Smaller shares of heads are left out.
+# NEGLIGIBLE: smaller shares of heads are set to 0.
 NEGLIGIBLE = 1e-4
 
 
 class GapKeys(NamedTuple):
-    """The present points (n,): times in steps, ascending, what remains of the values without seasons, the seasons, and weights.
+    """The present points (n,): ascending times in steps, the values without seasons, the seasons, and weights.
 
-    `steps` are the equal steps at which keys and targets are, if they are.
+    `steps` is the grid of keys and targets; None if they are not at equal steps.
     """
 
     times: Floats
@@ -60,7 +60,7 @@ class GapKeys(NamedTuple):
     steps: EqualSteps | None = None
 
     def without(self, rows: Indices) -> "GapKeys":
-        """The keys but for some."""
+        """The keys without some rows."""
         return self._taken(lambda column: np.delete(column, rows))
 
     def part(self, rows: slice) -> "GapKeys":
@@ -71,7 +71,7 @@ class GapKeys(NamedTuple):
         return GapKeys(*(None if column is None else take(column) for column in self[:4]), self.steps)  # type: ignore[arg-type]
 
     def predict(self, targets: Floats, season: Floats, heads: Indices) -> Floats:
-        """Some heads at targets (2, heads, m): of the rest, to which their season is added, and of the whole; NaN where there is none."""
+        """Some heads at targets (2, heads, m), of the rest, plus the season, and of the whole values; NaN if a head cannot be fitted."""
         rest = self._heads(self.rest, targets, heads)
         return np.stack([rest + season, self._heads(self.rest + self.season, targets, heads) if self.season.any() else rest])
 
@@ -109,23 +109,23 @@ class GapKeys(NamedTuple):
 
 
 def gap_keys(series: Series, seasonal: Floats) -> GapKeys:
-    """The present points of a series without its seasons, with their sum at all points (n,)."""
+    """The present points of a series without its seasons, whose sum at all points is `seasonal` (n,)."""
     season = seasonal[series.present]
     return GapKeys(series.key_times, series.key_values, season, series.key_weights, equal_steps(series.times))
 
 
 @dataclass(frozen=True)
 class Filling:
-    """Missing points, filled by heads by time and by the curve that was there; without a judgement all is left to the curve.
+    """Missing points, filled by heads by time and by the curve; only by the curve if no gaps could be deleted.
 
-    In a gap that is joined the curve is the straight line between its values at both ends, and in a long one a parabola through them.
+    In a joined gap the curve is the straight line between its values at both ends, in a long gap a parabola through them.
     """
 
     values: Floats  # (m,) the part of the heads
     curve: Floats  # (m,) the share of the curve
     shares: Floats  # (m, 2, heads) of the rest and of the whole
-    errors: Floats  # (m,) expected squared distance from a value that would be measured there, 0 where it was not judged
-    joined: NDArray[np.bool_]  # (m,) whether the gap is joined: a long one, or one that could not be judged
+    errors: Floats  # (m,) expected squared distance from a value measured there, 0 if not judged
+    joined: NDArray[np.bool_]  # (m,) whether the gap is joined: it is long, or could not be judged
 
 
 def fill_gaps(
@@ -136,14 +136,14 @@ def fill_gaps(
     *,
     white: bool = True,
 ) -> Filling:
-    """Fill gaps by heads by time, mixed by softmax(−N r/4r_min) of the error r at N deleted gaps of like length, or the curve.
+    """Fill gaps by heads by time, mixed by softmax(−N r/4r_min) of the error r at N deleted gaps of similar length, or by the curve.
 
-    The risk of a curve is that at its points, and a head that follows them closely may fill a gap badly. So values are deleted in
-    gaps, and what predicts them counts (Craven and Wahba 1979, section 1, for single values). `white` is whether the noise is, or its
-    correlation is known: without that the curve is one of the heads.
+    The risk of a curve is its risk at the points, and a head that follows them closely may fill a gap badly. So values are deleted in
+    gaps, and the error of predicting them counts (Craven and Wahba 1979, section 1, for single values). `white`: the noise is white, or
+    its correlation is known; otherwise the curve is one of the heads.
 
-    targets (m,), the missing points, ascending, with their seasons; `curves_without` returns, for each set of keys, the curve at those
-    keys, which it did not see.
+    targets (m,), the missing points, ascending, with their seasons; `curves_without` returns, for each set of keys, the curve at these
+    keys, computed without them.
     """
     kinds, edges, inside = _kinds(keys.times, targets)
     lengths = {int(kind): LENGTHS[kind][1] for kind in np.unique(np.minimum(kinds, LAST))}
@@ -180,10 +180,10 @@ def _judged(
     white: bool,
     joined: bool = False,
 ) -> dict[int, tuple[Floats, Floats]]:
-    """What the line (gaps, length), and the curve and the heads (1 + 2 · heads, gaps, length), miss values by that were deleted in gaps.
+    """The errors at deleted gaps of the line (gaps, length), and of the curve and the heads (1 + 2 · heads, gaps, length), by class.
 
     With `joined` the curve is the straight line between its values at both ends of a gap. If the noise is white, sets are deleted only
-    until the heads are not promising.
+    as long as the heads are promising.
     """
     missed: dict[int, tuple[Floats, Floats]] = {}
     sets = [np.sort(np.concatenate([windows.ravel() for windows in deleted.values()])) for deleted in rounds]
@@ -226,12 +226,12 @@ class Bend(NamedTuple):
     row: Floats  # their weights in the curvature
 
     def at(self, targets: Floats) -> Floats:
-        """What each unit of curvature bends at targets (m,)."""
+        """The bend at targets (m,) for a curvature of 1."""
         return ((targets - self.middle) / self.length) ** 2 - 0.25
 
 
 def bent(keys: GapKeys, targets: Floats) -> Floats:
-    """What parabolas bend at targets (m,), ascending, in gaps that are joined."""
+    """The bends of the parabolas at ascending targets (m,) in joined gaps."""
     after = np.searchsorted(keys.times, targets)
     values = np.empty(targets.size)
     starts = np.flatnonzero(np.diff(after, prepend=-1))
@@ -245,7 +245,7 @@ def bend_across(keys: GapKeys, end: int) -> Bend:
     """The parabola across the long gap that ends before key `end`, by least squares through the means of blocks of a quarter of its length.
 
     Four blocks on either side are fitted. The curvature is shrunk by 1 − (its standard error/itself)², as far as that is above 0 (the
-    positive part of James and Stein 1961, section 2): where the means leave a parabola by far, it says nothing.
+    positive part of James and Stein 1961, section 2): it is 0 if the means are far from a parabola.
     """
     first, last = keys.times[[end - 1, end]]
     length, middle = float(last - first), float(first + last) / 2
@@ -271,9 +271,9 @@ def bend_across(keys: GapKeys, end: int) -> Bend:
 
 
 def _errors(residuals: Floats, edges: Indices) -> Floats:
-    """Expected squares at points so many steps from the nearer end (m,), from residuals at deleted gaps (gaps, length).
+    """Expected squared errors at points by their steps to the nearer end (m,), from residuals at deleted gaps (gaps, length).
 
-    Beyond the middle of those they grow with the square of the distance, as a line departs from a curve.
+    Beyond the middle of the deleted gaps they grow with the square of the distance, as a line departs from a curve.
     """
     errors = np.mean(residuals**2, axis=0)
     middle = (errors.size - 1) // 2
@@ -283,13 +283,13 @@ def _errors(residuals: Floats, edges: Indices) -> Floats:
 def _shares(residuals: Floats, allowed: NDArray[np.bool_], *, white: bool) -> Floats:
     """The shares of the curve and the heads (1 + 2 · heads,), from residuals at deleted gaps (1 + 2 · heads, gaps, length).
 
-    Some heads are not allowed: polynomials of degree 3 and 4 run away beyond the ends and in gaps longer than those that are deleted, and
+    Some heads are not allowed: polynomials of degree 3 and 4 diverge beyond the ends and in gaps longer than the deleted gaps, and
     autoregressions were not judged beyond the ends.
 
-    The mixture of the heads takes the place of the curve as far as it is better by more than chance: its share is logistic in the
-    standard errors by which the logarithm of its squared residuals is smaller, a half at `ERRORS`. In a mean of squares the few gaps at
-    jumps or in bursts would hide what holds at all others. Where the noise is not white the curve smooths too much or too little, and
-    has the share that its residuals give it, as each head.
+    The mixture of the heads replaces the curve as far as it is better by more than chance: its share is logistic in the standard errors
+    by which the logarithm of its squared residuals is smaller, a half at `ERRORS`. A mean of squares would depend on the few gaps at
+    jumps or in bursts. If the noise is not white, the curve smooths too much or too little, and has the share that its residuals give
+    it, as a head has.
     """
     there = np.tile(allowed, 2)
     if not white:
@@ -310,7 +310,7 @@ def _gain(residuals: Floats, shares: Floats) -> float:
 
 
 def _by_risk(residuals: Floats, allowed: NDArray[np.bool_]) -> Floats:
-    """The shares of those that are allowed (heads,), from residuals at deleted gaps (heads, gaps, length)."""
+    """The shares of the allowed heads (heads,), from residuals at deleted gaps (heads, gaps, length)."""
     risks = np.mean(residuals**2, axis=(1, 2))
     risks = np.where(allowed & np.isfinite(risks), risks, np.inf)
     least = max(float(risks.min()), np.finfo(float).tiny)
@@ -333,7 +333,7 @@ def gap_row(keys: GapKeys, values: Floats, target: float, shares: Floats) -> Flo
 def filled(
     curve: Operator, keys: GapKeys, filling: Filling, times: Floats, missing: Indices
 ) -> tuple[Operator, Operator, Floats]:
-    """A curve (n,) with its missing points (m,) filled, of values without seasons; the part of whole values; the share of seasons (n,)."""
+    """The curve of values without seasons, with missing points (m,) filled; the part of whole values; the share of seasons (n,)."""
     points, targets = times.size, times[missing]
     key_values = restriction(np.setdiff1d(np.arange(points), missing), points)
     known, share, seasonal = np.ones(points, bool), np.ones(points), np.ones(points)
@@ -384,9 +384,9 @@ def _kinds(times: Floats, targets: Floats) -> tuple[Indices, Indices, Floats]:
 
 
 def _rounds(count: int, lengths: dict[int, int], *, whole: bool = False) -> list[dict[int, Indices]]:
-    """Keys to delete at once, in gaps of each kind (gaps, length), far from each other; shorter ones, or none, of a kind with too few.
+    """Sets of keys to delete at once, in gaps of every class (gaps, length), far apart; shorter gaps, or none, if there are too few.
 
-    With `whole` there are no shorter ones. Several sets are deleted, one after the other.
+    With `whole` there are no shorter gaps.
     """
     cycle = sum(3 * length + 6 for length in lengths.values())
     around = min(STRETCH, MANY * cycle)
