@@ -1,6 +1,6 @@
-"""Linear operators: how each value of a curve depends on the series, with what was chosen from the values as it was chosen.
+"""Linear operators: how each value of a curve depends on the series, if all choices made from the values are constants.
 
-A curve is y = A x. An operator is known by its transposed application, pull(v)_j = Σ_i v_i A_ij: row i is what it pulls from the unit
+A curve is y = A x. An operator is defined by its transposed application, pull(v)_j = Σ_i v_i A_ij: row i is the pull of the unit
 vector i, and a composition pulls through its parts, the last one first. No matrix is built.
 """
 
@@ -50,7 +50,7 @@ class Operator:
 
 
 def row_operator(shape: tuple[int, int], row: Callable[[int], Floats]) -> Operator:
-    """The operator with these rows, each of which is computed where it is needed."""
+    """The operator with these rows, computed on demand."""
 
     def pull(v: Floats) -> Floats:
         total = np.zeros(shape[1])
@@ -62,7 +62,7 @@ def row_operator(shape: tuple[int, int], row: Callable[[int], Floats]) -> Operat
 
 
 def gather(indices: Indices, shares: Floats, points: int) -> Operator:
-    """The sums Σ_k shares_ik x_{indices_ik} of few of the points; indices and shares (m, few)."""
+    """The sums Σ_k shares_ik x_{indices_ik} of few points; indices and shares (m, few)."""
     return Operator(
         (len(indices), points),
         lambda v: np.bincount(indices.ravel(), (v[:, None] * shares).ravel(), points).astype(np.float64),
@@ -70,27 +70,27 @@ def gather(indices: Indices, shares: Floats, points: int) -> Operator:
 
 
 def identity(points: int) -> Operator:
-    """Every point as it is."""
+    """The operator that leaves every point as it is."""
     return Operator((points, points), lambda v: v)
 
 
 def nothing(points: int) -> Operator:
-    """Zero at every point."""
+    """The operator that is zero at every point."""
     return Operator((points, points), np.zeros_like)
 
 
 def restriction(rows: Indices, points: int) -> Operator:
-    """Some of the points."""
+    """The operator that selects some of the points."""
     return gather(rows[:, None], np.ones((rows.size, 1)), points)
 
 
 def extension(rows: Indices, points: int) -> Operator:
-    """Values at some of the points, with zeros at all others."""
+    """The operator that places values at some of the points, with zeros at all others."""
     return Operator((points, rows.size), lambda v: v[rows])
 
 
 def lines(times: Floats, targets: Floats) -> Operator:
-    """Straight lines between the values at ascending times, at targets (m,); flat beyond the ends.
+    """Linear interpolation between the values at ascending times, at targets (m,); constant beyond the ends.
 
     >>> lines(np.array([0.0, 1.0, 3.0]), np.array([1.5])).row(0)
     array([0.  , 0.75, 0.25])
@@ -103,7 +103,7 @@ def lines(times: Floats, targets: Floats) -> Operator:
 
 
 def fillings(times: Floats, known: NDArray[np.bool_], *, causal: bool = False) -> Operator:
-    """Known values as they are, and the others on lines between them, or with `causal` the last known one (`series.filled_values`)."""
+    """Known values unchanged, missing ones interpolated linearly, or with `causal` the last known value (`series.filled_values`)."""
     keys = np.flatnonzero(known)
     if causal:
         before = np.cumsum(known) - 1
@@ -113,6 +113,6 @@ def fillings(times: Floats, known: NDArray[np.bool_], *, causal: bool = False) -
 
 
 def means_of_ties(ties: Indices, known: NDArray[np.bool_]) -> Operator:
-    """The mean of the known points with the same index of time (n,), which ascends."""
+    """The mean of the known points with the same index of time (n,), ascending."""
     counts = np.maximum(np.bincount(ties, known), 1)
     return Operator((ties.size, ties.size), lambda v: np.where(known, (np.bincount(ties, v) / counts)[ties], 0.0))

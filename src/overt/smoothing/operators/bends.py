@@ -5,26 +5,25 @@ together: f = a + b t + Σ_j b_j P_j(2u − 1) + Σ_k c_k cos(kπu), with Legend
 normal c_k of variances λ exp(−(k/s)²), as of a Gaussian process whose covariance is a Gaussian (Rasmussen and Williams 2006, section
 4.2.1); a broken line's coefficients fall as k^(−2). All coefficients, λ and the scale s are integrated out. A change is added to the
 curve if the likelihood with it, less ½ log n for its coefficient (Schwarz 1978), exceeds the likelihood without it; the most evident
-change comes first. Lines that break at all changes, and constant levels if no change is one of slope, are then compared with the curve
-and the changes added to it.
+change comes first. Lines that break at all changes, and constant levels if no change is a change of slope, are then compared with the
+curve and its changes.
 """
 
 import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# Cosines of a smooth curve, and numbers of all of them in a long series.
+# COSINES: most cosines of a smooth curve; CELLS: most numbers of all cosines of a long series.
 COSINES, CELLS = 80, 4_000_000
-# Degrees of the polynomials, the scales s, and the sums of all variances in the power of the values.
+# DEGREES: degrees of the polynomials; SCALES: the scales s; AMOUNTS: the summed variance of all columns, over the power of the values.
 DEGREES, SCALES, AMOUNTS = (2, 3, 4), (2.0, 4.0, 8.0, 16.0), 10.0 ** np.arange(-3.0, 2.0)
-# The log odds of a change next to a smooth curve, and of broken lines and of constant levels in place of one. Of 1,536 smooth curves (ten
-# shapes; white, heavy-tailed and correlated noise) 16 have a change with these and 236 with 0 for the first; of 1,116 changes 610 and 629
-# are located.
+# BESIDE_CURVE: log odds of a change next to a smooth curve; LINES, LEVELS: log odds of broken lines or constant levels instead. Of 1,536
+# smooth curves (ten shapes, three kinds of noise) 16 have a change (236 with BESIDE_CURVE = 0), of 1,116 changes 610 (629) are located.
 BESIDE_CURVE, LINES, LEVELS = -6.0, -14.0, -4.0
 
 
 def smooth_columns(times: Floats) -> tuple[Floats, Floats]:
-    """Polynomials and cosines of times (n,): columns (k, n), and the frequency of each (k,)."""
+    """Polynomials and cosines of times (n,): columns (k, n), and their frequencies (k,)."""
     u = (times - times[0]) / max(times[-1] - times[0], 1e-12)
     count = max(min(COSINES, times.size // 4, CELLS // times.size), 1)
     frequencies = np.arange(1.0, count + 1)
@@ -39,11 +38,11 @@ def sharpness(
     """The probability (k,) that each change is a break, not a bend of a smooth curve.
 
     Whitened columns: line (2, n), changes (k, n), smooth (c, n), values (n,). chances (k,) are the log prior probabilities of the changes;
-    `steps` is whether all of them are steps.
+    `steps`: all changes are steps.
     """
     product, price = np.concatenate([line, changes, white[None], smooth]), 0.5 * np.log(white.size)
     gram, values = product @ product.T, 2 + len(changes)
-    # The power of the values in that of a column.
+    # The power of the values over the mean power of a column.
     unit = max(gram[values, values], 1e-12) / max(float(np.diag(gram)[values + 1 :].mean()), 1e-300)
     left = gram - gram[:, :2] @ np.linalg.lstsq(gram[:2, :2], gram[:2], rcond=None)[0]
     fixed, random = slice(2, values + 1), slice(values + 1, None)
@@ -58,7 +57,7 @@ def sharpness(
     best = float(np.logaddexp.reduce(logs)) + gains[np.isfinite(gains)].sum()
 
     def broken(*line_columns: int) -> float:
-        """The log evidence of all changes with some columns of the line."""
+        """The log evidence of all changes together with some columns of the line."""
         columns = np.array([*line_columns, *range(2, values)])
         onto = gram[columns, values]
         explained = float(onto @ np.linalg.lstsq(gram[np.ix_(columns, columns)], onto, rcond=None)[0])
@@ -70,10 +69,10 @@ def sharpness(
 
 
 def _added(plain: Floats, curved: Floats, logs: Floats, prices: Floats) -> Floats:
-    """What each change (k,) adds to the log evidence, the largest first; -inf if it adds nothing.
+    """The gain in log evidence by each change (k,), the largest first; -inf if a change gains nothing.
 
-    plain (k + 1, k + 1) are products of the changes' columns and, last, the values; curved (priors, k + 1, k + 1) the same without what
-    a smooth curve explains; logs (priors,) the log evidence of each curve; prices (k,) of the columns.
+    plain (k + 1, k + 1) are products of the changes' columns and, last, the values; curved (priors, k + 1, k + 1) are these products
+    without the part that a smooth curve explains; logs (priors,) are the curves' log evidence; prices (k,) are added for a change.
     """
     result, least = np.full(prices.size, -np.inf), 1e-9 * np.diagonal(plain)[:-1]
     best = float(np.logaddexp.reduce(logs))

@@ -1,8 +1,8 @@
-"""A curve beyond its data: its last level, a local trend as far as trends have lasted before, and how far that misses.
+"""A curve beyond its data: its last level, a local trend as far as trends have lasted before, and the expected error.
 
 The rise of the curve over the last length L predicts its rise over the next h: y(t+h) − y(t) ≈ s (y(t) − y(t−L)). The share s is the
-least squares one over all times t of the curve, from 0, the last level, to h/L, a straight line. Several L and no trend at all are
-averaged by how well each would have predicted; the mean square by which they would have missed, and their disagreement, widen the band.
+least squares share over all times t of the curve, from 0, the last level, to h/L, a straight line. Several L, and no trend, are averaged
+by how well they would have predicted; their mean squared error in the past, and their disagreement, widen the band.
 """
 
 from typing import NamedTuple
@@ -11,11 +11,11 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# Lengths of the local trend, in that of the curve.
+# LENGTHS: lengths of the local trend, in lengths of the curve.
 LENGTHS = (1 / 3, 1 / 6, 1 / 12, 1 / 24, 1 / 48)
-# Distances at which the past is asked, and times of the past.
+# DISTANCES: distances at which the forecast is computed; ORIGINS: times of the past from which the forecasts are evaluated.
 DISTANCES, ORIGINS = 48, 256
-# The furthest distance, in the length of the curve: beyond it the past holds less than two examples.
+# FURTHEST: the furthest distance, in lengths of the curve: beyond it the past has fewer than two examples.
 FURTHEST = 1 / 2
 
 
@@ -35,16 +35,16 @@ class LastLine(NamedTuple):
 
     @property
     def slope_variance(self) -> float:
-        """Of the line's slope: 3 v/n²."""
+        """The variance of the line's slope: 3 v/n²."""
         return 3 * self.variance / self._points**2
 
     def grown(self, distances: Floats) -> Floats:
-        """What distances h (m,) beyond the last point add to the variance there: v(h) = v (1 + 3 (1 + 2h/n)²)/4."""
+        """The growth v(h) − v of the variance at distances h (m,) beyond the last point: v(h) = v (1 + 3 (1 + 2h/n)²)/4."""
         return 0.75 * self.variance * ((1 + 2 * distances / self._points) ** 2 - 1)
 
 
 class Beyond(NamedTuple):
-    """What happens to a curve at ascending distances beyond its end (d,)."""
+    """The forecast of a curve at ascending distances beyond its end (d,)."""
 
     distances: Floats
     rises: Floats  # of the curve, from its end
@@ -52,13 +52,13 @@ class Beyond(NamedTuple):
     lasting: Floats  # the part of the slope at the end that goes on, from 0 to 1
 
     def at(self, distances: Floats) -> tuple[Floats, Floats, Floats]:
-        """All three at other distances (m,), NaN beyond the furthest."""
+        """`rises`, `missed` and `lasting` at other distances (m,), NaN beyond the furthest."""
         columns = (self.rises, self.missed, self.lasting)
         return tuple(np.interp(distances, self.distances, column, right=np.nan) for column in columns)  # type: ignore[return-value]
 
 
 def beyond(times: Floats, curve: Floats, slope_variance: float = 0.0) -> Beyond:
-    """What happens beyond the last of ascending times (n,) to a curve (n,), whose slope there is known with this variance.
+    """The forecast of a curve (n,) beyond the last of its ascending times (n,); its slope there has this variance.
 
     >>> line = np.arange(100.0)
     >>> rises, missed, _ = beyond(line, 2 * line).at(np.array([10.0]))
@@ -73,7 +73,7 @@ def beyond(times: Floats, curve: Floats, slope_variance: float = 0.0) -> Beyond:
     lengths = [0.0, *(span * part for part in LENGTHS if span * part >= 2 * step)]
     parts = [_length_forecast(times, curve, length, distances, slope_variance) for length in lengths]
     rises, missed, lasting = (np.stack(column) for column in zip(*parts, strict=True))  # (lengths, d)
-    # Examples of the past that do not overlap: of so many the mean squares are compared, and of so few they are uncertain.
+    # Past examples that do not overlap: mean squares are compared, and are uncertain, as means over this many examples.
     examples = span / distances
     floor = 1e-12 * max(float(np.var(curve)), np.finfo(float).tiny)
     logs = -0.5 * examples * np.log(missed + floor)
@@ -88,7 +88,7 @@ def beyond(times: Floats, curve: Floats, slope_variance: float = 0.0) -> Beyond:
 def _length_forecast(
     times: Floats, curve: Floats, length: float, distances: Floats, slope_variance: float
 ) -> tuple[Floats, Floats, Floats]:
-    """What the rise over the last `length` predicts at each distance (d,), by how much that missed before, and how much of it lasts."""
+    """The rise predicted from the rise over the last `length` at each distance (d,), its past mean squared error, and its lasting part."""
     begin = times[0] + length
     origins = begin + np.linspace(0.0, 1.0, ORIGINS) * np.maximum(times[-1] - distances - begin, 0.0)[:, None]  # (d, origins)
     here = np.interp(origins, times, curve)
@@ -98,6 +98,6 @@ def _length_forecast(
     risen = here - np.interp(origins - length, times, curve)
     squares = np.maximum((risen**2).sum(axis=1), np.finfo(float).tiny)
     shares = np.clip((ahead * risen).sum(axis=1) / squares, 0.0, distances / length)
-    shares *= squares / (squares + ORIGINS * length**2 * slope_variance)  # the last slope is less certain than those before it
+    shares *= squares / (squares + ORIGINS * length**2 * slope_variance)  # the last slope is less certain than earlier slopes
     last = curve[-1] - np.interp(times[-1] - length, times, curve)
     return shares * last, np.mean((ahead - shares[:, None] * risen) ** 2, axis=1), shares * length / distances

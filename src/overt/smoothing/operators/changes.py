@@ -1,10 +1,10 @@
 """Where the level or the slope of a series changes, under noise of any tails and of unknown correlation.
 
-Candidates are peaks of the posterior probability that a segment begins (`divisions`), and kinks between them. Each is then compared,
-between its neighbours, with no change and with a smooth bend: two constants or lines apart from each other (a change of level), two lines
-that meet (a change of slope), one line, or a polynomial. All changes together are then compared with a smooth curve (`bends`).
-The evidence of each is its likelihood less ½ log n for a coefficient (Schwarz 1978), summed over all positions of the change: positions,
-intervals and probabilities are those of one posterior distribution.
+Candidates are peaks of the posterior probability that a segment begins (`divisions`), and kinks between them. Every candidate is then
+compared, between its neighbours, with no change and with a smooth bend: two constants or lines apart from each other (a change of level),
+two lines that meet (a change of slope), one line, or a polynomial. All changes together are then compared with a smooth curve (`bends`).
+The evidence of a model is its likelihood less ½ log n for a coefficient (Schwarz 1978), summed over all positions of the change:
+positions, intervals and probabilities all come from one posterior distribution.
 """
 
 import itertools
@@ -16,33 +16,33 @@ from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.operators import bends
 from overt.smoothing.operators.divisions import EXPECTED, LENGTH, NoiseHypotheses, divide, prediction, whitened, whitened_sums
 
-# Kinds of noise: the correlation of neighbours in its lasting part, the share of the variance that is white besides, the prior probability.
+# KINDS: kinds of noise: correlation of neighbours in the autoregressive part, share of the variance that is white, prior probability.
 KINDS = (
     (0.0, 0.0, 0.5),
     *((correlation, 0.0, 0.05) for correlation in (-0.4, 0.2, 0.4, 0.6, 0.75, 0.86, 0.93, 0.97, 0.99)),
     *((correlation, 0.5, 0.0125) for correlation in (0.8, 0.9, 0.95)), (0.97, 0.7, 0.0125),
 )  # fmt: skip
-# Values before a point that its noise is predicted from, and in a series of fewer points than LONG. A segment has more points.
+# ORDER: values before a point from which its noise is predicted; SHORT_ORDER: in a series of fewer than LONG points. Segments are longer.
 ORDER, SHORT_ORDER, LONG = 8, 3, 100
-# The highest degree of a bend.
+# DEGREES: the highest degree of a bend.
 DEGREES = 14
-# Points of the running median about which values far out are moved inwards, to so many standard deviations.
+# MEDIAN: points of the running median; CLIP: the distance from it, in standard deviations, to which values further out are moved.
 MEDIAN, CLIP = 15, 3.0
-# Peaks of less probability are no candidates.
+# CANDIDATE: the least probability of a candidate.
 CANDIDATE = 0.2
-# Half the widths of peaks, in points.
+# WIDTHS: half the widths of peaks, in points.
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
-# Positions of a change that are compared, and rounds in which candidates are added, moved and removed.
+# POSITIONS: positions of a change that are compared; ROUNDS: rounds in which candidates are added, moved and removed.
 POSITIONS, ROUNDS = 257, 4
-# The probability of an interval, and that of a change, below which it is not reported.
+# INTERVAL: the probability of an interval of positions; REPORTED: the least probability of a reported change.
 INTERVAL, REPORTED = 0.95, 0.5
-# The prior probability of a bend, in that of a change.
+# BEND: the prior probability of a bend over the prior probability of a change.
 BEND = 0.1
-# The odds of a first change, in those of more: half of all series have none.
+# FIRST: the prior odds of a first change over the odds of a further change: half of all series have no change.
 FIRST = 0.05
-# How much the probabilities at -2 to 2 points count for a position.
+# NEARNESS: weights of the probabilities at -2 to 2 points from a position.
 NEARNESS = (0.96, 0.98, 1.0, 0.98, 0.96)
-# Changes that are compared with a smooth curve at a time, and others on either side of them.
+# TOGETHER: changes that are compared with a smooth curve at a time; MARGIN: further changes on either side of them.
 TOGETHER, MARGIN = 12, 2
 _NODES = ((-(3**0.5), 1 / 6), (0.0, 2 / 3), (3**0.5, 1 / 6))
 
@@ -63,14 +63,14 @@ class LocatedChange(NamedTuple):
 
 
 def drawn_in(values: Floats, relative: Floats | float = 1.0) -> tuple[Floats, float]:
-    """Values (n,) without those far from their running median, for their relative deviations (n,), and the standard deviation about it.
+    """Values (n,), at most CLIP deviations, in parts of `relative` (n,), from their running median; and the deviation from it.
 
     >>> values, deviation = drawn_in(np.append(np.random.default_rng(0).normal(size=99), 1e6))
     >>> round(float(values.max()), 1), round(deviation, 1)
     (2.2, 1.0)
     """
     half = min(MEDIAN // 2, max(values.size // 8, 2))
-    # Beyond its ends the series goes on turned about the median of the last three values.
+    # Beyond its ends the series is continued by its point reflection about the median of the last three values.
     first = 2 * np.median(values[:3]) - values[half:0:-1]
     last = 2 * np.median(values[-3:]) - values[-2 : -half - 2 : -1]
     padded = np.concatenate([first, values, last])
@@ -78,12 +78,12 @@ def drawn_in(values: Floats, relative: Floats | float = 1.0) -> tuple[Floats, fl
     off = (values - middle) / relative
     limit = CLIP * max(1.4826 * float(np.median(np.abs(off))), 1e-12)
     off = np.clip(off, -limit, limit)
-    # The median takes a part of the noise with it: this much of normal noise, to 1%.
+    # The running median follows part of the noise: the divisor corrects this for normal noise, to 1%.
     return middle + relative * off, float(np.sqrt(np.mean(off**2))) / (1 - 0.2 / half**1.2)
 
 
 def noise_kinds(values: Floats, relative: Floats) -> NoiseHypotheses:
-    """Hypotheses of the noise of values (n,): each correlation with three levels, about that of what it leaves unpredicted."""
+    """Hypotheses of the noise of values (n,): all KINDS with three levels about the level of the unpredicted noise."""
     coefficients, variances, priors, moves = [], [], [], []
     order = ORDER if values.size >= LONG else SHORT_ORDER
     for correlation, white, prior in KINDS:
@@ -101,7 +101,7 @@ def noise_kinds(values: Floats, relative: Floats) -> NoiseHypotheses:
 
 
 def locate(times: Floats, values: Floats, relative: Floats) -> list[LocatedChange]:
-    """The changes of values (n,) at ascending times (n,), whose noise has these relative deviations (n,).
+    """Locate the changes of values (n,) at ascending times (n,), whose noise has these relative deviations (n,).
 
     >>> steps = np.repeat([0.0, 4.0], 50) + np.random.default_rng(1).normal(size=100)
     >>> [change] = locate(np.arange(100.0), steps, np.ones(100))
@@ -122,7 +122,7 @@ def locate(times: Floats, values: Floats, relative: Floats) -> list[LocatedChang
 
 
 def find_peaks(starts: Floats) -> list[int]:
-    """Where the probabilities (n,) that a segment begins add up to a change, sharp peaks first."""
+    """The positions where the probabilities (n,) that a segment begins add up to a change, sharp peaks first."""
     left, peaks, points = starts.copy(), [], np.arange(starts.size)
     for width in WIDTHS:
         least = CANDIDATE if width == WIDTHS[-1] else 0.5
@@ -150,17 +150,17 @@ class Evidence(NamedTuple):
 
     @property
     def together(self) -> Floats:
-        """Of a change of any kind (m,)."""
+        """The evidence of a change of any kind (m,)."""
         return np.logaddexp(np.logaddexp(self.level, self.lines), self.slope)
 
     @property
     def total(self) -> float:
-        """Of changes everywhere and of none."""
+        """The evidence of changes at all positions and of no change."""
         return float(np.logaddexp.reduce([*self.together, self.none, self.bend]))
 
 
 class Compared:
-    """A series whose changes are compared with none, one at a time."""
+    """A series whose changes are compared with no change, one at a time."""
 
     def __init__(self, times: Floats, values: Floats, noise: NoiseHypotheses, weights: Floats) -> None:
         self.times: Floats = times
@@ -212,7 +212,7 @@ class Compared:
         return bends.sharpness(line, columns, smooth, frequencies, white, chances, steps=not slopes.any())
 
     def _remaining(self, peaks: list[int]) -> list[LocatedChange]:
-        """The candidates that are probable between their neighbours, moved to where they are most so."""
+        """The candidates that are probable between their neighbours, moved to their most probable position."""
         changes: list[LocatedChange] = []
         for index, peak in enumerate(peaks):
             start = changes[-1].position if changes else 0
@@ -303,8 +303,8 @@ def scaled_to_one(times: Floats) -> Floats:
 def kink_gains(times: Floats, white: Floats, positions: Indices, noise: NoiseHypotheses) -> tuple[float, Floats]:
     """The sum of squares about a line, and by how much it falls if a line may change its slope at each position (m,).
 
-    times (n,); white (3, n) are 1, time and value without what the noise predicts. The hinge max(t − t_s, 0) is that of time and 1 from the
-    position on but for its first points, which are computed apart.
+    times (n,); white (3, n) are the whitened 1, time and value. The whitened hinge max(t − t_s, 0) is a sum of the whitened time and 1
+    after the first points from the position on, which are computed separately.
     """
     order, (one, time, value) = noise.coefficients.shape[2], white
     filters = np.concatenate([[1.0], -noise.coefficients[0, order]]) / np.sqrt(noise.variances[0, order])
@@ -332,7 +332,7 @@ def kink_gains(times: Floats, white: Floats, positions: Indices, noise: NoiseHyp
 
 
 def stationary(columns: Floats, noise: NoiseHypotheses) -> Floats:
-    """Columns (…, n) without what the values before each predict, in standard deviations of the first kind of noise."""
+    """The errors of predicting columns (…, n) from previous values, in standard deviations of the first kind of noise."""
     order = noise.coefficients.shape[2]
     result = whitened(columns, noise.coefficients[0, order], order)
     for before in range(order):

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
 LEAST_POINTS = 5
-# The orders of the models, and the ratio of neighbouring bandwidths, from one step to four times the series, where they are polynomials.
+# ORDERS: orders of the models; RATIO: ratio of neighbouring bandwidths, from one step to WIDEST spans, where the models are polynomials.
 ORDERS, RATIO, WIDEST = (2, 3, 4), 2**0.5, 4
-# The densities of so many points around each one choose its models, or those of all points, as predicts better: with 64 alone the error
-# of 80 series of 150 points is 7% larger, that of 45 of 600 points 1% smaller.
+# WINDOWS: standard deviations, in points, of the windows whose densities choose the models of a point. With only 64 the error of 80 series
+# of 150 points is 7% larger, of 45 series of 600 points 1% smaller.
 WINDOWS = (16, 64)
-# Longer series are averaged to so many points first.
+# MOST: longer series are averaged to this many points first.
 MOST = 2048
-# By how much the means of wide models are coarser than those of narrow ones, and how many there are at least.
+# COARSER: points of a mean of the next wider models, over those of the narrower models; LEAST_MEANS: the least number of means.
 COARSER, LEAST_MEANS = 8, 12
-# The log of a model's prior falls by this for each degree of freedom, since errors of slopes grow faster with them than those of values:
-# with 0.4 the error of 245 series is up to 15% larger. In the band it falls by the second number, and bands hold 0.95 to 0.98 of the truth.
+# PREMIUM: decrease of a model's log prior for a degree of freedom, since errors of slopes grow faster with it than errors of values; 0.4
+# has up to 15% more error (245 series). PREMIUM_OF_BANDS: the same for bands, which hold 0.95 to 0.98 of the truth.
 PREMIUM, PREMIUM_OF_BANDS = 1.0, 0.8
-# The least noise, in units of the spread of the values: below it the arithmetic of the models fails.
+# LEAST_LEVEL: the least noise, in parts of the values' spread: below it the arithmetic of the models fails.
 LEAST_LEVEL = 1e-4
-# Half the distance over which the season's slope is taken, in steps.
+# NEAR: half the distance of the differences for a season's slope, in steps.
 NEAR = 0.01
 _UNITS = (("day", 86400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
 
@@ -43,18 +43,18 @@ class Derivative:
     lower: Floats | None
     upper: Floats | None
     order: int
-    unit: str  # "per day", "per step", or "" where the times are plain numbers
+    unit: str  # "per day", "per step", or "" if the times are plain numbers
 
     @property
     def error(self) -> float | None:
-        """The estimated root mean square error; None where there is no band."""
+        """The estimated root mean square error; None without a band."""
         if self.upper is None:
             return None
         return float(np.sqrt(np.nanmean(((self.upper - self.values) / NORMAL_QUANTILE) ** 2)))
 
 
 def estimate_derivative(result: "Smoothing", order: int, per: object) -> Derivative:
-    """The first or second derivative of a smoothing; `per` is the length of time that it is for."""
+    """The first or second derivative of a smoothing, per length of time `per`."""
     if order not in (1, 2):
         raise InputError("derivative of order 1 or 2", got=repr(order), fix="pass 1 for the slope, 2 for the curvature")
     if result.scaled is not None:
@@ -80,7 +80,7 @@ def estimate_derivative(result: "Smoothing", order: int, per: object) -> Derivat
 
 
 def _brought_back(result: "Smoothing", order: int, per: object) -> Derivative:
-    """By the chain rule, of a smoothing on another scale."""
+    """The derivative of a smoothing on another scale, by the chain rule."""
     assert result.scaled is not None
     first, scale = result.scaled
     if order != 1 and not scale.turn:
@@ -92,7 +92,7 @@ def _brought_back(result: "Smoothing", order: int, per: object) -> Derivative:
 
 
 def unit_of_slope(result: "Smoothing", per: object) -> tuple[float, str]:
-    """The unit of time in that of the times, and its name: by itself the largest that a step holds."""
+    """The length of `per` in the unit of the times, and its name; without `per` the largest unit within a step."""
     if result.times.unit != "seconds":
         if is_length(per):
             raise InputError(
@@ -108,13 +108,13 @@ def unit_of_slope(result: "Smoothing", per: object) -> tuple[float, str]:
 
 
 def _variances(result: "Smoothing") -> Floats:
-    """Of the noise of the present points (m,); under correlation that of slow changes."""
+    """The noise variances of the present points (m,); for correlated noise, of slow changes."""
     rho = result.estimate.correlation
     return np.maximum(key_noise(result.series, result.unit_levels), LEAST_LEVEL) ** 2 * (1 + rho) / (1 - rho)
 
 
 def _averaged(times: Floats, values: Floats, variances: Floats, size: int) -> tuple[Floats, Floats, Floats]:
-    """Means of so many points that follow each other, and of those at one time, weighted by 1/variance."""
+    """Means of `size` consecutive points, and of all points at one time, weighted by 1/variance."""
     starts = np.unique(np.searchsorted(times, times[np.arange(0, times.size, size)]))
     precisions = 1 / variances
     totals = np.add.reduceat(precisions, starts)
@@ -124,7 +124,7 @@ def _averaged(times: Floats, values: Floats, variances: Floats, size: int) -> tu
 def _mixed(times: Floats, values: Floats, variances: Floats, order: int) -> tuple[Floats, Floats]:
     """The mean and the variance of a derivative (n,) over all models, with the variance between them.
 
-    Wide splines take means of points: each has a bandwidth of 8 to 64 of its steps, the narrowest of 1 to 64.
+    Wide splines are fitted to means of points: their bandwidths are 8 to 64 of the means' steps, without means 1 to 64 steps.
     """
     longest, size, splines = max(WIDEST * (times[-1] - times[0]), 2.0), 1, []
     while size == 1 or (COARSER * size <= longest and LEAST_MEANS * size <= times.size):
@@ -145,8 +145,8 @@ def _mixed(times: Floats, values: Floats, variances: Floats, order: int) -> tupl
 def model_weights(log_densities: Floats) -> Floats:
     """The weights of models (models, n) from the log densities of the values, each predicted from all others.
 
-    Around a point a model counts by the densities of its neighbours, without its own. Whether those of a window or of all points choose is
-    decided by the density that the mixture then gives to each value (stacking: Yao, Vehtari, Simpson and Gelman 2018).
+    At a point models are weighted by the densities of its neighbours in a window, or of all points, without its own. The windows are
+    weighted by the density of all values under their mixtures (stacking: Yao, Vehtari, Simpson and Gelman 2018).
     """
     sums = [log_densities.sum(axis=1, keepdims=True) - log_densities]
     for window in WINDOWS:

@@ -3,7 +3,7 @@
 The probability of a segment is the density of its values with their level, and their slope, integrated out (Barry and Hartigan 1992),
 summed over all divisions without sampling (Fearnhead 2005). Within a segment the noise is autoregressive, x_i − μ_i = Σ_k φ_k (x_{i−k} −
 μ_{i−k}) + e_i, and starts again in its stationary law at each change, so that segments stay independent. All φ and σ of a grid are computed
-at once, and each counts by its evidence.
+at once, and weighted by their evidence.
 """
 
 from typing import NamedTuple
@@ -12,13 +12,13 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats, Indices
 
-# Expected changes of a short series, and points of a segment in a long one.
+# EXPECTED: expected changes of a short series; LENGTH: expected points of a segment of a long series.
 EXPECTED, LENGTH = 4.0, 500
-# First points of the last segment: of ROOM, the last RECENT remain, and of the others the most probable, MOST in all.
+# MOST, RECENT, ROOM: of ROOM possible starts of the last segment MOST remain: the last RECENT, and the most probable others.
 MOST, RECENT, ROOM = 40, 16, 56
-# Points of a part of a long series, and those on either side that are divided too.
+# PART: points of a part of a long series; MARGIN: points on either side that are divided with it.
 PART, MARGIN = 4096, 512
-# Hypotheses with a smaller probability are left out.
+# NEGLIGIBLE: hypotheses with a smaller probability are dropped.
 NEGLIGIBLE = 1e-3
 _TINY, _NEVER = 1e-100, -1e300
 
@@ -27,14 +27,14 @@ class NoiseHypotheses(NamedTuple):
     """Autoregressive noise of H kinds: coefficients for each count of known values before a point, variances, and prior probabilities."""
 
     coefficients: Floats  # (H, p + 1, p), p ≥ 2: row k predicts from k values, the nearest first
-    variances: Floats  # (H, p + 1) of what remains, in the unit of the values
+    variances: Floats  # (H, p + 1) of the prediction errors, in the unit of the values
     log_priors: Floats  # (H,)
-    moves: Floats  # (H, n) by which values far from what p before predict are moved
-    relative: Floats  # (n,) the deviation of each point's noise, in that of the hypotheses
+    moves: Floats  # (H, n) the moves of values far from their prediction by p values
+    relative: Floats  # (n,) the deviation of each point's noise, over the hypotheses' deviation
 
     @property
     def shortest(self) -> int:
-        """The points of the shortest segment: of its last point the noise is predicted from all others."""
+        """The points of the shortest segment, p + 1: the noise of its last point is predicted from all others."""
         return self.coefficients.shape[1]
 
     def part(self, which: Indices) -> "NoiseHypotheses":
@@ -48,9 +48,9 @@ class NoiseHypotheses(NamedTuple):
 
 
 def prediction(autocorrelations: Floats) -> tuple[Floats, Floats]:
-    """The coefficients (p + 1, p) and variances (p + 1,) that predict from 0 to p values before (Levinson 1946, Durbin 1960).
+    """The coefficients (p + 1, p) and error variances (p + 1,) of predictions from 0 to p previous values (Levinson 1946, Durbin 1960).
 
-    autocorrelations (p + 1,), of which the first is 1.
+    autocorrelations (p + 1,); the first is 1.
 
     >>> prediction(np.array([1.0, 0.5, 0.25]))[0].tolist()
     [[0.0, 0.0], [0.5, 0.0], [0.5, 0.0]]
@@ -67,7 +67,7 @@ def prediction(autocorrelations: Floats) -> tuple[Floats, Floats]:
 
 
 def whitened(columns: Floats, coefficients: Floats, count: int) -> Floats:
-    """Columns (…, n) without what `count` values before each predict; the first `count` points are 0."""
+    """The errors of predicting columns (…, n) from `count` previous values; the first `count` points are 0."""
     result = columns.copy()
     for lag in range(1, count + 1):
         result[..., lag:] -= coefficients[lag - 1] * columns[..., :-lag]
@@ -107,15 +107,15 @@ def divide(times: Floats, values: Floats, noise: NoiseHypotheses) -> Divisions:
 
 
 class WhitenedSums(NamedTuple):
-    """Weighted products of (1, time, value) from the first point up to each, and what a segment's first point adds; (6, H, n + 1)."""
+    """Running sums of weighted products of (1, time, value), and the addition of a segment that begins at a point; (6, H, n + 1)."""
 
     running: Floats
     base: Floats
-    log_scales: Floats  # (H, 2) of a segment's first points, and of each other
+    log_scales: Floats  # (H, 2) for a segment's first points, and for every other point
 
 
 def whitened_sums(times: Floats, values: Floats, noise: NoiseHypotheses) -> WhitenedSums:
-    """The sums of each kind of noise: of all points but a segment's first p, which `base` adds with what fewer values predict of them."""
+    """The sums for each kind of noise: `base` replaces the terms of a segment's first p points, which fewer values predict."""
     kinds, order, count = noise.log_priors.size, noise.coefficients.shape[2], values.size
     columns = np.stack([np.ones(count), times, values]) / noise.relative
     running, base = np.zeros((kinds, 6, count + 1)), np.zeros((kinds, 6, count + 1))
@@ -144,7 +144,7 @@ def _products(columns: Floats) -> Floats:
 def _divide_part(times: Floats, values: Floats, noise: NoiseHypotheses) -> tuple[Floats, Floats]:
     """The log evidence of each kind of noise (H,), and the probabilities (H, n) that a segment begins at each point.
 
-    As many stops as the shortest segment has points depend on none of each other, and are computed at once.
+    As many stops as the shortest segment has points do not depend on each other, and are computed at once.
     """
     count, kinds, shortest = values.size, noise.log_priors.size, noise.shortest
     times = (times - times.mean()) / max(float(times.std()), _TINY)
@@ -163,7 +163,7 @@ def _divide_part(times: Floats, values: Floats, noise: NoiseHypotheses) -> tuple
         total = shares.sum(axis=2, keepdims=True)
         shares /= total
         totals[:, stops] = np.where(stops >= shortest, (top + np.log(total))[..., 0].T, _NEVER)
-        if stops[-1] == count:  # one segment, which has half of the prior probability
+        if stops[-1] == count:  # a single segment has half of the prior probability
             single = np.where(candidates.starts[:, 0] == 0, logs[-1, :, 0] - (count - 1) * stay, _NEVER)
         stored.append((stops, candidates.starts, shares.astype(np.float32)))
         candidates = candidates.without_hopeless(shares[-1]).with_starts(stops, totals[:, stops] + change, sums)
@@ -172,7 +172,7 @@ def _divide_part(times: Floats, values: Floats, noise: NoiseHypotheses) -> tuple
 
 
 def _starts(stored: list[tuple[Indices, Indices, Floats]], count: int, kinds: int) -> Floats:
-    """The probability (H, n) that a segment begins at each point, from those given that one ends before each stop."""
+    """The probability (H, n) that a segment begins at each point, from the probabilities if a segment ends before each stop."""
     ends = np.zeros((kinds, count + 1))
     ends[:, count] = 1.0
     rows = np.arange(kinds)[:, None]
@@ -187,16 +187,16 @@ class _Candidates(NamedTuple):
 
     starts: Indices
     mass: Floats  # log mass of all divisions before it
-    base: Floats  # (6, H, c) what the sums of a segment begin with
+    base: Floats  # (6, H, c) the initial sums of a segment
 
     @classmethod
     def first(cls, kinds: int, sums: WhitenedSums) -> "_Candidates":
-        """The first point of the series alone."""
+        """The candidates of a series' beginning: only its first point."""
         none = cls(np.zeros((kinds, 0), dtype=np.intp), np.zeros((kinds, 0)), np.zeros((6, kinds, 0)))
         return none.with_starts(np.zeros(1, dtype=np.intp), np.zeros((kinds, 1)), sums)
 
     def with_starts(self, starts: Indices, mass: Floats, sums: WhitenedSums) -> "_Candidates":
-        """More first points (s,), with the log mass (H, s) of all divisions before each."""
+        """These candidates and more first points (s,), with the log mass (H, s) of all divisions before each."""
         indices = np.broadcast_to(starts, mass.shape)
         return _Candidates(
             np.concatenate([self.starts, indices], axis=1),
@@ -214,7 +214,7 @@ class _Candidates(NamedTuple):
         slope = cross - tilt * mean
         grown = 1 + prior * weight
         shrink, root = 0.5 - 0.5 / grown, 0.5 * np.log(grown)
-        with np.errstate(over="ignore"):  # of values whose weight is next to nothing
+        with np.errstate(over="ignore"):  # for values of nearly no weight
             gain = np.minimum(slope * slope / spread, -_NEVER) * shrink - root
         level = total * mean * shrink - 0.5 * squares - root
         straight = np.maximum(gain, 0.0) + np.log1p(np.exp(-np.abs(gain)))
@@ -223,7 +223,7 @@ class _Candidates(NamedTuple):
         return np.where(lengths >= shortest, logs, _NEVER)
 
     def without_hopeless(self, shares: Floats) -> "_Candidates":
-        """The last ones and of the others the most probable, where there are too many."""
+        """The last candidates and the most probable others, if there are too many."""
         count = self.starts.shape[1]
         if count < ROOM:
             return self

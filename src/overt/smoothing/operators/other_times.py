@@ -1,4 +1,4 @@
-"""A smoothed series at other times than its points: the curve, and how far it is likely to be from the truth there."""
+"""A smoothed series at other times than its points: the curve, and its standard error there."""
 
 import warnings
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from overt.smoothing.selection.bands import NORMAL_QUANTILE, time_deviations
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# Times at which the error of a straight line is sampled, and cells of a block of them.
+# SAMPLES: times at which the error of a straight line is sampled; CELLS: samples of a block of targets.
 SAMPLES, CELLS = 256, 2**20
-# The most of a curve's variance that is taken for that of its seasons, which does not grow beyond the ends.
+# MOST_SEASONAL: the largest share of the seasons in a curve's variance; their part does not grow beyond the ends.
 MOST_SEASONAL = 0.75
 EXTRAPOLATES = (
     "{} of {} times are beyond the data: the curve is extrapolated there, and its band widens. "
@@ -29,7 +29,7 @@ EXTRAPOLATES = (
 
 
 class CurveAt(NamedTuple):
-    """The curve at other times (m,), and the ends of its pointwise 95% band, None where there is no band."""
+    """The curve at other times (m,), and the ends of its pointwise 95% band, None without a band."""
 
     values: Floats
     lower: Floats | None
@@ -37,7 +37,7 @@ class CurveAt(NamedTuple):
 
 
 def values_at(result: "Smoothing", times: ArrayLike, *, band: bool) -> CurveAt:
-    """The curve at other times (m,) in any order, in the caller's units, with its band if it is asked for and there is one."""
+    """The curve at other times (m,) in any order, in the caller's units, with its band if `band` and the result has one."""
     if result.scaled is not None:
         first, scale = result.scaled
         curve, *ends = values_at(first, times, band=band)
@@ -55,7 +55,7 @@ def values_at(result: "Smoothing", times: ArrayLike, *, band: bool) -> CurveAt:
 
 
 def warn_of_extrapolation(result: "Smoothing", times: ArrayLike) -> None:
-    """Warn the caller's caller of times beyond the data."""
+    """Warn of times beyond the data, at the line of the caller's caller."""
     moments = read_moments(times, result.times)
     if outside := int(np.sum((moments < result.times.moments.min()) | (moments > result.times.moments.max()))):
         warnings.warn(EXTRAPOLATES.format(outside, moments.size), stacklevel=3)
@@ -86,9 +86,9 @@ def curve_at(result: "Smoothing", moments: Floats) -> Floats:
 def deviation_at(result: "Smoothing", moments: Floats) -> Floats:
     """The standard deviation (m,) of the curve at ascending times, in the series' own units.
 
-    Time keys have that of their fit there. Of other keys the variance is interpolated between the points, and the mean square by
-    which a straight line over the same length, from the same ends, misses the curve is added: more in the middle of a gap. Beyond the
-    ends it is that by which the local trend would have missed (`beyond`), and the variance of the end grows as that of a line does.
+    With time keys it is the deviation of the fit there. With other keys the variance is interpolated between the points, and the mean
+    squared error of a straight line over the same length is added, which is larger in the middle of a gap. Beyond the ends the mean
+    squared error of the local trend in the past is added (`beyond`), and the variance of the end grows like a line's.
     """
     levels = np.interp(moments, result.series.times, result.unit_levels)
     if result.head is not None and isinstance(result.head.keys, TimeKeys):
@@ -106,7 +106,7 @@ def deviation_at(result: "Smoothing", moments: Floats) -> Floats:
 
 
 class _End(NamedTuple):
-    """The times beyond one end (k,), by index, their distances from it, and what happens there."""
+    """The times beyond one end (k,), by index, their distances from it, the last line, and the forecast."""
 
     out: Indices
     distances: Floats
@@ -115,7 +115,7 @@ class _End(NamedTuple):
 
 
 def _ends(result: "Smoothing", times: Floats, curve: Floats, moments: Floats) -> Iterator[_End]:
-    """The ends beyond which there are times; none with `causal`, which keeps the last value."""
+    """Yield the ends beyond which there are times; none with `causal`, which continues the last value."""
     if result.options.causal:
         return
     for sign, out in ((1, np.flatnonzero(moments > times[-1])), (-1, np.flatnonzero(moments < times[0]))):
@@ -126,7 +126,7 @@ def _ends(result: "Smoothing", times: Floats, curve: Floats, moments: Floats) ->
 
 
 def _last_line(result: "Smoothing", end: int) -> LastLine:
-    """How well the trend is known at the first point (0) or the last (-1), without the part of the seasons, which does not grow."""
+    """The variance of the trend at the first point (0) or the last (-1), without the seasons' variance, which does not grow."""
     if result.deviation is None:
         return LastLine(0.0, 1.0)
     deviation = result.deviation[result.series.order] / result.series.spread
@@ -137,7 +137,7 @@ def _last_line(result: "Smoothing", end: int) -> LastLine:
 
 
 def _points(result: "Smoothing") -> tuple[Floats, Floats]:
-    """The times of the curve without seasons, and its values."""
+    """The times and values of the curve without seasons."""
     curve = (result.values[result.series.order] - result.series.center) / result.series.spread
     curve = curve - _season(result, result.series.times)
     known = ~np.isnan(curve)
@@ -157,7 +157,7 @@ def _between(times: Floats, column: Floats, moments: Floats, causal: bool) -> Fl
 
 
 def _missed(times: Floats, curve: Floats, moments: Floats, causal: bool) -> Floats:
-    """The mean square by which `_between` misses the curve at these distances from its neighbours (m,), over the whole curve."""
+    """The mean squared error (m,) of `_between` at targets as far from their neighbours as these, over the whole curve."""
     after = np.searchsorted(times, moments)
     left = np.where(after > 0, moments - times[np.maximum(after - 1, 0)], np.inf)
     right = np.where(after < times.size, times[np.minimum(after, times.size - 1)] - moments, np.inf)
@@ -165,7 +165,7 @@ def _missed(times: Floats, curve: Floats, moments: Floats, causal: bool) -> Floa
         left, right = np.where(right == 0, 0.0, left), np.full(moments.size, np.inf)
     one_sided = np.isinf(left + right)
     ahead = np.where(one_sided, np.minimum(left, right), left)  # from a point to the target
-    length = np.where(one_sided, ahead, left + right)  # to the far end of what is needed
+    length = np.where(one_sided, ahead, left + right)  # from the first neighbour to the second, or to the target
     missed, span = np.zeros(moments.size), times[-1] - times[0]
     for start in range(0, moments.size, CELLS // SAMPLES):
         part = slice(start, start + CELLS // SAMPLES)

@@ -1,4 +1,4 @@
-"""Rows of weights W_ij of heads by definition, for inspection; the smoothers never build them."""
+"""Rows of weights W_ij of heads by definition, for inspection; smoothing never builds them."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from overt.smoothing.heads.normalize import softmax
 
 
 def weight_row(series: Series, head: SeriesHead, row: int) -> Floats:
-    """The weights of one point over all (n,), zero where a value is missing or may not be attended to.
+    """The weights of one point over all points (n,), zero if a value is missing or masked.
 
     Time keys of degree 1 and 2 may have negative weights. A missing point that is interpolated has the weights of its neighbours.
     """

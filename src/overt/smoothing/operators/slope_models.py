@@ -1,9 +1,9 @@
-"""Models of a derivative: curves as smooth as a squared exponential covariance makes them, beside the splines of `heads.state_space`.
+"""Models of a derivative: Gaussian processes with a squared exponential covariance, next to the splines of `heads.state_space`.
 
-A spline follows a curve with few derivatives. One with all of them, such as a wave or a peak, has a Gaussian process prior with the
-covariance a² exp(−(t − t′)²/2l²). In an interval that is longer than the series it is a sum of sines with normal coefficients, whose
+A spline follows a curve with few derivatives. A curve with all derivatives, such as a wave or a peak, has a Gaussian process prior with
+the covariance a² exp(−(t − t′)²/2l²). In an interval longer than the series the process is a sum of sines with normal coefficients, whose
 variances are the spectral density at their frequencies (Solin and Särkkä 2020), so that regression on these sines and a line is the
-posterior mean. As attention, the score of two points is the product of their sines, weighted by what the values say of each.
+posterior mean. As attention, the score of two points is the product of their sines, weighted by the precision of each sine.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,20 +14,20 @@ import numpy as np
 from overt.smoothing.data.series import Floats
 from overt.smoothing.heads.state_space import States, log_densities_without
 
-# Length scales in spans of the series, from this many steps on; amplitudes a in standard deviations of the values.
+# LENGTHS: length scales l in spans of the series, from LEAST_STEPS steps on; AMPLITUDES: a in standard deviations of the values.
 LENGTHS, LEAST_STEPS, AMPLITUDES = 2.0 ** np.arange(-6, 2.1, 0.5), 1.5, (0.3, 1.0, 3.0, 10.0)
-# Half the interval of the sines in halves of the span, and what a length scale of one half adds; sines for each length scale of half the
-# interval, and besides, as Riutort-Mayol et al. (2023, section 4.2) advise; at most so many.
+# Half the interval is BOUNDARY half spans and WIDER length scales; SINES sines for each length scale in it, and MORE_SINES, MOST_SINES at
+# most (Riutort-Mayol et al. 2023, section 4.2).
 BOUNDARY, WIDER, SINES, MORE_SINES, MOST_SINES = 1.25, 1.6, 1.75, 12, 250
-# The variances of the line's coefficients, in variances of the values; coefficients of a smaller share of the largest are not used.
+# OF_THE_LINE: prior variances of the line's coefficients, over the values' variance. NEGLIGIBLE: the least used share of the largest prior.
 OF_THE_LINE, NEGLIGIBLE = (100.0, 300.0), 1e-14
 
 
 class Models(NamedTuple):
-    """Models and what each says at each point."""
+    """Models of a derivative at each point."""
 
     log_densities: Floats  # (models, n) of each value, predicted from all others
-    freedom: Floats  # (models, 1) degrees of freedom for each value
+    freedom: Floats  # (models, 1) mean degrees of freedom of a value
     means: Floats  # (models, n) of the derivative
     variances: Floats  # (models, n)
 
@@ -38,13 +38,13 @@ class Models(NamedTuple):
 
     @classmethod
     def from_states(cls, states: States, values: Floats, variances: Floats, order: int) -> "Models":
-        """Those of splines at the times of values (n,) with noise of these variances (n,)."""
+        """The models of splines at the times of values (n,) with noise of these variances (n,)."""
         freedom = (states.variances[0] / variances).mean(axis=1, keepdims=True)
         return cls(states.log_densities(values, variances), freedom, states.means[order], states.variances[order])
 
 
 def squared_exponentials(times: Floats, values: Floats, variances: Floats, order: int) -> Models | None:
-    """The models of all length scales and amplitudes, of values (n,) at ascending times (n,) with noise of these variances (n,).
+    """The models of all length scales and amplitudes, for values (n,) at ascending times (n,) with noise of these variances (n,).
 
     `order` is 1 for slopes and 2 for curvatures. None for fewer than three times.
 
@@ -66,7 +66,7 @@ def squared_exponentials(times: Floats, values: Floats, variances: Floats, order
 
 
 def _sines(times: Floats, order: int) -> Iterator[tuple[Floats, Floats, Floats]]:
-    """For each length scale a line and sines (n, 2 + m), their derivatives (n, 2 + m), and the variances of the sines (m,)."""
+    """Yield for each length scale a line and sines (n, 2 + m), their derivatives (n, 2 + m), and the sines' variances (m,)."""
     half, middle = (times[-1] - times[0]) / 2, (times[-1] + times[0]) / 2
     line = np.stack([np.ones(times.size), (times - middle) / half], axis=1)
     line_slopes = np.zeros(line.shape)
@@ -89,7 +89,7 @@ def _regressed(columns: Floats, slopes: Floats, priors: Floats, values: Floats, 
     white = columns[:, used] * roots / np.sqrt(variances)[:, None]
     eigenvalues, vectors = np.linalg.eigh(white.T @ white)
     white, slopes = white @ vectors, (slopes[:, used] * roots) @ vectors
-    shares = 1 / (1 + np.maximum(eigenvalues, 0.0))  # of the prior variance that is left
+    shares = 1 / (1 + np.maximum(eigenvalues, 0.0))  # posterior over prior variance
     leverages = white**2 @ shares
     coefficients = shares * (white.T @ (values / np.sqrt(variances)))
     residuals = values - np.sqrt(variances) * (white @ coefficients)

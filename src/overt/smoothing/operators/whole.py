@@ -1,4 +1,4 @@
-"""The operator of a whole smoothing, composed of those of its steps: its bank or head, fillings, seasons, and what was set aside."""
+"""The operator of a whole smoothing, composed of its steps' operators: bank or head, fillings, seasons, means of events, flat runs."""
 
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def smoothing_operator(result: "Smoothing") -> Operator:
-    """How a curve depends on the values, both sorted by time (n,): flat runs are as they are, and all points of a mean share its weight."""
+    """The operator from values to the curve, both sorted by time (n,): flat runs are unchanged, and points of a mean share its weight."""
     series, repeats, points = result.series, result.repeats, result.points
     curve = head_operator(result) if result.head else _complete_bank(result)
     if repeats.events > 1:
@@ -33,13 +33,13 @@ def smoothing_operator(result: "Smoothing") -> Operator:
 
 
 def head_operator(result: "Smoothing") -> Operator:
-    """One head, on values sorted by time (n,)."""
+    """The operator of one head, on values sorted by time (n,)."""
     assert result.head is not None
     return row_operator((result.points, result.points), partial(weight_row, result.series, result.head))
 
 
 class Parts(NamedTuple):
-    """The bank's curve: heads over the values without their seasons, a share of the seasons, and what fills from the whole values."""
+    """The bank's curve: heads over the values without seasons, a share of the seasons, and gaps filled from the values with seasons."""
 
     heads: Operator
     season_share: Floats  # (n,)
@@ -47,7 +47,7 @@ class Parts(NamedTuple):
 
 
 def bank_parts(result: "Smoothing") -> Parts:
-    """The operators of the bank, on values sorted by time (n,), and of what fills its missing points."""
+    """The operators of the bank, on values sorted by time (n,), and of the filling of its missing points."""
     series, estimate, causal = result.series, result.estimate, result.options.causal
     noisy = bank_series(series, result.unit_levels, causal, estimate)
     heads = bank_operator(noisy, causal=causal, correlation=estimate.correlation)
@@ -64,12 +64,12 @@ def season_sum(result: "Smoothing") -> Floats:
 
 
 def tie_means(result: "Smoothing") -> Operator:
-    """Points at one time have the mean of their values."""
+    """The operator that gives points at one time the mean of their values."""
     return means_of_ties(result.series.ties, ~np.isnan(result.values[result.series.order]))
 
 
 def _complete_bank(result: "Smoothing") -> Operator:
-    """y = s + B(x − s) with the bank B, where missing points are filled, and points at one time have the mean of their values."""
+    """y = s + B(x − s) with the bank B and the seasons s; missing points are filled, and points at one time have their values' mean."""
     curve, season_share, whole = bank_parts(result)
     if result.seasons is not None:
         curve = curve + (identity(result.points).times(season_share) - curve) @ result.seasons.operator
