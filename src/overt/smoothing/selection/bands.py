@@ -1,4 +1,4 @@
-"""The pointwise standard deviation of a curve under independent noise, from which its band is made."""
+"""The pointwise standard deviation of a curve under independent noise, for its band."""
 
 import numpy as np
 
@@ -7,20 +7,20 @@ from overt.smoothing.heads.dispatch import attend_head, attend_in_time
 from overt.smoothing.heads.head import SeriesHead
 from overt.smoothing.heads.keys import TimeKeys
 
-# The 97.5% quantile of the normal distribution.
+# NORMAL_QUANTILE: the 97.5% quantile of the normal distribution.
 NORMAL_QUANTILE = 1.959964
-# Bootstrap draws: the relative standard error of the band is then a tenth.
+# DRAWS: bootstrap draws; the relative standard error of the band is then a tenth.
 DRAWS = 50
-# The largest part of a curve's variance that its error may be. A curve of white noise without a signal has 1, one with a clear signal 0.01.
+# MOST_LOST: the largest share of the error in a curve's variance; it is 1 for white noise without a signal, 0.01 with a clear signal.
 MOST_LOST = 0.75
 
 
 def lost_signal(curve: Floats, variances: Floats) -> float:
-    """By how much the mean squared error of a curve y (n,) exceeds the mean v of its variances (n,), as signal that was smoothed away.
+    """The mean squared error of a curve y (n,) over the mean v of its variances (n,), which exclude the signal that was smoothed away.
 
-    A smoother that keeps a part g of signals of variance τ² in noise of variance s = τ²(1 − g)/g is Wiener's: its curve has the variance
-    gτ², its noise v = g²s = (1 − g) gτ², and its error with the bias gs. So the error is v/(1 − v/Var y). Without this factor bands hold
-    0.86 of the truth at a signal-to-noise ratio of 0.3 and 200 points, with it 0.96; from a ratio of 2 on it changes next to nothing.
+    Wiener's smoother keeps a part g of signals of variance τ² in noise of variance s = τ²(1 − g)/g: the variance of its curve is gτ², of
+    the curve's noise v = g²s = (1 − g) gτ², and its squared error with bias gs. So the error is v/(1 − v/Var y). Without this factor bands
+    hold 0.86 of the truth at a signal-to-noise ratio of 0.3 and 200 points, with it 0.96; from a ratio of 2 on it is nearly 1.
 
     >>> lost_signal(np.array([0.0, 1.0, 2.0, 3.0]), np.full(4, 0.25)).__round__(6), lost_signal(np.zeros(4), np.ones(4))
     (1.25, 4.0)
@@ -33,11 +33,11 @@ def standard_deviations(series: Series, head: SeriesHead, curve: Floats, levels:
     """The standard deviation of each y_i (n,), for independent noise whose standard deviation at weight 1 is `levels` (n,).
 
     Time keys: σ_i √(Σ_j l_ij²/w_j), exact, since the weights l do not depend on the values; varying noise is treated as
-    constant within reach. A bandwidth that was selected from the data is uncertain by about half an octave: then it is the mean of
+    constant within reach. A bandwidth selected from the data is uncertain by about half an octave: then the deviation is the mean of
     √(v + (y_h − y)²) over three bandwidths (Buckland, Burnham and Augustin 1997, equation 9).
 
-    Other keys: the parametric bootstrap (Efron and Tibshirani 1993, section 6.5). The same head smooths the curve with
-    `DRAWS` draws of noise added, so that the weights vary with the noise.
+    Other keys: the parametric bootstrap (Efron and Tibshirani 1993, section 6.5). The same head smooths the curve plus noise, `DRAWS`
+    times, so that the weights vary with the noise.
     """
     if isinstance(head.keys, TimeKeys):
         return time_deviations(series, head, levels, selected=selected)
@@ -56,7 +56,7 @@ def standard_deviations(series: Series, head: SeriesHead, curve: Floats, levels:
 def time_deviations(
     series: Series, head: SeriesHead, levels: Floats, *, selected: bool, targets: Floats | None = None
 ) -> Floats:
-    """Those of time keys, at all points or at other times, ascending, at which the noise has these levels."""
+    """`standard_deviations` of time keys, at all points or at ascending `targets`, at which the noise has these levels."""
     assert isinstance(head.keys, TimeKeys)
     widths = head.keys.bandwidth * 2.0 ** np.array([0.0, -0.5, 0.5] if selected else [0.0])
     fits = [attend_in_time(series, head, float(h), targets=targets) for h in widths]

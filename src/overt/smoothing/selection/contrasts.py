@@ -9,13 +9,13 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# More contrasts of one kind would not reduce the standard error of a level below half a percent.
+# MAX_CONTRASTS: the most contrasts of one kind, enough for a standard error of the level of half a percent.
 MAX_CONTRASTS = 50_000
-# A point is compared with lines through its neighbours at distances 1 and 1, 2 and 1, 1 and 2.
+# LINES: offsets of a point and its neighbours at distances 1 and 1, 2 and 1, 1 and 2, through which lines are drawn.
 LINES = ((0, 1, 2), (0, 2, 3), (0, 1, 3))
-# Contrasts beyond this many standard deviations are treated as signal: jumps, spikes, outliers.
+# TRIM: contrasts beyond this many standard deviations count as signal: jumps, spikes, outliers.
 TRIM = 2.5
-# Of a normal distribution: the mean square within TRIM, and the third quartile of |x|.
+# TRIMMED_MEAN_SQUARE, THIRD_QUARTILE: the mean square of a normal distribution within TRIM, and its third quartile of |x|.
 TRIMMED_MEAN_SQUARE = 0.9112564
 THIRD_QUARTILE = 1.1503494
 
@@ -25,7 +25,7 @@ def contrasts(times: Floats | None, values: Floats, weights: Floats, offsets: Se
 
     With m + 1 offsets, c_j ∝ Π_{k≠j} 1/(t_j − t_k) is, up to a factor, the only sum that vanishes for every polynomial of
     degree below m in time: at equal steps the binomials (1, −2, 1), (1, −3, 3, −1), …. Here Σ_j c_j²/w_j = 1. Neighbours
-    at equal times count as evenly spaced; where too many times are equal, there is no contrast.
+    at equal times count as evenly spaced; if too many times are equal, there is no contrast.
 
     times (n,) ascending, None for equal steps; values (n,), or (series, n); weights (n,) above 0. Returns at most `MAX_CONTRASTS`
     of each series, at equal distances in it.
@@ -52,12 +52,12 @@ def contrasts(times: Floats | None, values: Floats, weights: Floats, offsets: Se
 
 @functools.lru_cache(maxsize=64)
 def _even_coefficients(offsets: tuple[int, ...]) -> tuple[float, ...]:
-    """At equal steps, where all contrasts have the same."""
+    """The coefficients at equal steps, the same for all contrasts."""
     return tuple(c.item() for c in _coefficients([np.array([offset], float) for offset in offsets], offsets))
 
 
 def _coefficients(moments: list[Floats], offsets: Sequence[int]) -> list[Floats]:
-    # All multiplied by Π_{a<b} (t_b − t_a), so that no distance of 0 is a divisor.
+    # All coefficients are multiplied by Π_{a<b} (t_b − t_a), so that no distance of 0 is a divisor.
     span = moments[-1] - moments[0]
     spread = np.where(span > 0, span, 1.0)
     positions = [np.where(span > 0, (m - moments[0]) / spread, p / offsets[-1]) for m, p in zip(moments, offsets, strict=True)]
@@ -67,7 +67,7 @@ def _coefficients(moments: list[Floats], offsets: Sequence[int]) -> list[Floats]
 
 
 def trimmed_deviation(residuals: Floats) -> Any:
-    """Trimmed standard deviation of residuals (n,), or of each row of (rows, n): those beyond 2.5 standard deviations count as signal.
+    """Trimmed standard deviation of residuals (n,), or of rows (rows, n), without residuals beyond 2.5 standard deviations (signal).
 
     The fixed point of s² = mean of r² over |r| ≤ 2.5 s, divided by its value 0.911 for a normal distribution, iterated
     downwards from 2·(third quartile of |r|)/1.15. It is 0 if three quarters of the residuals are 0.
@@ -91,7 +91,7 @@ def trimmed_deviation(residuals: Floats) -> Any:
 
 
 def constant_level(times: Floats | None, values: Floats, weights: Floats) -> Any:
-    """The standard deviation of noise of one level, of values (n,) or of each of several series (series, n); times None for equal steps."""
+    """The standard deviation of noise of constant level, of values (n,) or of several series (series, n); times None for equal steps."""
     return trimmed_deviation(np.concatenate([contrasts(times, values, weights, offsets) for offsets in LINES], axis=-1))
 
 
@@ -111,7 +111,7 @@ def trimmed_squares(squares: Floats, most: int = 100) -> Floats:
 
 
 def _third_quartiles(values: Floats) -> Any:
-    """`np.quantile(values, 0.75, axis=-1)`, which takes longer than the rest of a short series' level."""
+    """`np.quantile(values, 0.75, axis=-1)`, but faster: NumPy's takes longer than all other steps of a short series' level."""
     position = 0.75 * (values.shape[-1] - 1)
     below = int(position)
     above = min(below + 1, values.shape[-1] - 1)

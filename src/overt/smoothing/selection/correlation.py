@@ -1,4 +1,4 @@
-"""Noise whose neighbours are correlated: how strongly, and what that does to a head's risk."""
+"""Noise whose neighbours are correlated: its ρ, and the effect of ρ on a head's risk."""
 
 import functools
 from math import comb
@@ -8,34 +8,35 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# Differences over so many steps are compared with those over one: the far ones, and the near ones of noise that alternates.
+# FAR, NEAR: steps of the differences that are compared with differences over one step; NEAR for noise that alternates.
 FAR, NEAR = 16, 4
-# Far differences do not distinguish stronger correlation from a signal or a random walk: one random walk in twenty seems to have less, of
-# 200, of 400 and of 1,000 points.
+# _STRONGEST: far differences do not distinguish a larger ρ from a signal or a random walk: one random walk in twenty of _STRONGEST_OF
+# points seems to have a smaller ρ.
 _STRONGEST, _STRONGEST_OF = (0.74, 0.83, 0.87), (200, 400, 1000)
-# The standard error of a negative ρ from 1,000 points. Too strong a correlation makes the level too low: so much nearer to 0 is whitened.
+# RHO_ERROR: standard error of a negative ρ from 1,000 points; whitening uses a ρ this much nearer to 0, or the level would be too low.
 RHO_ERROR = 0.05
 _GRID = np.linspace(-0.9, 0.995, 380)
-# Of the fit to a spectrum: its ρ, the shares and the powers of the signal, the frequencies left to a trend, and how many count at most.
+# The fit to a spectrum: _RHOS: its ρ; _SHARES, _POWERS: shares of the signal and its powers of 1/ω; _TREND: how many of the lowest
+# frequencies are ignored, as a trend's; _FREQUENCIES: how many frequencies are fitted at most.
 _RHOS = np.concatenate([np.linspace(-0.9, 0.9, 73), [0.92, 0.94, 0.96, 0.98, 0.99]])
 _SHARES = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 25)])
 _POWERS = (4, 2)
 _TREND, _FREQUENCIES = 4, 512
-_FAR_OUT = 5.0  # times the model: so much of the spectrum at one frequency is a wave of the signal
+_FAR_OUT = 5.0  # times the model: more at one frequency is a wave of the signal
 _LIKELY = 2.0  # below the largest log-likelihood, of every second frequency: two standard errors
-# A quick signal fills so many neighbouring frequencies with more than the model, by so many standard errors of their mean.
+# _BAND, _TOO_MUCH: a quick signal exceeds the model over _BAND neighbouring frequencies by _TOO_MUCH standard errors of their mean.
 _BAND, _TOO_MUCH = 10, 5.0
-# A ρ that may be this large is perhaps that of a random walk, one below the other perhaps 0.
+# _OF_A_WALK: a ρ that may be this large may be a random walk. _SMALLEST: a smaller ρ may be 0.
 _OF_A_WALK, _SMALLEST = 0.95, 0.15
-# Correlations that few points may have, exp(−|ρ|/PRIOR) their prior, and the shares of a signal with which each is compared.
+# POSSIBLE: the ρ that few points may have; PRIOR: their prior is exp(−|ρ|/PRIOR); _FEW_SHARES: shares of the signal.
 POSSIBLE, PRIOR = np.linspace(-0.4, 0.8, 9), 0.3
 _FEW_SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1e5, 8)])
-# Autoregressions that may be beneath white noise, their parts of its variance, and the shares of a signal.
+# Autoregressions beneath white noise: _HIDDEN_RHOS: ρ; _HIDDEN_PARTS: parts of the noise's variance; _HIDDEN_SHARES: shares of a signal.
 _HIDDEN_RHOS, _HIDDEN_PARTS = np.array([0.4, 0.6, 0.75, 0.85, 0.92]), np.array([0.15, 0.3, 0.5, 0.7, 0.85, 1.0])
 _HIDDEN_SHARES = np.concatenate([[0.0], np.geomspace(1e-4, 1e6, 16)])
-# Fewer frequencies say nothing.
+# _LEAST_FREQUENCIES: fewer frequencies show no correlation.
 _LEAST_FREQUENCIES = 3
-# What is said of noise that is smoothed as an autoregression, but may be another.
+# Messages on noise that is smoothed as an autoregression, but may be part of the signal or a random walk.
 BENEATH = (
     "The noise may be part of the signal: the spectrum shows an autoregression with a correlation of {rho:.2g} beneath the waves of a "
     "signal, as which it was smoothed. Differences do not tell it from them."
@@ -47,15 +48,15 @@ WALK = (
 
 
 class Spectral(NamedTuple):
-    """What a spectrum says of the ρ of an autoregression."""
+    """The ρ of an autoregression by a spectrum, with the least and the largest likely ρ."""
 
     rho: float
-    least: float  # that is likely
+    least: float
     most: float
 
     @property
     def may_be_a_walk(self) -> bool:
-        """Whether a random walk is likely, too."""
+        """Whether a random walk is also likely."""
         return self.most >= _OF_A_WALK
 
     @property
@@ -65,7 +66,7 @@ class Spectral(NamedTuple):
 
 
 def strongest(count: int) -> float:
-    """The largest ρ that far differences tell from a random walk of `count` points.
+    """The largest ρ that far differences distinguish from a random walk of `count` points.
 
     >>> strongest(200), strongest(100_000)
     (0.74, 0.87)
@@ -74,10 +75,10 @@ def strongest(count: int) -> float:
 
 
 def autoregression(ratio: float, order: int, far: int) -> tuple[float, float]:
-    """The ρ of an autoregression ε_i = ρ ε_{i−1} + white, and the factor from the level of differences over one step to that of ε.
+    """The ρ of an autoregression ε_i = ρ ε_{i−1} + white, and the level of ε over the level of differences over one step.
 
-    `ratio` is log(level over `far` steps / level over 1) of differences of this order. It grows with ρ; a signal raises it too, so that
-    of several orders the one of the smallest ρ is right. A random walk has log √`far`.
+    `ratio` is log(level over `far` steps / level over 1) of differences of this order. It grows with ρ; a signal also raises it, so the
+    order with the smallest ρ is right. A random walk has log √`far`.
 
     >>> [round(number, 2) for number in autoregression(0.7, 2, 16)]
     [0.68, 2.02]
@@ -87,12 +88,12 @@ def autoregression(ratio: float, order: int, far: int) -> tuple[float, float]:
 
 
 def autoregression_level(rho: float, order: int) -> float:
-    """The factor from the level of differences of this order over one step to that of an autoregression."""
+    """The level of an autoregression over the level of its differences of this order over one step."""
     return float(1 / np.interp(rho, _GRID, _levels(order, 1)))
 
 
 def spectral_autoregression(values: Floats) -> Spectral:
-    """The ρ of an autoregression whose spectrum lies beneath that of a signal, and which others are likely.
+    """The ρ of an autoregression whose spectrum lies beneath the spectrum of a signal, and its likely range.
 
     The spectrum of the noise, and c ω^−4 or c ω^−2 for a smooth or a broken signal, is fitted to the periodogram by Whittle's likelihood
     (1953). A frequency at which there is more than five times the model is a wave of the signal, and counts as five, so that waves do not
@@ -114,8 +115,8 @@ def spectral_autoregression(values: Floats) -> Spectral:
 def possible_correlations(values: Floats) -> Floats:
     """The posterior probabilities of the `POSSIBLE` ρ of an autoregression (ρ,), for few values (n,) at equal steps.
 
-    Fewer than 250 points do not show whether neighbours are correlated; an error that is stated as if they were not is too small. The
-    likelihood is Whittle's, as of `spectral_autoregression`, in the mean over shares of a signal.
+    Fewer than 250 points do not show whether neighbours are correlated; an error stated for white noise is then too small. The
+    likelihood is Whittle's, as in `spectral_autoregression`, averaged over the shares of a signal.
 
     >>> noise = np.random.default_rng(0).normal(size=150)
     >>> red = np.convolve(noise, 0.5 ** np.arange(40))[:150]
@@ -133,9 +134,9 @@ def possible_correlations(values: Floats) -> Floats:
 
 
 def variance_factors(leverages: Floats, probabilities: Floats) -> Floats:
-    """By how much the variances of a curve of these leverages (n,) exceed those under white noise, over `POSSIBLE` ρ; 1 at least.
+    """The variances of a curve of these leverages (n,) over its variances under white noise, for `POSSIBLE` ρ; 1 at least.
 
-    Differences of neighbours show the level √(1 − 4ρ/3 + ρ²/3) of such noise, and its mean over a Gaussian's points varies more.
+    Differences of neighbours show the level √(1 − 4ρ/3 + ρ²/3) of this noise, and its mean over a Gaussian's points varies more.
 
     >>> variance_factors(np.array([0.05, 0.5]), np.eye(POSSIBLE.size)[5]).round(1)
     array([3.6, 2.7])
@@ -145,7 +146,7 @@ def variance_factors(leverages: Floats, probabilities: Floats) -> Floats:
 
 
 def level_factor(probabilities: Floats) -> float:
-    """By how much the level of noise exceeds that which differences show, in expectation over `POSSIBLE` ρ; 1 at least."""
+    """The level of noise over the level that differences show, in expectation over `POSSIBLE` ρ; 1 at least."""
     return max(float(np.sqrt(probabilities @ (1 / _visible_part(POSSIBLE)))), 1.0)
 
 
@@ -156,15 +157,15 @@ def _visible_part(rhos: Floats) -> Floats:
 
 @functools.cache
 def _variance_tables() -> tuple[Floats, Floats]:
-    """Leverages, ascending (m,), and the factor of each for each possible ρ (ρ, m)."""
+    """Leverages, ascending (m,), and their factors for each possible ρ (ρ, m)."""
     grid = np.geomspace(1e-3, 1.0, 60)
-    # The square of a Gaussian's weights is that of one √2 times as wide.
+    # The sum of squared weights of a Gaussian is the leverage of a Gaussian √2 times as wide.
     factors = [covariance_factors(grid / 2**0.5, rho) if abs(rho) > 1e-9 else np.ones(grid.size) for rho in POSSIBLE]
     return grid, np.array(factors) / _visible_part(POSSIBLE)[:, None]
 
 
 def fits_the_spectrum(values: Floats, rho: float) -> bool:
-    """Whether no ten neighbouring frequencies hold clearly more than this autoregression and a signal, as those of a quick signal do.
+    """Whether no ten neighbouring frequencies clearly exceed this autoregression and a signal, as the frequencies of a quick signal do.
 
     >>> noise = np.random.default_rng(0).normal(size=300)
     >>> red, signal = np.convolve(noise, 0.5 ** np.arange(40))[:300], 3 * np.sin(np.arange(300) ** 2 / 400)
@@ -179,10 +180,10 @@ def fits_the_spectrum(values: Floats, rho: float) -> bool:
 
 
 def hidden_correlation(values: Floats, rho: float) -> float:
-    """By how much the log-likelihood grows if a part of the noise is an autoregression, and the rest white, instead of all of this ρ.
+    """The gain in log-likelihood if the noise is an autoregression plus white noise, instead of an autoregression with this ρ.
 
-    Differences of neighbours hardly show an autoregression beneath white noise, or one of a higher order, and a curve follows it as a
-    quick signal. Its spectrum is level at low frequencies, where those of `spectral_autoregression`'s signals rise. values (n,) at equal
+    Differences of neighbours hardly show an autoregression beneath white noise, or one of a higher order, and a curve follows it like a
+    quick signal. Its spectrum is level at low frequencies, where the signals of `spectral_autoregression` rise. values (n,) at equal
     steps.
 
     >>> white, drive = np.random.default_rng(0).normal(size=(2, 1000))
@@ -205,7 +206,7 @@ def _spectrum(values: Floats) -> tuple[Floats, Floats]:
     window = np.hanning(count)
     time = np.linspace(-1, 1, count)
     periodogram = np.abs(np.fft.rfft(window * (values - np.polynomial.Polynomial.fit(time, values, 1)(time)))) ** 2
-    # Windowed, neighbouring frequencies tell the same.
+    # Neighbouring frequencies of a windowed series are dependent.
     chosen = np.arange(_TREND, periodogram.size - 1, max(2, periodogram.size // _FREQUENCIES))
     return 2 * np.pi * chosen / count, periodogram[chosen]
 
@@ -219,7 +220,7 @@ def _red(frequencies: Floats, rhos: Floats) -> Floats:
 def _fits(
     frequencies: Floats, periodogram: Floats, noises: Floats, power: int, shares: Floats = _SHARES
 ) -> tuple[Floats, Floats]:
-    """The losses of noises of these spectra (noises, m) with a signal c ω^−power, for each c (noises, shares), and periodogram/model."""
+    """The losses (noises, shares) of noises of these spectra (noises, m) with a signal c ω^−power, and periodogram/model."""
     signal = (2 * np.sin(frequencies / 2)) ** -power
     model = noises[:, None, :] + shares[:, None] * signal / np.median(signal)  # (noises, shares, m)
     ratios = periodogram / model
@@ -233,8 +234,8 @@ def _fits(
 def whitened(values: Floats, rho: float) -> Floats:
     """(x_i − ρ x_{i−1})/(1 − ρ) of values (n,) at equal steps: a constant stays as it is, and the noise is white.
 
-    For negative ρ this is a mean of neighbours; a signal is hardly changed, and what is left of the noise is `white_level` of it. For
-    positive ρ it would be a difference, that makes a spike of each jump.
+    For negative ρ this is a mean of neighbours: it hardly changes a signal, and multiplies the noise's level by `white_level`. For
+    positive ρ it would be a difference, which turns every jump into a spike.
 
     >>> whitened(np.array([1.0, 1.0, 1.0, 4.0]), -0.5)
     array([1., 1., 1., 3.])
@@ -244,7 +245,7 @@ def whitened(values: Floats, rho: float) -> Floats:
 
 
 def white_level(rho: float) -> float:
-    """The level of whitened noise, over that of the noise: √(1 − ρ²)/(1 − ρ)."""
+    """The level of whitened noise over the noise's level: √(1 − ρ²)/(1 − ρ)."""
     return float(np.sqrt(1 - rho**2) / (1 - rho))
 
 
@@ -270,7 +271,7 @@ def colored(values: Floats, rho: float) -> Floats:
 
 
 def _levels(order: int, lag: int) -> Floats:
-    """The level of differences of an order over some steps, for each ρ of the grid and a level of 1 of ε.
+    """The level of differences of an order over `lag` steps, for each ρ of the grid and ε of level 1.
 
     Its square is Σ_ab c_a c_b ρ^(lag |a − b|), with the normalised binomials c.
     """
@@ -283,9 +284,9 @@ def _levels(order: int, lag: int) -> Floats:
 def covariance_factors(leverages: Floats, rho: float) -> Floats:
     """Σ_j W_ij ρ^|i − j| / W_ii for heads of these leverages, as if W_ij were a Gaussian of i − j with its peak at the leverage.
 
-    With the noise's covariance σ²ρ^|i − j|, the risk has σ² Σ_j W_ij ρ^|i − j| where white noise has σ² W_ii (Opsomer, Wang and Yang
-    2001, section 3). 1 for leverages of 1 and more, and for those below 0, which no Gaussian has: such a head follows its point, or
-    turns away from it, by the derivative of its weights.
+    With the noise's covariance σ²ρ^|i − j|, σ² Σ_j W_ij ρ^|i − j| replaces the σ² W_ii of white noise in the risk (Opsomer, Wang and
+    Yang 2001, section 3). 1 for leverages above 1 or below 0, which no Gaussian has: the derivative of the weights makes these heads
+    follow their point or turn away from it.
 
     >>> covariance_factors(np.array([1.0, 0.5, 0.01, -0.2]), 0.5).round(2)
     array([1.  , 1.48, 3.  , 1.  ])
@@ -301,5 +302,5 @@ def covariance_factors(leverages: Floats, rho: float) -> Floats:
 
 
 def risk_variance_factor(rho: float) -> float:
-    """By how much the variance of a mean of squares of correlated noise exceeds that of white noise: Σ_k ρ^(2|k|)."""
+    """The variance of a mean of squares of correlated noise over its variance for white noise: Σ_k ρ^(2|k|)."""
     return (1 + rho**2) / (1 - rho**2)

@@ -1,4 +1,4 @@
-"""Medians of few numbers at many positions: those next to each point of a series."""
+"""Medians of few numbers at many positions, such as the values next to each point of a series."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -7,9 +7,9 @@ import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# Below this many positions NumPy's partition is faster: it takes one call, a network one for each comparison.
+# MANY: positions below which NumPy's partition is faster: it takes one call, a network one call for each comparison.
 MANY = 2048
-# Positions taken at a time, so that the columns stay in a processor's cache.
+# CHUNK: positions at a time, so that the columns stay in a processor's cache.
 CHUNK = 4096
 
 
@@ -35,7 +35,7 @@ def medians(columns: Sequence[Floats]) -> Floats:
 
 @functools.lru_cache(maxsize=16)
 def middle_network(count: int) -> tuple[tuple[int, int], ...]:
-    """The comparisons of a network that sorts, without those that do not reach the middle: the lower number goes to the first."""
+    """The comparisons of a sorting network that affect the middle; the lower number goes to the first index."""
     needed, comparisons = {(count - 1) // 2, count // 2}, []
     for low, high in reversed([*_network(count)]):
         if low in needed or high in needed:
@@ -45,7 +45,7 @@ def middle_network(count: int) -> tuple[tuple[int, int], ...]:
 
 
 def _network(count: int) -> Iterator[tuple[int, int]]:
-    """Batcher's merge exchange (Knuth, The Art of Computer Programming, volume 3, section 5.2.2, algorithm M)."""
+    """Yield the comparisons of Batcher's merge exchange (Knuth, The Art of Computer Programming, volume 3, section 5.2.2, algorithm M)."""
     top = 1 << max(count - 1, 1).bit_length() - 1
     step = top
     while step:

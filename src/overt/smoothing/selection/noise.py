@@ -1,4 +1,4 @@
-"""The noise of a series, estimated without its signal: its level, whether that varies, and whether it is white."""
+"""The noise of a series, estimated without its signal: its level, whether the level varies, and whether the noise is white."""
 
 from dataclasses import dataclass, replace
 
@@ -32,18 +32,19 @@ from overt.smoothing.selection.rounding import EQUAL, repeated_level, rounded_le
 from overt.smoothing.selection.varying import may_vary, share_of_noise, varying_levels
 from overt.smoothing.selection.waves import find_waves, have_waves
 
-# A signal raises differences of some orders: jumps the high ones, waves the low ones. Noise raises all of them. They are compared over
-# so many steps.
+# ORDERS: orders of the differences; jumps raise the high orders, waves the low ones, noise all of them. LAGS: steps of the differences.
 ORDERS, LAGS = (2, 3, 5), (1, 2, 3)
-# Fewer points do not tell an autoregression from a quick signal: of 200, the error under white noise would grow by 2%, and to 17 times.
+# MIN_CORRELATED: fewer points do not distinguish an autoregression from a quick signal: with 200 the error under white noise would grow by
+# 2%, and to 17 times.
 MIN_CORRELATED = 250
-# The share of equal steps that makes a grid: missing values and outliers leave gaps in it.
+# ON_GRID: the share of equal steps that makes a grid, in which missing values and outliers leave gaps.
 ON_GRID = 0.8
-# What S must exceed, times 1/√n: clearly, without a signal, and where the least ρ that is likely by the spectrum exceeds so much.
+# CLEAR, SUGGESTED: bounds of S, times 1/√n, for noise that is not white, and that may not be if the least likely ρ of the spectrum exceeds
+# LEAST_SHOWN.
 CLEAR, SUGGESTED, LEAST_SHOWN = 6.2, 5.0, 0.15
-# Where fewer windows look like noise, few points of a signal are not what makes S large (`varying.share_of_noise`).
+# HARDLY_ANY: if a smaller share of windows looks like noise (`varying.share_of_noise`), a large S is not due to few points of a signal.
 HARDLY_ANY = 0.2
-# Fewer values have no second difference.
+# LEAST_POINTS: fewer values have no second difference.
 LEAST_POINTS = 3
 TOO_FEW = "Fewer than three values do not show their noise, and stay as they are."
 ROUNDED = "The values are rounded more coarsely than their noise, so that neither its level nor whether it is independent can be seen."
@@ -51,10 +52,10 @@ REPEATED = (
     "Many values repeat the one before: copies, zeros where nothing happened, or ends of a range. The noise was estimated from where they "
     "change; neither its level nor whether it is independent is certain. Make repeats NaN where they are copies."
 )
-# Waves are fitted to so many digits: below them there is no noise to be seen.
+# FITTED_DIGITS: the relative precision of fitted waves; noise of a lower level cannot be estimated.
 FITTED_DIGITS = 1e-5
 
-# The ρ of noise, its level in units of the weights, and what to say of it.
+# The ρ of noise, its level in units of the weights, and a message.
 Correlation = tuple[float, float, str]
 
 
@@ -65,35 +66,35 @@ class NoiseEstimate:
     level: float  # of one value of weight 1
     levels: Floats | None  # (n,) of each value at weight 1, if they vary
     white: bool  # no dependence between neighbours was detected
-    reason: str  # one sentence if it is not white, and not an autoregression that is corrected for
+    reason: str  # one sentence if the noise is not white and its correlation is not corrected for
     correlation: float = 0.0  # ρ of an autoregression ε_i = ρ ε_{i−1} + white
     waves: Floats | None = None  # (n,) the sum of sinusoids that stand out in the spectrum, which are signal
     possible: Floats | None = None  # (ρ,) the probabilities of correlations that so few points do not exclude (`POSSIBLE`)
-    heavy: bool = False  # values were left out that normal noise does not have: others like them are less far out
-    drawn: str = ""  # as which the bank takes values whose variances follow an earlier curve: "counts", "outcomes", …
+    heavy: bool = False  # values were removed that normal noise does not have: similar ones are less far out
+    drawn: str = ""  # the kind of values whose variances follow an earlier curve: "counts", "outcomes", …
 
     def scaled(self, factor: float) -> "NoiseEstimate":
-        """The same noise, so many times as loud."""
+        """The same noise with its levels multiplied by a factor."""
         levels = None if self.levels is None else factor * self.levels
         return replace(self, level=factor * self.level, levels=levels)
 
     def allowing(self, values: Floats) -> "NoiseEstimate":
-        """The same noise of few values (n,) at equal steps, with the correlations that these do not exclude."""
+        """The same noise of few values (n,) at equal steps, with the correlations that the values do not exclude."""
         if not self.white or self.correlation or self.level == 0 or values.size >= SHORT:
             return self
         return replace(self, possible=possible_correlations(self.rest(values)))
 
     def variance_factors(self, leverages: Floats) -> Floats:
-        """By how much correlations that are possible raise the variances of a curve of these leverages (n,)."""
+        """The factors by which possible correlations raise the variances of a curve of these leverages (n,)."""
         return np.ones(leverages.size) if self.possible is None else variance_factors(leverages, self.possible)
 
     @property
     def level_factor(self) -> float:
-        """By how much correlations that are possible raise the level that differences show."""
+        """The factor by which possible correlations raise the level that differences show."""
         return 1.0 if self.possible is None else level_factor(self.possible)
 
     def at(self, times: Floats, known: NDArray[np.bool_]) -> "NoiseEstimate":
-        """The same noise at all times (n,), where it was estimated from the values that are known (n,)."""
+        """The same noise, estimated from the known values (n,), at all times (n,)."""
         levels = None if self.levels is None else np.interp(times, times[known], self.levels)
         if self.waves is None:
             return replace(self, levels=levels)
@@ -113,14 +114,14 @@ def estimate_noise(
 
     **waves** that stand out in the spectrum are removed first (`waves.find_waves`): waves of fewer than seven points are as rough as noise.
 
-    **level**: the residuals of each x_i from lines through two neighbours at distance one or two (`contrasts`), scaled to unit
-    variance at σ = 1; their trimmed standard deviation, without those beyond 2.5 of it (`trimmed_deviation`). The residuals are
-    those of Gasser, Sroka and Jennen-Steinmetz (1986), who use the root mean square. On 1,024 points of the signal "bumps" at a
-    signal-to-noise ratio of 7 theirs is 46% too high, this one 5%. On white normal noise the relative standard error is 1/√n, an
-    efficiency of one half relative to no signal. Heavy tails count less: for t-distributed noise with 4 degrees of freedom it is
-    14% below the standard deviation. Lines and exact steps have level 0.
+    **level**: the trimmed standard deviation (`trimmed_deviation`), without residuals beyond 2.5 of it, of the residuals of each x_i from
+    lines through two neighbours at distance one or two (`contrasts`), scaled to unit variance at σ = 1. Gasser, Sroka and
+    Jennen-Steinmetz (1986) use the root mean square of these residuals. On 1,024 points of the signal "bumps" at a signal-to-noise
+    ratio of 7 their level is 46% too high, this one 5%. On white normal noise the relative standard error is 1/√n, an efficiency of
+    one half relative to no signal. Heavy tails count less: for t-distributed noise with 4 degrees of freedom the level is 14% below
+    the standard deviation. Lines and exact steps have level 0.
 
-    **levels**: where the level around some points clearly differs (`varying.varying_levels`). `level` is then their root mean square.
+    **levels**: if the level around some points clearly differs (`varying.varying_levels`); `level` is then their root mean square.
 
     **white**: for independent noise, differences over two and three steps are as large as those over one; for positively
     correlated noise they are larger. Of second, third and fifth differences (all must agree, since jumps raise the high
@@ -128,23 +129,23 @@ def estimate_noise(
 
         S = log(level over 2 · level over 3 / level over 1²): 0 for white noise of any distribution, 0.9 for a random walk,
 
-    and the noise is not white where S > 6.2/√n + 70/n + 0.02 or S < −6.2/√n − 0.02, n at most 50,000. These bounds come from
+    and the noise is not white if S > 6.2/√n + 70/n + 0.02 or S < −6.2/√n − 0.02, n at most 50,000. These bounds come from
     simulations: false alarms are about 1% or fewer on the test signals of Donoho and Johnstone (1994), on kinks and on waves of 25
     points and longer, at signal-to-noise ratios up to 7, from 200 points. At equal steps AR(1) noise of 0.3 is detected in 85% of
     series of 1,024 points (60% at random times), of −0.3 in all (93%); a random walk in 55% of series of 200 points, and nearly all
     of 400. Correlated noise cannot be distinguished from waves shorter than about 20 points or from steps every few points, nor
     white noise from noise whose correlations begin beyond three steps. Below 100 points little is detected.
 
-    **flat runs**, of equal values next to others with noise, do not count (`data.repeats`), and **repeated** values, of which many equal
-    the one before, are reported as not white (`rounding.repeated_level`); neither where the level is `passed`, and only `white` is asked.
+    **flat runs** of equal values next to others with noise do not count (`data.repeats`), and **repeated** values, of which many equal
+    the one before, are reported as not white (`rounding.repeated_level`); neither if the level is `passed` (only `white` is needed).
 
     **rounded** values, whose steps are more than twice that level, are reported as not white; see `rounding.rounded_level`.
 
-    **correlation**, with `correlated`: where differences at equal steps indicate correlation, from 250 points, the noise is taken
-    for an autoregression of order one (`correlation.autoregression`), and `level` is that of its values. A ρ above 0.87, of 250
-    points above 0.76, cannot be distinguished from a signal or a random walk: then ρ is that beneath the signal in the spectrum
-    (`correlation.spectral_autoregression`), and `reason` reports it; if the spectrum has none either, nothing is corrected.
-    Where S exceeds 5/√n + 0.02 alone, as of short series, and all ρ that are likely by the spectrum exceed 0.15, that is taken.
+    **correlation**, with `correlated`: if differences at equal steps indicate correlation, from 250 points on, the noise is taken for
+    an autoregression of order one (`correlation.autoregression`), and `level` is the level of its values. A ρ above 0.87, of 250 points
+    above 0.76, cannot be distinguished from a signal or a random walk: then ρ is estimated beneath the signal in the spectrum
+    (`correlation.spectral_autoregression`), and `reason` reports it; if the spectrum shows no ρ either, nothing is corrected.
+    If S only exceeds 5/√n + 0.02, as in short series, ρ is taken from the spectrum if all its likely ρ exceed 0.15.
 
     times (n,) ascending, equal ones allowed; values (n,) without NaN; weights (n,): value i has the variance σ²/w_i; 0: it is ignored.
 
@@ -185,11 +186,11 @@ def estimate_noise(
 def _estimate_without_waves(
     times: Floats | None, values: Floats, rest: Floats, weights: Floats, level: float, correlated: bool
 ) -> NoiseEstimate:
-    """Whether the level of a series without its waves varies, and whether it is white; `level` is that of a constant one."""
+    """The noise of a series without its waves: whether its level varies, and whether it is white; `level` is the constant level."""
     levels, constant = varying_levels(times, rest, weights, level, None if rest is values else values), weights
     if levels is not None:
         level, weights = float(np.sqrt(np.mean(levels**2))), weights / levels**2
-    # Few points of a walk seem to have a level that varies, which then hides that they depend on each other.
+    # Few points of a random walk seem to have a varying level, which then hides their correlation.
     ratios = _ratios(times, rest, weights)
     if levels is not None and rest.size < SHORT:
         ratios = max(ratios, _ratios(times, rest, constant), key=min)
@@ -201,7 +202,7 @@ def _estimate_without_waves(
     suggested = not not_white and min(ratios) > _bound(rest.size, SUGGESTED)
     if correlated and _mostly_on_grid(times) and rest.size >= MIN_CORRELATED and (not_white or alternating or suggested):
         correlation = _correlation(rest, weights, alternating=alternating, suggested=suggested)
-        if correlation is None and rest is not values and not suggested:  # what is left of waves that change may hide it
+        if correlation is None and rest is not values and not suggested:  # residues of changing waves may hide it
             correlation = _correlation(values, weights, alternating=alternating)
         if correlation:
             rho, deviation, reason = correlation
@@ -222,8 +223,8 @@ def _mostly_on_grid(times: Floats | None) -> bool:
 def estimate_noises(values: Floats) -> list[NoiseEstimate]:
     """`estimate_noise` of several short series at equal steps, values (series, n), at once.
 
-    The arrays of each step hold all series. One whose level is 0 or varies, that has waves, or is long enough and perhaps not white, is
-    estimated by itself, as `correlated`.
+    A series is estimated separately, with `correlated`, if its level is 0 or may vary, if it has waves, or if it is long enough and may
+    not be white.
 
     >>> [estimated.level.__round__(2) for estimated in estimate_noises(np.random.default_rng(0).normal(size=(2, 300)))]
     [1.01, 1.01]
@@ -252,7 +253,7 @@ def estimate_noises(values: Floats) -> list[NoiseEstimate]:
 
 
 def _ratios(times: Floats | None, values: Floats, weights: Floats) -> Floats:
-    """S of each order of values (…, n), (orders, …); 0 where the series is too short or has mostly exact steps, which is no evidence."""
+    """S of each order of values (…, n), (orders, …); 0, no evidence, if the series is too short or has mostly exact steps."""
     levels = np.array(
         [
             [trimmed_deviation(contrasts(times, values, weights, range(0, order * lag + 1, lag))) for lag in LAGS]
@@ -264,15 +265,15 @@ def _ratios(times: Floats | None, values: Floats, weights: Floats) -> Floats:
 
 
 def growth_over_steps(times: Floats | None, values: Floats, weights: Floats) -> float:
-    """How many times as large differences over two and three steps are as those over one: 1 of white noise, more of quick signals."""
+    """The level of differences over two and three steps over the level over one step: 1 for white noise, more for quick signals."""
     return float(np.exp(max(_ratios(times, values, weights).min(), 0.0) / 2))
 
 
 def _correlation(values: Floats, weights: Floats, *, alternating: bool, suggested: bool = False) -> Correlation | None:
-    """The correlation of noise; None where none is found. The spectrum tells ρ where far differences hold a signal, or show too small a ρ.
+    """The correlation of noise, or None; ρ is from the spectrum if far differences contain a signal, or show too small a ρ.
 
-    Noise that alternates shows itself over few steps, where signals raise differences less; over an even number its sign is one. Where
-    differences only hint at a correlation, the spectrum must show it. In short series a quick signal would be taken for noise: it must fit.
+    Alternating noise shows over few steps, where signals raise differences less; over an even number of steps its sign is equal. If
+    differences only suggest a correlation, the spectrum must show it. In short series it must also fit, since a quick signal would not.
     """
     rho, deviation = _fitted(values, weights, NEAR if alternating else FAR)
     if alternating:
@@ -290,7 +291,7 @@ def _correlation(values: Floats, weights: Floats, *, alternating: bool, suggeste
 
 
 def _fitted(values: Floats, weights: Floats, far: int) -> tuple[float, float]:
-    """The smallest ρ of all orders of differences at equal steps over this distance, and the level of that autoregression."""
+    """The smallest ρ of all orders of differences at equal steps over `far` steps, and the level of this autoregression."""
     fits = []
     for order in ORDERS:
         one, apart = (trimmed_deviation(contrasts(None, values, weights, range(0, order * lag + 1, lag))) for lag in (1, far))
@@ -312,7 +313,7 @@ def _bound(count: int, errors: float = CLEAR) -> float:
 
 
 def _slack(count: int) -> float:
-    """How much more S is for few points of a signal."""
+    """The increase of the bound of S for few points of a signal."""
     return 70 / min(count, MAX_CONTRASTS)
 
 
@@ -336,7 +337,7 @@ def _reason(sign: str, ratio: float, examples: str, count: int) -> str:
 
 
 def noise_levels(series: Series, options: Options, estimate: NoiseEstimate | None = None) -> Floats:
-    """The noise's standard deviation at weight 1 of each point (n,), in the series' own units: passed, or else estimated."""
+    """The noise's standard deviation at weight 1 of each point (n,), in the series' own units: as passed, or else as estimated."""
     if options.noise is not None:
         return read_noise(options.noise, series.times.size)[series.order] / series.noise_unit
     if estimate is None:

@@ -11,18 +11,17 @@ from overt.smoothing.heads.head import Outputs, SeriesHead
 from overt.smoothing.heads.keys import AnyKeys, BothKeys, DotKeys, PatchKeys, TimeKeys, ValueKeys
 from overt.smoothing.selection.correlation import FAR, risk_variance_factor
 
-# Where all pairs of points are compared, the risk of a long series is computed on these stretches of it.
+# STRETCHES, STRETCH: number and points of the stretches of a long series on which the risk is computed if all pairs are compared.
 STRETCHES, STRETCH = 4, 1024
-# Points to either side that patches may have.
+# HALVES: points to either side that patches may have.
 HALVES = (2, 5, 10)
-# Limits of bandwidths in a series' own units. All distances lie between them; powers of other bandwidths leave float64.
+# NARROWEST, WIDEST: limits of bandwidths in a series' own units. All distances lie between them; powers of other bandwidths leave float64.
 NARROWEST, WIDEST = 1e-40, 1e40
-# The relative error of the band's mean variance as an estimate of the mean squared error that is left. On the signals of
-# benchmarks/smoothing/signals/development.py and the development half of benchmarks/smoothing/noise_kinds.py the risk that both
-# estimates state has the median of the error (0.98 of it at 200 points, 1.01 at 1,024), and the error is below the upper bound in 95% of
-# series of 200 points and in 99% of 1,024.
+# RELATIVE_SPREAD: relative error of the band's mean variance as an estimate of the mean squared error. With it the combined risk has the
+# median of the error (0.98 of it at 200 points, 1.01 at 1,024), and the error is below the upper bound in 95% of series of 200 points and
+# 99% of 1,024 (benchmarks/smoothing/signals/development.py and the development half of noise_kinds.py).
 RELATIVE_SPREAD = 0.7
-# Standard errors from which a risk differs from 0, and of its upper bound: 97.5% of a normal distribution lie below.
+# STANDARD_ERRORS: standard errors from which a risk differs from 0, and of its upper bound: 97.5% of a normal distribution lie below.
 STANDARD_ERRORS = 2.0
 
 
@@ -37,11 +36,11 @@ def pointwise_risk(values: Floats, outputs: Outputs, noise: Floats | float) -> F
 def risk_error(noise: Floats, correlation: float = 0.0) -> float:
     """The standard error of the mean of `pointwise_risk`, for noise of standard deviations σ_i (n,): √(2 Σ σ_i⁴)/n.
 
-    With σ known, its error is that of the mean of ε², whose standard deviation is σ²√(2/n) for normal noise. With σ estimated
-    from differences, σ̂² has the variance 4σ⁴/n (`noise.estimate_noise`) and, like every unbiased quadratic estimate, a covariance of
-    2σ⁴/n with the mean of ε². The difference then has 2/n + 4/n − 2·2/n: the same, or less where the curve follows the noise.
-    Simulations with 30 to 4,096 points of white noise give 0.91 to 1.01 of it. With the `correlation` ρ of an autoregression the mean of ε²
-    varies by (1 + ρ²)/(1 − ρ²) more, and the level, known from differences over `FAR` steps, has an error as of n/`FAR` points.
+    With σ known, it is the standard deviation of the mean of ε², σ²√(2/n) for normal noise. With σ estimated from differences, σ̂² has
+    the variance 4σ⁴/n (`noise.estimate_noise`) and, like every unbiased quadratic estimate, a covariance of 2σ⁴/n with the mean of ε².
+    The difference then has the variance (2/n + 4/n − 2·2/n) σ⁴: the same, or less if the curve follows the noise. Simulations with 30 to
+    4,096 points of white noise give 0.91 to 1.01 of it. With the `correlation` ρ of an autoregression the variance of the mean of ε² is
+    (1 + ρ²)/(1 − ρ²) times as large, and the level, from differences over `FAR` steps, has the error of n/`FAR` points.
 
     >>> risk_error(np.full(200, 2.0))
     0.4
@@ -53,10 +52,9 @@ def risk_error(noise: Floats, correlation: float = 0.0) -> float:
 def combined_risk(stein: float, error: float, variance: float, points: int) -> tuple[float, float]:
     """The risk of a mixture of heads, and its standard error, from Stein's estimate with its error and from the band's mean variance.
 
-    Stein's estimate is unbiased, but of the order σ²√(2/n) wrong whatever the curve: on smooth signals that is more than the risk. The
-    variance is about right, to 0.7 of itself and the error 2/√n of σ̂², but knows no bias that the heads share. Both are weighted
-    by 1/error², as in the best linear estimate from two; a Stein estimate that is clearly larger widens the other's error by what it
-    lies above it.
+    Stein's estimate is unbiased, but its error is of the order σ²√(2/n) for any curve: on smooth signals that is more than the risk. The
+    variance has a relative error of 0.7 and the error 2/√n of σ̂², but no bias that the heads share. Both are weighted by 1/error², as
+    in the best linear estimate from two; a Stein estimate that is clearly larger adds the difference to the variance's error.
 
     >>> round(combined_risk(0.4, 0.01, 0.1, 1000)[0], 3), round(combined_risk(-0.02, 0.04, 0.01, 1000)[0], 3)
     (0.4, 0.009)
@@ -70,7 +68,7 @@ def combined_risk(stein: float, error: float, variance: float, points: int) -> t
 
 
 def mean_risk(series: Series, head: SeriesHead, noise: Floats | float) -> float:
-    """Mean of the pointwise risk over the present points; `noise` is σ, or σ_i of each of them."""
+    """Mean of the pointwise risk over the present points; `noise` is σ, or σ_i of every present point."""
     outputs = attend_head(series, head).at(series.present)
     return float(pointwise_risk(series.key_values, outputs, noise).mean())
 
@@ -87,7 +85,7 @@ def leave_one_out(series: Series, outputs: Outputs) -> float | None:
 
 
 def configured_head(series: Series, options: Options, levels: Floats | None = None) -> SeriesHead:
-    """The head that the options describe; the noise levels are for choosing a bandwidth."""
+    """The head that the options describe; a bandwidth is chosen by the noise levels."""
     window = np.inf if options.window is None else options.window / series.step
     if options.score == "dot":
         return SeriesHead(dot_keys(series, options.dot_scale, options.normalizer == "sum"), window, options.causal)
@@ -103,7 +101,7 @@ def best_head(series: Series, name: str, noise: Floats | float, window: float, c
     """The head of least mean risk over a geometric grid of bandwidths, refined once around the best.
 
     Time: from a quarter of a step to the whole span, by factors √2. Value: from a quarter of the noise to twice the
-    range, by factors √2. Both: the product of the two, by factors 2. Patch: as value, for 5, 11 and 21 points. The risk of
+    range, by factors √2. Both: the product of the two, by factors 2. Patch: as for value, with 5, 11 and 21 points. The risk of
     bilateral and patch keys is computed on four stretches of 1,024 points in a longer series.
     """
     parts = [(series, noise)] if name in ("time", "value") else list(_stretches(series, noise))

@@ -1,4 +1,4 @@
-"""Values that are rounded or repeated: differences then show neither the level of their noise nor whether it is independent."""
+"""Rounded or repeated values, whose differences show neither the level of their noise nor whether it is independent."""
 
 import numpy as np
 
@@ -6,22 +6,22 @@ from overt.smoothing.data.repeats import LEAST_CHANGES, LONGEST_HOLD, TURNS, sha
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import LINES, THIRD_QUARTILE, TRIM, contrasts
 
-# Rounding to steps below twice the noise's level adds noise that is nearly independent (Widrow and Kollár 2008, chapter 4).
+# COARSE: the least noise level, in rounding steps; above it rounding adds nearly independent noise (Widrow and Kollár 2008, chapter 4).
 COARSE = 0.55
-# What part of neighbours are equal, and of differences are whole steps, in rounded values.
+# EQUAL: the least share of equal neighbours in rounded values; WHOLE: the least share of differences that are whole steps.
 EQUAL, WHOLE = 0.1, 0.95
-# Exact steps of a signal last; noise goes one or two steps up and down again within so many points, in this part of the series or more.
+# SHORT_STAY: points within which noise goes one or two steps up and down again, unlike a signal; BACK_AND_FORTH: its least share of points.
 SHORT_STAY, BACK_AND_FORTH = 10, 0.01
-# Copies at random places change little of what differences say. Below this part of the level of the runs it is taken to be wrong.
+# LOWER: a level by differences below this part of the runs' level is wrong; copies at random places change it less.
 LOWER = 0.65
-# Where so many repeats are of one value, it is where nothing happened: then what happens is no normal noise, whatever differences say.
+# ONE_VALUE: if this share of the repeats is one value, nothing happened there, and the other values are no normal noise.
 ONE_VALUE = 0.9
 
 
 def rounded_level(values: Floats, level: float) -> float | None:
-    """The noise's level of values (n,) that were rounded to steps g, where differences say `level` < 0.55 g; None for all others.
+    """The noise level of values (n,) rounded to steps g, if differences show a `level` < 0.55 g; None for all other values.
 
-    The largest of what differences say, their root mean square within 1.4 g, and g/√12, the deviation of rounding itself.
+    It is the largest of `level`, the differences' root mean square within 1.4 g, and g/√12, the deviation of rounding itself.
 
     >>> draw = np.random.default_rng(0).normal(size=500)
     >>> rounded_level(np.round(np.sin(np.arange(500) / 80) + 0.1 * draw), 0.0).__round__(2)
@@ -38,9 +38,9 @@ def rounded_level(values: Floats, level: float) -> float | None:
 
 
 def repeated_level(times: Floats, values: Floats, level: float) -> float | None:
-    """The noise's level of values (n,) at ascending times (n,), of which many repeat the one before; None for all others.
+    """The noise level of values (n,) at ascending times (n,), many of which repeat the one before; None for all other values.
 
-    It is that of the first of each run of equal values, or `level`, what differences of all values say, if that is more. The values are
+    It is the level of the first values of all runs of equal values, or `level`, by differences of all values, if larger. Values count as
     repeated if a tenth more neighbours are equal than rounding explains, in short runs that go up and down, and if `level` is lower by a
     third or more, or nearly all repeats are of one value.
 
@@ -60,7 +60,7 @@ def repeated_level(times: Floats, values: Floats, level: float) -> float | None:
         return None
     first = np.concatenate([[0], moves + 1])
     residuals = [contrasts(times[first], values[first], np.ones(first.size), offsets) for offsets in LINES]
-    # The mean of trimmed squares may be that of the smallest alone: what happens rarely is no normal noise.
+    # A quantile, since the mean of trimmed squares may contain only the smallest: rare events are no normal noise.
     repeated = float(np.quantile(np.abs(np.concatenate(residuals)), 0.75)) / THIRD_QUARTILE
     same = values[1:][differences == 0]
     events = np.mean(same == np.median(same)) > ONE_VALUE
@@ -73,12 +73,12 @@ def repeated_level(times: Floats, values: Floats, level: float) -> float | None:
 
 
 def _share_whole(steps: Floats) -> float:
-    """What part of these are whole numbers."""
+    """The share of whole numbers."""
     return float(np.mean(np.abs(steps - np.round(steps)) < 1e-3))
 
 
 def rounding_step(values: Floats) -> float | None:
-    """The step that values (n,) were rounded to, if they go up and down by it; None where they do not look rounded.
+    """The step that values (n,) were rounded to, if they go up and down by it; None if they do not look rounded.
 
     >>> rounding_step(np.array([0.0, 0.5, 0.5, 0.0, 0.5, 1.0, 1.0, 0.5])).__round__(2)
     0.5

@@ -1,4 +1,4 @@
-"""Noise with heavy tails: how much larger its root mean square is than its trimmed level."""
+"""Noise with heavy tails: the ratio of its root mean square to its trimmed level."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,28 +6,28 @@ from numpy.typing import NDArray
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import LINES, contrasts, trimmed_deviation
 
-# Fewer points do not show the tails.
+# MIN_POINTS: fewer points do not show the tails.
 MIN_POINTS = 150
-# A long series is represented by this many stretches of this many points.
+# STRETCHES, STRETCH: number and points of the stretches that represent a long series.
 STRETCHES, STRETCH = 24, 2048
-# Medians of so many values before and after a point; where they differ by more than `STEEP` standard errors the signal is steep, and
-# contrasts within `REACH` points of it may contain it.
+# MEDIAN_OF, STEEP, REACH: the signal is steep if the medians of MEDIAN_OF values before and after a point differ by more than STEEP
+# standard errors; contrasts within REACH points of it may contain signal.
 MEDIAN_OF, STEEP, REACH = 6, 2.5, 4
-# The variance of the median of six normal values is 1.3 to 1.5 times that of their mean; the larger one excludes less.
+# MEDIAN_VARIANCE: variance of the median of six normal values over the variance of their mean, 1.3 to 1.5; the larger one excludes less.
 MEDIAN_VARIANCE = 1.5
-# Fewer contrasts are no sample, and what a factor exceeds the largest by is a signal's, as narrow peaks that recur have: it counts against
-# the factor. At 200 and 300 points of the frozen signals noise of t with 3 degrees of freedom has 0.96 and 0.92 times the squared error of
-# no factor, Laplace noise 0.97 and 0.94, white noise 1.00; without the bound white noise on such peaks has up to 3 times the error.
+# MIN_CONTRASTS: the least sample. LARGEST: a factor's excess over it is due to narrow recurring peaks, and is subtracted; otherwise white
+# noise on these peaks has up to 3 times the error. At 200 and 300 points of the frozen signals the squared error is 0.96 and 0.92 (t noise,
+# 3 degrees of freedom), 0.97 and 0.94 (Laplace) and 1.00 (white noise) times the error without a factor.
 MIN_CONTRASTS, LARGEST = 200, 1.35
 
 
 def tail_factor(times: Floats, values: Floats, noise: Floats) -> float:
-    """The root mean square of noise over its trimmed level: 1 for normal noise, more where tails are heavy.
+    """The root mean square of noise over its trimmed level: 1 for normal noise, more for heavy tails.
 
     Stein's estimate of a head's risk contains 2σ²∂y_i/∂x_i, in which σ² is the mean square of the noise, whatever its distribution. The
-    trimmed level of `estimate_noise` is below it under heavy tails, so that narrow heads look better than they are, everywhere by the
-    same amount: no average over neighbours takes that away. Here both levels are those of the same contrasts, away from jumps, peaks
-    and steep slopes, where only noise is large.
+    trimmed level of `estimate_noise` is lower under heavy tails, so that narrow heads look better than they are, by the same amount
+    everywhere: no average over neighbours removes it. Here both levels are of the same contrasts, away from jumps, peaks and steep
+    slopes, where only noise is large.
 
     times (n,) ascending, values (n,) without isolated outliers, noise (n,): the trimmed σ_i.
 
@@ -45,7 +45,7 @@ def tail_factor(times: Floats, values: Floats, noise: Floats) -> float:
     flat, squares = ~_near_steep(values / noise), []
     for offsets in LINES:
         residuals = contrasts(None if even else times, values, 1 / noise**2, offsets)
-        if residuals.size == values.size - offsets[-1]:  # none was left out because of equal times
+        if residuals.size == values.size - offsets[-1]:  # none is missing because of equal times
             squares.append(residuals[flat[offsets[1] :][: residuals.size]] ** 2)
     inside = np.concatenate(squares) if squares else np.empty(0)
     trimmed = trimmed_deviation(np.sqrt(inside))
@@ -56,7 +56,7 @@ def tail_factor(times: Floats, values: Floats, noise: Floats) -> float:
 
 
 def _represented(count: int) -> NDArray[np.intp]:
-    """All points, or those of stretches at equal distances (m,)."""
+    """The indices (m,) of all points, or of the points of stretches at equal distances."""
     if count <= STRETCHES * STRETCH:
         return np.arange(count)
     starts = np.linspace(0, count - STRETCH, STRETCHES).astype(np.intp)

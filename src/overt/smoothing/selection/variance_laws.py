@@ -1,4 +1,4 @@
-"""Simple laws of a noise's level: a polynomial of time, of the value or of its logarithm, or constant segments."""
+"""Simple laws of the noise level: a polynomial of time, of the value or of its logarithm, or constant segments."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,24 +10,24 @@ from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats, Indices
 
-# Contrasts of neighbours share points: as evidence they count half.
+# EVIDENCE: the weight of a contrast's log-likelihood, since contrasts of neighbours share points.
 EVIDENCE = 0.5
-# What a law pays in addition to half a log n for each parameter (Schwarz 1978), since it was chosen among several.
+# CHOICE: the price of a law in addition to ½ log n for each parameter (Schwarz 1978), since it is chosen among several.
 CHOICE = 2.0
-# Shorter segments are not looked for.
+# SHORTEST: squares of the shortest segment.
 SHORTEST = 24
-# Pairs of edges are tried among at most this many positions.
+# CANDIDATES: pairs of edges are tried among at most this many positions.
 CANDIDATES = 97
-# How often all edges are moved at most.
+# PASSES: how often all edges are moved at most.
 PASSES = 8
 
 
 def best_law(squares: Floats, values: Floats, is_noise: np.ndarray) -> Floats | None:
-    """The log of the noise's standard deviation at each square (m,) by the best law; None if that is a constant.
+    """The log of the noise's standard deviation at each square (m,) by the best law; None if the best law is a constant.
 
-    Each law is fitted by maximum likelihood to s_i² ~ exp(2 B_i b) χ²₁ (Davidian and Carroll 1987) of the squares that are noise, and
-    the one of least Schwarz criterion is taken: polynomials of degree 1 to 3 of the position, of degree 1 and 2 of the value and of its
-    logarithm above the least one, and constant segments.
+    Laws are fitted by maximum likelihood to s_i² ~ exp(2 B_i b) χ²₁ (Davidian and Carroll 1987) of the squares that are noise, and the
+    law of least Schwarz criterion is chosen: polynomials of degree 1 to 3 of the position, of degree 1 and 2 of the value and of its
+    logarithm above the least value, and constant segments.
 
     squares (m,) of unit expectation at σ = 1; values (m,) of the signal, roughly; is_noise (m,).
     """
@@ -73,15 +73,15 @@ def _fitted(basis: Floats, squares: Floats) -> Floats:
 
 
 def _cost(logs: Floats, squares: Floats) -> float:
-    """The negative log-likelihood, as evidence."""
+    """The negative log-likelihood, multiplied by EVIDENCE."""
     return EVIDENCE * float(np.sum(logs + squares * np.exp(-2 * logs) / 2))
 
 
 def segment_edges(squares: Floats, penalty: float) -> list[int]:
     """The edges of segments of constant variance, with 0 and the length, by binary and circular segmentation.
 
-    A segment is cut in two, or a burst is cut out of it (Olshen, Venkatraman et al. 2004), where the log-likelihood of normal noise
-    rises by more than the penalty; half a penalty more for the second edge. Then each edge is moved to where the likelihood is largest.
+    A segment is cut in two, or a burst is cut out of it (Olshen, Venkatraman et al. 2004), if the log-likelihood of normal noise rises
+    by more than the penalty, and by half a penalty more for a second edge. Then each edge is moved to the largest likelihood.
 
     >>> squares = np.concatenate([np.ones(200), np.full(100, 9.0), np.ones(200)])
     >>> segment_edges(squares, 10.0)
@@ -99,7 +99,7 @@ def segment_edges(squares: Floats, penalty: float) -> list[int]:
 
 
 def _sharpened(sums: Floats, edges: list[int]) -> list[int]:
-    """The edges, each moved between its neighbours to where the likelihood is largest, until none moves."""
+    """The edges, each moved between its neighbours to the largest likelihood, until no edge moves."""
     for _ in range(PASSES):
         before = [*edges]
         for index in range(1, len(edges) - 1):
@@ -111,17 +111,17 @@ def _sharpened(sums: Floats, edges: list[int]) -> list[int]:
 
 
 def _costs_of_cuts(sums: Floats, start: int, stop: int, edge: int) -> tuple[Indices, Floats]:
-    """Where a segment may be cut in two, and the negative log-likelihood of each cut: both parts are long enough, or the cut is `edge`."""
+    """The positions of cuts that leave two long enough parts, and `edge`, with their negative log-likelihoods."""
     cut = np.arange(min(start + SHORTEST, edge), max(stop - SHORTEST, edge) + 1)
     left = sums[cut] - sums[start]
     return cut, _segment_cost(left, cut - start) + _segment_cost(sums[stop] - sums[start] - left, stop - cut)
 
 
 def segment_variances(squares: Floats, edges: list[int]) -> Floats:
-    """The variance of each square (m,): the mean of its segment, where it is certain on which side of an edge it lies.
+    """The variance of each square (m,): the mean of its segment, if its side of the edges is certain.
 
-    Near an edge it is the expectation over the edge's position between its neighbours, by the likelihoods. A burst's points that were
-    taken for quiet ones would be followed by the curve; quiet ones that are taken for a burst's are smoothed a little more.
+    Near an edge it is the expectation over the edge's position between its neighbours, by the likelihoods. The curve would follow points
+    of a burst that count as quiet; quiet points that count as part of a burst are only smoothed a little more.
 
     >>> segment_variances(np.concatenate([np.ones(100), np.full(100, 9.0)]), [0, 100, 200])[[50, 98, 101, 150]].round(1)
     array([1. , 3.1, 9. , 9. ])
@@ -163,5 +163,5 @@ def _best_cuts(sums: Floats, start: int, stop: int, penalty: float) -> list[int]
 
 
 def _segment_cost(totals: Floats, lengths: NDArray[Any]) -> Floats:
-    """The negative log-likelihood of squares of these sums and numbers at their own variance, without what is equal for all cuts."""
+    """The negative log-likelihood of squares with these sums and numbers at their own variance, without terms equal for all cuts."""
     return lengths / 2 * np.log(np.maximum(totals / lengths, np.finfo(float).tiny))
