@@ -7,7 +7,8 @@ import scipy.signal
 import overt
 import overt.smoothing.analysis as analysis
 from overt.smoothing import analyze
-from overt.smoothing.heads.local.gaps import DEGREES, GapKeys, bend_across, fill_gaps, gap_row
+from overt.smoothing.heads.local.gaps import DEGREES, GapKeys, fill_gaps, gap_row
+from overt.smoothing.heads.local.long_gaps import bend_across
 from overt.smoothing.heads.local.polynomial import polynomial_rows
 
 NAN = float("nan")
@@ -211,13 +212,13 @@ def test_rows_of_weights_make_the_values_of_a_long_gap():
 def test_the_parabola_across_a_long_gap_is_the_curves_and_none_where_it_fits_badly():
     times = np.delete(np.arange(600.0), slice(250, 350))
     keys = GapKeys(times, (times / 100) ** 2, np.zeros(times.size), None)
-    bend = bend_across(keys, 250)
+    bend = bend_across(keys.times, keys.rest, 250)
     targets = np.arange(250.0, 350.0)
     line = np.interp(targets, times, keys.rest)
     curvature = bend.row @ keys.rest[bend.near]
     np.testing.assert_allclose(line + curvature * bend.at(targets), (targets / 100) ** 2, atol=1e-9)
     rough = keys._replace(rest=np.random.default_rng(1).normal(size=30).repeat(20)[: times.size])
-    assert abs(bend_across(rough, 250).row @ rough.rest[bend.near]) < 1
+    assert abs(bend_across(rough.times, rough.rest, 250).row @ rough.rest[bend.near]) < 1
 
 
 def test_without_a_judgement_a_gap_is_the_line_between_its_ends():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats, Indices, Series
 from overt.smoothing.heads.local.autoregression import ORDERS, EqualSteps, Gappy, equal_steps
+from overt.smoothing.heads.local.long_gaps import LONG, bend_across, bent
 from overt.smoothing.heads.local.polynomial import polynomial_rows
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import softmax
@@ -28,10 +29,8 @@ MARGIN = 512
 # LENGTHS: the longest gap of each class and the length of its deleted gaps, in steps. Across gaps beyond LONGEST, or beyond LONG without
 # deleted gaps, the curve is joined, with the errors of the class up to LONG (LAST), which ends have, too.
 LENGTHS = ((1.5, 1), (3.5, 2), (6.5, 5), (12.5, 9), (24.5, 18), (49.5, 36), (99.5, 72), (199.5, 144))
-LONG, LONGEST = 49.5, LENGTHS[-1][0]
+LONGEST = LENGTHS[-1][0]
 LAST = [most for most, _ in LENGTHS].index(LONG)
-# BLOCKS: blocks on either side of a long gap whose means show how the curve bends across it; FEWEST_BLOCKS: how few are enough.
-BLOCKS, FEWEST_BLOCKS = 4, 2
 # Deleted gaps of a class: at least LEAST_AT_ONCE at a time; ENOUGH if the heads gain less than PROMISING standard errors, else MANY (24
 # raise the squared errors at single points of 39 real series by 6%); in MOST_SETS sets and STRETCH points at most; gaps of HALVED steps or
 # more are halved in short series; in long ones the first set has AT_FIRST gaps.
@@ -165,7 +164,7 @@ def fill_gaps(
                 shares = _shares(residuals, allowed, white=white)
                 filling.errors[group] = _errors(np.tensordot(shares, np.nan_to_num(residuals), axes=1), edges[group])
                 filling.curve[group], filling.shares[group] = shares[0], shares[1:].reshape(2, -1)
-    filling.values[joined] = filling.curve[joined] * bent(keys, targets[joined])
+    filling.values[joined] = filling.curve[joined] * bent(keys.times, keys.rest, targets[joined])
     heads = np.flatnonzero(filling.shares.any(axis=(0, 1)))
     if heads.size:
         filling.values[:] += np.einsum("mkh,khm->m", filling.shares[..., heads], keys.predict(targets, season, heads))
@@ -215,59 +214,6 @@ def _keeps_curve(missed: tuple[Floats, Floats]) -> bool:
     _, residuals = missed
     shares = _by_risk(residuals[1:], np.ones(2 * DEGREES.size, bool))
     return residuals.shape[1] >= ENOUGH and _gain(residuals, shares) < PROMISING
-
-
-class Bend(NamedTuple):
-    """A parabola across a long gap, without its straight line between the gap's ends: curvature · (u² − 1/4) at u gaps from the middle."""
-
-    middle: float
-    length: float
-    near: slice  # the keys that are used
-    row: Floats  # their weights in the curvature
-
-    def at(self, targets: Floats) -> Floats:
-        """The bend at targets (m,) for a curvature of 1."""
-        return ((targets - self.middle) / self.length) ** 2 - 0.25
-
-
-def bent(keys: GapKeys, targets: Floats) -> Floats:
-    """The bends of the parabolas at ascending targets (m,) in joined gaps."""
-    after = np.searchsorted(keys.times, targets)
-    values = np.empty(targets.size)
-    starts = np.flatnonzero(np.diff(after, prepend=-1))
-    for start, stop in pairwise([*starts, targets.size]):
-        bend = bend_across(keys, int(after[start]))
-        values[start:stop] = bend.at(targets[start:stop]) * (bend.row @ keys.rest[bend.near])
-    return values
-
-
-def bend_across(keys: GapKeys, end: int) -> Bend:
-    """The parabola across the long gap that ends before key `end`, by least squares through the means of blocks of a quarter of its length.
-
-    Four blocks on either side are fitted. The curvature is shrunk by 1 − (its standard error/itself)², as far as that is above 0 (the
-    positive part of James and Stein 1961, section 2): it is 0 if the means are far from a parabola.
-    """
-    first, last = keys.times[[end - 1, end]]
-    length, middle = float(last - first), float(first + last) / 2
-    offsets = length / 4 * np.arange(BLOCKS + 1)
-    before = np.searchsorted(keys.times, (first - offsets)[::-1], side="right")
-    after = np.searchsorted(keys.times, last + offsets)
-    edges = [*pairwise(before), *pairwise(after)]
-    near = slice(int(before[0]), int(after[-1]))
-    means = np.zeros((len(edges), near.stop - near.start))
-    for block, (start, stop) in zip(means, edges, strict=True):
-        block[start - near.start : stop - near.start] = 1 / max(stop - start, 1)
-    used = np.asarray(means.any(axis=1))
-    nothing = Bend(middle, length, near, np.zeros(means.shape[1]))
-    if length <= LONG + 1 or min(used[:BLOCKS].sum(), used[BLOCKS:].sum()) < FEWEST_BLOCKS:
-        return nothing
-    means = means[used]
-    powers = means @ ((keys.times[near] - middle) / length)[:, None] ** np.arange(3)
-    fit = np.linalg.pinv(powers)
-    values = means @ keys.rest[near]
-    residuals, curvature = values - powers @ (fit @ values), float(fit[2] @ values)
-    variance = float(residuals @ residuals) / (values.size - 3) * float(fit[2] @ fit[2])
-    return nothing._replace(row=max(1 - variance / curvature**2, 0.0) * (fit[2] @ means)) if curvature else nothing
 
 
 def _errors(residuals: Floats, edges: Indices) -> Floats:
@@ -345,7 +291,7 @@ def filled(
     def bend_row(index: int) -> Floats:
         row = np.zeros(keys.times.size)
         if filling.joined[index]:
-            bend = bend_across(keys, int(np.searchsorted(keys.times, targets[index])))
+            bend = bend_across(keys.times, keys.rest, int(np.searchsorted(keys.times, targets[index])))
             row[bend.near] = filling.curve[index] * bend.at(targets[index]) * bend.row
         return row
 

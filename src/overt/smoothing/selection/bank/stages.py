@@ -110,7 +110,9 @@ def attend_bank(series: NoisySeries, *, causal: bool = False, correlation: float
     if rows is not None:
         outputs = attend_bank(_in_steps(series.part(rows)), correlation=correlation, cells=cells)
         times = series.times, series.times[rows]
-        return outputs._replace(**{name: np.stack([np.interp(*times, row) for row in getattr(outputs, name)]) for name in BETWEEN})
+        return outputs._replace(
+            **{name: np.stack([np.interp(*times, row) for row in getattr(outputs, name)]) for name in BETWEEN}
+        )
     if correlation < 0:
         # Heads that compare values would win by following alternating noise, so they get the whitened series.
         rho = min(correlation + RHO_ERROR, -RHO_ERROR / 2)
