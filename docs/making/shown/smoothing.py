@@ -190,10 +190,14 @@ def far_behind() -> str:
     return ". ".join(f"{how.capitalize()}: {series}" for how, series in zip(halves, each, strict=True)) + "."
 
 
+def _dials() -> dict[str, Any]:
+    """All properties that were changed in small steps; the length of the series in a run of its own."""
+    return result("cliffs")["dials"] | result("cliffs-length")["dials"]
+
+
 def cliffs() -> str:
     """Where a small step of one property of the series changes a ratio by more than a half: first those where most bands stay."""
-    dials = result("cliffs")["dials"]
-    jumps = [(dial, jump) for dial, turned in dials.items() for jump in turned["jumps"]]
+    jumps = [(dial, jump) for dial, turned in _dials().items() for jump in turned["jumps"]]
     jumps.sort(key=lambda pair: (not pair[1]["silent"], -max(pair[1]["factor"], 1 / pair[1]["factor"])))
     rows = [
         (
@@ -211,7 +215,7 @@ def cliffs() -> str:
 def steady() -> str:
     """The properties without such a step, and what was smoothed."""
     measured = result("cliffs")
-    names = [dial for dial, turned in measured["dials"].items() if not turned["jumps"]]
+    names = [dial for dial, turned in _dials().items() if not turned["jumps"]]
     count = len(measured["signals"])
     drawn = f"{count} development signals of {measured['points']} points, draws of each: {measured['draws']}"
     return f"{drawn}; peers: {'; '.join(measured['peers'])}." + (f" Without such a step: {', '.join(names)}." if names else "")
