@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from overt.errors import InputError
 from overt.smoothing.data.condition import codes_in_words, possible_codes
 from overt.smoothing.data.events import event_levels
+from overt.smoothing.data.observed import Observed
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.repeats import Repeats, find_repeats
 from overt.smoothing.data.series import SHORT, Floats, Indices, Series, arrange, key_noise
@@ -21,7 +22,6 @@ from overt.smoothing.heads.keys import TimeKeys
 from overt.smoothing.heads.local.gaps import Filling, fill_gaps, gap_keys
 from overt.smoothing.heads.local.regression import on_grid
 from overt.smoothing.noise.guard import PERHAPS_CORRELATED, correlation_objection, doubt, objection
-from overt.smoothing.noise.kind import Observed
 from overt.smoothing.noise.recognized import recognize_kind
 from overt.smoothing.result import Smoothing
 from overt.smoothing.seasons.rest import without_seasons
@@ -60,34 +60,23 @@ class PreparedSeries(Rest):
     risk_levels: Floats  # the same from differences alone: those from a curve's residuals would judge that curve by itself (n,)
 
 
-class InputSeries(NamedTuple):
-    """One of several series as it was passed; `column` is its index among the columns of a table."""
-
-    values: Floats  # (n,)
-    times: Times
-    weights: Floats | None  # (n,)
-    column: int = 0
-
-
-def analyze_series(values: Floats, times: Times, weights: Floats | None, options: Options, column: int = 0) -> Smoothing:
+def analyze_series(series: Observed) -> Smoothing:
     """Smooth one series: a batch of one."""
-    [smoothing] = analyze_together([InputSeries(values, times, weights, column)], options)
+    [smoothing] = analyze_together([series])
     return smoothing
 
 
-def analyze_together(several: Sequence[InputSeries], options: Options) -> list[Smoothing]:
-    """Smooth several series; short ones of one length, on a grid, go through the bank at once."""
-    finished, rests = {index: _analyze_transformed(inputs, options) for index, inputs in enumerate(several)}, {}
-    for index, inputs in enumerate(several):
-        if finished[index] is None:
-            rests[index] = _rest(inputs, options)
+def analyze_together(several: Sequence[Observed]) -> list[Smoothing]:
+    """Smooth several series under the same options; short ones of one length, on a grid, go through the bank at once."""
+    finished = {index: _analyze_transformed(series) for index, series in enumerate(several)}
+    rests = {index: _rest(several[index]) for index, smoothing in finished.items() if smoothing is None}
     alike: dict[Any, list[tuple[int, PreparedSeries]]] = {}
     for (index, rest), estimate in zip(rests.items(), _noise_estimates([*rests.values()]), strict=True):
         prepared = _prepared(rest, estimate)
-        if options.keys != "auto":
+        if prepared.options.keys != "auto":
             finished[index] = finish(prepared, None)
         else:
-            grid = None if options.causal or len(rests) == 1 else _noisy(prepared).grid
+            grid = None if prepared.options.causal or len(rests) == 1 else _noisy(prepared).grid
             alike.setdefault(grid or index, []).append((index, prepared))
     for members in alike.values():
         for start in range(0, len(members), TOGETHER):
@@ -106,14 +95,13 @@ def _doubted(smoothing: Smoothing) -> Smoothing:
     return replace(smoothing, withheld=f"{question}, or robust=False if measured.") if question else smoothing
 
 
-def _analyze_transformed(inputs: InputSeries, options: Options) -> Smoothing | None:
+def _analyze_transformed(series: Observed) -> Smoothing | None:
     """The smoothing of a series by that of another one, of its logarithms or its values without repeats; None for most."""
-    values, times, weights, column = inputs
+    values, times, options = series.values, series.times, series.options
     if options.span is not None:
-        automatic = analyze_series(*inputs[:3], options.automatic, column)
-        return replace(analyze_series(*inputs[:3], options.by_hand(times), column), automatic=automatic)
-    series, repeats = Observed(values, times, weights, options, column), find_repeats(values, times, weights, options)
-    kind = recognize_kind(series)
+        automatic = analyze_series(series.under(options.automatic))
+        return replace(analyze_series(series.under(options.by_hand(times))), automatic=automatic)
+    repeats, kind = find_repeats(values, times, series.weights, options), recognize_kind(series)
     if kind and not (kind.sets_repeats_aside and repeats.out.any()):
         free = options if kind.within_bounds else replace(options, bounds=None)
         return kind.smooth(series.under(free), analyze_series).within(options)
@@ -123,16 +111,16 @@ def _analyze_transformed(inputs: InputSeries, options: Options) -> Smoothing | N
     fill = bool(repeats.copies.any() or (options.fill and (np.isnan(values) & ~repeats.flat).any()))
     others, filling = repeats.others(values, times), replace(options, fill=fill)
     if repeats.events > 1:  # a mean far out has a large amount, which is no error
-        curve = analyze_series(others, times, weights, replace(filling, noise="gaussian"), column).values
+        curve = series.smoothed(analyze_series, others, replace(filling, noise="gaussian")).values
         noise = event_levels(values, curve, repeats.events)
         filling = replace(filling, noise=noise, robust=options.robust is True)
-    return analyze_series(others, times, weights, filling, column).with_repeats(values, repeats, options)
+    return series.smoothed(analyze_series, others, filling).with_repeats(values, repeats, options)
 
 
-def _rest(inputs: InputSeries, options: Options) -> Rest:
+def _rest(inputs: Observed) -> Rest:
     """What is done before the noise is estimated: units, seasons, outliers."""
-    options = replace(options, noise=None) if isinstance(options.noise, str) else options
-    series, missing = arranged(*inputs[:3], options, inputs.column)
+    options = replace(inputs.options, noise=None) if isinstance(inputs.options.noise, str) else inputs.options
+    series, missing = arranged(inputs)
     series, seasons, outliers = without_seasons(series, inputs.times, options)
     return Rest(series, inputs.values, inputs.times, options, missing, seasons, outliers)
 
@@ -212,19 +200,19 @@ def _withheld(prepared: PreparedSeries, curve: Floats, outputs: Outputs) -> str:
     )
 
 
-def arranged(
-    values: Floats, times: Times, weights: Floats | None, options: Options, column: int
-) -> tuple[Series, NDArray[np.bool_]]:
+def arranged(inputs: Observed) -> tuple[Series, NDArray[np.bool_]]:
     """The series in its own units, and which points are missing: NaN, or of weight 0."""
+    values, moments, weights, options = inputs.values, inputs.times.moments, inputs.weights, inputs.options
     if weights is not None:
         values = np.where(weights > 0, values, np.nan)
     missing = np.isnan(values)
     if options.weighs_outliers:
-        weights = downweight_outliers(values, times.moments, weights)
-    if missing.all() and column:
-        raise InputError("at least one value in each column", got=f"only NaN in column {column}", fix="leave that column out")
+        weights = downweight_outliers(values, moments, weights)
+    if missing.all() and inputs.column:
+        got = f"only NaN in column {inputs.column}"
+        raise InputError("at least one value in each column", got=got, fix="leave that column out")
     # The dot score is not shift-invariant: it gets the values as they are.
-    series = arrange(values, times.moments, weights, shift=options.score == "gaussian")
+    series = arrange(values, moments, weights, shift=options.score == "gaussian")
     if options.score == "dot" and series.key_weights is not None and np.ptp(series.key_weights) > 0:
         fix = 'leave out weights and robust, or pass score="gaussian"'
         raise InputError("equal weights with the dot score", got="weights that differ", fix=fix)

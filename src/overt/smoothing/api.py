@@ -2,14 +2,15 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from overt.smoothing.analysis import InputSeries, analyze_series, analyze_together, arranged, restored
+from overt.smoothing.analysis import analyze_series, analyze_together, arranged, restored
 from overt.smoothing.data.frames import read_input
+from overt.smoothing.data.observed import Observed, read_columns
 from overt.smoothing.data.options import (
     Bandwidth,
     KeyKind,
@@ -18,16 +19,9 @@ from overt.smoothing.data.options import (
     Options,
     ScaleName,
     ScoreName,
-    read_range,
 )
 from overt.smoothing.data.periods import Length, Periods
-from overt.smoothing.data.series import (
-    Floats,
-    check_noise_of_weights,
-    read_noise,
-    read_weights,
-)
-from overt.smoothing.data.times import Times, read_times
+from overt.smoothing.data.series import Floats, read_noise
 from overt.smoothing.heads.dispatch import attend_head
 from overt.smoothing.reporting.sentences import raises_the_error, too_narrow
 from overt.smoothing.result import Smoothing
@@ -125,44 +119,21 @@ def smooth(
     >>> smooth([1.0, 2.0, 4.0], keys="value", score="dot", normalizer="sum")
     array([3., 3., 3.])
     """
-    options = Options(
-        keys,
-        bandwidth,
-        score,
-        normalizer,
-        scale,
-        window,
-        degree,
-        causal,
-        robust,
-        noise,
-        fill,
-        period,
-        span,
-        bounds,
-        circular,
-        missing,
-    )
-    series = read_input(x, times)
-    values, length = read_range(series.values, options), series.values.shape[0]
-    moments, point_weights = read_times(series.times, length), read_weights(weights, length)
-    check_noise_of_weights(options.noise, point_weights)
-    options = options.in_time_unit(moments)
-    columns = [values] if values.ndim == 1 else list(values.T)
-    if (
-        at is None and options.as_they_are and (options.bandwidths or options.score == "dot")
-    ):  # nothing is chosen, so nothing is estimated
-        curves = [_curve(column, moments, point_weights, options, index) for index, column in enumerate(columns)]
-        sentences = {options.too_narrow(moments)}
+    options = _options(locals())
+    passed = read_input(x, times)
+    several = read_columns(passed, weights, options)
+    options = several[0].options
+    # With nothing to choose, nothing is estimated.
+    if at is None and options.as_they_are and (options.bandwidths or options.score == "dot"):
+        curves, sentences = [_curve(series) for series in several], {options.too_narrow(several[0].times)}
     else:
-        several = [InputSeries(column, moments, point_weights, index) for index, column in enumerate(columns)]
-        results = analyze_together(several, options)
+        results = analyze_together(several)
         curves = [result.values if at is None else result.at(at) for result in results]
         sentences = {sentence for result in results for sentence in (raises_the_error(result), too_narrow(result))}
     for sentence in sorted(sentences - {""}):
         warnings.warn(sentence, stacklevel=2)
-    stacked = curves[0] if values.ndim == 1 else np.stack(curves, axis=1)
-    return stacked if at is not None else series.wrap(stacked)
+    stacked = curves[0] if passed.values.ndim == 1 else np.stack(curves, axis=1)
+    return stacked if at is not None else passed.wrap(stacked)
 
 
 def analyze(
@@ -196,34 +167,22 @@ def analyze(
     >>> smoothing.noise, smoothing.values
     (0.0, array([3., 3., 3., 3.]))
     """
-    options = Options(
-        keys,
-        bandwidth,
-        score,
-        normalizer,
-        scale,
-        window,
-        degree,
-        causal,
-        robust,
-        noise,
-        fill,
-        period,
-        span,
-        bounds,
-        circular,
-        missing,
-    )
-    series = read_input(x, times).one_series()
-    values = read_range(series.values, options)
-    moments, point_weights = read_times(series.times, values.size), read_weights(weights, values.size)
-    check_noise_of_weights(options.noise, point_weights)
-    return replace(analyze_series(values, moments, point_weights, options.in_time_unit(moments)), index=series.index)
+    options = _options(locals())
+    passed = read_input(x, times).one_series()
+    [series] = read_columns(passed, weights, options)
+    return replace(analyze_series(series), index=passed.index)
 
 
-def _curve(values: Floats, times: Times, weights: Floats | None, options: Options, column: int) -> Floats:
+def _options(arguments: dict[str, Any]) -> Options:
+    """The options among the arguments of `smooth` or `analyze`."""
+    names = {field.name for field in fields(Options)}
+    return Options(**{name: value for name, value in arguments.items() if name in names})
+
+
+def _curve(inputs: Observed) -> Floats:
     """The curve alone, by a head whose bandwidth was passed."""
+    options = inputs.options
     if options.noise is not None:
-        read_noise(options.noise, values.size)  # not used here, but an invalid argument is refused
-    series, missing = arranged(values, times, weights, options, column)
+        read_noise(options.noise, inputs.values.size)  # not used here, but an invalid argument is refused
+    series, missing = arranged(inputs)
     return restored(series, options, attend_head(series, configured_head(series, options)).values, missing)

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 import overt
 from overt import native
 from overt.errors import InputError, MissingExtra
-from overt.smoothing.analysis import InputSeries, analyze_together
+from overt.smoothing.analysis import analyze_together
 from overt.smoothing.api import analyze
-from overt.smoothing.data.options import Options, read_range
-from overt.smoothing.data.series import Floats, read_values
-from overt.smoothing.data.times import Times, read_times
+from overt.smoothing.data.frames import read_input
+from overt.smoothing.data.observed import read_columns
+from overt.smoothing.data.options import Options
+from overt.smoothing.data.series import Floats
+from overt.smoothing.data.times import Times
 from overt.smoothing.heads.local.short_grid import LONGEST
 from overt.smoothing.reporting.curve import Curve, empty_curve, extract_curve, load_curves, save_curves
 from overt.smoothing.selection.bank.stages import TOGETHER
@@ -69,9 +71,8 @@ def smooth_tasks(tasks: Sequence[Task]) -> list[Curve]:
         return [smooth_task(tasks[0])]
     try:
         options = Options(**tasks[0].options)
-        columns = [(read_range(read_values(task.values), options), read_times(task.times, task.values.size)) for task in tasks]
-        several = [InputSeries(values, times, None) for values, times in columns]
-        return [extract_curve(smoothing, tasks[0].wanted) for smoothing in analyze_together(several, options)]
+        several = [read_columns(read_input(task.values, task.times), None, options)[0] for task in tasks]
+        return [extract_curve(smoothing, tasks[0].wanted) for smoothing in analyze_together(several)]
     except InputError:  # the one that is wrong is named
         return [smooth_task(task) for task in tasks]
 

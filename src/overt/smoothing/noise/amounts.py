@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from overt.smoothing.data.observed import Observed
 from overt.smoothing.data.series import Floats
 from overt.smoothing.noise.images import PASSES, POSITIVE, with_risks
-from overt.smoothing.noise.kind import Analyze, Kind, Observed
+from overt.smoothing.noise.kind import Analyze, Kind
 from overt.smoothing.noise.logarithms import Proportional
 from overt.smoothing.noise.predictive import log_predictive_density
 from overt.smoothing.selection.contrasts import constant_level

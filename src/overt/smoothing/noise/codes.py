@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from overt.smoothing.data.observed import Observed
 from overt.smoothing.data.series import Floats
-from overt.smoothing.noise.kind import Analyze, Kind, Observed
+from overt.smoothing.noise.kind import Analyze, Kind
 
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing

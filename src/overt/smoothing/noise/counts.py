@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overt.errors import InputError
-from overt.smoothing.data.options import Options
+from overt.smoothing.data.observed import Observed
 from overt.smoothing.data.series import Floats
 from overt.smoothing.noise.images import PASSES, POSITIVE, brought_back, with_risks
-from overt.smoothing.noise.kind import Analyze, Kind, Observed
+from overt.smoothing.noise.kind import Analyze, Kind
 from overt.smoothing.noise.scale import Scale
 from overt.smoothing.seasons.rest import cycle_length
 from overt.smoothing.selection.contrasts import MAX_CONTRASTS, contrasts
@@ -202,7 +202,7 @@ class Counts(Kind):
             curve = np.maximum(result.values, 0.0)
             result = _counted(replace(result, values=curve, kind="counts", bounds=POSITIVE, options=options), values)
         if first.seasons is not None:
-            results = [first, result, _smoothed_logarithms(inliers, first, options, series.column, analyze)]
+            results = [first, result, _smoothed_logarithms(series, inliers, first, analyze)]
             result = min(results, key=lambda one: criterion_of_counts(inliers, one.values, one.degrees_of_freedom))
         return replace(result, outliers=first.outliers, filled=first.filled, observed=values)
 
@@ -223,14 +223,13 @@ def _counted(result: "Smoothing", counts: Floats) -> "Smoothing":
     return with_risks(result, counts, result.values, counts)
 
 
-def _smoothed_logarithms(values: Floats, first: "Smoothing", options: Options, column: int, analyze: Analyze) -> "Smoothing":
+def _smoothed_logarithms(series: Observed, values: Floats, first: "Smoothing", analyze: Analyze) -> "Smoothing":
     """Counts (n,) by log(x + ½), whose expectation is log λ and whose variance 1/λ, to 1/λ²: a season in proportion is a sum there."""
-    result = first
+    drawn = replace(series.options, noise=1.0, robust=False, from_curve="logarithms")
+    result, logs = first, logarithms(values)
     for _ in range(PASSES):
-        drawn = replace(options, noise=1.0, robust=False, from_curve="logarithms")
-        means = variances_of_counts(result.values)
-        result = analyze(LOGARITHMS_OF_COUNTS.forward(values), first.times, means, drawn, column)
-        result = _counted(brought_back(result, LOGARITHMS_OF_COUNTS, options, POSITIVE), values)
+        result = analyze(replace(series, values=logs, weights=variances_of_counts(result.values), options=drawn))
+        result = _counted(brought_back(result, LOGARITHMS_OF_COUNTS, series.options, POSITIVE), values)
     return result
 
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overt.smoothing.data.observed import Observed
 from overt.smoothing.data.series import Floats
-from overt.smoothing.noise.kind import Analyze, Kind, Observed
+from overt.smoothing.noise.kind import Analyze, Kind
 from overt.smoothing.noise.passed import OnScale
 from overt.smoothing.noise.predictive import log_predictive_density, neighbour_medians
 

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overt.smoothing.data.observed import Observed
 from overt.smoothing.data.series import Floats
 from overt.smoothing.noise.images import PASSES, with_risks
-from overt.smoothing.noise.kind import Analyze, Kind, Observed
+from overt.smoothing.noise.kind import Analyze, Kind
 
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overt.errors import InputError
+from overt.smoothing.data.observed import Observed
 from overt.smoothing.noise.images import brought_back, transformed
-from overt.smoothing.noise.kind import Analyze, Kind, Observed
+from overt.smoothing.noise.kind import Analyze, Kind
 from overt.smoothing.noise.scale import Transform, angular, check_on_scale, wrapped
 
 if TYPE_CHECKING:

@@ -1,9 +1,10 @@
 """Which kind of noise the values have, beyond noise that the bank itself models."""
 
+from overt.smoothing.data.observed import Observed
 from overt.smoothing.noise.amounts import SkewedAmounts
 from overt.smoothing.noise.codes import ErrorCodes
 from overt.smoothing.noise.counts import Counts
-from overt.smoothing.noise.kind import Kind, Observed
+from overt.smoothing.noise.kind import Kind
 from overt.smoothing.noise.logarithms import Proportional, Rates
 from overt.smoothing.noise.outcomes import Outcomes
 from overt.smoothing.noise.passed import Angles, OnScale

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from overt.smoothing.analysis import InputSeries, analyze_together
+from overt.smoothing.analysis import analyze_together
 from overt.smoothing.data.frames import read_input
-from overt.smoothing.data.options import Options, read_range
-from overt.smoothing.data.series import check_noise_of_weights, read_weights
-from overt.smoothing.data.times import read_times
+from overt.smoothing.data.observed import read_columns
+from overt.smoothing.data.options import Options
 from overt.smoothing.result import Smoothing
 
 # Shared times that a report lists; the others are counted.
@@ -59,10 +58,5 @@ def analyze_columns(x: Any, *, times: ArrayLike | None = None, weights: ArrayLik
     [(np.float64(70.0), (0, 1))]
     """
     chosen, series = Options(**options), read_input(x, times)
-    values = read_range(series.values, chosen)
-    columns = [values] if values.ndim == 1 else list(values.T)
-    moments, point_weights = read_times(series.times, values.shape[0]), read_weights(weights, values.shape[0])
-    check_noise_of_weights(chosen.noise, point_weights)
-    several = [InputSeries(column, moments, point_weights, index) for index, column in enumerate(columns)]
-    smoothings = analyze_together(several, chosen.in_time_unit(moments))
-    return Columns(dict(zip(series.columns or range(len(columns)), smoothings, strict=True)))
+    smoothings = analyze_together(read_columns(series, weights, chosen))
+    return Columns(dict(zip(series.columns or range(len(smoothings)), smoothings, strict=True)))
