@@ -11,8 +11,7 @@ import sys
 import numpy as np
 
 from overt.smoothing.data.series import arrange
-from overt.smoothing.seasons.detect import find_periods
-from overt.smoothing.seasons.suggestion import suggested_period
+from overt.smoothing.seasons.detect import find_periods, suggested_period
 
 DAY, HOUR, NEAR = 86400.0, 3600.0, 0.02
 WEEKS = {

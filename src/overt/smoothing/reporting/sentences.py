@@ -11,7 +11,7 @@ from overt.smoothing.noise.guard import unremoved_sentence
 from overt.smoothing.reporting.changes import known_changes
 from overt.smoothing.reporting.explanation import chosen_from_all
 from overt.smoothing.reporting.steps import kind_in_words, step_text
-from overt.smoothing.seasons.suggestion import CALENDAR_NAMES, calendar_multiple, suggested_period
+from overt.smoothing.seasons.detect import CALENDAR, calendar_multiple, suggested_period
 from overt.smoothing.selection.risk import STANDARD_ERRORS
 from overt.smoothing.selection.waves import QUICK, roughest_period, roughness
 
@@ -186,7 +186,7 @@ def _suggestion(result: "Smoothing") -> str:
     if period is None:
         return _waves(result)
     seconds = period * step
-    name = CALENDAR_NAMES.get(seconds) if result.unit == "seconds" else None
+    name = CALENDAR.get(seconds) if result.unit == "seconds" else None
     looks = f"The values look {name}" if name else f"The values repeat every {length_in_words(seconds, result.unit)}"
     gap = _longest_gap(result)
     fills = (
@@ -212,7 +212,7 @@ def _waves(result: "Smoothing") -> str:
     seconds = period * series.step
     whole = calendar_multiple(seconds) if result.times.origin is not None else None
     option = length_as_option(whole, result.unit) if whole else '"auto"'
-    part = f" (part of a {CALENDAR_NAMES[whole]} cycle?)" if whole else ""
+    part = f" (part of a {CALENDAR[whole]} cycle?)" if whole else ""
     return (
         f"There is a repeating pattern of {length_in_words(seconds, result.unit)}{part}, which stays in the curve although it is as quick "
         f"as noise. period={option} smooths it as a season."

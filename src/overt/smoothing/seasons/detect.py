@@ -1,4 +1,4 @@
-"""Periods found in a series: lags at which it resembles itself, taken only where cycles far apart agree."""
+"""Periods found in a series, or suggested: lags at which it resembles itself, taken only where cycles far apart agree."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from overt.smoothing.seasons.phase import WHOLE, Grid
 from overt.smoothing.seasons.season import estimate_seasons
 from overt.smoothing.selection.waves import uneven_period
 
-# Periods of the calendar in seconds, tried where times are dates: an hour, a day, a week, a mean year.
-CALENDAR = (3600.0, 86400.0, 604800.0, 365.2425 * 86400)
+# Periods of the calendar in seconds, tried where times are dates, and their names; a year is a mean one.
+CALENDAR = {3600.0: "hourly", 86400.0: "daily", 604800.0: "weekly", 365.2425 * 86400: "yearly"}
 # At least so many cycles, and at most so many periods.
 LEAST_CYCLES, MOST_PERIODS = 4, 3
 # Cells of a cycle for the comparison: coarse ones average the noise, fine ones see short events.
@@ -36,6 +36,12 @@ QUICK = 12.0
 CONTAINED = (2, 3, 4)
 # Beyond so many steps for each point, a series is too uneven for the lags of a grid.
 SPARSE = 8
+# Periods in steps that are usual where times are no dates: of weeks, months, hours, weeks of a year, quarters of hours and days.
+USUAL = (7.0, 12.0, 24.0, 52.0, 96.0, 144.0, 168.0, 365.0)
+# A suggestion needs an agreement of cycles that is this many times as large as one that is looked for (`find_periods`).
+CERTAIN = 1.5
+# A wave may be a half, a third or a quarter of a cycle, to this tolerance.
+NEAR = 0.02
 # Detrended values count up to so many median absolute ones.
 CLIP = 4.5
 
@@ -65,6 +71,38 @@ def find_periods(series: Series, dates: bool, *, causal: bool = False) -> tuple[
         for period in periods
         if not any(abs(longer / period - count) < 0.02 * count for longer in periods for count in CONTAINED)
     )
+
+
+def suggested_period(series: Series, *, dates: bool) -> float | None:
+    """The shortest usual period in steps on which cycles agree clearly, or None.
+
+    >>> from overt.smoothing.data.series import arrange
+    >>> draw, days = np.random.default_rng(0), np.arange(280.0)
+    >>> sales = arrange(np.where(days % 7 < 5, 10.0, 4.0) + draw.normal(size=280), 86400 * days)
+    >>> suggested_period(sales, dates=True), suggested_period(arrange(draw.normal(size=280), days), dates=False)
+    (7.0, None)
+    """
+    span = float(series.times[-1]) + 1
+    usual = [period / series.step for period in CALENDAR] if dates else list(USUAL)
+    usual = [period for period in usual if SHORTEST <= period <= span / LEAST_CYCLES]
+    if series.present.size < 4 * LEAST_CYCLES:
+        return None
+    judged = [(period, *agreement(series, period)) for period in usual]
+    clear = [
+        (period, rho) for period, rho, ratio in judged if ratio > CERTAIN * LEAST_RATIO and rho > CERTAIN * LEAST_CORRELATION
+    ]
+    most = max((rho for _, rho in clear), default=0.0)
+    return min((period for period, rho in clear if rho >= SHORTER * most), default=None)
+
+
+def calendar_multiple(period: float) -> float | None:
+    """The period of the calendar, in seconds, of which another one is a half, a third or a quarter.
+
+    >>> calendar_multiple(3.5 * 86400) == 7 * 86400, calendar_multiple(5 * 86400)
+    (True, None)
+    """
+    parts = ((whole, part) for whole in CALENDAR for part in CONTAINED)
+    return next((whole for whole, part in parts if abs(part * period / whole - 1) < NEAR), None)
 
 
 def agreement(series: Series, period: float) -> tuple[float, float]:
