@@ -16,9 +16,8 @@ from overt.smoothing.data.periods import (
     check_window,
     is_number,
     length_in_words,
-    read_bandwidth,
+    read_distance,
     read_span,
-    read_window,
 )
 from overt.smoothing.data.times import Floats, Times
 
@@ -82,12 +81,14 @@ class Options:
 
     def in_time_unit(self, times: Times) -> "Options":
         """The options with a window and a bandwidth of time as numbers in the unit of the times."""
-        window = None if self.window is None else read_window(self.window, times)
-        if self.automatic_bandwidth or self.keys not in ("time", "both"):
-            return replace(self, window=window)
-        if isinstance(self.bandwidth, tuple | list):
-            return replace(self, window=window, bandwidth=(read_bandwidth(self.bandwidth[0], times), self.bandwidth[1]))
-        return replace(self, window=window, bandwidth=read_bandwidth(self.bandwidth, times))
+        window, bandwidth = self.window, self.bandwidth
+        if window is not None:
+            window = read_distance(window, times, "window")
+        if not self.automatic_bandwidth and self.keys == "time":
+            bandwidth = read_distance(bandwidth, times, "bandwidth")
+        elif not self.automatic_bandwidth and self.keys == "both":
+            bandwidth = read_distance(bandwidth[0], times, "bandwidth"), bandwidth[1]  # type: ignore[index]
+        return replace(self, window=window, bandwidth=bandwidth)
 
     def too_narrow(self, times: Times) -> str:
         """A sentence where a bandwidth is below half a typical step, or a window, of dates, below each; of options `in_time_unit`.
@@ -193,12 +194,8 @@ class Options:
     @property
     def fixed_bandwidth(self) -> float | tuple[float, float] | None:
         """The bandwidth as a number, or (time, value); None for "auto"."""
-        match self.bandwidths:
-            case time, value:
-                return time, value
-            case (alone,):
-                return alone
-        return None
+        bandwidths = self.bandwidths
+        return bandwidths[0] if bandwidths and len(bandwidths) == 1 else bandwidths  # type: ignore[return-value]
 
     def _check_noise(self) -> None:
         if isinstance(self.noise, str):

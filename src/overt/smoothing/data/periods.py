@@ -52,7 +52,7 @@ def read_periods(period: object, times: Times, series: Series) -> tuple[float, .
     steps = np.diff(series.times)
     shortest, most = float(steps[steps > 0].min(initial=1.0)) * series.step, max(steps.size, MOST_CYCLES)
     for part in listed(period):
-        seconds = _checked_length(times, part, "period", _PERIOD)
+        seconds = _checked_length(times, part, "period")
         if seconds > span / 2 * (1 + 1e-9):
             got = f"{part!r} for a series that is {length_in_words(span, times.unit, 4)} long"
             raise InputError("a period of at most half the series", got=got, fix="pass a shorter period, or a longer series")
@@ -74,7 +74,7 @@ def check_span(span: object) -> None:
 
 def read_span(span: object, times: Times) -> float:
     """A span in the unit of the times, at least the typical step between them."""
-    length = _checked_length(times, span, "span", _SPAN)
+    length = _checked_length(times, span, "span")
     steps = np.diff(np.sort(times.moments))
     steps = steps[steps > 0]
     step = float(np.median(steps)) if steps.size else 0.0
@@ -93,11 +93,6 @@ def check_bandwidth(bandwidth: object) -> None:
         raise InputError("a bandwidth above 0", got=repr(bandwidth), fix='pass a number above 0, or "auto"')
 
 
-def read_bandwidth(bandwidth: object, times: Times) -> float:
-    """A bandwidth of time in the unit of the times."""
-    return _checked_length(times, bandwidth, "bandwidth", _BANDWIDTH) if is_length(bandwidth) else float(bandwidth)  # type: ignore[arg-type]
-
-
 def check_window(window: object) -> None:
     """Raise unless `window` has the form of one distance in time, or is None."""
     if is_length(window):
@@ -106,9 +101,9 @@ def check_window(window: object) -> None:
         raise InputError("a window of 0 or more, a distance in time", got=repr(window), fix="pass such a number, or None")
 
 
-def read_window(window: object, times: Times) -> float:
-    """A window in the unit of the times."""
-    return _checked_length(times, window, "window", _WINDOW) if is_length(window) else float(window)  # type: ignore[arg-type]
+def read_distance(distance: object, times: Times, what: str) -> float:
+    """A bandwidth of time or a window, which was checked before, in the unit of the times."""
+    return _checked_length(times, distance, what) if is_length(distance) else float(distance)  # type: ignore[arg-type]
 
 
 def length_in_seconds(part: object) -> float:
@@ -161,8 +156,8 @@ def _in_seconds(part: object, times: Times) -> str:
     return f'a number is in seconds here: write "{part:g}D", "{part:g}h" …'
 
 
-def _checked_length(times: Times, part: object, what: str, expected: str) -> float:
-    length, is_time = _length(part, expected)
+def _checked_length(times: Times, part: object, what: str) -> float:
+    length, is_time = _length(part)
     if is_time and times.unit != "seconds":
         got = f"{part!r} with times that are {'steps' if times.unit == 'steps' else 'numbers'}"
         fix = f"pass the {what} as a number"

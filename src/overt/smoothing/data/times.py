@@ -16,9 +16,8 @@ Floats = NDArray[np.float64]
 
 # Seconds; 2⁶³ nanoseconds are slightly more.
 CENTURIES = 9e9
-_ZONED_TEXT = re.compile(
-    r".*[T ]\d{1,2}(:?\d{2}){0,2}([.,]\d+)? *(Z|z|[+-]\d{2}(:?\d{2}){0,2})"
-)  # a time of day with its distance from UTC
+# A time of day with its distance from UTC.
+_ZONED_TEXT = re.compile(r".*[T ]\d{1,2}(:?\d{2}){0,2}([.,]\d+)? *(Z|z|[+-]\d{2}(:?\d{2}){0,2})")
 _KINDS = {"M": "dates", "m": "lengths of time", "f": "numbers", "i": "numbers", "u": "numbers"}
 
 
@@ -116,13 +115,12 @@ def date_in_words(date: Any, zone: tzinfo | None = None) -> str:
 
 def moments_as_passed(moments: Floats, like: Times) -> Any:
     """Other moments (m,) in the form in which a series' times were passed, as `read_moments` reads them."""
-    if like.unit != "seconds":
-        return moments
-    lengths = np.rint(moments * 1e6).astype("timedelta64[us]")
-    if like.origin is None:
-        return lengths
-    dates = like.origin.astype("datetime64[us]") + lengths
-    return dates if like.zone is None else [date.replace(tzinfo=UTC) for date in dates.tolist()]
+    return with_zone(like._replace(moments=moments).as_passed, like.zone)
+
+
+def with_zone(times: NDArray[Any], zone: tzinfo | None) -> Any:
+    """Times `as_passed` in the form in which `read_moments` reads them: dates that have a time zone as dates of Python in UTC."""
+    return times if zone is None else [date.replace(tzinfo=UTC) for date in times.tolist()]
 
 
 def read_dates(times: ArrayLike) -> tuple[NDArray[Any], tzinfo | None]:
@@ -174,21 +172,23 @@ def _time_array(times: Any) -> tuple[NDArray[Any], tzinfo | None]:
     array = np.asarray(times, dtype=f"datetime64[{getattr(kind, 'unit', 'ns')}]" if dated else None)
     if array.dtype == object and array.size and hasattr(array.flat[0], "to_timestamp"):
         return np.array([one.to_timestamp() for one in array.flat], dtype="datetime64[us]").reshape(array.shape), None
-    if array.dtype == object and array.size and all(isinstance(one, date) for one in array.flat):
+    if _all_are(date, array):
         dates, zone = _date_array(list(array.flat))
         return dates.reshape(array.shape), zone
     if _is_text(array):
         dates, zone = parse_texts([str(text) for text in array.flat])
         return dates.reshape(array.shape), zone
-    if array.dtype == object and array.size and all(isinstance(one, timedelta) for one in array.flat):
+    if _all_are(timedelta, array):
         return array.astype("timedelta64[us]"), None
     return array, _dtype_zone(kind)
 
 
 def _is_text(array: NDArray[Any]) -> bool:
-    return array.dtype.kind in "UT" or (
-        array.dtype == object and array.size > 0 and all(isinstance(one, str) for one in array.flat)
-    )
+    return array.dtype.kind in "UT" or _all_are(str, array)
+
+
+def _all_are(kind: type, array: NDArray[Any]) -> bool:
+    return array.dtype == object and array.size > 0 and all(isinstance(one, kind) for one in array.flat)
 
 
 def _date_array(dates: list[Any]) -> tuple[NDArray[Any], tzinfo | None]:
@@ -230,9 +230,8 @@ def _numbers(array: NDArray[Any]) -> Floats:
     moments = array.astype(np.float64)
     if not np.isfinite(moments).all():
         at = int(np.flatnonzero(~np.isfinite(moments))[0])
-        raise InputError(
-            "a finite time for every point", got=f"{moments[at]} at [{at}]", fix="drop that point, or set its time"
-        )
+        fix = "drop that point, or set its time"
+        raise InputError("a finite time for every point", got=f"{moments[at]} at [{at}]", fix=fix)
     return moments
 
 

@@ -36,7 +36,7 @@ def find_anomalies(result: "Smoothing") -> list[Anomaly]:
     spread = _spread(result)
     hits = []
     for kind, marked in kinds.items():
-        for run in _runs(marked[order]):
+        for run in runs_of_marks(marked[order]):
             rows = order[run]
             name = ("point" if rows.size == 1 else "run") if kind == "outliers" else kind
             hits.append((int(run[0]), _anomaly(result, rows, name, spread)))
@@ -60,7 +60,7 @@ def _spread(result: "Smoothing") -> Floats:
     return np.maximum(np.hypot(levels, np.nan_to_num(curve_deviation)), np.finfo(float).tiny)
 
 
-def _runs(marked: NDArray[np.bool_]) -> list[Indices]:
+def runs_of_marks(marked: NDArray[np.bool_]) -> list[Indices]:
     """The positions of points that are marked (n,), those that follow each other together."""
     positions = np.flatnonzero(marked)
     return np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1) if positions.size else []

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from overt.errors import InputError
 from overt.smoothing.data.series import Floats
+from overt.smoothing.data.times import with_zone
 from overt.smoothing.noise.scale import wrapped
+from overt.smoothing.reporting.anomalies import runs_of_marks
 from overt.smoothing.selection.bands import NORMAL_QUANTILE
 
 if TYPE_CHECKING:
@@ -41,9 +43,7 @@ class CurveDifference:
     @property
     def stretches(self) -> list[tuple[Any, Any]]:
         """The first and the last time of each stretch where the curves differ."""
-        marked = np.flatnonzero(self.differ)
-        runs = np.split(marked, np.flatnonzero(np.diff(marked) > 1) + 1) if marked.size else []
-        return [(self.times[run[0]], self.times[run[-1]]) for run in runs]
+        return [(self.times[run[0]], self.times[run[-1]]) for run in runs_of_marks(self.differ)]
 
 
 def compare(first: "Smoothing", second: "Smoothing") -> CurveDifference:
@@ -76,7 +76,7 @@ def compare(first: "Smoothing", second: "Smoothing") -> CurveDifference:
         raise InputError(
             "values that are both angles of one turn, or neither", got=f"circular={turn} and {second.options.circular}", fix=fix
         )
-    curves = [smoothing.at(_with_zone(times, smoothing), band=True) for smoothing in (first, second)]
+    curves = [smoothing.at(with_zone(times, smoothing.times.zone), band=True) for smoothing in (first, second)]
     difference = curves[0].values - curves[1].values
     difference = difference if turn is None else wrapped(difference, turn)
     halves = [(curve.upper - curve.lower) / 2 for curve in curves]  # type: ignore[operator]
@@ -95,10 +95,3 @@ def _common(first: Any, second: Any) -> Any:
         got = f"{first.min()} to {first.max()}, and {second.min()} to {second.max()}"
         raise InputError("two series that overlap in time", got=got, fix="shift the times of one, as to days since an event")
     return times
-
-
-def _with_zone(times: Any, smoothing: "Smoothing") -> Any:
-    """Times as `Smoothing.at` reads them: dates of a series with a time zone are in UTC."""
-    if smoothing.times.zone is None:
-        return times
-    return [f"{text}+00:00" for text in np.datetime_as_string(times.astype("datetime64[us]"))]
