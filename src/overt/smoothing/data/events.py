@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats
+from overt.smoothing.noise.peaks import autocovariances
 
 # Events at least, and points; the share of points that have one, at most; and of equal neighbours, at least.
 LEAST_EVENTS, LEAST_POINTS, MOST, LEAST_EQUAL = 25, 100, 0.7, 0.08
@@ -52,11 +53,8 @@ def event_length(values: Floats) -> int:
 
 def _are_regular(events: NDArray[np.bool_]) -> bool:
     """Whether, after some number of points, events and pauses mostly repeat."""
-    count, share = events.size, float(events.mean())
-    deviations = events - share
-    products = np.fft.irfft(np.abs(np.fft.rfft(deviations, 2 * count)) ** 2)[2 : count // 3]
-    overlap = count - np.arange(2, 2 + products.size)
-    return bool((products / overlap).max(initial=0.0) > REGULAR * share * (1 - share))
+    share = float(events.mean())
+    return bool(autocovariances(events.astype(np.float64))[2:].max(initial=0.0) > REGULAR * share * (1 - share))
 
 
 def event_levels(values: Floats, curve: Floats, length: int) -> Floats:

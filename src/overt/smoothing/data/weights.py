@@ -10,6 +10,17 @@ NEIGHBOURS = 4
 CUTOFF = 6.0
 
 
+def neighbour_medians(values: Floats, reach: int) -> Floats:
+    """The median of so many neighbours to either side of each value (n,), without the value itself; the ends are reflected.
+
+    >>> neighbour_medians(np.array([1.0, 2.0, 9.0, 4.0, 5.0]), 1)
+    array([2., 5., 3., 7., 4.])
+    """
+    reach = min(reach, (values.size - 1) // 2)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, reach, mode="reflect"), 2 * reach + 1)
+    return np.median(np.delete(windows, reach, axis=1), axis=1)
+
+
 def downweight_outliers(values: Floats, times: Floats, weights: Floats | None) -> Floats:
     """The weights (n,) (1 where None), reduced for outliers; values in any order of their times, NaN where missing."""
     known = np.flatnonzero(~np.isnan(values))
@@ -29,13 +40,9 @@ def outlier_weights(values: Floats) -> Floats:
     >>> outlier_weights(np.array([1.0, 2.0, 1.0, 2.0, 90.0, 2.0, 1.0, 2.0, 1.0])).round(1)
     array([0.9, 1. , 0.9, 1. , 0. , 1. , 0.9, 1. , 0.9])
     """
-    count = values.size
-    if count < 3:
-        return np.ones(count)
-    half = min(NEIGHBOURS, (count - 1) // 2)
-    padded = np.pad(values, half, mode="reflect")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1)  # (n, 2·half + 1)
-    residuals = np.abs(values - np.median(np.delete(windows, half, axis=1), axis=1))
+    if values.size < 3:
+        return np.ones(values.size)
+    residuals = np.abs(values - neighbour_medians(values, NEIGHBOURS))
     scale = CUTOFF * np.median(residuals)
     if scale == 0:
         return (residuals == 0).astype(np.float64)

@@ -7,9 +7,10 @@ import numpy as np
 
 from overt.smoothing.data.observed import Observed
 from overt.smoothing.data.series import Floats
-from overt.smoothing.noise.kind import Analyze, Kind
+from overt.smoothing.data.weights import neighbour_medians
+from overt.smoothing.noise.kind import Analyze
 from overt.smoothing.noise.passed import OnScale
-from overt.smoothing.noise.predictive import log_predictive_density, neighbour_medians
+from overt.smoothing.noise.predictive import log_predictive_density
 
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
@@ -73,37 +74,30 @@ def bounds_of_rates(values: Floats, bounds: tuple[float, float]) -> tuple[float,
     return (low, high) if _explained(values, logits, jacobian, 1e-3 * float(np.median(distances)), (low, high)) else None
 
 
-class Rates(Kind):
+class Rates(OnScale):
     """Rates between their bounds, by their logits, whose noise is estimated like that of any series."""
 
     names: tuple[str, ...] = ("logits",)
     sets_repeats_aside: bool = True
-    within_bounds: bool = True
 
     def holds(self, series: Observed) -> bool:
         """See `bounds_of_rates`."""
-        return (
-            series.undeclared
-            and series.options.scale == "auto"
-            and bounds_of_rates(series.known, series.options.limits) is not None
-        )
+        recognizable = series.undeclared and series.options.scale == "auto"
+        return recognizable and bounds_of_rates(series.known, series.options.limits) is not None
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
         """The smoothing of the logits."""
         bounds = bounds_of_rates(series.known, series.options.limits)
-        result = OnScale().smooth(series.under(replace(series.options, scale="logit", bounds=bounds)), analyze)
+        result = super().smooth(series.under(replace(series.options, scale="logit", bounds=bounds)), analyze)
         return replace(result, options=series.options)
 
-    def sentence(self, result: "Smoothing", source: str) -> str:
-        """Between which bounds."""
-        return OnScale().sentence(result, source)
 
-
-class Proportional(Kind):
+class Proportional(OnScale):
     """Positive values over decades, by their logarithms, whose noise is estimated like that of any series."""
 
     names: tuple[str, ...] = ("logarithms",)
     sets_repeats_aside: bool = True
+    within_bounds: bool = False
 
     def holds(self, series: Observed) -> bool:
         """See `are_proportional`."""
@@ -111,13 +105,13 @@ class Proportional(Kind):
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
         """The smoothing of the logarithms."""
-        result = OnScale().smooth(series.under(replace(series.options, scale="log", bounds=None)), analyze)
+        result = super().smooth(series.under(replace(series.options, scale="log", bounds=None)), analyze)
         return replace(result, options=series.options)
 
     def sentence(self, result: "Smoothing", source: str) -> str:
         """What was recognized, or the scale that was passed."""
         if result.options.transform:
-            return OnScale().sentence(result, source)
+            return super().sentence(result, source)
         return (
             f"The values span decades, and their noise is in proportion to them ({source}): their logarithms were smoothed, "
             "and the curve is the mean of the values."
@@ -129,12 +123,11 @@ def _explained(
 ) -> bool:
     """Whether noise of one level on another scale predicts values better than one level, or a power of the distance to a bound."""
     low, high = bounds
-    by_powers = [
-        log_predictive_density(
-            values, lambda curve, power=power: np.maximum(np.minimum(curve - low, high - curve), least) ** power
-        )
-        for power in POWERS
-    ]
+
+    def distances(curve: Floats) -> Floats:
+        return np.maximum(np.minimum(curve - low, high - curve), least)
+
+    by_powers = [log_predictive_density(values, lambda curve, power=power: distances(curve) ** power) for power in POWERS]
     penalty = 0.5 * np.log(values.size)
     score = log_predictive_density(transformed) + jacobian
     return bool(score > max(log_predictive_density(values) + penalty, max(by_powers) - penalty))

@@ -10,26 +10,15 @@ from collections.abc import Callable
 import numpy as np
 
 from overt.smoothing.data.series import Floats
+from overt.smoothing.data.weights import neighbour_medians
 
 # Neighbours to either side of which the median is taken.
 REACHES = (1, 2, 4, 8, 16)
 FREEDOM = 4.0  # degrees of freedom of Student's t
-OUTLIERS = (
-    0.02  # the share of outliers, of any size within the range of the values: no single value says more against a hypothesis
-)
+# The share of outliers, of any size within the range of the values: no single value says more against a hypothesis.
+OUTLIERS = 0.02
 _LOG_HEIGHT = np.log(3 / 8)  # of its density at 0
 _STEPS = 30  # of the fixed-point iteration for its scale, whose error falls to a half or less in each
-
-
-def neighbour_medians(values: Floats, reach: int) -> Floats:
-    """The median of so many neighbours to either side of each value (n,), without the value itself; the ends are reflected.
-
-    >>> neighbour_medians(np.array([1.0, 2.0, 9.0, 4.0, 5.0]), 1)
-    array([2., 5., 3., 7., 4.])
-    """
-    reach = min(reach, (values.size - 1) // 2)
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, reach, mode="reflect"), 2 * reach + 1)
-    return np.median(np.delete(windows, reach, axis=1), axis=1)
 
 
 def log_predictive_density(values: Floats, shape: Callable[[Floats], Floats] = np.ones_like) -> float:

@@ -94,10 +94,13 @@ def _bank(result: "Smoothing") -> str:
     parts = [
         f"{kinds[kind]} ({means[kind]:.0%}{where})" for kind, where in zip(used, _strongest_thirds(shares[used]), strict=True)
     ]
-    listed = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
-    return (
-        f"Each point is a mixture of {len(result.heads)} heads, with larger weights for lower estimated risk: mostly {listed}."
-    )
+    heads = f"Each point is a mixture of {len(result.heads)} heads"
+    return f"{heads}, with larger weights for lower estimated risk: mostly {listed_in_words(parts)}."
+
+
+def listed_in_words(parts: list[str]) -> str:
+    """One or more parts, as "a, b and c"."""
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 def _strongest_thirds(shares: Floats) -> list[str]:

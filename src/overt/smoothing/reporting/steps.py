@@ -14,7 +14,7 @@ from overt.smoothing.data.times import moment_in_words
 from overt.smoothing.noise.recognized import kind_named
 from overt.smoothing.operators.base import Operator, nothing
 from overt.smoothing.operators.whole import bank_parts, head_operator, season_sum, tie_means
-from overt.smoothing.reporting.explanation import heads_in_words
+from overt.smoothing.reporting.explanation import heads_in_words, listed_in_words
 
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
@@ -153,11 +153,7 @@ def _outliers(result: "Smoothing", marked: NDArray[np.bool_]) -> str:
     moments = [moment_in_words(moment, result.times) for moment in np.sort(result.times.moments[marked])[:_LISTED]]
     verb = "1 isolated outlier was" if count == 1 else f"{count} isolated outliers were"
     where = "It is at" if count == 1 else "They are at" if count <= _LISTED else "The first are at"
-    return f"{verb} removed (robust=False keeps all values). {where} {_listed(moments)}."
-
-
-def _listed(times: list[str]) -> str:
-    return times[0] if len(times) == 1 else ", ".join(times[:-1]) + " and " + times[-1]
+    return f"{verb} removed (robust=False keeps all values). {where} {listed_in_words(moments)}."
 
 
 def _repeats(result: "Smoothing") -> str:
