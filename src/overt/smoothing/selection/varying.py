@@ -45,13 +45,6 @@ REACH = 32
 PILOT = 15
 
 
-class Squares(NamedTuple):
-    """Squared errors of predictions, of unit expectation at σ = 1, a row for each predictor (predictors, …, m), at points (m,)."""
-
-    rows: Floats
-    points: Indices
-
-
 def varying_levels(
     times: Floats | None, values: Floats, weights: Floats, level: float, signal: Floats | None = None
 ) -> Floats | None:
@@ -75,31 +68,31 @@ def varying_levels(
     if values.size < MIN_POINTS or level <= 0:
         return None
     times = None if times is None or (np.diff(times) <= 0).any() else times
-    squares = _squares(times, values, weights)
+    squares, points = _squares(times, values, weights), _compared_points(values.size)
     padded = np.pad(values if signal is None else signal, PILOT // 2, mode="edge")
-    pilot = _running_sums(padded, PILOT)[squares.points] / PILOT
+    pilot = _running_sums(padded, PILOT)[points] / PILOT
     order, agree, used = np.arange(pilot.size), AGREE, np.arange(pilot.size)
-    if signal is not None and not _differs(squares.rows):
-        middles, predictor_logs = _window_logs(squares.rows)
+    if signal is not None and not _differs(squares):
+        middles, predictor_logs = _window_logs(squares)
         no_signal = np.interp(order, middles, np.ptp(predictor_logs, axis=0)) < AGREE_ON_WAVES
         order, agree = np.argsort(pilot, kind="stable"), np.inf
         used = np.flatnonzero(no_signal[order])
-    if used.size < MIN_POINTS or not _differs(squares.rows[:, order[used]], agree):
+    if used.size < MIN_POINTS or not _differs(squares[:, order[used]], agree):
         return None
-    middles, predictor_logs = _window_logs(squares.rows[:, order[used]])
+    middles, predictor_logs = _window_logs(squares[:, order[used]])
     noise = np.ptp(predictor_logs, axis=0) < agree  # elsewhere the level is that of neighbours
     levels = _smoothed(np.interp(middles, middles[noise], predictor_logs.min(axis=0)[noise]))
     logs = np.empty(order.size)
     logs[order] = np.interp(np.arange(order.size), used[middles], levels)
     logs = np.clip(logs, np.log(level / MOST), np.log(level * MOST))
     if values.size >= SHORT:
-        row = squares.rows[int(np.argmin([trimmed_deviation(np.sqrt(row)) for row in squares.rows]))]
+        row = squares[int(np.argmin([trimmed_deviation(np.sqrt(row)) for row in squares]))]
         for _ in range(2):  # the second time, what is signal is decided by the law
             law = best_law(row / TRIMMED_MEAN_SQUARE, pilot, row <= TRIM**2 * np.exp(2 * _highest(logs)))
             if law is None:
                 return None
             logs = np.clip(law, np.log(level / MOST), np.log(level * MOST))
-    shape = np.exp(np.interp(np.arange(values.size), squares.points, logs))
+    shape = np.exp(np.interp(np.arange(values.size), points, logs))
     return shape * trimmed_deviation(np.concatenate([contrasts(times, values, weights / shape**2, line) for line in LINES]))
 
 
@@ -107,7 +100,7 @@ def may_vary(values: Floats) -> NDArray[np.bool_]:
     """Whether the level varies in each of several series (series,); values (series, n) at equal steps."""
     if values.shape[1] < MIN_POINTS:
         return np.zeros(values.shape[0], dtype=bool)
-    return _differs(_squares(None, values, np.ones(values.shape[1])).rows)
+    return _differs(_squares(None, values, np.ones(values.shape[1])))
 
 
 def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels: Floats) -> Floats | None:
@@ -121,7 +114,7 @@ def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels:
     >>> residual_levels(levels * draw, np.zeros(1000), np.zeros(1000), 0.8 * levels)[[100, 900]].round(1)
     array([0.9, 3.8])
     """
-    points = np.arange(0, residuals.size, -(-residuals.size // MAX_SQUARES))
+    points = _compared_points(residuals.size)
     squares = (residuals**2 / (1 - np.clip(leverages, 0.0, MOST_FOLLOWED)))[points]
     logs = best_law(squares, curve[points], squares <= (TRIM_TWICE * _highest(levels[points])) ** 2)
     if logs is None:
@@ -161,7 +154,7 @@ def _medians(rows: Floats, counts: Indices) -> Floats:
 
 def share_of_noise(times: Floats | None, values: Floats, weights: Floats) -> float:
     """In what part of windows the values (n,) look like white noise to all predictors: in few of a random walk."""
-    agreement = np.ptp(_window_logs(_squares(times, values, weights).rows)[1], axis=0)
+    agreement = np.ptp(_window_logs(_squares(times, values, weights))[1], axis=0)
     return float(np.mean(agreement < AGREE)) if agreement.size else 1.0
 
 
@@ -192,22 +185,23 @@ def _smoothed(logs: Floats) -> Floats:
     return (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
 
 
-def _squares(times: Floats | None, values: Floats, weights: Floats) -> Squares:
-    count = values.shape[-1]
-    points = np.arange(0, count, -(-count // MAX_SQUARES))
-    alike = times is None and np.ptp(weights) == 0
+def _compared_points(count: int) -> Indices:
+    """The points whose squares are compared, of so many in a series: at most `MAX_SQUARES` (m,)."""
+    return np.arange(0, count, -(-count // MAX_SQUARES))
+
+
+def _squares(times: Floats | None, values: Floats, weights: Floats) -> Floats:
+    """Squared errors of predictions, of unit expectation at σ = 1, a row for each predictor (predictors, …, m)."""
+    count, alike = values.shape[-1], times is None and np.ptp(weights) == 0
+    points, times = _compared_points(count), np.arange(float(count)) if times is None else times
     rows = []
     for reach, degree in FITS:
-        fit = (
-            _even_fit(count, reach, degree)
-            if alike
-            else _fit(np.arange(float(count)) if times is None else times, weights, reach, degree)
-        )
+        fit = _even_fit(count, reach, degree) if alike else _fit(times, weights, reach, degree)
         residuals = values[..., points] - np.einsum("...mk,mk->...m", values[..., fit.near], fit.shares)
         rows.append(residuals**2 * (weights[0] if alike else 1.0) / fit.variances)
     if alike:
         rows += [weights[0] * predicted_squares(values, fitted)[..., points] for fitted in FITTED]
-    return Squares(np.stack(rows), points)
+    return np.stack(rows)
 
 
 class NeighbourFit(NamedTuple):
@@ -225,8 +219,7 @@ def _even_fit(count: int, reach: int, degree: int) -> NeighbourFit:
 
 def _fit(times: Floats, weights: Floats, reach: int, degree: int) -> NeighbourFit:
     """Polynomials through neighbours, by least squares, at points of times (n,) ascending; variances for those 1/w_i of the values (n,)."""
-    count = times.size
-    points = np.arange(0, count, -(-count // MAX_SQUARES))
+    count, points = times.size, _compared_points(times.size)
     near = np.clip(points - reach, 0, count - 2 * reach - 1)[:, None] + np.arange(2 * reach + 1)
     near = near[near != points[:, None]].reshape(points.size, 2 * reach)
     away = times[near] - times[points, None]
@@ -234,9 +227,8 @@ def _fit(times: Floats, weights: Floats, reach: int, degree: int) -> NeighbourFi
     powers = (away / reaches)[..., None] ** np.arange(degree + 1)
     weighted = weights[near][..., None] * powers
     moments = np.swapaxes(powers, 1, 2) @ weighted
-    moments += (
-        1e-12 * np.trace(moments, axis1=1, axis2=2)[:, None, None] * np.eye(degree + 1)
-    )  # times that nearly coincide are no error
+    # Times that nearly coincide are no error.
+    moments += 1e-12 * np.trace(moments, axis1=1, axis2=2)[:, None, None] * np.eye(degree + 1)
     shares = (weighted @ np.linalg.solve(moments, np.eye(degree + 1)[:, :1]))[..., 0]
     return NeighbourFit(near, shares, 1 / weights[points] + (shares**2 / weights[near]).sum(axis=1))
 
