@@ -40,25 +40,27 @@ def have_shoulders(values: Floats, outliers: NDArray[np.bool_], level: float) ->
     >>> have_shoulders(peaks + noise, peaks > 0.6, 0.05), have_shoulders((peaks > 0.9) + noise, peaks > 0.9, 0.05)
     (True, False)
     """
-    marked = np.flatnonzero(outliers)
-    if not marked.size or not level > 0:
+    if not outliers.any() or not level > 0:
         return False
-    padded = np.pad(np.where(outliers, np.nan, values), FAR, constant_values=np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * FAR + 1)[marked]
-    away = np.abs(np.arange(-FAR, FAR + 1))
-    far = windows[:, away > NEAR]
-    there = ~np.isnan(far).all(axis=1)
-    middle = np.nanmedian(far[there], axis=1, keepdims=True)
-    spread = np.nanmedian(np.abs(far[there] - middle), axis=1, keepdims=True) / 0.6744897501960817
-    above = (
-        np.sign(values[marked[there], None] - middle) * (windows[there][:, away <= NEAR] - middle) / np.maximum(spread, level)
-    )
-    above = np.clip(above[~np.isnan(above).all(axis=1)], -MOST, MOST)
+    above = _neighbours_above(values, outliers, level, NEAR, FAR)
+    above = above[~np.isnan(above).all(axis=1)]
     if len(above) < LEAST:
         return False
     means = np.nanmean(above, axis=1)
     error = max(float(means.std(ddof=1)), LEAST_DEVIATION) / means.size**0.5
     return bool(means.mean() > max(LEVELS, ERRORS * error))
+
+
+def _neighbours_above(values: Floats, outliers: NDArray[np.bool_], level: float, near: int, far: int) -> Floats:
+    """How far neighbours of outliers (n,) are to the side of these from the median of those further away, in units (outliers, …)."""
+    marked, away = np.flatnonzero(outliers), np.abs(np.arange(-far, far + 1))
+    padded = np.pad(np.where(outliers, np.nan, values), far, constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * far + 1)[marked]
+    there = ~np.isnan(windows[:, away > near]).all(axis=1)
+    windows, others = windows[there], windows[there][:, away > near]
+    middle = np.nanmedian(others, axis=1, keepdims=True)
+    unit = np.maximum(np.nanmedian(np.abs(others - middle), axis=1, keepdims=True) / 0.6744897501960817, level)
+    return np.clip(np.sign(values[marked[there], None] - middle) * (windows[:, away <= near] - middle) / unit, -MOST, MOST)
 
 
 def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
@@ -132,14 +134,8 @@ def resemble_peaks(values: Floats, outliers: NDArray[np.bool_], level: float) ->
     marked = np.flatnonzero(outliers)
     if marked.size > FEW_OF_SHORT * values.size or _at_equal_intervals(marked):
         return True
-    padded = np.pad(np.where(outliers, np.nan, values), SHORTEST_INTERVAL + 1, constant_values=np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * SHORTEST_INTERVAL + 3)[marked]
-    away = np.abs(np.arange(windows.shape[1]) - windows.shape[1] // 2)
-    others = windows[:, away > 1]
-    middle = np.nanmedian(others, axis=1, keepdims=True)
-    unit = np.maximum(np.nanmedian(np.abs(others - middle), axis=1, keepdims=True) / 0.6744897501960817, level)
-    differences = np.sign(values[marked, None] - middle) * (windows[:, away == 1] - middle) / unit
-    differences = np.clip(differences[~np.isnan(differences)], -MOST, MOST)
+    differences = _neighbours_above(values, outliers, level, 1, SHORTEST_INTERVAL + 1)
+    differences = differences[~np.isnan(differences)]
     if differences.size < 2:
         return False
     return bool(abs(differences.mean()) > DIFFER * max(float(differences.std()), 1.0) / differences.size**0.5)
