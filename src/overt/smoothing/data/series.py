@@ -1,6 +1,7 @@
 """The input: numbers, weights and noise, read and checked once, and sorted by time into a `Series`."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,6 @@ class Series:
     times: Floats  # (n,) ascending
     values: Floats  # (n,)
     weights: Floats | None  # (n,) 1/variance of a value, above 0 where present, in units of `weight`; None: all 1
-    present: Indices  # (m,) where values are not missing
     order: Indices  # (n,) x[order] is sorted by time
     center: float
     spread: float
@@ -40,6 +40,11 @@ class Series:
     step: float  # the typical step between two times, in the caller's unit
     weight: float = 1.0  # the typical weight, in the caller's unit
     clock: Clock | None = None  # which seasons follow
+
+    @cached_property
+    def present(self) -> Indices:
+        """Where values are not missing (m,)."""
+        return np.flatnonzero(~np.isnan(self.values))
 
     @property
     def noise_unit(self) -> float:
@@ -84,13 +89,12 @@ class Series:
 
     def part(self, rows: slice) -> "Series":
         """Some consecutive points, in the same units, as a series."""
+        times, values = self.times[rows], self.values[rows]
         weights = None if self.weights is None else self.weights[rows]
-        values = self.values[rows]
-        present, order = np.flatnonzero(~np.isnan(values)), np.arange(values.size)
-        return replace(self, times=self.times[rows], values=values, weights=weights, present=present, order=order)
+        return replace(self, times=times, values=values, weights=weights, order=np.arange(values.size))
 
     def with_values(self, values: Floats) -> "Series":
-        """The same series with other values, in its own units, missing where they were."""
+        """The same series with other values, in its own units."""
         return replace(self, values=values)
 
     def restore(self, outputs: Floats) -> Floats:
@@ -130,11 +134,12 @@ def arrange(values: Floats, times: Floats, weights: Floats | None = None, *, shi
     step = float(np.partition(steps, middle)[middle]) if steps.size else 1.0
     start = float(moments[0])
     moments, ordered = (moments - start) / step, (ordered - center) / spread
-    present = np.flatnonzero(~np.isnan(ordered))
-    scaled = None if weights is None else weights[order]
-    weight = 1.0 if scaled is None else float(np.median(scaled[present]))
-    scaled = None if scaled is None or (scaled[present] == weight).all() else scaled / weight
-    return Series(moments, ordered, scaled, present, order, center, spread, start, step, weight)
+    series = Series(moments, ordered, None, order, center, spread, start, step)
+    if weights is None:
+        return series
+    weights = weights[order]
+    weight = float(np.median(weights[series.present]))
+    return replace(series, weights=None if (weights[series.present] == weight).all() else weights / weight, weight=weight)
 
 
 def filled_values(series: Series, *, causal: bool = False) -> Floats:

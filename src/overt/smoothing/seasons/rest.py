@@ -55,8 +55,7 @@ def without_seasons(series: Series, times: Times, options: Options) -> tuple[Ser
 
 def _without(series: Series, marked: NDArray[np.bool_]) -> Series:
     """The series without the points that are marked (n,)."""
-    values = np.where(marked, np.nan, series.values)
-    return replace(series, values=values, present=np.flatnonzero(~np.isnan(values)))
+    return series.with_values(np.where(marked, np.nan, series.values))
 
 
 def _without_echoes(series: Series, periods: tuple[float, ...]) -> tuple[Series, Seasons, NDArray[np.bool_]]:
@@ -82,10 +81,9 @@ def _without_echoes(series: Series, periods: tuple[float, ...]) -> tuple[Series,
 
 def _far_out(rest: Series) -> NDArray[np.bool_]:
     """Which values stand alone and far out, whatever their number (n,)."""
-    marked, present = np.zeros(rest.values.size, dtype=bool), np.flatnonzero(~np.isnan(rest.values))
-    values = rest.values[present]
-    level = constant_level(None, values, np.ones(values.size))
-    marked[present] = stand_alone(values, max(level, NOISELESS))
+    marked = np.zeros(rest.values.size, dtype=bool)
+    level = constant_level(None, rest.key_values, np.ones(rest.present.size))
+    marked[rest.present] = stand_alone(rest.key_values, max(level, NOISELESS))
     return marked
 
 
@@ -144,8 +142,7 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
     values, outliers = series.values.copy(), np.zeros(series.values.size, dtype=bool)
     values[series.present] = np.where(cleaned.outliers, np.nan, cleaned.values + quick)
     outliers[series.present] = cleaned.outliers
-    present = series.present[~cleaned.outliers]
-    return replace(series, values=values, present=present), series.unsort(outliers)
+    return series.with_values(values), series.unsort(outliers)
 
 
 def _beside_waves(cleaned: Cleaned, values: Floats, waves: Floats, level: float) -> Cleaned:
