@@ -147,11 +147,11 @@ def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate]:
 def finish(prepared: PreparedSeries, bank: BankOutputs | None) -> Smoothing:
     """The smoothing from the outputs of the bank, or by one head where it is None."""
     series, options, seasons, levels = prepared.series, prepared.options, prepared.seasons, prepared.levels
-    head, filling = None, None
-    seasonal = (components := _seasonal(series, seasons)).sum(axis=0)
+    components = np.zeros((1, series.times.size)) if seasons is None else seasons.at(series.times)
+    head, filling, seasonal = None, None, components.sum(axis=0)
     if bank is not None:
-        filling = _filling(prepared) if options.fill and prepared.missing.any() and not options.causal else None
-        outputs, variances = _bank_outputs(series, bank, seasons, levels, filling)
+        filling = _filling(prepared, seasonal) if options.fill and prepared.missing.any() and not options.causal else None
+        outputs, variances = _bank_outputs(prepared, bank, seasonal, filling)
         variances = _widened(prepared, outputs, variances, seasonal)
     else:
         head = configured_head(series, options, levels)
@@ -217,11 +217,6 @@ def arranged(inputs: Observed) -> tuple[Series, NDArray[np.bool_]]:
         fix = 'leave out weights and robust, or pass score="gaussian"'
         raise InputError("equal weights with the dot score", got="weights that differ", fix=fix)
     return series, missing
-
-
-def _seasonal(series: Series, seasons: Seasons | None) -> Floats:
-    """Each season at the times of the series (seasons, n); one of zeros without a period."""
-    return np.zeros((1, series.times.size)) if seasons is None else seasons.at(series.times)
 
 
 def restored(series: Series, options: Options, outputs: Floats, missing: NDArray[np.bool_]) -> Floats:
@@ -307,12 +302,11 @@ def _refined(prepared: PreparedSeries, bank: BankOutputs) -> tuple[PreparedSerie
     return prepared, bank
 
 
-def _filling(prepared: PreparedSeries) -> Filling:
+def _filling(prepared: PreparedSeries, season: Floats) -> Filling:
     """How missing points are filled. Where only outliers are missing, the bank's curve stays, and nothing is judged."""
     series, levels = prepared.series, prepared.levels
     missing = np.flatnonzero(np.isnan(series.values))
     first, last = series.present[[0, -1]]
-    season = _seasonal(series, prepared.seasons).sum(axis=0)
 
     def curves_without(sets: list[Indices]) -> list[Floats]:
         deleted = [series.present[rows] for rows in sets]
@@ -333,21 +327,21 @@ def _filling(prepared: PreparedSeries) -> Filling:
 
 
 def _bank_outputs(
-    series: Series, bank: BankOutputs, seasons: Seasons | None, levels: Floats, filling: Filling | None
+    prepared: PreparedSeries, bank: BankOutputs, season: Floats, filling: Filling | None
 ) -> tuple[Outputs, Floats]:
     """The bank's outputs and variances, with what the seasons add to these, and with missing points filled.
 
     There, variances are at least the squared errors of deleted values beyond their noise. Points at one time have one value, the mean of
     theirs; their leverages and variances are hardly different, and joined in the same way.
     """
+    series, levels, seasons = prepared.series, prepared.levels, prepared.seasons
     added = np.zeros(bank.values.size) if seasons is None else seasons.leverages(bank.leverages)
     values, variances = bank.values.copy(), bank.variances + levels**2 * added
     if filling is not None:
         missing = np.isnan(series.values)
-        season = 0.0 if seasons is None else seasons.at(series.times[missing]).sum(axis=0)
         across = np.interp(series.times[missing], series.key_times, values[series.present])
         curve = np.where(filling.joined, across, values[missing])
-        values[missing] = filling.curve * (curve + season) + filling.values - season
+        values[missing] = filling.curve * (curve + season[missing]) + filling.values - season[missing]
         variances[missing] = np.maximum(variances[missing], filling.errors - levels[missing] ** 2)
     return Outputs(series.tied(values), series.tied(bank.leverages + added)), series.tied(variances)
 

@@ -160,7 +160,8 @@ def _over_cycles(cells: Floats, head: PhaseHead, power: int, causal: bool) -> Fl
     if np.isinf(head.cycles):
         index = np.arange(count, dtype=np.float64)[:, None]
         powers = [cells * index**q for q in range(power + 1)]
-        sums = [_earlier(part) if causal else part.sum(axis=0)[None] for part in powers]
+        # Of the cycles before each, or of all.
+        sums = [np.cumsum(part, axis=0) - part if causal else part.sum(axis=0)[None] for part in powers]
         if power == 0:
             return sums[0] + np.zeros_like(cells)
         if power == 1:
@@ -176,7 +177,11 @@ def _over_cycles_transposed(cells: Floats, head: PhaseHead, power: int, causal: 
     count = len(cells)
     if np.isinf(head.cycles):
         index = np.arange(count, dtype=np.float64)[:, None]
-        later = _later if causal else lambda part: part.sum(axis=0)[None] + np.zeros_like(part)
+
+        def later(part: Floats) -> Floats:
+            total = part.sum(axis=0)
+            return total - np.cumsum(part, axis=0) if causal else total + np.zeros_like(part)
+
         return later(cells) if power == 0 else index * later(cells) - later(index * cells)
     total = np.zeros_like(cells)
     for lag, weight in _lags(head, count, causal):
@@ -187,16 +192,6 @@ def _over_cycles_transposed(cells: Floats, head: PhaseHead, power: int, causal: 
 def _lags(head: PhaseHead, count: int, causal: bool) -> list[tuple[int, float]]:
     reach = min(int(CUT * head.cycles), count - 1)
     return [(lag, float(np.exp(-0.5 * (lag / head.cycles) ** 2))) for lag in range(-reach, 0 if causal else reach + 1)]
-
-
-def _earlier(cells: Floats) -> Floats:
-    """Sums over the cycles before each."""
-    return np.cumsum(cells, axis=0) - cells
-
-
-def _later(cells: Floats) -> Floats:
-    """Sums over the cycles after each."""
-    return cells.sum(axis=0) - np.cumsum(cells, axis=0)
 
 
 def _line(moments: list[Floats], degree: int) -> tuple[Floats, Floats]:
