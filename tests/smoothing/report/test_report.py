@@ -9,7 +9,7 @@ import pytest
 
 from overt.smoothing import analyze
 from overt.smoothing.data.periods import length_in_words
-from overt.smoothing.reporting.explanation import families
+from overt.smoothing.reporting.explanation import family_members
 
 X = np.sin(np.arange(50.0) / 8) + np.random.default_rng(0).normal(scale=0.3, size=50)
 
@@ -108,7 +108,7 @@ def test_it_names_the_heads_that_were_used_and_where():
 def test_every_head_of_the_bank_has_a_name_in_plain_words():
     for causal in (False, True):
         heads = analyze(np.random.default_rng(0).normal(size=4000), causal=causal).heads
-        assert not set(families(heads)) & {head.partition(",")[0] for head in heads}
+        assert not set(family_members(heads)[0]) & {head.partition(",")[0] for head in heads}
 
 
 def test_it_says_whether_the_curve_has_seen_the_future():

@@ -43,16 +43,12 @@ def explain(result: "Smoothing") -> str:
     return " ".join(filter(None, [step_texts, _reach(result), freedom]))
 
 
-def families(heads: tuple[str, ...], *, legend: bool = False) -> list[str]:
-    """The family of each head, in words or as in a legend: heads are called "line, 8 steps" or "patches of 11, 2 σ"."""
-    short = [head.partition(",")[0] for head in heads]
-    return [_FAMILIES.get("patches" if name.startswith("patches") else name, (name, name))[legend] for name in short]
-
-
 @functools.lru_cache(maxsize=32)
 def family_members(heads: tuple[str, ...], *, legend: bool = False) -> tuple[list[str], Floats]:
-    """The families, and which heads belong to each (families, heads): the same for every series of one length."""
-    names = families(heads, legend=legend)
+    """The families, in words or as in a legend, and which heads belong to each (families, heads): the same for all series of one length."""
+    # Heads are called "line, 8 steps" or "patches of 11, 2 σ".
+    short = ["patches" if head.startswith("patches") else head.partition(",")[0] for head in heads]
+    names = [_FAMILIES.get(name, (name, name))[legend] for name in short]
     kinds = list(dict.fromkeys(names))
     return kinds, np.array([[float(name == kind) for name in names] for kind in kinds])
 
@@ -61,7 +57,7 @@ def heads_in_words(result: "Smoothing") -> str:
     """The head or heads, and the weights with which a point attends."""
     options = result.options
     if result.mixture is not None:
-        return _bank(result)
+        return _bank(result.heads, result.mixture)
     if options.score == "dot":
         form = "the plain sum of" if options.normalizer == "sum" else "softmax of"
         flaw = "every point gets the same value" if options.normalizer == "sum" else "it depends on the zero of the values"
@@ -83,18 +79,16 @@ def heads_in_words(result: "Smoothing") -> str:
     return f"Each point became {through} the points {near}, weighted by a Gaussian of bandwidth {width} ({source})."
 
 
-def _bank(result: "Smoothing") -> str:
+def _bank(names: tuple[str, ...], mixture: Floats) -> str:
     """The families of heads with the largest weights, and where in the series each is strongest."""
-    if result.mixture is None:
-        return ""
-    kinds, members = family_members(result.heads)
-    shares = members @ result.mixture  # (kinds, cells)
+    kinds, members = family_members(names)
+    shares = members @ mixture  # (kinds, cells)
     means = shares.mean(axis=1)
     used = [kind for kind in np.argsort(-means) if means[kind] >= _MINIMUM_SHARE]
     parts = [
         f"{kinds[kind]} ({means[kind]:.0%}{where})" for kind, where in zip(used, _strongest_thirds(shares[used]), strict=True)
     ]
-    heads = f"Each point is a mixture of {len(result.heads)} heads"
+    heads = f"Each point is a mixture of {len(names)} heads"
     return f"{heads}, with larger weights for lower estimated risk: mostly {listed_in_words(parts)}."
 
 

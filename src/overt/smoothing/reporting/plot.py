@@ -126,11 +126,7 @@ def _excerpt(axes: "Axes", whole: "Axes", panel: Panel) -> None:
     axes.plot(times, curve.values[part], color=_CURVE, linewidth=1.3)
     whole.axvspan(times[0], times[-1], color="#ECEEF0", zorder=0)
     axes.set_title(f"{length:,} of {order.size:,} points", fontsize=9)
-    axes.grid(axis="y", color="#ECEEF0", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_FRAME)
-    axes.tick_params(color=_FRAME, labelsize=8)
+    _frame(axes, labelsize=8)
     _dates(axes, times, panel.zone, ticks=3)
 
 
@@ -189,12 +185,12 @@ def _fit(axes: "Axes", ends: tuple[float, float]) -> None:
     axes.set_ylim(ends[0] - margin, ends[1] + margin)
 
 
-def _frame(axes: "Axes") -> None:
+def _frame(axes: "Axes", labelsize: int = 9) -> None:
     axes.grid(axis="y", color="#ECEEF0", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_FRAME)
-    axes.tick_params(color=_FRAME, labelsize=9)
+    axes.tick_params(color=_FRAME, labelsize=labelsize)
 
 
 def _gaps(axes: "Axes", times: NDArray[Any], data: Floats) -> None:
@@ -216,13 +212,12 @@ def _data(
     within = np.flatnonzero(marked & ~beyond & ~np.isnan(data))
     if within.size:
         axes.plot(times[within], data[within], "x", color=_OUTLIER, markersize=5, linestyle="", label="outlier")
-    named = False
+    label = "value beyond the picture"
     for far, end, arrow in ((data < ends[0], ends[0], "v"), (data > ends[1], ends[1], "^")):
         if far.any():
-            label = "" if named else "value beyond the picture"
             style = {"color": _OUTLIER, "markersize": 6, "linestyle": "", "clip_on": False, "label": label}
             axes.plot(times[far], np.full(int(far.sum()), end), arrow, **style)
-            named = True
+            label = ""
 
 
 def _curve(axes: "Axes", times: NDArray[Any], curve: Curve, order: Indices, *, dense: bool) -> None:
@@ -299,12 +294,5 @@ def _legends(figure: "Figure", colours: dict[str, str]) -> None:
     figure.legend(handles=[dot, *parts.values()], loc="outside upper right", ncols=6, frameon=False, fontsize=9)
     if len(colours) > 1:
         heads = [Patch(color=colour, label=family) for family, colour in colours.items()]
-        figure.legend(
-            handles=heads,
-            loc="outside lower right",
-            ncols=len(heads),
-            frameon=False,
-            fontsize=8,
-            handlelength=1.0,
-            handleheight=0.9,
-        )
+        style = {"frameon": False, "fontsize": 8, "handlelength": 1.0, "handleheight": 0.9}
+        figure.legend(handles=heads, loc="outside lower right", ncols=len(heads), **style)
