@@ -45,9 +45,8 @@ def __getattr__(name: str) -> Any:
         if name == "AttentionSmoother":
             from overt.smoothing.estimators.regressor import AttentionSmoother as estimator
         else:
-            from overt.smoothing.estimators.transformer import (
-                SeriesSmoother as estimator,
-            )  # not in __all__, since aeon is no dependency
+            # Not in __all__, since aeon is no dependency.
+            from overt.smoothing.estimators.transformer import SeriesSmoother as estimator
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
             raise

@@ -307,9 +307,8 @@ def _stuck_runs(values: Floats, moments: Floats) -> tuple[Stuck, ...]:
         return ()
     usual = np.sort(lengths)[:-_FEW].max(initial=1)
     long = np.flatnonzero(lengths >= np.maximum(_STUCK, _LONGER * usual))
-    long = long[
-        (values[known[starts[long]]] != 0) | (values[known].min() < 0)
-    ]  # zeros of what is never below are no measurement
+    # Zeros of what is never below are no measurement.
+    long = long[(values[known[starts[long]]] != 0) | (values[known].min() < 0)]
     others = np.delete(lengths, long)
     if others.size < _MOST_EQUAL * others.sum():
         return ()

@@ -219,17 +219,14 @@ class Options:
         """The bounds, the turn of circular values, the numbers that mark missing values, and what they go with."""
         bounds = self.bounds
         if bounds is not None:
-            numbers = (
-                isinstance(bounds, tuple | list) and len(bounds) == 2 and all(one is None or is_number(one) for one in bounds)
-            )
-            if not numbers or not self.limits[0] < self.limits[1]:
+            pair = isinstance(bounds, tuple | list) and len(bounds) == 2
+            if not pair or not all(one is None or is_number(one) for one in bounds) or not self.limits[0] < self.limits[1]:
                 fix = "pass (0, 1), or (0, None) where there is no upper one"
                 raise InputError("bounds as (low, high) with low below high", got=repr(bounds), fix=fix)
         if self.circular is not None:
             if not is_number(self.circular, above=0.0):
-                raise InputError(
-                    "circular as a full turn above 0", got=repr(self.circular), fix="pass 360 for degrees, 24 for hours"
-                )
+                fix = "pass 360 for degrees, 24 for hours"
+                raise InputError("circular as a full turn above 0", got=repr(self.circular), fix=fix)
             if bounds is not None or self.transform or self.counts:
                 fix = "leave out one of them"
                 raise InputError("no bounds, scale or counts with circular values", got=f"circular={self.circular!r}", fix=fix)
@@ -245,12 +242,8 @@ class Options:
             fix = "pass 0 for a mean, 1 for a line, 2 for a parabola"
             raise InputError("degree 0, 1 or 2", got=repr(self.degree), fix=fix)
         if self.keys != "time" and self.degree != 1:
-            fix = 'pass keys="time", or leave degree out'
-            raise InputError(
-                'keys="time" with a degree, since other keys take means',
-                got=f'keys="{self.keys}", degree={self.degree}',
-                fix=fix,
-            )
+            got, fix = f'keys="{self.keys}", degree={self.degree}', 'pass keys="time", or leave degree out'
+            raise InputError('keys="time" with a degree, since other keys take means', got=got, fix=fix)
 
     def _check_auto(self) -> None:
         if not self.automatic_bandwidth or self.window is not None:

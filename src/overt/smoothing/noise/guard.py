@@ -131,9 +131,8 @@ def _jump_back(windows: Floats, level: float) -> NDArray[np.bool_]:
     """Whether the middle points of windows (m, points), `COMPARED` to either side of them, are an abrupt run (m,)."""
     length = windows.shape[1] - 2 * COMPARED
     before, after = np.median(windows[:, :COMPARED], axis=1), np.median(windows[:, -COMPARED:], axis=1)
-    along = (np.arange(windows.shape[1]) - (windows.shape[1] - 1) / 2) / (
-        length + COMPARED
-    )  # ±½ in the middle of those to either side
+    # ±½ in the middle of those to either side.
+    along = (np.arange(windows.shape[1]) - (windows.shape[1] - 1) / 2) / (length + COMPARED)
     windows = windows - (before + after)[:, None] / 2 - (after - before)[:, None] * along
     inside = windows[:, COMPARED:-COMPARED]
     height = np.median(inside, axis=1)

@@ -66,16 +66,13 @@ def compare(first: "Smoothing", second: "Smoothing") -> CurveDifference:
             raise InputError("two smoothings with a band", got=f"none in the {name}: {smoothing.withheld}", fix=fix)
     if (first.times.kind, first.times.zone is None) != (second.times.kind, second.times.zone is None):
         got = f"{first.times.kind} and {second.times.kind}"
-        raise InputError(
-            "times of one kind, with a time zone both or neither", got=got, fix="pass both series with the same kind"
-        )
+        fix = "pass both series with the same kind"
+        raise InputError("times of one kind, with a time zone both or neither", got=got, fix=fix)
     times = _common(first.times.as_passed, second.times.as_passed)
     turn = first.options.circular
     if turn != second.options.circular:
-        fix = "smooth both with the same circular="
-        raise InputError(
-            "values that are both angles of one turn, or neither", got=f"circular={turn} and {second.options.circular}", fix=fix
-        )
+        got, fix = f"circular={turn} and {second.options.circular}", "smooth both with the same circular="
+        raise InputError("values that are both angles of one turn, or neither", got=got, fix=fix)
     curves = [smoothing.at(with_zone(times, smoothing.times.zone), band=True) for smoothing in (first, second)]
     difference = curves[0].values - curves[1].values
     difference = difference if turn is None else wrapped(difference, turn)

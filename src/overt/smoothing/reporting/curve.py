@@ -45,9 +45,7 @@ class Curve:
     facts: dict[str, Any]  # the numbers of the report: noise, risk, bandwidth, …
     seasons: Floats | None = None  # (n, seasons), None without a period
     outliers: NDArray[np.bool_] | None = None  # (n,)
-    between: Floats | None = (
-        None  # (m, 4): a position between two points in time, as 3.25, with curve and band there, inside gaps
-    )
+    between: Floats | None = None  # (m, 4) inside gaps: a position between two points, as 3.25, with curve and band there
     report: dict[str, str] = field(default_factory=dict)  # the sections of `sentence`
     explanation: str = ""
     steps: Sequence[dict[str, str]] = ()  # what was applied, in order, by name, with a text

@@ -155,9 +155,8 @@ def _check(keys: str, bandwidth: Any, score: str, window: Any, history: int) -> 
             fix = "pass it in the unit of the times, which is seconds for dates"
             raise InputError(f"a {name} as a number", got=repr(length), fix=fix)
     if isinstance(history, bool) or not isinstance(history, int | np.integer) or history < 1:
-        raise InputError(
-            "a history of 1 point or more", got=repr(history), fix="pass how many points the choices are made from"
-        )
+        fix = "pass how many points the choices are made from"
+        raise InputError("a history of 1 point or more", got=repr(history), fix=fix)
     if keys != "auto" and score != "dot" and bandwidth == "auto":
         fix = "pass one, or choose it on some history: Online.like(overt.smoothing.analyze(history, keys=…, causal=True))"
         raise InputError("a bandwidth", got='bandwidth="auto"', fix=fix)
