@@ -13,7 +13,7 @@ from overt.smoothing.reporting.explanation import chosen_from_all
 from overt.smoothing.reporting.steps import kind_in_words, step_text
 from overt.smoothing.seasons.detect import CALENDAR, calendar_multiple, suggested_period
 from overt.smoothing.selection.risk import STANDARD_ERRORS
-from overt.smoothing.selection.waves import QUICK, roughest_period, roughness
+from overt.smoothing.selection.waves import is_quick, roughest_period
 
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
@@ -204,7 +204,7 @@ def _longest_gap(result: "Smoothing") -> float:
 def _waves(result: "Smoothing") -> str:
     """A sentence on waves that differences cannot distinguish from noise: only the spectrum shows them."""
     waves, series = result.estimate.waves, result.series
-    if waves is None or roughness(series.key_times, series.key_values, waves) > QUICK:
+    if waves is None or not is_quick(series.key_times, series.key_values, waves):
         return ""
     period = roughest_period(series.key_times, waves)
     if period > QUICK_PERIOD:

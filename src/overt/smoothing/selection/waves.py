@@ -78,7 +78,8 @@ def find_waves(times: Floats | None, values: Floats) -> Floats:
     """
     if values.size < 2:
         return np.zeros(values.size)
-    result = _waves(times, values)
+    positions = np.arange(values.size) if times is None else _grid(times)
+    result = _waves_at_uneven_times(np.asarray(times), values) if positions is None else _waves_on_a_grid(positions, values)
     rounding = np.abs(result).max() <= ROUNDING * np.abs(values).max()
     return np.zeros(values.size) if rounding or roughness(times, values, result) > ROUGHER else result
 
@@ -162,14 +163,6 @@ def _uneven(times: Floats) -> SpectrumPart:
     return replace(part, highest=min(times.size, (LOWEST + int(clustered[0])) // 2 if clustered.size else times.size))
 
 
-def _waves(times: Floats | None, values: Floats) -> Floats:
-    """All waves (n,), those of jumps included."""
-    if times is None:
-        return _waves_on_a_grid(np.arange(values.size), values)
-    positions = _grid(times)
-    return _waves_at_uneven_times(times, values) if positions is None else _waves_on_a_grid(positions, values)
-
-
 def _waves_on_a_grid(positions: NDArray[np.int64], values: Floats) -> Floats:
     """The waves of each part of a grid (n,)."""
     result = np.zeros(values.size)
@@ -200,19 +193,12 @@ def _waves_at_uneven_times(times: Floats, values: Floats) -> Floats:
 def _have_waves(parts: Floats, known: Floats) -> NDArray[np.bool_]:
     """Which parts of series (parts, n) have a wave; known (parts, n) is 1 where there is a value, and else 0."""
     window = _hann(parts.shape[1], np.arange(parts.shape[1]))
-    standing = [
-        _stand_out(np.abs(np.fft.rfft(window * _detrended(part, mask)))[..., LOWEST:] ** 2)
-        for part, mask in zip(_in_turn(parts), _in_turn(known), strict=True)
-    ]
-    return np.concatenate(standing) & (known.mean(axis=1) >= 1 / SPARSEST)
-
-
-def _stand_out(power: Floats) -> NDArray[np.bool_]:
-    return np.asarray(np.any(power > _least(power), axis=-1))
-
-
-def _in_turn(parts: Floats) -> list[Floats]:
-    return [parts[start : start + TOGETHER] for start in range(0, len(parts), TOGETHER)]
+    standing = np.zeros(len(parts), dtype=bool)
+    for start in range(0, len(parts), TOGETHER):
+        rows = slice(start, start + TOGETHER)
+        power = np.abs(np.fft.rfft(window * _detrended(parts[rows], known[rows])))[..., LOWEST:] ** 2
+        standing[rows] = np.any(power > _least(power), axis=-1)
+    return standing & (known.mean(axis=1) >= 1 / SPARSEST)
 
 
 def _waves_of_part(part: SpectrumPart, signal: Floats) -> Floats:
