@@ -25,7 +25,8 @@ from overt.lens.capture.hugging_face import RegistryEntry, registry_patches
 from overt.lens.capture.mixers.observe import Mixers
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.capture.recordable import COMPILED, FLEX, are_sparse, out_of_reach, unreadable
-from overt.lens.capture.sink import EDGES, MULTI_HEAD, OVERT, SDPA, WRITTEN, CaptureSink, CaughtCall, CaughtMixer
+from overt.lens.capture.recorder import Recorder
+from overt.lens.capture.sink import EDGES, MULTI_HEAD, OVERT, SDPA, WRITTEN, CaughtCall, CaughtMixer
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
 from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.torch_layers.fast_path import FastPath
@@ -48,7 +49,7 @@ class Catcher(Watching):
 
     def __init__(self):
         super().__init__(registry_patches())
-        self.sinks: list[CaptureSink] = []
+        self.sinks: list[Recorder] = []
         self.inside: MultiHeadSteps | None = None
         self.entries: list[tuple[RegistryEntry, int]] = []
         self.caught: int = 0
@@ -294,7 +295,7 @@ class Catcher(Watching):
         output = self._guarded(self._computed, self.sinks[0], fused_arguments(*args, **kwargs)) if alone else None
         return func(*args, **kwargs) if output is None else output
 
-    def _computed(self, sink: CaptureSink, inputs: dict[str, Any]) -> Tensor | None:
+    def _computed(self, sink: Recorder, inputs: dict[str, Any]) -> Tensor | None:
         if inputs["dropout_p"] or unreadable(inputs["query"]) is not None:
             return None
         call, layout, _ = self._fused_call(inputs, inputs["query"])
@@ -363,7 +364,7 @@ class Catcher(Watching):
 
 
 @contextmanager
-def catching(sink: CaptureSink) -> Iterator[None]:
+def catching(sink: Recorder) -> Iterator[None]:
     """Catch attention while the block runs. Nested recordings share one mode, so that each gets all of it."""
     catcher = at_work()
     if not isinstance(catcher, Catcher):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -169,22 +169,6 @@ class RegistryEntry:
         return int((reach if read.bias is None else torch.where(read.bias[..., 0] == 0, reach, 0)).max())
 
 
-class EntryObserver(Protocol):
-    """What the hooks of the registry call: a catcher of attention."""
-
-    def enter(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RegistryEntry | None:
-        """A function of the registry begins."""
-        ...
-
-    def leave(self, entry: RegistryEntry, done: bool) -> None:
-        """It ended, `done` or with an error."""
-        ...
-
-    def failed(self, error: Exception) -> None:
-        """This went wrong."""
-        ...
-
-
 def registry_patches() -> list[Patch]:
     """The patch that hooks transformers' registry, where it is imported."""
     registry = getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
@@ -201,7 +185,7 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
     return get_interface
 
 
-def _noted(function: Callable[..., Any], name: Any, catcher: EntryObserver) -> Callable[..., Any] | None:
+def _noted(function: Callable[..., Any], name: Any, catcher: Any) -> Callable[..., Any] | None:
     """The same function with a hook before and after it; overt's own functions need none."""
     if getattr(function, "__module__", "").split(".")[:2] == ["overt", "integrations"]:
         return None

@@ -44,7 +44,11 @@ _NAMED = 4  # calls that an error lists
 
 
 class Recorder:
-    """Tracks which modules of a model run, and records the attention inside them: a sink of what is caught."""
+    """Tracks which modules of a model run, and records the attention inside them: a sink of what is caught.
+
+    A subclass that `writes` may write to the outputs that it gets, with which the model then continues. One that `computes` may compute
+    a call in the place of torch's fused function; `keep` then gets its output as the model's.
+    """
 
     writes = False
 
@@ -217,10 +221,13 @@ class Recorder:
         self.recorded_bytes += needed
 
     def reads_mixer(self, kind: str, output: Tensor) -> None:
-        """Leave it: it is recorded when the function has ended."""
+        """The layer is about to read a mixer's output (B, H, Q, E), a view of its own: it is recorded when the function has ended."""
 
     def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Recurrence | None) -> None:
-        """Leave it as it is: a recording does not write."""
+        """A subclass that `writes` may write to the output of a mixer whose layer reads it before `keep_mixer` is called.
+
+        `recurrence` has all positions up to these; None if it cannot be recorded.
+        """
 
     def miss(self, reason: str, recordable: bool = False) -> None:
         """Note that attention happened here which cannot be recorded; one that is `recordable` without edits keeps its number."""

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
@@ -20,35 +20,13 @@ from overt.lens.capture.mixers.flash_linear import Neighbours
 from overt.lens.capture.mixers.form import Form, MixerCall
 from overt.lens.capture.mixers.history import Histories, HistoryLink
 from overt.lens.capture.recordable import unreadable
-from overt.lens.capture.sink import CaptureSink, CaughtMixer
+from overt.lens.capture.sink import CaughtMixer
 from overt.lens.capture.token_axes.labels import Mixing
-from overt.lens.capture.token_axes.propagate import TokenAxes
 from overt.lens.capture.watching import Patch, at_work, patch
 from overt.lens.linear.recurrence import Recurrence
 
 NOT_CALLED = "it has a linear token mixer, {}, which did not run where it can be observed"
 _NEIGHBOURS = {"a convolution": "{} mixes neighbours before it", "shift": "{} before it"}
-
-
-class Keeper(Protocol):
-    """What is called with the mixers that were observed: a catcher of attention."""
-
-    tokens: TokenAxes
-    sinks: list[CaptureSink]
-    caught: int
-
-    @property
-    def module(self) -> nn.Module | None:
-        """The innermost module that runs in a model that is recorded."""
-
-    def keep_mixer(self, caught: CaughtMixer, original: Tensor | None = None) -> None:
-        """A mixer was caught; `original` is its output if that was overwritten."""
-
-    def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Callable[[], Recurrence | None]) -> Tensor | None:
-        """The layer is about to read a mixer's output. Returns a copy of it, if it was overwritten."""
-
-    def miss(self, reason: str) -> None:
-        """A mixer ran that could not be caught."""
 
 
 @dataclass(eq=False)
@@ -65,9 +43,12 @@ class Running:
 
 
 class Mixers:
-    """Which classes of the models have mixers, which mixer runs now, and what mixed tokens in its layer before it."""
+    """Which classes of the models have mixers, which mixer runs now, and what mixed tokens in its layer before it.
 
-    def __init__(self, keeper: Keeper):
+    `keeper` is the `Catcher`, which is called with the mixers that were observed.
+    """
+
+    def __init__(self, keeper: Any):
         self.keeper = keeper
         self.kinds: dict[type, tuple[str, ...]] = {}
         self.instance_patches: dict[tuple[int, str], Patch] = {}
