@@ -87,7 +87,7 @@ def record(
     recording = Recording(type(model).__name__, strings=tokens)
     steps = progress(count(), "summarising")
     options = record_options(layers, heads, keep, offload, tokens, limit, top, map_size, steps, one_pass)
-    recorder = Recorder(model, recording.recorded, recording.missing, options, tokens.texts)
+    recorder = Recorder(model, options, tokens.texts, recording.recorded, recording.missing)
     try:
         with catching(recorder):
             yield recording

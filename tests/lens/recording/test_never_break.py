@@ -21,8 +21,8 @@ from families import FAMILIES, same
 from module_hooks import global_hooks
 from overt.errors import InputError
 from overt.lens import ablate, captured, record
+from overt.lens.analysis.editing.editor import Editor
 from overt.lens.capture import adapters, hugging_face, recorder, watching
-from overt.lens.capture import options as keep_options
 from overt.lens.capture.adapters import Catcher
 from overt.lens.capture.barrier import guarded, out_of_sight, sentence
 from overt.lens.capture.hugging_face import RegistryEntry
@@ -590,7 +590,7 @@ def test_an_ablation_that_fails_says_so_instead_of_leaving_the_head_in(monkeypat
         (Catcher, "_fused"),
         (Catcher, "_watch"),
         (Recorder, "entered"),
-        (keep_options, "_summary_options"),
+        (Editor, "_spot"),
         (MaskReader, "read"),
     ]:
         with monkeypatch.context() as patched:

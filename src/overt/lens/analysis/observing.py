@@ -11,7 +11,6 @@ from overt.lens.capture.recordable import recordable
 from overt.lens.capture.recorder import Recorder
 from overt.lens.captured import Captured, CapturedCall
 from overt.lens.linear.captured import CapturedMixer
-from overt.lens.storage.joined import RecordedPasses
 
 Measure = Callable[[CapturedCall | CapturedMixer], None]
 Compute = Callable[[CapturedCall], Tensor | None]
@@ -30,14 +29,7 @@ def observing(model: nn.Module, measure: Measure, compute: Compute | None = None
         measure(captured)
         return Captured(**captured.facts)
 
-    def no_bytes(*_: object) -> int:
-        return 0
-
-    def no_refusal(*_: object) -> None:
-        return None
-
-    options = RecordOptions(None, None, store, no_bytes, no_bytes, no_refusal, copies=False, compute=compute)
-    recorder = Recorder(recordable(model), RecordedPasses(), [], options)
+    recorder = Recorder(recordable(model), RecordOptions(store=store, compute=compute))
     with catching(recorder):
         yield recorder
 

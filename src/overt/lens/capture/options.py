@@ -22,7 +22,7 @@ from overt.lens.tokens import Tokens
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """Which calls and heads are recorded, what of them, and where it goes.
+    """Which calls and heads are recorded, what of them, and where it goes; by default all as they are, without a limit.
 
     `needed(call, output, heads, total)` is how many bytes a call will take, `mixer_needed` the same of a linear token mixer, and
     `refusal(needed, recorded)` the error for a call that takes too much when so many bytes are recorded already. If `copies`, the inputs
@@ -30,13 +30,13 @@ class RecordOptions:
     is one, gives the output of a call and measures it in the same pass, just before `store` gets it; None where it cannot.
     """
 
-    layers: Sequence[int | str] | None
-    heads: Sequence[int] | None
-    store: Callable[[CapturedCall | CapturedMixer], Captured]
-    needed: Callable[[Call, Tensor, int, int], int]
-    mixer_needed: Callable[[Recurrence, Tensor, int, int], int]
-    refusal: Callable[[int, int], InputError | None]
-    copies: bool
+    layers: Sequence[int | str] | None = None
+    heads: Sequence[int] | None = None
+    store: Callable[[CapturedCall | CapturedMixer], Captured] = lambda captured: captured
+    needed: Callable[[Call, Tensor, int, int], int] = lambda *_: 0
+    mixer_needed: Callable[[Recurrence, Tensor, int, int], int] = lambda *_: 0
+    refusal: Callable[[int, int], InputError | None] = lambda *_: None
+    copies: bool = False
     compute: Callable[[CapturedCall], Tensor | None] | None = None
 
 

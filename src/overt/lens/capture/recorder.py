@@ -55,15 +55,15 @@ class Recorder:
     def __init__(
         self,
         model: nn.Module,
-        calls: RecordedPasses,
-        missing: list[tuple[str, str]],
-        options: RecordOptions,
+        options: RecordOptions | None = None,
         texts: Texts | None = None,
+        calls: RecordedPasses | None = None,
+        missing: list[tuple[str, str]] | None = None,
     ):
         self.model = model
-        self.calls = calls
-        self.missing = missing
-        self.options = options
+        self.options: RecordOptions = RecordOptions() if options is None else options
+        self.calls: RecordedPasses = RecordedPasses() if calls is None else calls
+        self.missing: list[tuple[str, str]] = [] if missing is None else missing
         self.names: dict[int, tuple[str, nn.Module]] = {
             id(module): (name or type(model).__name__, module) for name, module in model.named_modules()
         }
@@ -101,17 +101,15 @@ class Recorder:
         if self.options.compute is None or not self._wanted(layer, self.call_index):
             return None
         with torch._C.DisableTorchFunction():
-            return self.options.compute(
-                self._captured(call, call.query, (self.number, self.call_index, layer), tuple(range(total)))
-            )
+            counted = self.number, self.call_index, self.pass_count - 1, layer
+            return self.options.compute(self._captured(call, call.query, counted, tuple(range(total))))
 
-    def _captured(self, call: Call, output: Tensor, counted: tuple[int, int, str], heads: tuple[int, ...]) -> CapturedCall:
+    def _captured(self, call: Call, output: Tensor, counted: tuple[int, int, int, str], heads: tuple[int, ...]) -> CapturedCall:
         """A call as it is, without copies, all of its heads."""
-        number, call_index, layer = counted
         lengths = call.queries, call.keys
         call, output = without_copies(call, output, heads, len(heads), self.cache)
         batch = math.prod(call.batch) // len(heads) if 0 not in call.batch else 0
-        which = (number, call_index, self.pass_count - 1, layer, "", heads, len(heads), batch, *lengths)
+        which = (*counted, "", heads, len(heads), batch, *lengths)
         return CapturedCall(*which, call.dtype, (), call, output, heads)
 
     @property
@@ -147,7 +145,7 @@ class Recorder:
         if (reason := unreadable(call.query)) is not None:
             self.miss(reason)
             return
-        layer, number, call_index = self._counted(weight)
+        _, call_index, _, layer = counted = self._counted(weight)
         with torch._C.DisableTorchFunction():
             node = self.continued.add(layer, call, self.pass_count - 1)
         if not self._wanted(layer, call_index):
@@ -171,7 +169,7 @@ class Recorder:
             copy = copied if self.options.copies else without_copies
             call, output = copy(call, output, copies, total, self.cache)
             batch = math.prod(call.batch) // head_count(call) if 0 not in call.batch else 0
-            which = (number, call_index, self.pass_count - 1, layer, source, heads, total, batch, *lengths)
+            which = (*counted, source, heads, total, batch, *lengths)
             captured = CapturedCall(*which, score_dtype, notes, call, output, copies, before)
             node.index = self.calls.append(self.options.store(captured), continuation)
         self._put_in_order()
@@ -188,7 +186,7 @@ class Recorder:
         if (reason := unreadable(recurrence.query)) is not None:
             self.miss(reason)
             return
-        layer, number, call_index = self._counted(None)
+        _, call_index, _, layer = counted = self._counted(None)
         if not self._wanted(layer, call_index):
             return
         total = recurrence.heads
@@ -202,18 +200,7 @@ class Recorder:
             return
         with torch._C.DisableTorchFunction():
             recurrence, output = copied_mixer(recurrence, output, heads, total)
-            which = (
-                number,
-                call_index,
-                self.pass_count - 1,
-                layer,
-                source,
-                heads,
-                total,
-                *lengths,
-                coarsest(recurrence),
-                notes,
-            )
+            which = (*counted, source, heads, total, *lengths, coarsest(recurrence), notes)
             captured = CapturedMixer(*which, recurrence, output, heads, around)
             index = self.calls.append(self.options.store(captured), continuation)
         if link is not None and link.now is not None:
@@ -314,14 +301,14 @@ class Recorder:
         owners = [module for module in modules if getattr(module, "in_proj_weight", None) is weight]
         return self.names.get(id(owners[0]), (name, None))[0] if owners else name
 
-    def _counted(self, weight: Tensor | nn.Module | None) -> tuple[str, int, int]:
-        """Count a call. Returns its layer, its number in the recording, and its number in the pass."""
+    def _counted(self, weight: Tensor | nn.Module | None) -> tuple[int, int, int, str]:
+        """Count a call. Returns its number in the recording, its number in the pass, that of the pass, and its layer."""
         layer, number, call_index = self._owner(weight), self.number, self.call_index
         self.mixing_layers.attends(layer)
         self.text.texts.cuts.layers[layer] = None
         self.layers.setdefault(call_index, layer)
         self.number, self.call_index = number + 1, call_index + 1
-        return layer, number, call_index
+        return number, call_index, self.pass_count - 1, layer
 
     def _continued_mixer(self, recurrence: Recurrence, link: HistoryLink | None) -> Continuation | None:
         """How a call of a mixer continues a recorded one; summaries of mixers are not joined."""

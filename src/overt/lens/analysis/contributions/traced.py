@@ -16,12 +16,9 @@ from overt.errors import InputError
 from overt.lens.analysis.contributions.functions import detached, tensors, tracked
 from overt.lens.analysis.contributions.linear_paths import LinearPaths, Writer
 from overt.lens.capture.adapters import catching
-from overt.lens.capture.options import record_options
 from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.sink import CaughtCall, CaughtMixer
 from overt.lens.captured import head_count
-from overt.lens.storage.joined import RecordedPasses
-from overt.lens.tokens import Tokens
 
 _OPENED = 8  # writers of a prediction head that are followed through
 
@@ -80,7 +77,7 @@ class _Points(Recorder):
     """Tracks which module runs, and notes the outputs of what mixes tokens."""
 
     def __init__(self, model: nn.Module, paths: Callable[[], LinearPaths]):
-        super().__init__(model, RecordedPasses(), [], record_options(None, None, "qkv", None, Tokens(), 1))
+        super().__init__(model)
         self.paths, self.points = paths, list[Point]()
 
     def keep(self, caught: CaughtCall) -> None:

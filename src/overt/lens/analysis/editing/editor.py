@@ -14,14 +14,12 @@ from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, HeadSca
 from overt.lens.analysis.editing.patching import new_values, with_patches
 from overt.lens.analysis.editing.placing import Spot, WordPositions
 from overt.lens.analysis.editing.rows import Placed, call_of_entries, recomputed, renormalizable
-from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import unreadable
 from overt.lens.capture.recorder import Recorder, is_in
 from overt.lens.capture.sink import CaughtCall, CaughtMixer
 from overt.lens.capture.written_out.weighted import PART_OF_ROW, ExpOfLogWeights
 from overt.lens.captured import checked_heads, head_count, sliceable, without_copies
 from overt.lens.linear.recurrence import Recurrence
-from overt.lens.storage.joined import RecordedPasses
 from overt.lens.storage.tensor_cache import TensorCache
 from overt.lens.tokens import Tokens, is_cross_attention
 
@@ -40,24 +38,22 @@ class Editor(Recorder):
     writes = True
 
     def __init__(self, model: nn.Module, changes: list[HeadChange], tokens: Tokens):
-        super().__init__(model, RecordedPasses(), [], record_options(None, None, "qkv", None, tokens, 1), tokens.texts)
+        super().__init__(model, texts=tokens.texts)
         self.changes: list[HeadChange] = changes
         self.tokens: Tokens = tokens
         self.fired: dict[int, Fired] = {}
         self.masked: set[int] = set()  # blocked arcs that the model's own mask blocks already, in some call
         self.word_positions: WordPositions = {}
         self.heads_of_calls: dict[int, int] = {}  # of each call of a pass, by its number
-        self.positions: tuple[int, int] = (
-            0,
-            0,
-        )  # queries and keys that the chosen calls have at most, counted from the first of the text
+        # Queries and keys that the chosen calls have at most, counted from the first of the text.
+        self.positions: tuple[int, int] = (0, 0)
 
     def keep(self, caught: CaughtCall) -> None:
         """Change the outputs of the chosen heads that are in this call."""
         call, output, source, _, notes, weight = caught
         if not self.inside:
             return
-        layer, number, call_index = self._counted(weight)
+        _, call_index, _, layer = counted = self._counted(weight)
         total = head_count(call)
         self.heads_of_calls[call_index] = total
         readable = unreadable(call.query) is None
@@ -69,7 +65,7 @@ class Editor(Recorder):
         self._writable(call.query, output, layer)  # which refuses a call without a node
         assert node is not None
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            captured = replace(self._captured(call, output, (number, call_index, layer), tuple(range(total))), source=source)
+            captured = replace(self._captured(call, output, counted, tuple(range(total))), source=source)
             spot = self._spot(captured, node)
             for heads, changes in _by_changes(matched):
                 self._change(spot, call, output, heads, changes, notes)

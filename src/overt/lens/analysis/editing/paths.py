@@ -19,14 +19,11 @@ from overt.errors import InputError
 from overt.lens.analysis.editing.changes import HeadChange, HeadScaled, PartPatched
 from overt.lens.analysis.editing.patching import OtherRun
 from overt.lens.analysis.editing.placing import Spot
-from overt.lens.capture.options import record_options
 from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.watching import at_work
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.recording import record
 from overt.lens.storage.continued import Continued, Node
-from overt.lens.storage.joined import RecordedPasses
-from overt.lens.tokens import Tokens
 
 NORMS = ("recomputed", "frozen")
 _NORM = re.compile(r"(LayerNorm|RMSNorm)", re.IGNORECASE)
@@ -116,7 +113,7 @@ def _alone(args: tuple[Any, ...]) -> Iterator[None]:
         yield
         return
     sinks = catcher.sinks
-    nobody = Recorder(nn.Identity(), RecordedPasses(), [], record_options(None, None, "qkv", None, Tokens(), 1))
+    nobody = Recorder(nn.Identity())
     catcher.sinks = [nobody]
     try:
         yield

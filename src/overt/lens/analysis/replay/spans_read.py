@@ -18,15 +18,12 @@ from overt.attention.scores import Score
 from overt.errors import InputError
 from overt.lens.analysis.ablation import fast_path_off
 from overt.lens.capture.adapters import catching
-from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable, unreadable
 from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.sink import CaughtCall, CaughtMixer
 from overt.lens.captured import CapturedCall, head_count
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.repetition import weight_rows
-from overt.lens.storage.joined import RecordedPasses
-from overt.lens.tokens import Tokens
 
 
 @dataclass(eq=False)
@@ -133,7 +130,7 @@ class _KeyMask(Recorder):
     writes = True
 
     def __init__(self, model: nn.Module, visible: Tensor):
-        super().__init__(model, RecordedPasses(), [], record_options(None, None, "qkv", None, Tokens(), 1))
+        super().__init__(model)
         self.visible, self.changed = visible, 0
         self.computed: Tensor | None = None  # the query of the call whose output is the changed one already
 
