@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.lens.capture.token_axes.factors import RESHAPES, named_dims, swaps
+from overt.lens.capture.token_axes.factors import RESHAPES, SPLITS, named_dims, swaps
 from overt.lens.capture.token_axes.labels import FunctionCall, TensorLabel, is_numbers, tensors_in
 from overt.lens.capture.token_axes.origins import (
     NONE,
@@ -21,9 +21,8 @@ from overt.lens.capture.token_axes.origins import (
     token_factors,
 )
 from overt.lens.capture.token_axes.taken import by_entries
-from overt.lens.capture.written_out.products import arguments, operand_letters
+from overt.lens.capture.written_out.products import arguments, arranged, operand_letters
 
-_SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split"}
 _BEGIN = {"embedding", "_pad_packed_sequence", "pad"}
 
 
@@ -36,7 +35,7 @@ def laid_out(step: FunctionCall, tensor: Tensor, origins: Origins) -> Sequence[T
         return [replayed(step.func, (tokens, *step.args[1:]), step.kwargs)]
     if name == "__getitem__":
         return [by_entries(tokens, tensor.shape, step.args[1])]
-    if name in ("select", "narrow", "unbind") or name in _SPLITS:
+    if name in ("select", "narrow", "unbind") or name in SPLITS:
         return _parts(step, tensor, tokens)
     if name in _BEGIN:
         return [None] * len(outputs)
@@ -45,7 +44,7 @@ def laid_out(step: FunctionCall, tensor: Tensor, origins: Origins) -> Sequence[T
 
 def _parts(step: FunctionCall, tensor: Tensor, tokens: Tensor) -> list[Tensor | None]:
     """The tokens of parts of one dimension."""
-    number, default = (2, 0) if step.name in _SPLITS else (1, 0)
+    number, default = (2, 0) if step.name in SPLITS else (1, 0)
     dim = step.argument(number, "dim", default) % tensor.ndim
     varies = tokens.shape[dim] > 1
     if step.name == "select":
@@ -119,12 +118,9 @@ def multiplied(step: FunctionCall, before: dict[int, TensorLabel]) -> list[tuple
         for origins in label.origins if label is not None else ():
             summed = {number for number, letter in enumerate(names) if letter not in letters[-1]}
             tokens, mixed = reduced(origins, summed)
-            left = [letter for letter in names if letter in letters[-1]]
-            arranged = tokens.permute([left.index(letter) for letter in letters[-1] if letter in left])
-            for dim, letter in enumerate(letters[-1]):
-                arranged = arranged if letter in left else arranged.unsqueeze(dim)
+            tokens = arranged(tokens, [letter for letter in names if letter in letters[-1]], letters[-1])
             if not any(origins.home == other.home for other, _ in result):
-                result.append((Origins(origins.home, arranged, origins.moves), mixed))
+                result.append((Origins(origins.home, tokens, origins.moves), mixed))
     return result
 
 

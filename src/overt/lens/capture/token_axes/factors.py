@@ -14,6 +14,7 @@ from torch import Tensor
 
 RESHAPES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "unsqueeze", "squeeze", "ravel", "_unsafe_view"}
 SWAPS = {"transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "adjoint", "rearrange"}
+SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split"}
 # Properties of a tensor come as their getters, which share one name.
 _GETTERS = tuple(getattr(Tensor, name).__get__ for name in ("mT", "T", "mH", "H"))
 
@@ -142,17 +143,11 @@ class Indexed(NamedTuple):
 
 def indexed(axes: Axes, index: Any, shape: Sequence[int]) -> Indexed | None:
     """The axes after `tensor[index]`: numbers, slices, None and Ellipsis; None for an index of tensors."""
-    entries = list(index) if isinstance(index, tuple) else [index]
-    if any(not (entry is None or entry is Ellipsis or type(entry) is int or isinstance(entry, slice)) for entry in entries):
+    if not is_basic(index):
         return None
-    if Ellipsis not in entries:
-        entries.append(Ellipsis)
-    where = next(number for number, entry in enumerate(entries) if entry is Ellipsis)
-    remaining = len(axes) - sum(entry is not None and entry is not Ellipsis for entry in entries)
-    entries[where : where + 1] = [slice(None)] * remaining
     result: list[Axis] = []
     dim, position, parts = 0, None, {}
-    for entry in entries:
+    for entry in index_entries(index, len(axes)):
         if entry is None:
             result.append((Factor(1),))
             continue
@@ -168,6 +163,31 @@ def indexed(axes: Axes, index: Any, shape: Sequence[int]) -> Indexed | None:
             position = entry % size
         dim += 1
     return Indexed(tuple(result), position, parts) if len(result) == len(shape) else None
+
+
+def is_basic(index: Any) -> bool:
+    """Whether an index is made of numbers that are known before the model runs, slices, None and Ellipsis."""
+    entries = index if isinstance(index, tuple) else (index,)
+    return all(entry is None or entry is Ellipsis or type(entry) is int or isinstance(entry, slice) for entry in entries)
+
+
+def index_entries(index: Any, ndim: int) -> list[Any]:
+    """The entries of an index of a tensor of so many dimensions, with a slice for each dimension that it leaves as it is.
+
+    >>> index_entries((0, None, Ellipsis), 3)
+    [0, None, slice(None, None, None), slice(None, None, None)]
+    """
+    entries = list(index) if isinstance(index, tuple) else [index]
+    where = next((number for number, entry in enumerate(entries) if entry is Ellipsis), len(entries))
+    entries[where : where + 1] = [slice(None)] * (ndim - sum(map(dims_read, entries)))
+    return entries
+
+
+def dims_read(entry: Any) -> int:
+    """How many dimensions an entry of an index reads."""
+    if entry is None or entry is Ellipsis:
+        return 0
+    return entry.ndim if isinstance(entry, Tensor) and entry.dtype in (torch.bool, torch.uint8) else 1
 
 
 def named_dims(value: Any, ndim: int) -> set[int]:

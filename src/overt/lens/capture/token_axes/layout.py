@@ -8,10 +8,12 @@ from torch import Tensor
 
 from overt.lens.capture.token_axes.factors import (
     RESHAPES,
+    SPLITS,
     Axes,
     Axis,
     Factor,
     axis_marks,
+    index_entries,
     indexed,
     named_dims,
     part,
@@ -49,7 +51,6 @@ _ARITHMETIC = {
 _ARITHMETIC |= {"__add__", "__radd__", "__sub__", "__rsub__", "rsub", "__mul__", "__rmul__", "__iadd__", "__imul__", "__isub__"}
 REDUCTIONS = {"sum", "nansum", "mean", "amax", "amin", "max", "min", "prod", "logsumexp", "var", "std", "median", "var_mean"}
 NORMS = {"norm", "linalg_norm", "linalg_vector_norm"}
-_SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split"}
 _RESIZING = {"interpolate", "repeat", "tile", "repeat_interleave"}
 _RESIZING |= {f"adaptive_{kind}_pool{dims}d" for kind in ("avg", "max") for dims in (1, 2, 3)}
 
@@ -118,21 +119,16 @@ def attention(labels: TensorLabels, step: FunctionCall) -> None:
         labels.give(output, (*before, *query[-2:-1], (Factor(output.shape[-1]),)))
 
 
-def reshape(labels: TensorLabels, step: FunctionCall) -> None:
-    """Dimensions are split and joined."""
+def rearrange(labels: TensorLabels, step: FunctionCall) -> None:
+    """Dimensions are split and joined, or change places."""
     label = labels.label(step.args[0]) if step.args else None
     for output in step.outputs:
-        labels.give(
-            output, None if label is None else reshaped(label.axes, output.shape), None if label is None else label.position
-        )
-
-
-def swap(labels: TensorLabels, step: FunctionCall) -> None:
-    """Dimensions change places."""
-    label = labels.label(step.args[0])
-    for output in step.outputs:
-        axes = None if label is None else swapped(label.axes, step.func, step.args, step.kwargs)
-        labels.give(output, axes, None if label is None else label.position)
+        if label is None:
+            labels.give(output, None)
+            continue
+        in_order = step.name in RESHAPES
+        axes = reshaped(label.axes, output.shape) if in_order else swapped(label.axes, step.func, step.args, step.kwargs)
+        labels.give(output, axes, label.position)
 
 
 def index(labels: TensorLabels, step: FunctionCall) -> None:
@@ -163,57 +159,34 @@ def write(labels: TensorLabels, step: FunctionCall) -> None:
     if label is None or not label.sure or any(isinstance(entry, Tensor | list) for entry in entries):
         labels.give(target, None)
         return
-    if Ellipsis not in entries:
-        entries.append(Ellipsis)
-    where = entries.index(Ellipsis)
-    entries[where : where + 1] = [slice(None)] * (
-        target.ndim - sum(entry is not None and entry is not Ellipsis for entry in entries)
-    )
+    entries = index_entries(index, target.ndim)
     axes, behind = list(labels.axes(target)), 0
     for dim in reversed(range(target.ndim)):
-        if not isinstance(entries[dim] if dim < len(entries) else slice(None), slice):
+        if not isinstance(entries[dim], slice):
             alone = label.position is not None and not axis_marks(axes[dim])
             axes[dim] = (Factor(target.shape[dim], "1", None),) if alone else axes[dim]
             continue
         behind += 1
         axis = label.axes[-behind] if behind <= len(label.axes) else ()
         if axis_marks(axis) and not axis_marks(axes[dim]):
-            start, _, step_size = (entries[dim] if dim < len(entries) else slice(None)).indices(target.shape[dim])
+            start, _, step_size = entries[dim].indices(target.shape[dim])
             shift = axis[0].shift if len(axis) == 1 and step_size == 1 else None
             axes[dim] = (Factor(target.shape[dim], next(iter(axis_marks(axis))), None if shift is None else shift - start),)
     labels.give(target, tuple(axes))
 
 
 def select(labels: TensorLabels, step: FunctionCall) -> None:
-    """One number of a dimension, which then is a token alone."""
+    """Numbers of a dimension apart, one or all of them: each is a token alone then."""
     axes = labels.axes(step.args[0])
-    dim, number = step.argument(1, "dim") % len(axes), step.argument(2, "index")
-    labels.give(step.outputs[0], without(axes, {dim}), int(number) if axis_marks(axes[dim]) else None)
-
-
-def unbind(labels: TensorLabels, step: FunctionCall) -> None:
-    """Every number of a dimension apart."""
-    axes = labels.axes(step.args[0])
-    dim = step.argument(1, "dim", 0) % len(axes)
-    for number, output in enumerate(step.outputs):
+    dim, first = step.argument(1, "dim", 0) % len(axes), int(step.argument(2, "index")) if step.name == "select" else 0
+    for number, output in enumerate(step.outputs, first):
         labels.give(output, without(axes, {dim}), number if axis_marks(axes[dim]) else None)
 
 
-def narrow(labels: TensorLabels, step: FunctionCall) -> None:
-    """A part of one dimension."""
-    axes = labels.axes(step.args[0])
-    dim, start = step.argument(1, "dim") % len(axes), int(step.argument(2, "start"))
-    parts(labels, step, axes, dim, start)
-
-
 def split(labels: TensorLabels, step: FunctionCall) -> None:
-    """Parts of one dimension that follow each other."""
-    axes = labels.axes(step.args[0])
-    parts(labels, step, axes, step.argument(2, "dim", 0) % len(axes), 0)
-
-
-def parts(labels: TensorLabels, step: FunctionCall, axes: Axes, dim: int, start: int) -> None:
-    """Outputs that follow each other along one dimension."""
+    """A part of one dimension, or parts that follow each other along it."""
+    axes, narrows = labels.axes(step.args[0]), step.name == "narrow"
+    dim, start = step.argument(1 if narrows else 2, "dim", 0) % len(axes), int(step.argument(2, "start")) if narrows else 0
     for output in step.outputs:
         size = output.shape[dim]
         alone = start if size == 1 and axis_marks(axes[dim]) else None
@@ -352,14 +325,14 @@ LAYOUT: dict[str, Rule] = {
     "__getitem__": index,
     "__setitem__": write,
     "select": select,
-    "unbind": unbind,
-    "narrow": narrow,
+    "unbind": select,
+    "narrow": split,
     "unfold": unfold,
     "_pad_packed_sequence": embedding,
     "scaled_dot_product_attention": attention,
     **dict.fromkeys(NEW, new),
     **dict.fromkeys(_RESIZING, resize),
     **dict.fromkeys(REDUCTIONS | NORMS, reduce),
-    **dict.fromkeys(_SPLITS, split),
-    **dict.fromkeys(RESHAPES, reshape),
+    **dict.fromkeys(SPLITS, split),
+    **dict.fromkeys(RESHAPES, rearrange),
 }

@@ -22,7 +22,7 @@ from overt.lens.capture.token_axes.carried import (
     tensor_operands,
 )
 from overt.lens.capture.token_axes.earlier import EarlierTensors
-from overt.lens.capture.token_axes.factors import Axes, Axis, Factor, axis_marks, part
+from overt.lens.capture.token_axes.factors import Axes, Axis, Factor, axis_marks, is_basic, part
 from overt.lens.capture.token_axes.labels import (
     NEIGHBOURS,
     ORDER,
@@ -41,8 +41,8 @@ from overt.lens.capture.token_axes.origins import (
     counted_along,
     token_factors,
 )
-from overt.lens.capture.token_axes.put import Slots, put
-from overt.lens.capture.token_axes.taken import Taking, taking
+from overt.lens.capture.token_axes.put import PUTS, Slots, put
+from overt.lens.capture.token_axes.taken import TAKING, Taking
 
 Mixings = list[tuple[Mixing, nn.Module]]
 
@@ -80,8 +80,8 @@ class MovedTokens:
     def observe(self, step: FunctionCall, before: dict[int, TensorLabel], module: nn.Module, mixing: Mixing | None) -> None:
         """Follow one function, whose operands had these labels before it."""
         self.module, tensor = module, step.args[0] if step.args else None
-        source = self._taken_from(step) if step.name in TAKES and _by_tensors(step) else None
-        take = None if source is None else taking(step, source)
+        source = self._taken_from(step) if step.name in TAKING and _by_tensors(step) else None
+        take = None if source is None else TAKING[step.name](step, source)
         if take is not None and source is not None and id(source) in before:
             self._take(step, source, before[id(source)], module, take)
         elif step.name in PUTS and (slots := self._slots(step, before)):
@@ -349,31 +349,12 @@ class MovedTokens:
             self.labels.know(output, label._replace(axes=axes, origins=(*label.origins, origins)))
 
 
-TAKES = {
-    "__getitem__",
-    "index_select",
-    "embedding",
-    "gather",
-    "take_along_dim",
-    "sort",
-    "topk",
-    "flip",
-    "fliplr",
-    "flipud",
-    "roll",
-}
-TAKES |= {"repeat_interleave", "unfold", "pad"}
 _LAID_OUT = {"roll", "unfold", "pad"}
-PUTS = {"index_add", "index_copy", "index_reduce", "scatter", "scatter_add", "scatter_reduce", "index_put", "__setitem__"}
-PUTS |= {"masked_scatter", "segment_reduce"}
 
 
 def _by_tensors(step: FunctionCall) -> bool:
     """Whether `tensor[index]` has an index of numbers that are not known before the model runs; true of other functions."""
-    if step.name not in ("__getitem__", "__setitem__"):
-        return True
-    entries = step.args[1] if isinstance(step.args[1], tuple) else (step.args[1],)
-    return any(not (entry is None or entry is Ellipsis or type(entry) is int or isinstance(entry, slice)) for entry in entries)
+    return step.name not in ("__getitem__", "__setitem__") or not is_basic(step.args[1])
 
 
 def _mark(axis: Axis) -> str:

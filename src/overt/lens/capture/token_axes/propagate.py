@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from overt.lens.capture.token_axes.factors import RESHAPES, axis_marks, swaps, unmarked, with_marks
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing, TensorLabel, TensorLabels, tensors_in
-from overt.lens.capture.token_axes.layout import LAYOUT, elementwise, swap
+from overt.lens.capture.token_axes.layout import LAYOUT, elementwise, rearrange
 from overt.lens.capture.token_axes.mixing import BEGIN, MIXING, fourier
 from overt.lens.capture.token_axes.moved import MovedTokens
 from overt.lens.capture.written_out.products import plain
@@ -62,12 +62,13 @@ class TokenAxes(TensorLabels):
                 self.know(tensor, self._from_outside(step.name, tensor, module))
             before[id(tensor)] = self.label(tensor) or TensorLabel(unmarked(tensor.shape))
             operands.append((tensor.shape, before[id(tensor)]))
-        rule = swap if swaps(step.name, func) else fourier if step.name.startswith("fft_") else None
-        mixing = (rule or _RULES.get(step.name, elementwise))(self, step)
+        rule = fourier if step.name.startswith("fft_") else _RULES.get(step.name, elementwise)
+        rule = rearrange if swaps(step.name, func) else rule
+        mixing = rule(self, step)
         if step.name not in BEGIN:
             for output in step.outputs:
                 self._inherit(output, operands)
-        if (rule is swap or step.name in RESHAPES) and operands and operands[0][1].weighted:
+        if rule is rearrange and operands and operands[0][1].weighted:
             for output in step.outputs:
                 self.know(output, self.label(output)._replace(weighted=True))  # type: ignore[union-attr]
         self._attends(step)

@@ -11,6 +11,7 @@ from overt.lens.capture.token_axes.taken import by_entries
 
 _ADDED = {"index_add", "index_copy", "index_reduce"}
 _SCATTERED = {"scatter", "scatter_add", "scatter_reduce"}
+PUTS = _ADDED | _SCATTERED | {"index_put", "__setitem__", "masked_scatter", "segment_reduce"}
 
 
 class Slots(NamedTuple):

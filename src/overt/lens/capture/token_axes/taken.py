@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from overt.lens.capture.token_axes.factors import named_dims
+from overt.lens.capture.token_axes.factors import dims_read, index_entries, named_dims
 from overt.lens.capture.token_axes.labels import FunctionCall
 from overt.lens.capture.token_axes.origins import NONE, compact, replayed, shrunk
 
@@ -21,15 +21,12 @@ def by_entries(tokens: Tensor, shape: torch.Size, index: Any) -> Tensor:
     """The tokens of `tensor[index]`, where the tensor has this shape."""
     entries = list(index) if isinstance(index, tuple) else [index]
     entries = [entry if _plain(entry) else torch.as_tensor(entry, device=tokens.device) for entry in entries]
-    if not any(entry is Ellipsis for entry in entries):
-        entries.append(Ellipsis)
-    where = next(number for number, entry in enumerate(entries) if entry is Ellipsis)
-    entries[where : where + 1] = [slice(None)] * (len(shape) - sum(map(_consumed, entries)))
+    entries = index_entries(tuple(entries), len(shape))
     dim, sizes = 0, list(tokens.shape)
     for entry in entries:
-        for item in range(dim, dim + _consumed(entry)):
+        for item in range(dim, dim + dims_read(entry)):
             sizes[item] = shape[item] if entry != slice(None) else sizes[item]
-        dim += _consumed(entry)
+        dim += dims_read(entry)
     taken = replayed(Tensor.__getitem__, (tokens.expand(sizes), tuple(entries)), {})
     return shrunk(taken) if any(isinstance(entry, Tensor) for entry in entries) else compact(taken)
 
@@ -48,21 +45,8 @@ def by_indices(tokens: Tensor, dim: int, index: Tensor) -> Tensor:
     return tokens.expand(lengths).gather(dim, index.expand(wanted))
 
 
-def taking(step: FunctionCall, tensor: Tensor) -> Taking | None:
-    """How a function takes numbers from a tensor; None where it is none of these functions."""
-    make = _TAKING.get(step.name)
-    return None if make is None else make(step, tensor)
-
-
 def _plain(entry: Any) -> bool:
     return entry is None or entry is Ellipsis or type(entry) is int or isinstance(entry, slice | Tensor)
-
-
-def _consumed(entry: Any) -> int:
-    """How many dimensions an entry of an index reads."""
-    if entry is None or entry is Ellipsis:
-        return 0
-    return entry.ndim if isinstance(entry, Tensor) and entry.dtype in (torch.bool, torch.uint8) else 1
 
 
 def _entries(step: FunctionCall, tensor: Tensor) -> Taking:
@@ -143,7 +127,8 @@ def _replay(step: FunctionCall, tokens: Tensor, shape: torch.Size, dims: set[int
     return compact(replayed(step.func, (tokens.expand(sizes), *step.args[1:]), step.kwargs))
 
 
-_TAKING: dict[str, Callable[[FunctionCall, Tensor], Taking | None]] = {
+# How each function takes numbers from a tensor; None where it does not.
+TAKING: dict[str, Callable[[FunctionCall, Tensor], Taking | None]] = {
     "__getitem__": _entries,
     "index_select": _index_select,
     "embedding": _lookup,

@@ -7,7 +7,7 @@ queries. Both come to the same list: for each edge a query, a key and a weight. 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from overt.lens.capture.token_axes.factors import axis_marks
 from overt.lens.capture.token_axes.labels import CHANNELS, EDGE_VALUES, Mixing, TensorLabel
 from overt.lens.capture.token_axes.origins import NONE, Origins, shrunk
 from overt.lens.capture.token_axes.put import Slots
-from overt.lens.capture.written_out.products import Product
+from overt.lens.capture.written_out.products import Product, arranged
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -128,14 +128,16 @@ def over_neighbours(
     size = lambda letters: math.prod(sizes[letter] for letter in letters)  # noqa: E731
     edges = [*query, key]
     count = size(edges)
-    tokens = _joined(origins, others, [*batch, *edges], sizes).reshape(-1, count)
+    tokens = _key_numbers(origins, others, [*batch, *edges])
+    # A batch, the first dimension, stays of size one where it has no say.
+    tokens = tokens.expand(len(tokens), *(sizes[letter] for letter in (*batch, *edges)[1:])).reshape(-1, count)
     lead = (size(batch), size(heads))
-    arranged = _spread(weights, mine, [*batch, *heads, *edges], sizes).reshape(*lead, count)
+    spread = _spread(weights, mine, [*batch, *heads, *edges], sizes).reshape(*lead, count)
     gathered = _spread(value, others, [*batch, *heads, *edges, *features], sizes).reshape(*lead, count, size(features))
     result = _spread(multiplied.output, output, [*batch, *heads, *query, *features], sizes).reshape(*lead, -1, size(features))
     ends = torch.arange(size(query), device=tokens.device).repeat_interleave(sizes[key])[None]
     before = None if undropped is None else _spread(undropped, mine, [*batch, *heads, *edges], sizes).reshape(*lead, count)
-    return _summed(arranged, ends, tokens, gathered, result, _total(origins), bool(heads), before)
+    return _summed(spread, ends, tokens, gathered, result, _total(origins), bool(heads), before)
 
 
 def into_queries(
@@ -153,18 +155,19 @@ def into_queries(
         return CHANNELS
     batch = [dim for dim in others if dim not in features and axis_marks(label.axes[dim])]
     heads = [dim for dim in others if dim not in (*features, *batch)]
-    tokens = _tokens(origins, [*batch, edge], value.shape, value.ndim)
+    tokens = _key_numbers(origins, range(ndim), [*batch, edge])
+    tokens = tokens.expand(*tokens.shape[:-1], value.shape[edge]).reshape(-1, value.shape[edge])
     ends = slots.slots.expand([size if dim in (edge, *batch) else 1 for dim, size in enumerate(value.shape)])
     ends = ends.permute(*batch, edge, *[dim for dim in range(ndim) if dim not in (*batch, edge)]).reshape(-1, value.shape[edge])
     size = lambda dims, tensor: math.prod(tensor.shape[dim] for dim in dims)  # noqa: E731
     lead, order = (size(batch, value), size(heads, value)), [*batch, *heads, edge, *features]
     wide = weights.expand([1 if dim in features else length for dim, length in enumerate(value.shape)])
-    arranged = wide.permute(order).reshape(*lead, -1)
+    spread = wide.permute(order).reshape(*lead, -1)
     before = (
         None if undropped is None else undropped.reshape(weights.shape).expand(wide.shape).permute(order).reshape(*lead, -1)
     )
     gathered, result = (part.permute(order).reshape(*lead, part.shape[edge], size(features, part)) for part in (value, output))
-    return _summed(arranged, ends, tokens, gathered, result, _total(origins), bool(heads), before)
+    return _summed(spread, ends, tokens, gathered, result, _total(origins), bool(heads), before)
 
 
 def sparse_product(matrix: Tensor, value: Tensor, output: Tensor) -> EdgeSum | Mixing | None:
@@ -258,41 +261,17 @@ def _total(origins: list[Origins]) -> int:
     return math.prod(origin.length for origin in origins)
 
 
-def _tokens(origins: list[Origins], dims: Sequence[int], shape: Sequence[int], ndim: int) -> Tensor:
-    """The number of the key of each edge, in these dimensions, the first of which are the batch: (batch, E)."""
+def _key_numbers(origins: list[Origins], letters: Sequence[Any], wanted: Sequence[Any]) -> Tensor:
+    """The number of the key of each edge, with its dimensions in this order, of size one where they have no say."""
     total: Tensor | None = None
     for origin in origins:
-        tokens = origin.tokens.expand(
-            [shape[dim] if dim in dims and origin.tokens.shape[dim] > 1 else 1 for dim in range(ndim)]
-        )
-        tokens = tokens.permute(*dims, *[dim for dim in range(ndim) if dim not in dims])
-        tokens = tokens.reshape(tokens.shape[: len(dims)])
+        tokens = origin.tokens.squeeze([dim for dim, letter in enumerate(letters) if letter not in wanted])
+        tokens = arranged(tokens, [letter for letter in letters if letter in wanted], wanted)
         total = tokens if total is None else torch.where((total < 0) | (tokens < 0), NONE, total * origin.length + tokens)
     assert total is not None
-    return total.expand(*total.shape[:-1], shape[dims[-1]]).reshape(-1, shape[dims[-1]])
-
-
-def _joined(origins: list[Origins], letters: str, wanted: list[str], sizes: dict[str, int]) -> Tensor:
-    """The number of the key of each edge, with its dimensions in this order; those of the batch are of size one where it has no say."""
-    total: Tensor | None = None
-    for origin in origins:
-        tokens = origin.tokens
-        left = [letter for letter in letters if letter in wanted]
-        tokens = tokens.permute(
-            [letters.index(letter) for letter in left] + [n for n, letter in enumerate(letters) if letter not in wanted]
-        )
-        tokens = tokens.reshape(tokens.shape[: len(left)]).permute([left.index(letter) for letter in wanted if letter in left])
-        for dim, letter in enumerate(wanted):
-            tokens = tokens if letter in left else tokens.unsqueeze(dim)
-        total = tokens if total is None else torch.where((total < 0) | (tokens < 0), NONE, total * origin.length + tokens)
-    assert total is not None
-    batch = [dim for dim, letter in enumerate(wanted) if total.shape[dim] == 1 and sizes[letter] > 1 and dim == 0]
-    return total.expand([1 if dim in batch else sizes[letter] for dim, letter in enumerate(wanted)])
+    return total
 
 
 def _spread(tensor: Tensor, letters: str, wanted: list[str], sizes: dict[str, int]) -> Tensor:
     """A tensor with its dimensions in this order, repeated along those that it lacks."""
-    arranged = tensor.permute([letters.index(letter) for letter in wanted if letter in letters])
-    for dim, letter in enumerate(wanted):
-        arranged = arranged if letter in letters else arranged.unsqueeze(dim)
-    return arranged.expand([sizes[letter] for letter in wanted])
+    return arranged(tensor, letters, wanted).expand([sizes[letter] for letter in wanted])

@@ -1,5 +1,6 @@
 """Products as models write them (@, bmm, baddbmm, einsum, linear, or multiplied and summed), with a letter for each dimension."""
 
+from collections.abc import Sequence
 from string import ascii_letters
 from typing import Any, NamedTuple
 
@@ -73,14 +74,14 @@ class Product(NamedTuple):
         if wide is None or key in output or key not in others:
             return None
         batch = "".join(letter for letter in output if letter not in (query, wide))
-        arranged = (
+        parts = (
             _arranged(weights, mine, f"{batch}{query}{key}"),
             _arranged(value, others, f"{batch}{key}{wide}"),
             _arranged(self.output, output, f"{batch}{query}{wide}"),
         )
-        if any(item is None for item in arranged):
+        if any(part is None for part in parts):
             return None
-        first, second, third = arranged
+        first, second, third = parts
         return (first, second, third) if query else (first.unsqueeze(-2), second, third.unsqueeze(-2))  # type: ignore[union-attr,return-value]
 
     def sides(self, weights: Tensor) -> tuple[str, str, Tensor]:
@@ -182,15 +183,22 @@ def _einsum_letters(equation: str, tensors: list[Tensor], output: Tensor) -> lis
     return spelled
 
 
-def _arranged(tensor: Tensor, letters: str, wanted: str) -> Tensor | None:
-    """The tensor with its dimensions in this order, 1 for those that it lacks; None if it has others."""
-    if set(letters) - set(wanted):
-        return None
-    arranged = tensor.permute([letters.index(letter) for letter in wanted if letter in letters])
+def arranged(tensor: Tensor, letters: Sequence[Any], wanted: Sequence[Any]) -> Tensor:
+    """The tensor with its dimensions in this order, 1 for those that it lacks.
+
+    >>> import torch
+    >>> arranged(torch.ones(2, 3), "ab", "bca").shape
+    torch.Size([3, 1, 2])
+    """
+    result = tensor.permute([letters.index(letter) for letter in wanted if letter in letters])
     for dim, letter in enumerate(wanted):
-        if letter not in letters:
-            arranged = arranged.unsqueeze(dim)
-    return arranged
+        result = result if letter in letters else result.unsqueeze(dim)
+    return result
+
+
+def _arranged(tensor: Tensor, letters: str, wanted: str) -> Tensor | None:
+    """The same; None if the tensor has other dimensions too."""
+    return None if set(letters) - set(wanted) else arranged(tensor, letters, wanted)
 
 
 def _only(letters: Any) -> str | None:

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from overt.lens.capture.token_axes.factors import named_dims
+from overt.lens.capture.token_axes.factors import SPLITS, named_dims
 from overt.lens.capture.token_axes.labels import FunctionCall, Mixing
-from overt.lens.capture.token_axes.moved import PUTS
 from overt.lens.capture.token_axes.propagate import TokenAxes
-from overt.lens.capture.token_axes.put import put
+from overt.lens.capture.token_axes.put import PUTS, put
 from overt.lens.capture.written_out.by_edge import EdgeSum, into_queries, over_neighbours, sparse_product
 from overt.lens.capture.written_out.products import CallArguments, Product, arguments, multiplied_and_summed, plain, product
 from overt.lens.capture.written_out.scored import SAME, Scores
@@ -35,8 +34,6 @@ Heads = Callable[[], int | None]
 _REMEMBERED = 64  # tensors that are tracked at once; the oldest are dropped
 _OTHER_PRODUCTS = {"einsum", "tensordot", "addmm", "addbmm"}
 _REARRANGED = {"pad", "as_strided", "cat", "stack", "roll", "index_select", "gather", "take_along_dim"}
-_SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes"}
-
 
 _LINEAR = {"where", "masked_fill", "div"}  # of these a product of query and key may still be no weights
 _IN_ANOTHER_ORDER = "softmax and product with the values are written out in an order that is not recognised"
@@ -116,7 +113,7 @@ class WrittenOut:
         `before` is the result of the method of that name, `heads` how many heads the module that runs has.
         """
         name, operands = plain(name), arguments(name, *call)
-        if before is not None and name in _SPLITS and isinstance(output, list | tuple):
+        if before is not None and name in SPLITS and isinstance(output, list | tuple):
             return self._split(operands, call, output)
         if not isinstance(output, Tensor) or not output.is_floating_point():
             return None
