@@ -1,7 +1,8 @@
 """One recorded call of attention: its inputs, its output, and which of its heads were recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -203,32 +204,49 @@ def detached(piece: Any, cache: TensorCache) -> Any:
     return tree_map(detach, piece)
 
 
+@dataclass(frozen=True, eq=False)
+class _HeadsOf:
+    inner: Any
+    heads: tuple[int, ...]
+    total: int
+
+    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """The block of these heads."""
+        block = self.inner.block(rows, keys)
+        return select_heads(block, self.heads, self.total) if block.ndim >= 3 else block
+
+
 @piece
-class HeadsOfMask(Mask):
+class HeadsOfMask(_HeadsOf, Mask):
     """Some heads of a mask that is bound to its call."""
 
-    inner: Any
-    heads: tuple[int, ...]
-    total: int
-
-    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The block of these heads."""
-        block = self.inner.block(rows, keys)
-        return select_heads(block, self.heads, self.total) if block.ndim >= 3 else block
-
 
 @piece
-class HeadsOfBias(Bias):
+class HeadsOfBias(_HeadsOf, Bias):
     """Some heads of a bias that is bound to its call."""
 
-    inner: Any
-    heads: tuple[int, ...]
-    total: int
+
+class _PartOf:
+    def __init__(self, part: Callable[[Tensor, Tensor], Tensor]):
+        self.part = part
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The block of these heads."""
-        block = self.inner.block(rows, keys)
-        return select_heads(block, self.heads, self.total) if block.ndim >= 3 else block
+        """What the function makes of a block."""
+        return self.part(rows, keys)
+
+
+class _PartOfMask(_PartOf, Mask):
+    """A part of a mask that is bound to its call."""
+
+
+class _PartOfBias(_PartOf, Bias):
+    """A part of a bias that is bound to its call."""
+
+
+def parts_of_pieces(call: Call, part: Callable[[Any, Tensor, Tensor], Tensor]) -> dict[str, Any]:
+    """The mask and the bias of a call, where it has them, as the part of them whose blocks are `part(piece, rows, keys)`."""
+    mask, bias = (None if piece is None else partial(part, piece) for piece in (call.mask, call.bias))
+    return {"mask": None if mask is None else _PartOfMask(mask), "bias": None if bias is None else _PartOfBias(bias)}
 
 
 def versions(call: Call) -> tuple[tuple[Tensor, int], ...]:

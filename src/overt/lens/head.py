@@ -3,21 +3,19 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from overt.attention.biases import Bias
 from overt.attention.kernels.blocked import query_block, query_rows, widened
 from overt.attention.kernels.call import Call, unrounded
-from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
 from overt.attention.summary import Summary, gathered
 from overt.attention.trace import Steps
 from overt.lens.capture.by_head import one_head, piece_for_heads
-from overt.lens.captured import Captured, CapturedCall, fresh, sliceable
+from overt.lens.captured import Captured, CapturedCall, fresh, parts_of_pieces, sliceable
 from overt.lens.patches import patch_grid
 from overt.lens.statistics.one_text import unpadded_text, unpadded_texts
 from overt.lens.text.named import position_named
@@ -226,15 +224,13 @@ class Head:
         call = replace(self.captured_call.checked_call(), dropout=0.0)
         if self._whole or call.query.ndim < 4:
             return fresh(call)
-        index, total, mask, bias = self.index_in_call, self.heads_in_call, call.mask, call.bias
-        if mask is not None:
-            selected_mask = piece_for_heads(mask, one_head(index, total))
-            mask = _OneMask(mask, index, total) if selected_mask is None else selected_mask
-        if bias is not None:
-            selected_bias = piece_for_heads(bias, one_head(index, total))
-            bias = _OneBias(bias, index, total) if selected_bias is None else selected_bias
+        index, total = self.index_in_call, self.heads_in_call
+        pieces = parts_of_pieces(call, partial(_block_of_head, index, total))
+        for name in pieces:
+            selected = piece_for_heads(getattr(call, name), one_head(index, total))
+            pieces[name] = pieces[name] if selected is None else selected
         query, key, value = (head_part(tensor, index, total) for tensor in (call.query, call.key, call.value))
-        return fresh(replace(call, query=query, key=key, value=value, mask=mask, bias=bias, batch=call.batch[:-1]))
+        return fresh(replace(call, query=query, key=key, value=value, batch=call.batch[:-1], **pieces))
 
     def _summary(self, map_size: int | tuple[int, int] | None = None) -> Summary:
         return gathered(self._call, top=1, map_size=map_size)
@@ -265,20 +261,8 @@ def head_part(tensor: Tensor, head: int, total: int) -> Tensor:
     return tensor if tensor.ndim < 3 else tensor.select(-3, head // (total // tensor.shape[-3]) if tensor.shape[-3] > 1 else 0)
 
 
-class _OneHead:
-    def __init__(self, inner: Any, head: int, total: int):
-        self.inner, self.head, self.total = inner, head, total
-
-    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        return head_part(self.inner.block(rows, keys), self.head, self.total)
-
-
-class _OneMask(_OneHead, Mask):
-    """One head of a mask that is bound to its call."""
-
-
-class _OneBias(_OneHead, Bias):
-    """One head of a bias that is bound to its call."""
+def _block_of_head(head: int, total: int, piece: Any, rows: Tensor, keys: Tensor) -> Tensor:
+    return head_part(piece.block(rows, keys), head, total)
 
 
 def positions(what: str, index: Any, length: int, words: Words | None = None) -> list[int]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from overt.attention.masks import Mask, Ranges
 from overt.attention.masks.base import RowRanges
-from overt.lens.storage.tensor_cache import TensorCache
+from overt.lens.storage.tensor_cache import TensorCache, unexpanded
 
 _AT_ONCE = 2**22  # numbers of a mask that are looked at together
 
@@ -37,9 +37,10 @@ def read(mask: Tensor) -> MaskReading:
     >>> read(torch.tensor([[0.0, -0.5]])).mask is None
     True
     """
-    shrunk = _without_repeats(mask.detach())
-    if shrunk.ndim < 2 or not shrunk.numel():
+    if mask.ndim < 2 or not mask.numel():
         return _as_it_is(mask)
+    shrunk = unexpanded(mask.detach())  # what is repeated is looked at once
+    shrunk = shrunk.expand(*shrunk.shape[:-1], mask.shape[-1])
     floating = mask.is_floating_point()
     size = max(1, _AT_ONCE // (shrunk.numel() // shrunk.shape[-2]))
     parts = [(_edges_of_float if floating else _edges)(part) for part in shrunk.split(size, dim=-2)]
@@ -54,14 +55,6 @@ def read(mask: Tensor) -> MaskReading:
 
 def _as_it_is(mask: Tensor) -> MaskReading:
     return MaskReading(None, mask) if mask.is_floating_point() else MaskReading(mask, None)
-
-
-def _without_repeats(mask: Tensor) -> Tensor:
-    """The mask with size 1 where it was expanded: what is repeated is looked at once."""
-    for dim in range(mask.ndim - 1):
-        if mask.stride(dim) == 0 and mask.shape[dim] > 1:
-            mask = mask.narrow(dim, 0, 1)
-    return mask
 
 
 def _edges(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:

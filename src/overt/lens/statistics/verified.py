@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from overt.attention.biases import Bias
 from overt.attention.kernels.blocked import Block, blocked
 from overt.attention.kernels.call import Call
 from overt.attention.kernels.flat import summary as flat_summary
 from overt.attention.kernels.plan import permits
-from overt.attention.masks import Mask
 from overt.attention.mechanism import formula
 from overt.attention.summary import gathered
-from overt.lens.captured import CapturedCall, copied, fresh, head_count, sliceable
+from overt.lens.captured import CapturedCall, copied, fresh, head_count, parts_of_pieces, sliceable
 from overt.lens.statistics.allowance import Allowance
 from overt.lens.storage.tensor_cache import TensorCache
 
@@ -220,27 +218,10 @@ def queries_that_differ(difference: Tensor) -> Tensor:
     return torch.cat([evenly, difference.topk(JUDGED_QUERIES // 2).indices]).unique()
 
 
-def _call_rows(call: Call, rows: Tensor) -> Call:
+def _call_rows(call: Call, chosen: Tensor) -> Call:
     """The call of these queries alone."""
-    mask = None if call.mask is None else _RowsOfMask(call.mask, rows)
-    bias = None if call.bias is None else _RowsOfBias(call.bias, rows)
-    return replace(call, query=call.query[..., rows, :], mask=mask, bias=bias)
-
-
-class _SomeRows:
-    def __init__(self, inner: Any, positions: Tensor):
-        self.inner, self.positions = inner, positions
-
-    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        return self.inner.block(self.positions[rows], keys)
-
-
-class _RowsOfMask(_SomeRows, Mask):
-    """Some rows of a mask that is bound to its call."""
-
-
-class _RowsOfBias(_SomeRows, Bias):
-    """Some rows of a bias that is bound to its call."""
+    pieces = parts_of_pieces(call, lambda piece, rows, keys: piece.block(chosen[rows], keys))
+    return replace(call, query=call.query[..., chosen, :], **pieces)
 
 
 def compared(captured: CapturedCall, recomputed: Tensor, allowed: Tensor) -> Comparison:

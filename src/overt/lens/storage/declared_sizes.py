@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.kernels.call import Call
-from overt.lens.storage.offloading import unexpanded
+from overt.lens.storage.tensor_cache import unexpanded
 
 _DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _DTYPES |= {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}

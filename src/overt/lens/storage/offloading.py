@@ -15,8 +15,9 @@ from torch import Tensor
 from overt.drawing.numbers import in_bytes
 from overt.errors import InputError, needed_by
 from overt.files import remedy, unwritable
-from overt.lens.captured import Captured, TensorCache
+from overt.lens.captured import Captured
 from overt.lens.storage.plain_data import plain, restored
+from overt.lens.storage.tensor_cache import TensorCache, unexpanded
 
 _LESS = 'choose another folder with TMPDIR, or record less: keep="summary", layers=[…] or heads=[…]'
 
@@ -128,14 +129,6 @@ def import_safetensors(what: str = "a recording in files") -> Any:
     with needed_by(what, "text"):
         import safetensors.torch
     return safetensors
-
-
-def unexpanded(tensor: Tensor) -> Tensor:
-    """The tensor with its expanded dimensions, those of stride 0, cut to size 1."""
-    for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        if size > 1 and stride == 0:
-            tensor = tensor.narrow(dimension, 0, 1)
-    return tensor
 
 
 def _on_other_device(tensor: Tensor) -> bool:

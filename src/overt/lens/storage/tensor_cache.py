@@ -1,4 +1,4 @@
-"""Work on a tensor that many layers share, done once."""
+"""Tensors whose numbers are shared: work on those of many layers is done once, and repeated numbers are cut."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,3 +24,16 @@ class TensorCache:
         if key not in self._made or (still is not None and not still(self._made[key][1], tensor)):
             self._made[key] = (StorageWeakRef(storage), make(tensor))
         return self._made[key][1]
+
+
+def unexpanded(tensor: Tensor) -> Tensor:
+    """The tensor with its expanded dimensions, those of stride 0, cut to size 1.
+
+    >>> import torch
+    >>> unexpanded(torch.arange(3)[:, None].expand(3, 4)).shape
+    torch.Size([3, 1])
+    """
+    for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            tensor = tensor.narrow(dimension, 0, 1)
+    return tensor

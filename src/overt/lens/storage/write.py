@@ -15,10 +15,10 @@ from overt.files import whole
 from overt.lens.captured import Captured, CapturedCall, HeadsOfMask
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.storage.joined import RecordedPasses
-from overt.lens.storage.offloading import unexpanded, write_tensors
+from overt.lens.storage.offloading import write_tensors
 from overt.lens.storage.plain_data import known, plain
 from overt.lens.storage.stored_texts import stored_texts
-from overt.lens.storage.tensor_cache import TensorCache
+from overt.lens.storage.tensor_cache import TensorCache, unexpanded
 from overt.lens.storage.validate import MAX_DEPTH, depth
 
 FORMAT = 3

@@ -9,21 +9,18 @@ import torch
 from torch import Tensor
 
 from overt.attention import mechanism
-from overt.attention.biases import Bias
 from overt.attention.kernels.blocked import BLOCK, Block, query_block, query_rows, widened
 from overt.attention.kernels.call import Call, unrounded
-from overt.attention.masks import Mask
 from overt.attention.masks.base import Dense, as_mask
 from overt.attention.normalizers import Softmax
 from overt.errors import InputError
 from overt.lens.analysis.editing.changes import BlockedArcs, HeadChange, RowsSet, TemperatureSet
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
-from overt.lens.captured import MASKED_GAP, select_entries
+from overt.lens.captured import MASKED_GAP, parts_of_pieces, select_entries
 from overt.lens.head import runs
 
-_FEW = (
-    64  # rows up to which the plain formula computes them; more go to the kernels where the changes are masks and temperatures
-)
+# Rows up to which the plain formula computes them; more go to the kernels where the changes are masks and temperatures.
+_FEW = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,39 +33,14 @@ class Placed:
     numbers: Tensor | None = None  # rows of weights (…, rows, K), or vectors of patched positions (…, positions, features)
 
 
-@dataclass(frozen=True, eq=False)
-class _OfEntries:
-    """Some entries of the batch of a mask or a bias that is bound to its call of so many dimensions."""
-
-    inner: Any
-    entries: tuple[int, ...]
-    dimensions: int
-
-    def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        block = self.inner.block(rows, keys)
-        return select_entries(block, self.entries, self.dimensions - 1) if block.ndim == self.dimensions else block
-
-
-class _MaskOfEntries(_OfEntries, Mask):
-    """Some entries of a mask."""
-
-
-class _BiasOfEntries(_OfEntries, Bias):
-    """Some entries of a bias."""
-
-
 def call_of_entries(call: Call, entries: tuple[int, ...] | None) -> Call:
     """The call of these entries of the batch, its first dimension."""
-    dimensions = call.query.ndim
     if entries is None or entries == tuple(range(call.batch[0])):
         return call
-    tensors = {
-        name: select_entries(tensor, entries, dimensions - 1) if tensor.ndim == dimensions else tensor
-        for name, tensor in (("query", call.query), ("key", call.key), ("value", call.value))
-    }
-    mask = None if call.mask is None else _MaskOfEntries(call.mask, entries, dimensions)
-    bias = None if call.bias is None else _BiasOfEntries(call.bias, entries, dimensions)
-    return replace(call, mask=mask, bias=bias, batch=(len(entries), *call.batch[1:]), **tensors)
+    after = call.query.ndim - 1  # dimensions behind that of the batch
+    tensors = {name: select_entries(getattr(call, name), entries, after) for name in ("query", "key", "value")}
+    pieces = parts_of_pieces(call, lambda piece, rows, keys: select_entries(piece.block(rows, keys), entries, after))
+    return replace(call, batch=(len(entries), *call.batch[1:]), **tensors, **pieces)
 
 
 def renormalizable(call: Call) -> Call:

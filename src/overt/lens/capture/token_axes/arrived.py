@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from overt.lens.capture.token_axes.carried import same_tokens
-from overt.lens.capture.token_axes.origins import FAR, Origins, compact, highest, lowest, one_or_several
+from overt.lens.capture.token_axes.origins import FAR, Origins, highest, lowest, one_or_several
 from overt.lens.capture.token_axes.put import Slots
+from overt.lens.storage.tensor_cache import unexpanded
 
 
 def aligned(one: Tensor, other: Tensor) -> bool:
@@ -38,7 +39,7 @@ def arrived_tokens(slots: Slots, tokens: Tensor, output: Tensor) -> Tensor | Non
     low = index.new_full(sizes, FAR).scatter_reduce(dim, index, lowest(tokens), "amin")
     high = index.new_full(sizes, -FAR).scatter_reduce(dim, index, highest(tokens), "amax")
     arrived = one_or_several(low, high)
-    return compact(arrived) if slots.apart else arrived.view([-1 if dim == slots.dim else 1 for dim in range(output.ndim)])
+    return unexpanded(arrived) if slots.apart else arrived.view([-1 if dim == slots.dim else 1 for dim in range(output.ndim)])
 
 
 def sent_twice(slots: Slots, tokens: Tensor) -> bool:

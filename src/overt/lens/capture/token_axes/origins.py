@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from overt.lens.capture.token_axes.factors import Axis, Factor
+from overt.lens.storage.tensor_cache import unexpanded
 
 NONE, FAR = -1, 2**62  # no token; a number beyond all tokens. Numbers below NONE name several tokens together
 
@@ -99,21 +100,9 @@ def counted(length: int, dim: int, ndim: int, device: torch.device) -> Tensor:
     return torch.arange(length, device=device).view([length if entry == dim else 1 for entry in range(ndim)])
 
 
-def compact(tokens: Tensor) -> Tensor:
-    """The same with size one in dimensions that are expanded.
-
-    >>> compact(torch.arange(3)[:, None].expand(3, 4)).shape
-    torch.Size([3, 1])
-    """
-    for dim, size in enumerate(tokens.shape):
-        if size > 1 and tokens.stride(dim) == 0:
-            tokens = tokens.narrow(dim, 0, 1)
-    return tokens
-
-
 def shrunk(tokens: Tensor, keep: int | None = None) -> Tensor:
     """The same with size one in every dimension but `keep` along which the tokens are the same, which is looked at."""
-    tokens = compact(tokens)
+    tokens = unexpanded(tokens)
     for dim, size in enumerate(tokens.shape):
         if size > 1 and dim != keep and bool((tokens == tokens.narrow(dim, 0, 1)).all()):
             tokens = tokens.narrow(dim, 0, 1)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from overt.lens.capture.token_axes.labels import FunctionCall, is_numbers
-from overt.lens.capture.token_axes.origins import compact, counted, shrunk
+from overt.lens.capture.token_axes.origins import counted, shrunk
 from overt.lens.capture.token_axes.taken import by_entries
+from overt.lens.storage.tensor_cache import unexpanded
 
 _ADDED = {"index_add", "index_copy", "index_reduce"}
 _SCATTERED = {"scatter", "scatter_add", "scatter_reduce"}
@@ -40,7 +41,7 @@ def put(step: FunctionCall) -> list[Slots]:
         ]
     if step.name == "masked_scatter":
         target, mask, value = step.args[0], step.argument(1, "mask"), step.argument(2, "source")
-        rows = compact(mask.expand(target.shape))
+        rows = unexpanded(mask.expand(target.shape))
         if rows.shape[-1] != 1 or value.shape[-1:] != target.shape[-1:]:
             return []
         index = rows.expand(*target.shape[:-1], 1)[..., 0]

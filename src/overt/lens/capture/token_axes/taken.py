@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from overt.lens.capture.token_axes.factors import dims_read, index_entries, named_dims
 from overt.lens.capture.token_axes.labels import FunctionCall
-from overt.lens.capture.token_axes.origins import NONE, compact, replayed, shrunk
+from overt.lens.capture.token_axes.origins import NONE, replayed, shrunk
+from overt.lens.storage.tensor_cache import unexpanded
 
 Taking = Callable[[Tensor, torch.Size], Tensor]
 
@@ -28,7 +29,7 @@ def by_entries(tokens: Tensor, shape: torch.Size, index: Any) -> Tensor:
             sizes[item] = shape[item] if entry != slice(None) else sizes[item]
         dim += dims_read(entry)
     taken = replayed(Tensor.__getitem__, (tokens.expand(sizes), tuple(entries)), {})
-    return shrunk(taken) if any(isinstance(entry, Tensor) for entry in entries) else compact(taken)
+    return shrunk(taken) if any(isinstance(entry, Tensor) for entry in entries) else unexpanded(taken)
 
 
 def by_indices(tokens: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -124,7 +125,7 @@ def _pad(step: FunctionCall, tensor: Tensor) -> Taking | None:
 
 def _replay(step: FunctionCall, tokens: Tensor, shape: torch.Size, dims: set[int]) -> Tensor:
     sizes = [shape[dim] if dim in dims else size for dim, size in enumerate(tokens.shape)]
-    return compact(replayed(step.func, (tokens.expand(sizes), *step.args[1:]), step.kwargs))
+    return unexpanded(replayed(step.func, (tokens.expand(sizes), *step.args[1:]), step.kwargs))
 
 
 # How each function takes numbers from a tensor; None where it does not.
