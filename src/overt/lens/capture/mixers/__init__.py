@@ -12,11 +12,11 @@ observed, is in `missing`. Functions inside a mixer are not tracked.
 To add a family, write a file here with its forms, and name them in `families.py`. A `Form` (`form.py`) has
 
     functions                   the names of its functions, or
-    is_method(name, …)          which methods of modules are one, by parameters and the names in their code
+    parameters, names, method   of a method of modules that is one: its parameters, the names in its code, and perhaps its name
     read(call)                  before the function runs: its arguments as a `Recurrence` of the positions of this call alone, where
                                 `start` is the state that it was passed; or a sentence why it cannot be recorded
     result(call, returned)      after it: the output of the mixing alone (B, H, Q, E), and the state (B, H, D, E) that it leaves, or None
-    around(module)              sentences on what is after the mixing; convolutions before it are named without it
+    after, or around(module)    sentences on what is after the mixing; convolutions before it are named without it
 
 A form of a method that needs what modules inside it returned `reads_after`: `prepare` copies what the method may write to, and `read`
 has `call.inner`. Tensors may be views of the model's: they are copied where they are kept. Positions of earlier calls are not the

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overt.lens.capture.mixers.form import ONE_VALUE, Form, MixerCall, channelwise, gated_norms
+from overt.lens.capture.mixers.form import ONE_VALUE, Form, MixerCall, channelwise
 from overt.lens.capture.mixers.normalized import summed_weights
 from overt.lens.capture.mixers.packed import restarted, text_starts
 from overt.lens.capture.token_axes.labels import SHIFT, Mixing
@@ -92,7 +92,7 @@ class FlashLinear(Form):
         """A gate after it, in a norm or of its own."""
         gated = any("g_" in name for name, _ in module.named_children())
         gate = ("a gate, of a projection of the input, multiplies its output after it",) if gated else ()
-        return gated_norms(module) or gate
+        return super().around(module) or gate
 
 
 def _normalized(recurrence: Recurrence, keys: Tensor | None) -> Recurrence:
@@ -171,6 +171,7 @@ class HGRN(FlashLinear):
     """h_t = exp(g_t) ∘ h_{t−1} + x_t for each of C channels, which are heads of one value. Qin et al. 2023, "HGRN", section 3.2."""
 
     functions: frozenset[str] = functions("hgrn")
+    after: tuple[str, ...] = ("a norm over all channels multiplied with a gate, after it", ONE_VALUE.format("HGRN"))
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
         """x and g (B, N, C), states (B, C)."""
@@ -183,10 +184,6 @@ class HGRN(FlashLinear):
         """Output (B, N, C) and state (B, C)."""
         output, state = returned
         return channelwise(output, None if call.starts else state)
-
-    def around(self, module: nn.Module) -> tuple[str, ...]:
-        """What a head is."""
-        return "a norm over all channels multiplied with a gate, after it", ONE_VALUE.format("HGRN")
 
 
 class NotRecorded(Form):

@@ -40,17 +40,24 @@ class MixerCall:
 class Form:
     """One way to write a mixer: the names of its functions, or which methods of modules are one, and how they are read.
 
-    A method whose output is read before it ends, by the module that it calls by the name `read_by`, has the `kind` of its recurrence.
+    A method is a mixer if it has all of these `parameters`, all of these `names` in its code, and the name `method`, if there is one. One
+    whose output is read before it ends, by the module that it calls by the name `read_by`, has the `kind` of its recurrence. `after` says
+    what is after the mixing in its layer, in sentences, where that is the same in every layer.
     """
 
     functions: frozenset[str] = frozenset()
+    method = ""
+    parameters: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
     reads_after = False
     read_by = ""
     kind = ""
+    after: tuple[str, ...] = ()
 
     def is_method(self, name: str, parameters: Collection[str], names: Collection[str]) -> bool:
         """Whether a method of a module is this mixer, by its name, its parameters and the names in its code."""
-        return False
+        wanted = (self.parameters | self.names) and self.method in ("", name)
+        return bool(wanted) and self.parameters <= set(parameters) and self.names <= set(names)
 
     def neighbours(self, call: MixerCall) -> Mixing | None:
         """How a function mixes neighbours before a mixer, if it is one that does, and no mixer itself."""
@@ -76,7 +83,7 @@ class Form:
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
         """What is after the mixing in its layer, in sentences."""
-        return gated_norms(module)
+        return self.after or gated_norms(module)
 
 
 def channelwise(output: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:

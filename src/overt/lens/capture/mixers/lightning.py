@@ -1,14 +1,11 @@
 """Lightning attention as MiniMax writes it: a fixed decay for each head, in blocks or step by step, inside the layer's forward."""
 
-from collections.abc import Collection
 from typing import Any
 
 from torch import Tensor, nn
 
 from overt.lens.capture.mixers.form import Form, MixerCall
 from overt.lens.linear.recurrence import Recurrence
-
-_PARTS = {"slope_rate", "query_decay", "key_decay", "diagonal_decay", "qkv_proj", "act_fn", "norm"}
 
 
 class Lightning(Form):
@@ -17,13 +14,13 @@ class Lightning(Form):
     Query, key and value are what the activation of the projection returned, and the output is what the norm after it was called with.
     """
 
+    method = "forward"
+    names: frozenset[str] = frozenset(
+        {"slope_rate", "query_decay", "key_decay", "diagonal_decay", "qkv_proj", "act_fn", "norm"}
+    )
     reads_after = True
     read_by = "norm"
     kind = "lightning attention"
-
-    def is_method(self, name: str, parameters: Collection[str], names: Collection[str]) -> bool:
-        """A forward with all the parts of it."""
-        return name == "forward" and set(names) >= _PARTS
 
     def prepare(self, call: MixerCall) -> Tensor | None:
         """A copy of the state in the cache."""

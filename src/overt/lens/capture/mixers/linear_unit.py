@@ -1,10 +1,9 @@
 """The real-gated linear recurrent unit of Griffin and RecurrentGemma: one number of state for each channel."""
 
-from collections.abc import Collection
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from overt.lens.capture.mixers.form import ONE_VALUE, Form, MixerCall, channelwise
 from overt.lens.linear.recurrence import Recurrence
@@ -16,11 +15,12 @@ class LinearUnit(Form):
     Each channel is a head with one value, x (B, N, C), which is the input after its gate; a (B, N, C).
     """
 
-    _PARAMETERS = frozenset({"hidden_states", "recurrent_gate", "reset", "recurrent_states"})
-
-    def is_method(self, name: str, parameters: Collection[str], names: Collection[str]) -> bool:
-        """A scan with these arguments."""
-        return set(parameters) >= self._PARAMETERS
+    parameters: frozenset[str] = frozenset({"hidden_states", "recurrent_gate", "reset", "recurrent_states"})
+    after: tuple[str, ...] = (
+        "an input gate and a normalisation before it: the values are what they leave",
+        "a gate, an activation of another projection, multiplies its output after it",
+        ONE_VALUE.format("the unit"),
+    )
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """Where the positions begin again, the decay is 0."""
@@ -35,11 +35,3 @@ class LinearUnit(Form):
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, C) and state (B, C)."""
         return channelwise(*returned)
-
-    def around(self, module: nn.Module) -> tuple[str, ...]:
-        """The gates, and what a head is."""
-        return (
-            "an input gate and a normalisation before it: the values are what they leave",
-            "a gate, an activation of another projection, multiplies its output after it",
-            ONE_VALUE.format("the unit"),
-        )

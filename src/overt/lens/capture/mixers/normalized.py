@@ -4,12 +4,11 @@ Their states are exp(−m_j) times the plain ones, with a running maximum m_j = 
 written. In this frame a position decays by a_j exp(m_{j−1} − m_j) and writes exp(i_j − m_j), both at most 1.
 """
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from overt.lens.capture.mixers.form import ONE_VALUE, Form, MixerCall, channelwise
@@ -25,11 +24,9 @@ class MLSTM(Form):
     Beck et al. 2024, "xLSTM", section 2.3. Query, key (B, H, N, D), value (B, H, N, E), gates before their activations (B, H, N).
     """
 
-    _PARAMETERS = frozenset({"query", "key", "value", "igate", "fgate", "c_initial", "n_initial", "m_initial"})
-
-    def is_method(self, name: str, parameters: Collection[str], names: Collection[str]) -> bool:
-        """A forward with these arguments: xLSTM's backend."""
-        return name == "forward" and set(parameters) >= self._PARAMETERS
+    method = "forward"  # of xLSTM's backend
+    parameters: frozenset[str] = frozenset({"query", "key", "value", "igate", "fgate", "c_initial", "n_initial", "m_initial"})
+    after: tuple[str, ...] = ("a norm of each head and a gate, the sigmoid of a projection, after it",)
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """The recurrence in the frame of its running maximum."""
@@ -56,10 +53,6 @@ class MLSTM(Form):
         output, states = returned if isinstance(returned, tuple) else (returned, None)
         return output, None if states is None else states[0]
 
-    def around(self, module: nn.Module) -> tuple[str, ...]:
-        """Norm and gate of its layer."""
-        return ("a norm of each head and a gate, the sigmoid of a projection, after it",)
-
 
 class RWKV4(Form):
     """o_t = (Σ_{j<t} exp(−(t−1−j) w + k_j) v_j + exp(u + k_t) v_t) / (the same sum without v), for each of C channels.
@@ -68,6 +61,10 @@ class RWKV4(Form):
     """
 
     functions: frozenset[str] = frozenset({"rwkv_linear_attention", "rwkv_linear_attention_cpu"})
+    after: tuple[str, ...] = (
+        "a gate, the sigmoid of the receptance, multiplies its output after it",
+        ONE_VALUE.format("RWKV-4"),
+    )
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """The recurrence in the frame of its running maximum."""
@@ -96,13 +93,6 @@ class RWKV4(Form):
         """Output (B, N, C) and state (B, C)."""
         output, state = returned
         return channelwise(output, None if state is None else state[0])
-
-    def around(self, module: nn.Module) -> tuple[str, ...]:
-        """The gate, and what a head is."""
-        return (
-            "a gate, the sigmoid of the receptance, multiplies its output after it",
-            ONE_VALUE.format("RWKV-4"),
-        )
 
 
 def framed(log_decay: Tensor, log_write: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:

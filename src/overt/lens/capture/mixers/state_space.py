@@ -69,6 +69,7 @@ class MambaScan(Form):
     """
 
     functions: frozenset[str] = frozenset({"mamba_selective_scan", "selective_scan_fn"})
+    after: tuple[str, ...] = (GATE, CHANNELS)
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """Everything with positions after the channels."""
@@ -90,10 +91,6 @@ class MambaScan(Form):
     def written(self, call: MixerCall, returned: Any) -> Tensor:
         """With its gate."""
         return (returned[0] if isinstance(returned, tuple) else returned)[..., None]
-
-    def around(self, module: nn.Module) -> tuple[str, ...]:
-        """The gate, and what a head is."""
-        return GATE, CHANNELS
 
 
 class StateUpdate(Form):
