@@ -83,8 +83,8 @@ class Tokens:
             if words is None or len(words[0]) < length:
                 return None
             return cast(Words, [sentence[len(sentence) - length :] for sentence in words])
-        texts = self.texts.queries if queries else self.texts.keys
-        return cast("Words | None", texts(call.layer, call.pass_index, call.batch, length, cross))
+        other = cross and not queries
+        return cast("Words | None", self.texts.tokens_of_call(call.layer, call.pass_index, call.batch, length, other))
 
     def _matching(self, call: Captured, length: int, side: str) -> Words | None:
         sides = (self.keys, self.queries) if side == "keys" else (self.queries, self.keys)

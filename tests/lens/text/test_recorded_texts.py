@@ -105,7 +105,9 @@ def test_virtual_tokens_before_a_text_take_no_words_of_later_ones():
 
     texts = Texts([Lookup(number, "", 0, 60, torch.tensor([ids])) for number, ids in enumerate([[3, 4], [5], [6]])])
     texts.attach(numbers(60))
-    assert texts.keys("layer", 0, 1, 4, cross=False) is None  # two keys of a trained prefix and the two of the first pass
+    assert (
+        texts.tokens_of_call("layer", 0, 1, 4, other=False) is None
+    )  # two keys of a trained prefix and the two of the first pass
 
 
 def test_sequences_that_continue_others_have_their_words():
@@ -114,7 +116,7 @@ def test_sequences_that_continue_others_have_their_words():
     steps = [[[3, 4], [5, 6]], [[7], [8]], [[9], [10]]]
     texts = Texts([Lookup(number, "", 0, 60, torch.tensor(ids)) for number, ids in enumerate(steps)], reordered={2: (1, 1)})
     texts.attach(numbers(60))
-    read = texts.keys("layer", 2, 2, 4, cross=False)
+    read = texts.tokens_of_call("layer", 2, 2, 4, other=False)
     assert [[token.id for token in sentence] for sentence in read] == [[5, 6, 8, 9], [5, 6, 8, 10]]
 
 

@@ -70,17 +70,14 @@ class Cuts:
         """The cuts with the innermost modules around them that attend."""
         return [cut if cut.owner is not None else cut._replace(owner=_around(cut.name, self.layers)) for cut in self.cuts]
 
-    def queries(self, layer: str, pass_index: int, length: int) -> list[list[Token]] | None:
-        """The names of a call's queries, one list for all sequences of its batch; None where no cut fits."""
-        return self._matching([item for item in self.resolved() if inside(layer, item.owner)], layer, pass_index, length)
+    def names(self, layer: str, pass_index: int, length: int, other: bool) -> list[list[Token]] | None:
+        """The names of a call's queries or keys, one list for all sequences of its batch; None where no cut fits.
 
-    def keys(self, layer: str, pass_index: int, length: int, cross: bool) -> list[list[Token]] | None:
-        """The names of a call's keys: of attention between two sequences those of any cut that has as many."""
-        return self._matching(self.resolved(), "", pass_index, length) if cross else self.queries(layer, pass_index, length)
-
-    def _matching(self, cuts: Iterable[Cut], layer: str, pass_index: int, length: int) -> list[list[Token]] | None:
-        if _is_decoder_layer(layer, self.layers):
+        For the keys of attention between two sequences, an `other` one than the queries', they are those of any cut that has as many.
+        """
+        if not other and _is_decoder_layer(layer, self.layers):
             return None
+        cuts = [cut for cut in self.resolved() if other or inside(layer, cut.owner)]
         fitting = [cut for cut in cuts if cut.pass_index <= pass_index and self._fits(cut, length)]
         if not fitting:
             return None

@@ -117,18 +117,16 @@ class Texts:
         Texts(self.lookups).attach(vocabulary)
         return vocabulary
 
-    def queries(self, layer: str, pass_index: int, batch: int, length: int, cross: bool) -> list[list[Token]] | None:
-        """The tokens of a call's queries, one list for each sequence of its batch; None where no text fits."""
-        words = self._matching(self._near(layer, pass_index), pass_index, batch, length)
-        return self.cuts.queries(layer, pass_index, length) if words is None else words
+    def tokens_of_call(self, layer: str, pass_index: int, batch: int, length: int, other: bool) -> list[list[Token]] | None:
+        """The tokens of a call's queries or keys, one list for each sequence of its batch; None where no text fits.
 
-    def keys(self, layer: str, pass_index: int, batch: int, length: int, cross: bool) -> list[list[Token]] | None:
-        """The tokens of a call's keys: of another text than the queries' where attention is between two."""
+        Those of an `other` text than the queries' are the keys of attention between two.
+        """
         near = self._near(layer, pass_index)
-        if cross:
+        if other:
             near = [stream for stream in self._streams(pass_index) if stream not in near or len(near) > 1]
         words = self._matching(near, pass_index, batch, length)
-        return self.cuts.keys(layer, pass_index, length, cross) if words is None else words
+        return self.cuts.names(layer, pass_index, length, other) if words is None else words
 
     def tokens_of_passes(self, layer: str, read: Sequence[RowsRead], batch: int) -> list[list[Token]] | None:
         """The tokens of passes that continue each other, one list for each sequence; None where a pass read others."""
