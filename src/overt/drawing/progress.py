@@ -13,8 +13,10 @@ AFTER = 1.0  # seconds without a bar
 _inside: ContextVar[bool] = ContextVar("_inside", default=False)
 
 
-def progress(items: Iterable[Item], doing: str) -> Generator[Item, None, None]:
+def progress(items: Iterable[Item], doing: str, total: int | None = None) -> Generator[Item, None, None]:
     """The items, one by one; if they take more than a second, with a bar on the terminal's stderr that is removed at the end.
+
+    `total` is how many there are; without it, items that know their number say it.
 
     There is none in a pipe, a notebook or a file, with OVERT_PROGRESS=0 in the environment, or inside of work that has a bar.
 
@@ -26,7 +28,7 @@ def progress(items: Iterable[Item], doing: str) -> Generator[Item, None, None]:
         return
     token = _inside.set(True)
     try:
-        yield from _with_bar(items, doing, len(items) if isinstance(items, Sized) else None)
+        yield from _with_bar(items, doing, len(items) if total is None and isinstance(items, Sized) else total)
     finally:
         _inside.reset(token)
 

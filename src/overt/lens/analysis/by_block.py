@@ -76,32 +76,13 @@ class WeightsByBlock:
             yield first, stop, self.rows(first, stop)
 
 
-class SignedByBlock:
-    """The signed weights of some heads of a recorded linear token mixer: (B, H, rows, K)."""
-
-    def __init__(self, captured: CapturedMixer, heads: tuple[int, ...]):
-        self.chunks: Chunks = Chunks(captured.of_heads(heads).recurrence)
-        self.indices = heads
-        self.queries: int = captured.queries
-
-    def rows(self, first: int, stop: int) -> Tensor:
-        """The weights of queries first to stop: (B, H, rows, K)."""
-        return self.chunks.weights(range(first, stop))
-
-    def blocks(self) -> Iterator[tuple[int, int, Tensor]]:
-        """All queries, block by block: the first of a block, the one after its last, and their weights."""
-        for first, weights in self.chunks.blocks():
-            yield first, first + weights.shape[-2], weights
-
-
-def by_groups(captured: Captured, groups: Sequence[tuple[int, ...]] = ()) -> Iterator[WeightsByBlock | SignedByBlock]:
+def by_groups(captured: Captured, groups: Sequence[tuple[int, ...]]) -> Iterator[WeightsByBlock | Chunks]:
     """The weights of a call, attention or mixer: of these groups of its heads, of all together for attention."""
     opened = captured.opened()
-    if not isinstance(opened, CapturedMixer):
+    if isinstance(opened, CapturedMixer):
+        yield from (Chunks(opened.of_heads(heads).recurrence) for heads in groups)
+    else:
         yield WeightsByBlock(captured)
-        return
-    for heads in groups or fitting_groups(opened):
-        yield SignedByBlock(opened, heads)
 
 
 def fitting_groups(captured: Captured) -> list[tuple[int, ...]]:

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from overt.drawing.progress import progress
 from overt.errors import InputError
-from overt.lens.analysis.by_block import SignedByBlock, WeightsByBlock, by_groups, fitting_groups
+from overt.lens.analysis.by_block import WeightsByBlock, by_groups, fitting_groups
 from overt.lens.captured import Captured
 from overt.lens.head import head_name
+from overt.lens.linear.chunks import Chunks
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.tokens import Words
 
@@ -121,15 +122,17 @@ def _same_words(side: str, layer: str, one: Words | None, other: Words | None) -
 def _distances(one: Captured, other: Captured) -> list[float]:
     """Each head's mean distance over the queries that may attend to some key in both recordings."""
     groups = fitting_groups(one)
-    pairs = zip(by_groups(one, groups), by_groups(other, groups), strict=True)
-    return [distance for left, right in pairs for distance in _mean_distances(left, right)]
+    pairs = zip(groups, by_groups(one, groups), by_groups(other, groups), strict=True)
+    return [distance for heads, left, right in pairs for distance in _mean_distances(len(heads), left, right)]
 
 
-def _mean_distances(left: WeightsByBlock | SignedByBlock, right: WeightsByBlock | SignedByBlock) -> list[float]:
-    total = torch.zeros(len(left.indices), dtype=torch.float64)
+def _mean_distances(heads: int, left: WeightsByBlock | Chunks, right: WeightsByBlock | Chunks) -> list[float]:
+    total = torch.zeros(heads, dtype=torch.float64)
     count = torch.zeros_like(total)
-    for first, stop, weights in left.blocks():
-        both = [_shares(part) for part in (weights, right.rows(first, stop))]
+    for first, *_, weights in left.blocks():
+        rows = range(first, first + weights.shape[-2])
+        others = right.weights(rows) if isinstance(right, Chunks) else right.rows(rows.start, rows.stop)
+        both = [_shares(part) for part in (weights, others)]
         counted = (both[0].sum(-1) > 0) & (both[1].sum(-1) > 0)  # (B, H, rows)
         total += torch.where(counted, jensen_shannon(both[0], both[1]), 0).sum((0, 2)).cpu()
         count += counted.sum((0, 2)).cpu()

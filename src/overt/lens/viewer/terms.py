@@ -1,6 +1,6 @@
 """What a head's weights are made of, as far as a browser can compute them: score, bias, mask, temperature and sink."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,6 @@ class HeadTerms:
     mask: list[dict[str, Any]]
     temperature: float
     sink: float | None
-    original: dict[str, Any] = field(default_factory=dict)
 
 
 def head_terms(head: Head) -> HeadTerms | None:
@@ -104,11 +103,7 @@ def _score(head: Head, call: Call, index: int, total: int) -> tuple[Tensor, Tens
         return None
     query, key, scale = dot
     name = type(score).__name__.lower()
-    return (*_parts(head, query, key), {"kind": "dot", "scale": scale, "softcap": None, "name": name})
-
-
-def _parts(head: Head, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    return head.part_of(query), head.part_of(key)
+    return head.part_of(query), head.part_of(key), {"kind": "dot", "scale": scale, "softcap": None, "name": name}
 
 
 def _biases(head: Head) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ def recomputed(call: Call, placed: Sequence[Placed], layer: str, self_key: int |
     rows = sorted({row for placement in placed for row in placement.rows})
     masks_only = all(isinstance(placement.change, BlockedArcs | TemperatureSet) for placement in placed)
     if masks_only and len(rows) > _FEW and not isinstance(call.normalizer, ExpOfLogWeights) and _by_kernel(placed, rows):
-        output = mechanism.compute(_masked(call, placed, rows))
+        output = mechanism.compute(_masked(call, placed))
         yield from ((first, stop, output[..., first:stop, :]) for first, stop in runs(rows, call.queries))
         return
     size = max(1, BLOCK // max(1, math.prod(call.batch) * call.keys))
@@ -83,7 +83,7 @@ def _by_kernel(placed: Sequence[Placed], rows: list[int]) -> bool:
     return all(len(placement.rows) == len(rows) for placement in placed if isinstance(placement.change, TemperatureSet))
 
 
-def _masked(call: Call, placed: Sequence[Placed], rows: list[int]) -> Call:
+def _masked(call: Call, placed: Sequence[Placed]) -> Call:
     """The call with the barred arcs as a mask of one row and one column each, and with a softmax of another temperature."""
     mask, temperature, device = call.mask, 1.0, call.query.device
     for placement in placed:

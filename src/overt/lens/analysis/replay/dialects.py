@@ -229,7 +229,7 @@ def _without_prompt(tokens: EchoedTokens, exchange: Exchange) -> tuple[EchoedTok
     prompt_ids, ids = exchange.prompt_ids, exchange.answer_ids
     listed = tokens if len(tokens) else EchoedTokens(ids=ids)
     count = prompt_length(listed, exchange)
-    before, after = listed.first(count), tokens.after(count)
+    before, after = listed[:count], tokens[count:]
     if ids is not None and len(ids) == len(listed):
         ids = ids[count:]
     elif ids is not None and prompt_ids is not None and ids == [*prompt_ids, *ids[-len(after) :]]:

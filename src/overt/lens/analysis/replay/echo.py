@@ -27,15 +27,7 @@ class EchoedTokens:
     def __len__(self) -> int:
         return max(len(self.names), len(self.logprobs), len(self.ids or ()))
 
-    def first(self, count: int) -> "EchoedTokens":
-        """The first `count`."""
-        return self._part(slice(count))
-
-    def after(self, count: int) -> "EchoedTokens":
-        """Those that follow the first `count`."""
-        return self._part(slice(count, None))
-
-    def _part(self, part: slice) -> "EchoedTokens":
+    def __getitem__(self, part: slice) -> "EchoedTokens":
         ids, texts = self.ids and self.ids[part], self.texts and self.texts[part]
         return EchoedTokens(self.names[part], ids, texts, self.logprobs[part], self.offsets[part])
 

@@ -74,7 +74,8 @@ def survey(
     run = _Run(reader, state)
     with evaluated(model):
         last = time.monotonic()
-        for chunk in progress(_chunks_left(texts, number, count, state, file), "surveying"):
+        left = _chunks_left(texts, number, count, state, file)
+        for chunk in progress(left, "surveying", _number_left(texts, number, count, state)):
             run.add(chunk)
             if file is not None and time.monotonic() - last > _SECONDS_BETWEEN_FILES:
                 state.save(file)
@@ -194,34 +195,18 @@ class _Run:
             self.state.missing.append((layer, reason))
 
 
-class _Counted:
-    """An iterable with a known number of items, for the progress bar."""
-
-    def __init__(self, items: Iterable[Chunk], count: int):
-        self.items, self.count = items, count
-
-    def __iter__(self) -> Iterator[Chunk]:
-        return iter(self.items)
-
-    def __len__(self) -> int:
-        return self.count
+def _number_left(texts: Iterable[str], number: int, count: int, state: Survey) -> int | None:
+    """How many chunks of a shard are not in a survey yet, as the length of the corpus says, if it has one."""
+    if not isinstance(texts, Sized):
+        return None
+    total = len(range(number, -(-len(texts) // CHUNK), count))
+    return max(total - sum(len(range(*chunk)) for chunk in state.facts.chunks), 0)
 
 
 def _chunks_left(
     texts: Iterable[str], number: int, count: int, state: Survey, file: str | os.PathLike[str] | None
-) -> Iterable[Chunk]:
-    """The chunks of a shard that are not in a survey yet, as many as the length of the corpus says, if it has one."""
-    left = _without_done(texts, number, count, state, file)
-    if not isinstance(texts, Sized):
-        return left
-    total = len(range(number, -(-len(texts) // CHUNK), count))
-    return _Counted(left, max(total - sum(len(range(*chunk)) for chunk in state.facts.chunks), 0))
-
-
-def _without_done(
-    texts: Iterable[str], number: int, count: int, state: Survey, file: str | os.PathLike[str] | None
 ) -> Iterator[Chunk]:
-    """The same; raises InputError where the chunks that are in the survey are not those of these texts."""
+    """These chunks. Raises InputError where those that are in the survey are not of these texts."""
     done = {chunk for entry in state.facts.chunks for chunk in range(*entry)}
     wanted, known = state.facts.corpus if done else None, 0
     for chunk in chunks(texts):

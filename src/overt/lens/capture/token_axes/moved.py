@@ -87,7 +87,7 @@ class MovedTokens:
         elif step.name in PUTS and (slots := self._slots(step, before)):
             self._put(step, slots, before, module)
         elif step.name not in NEW and any(label.origins for label in before.values()):
-            self._carry(step, tensor, before, module, mixing)
+            self._carry(step, tensor, before, mixing)
 
     def _slots(self, step: FunctionCall, before: dict[int, TensorLabel]) -> list[Slots]:
         value = step.args[2] if step.name == "__setitem__" else None
@@ -237,7 +237,6 @@ class MovedTokens:
         step: FunctionCall,
         tensor: Tensor | None,
         before: dict[int, TensorLabel],
-        module: nn.Module,
         mixing: Mixing | None,
     ) -> None:
         """Bring the places of a function's operands to its results."""
