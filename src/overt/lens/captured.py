@@ -1,5 +1,6 @@
 """One recorded call of attention: its inputs, its output, and which of its heads were recorded."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -110,6 +111,12 @@ class RowsRead(NamedTuple):
 def head_count(call: Call) -> int:
     """How many heads a call has: dimension −3 of a query with four or more dimensions, else one."""
     return call.batch[-1] if call.query.ndim >= 4 and call.batch else 1
+
+
+def by_head(call: Call, tensor: Tensor, last: int = 2) -> Tensor:
+    """A result of a call as (B, H, …): all leading dimensions of the call, before so many last ones, in two."""
+    heads, ends = head_count(call), tensor.shape[tensor.ndim - last :]
+    return tensor.expand(*call.batch, *ends).reshape(math.prod(call.batch) // max(heads, 1), heads, *ends)
 
 
 def checked_heads(heads: Sequence[int] | None, total: int, layer: str) -> tuple[int, ...]:

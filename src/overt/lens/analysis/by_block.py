@@ -12,7 +12,7 @@ from overt.attention.kernels.blocked import query_block, query_rows, ready
 from overt.attention.kernels.call import Call, unrounded
 from overt.attention.mechanism import formula
 from overt.errors import InputError
-from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, fresh, head_count
+from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, by_head, fresh
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.chunks import Chunks, head_groups
 from overt.lens.recorded_calls import RecordedCalls
@@ -65,8 +65,7 @@ class WeightsByBlock:
             return formula(query_block(self.call, query_rows(self.call, first, stop), every_key=True, careful=self.careful))
 
     def _by_head(self, tensor: Tensor) -> Tensor:
-        whole = tensor.expand(*self.call.batch, *tensor.shape[-2:])
-        return whole.reshape(self.batch, head_count(self.call), *tensor.shape[-2:])[:, self.indices]
+        return by_head(self.call, tensor)[:, self.indices]
 
     def blocks(self) -> Iterator[tuple[int, int, Tensor]]:
         """All queries, block by block: the first of a block, the one after its last, and their weights."""

@@ -130,6 +130,10 @@ class Recurrence:
         }
         return replace(self, **chosen)
 
+    def double(self) -> "Recurrence":
+        """The same in float64."""
+        return replace(self, **{name: tensor.double() for name, tensor in self.tensors.items()})
+
     @torch.no_grad()
     def weights(self, rows: Sequence[int] | None = None) -> Tensor:
         """The weights of these queries, all of them for None, on every key: (B, H, rows, K), by the walk back from each row.

@@ -31,7 +31,7 @@ def rounding_bound(recurrence: Recurrence, rows: Tensor, output: Tensor, sums: t
     The bound is four times ε times the root of the sum. A normalizer divides it, and is a sum of weights itself, which adds
     4 ε |o_te| (WINDOW Σ_i W_ti²)^½.
     """
-    ready = replace(recurrence, **{name: tensor.double() for name, tensor in recurrence.tensors.items()}).ready()
+    ready = recurrence.double().ready()
     weights, squares = Chunks(ready).weights(rows.tolist()), ready.value.square()
     sum_error = WINDOW * (weights.square() @ squares)
     error = _state_errors(ready, rows) + sum_error

@@ -9,7 +9,7 @@ from overt.attention.biases import Bias
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Ranges
 from overt.lens.capture.ranges import MaskReader, in_ranges
-from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, head_count
+from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, by_head, head_count
 from overt.lens.tokens import Tokens
 
 _AT_ONCE = 2**22  # numbers of a mask that are looked at together
@@ -45,7 +45,7 @@ def attended_keys(call: Call, masks: MaskReader) -> Tensor:
     attended = torch.zeros(1, call.keys, dtype=torch.bool, device=device)
     together = max(_AT_ONCE // max(math.prod(call.batch) * call.keys, 1), 1)
     for rows in torch.arange(call.queries, device=device).split(together):
-        attended = attended | _any_head(_allowed(call, rows, keys).any(-2), call)
+        attended = attended | by_head(call, _allowed(call, rows, keys).any(-2), last=1).any(1)
     return attended
 
 
@@ -102,8 +102,3 @@ def _in_any_range(ranges: Ranges, call: Call) -> Tensor:
     some = (high > low).long()
     edges = torch.zeros(low.shape[0], call.keys + 1, dtype=torch.long, device=low.device)
     return edges.scatter_add_(1, low, some).scatter_add_(1, high, -some).cumsum(1)[:, :-1] > 0
-
-
-def _any_head(attended: Tensor, call: Call) -> Tensor:
-    """What is so in any head, (B, K), of (..., K)."""
-    return attended.expand(*call.batch, call.keys).reshape(-1, head_count(call), call.keys).any(1)

@@ -19,7 +19,7 @@ from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
 from overt.attention.normalizers import Softmax
 from overt.lens.capture.ranges import MaskReader
-from overt.lens.captured import CapturedCall, fresh, head_count
+from overt.lens.captured import CapturedCall, by_head, fresh
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.padding import text_queries, unmasked
 from overt.lens.statistics.roles import PatternScore, Repetitions, relative_sizes
@@ -64,7 +64,6 @@ def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iter
         return
     call = captured.checked_call()
     call = ready(fresh(replace(call, value=call.value[..., :0], dropout=0.0)))
-    heads = head_count(call)
     careful = call.mask is not None and not call.finite
     together = 1 if careful else max(BLOCK // max(math.prod(call.batch) * call.keys, 1), 1)
     with unrounded(call.query):
@@ -73,8 +72,7 @@ def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iter
             block = query_block(call, query_rows(call, first, stop), every_key=True, careful=careful)
             _, masked, weights, _ = formula(block)
             weights = weights if isinstance(call.normalizer, Softmax) else relative_sizes(weights)
-            masked, weights = (part.expand(*call.batch, *part.shape[-2:]) for part in (masked, weights))
-            masked, weights = (part.reshape(-1, heads, *part.shape[-2:]) for part in (masked, weights))
+            masked, weights = by_head(call, masked), by_head(call, weights)
             yield first, weights, unmasked(masked, masked.amax(-1, keepdim=True))
 
 

@@ -18,7 +18,7 @@ from overt.attention.kernels.plan import permits
 from overt.attention.normalizers import Sigmoid, Sum
 from overt.attention.summary import Summary, with_masses
 from overt.lens.capture.ranges import MaskReader, Ranges, in_ranges
-from overt.lens.captured import CapturedCall, head_count
+from overt.lens.captured import CapturedCall, by_head
 from overt.lens.statistics.padding import masks_nothing, without_uniform_rows
 from overt.lens.statistics.roles import RoleShares, Shares, measured
 from overt.lens.tokens import Tokens
@@ -56,7 +56,6 @@ class Patterns:
     def __init__(self, captured: CapturedCall, call: Call, tokens: Tokens, ranges: Ranges, masks: MaskReader):
         self.shares: RoleShares = RoleShares(captured, tokens, masks)
         self.call = call
-        self.heads: int = head_count(call)
         ranges = without_uniform_rows(ranges, call.bias)
         self.low: Tensor = ranges.low.long()  # (..., Q) or (..., 1)
         self.high: Tensor = ranges.high.long()  # (..., Q) or (..., 1)
@@ -134,8 +133,7 @@ class Patterns:
 
     def _by_head(self, tensor: Tensor) -> Tensor:
         """A value for each query, (..., Q or 1), as (B, H, Q)."""
-        batch, queries = self.call.batch, self.call.queries
-        return tensor.expand(*batch, queries).reshape(-1, self.heads, queries)
+        return by_head(self.call, self._per_query(tensor), last=1)
 
     def _before_heads(self, tensor: Tensor) -> Tensor:
         """Values of each sequence, (1 or B, N), in as many dimensions as the call has before its features."""

@@ -11,7 +11,7 @@ from overt.attention.kernels.blocked import Block
 from overt.attention.normalizers import Softmax
 from overt.attention.summary import Stages, gathered
 from overt.lens.capture.ranges import MaskReader
-from overt.lens.captured import Captured, CapturedCall, fresh, head_count
+from overt.lens.captured import Captured, CapturedCall, by_head, fresh
 from overt.lens.head import head_name
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.padding import text_queries, uniform_rows, unmasked
@@ -180,9 +180,9 @@ class RoleShares:
         _, masked, weights, _ = stages
         if not masked.numel():
             return
-        masked, weights = self._by_head(masked), self._by_head(weights)  # (B, H, rows, K)
-        signed = (weights < 0).any(-1)
         assert isinstance(self.captured, CapturedCall)
+        masked, weights = (by_head(self.captured.call, part) for part in (masked, weights))  # (B, H, rows, K)
+        signed = (weights < 0).any(-1)
         weights = weights if isinstance(self.captured.call.normalizer, Softmax) else relative_sizes(weights)
         self.add_weights(first, weights, *self._allowed(masked), signed)
 
@@ -228,11 +228,6 @@ class RoleShares:
         """The first key that is not padding: (1 or B, 1). For queries that continue a cache it is key 0."""
         continues = self.captured.queries != self.captured.keys
         return self.in_text.new_zeros(1, 1).long() if continues else self.in_text.int().argmax(-1, keepdim=True)
-
-    def _by_head(self, tensor: Tensor) -> Tensor:
-        assert isinstance(self.captured, CapturedCall)
-        call = self.captured.call
-        return tensor.expand(*call.batch, *tensor.shape[-2:]).reshape(-1, head_count(call), *tensor.shape[-2:])
 
     def count(self, name: str, reached: Tensor, share: Tensor, choice: Tensor) -> None:
         """Add up, for each head, the shares of the queries that have a choice and could follow the pattern."""

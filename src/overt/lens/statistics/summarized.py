@@ -13,7 +13,7 @@ from overt.attention.kernels.call import Call
 from overt.attention.summary import Stages, Summary, gathered, with_masses
 from overt.errors import InputError
 from overt.lens.capture.ranges import MaskReader, Ranges
-from overt.lens.captured import Captured, CapturedCall, fresh, head_count
+from overt.lens.captured import Captured, CapturedCall, by_head, fresh
 from overt.lens.head import Head, Top
 from overt.lens.statistics.allowance import Allowance
 from overt.lens.statistics.repetition import repetition
@@ -103,7 +103,7 @@ def summarized(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) 
         summary, shares, comparison = _by_kernel(captured, call, tokens, options, ranges)
     return CapturedSummary(
         **captured.facts,
-        summary=_by_head(summary, captured),
+        summary=_recorded_heads(summary, captured),
         comparison=comparison,
         shares=shares,
         fingerprint=tokens.fingerprint(captured),
@@ -149,16 +149,15 @@ def _by_kernel(captured: CapturedCall, call: Call, tokens: Tokens, options: Summ
     return summary, patterns.means(summary, masses), judged_by_sums(captured, summary.output, sums)
 
 
-def _by_head(summary: Summary, captured: CapturedCall) -> Summary:
+def _recorded_heads(summary: Summary, captured: CapturedCall) -> Summary:
     """The statistics of the recorded heads, each (B, H, …), without the output, which has been compared."""
-    wanted, heads = [captured.copies.index(head) for head in captured.heads], head_count(captured.call)
+    wanted = [captured.copies.index(head) for head in captured.heads]
     lasts = {"lse": 1, "entropy": 1, "received": 1, "sink": 1, "support": 1}
     lasts |= {"top_weights": 2, "top_keys": 2, "map_mean": 2, "map_max": 2}
     chosen = {}
     for name, last in lasts.items():
         if (tensor := getattr(summary, name)) is not None:
-            size = tensor.shape[tensor.ndim - last :]
-            chosen[name] = tensor.expand(*captured.call.batch, *size).reshape(-1, heads, *size)[:, wanted]
+            chosen[name] = by_head(captured.call, tensor, last)[:, wanted]
     return replace(summary, output=None, **chosen)
 
 

@@ -64,12 +64,6 @@ def fits_the_call(piece: Any, call: Call, total: int) -> bool:
     )
 
 
-def broadcasts(tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor has the sizes of this shape, aligned right, or 1 instead."""
-    padded = (1,) * (len(shape) - tensor.ndim) + tuple(tensor.shape)
-    return len(padded) == len(shape) and all(declared in (1, size) for declared, size in zip(padded, shape, strict=True))
-
-
 def _fits(tensor: Tensor, trailing: int, call: Call, total: int) -> bool:
     lead = tuple(tensor.shape[: tensor.ndim - trailing])
     repeated = [size for size, stored in zip(tensor.shape, unexpanded(tensor).shape, strict=True) if size != stored]

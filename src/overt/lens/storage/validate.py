@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from overt.attention.biases import Bias
+from overt.attention.check import broadcasts_to
 from overt.attention.kernels.blocked import widened
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Mask
@@ -20,7 +21,7 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.statistics.verified import Comparison
 from overt.lens.storage.continued import Continuation
-from overt.lens.storage.declared_sizes import broadcasts, fits_the_call, stored_whole
+from overt.lens.storage.declared_sizes import fits_the_call, stored_whole
 from overt.lens.storage.joined import RecordedPasses
 from overt.lens.storage.joined_mixers import alike
 
@@ -102,10 +103,7 @@ def _check_call(captured: CapturedCall, keys: int) -> None:
     heads = head_count(rebuilt)
     _require(rebuilt.batch == call.batch and (call.queries, call.keys) == (captured.queries, keys), "its lengths")
     _require(captured.batch == math.prod(call.batch) // max(1, heads), "its batch")
-    _require(
-        _subset(captured.copies, captured.total) and len(captured.copies) == heads and {*captured.heads} <= {*captured.copies},
-        "its heads",
-    )
+    _require(_holds_heads(captured, heads), "its heads")
     whole_call = call if keys == captured.keys else replace(call, key=call.key.new_empty(captured.keys, 0))
     _check_mask_or_bias(call.mask, Mask, whole_call, captured.total)
     _check_mask_or_bias(call.bias, Bias, whole_call, captured.total)
@@ -120,12 +118,7 @@ def _check_mixer(captured: CapturedMixer, keys: int) -> None:
     _require(stored_whole(*tensors) and all(tensor.dtype in _FLOATS for tensor in tensors), "the sizes of its tensors")
     sizes = recurrence.batch, recurrence.queries, recurrence.keys
     _require(sizes == (captured.batch, captured.queries, keys), "its lengths")
-    _require(
-        _subset(captured.copies, captured.total)
-        and len(captured.copies) == recurrence.heads
-        and set() < {*captured.heads} <= {*captured.copies},
-        "its heads",
-    )
+    _require(_holds_heads(captured, recurrence.heads) and len(captured.heads) > 0, "its heads")
     width = recurrence.value.shape[-1]
     _require(_shaped(output, (captured.batch, recurrence.heads, captured.queries, width)), "its output")
 
@@ -137,7 +130,7 @@ def _computes(call: Call) -> bool:
     one = widened(replace(call, query=call.query[..., -1:, :], key=call.key[..., -1:, :], value=call.value[..., -1:, :]))
     scores = score(one.query, one.key)
     weights = normalizer(scores, torch.ones_like(scores, dtype=torch.bool))
-    return all(part.is_floating_point() and broadcasts(part, shape_of_call) for part in (scores, weights))
+    return all(part.is_floating_point() and broadcasts_to(part.shape, shape_of_call) for part in (scores, weights))
 
 
 def _check_mask_or_bias(piece: Any, kind: type, call: Call, total: int) -> None:
@@ -205,6 +198,12 @@ def _tensors(piece: Any) -> list[Tensor]:
 def _require(fits: bool, what: str) -> None:
     if not fits:
         raise ValueError(f"{what} cannot be part of a recorded call")
+
+
+def _holds_heads(captured: CapturedCall | CapturedMixer, count: int) -> bool:
+    """Whether a call has so many heads, and the recorded ones are among them."""
+    copies = captured.copies
+    return _subset(copies, captured.total) and len(copies) == count and {*captured.heads} <= {*copies}
 
 
 def _subset(heads: Any, total: int) -> bool:

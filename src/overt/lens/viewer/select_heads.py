@@ -13,7 +13,7 @@ from overt.attention import check
 from overt.attention.summary import gathered
 from overt.drawing.numbers import in_bytes
 from overt.errors import InputError, KindError
-from overt.lens.captured import Captured, CapturedCall, fresh
+from overt.lens.captured import Captured, CapturedCall, by_head, fresh
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.summarized import mixer_entropy
 from overt.lens.recorded_calls import RecordedCalls
@@ -124,9 +124,7 @@ def _spread(captured: Captured) -> list[float]:
     else:
         assert isinstance(captured, CapturedCall)
         call = replace(fresh(captured.checked_call()), dropout=0.0)
-        entropy = gathered(call, top=1).entropy.reshape(
-            -1, len(captured.copies) if call.query.ndim >= 4 else 1, captured.queries
-        )
+        entropy = by_head(call, gathered(call, top=1).entropy, last=1)
         entropy = entropy[:, [captured.copies.index(head) for head in captured.heads]]
     return (entropy.mean((0, 2)) / math.log(max(2, captured.keys))).nan_to_num(nan=2.0).tolist()
 

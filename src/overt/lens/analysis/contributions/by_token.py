@@ -1,7 +1,7 @@
 """What each head of a call took from each source token, from the recorded weights and values."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from overt.attention.kernels.call import unrounded
 from overt.attention.mechanism import formula
 from overt.lens.analysis.by_block import BLOCK, WeightsByBlock
 from overt.lens.analysis.contributions.traced import Point
-from overt.lens.captured import CapturedCall
+from overt.lens.captured import CapturedCall, by_head
 from overt.lens.head import runs
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.rounding import rounding_bound
@@ -52,21 +52,13 @@ def _attention_rows(captured: CapturedCall, rows: list[int]) -> Iterator[Rows]:
     by_block = WeightsByBlock(captured)
     call = by_block.call
     allowance = Allowance(captured, call)
-    value = _repeated(call)
-    value = value.reshape(captured.total, *value.shape[-2:])
+    value = by_head(call, _repeated(call))[0]
     for first, stop in runs(rows, max(1, BLOCK // max(1, value.shape[0] * captured.keys))):
         with unrounded(call.query):
             block = query_block(call, query_rows(call, first, stop), every_key=True, careful=by_block.careful)
             stages = formula(block)
-        allowed = allowance.bound(block, *stages)
-        shape = (*call.batch, stop - first)
-        weights = stages[2].expand(*shape, stages[2].shape[-1]).reshape(len(value), stop - first, -1)
-        yield (
-            slice(first, stop),
-            weights.double(),
-            value,
-            allowed.expand(*shape, allowed.shape[-1]).reshape(len(value), stop - first, -1).double(),
-        )
+        weights, allowed = (by_head(call, part)[0].double() for part in (stages[2], allowance.bound(block, *stages)))
+        yield slice(first, stop), weights, value, allowed
 
 
 def _repeated(call: Any) -> Tensor:
@@ -74,15 +66,14 @@ def _repeated(call: Any) -> Tensor:
     value = call.value.double()
     if value.ndim >= 3 and value.shape[-3] not in (1, call.batch[-1]):
         value = value.repeat_interleave(call.batch[-1] // value.shape[-3], dim=-3)
-    return value.expand(*call.batch, *value.shape[-2:])
+    return value
 
 
 def _mixer_rows(captured: CapturedMixer, rows: list[int]) -> Iterator[Rows]:
     """The same of a linear token mixer, with signed weights."""
     if not rows:
         return
-    tensors = captured.recurrence.tensors.items()
-    recurrence = replace(captured.recurrence, **{name: tensor.double() for name, tensor in tensors}).ready()
+    recurrence = captured.recurrence.double().ready()
     weights = recurrence.weights(rows)  # (1, H, rows, K)
     output = weights @ recurrence.value  # (1, H, rows, E)
     index = torch.tensor(rows, device=output.device)

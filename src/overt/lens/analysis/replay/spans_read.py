@@ -21,7 +21,7 @@ from overt.lens.capture.adapters import catching
 from overt.lens.capture.recordable import recordable, unreadable
 from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.sink import CaughtCall, CaughtMixer
-from overt.lens.captured import CapturedCall, head_count
+from overt.lens.captured import CapturedCall, by_head
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.repetition import weight_rows
 
@@ -53,7 +53,7 @@ class SpanMasses:
         parts = [_rows(call, slice(0, self.first)), _rows(both, slice(self.first, length))]
         before, rows = (mechanism.compute(part) for part in parts)
         width = call.value.shape[-1]
-        self.ahead = captured.number, _by_head(call, rows[..., : self.stop - self.first, width:])
+        self.ahead = captured.number, by_head(call, rows[..., : self.stop - self.first, width:])[0].double()
         return torch.cat([before, rows[..., :width]], -2)
 
     def _members(self, device: torch.device) -> Tensor:
@@ -88,18 +88,13 @@ def _masses(captured: CapturedCall, members: Tensor, first: int, stop: int) -> T
     value = members.to(call.dtype).reshape(*(1,) * (key.ndim - 2), *members.shape)
     rows = _rows(replace(call, query=query, key=key, value=value, dropout=0.0), slice(first, stop))
     with torch._C.DisableTorchFunction(), torch.no_grad(), unrounded(query):
-        return _by_head(call, mechanism.compute(rows))
+        return by_head(call, mechanism.compute(rows))[0].double()
 
 
 def _rows(call: Call, rows: slice) -> Call:
     """The call of these queries alone."""
     part = replace(call, query=call.query[..., rows, :])
     return block_call(part, rows, slice(0, call.keys), (call.queries, call.keys))
-
-
-def _by_head(call: Call, masses: Tensor) -> Tensor:
-    """Masses (…, rows, spans) as (heads, rows, spans)."""
-    return masses.expand(*call.batch, *masses.shape[-2:]).reshape(head_count(call), *masses.shape[-2:]).double()
 
 
 def _mixer_masses(captured: CapturedMixer, members: Tensor, first: int, stop: int) -> Tensor:

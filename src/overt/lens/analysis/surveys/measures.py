@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from overt.lens.captured import CapturedCall, head_count
+from overt.lens.captured import CapturedCall, by_head, head_count
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.repetition import weight_rows
 
@@ -168,13 +168,13 @@ class _CallMeasures:
         if isinstance(self.captured, CapturedMixer):
             return
         rows = weights.shape[-2]
-        norms = _by_head(self.captured, self.captured.call.value)  # (B, H, K)
+        norms = _lengths_by_head(self.captured, self.captured.call.value)  # (B, H, K)
         by_norm = weights * norms[..., None, :]
         total = by_norm.sum(-1)
         special = torch.where(self.texts.special[:, None, None], by_norm, 0).sum(-1)
         counted = choice & self.texts.special.any(-1)[:, None, None] & (total > 0)
         self._count("special by norm", special / torch.where(total > 0, total, 1), counted)
-        output = _by_head(self.captured, self.captured.output)[..., first : first + rows]
+        output = _lengths_by_head(self.captured, self.captured.output)[..., first : first + rows]
         self._count("output norm", output, choice)
 
     def _strongest(self, first: int, weights: Tensor, choice: Tensor) -> None:
@@ -224,9 +224,9 @@ def _by_distance(values: Tensor, first: int) -> Tensor:
     return sums.index_add_(-1, distance.clamp(-reach, reach) + reach, columns)
 
 
-def _by_head(captured: CapturedCall, tensor: Tensor) -> Tensor:
+def _lengths_by_head(captured: CapturedCall, tensor: Tensor) -> Tensor:
     """The lengths of the vectors (…, N, E) that each head has: (B, H, N)."""
     heads, norms = head_count(captured.call), tensor.float().norm(dim=-1)
     if tensor.ndim >= 4 and norms.shape[-2] not in (1, heads):
         norms = norms.repeat_interleave(heads // norms.shape[-2], dim=-2)
-    return norms.expand(*captured.call.batch, norms.shape[-1]).reshape(-1, heads, norms.shape[-1])
+    return by_head(captured.call, norms, last=1)

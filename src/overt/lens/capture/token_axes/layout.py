@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from overt.attention.check import broadcasts_to
 from overt.lens.capture.token_axes.factors import (
     RESHAPES,
     SPLITS,
@@ -67,7 +68,7 @@ def elementwise(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     position, met = labels.position(step)
     shifted = False
     for output in step.outputs:
-        fitting = [tensor for tensor in operands if _broadcasts(tensor.shape, output.shape)]
+        fitting = [tensor for tensor in operands if broadcasts_to(tensor.shape, output.shape)]
         axes = [_met([labels.axes(tensor) for tensor in fitting], dim, output) for dim in range(-output.ndim, 0)]
         shifted |= any(apart for _, apart in axes)
         if not fitting and operands:
@@ -307,11 +308,6 @@ def _resized(axes: Axes, shape: Any) -> Axes:
         else (Factor(size, next(iter(axis_marks(axis)), "") if size > 1 else "", None),)
         for axis, size in zip(axes, shape, strict=True)
     )
-
-
-def _broadcasts(shape: Any, output: Any) -> bool:
-    """Whether a tensor of this shape is spread over one of that shape."""
-    return len(shape) <= len(output) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(output), strict=False))
 
 
 LAYOUT: dict[str, Rule] = {
