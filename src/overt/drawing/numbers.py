@@ -126,6 +126,17 @@ def labels(tokens: Sequence[str], limit: int = 80) -> list[str]:
     return names
 
 
+def columns(rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
+    """The lines of a table whose first row names its columns; the cells of those in `right` are aligned right.
+
+    >>> columns([("head", "score"), ("L0H1", "1")], right=["score"])
+    ['head  score', 'L0H1      1']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    shapes = [(width, str.rjust if name in right else str.ljust) for name, width in zip(rows[0], widths, strict=True)]
+    return ["  ".join(align(cell, width) for cell, (width, align) in zip(row, shapes, strict=True)).rstrip() for row in rows]
+
+
 def duration(seconds: float) -> str:
     """Write a time in the unit that suits it.
 

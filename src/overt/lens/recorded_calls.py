@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overt.drawing.numbers import in_bytes
+from overt.drawing.numbers import columns, in_bytes
 from overt.drawing.progress import progress
 from overt.errors import InputError, KindError
 from overt.lens.capture.ranges import MaskReader
@@ -275,11 +275,9 @@ def _table(calls: RecordedCalls) -> str:
         heads = str(captured.total) if len(captured.heads) == captured.total else f"{len(captured.heads)} of {captured.total}"
         lengths = str(captured.queries), str(captured.keys)
         rows.append((str(calls.number_of(captured)), captured.layer, heads, *lengths, captured.source))
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     header = f"{calls.model}: {_many(len(calls.calls), 'call')} of attention in {_many(calls.pass_count, 'pass')}"
     missed = [f"not recorded: {names}: {reason}" for reason, names in _reasons(calls).items()]
-    return "\n".join([header, *lines, f"{in_bytes(calls.bytes)} are recorded", *_notes(calls), *missed])
+    return "\n".join([header, *columns(rows), f"{in_bytes(calls.bytes)} are recorded", *_notes(calls), *missed])
 
 
 def _notes(calls: RecordedCalls) -> list[str]:

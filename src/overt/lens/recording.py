@@ -11,7 +11,6 @@ from torch import nn
 
 from overt.drawing.html import PAGE_LIMIT
 from overt.drawing.progress import progress
-from overt.errors import InputError
 from overt.lens.capture.adapters import catching
 from overt.lens.capture.options import record_options
 from overt.lens.capture.recordable import recordable
@@ -20,7 +19,6 @@ from overt.lens.captured import Captured
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.statistics.summarized import CELLS, TOP
 from overt.lens.storage.joined import RecordedPasses
-from overt.lens.text.texts import Texts
 from overt.lens.tokens import Strings, Tokens
 
 LIMIT = 4 * 2**30
@@ -81,9 +79,7 @@ def record(
     (['self_attn'], torch.Size([1, 5, 5]))
     """
     model = recordable(model)
-    if tokenizer is not None and (query_tokens is not None or key_tokens is not None):
-        raise InputError("tokens or a tokenizer", got="both", fix="leave query_tokens and key_tokens out")
-    tokens = Tokens.from_strings(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
+    tokens = Tokens.checked(query_tokens, key_tokens, tokenizer, model)
     recording = Recording(type(model).__name__, strings=tokens)
     steps = progress(count(), "summarising")
     options = record_options(layers, heads, keep, offload, tokens, limit, top, map_size, steps, one_pass)

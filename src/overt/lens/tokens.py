@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
+from torch import nn
+
 from overt.errors import InputError, KindError
 from overt.lens.capture.sink import MULTI_HEAD
 from overt.lens.captured import Captured
@@ -35,6 +37,13 @@ class Tokens:
         query_words, key_words = _words("query_tokens", queries), _words("key_tokens", keys)
         texts = Texts() if texts is None else texts
         return cls(query_words or key_words, key_words or query_words, texts)
+
+    @classmethod
+    def checked(cls, queries: Strings | None, keys: Strings | None, tokenizer: Any, model: nn.Module) -> "Tokens":
+        """The strings, or the tokenizer's words of what the model reads. Raises InputError for both."""
+        if tokenizer is not None and (queries is not None or keys is not None):
+            raise InputError("tokens or a tokenizer", got="both", fix="leave query_tokens and key_tokens out")
+        return cls.from_strings(queries, keys, Texts.with_tokenizer(tokenizer, model))
 
     @property
     def known(self) -> bool:

@@ -140,10 +140,7 @@ class Recorder:
     def keep(self, caught: CaughtCall) -> None:
         """Record a call, if the model made it and the options include it."""
         call, output, source, score_dtype, notes, weight = caught
-        if not self.inside:
-            return
-        if (reason := unreadable(call.query)) is not None:
-            self.miss(reason)
+        if not self._reads(call.query):
             return
         _, call_index, _, layer = counted = self._counted(weight)
         with torch._C.DisableTorchFunction():
@@ -181,10 +178,7 @@ class Recorder:
         Of a call that goes on with the state of another one, only the positions are recorded that it adds.
         """
         recurrence, output, source, around, notes, link, _ = caught
-        if not self.inside:
-            return
-        if (reason := unreadable(recurrence.query)) is not None:
-            self.miss(reason)
+        if not self._reads(recurrence.query):
             return
         _, call_index, _, layer = counted = self._counted(None)
         if not self._wanted(layer, call_index):
@@ -206,6 +200,13 @@ class Recorder:
         if link is not None and link.now is not None:
             self.mixer_calls[link.now] = index
         self.recorded_bytes += needed
+
+    def _reads(self, query: Tensor) -> bool:
+        """Whether the model made a call whose numbers can be read; one whose numbers cannot is missing."""
+        reason = unreadable(query) if self.inside else None
+        if reason is not None:
+            self.miss(reason)
+        return self.inside and reason is None
 
     def reads_mixer(self, kind: str, output: Tensor) -> None:
         """The layer is about to read a mixer's output (B, H, Q, E), a view of its own: it is recorded when the function has ended."""

@@ -1,5 +1,6 @@
 """The roles of a recording's heads as a list that prints as a table."""
 
+from overt.drawing.numbers import columns
 from overt.lens.statistics.roles import Role
 
 
@@ -15,16 +16,7 @@ class Roles(list[Role]):
     """
 
     def __str__(self) -> str:
-        names = ("head", "layer", "role", "score", "")
-        rows = [names, *(_row(item) for item in self)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.rjust(width) if name == "score" else cell.ljust(width)
-                for cell, width, name in zip(row, widths, names, strict=True)
-            ).rstrip()
-            for row in rows
-        )
+        return "\n".join(columns([("head", "layer", "role", "score", ""), *map(_row, self)], right=["score"]))
 
     __repr__ = __str__
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from overt.drawing.numbers import columns
 from overt.errors import InputError, KindError
 from overt.lens.analysis.editing.changes import (
     PARTS,
@@ -32,7 +33,6 @@ from overt.lens.capture.recordable import recordable
 from overt.lens.capture.recorder import is_in
 from overt.lens.capture.torch_layers.fast_path_switch import fast_path_off
 from overt.lens.recorded_calls import RecordedCalls
-from overt.lens.text.texts import Texts
 from overt.lens.tokens import Strings, Tokens
 
 Heads = tuple[int | str | None, int | None] | Sequence[tuple[int | str | None, int | None]] | None
@@ -148,12 +148,10 @@ class OpenEdits(Edits):
         for change in self.changes:
             fired = self.editor.fired.get(id(change), Fired())
             rows.append((str(change), str(fired.calls) if fired.calls else "never", str(fired.rows)))
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        lines = [f"{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}".rstrip() for row in rows]
         texts = self.editor.tokens.texts
         model = type(self.editor.model).__name__
         notes = [other_run(change, texts, model) for change in self.changes if isinstance(change, PartPatched)]
-        return "\n".join([*lines, *filter(None, notes)])
+        return "\n".join([*columns(rows, right=["calls", "rows"]), *filter(None, notes)])
 
     def add(self, change: HeadChange) -> Edits:
         """Add a change to the model that runs. Raises for a layer or a word that cannot be there."""
@@ -232,9 +230,7 @@ def edit(
     block of L0H1, query 4, key 0      1     1
     """
     model = recordable(model)
-    if tokenizer is not None and (query_tokens is not None or key_tokens is not None):
-        raise InputError("tokens or a tokenizer", got="both", fix="leave query_tokens and key_tokens out")
-    tokens = Tokens.from_strings(query_tokens, key_tokens, Texts.with_tokenizer(tokenizer, model))
+    tokens = Tokens.checked(query_tokens, key_tokens, tokenizer, model)
     editor = Editor(model, [], tokens)
     opened = OpenEdits(editor)
     for change in edits.changes if edits is not None else []:
