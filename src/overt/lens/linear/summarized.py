@@ -82,9 +82,8 @@ def _counted(captured: CapturedMixer, shares: RoleShares) -> Iterator[tuple[int,
     itself = int(recurrence.reads == "after" or recurrence.diagonal is not None)  # whether a row reads its own position
     keys = torch.arange(captured.keys, device=recurrence.query.device)
     for first, weights in Chunks(recurrence).blocks():
-        counts = (
-            torch.arange(first, first + weights.shape[-2], device=keys.device) + offset + itself
-        )  # how many keys a row reads
+        rows = torch.arange(first, first + weights.shape[-2], device=keys.device)
+        counts = rows + offset + itself  # how many keys a row reads
         allowed = (keys < counts[:, None]).expand(weights.shape)
         if weights.numel():
             shares.add_weights(first, relative_sizes(weights), allowed, counts.expand(weights.shape[:-1]))

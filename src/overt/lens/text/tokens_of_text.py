@@ -120,9 +120,8 @@ def _spell(pieces: list[tuple[int, bytes]], text: list[str], letters: list[list[
     """Add the characters of neighbouring pieces to the text, each also to the tokens that it is spelled by."""
     data = b"".join(element for _, element in pieces)
     tokens = [index for index, element in pieces for _ in element]  # the token of each byte
-    start = (
-        len(data) - len(data.lstrip(b" ")) if first and data.strip(b" ") else 0
-    )  # the space that a tokenizer adds at the front
+    # A tokenizer adds a space at the front.
+    start = len(data) - len(data.lstrip(b" ")) if first and data.strip(b" ") else 0
     while start < len(data):
         if data[start : start + 1] == NO_SPACE:
             start += 2 if data[start + 1 : start + 2] == b" " else 1

@@ -72,9 +72,8 @@ class LinearPaths(TorchFunctionMode):
         self.latest: list[weakref.ref[Tensor]] = []
         self.factors: list[Tensor] = []  # queries and keys that are multiplied, kept until attention is recognised
         self.by_storage: dict[int, weakref.ref[Tensor]] = {}  # the largest tensor on the paths of each storage
-        self.untracked: weakref.WeakValueDictionary[int, Tensor] = (
-            weakref.WeakValueDictionary()
-        )  # by storage, what no writer made
+        # By storage, what no writer made.
+        self.untracked: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Run the function."""

@@ -46,9 +46,8 @@ class Mamba2Scan(Form):
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
         """Output (B, N, H, E), alone or with the state."""
         state = returned[1] if isinstance(returned, tuple) else None
-        gate = (
-            call.arguments.get("z") if call.name == "mamba_chunk_scan_combined" else None
-        )  # transformers' function ignores it
+        # transformers' function ignores a gate.
+        gate = call.arguments.get("z") if call.name == "mamba_chunk_scan_combined" else None
         gate = None if gate is None else gate.transpose(1, 2)
         return _ungated(call, self.written(call, returned), gate), None if state is None else state.mT
 

@@ -75,9 +75,8 @@ class FastPath:
 
     def __init__(self):
         self.masks: TensorCache = TensorCache()
-        self.sizes: WeakTensorKeyDictionary = (
-            WeakTensorKeyDictionary()
-        )  # how long the sequences of a nested tensor are with their padding
+        # How long the sequences of a nested tensor are with their padding.
+        self.sizes: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def observe(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> FastCall | None:
         """The call that a function computed, if it computes any."""

@@ -21,7 +21,7 @@ from overt.lens.capture.token_axes.labels import CHANNELS, EDGE_VALUES, Mixing, 
 from overt.lens.capture.token_axes.origins import NONE, Origins, shrunk
 from overt.lens.capture.token_axes.put import Slots
 from overt.lens.capture.written_out.products import Product, arranged
-from overt.lens.capture.written_out.weighted import ExpOfLogWeights
+from overt.lens.capture.written_out.weighted import call_of_weights
 
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
@@ -88,9 +88,7 @@ class EdgeSum:
         """The call with the weights themselves, and that query and key are not in it."""
         weights = self.weights.detach().to(torch.promote_types(self.weights.dtype, torch.float32))
         ends = (part if self.value.ndim < 4 else part.unsqueeze(-2) for part in (self.query, self.key))
-        query, key = (self.value.new_zeros(*tensor.shape[:-1], 0) for tensor in (self.output, self.value))
-        bias = LogEdgeWeights(weights, *ends)
-        return Call.checked(query, key, self.value, bias=bias, normalizer=ExpOfLogWeights()), False
+        return call_of_weights(self.output.shape, self.value, LogEdgeWeights(weights, *ends)), False
 
 
 def over_neighbours(
@@ -195,9 +193,8 @@ def _summed(
     if bool((weights < 0).any()) or bool((key < NONE).any()):
         return None
     there = key >= 0
-    index = torch.where(there, key, keys)[:, None, :, None].expand(
-        gathered.shape
-    )  # padding has a place of its own behind the keys
+    # Padding has a place of its own behind the keys.
+    index = torch.where(there, key, keys)[:, None, :, None].expand(gathered.shape)
     masked = torch.where(there[:, None, :, None], gathered, 0)
     value = gathered.new_zeros(*gathered.shape[:2], keys + 1, gathered.shape[-1])
     value = value.scatter_reduce(-2, index, masked, "amax", include_self=False)

@@ -171,9 +171,13 @@ class WeightedSum:
     def from_weights(self) -> Call:
         """The call with the weights themselves, as logarithms, instead of query and key."""
         weights = self.weights.detach().to(torch.promote_types(self.weights.dtype, torch.float32))
-        bias = weights.nan_to_num(nan=0.0).log()
-        query, key = (self.value.new_zeros(*shape[:-1], 0) for shape in (weights.shape, self.value.shape))
-        return Call.checked(query, key, self.value, bias=bias, normalizer=ExpOfLogWeights())
+        return call_of_weights(weights.shape, self.value, weights.nan_to_num(nan=0.0).log())
+
+
+def call_of_weights(shape: torch.Size, value: Tensor, logs: Any) -> Call:
+    """The call with the logarithms of its weights in the place of query and key; `shape` is (..., Q, any)."""
+    query, key = (value.new_zeros(*sizes[:-1], 0) for sizes in (shape, value.shape))
+    return Call.checked(query, key, value, bias=logs, normalizer=ExpOfLogWeights())
 
 
 def agrees(call: Call, weights: Tensor) -> bool:
