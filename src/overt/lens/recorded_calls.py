@@ -23,8 +23,7 @@ from overt.lens.linear.summarized import mixer_shares
 from overt.lens.linear.verified import recompute_mixer
 from overt.lens.statistics.repetition import repetition
 from overt.lens.statistics.role_shares import measured_shares
-from overt.lens.statistics.role_table import Roles
-from overt.lens.statistics.roles import Repetitions, Shares, roles
+from overt.lens.statistics.roles import Repetitions, Roles, Shares, roles
 from overt.lens.statistics.summarized import CapturedSummary, SummaryHead
 from overt.lens.statistics.verified import Comparison, Coverage, Verified, recompute
 from overt.lens.tokens import Strings, Tokens

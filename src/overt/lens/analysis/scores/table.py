@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overt.drawing.numbers import decimals_for, number, scientific, shorten, signed, visible
-from overt.lens.analysis.contributions.table import wrapped
+from overt.lens.analysis.contributions.result import wrapped
 from overt.lens.analysis.scores.sides import name_of_part
 from overt.lens.head import head_name
 

@@ -12,8 +12,7 @@ from overt.lens.analysis.surveys.jackknife import GROUPS, Means, means
 from overt.lens.analysis.surveys.measures import FARTHEST, NAMES, PAIRS, PATTERNS, REPETITIONS, ROWS
 from overt.lens.analysis.surveys.samples import Samples
 from overt.lens.captured import Captured
-from overt.lens.statistics.role_table import Roles
-from overt.lens.statistics.roles import PatternScore, Role, roles
+from overt.lens.statistics.roles import PatternScore, Role, Roles, roles
 
 _ROLES = ("previous token", "next token", "first token", "same token", "separator", "uniform")
 
