@@ -1,1 +1,1 @@
-"""The mechanism, all of it and nothing else: `mechanism.attend`, what it is made of, and the kernels that compute it."""
+"""The attention mechanism: `mechanism.attend`, its parts, and the kernels that compute it."""

@@ -1,7 +1,7 @@
-"""Arrays of NumPy and of any library that speaks DLPack: read as tensors, and results given back in the same library.
+"""Arrays of NumPy or any library that supports DLPack: read as tensors; results return as arrays of the same library.
 
-Only arrays in the CPU's memory are read, and nothing is differentiated through them. Memory is shared where it can be: a NumPy array that
-may not be written, or that runs backwards, is copied, since no tensor can be either.
+Only arrays in the CPU's memory are read, and no gradient passes through them. Memory is shared if possible: a NumPy array that is
+read-only or has negative strides is copied, since no tensor can represent it.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from overt.errors import KindError
 
 __all__ = ["array_converter", "as_tensor", "is_array"]
 
-_CPU = 1  # DLPack's number for the CPU's memory
+_CPU = 1  # DLPack's device type of CPU memory
 
 
 def is_array(value: Any) -> bool:
-    """Whether this is an array of another library than torch.
+    """Whether the value is an array of another library than torch.
 
     >>> is_array(numpy.ones(2)), is_array(torch.ones(2)), is_array([1.0, 1.0])
     (True, False, False)
@@ -29,7 +29,7 @@ def is_array(value: Any) -> bool:
 
 
 def array_converter(**inputs: Any) -> Callable[[Tensor], Any]:
-    """How a tensor becomes an array of the library that all these arrays are of; KindError where they are not of one.
+    """Return the function that converts tensors to arrays of the inputs' library; KindError if the inputs come from several.
 
     >>> array_converter(query=numpy.ones(2))(torch.zeros(2))
     array([0., 0.], dtype=float32)
@@ -50,7 +50,7 @@ def array_converter(**inputs: Any) -> Callable[[Tensor], Any]:
 
 
 def as_tensor(name: str, array: Any) -> Tensor:
-    """The array as a tensor.
+    """Convert the array to a tensor.
 
     >>> as_tensor("query", numpy.zeros((1, 2), dtype="float32"))
     tensor([[0., 0.]])

@@ -1,7 +1,7 @@
-"""Shape letters, guards and messages.
+"""Shape letters, checks of input and their messages.
 
-The letters: B batch, H heads, Q queries, K keys, D features of query and key, E features of value. Guards look at kinds and
-shapes, never at values, so they cost nothing and hold under `torch.compile`.
+The letters: B batch, H heads, Q queries, K keys, D features of query and key, E features of value. Checks read kinds and
+shapes, never values, so they cost nothing and hold under `torch.compile`.
 """
 
 import difflib
@@ -18,11 +18,11 @@ from overt.errors import InputError, KindError, MissingExtra
 if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 7):
     raise MissingExtra("attention", needs="torch 2.7 or later", extra="torch", installed=torch.__version__)
 
-_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # what attention is computed of
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # the dtypes in which attention takes its inputs
 
 
 def shapes(**tensors: Any) -> str:
-    """Every tensor's shape in words, for messages.
+    """The shapes of all tensors in words, for messages.
 
     >>> import torch
     >>> shapes(query=torch.ones(2, 3), key=torch.ones(4, 3))
@@ -32,7 +32,7 @@ def shapes(**tensors: Any) -> str:
 
 
 def attention_inputs(query: Any, key: Any, value: Any) -> None:
-    """Refuse what is not three floating-point tensors of one dtype and device that end in (length, features)."""
+    """Refuse inputs that are not three floating-point tensors of one dtype and device that end in (length, features)."""
     for tensor in (query, key, value):
         if not isinstance(tensor, Tensor) or not is_float(tensor) or tensor.ndim < 2:
             _refuse_input({"query": query, "key": key, "value": value})
@@ -50,7 +50,7 @@ def attention_inputs(query: Any, key: Any, value: Any) -> None:
 
 
 def dense(tensor: Any, name: str = "tensor") -> None:
-    """Refuse a nested tensor, whose sequences have lengths of their own, and sparse, mkldnn's and quantised ones."""
+    """Refuse nested tensors, whose sequences have different lengths, and sparse, mkldnn and quantised tensors."""
     if not isinstance(tensor, Tensor):
         return
     short = name if name.isidentifier() else "tensor"
@@ -69,12 +69,12 @@ def dense(tensor: Any, name: str = "tensor") -> None:
 
 
 def is_float(tensor: Tensor) -> bool:
-    """Whether it is a dense tensor of a dtype that attention is computed of."""
+    """Whether the tensor is dense and has a dtype that attention supports."""
     return tensor.dtype in _DTYPES and tensor.layout == torch.strided and not tensor.is_nested
 
 
 def float_fix(name: str, tensor: Tensor) -> str:
-    """How a tensor becomes one of floating-point numbers that attention is computed of."""
+    """How to convert the tensor to a floating-point dtype that attention supports."""
     if tensor.is_complex():
         return f"pass its real part, {name}.real, or both as features: torch.view_as_real({name}).flatten(-2)"
     if tensor.is_floating_point():
@@ -83,7 +83,7 @@ def float_fix(name: str, tensor: Tensor) -> str:
 
 
 def _refuse_input(tensors: dict[str, Any]) -> None:
-    """Raise the error of the first that is no dense floating-point tensor that ends in (length, features)."""
+    """Raise the error of the first input that is no dense floating-point tensor ending in (length, features)."""
     for name, tensor in tensors.items():
         dense(tensor, name)
         if not isinstance(tensor, Tensor):
@@ -109,7 +109,7 @@ def _refuse_input(tensors: dict[str, Any]) -> None:
 
 
 def one_dtype(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Refuse mixed dtypes: which one should win is the caller's choice."""
+    """Refuse mixed dtypes: the caller must choose which one to use."""
     if not query.dtype == key.dtype == value.dtype:
         tensors = {"query": query, "key": key, "value": value}
         raise KindError(
@@ -118,11 +118,11 @@ def one_dtype(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, ...]:
-    """The leading dimensions (..., without length and features) that the call runs over, query heads included.
+    """The leading dimensions (..., without length and features) of the call, query heads included.
 
-    They are equal or 1, which is shared by all. Only dimension -3 of inputs with four or more dimensions may have fewer key and
-    value heads than query heads, if the number divides: grouped-query attention. Key and value then have the same number, since
-    one key head belongs to one value head; torch's documentation requires the same, and its kernels do not check it.
+    Sizes are equal or 1, which is shared by all. Only dimension -3 of inputs with four or more dimensions may have fewer key and
+    value heads than query heads, if the number divides: grouped-query attention. Key and value then have the same number of heads,
+    since one key head belongs to one value head; torch's documentation requires the same, and its kernels do not check it.
     """
     if query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
         return tuple(query.shape[:-2])
@@ -139,7 +139,7 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
                 fix="pass one value head for each key head",
             )
         for other in (k, v):
-            # Compared one by one: `in` does not see that two symbolic sizes are equal under torch.compile.
+            # Compared one by one: under torch.compile `in` does not recognize equal symbolic sizes.
             if other != 1 and other != size and not (heads and other != 0 and size % other == 0):
                 raise InputError(
                     "the number of query heads to be a multiple of the number of key and value heads (dimension -3)"
@@ -155,9 +155,9 @@ def broadcast_leading(query: Tensor, key: Tensor, value: Tensor) -> tuple[int, .
 
 
 def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, key: Tensor) -> None:
-    """Refuse a mask or bias whose shape does not broadcast, right-aligned, against (..., Q, K), or fits other dimensions as well.
+    """Refuse a mask or bias whose shape does not broadcast, right-aligned, against (..., Q, K), or is ambiguous.
 
-    One mask for each head and one for each batch entry have the same shape if B = H, so a tensor that leaves out one of the two is refused.
+    One mask per head and one mask per batch entry have the same shape if B = H, so a tensor that omits one of the two is refused.
     """
     if not broadcasts_to(shape, target):
         raise InputError(
@@ -173,9 +173,9 @@ def fits(name: str, shape: Sequence[int], target: Sequence[int], query: Tensor, 
 
 
 def refuse_ambiguous(name: str, shape: Sequence[int], readings: Sequence[tuple[int, int]], who: str = "") -> None:
-    """Raise the error of a mask or bias that may be one for several dimensions: of each reading, how many come before and after.
+    """Raise the error of a mask or bias that could mean several dimensions.
 
-    These place the leading dimensions of the tensor among those of the weights, (B, …, H, Q, K).
+    Each reading is (dimensions before, dimensions after): it places the tensor's leading dimensions in (B, …, H, Q, K).
     """
     inside, total = len(shape) - 2, sum(readings[0]) + len(shape) - 2
     letters = ["B", *(f"D{index}" for index in range(1, total - 1)), "H"]
@@ -194,7 +194,7 @@ def refuse_ambiguous(name: str, shape: Sequence[int], readings: Sequence[tuple[i
 
 
 def aligned_right(tensor: Any, dimensions: int) -> Any:
-    """A tensor with as many dimensions as the weights, by ones before its own: what torch's broadcasting makes of it.
+    """Prepend dimensions of size 1 until the tensor has as many dimensions as the weights, as torch's broadcasting does.
 
     >>> aligned_right(torch.ones(2, 5, 7), 4).shape
     torch.Size([1, 2, 5, 7])
@@ -204,7 +204,7 @@ def aligned_right(tensor: Any, dimensions: int) -> Any:
 
 
 def broadcasts_to(shape: Sequence[int], target: Sequence[int | None]) -> bool:
-    """Whether a shape broadcasts, right-aligned, to a target and no further; None in it is any size."""
+    """Whether a shape broadcasts, right-aligned, to exactly this target; None in the target is any size."""
     padded = (1,) * (len(target) - len(shape)) + tuple(shape)
     return len(padded) == len(target) and all(
         actual == 1 or size is None or actual == size for actual, size in zip(padded, target, strict=True)
@@ -212,7 +212,7 @@ def broadcasts_to(shape: Sequence[int], target: Sequence[int | None]) -> bool:
 
 
 def shape_fix(name: str, shape: Sequence[int], target: Sequence[int | None]) -> str:
-    """How a tensor that does not fit is made to, by what its shape says of the cause.
+    """How to reshape a tensor that does not fit, as far as its shape shows the cause.
 
     >>> shape_fix("bias", (2, 5, 7), (2, 4, 5, 7))
     'write bias[:, None, :, :], if the first dimension is the batch'
@@ -224,7 +224,7 @@ def shape_fix(name: str, shape: Sequence[int], target: Sequence[int | None]) -> 
         excess = "a dimension" if missing == -1 else f"{-missing} dimensions"
         size = " of size 1" if list(shape).count(1) >= -missing else ""
         return f"remove {excess}{size}: the weights have {len(target)} dimensions"
-    # A batch dimension at the position of the heads or the queries.
+    # A batch dimension in the position of the heads or the queries.
     if missing and len(shape) > 1 and broadcasts_to((shape[0], *(1,) * missing, *shape[1:]), target):
         index = f"{name}[:{', None' * missing}{', :' * (len(shape) - 1)}]"
         if len(shape) > 2:
@@ -235,7 +235,7 @@ def shape_fix(name: str, shape: Sequence[int], target: Sequence[int | None]) -> 
 
 
 def not_a_class(name: str, value: Any) -> None:
-    """Refuse a class where an object of it is meant."""
+    """Refuse a class if an instance is expected."""
     if isinstance(value, type):
         required = [
             parameter for parameter in inspect.signature(value).parameters.values() if parameter.default is parameter.empty
@@ -249,7 +249,7 @@ def not_a_class(name: str, value: Any) -> None:
 
 
 def bias_tensor(bias: Any) -> None:
-    """Refuse what is not a floating-point tensor."""
+    """Refuse a bias that is not a floating-point tensor."""
     not_a_class("the bias", bias)
     dense(bias, "bias")
     if not isinstance(bias, Tensor) or not is_float(bias):
@@ -269,7 +269,7 @@ def bias_tensor(bias: Any) -> None:
 
 
 def broadcasts(name: str, tensor: Tensor, queries: int, keys: int, leading: int = 0) -> None:
-    """Refuse a tensor whose last two sizes are neither 1 nor those of the call, of `leading` dimensions before these."""
+    """Refuse a tensor whose last two sizes are neither 1 nor Q and K; the call has `leading` dimensions before them."""
     rows, columns = (1, 1, *tensor.shape)[-2:]
     if (rows != 1 and rows != queries) or (columns != 1 and columns != keys):
         target = (*(None,) * leading, queries, keys)
@@ -281,7 +281,7 @@ def broadcasts(name: str, tensor: Tensor, queries: int, keys: int, leading: int 
 
 
 def float_tensor(name: str, tensor: Any) -> None:
-    """Refuse what is not a floating-point tensor."""
+    """Refuse anything but a floating-point tensor."""
     dense(tensor, name)
     if not isinstance(tensor, Tensor) or not is_float(tensor):
         fix = float_fix("tensor", tensor) if isinstance(tensor, Tensor) else "pass a float tensor"
@@ -289,7 +289,7 @@ def float_tensor(name: str, tensor: Any) -> None:
 
 
 def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
-    """Refuse a tensor on another device than the query's."""
+    """Refuse a tensor on a device other than the query's."""
     if tensor.device != query.device:
         raise KindError(
             f"{name} to be on the query's device",
@@ -299,25 +299,25 @@ def same_device(name: str, tensor: Tensor, query: Tensor) -> None:
 
 
 def probability(name: str, value: float) -> None:
-    """Refuse what is not a number from 0 to 1."""
+    """Refuse anything but a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise InputError(f"{name} to be a probability", got=repr(value), fix="pass a number from 0 to 1")
 
 
 def positive(name: str, value: Any) -> None:
-    """Refuse what is not a finite number above 0."""
+    """Refuse anything but a finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise InputError(f"{name} to be a number above 0", got=repr(value), fix="pass a positive number")
 
 
 def whole_number(name: str, value: Any, minimum: int = 1) -> None:
-    """Refuse what is not an int of at least `minimum`."""
+    """Refuse anything but an int of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise InputError(f"{name} to be a whole number of at least {minimum}", got=repr(value), fix=f"pass {minimum} or more")
 
 
 def choice(name: str, value: Any, known: Iterable[Any], fixes: Mapping[Any, str] | None = None) -> None:
-    """Refuse what is not one of the known names, and suggest the one that is spelled like it; `fixes` are those of other names."""
+    """Refuse an unknown name, and suggest the known name with the closest spelling; `fixes` has the fixes of specific names."""
     known = list(known)
     if value not in known:
         close = difflib.get_close_matches(str(value), [str(item) for item in known], n=1, cutoff=0.7)
@@ -326,7 +326,7 @@ def choice(name: str, value: Any, known: Iterable[Any], fixes: Mapping[Any, str]
 
 
 def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:
-    """Align a tensor's first dimensions with the call's first, its last ones with the end, with (rows, keys) left free."""
+    """Align a tensor's first dimensions with the batch and its `last` ones with the end; two of size 1 follow if `last` is 0."""
     if not isinstance(tensor, Tensor):
         return tensor
     batch = tensor.ndim - last
@@ -341,7 +341,7 @@ def align_left(who: str, tensor: Any, leading: int, last: int = 0) -> Any:
 
 
 def describe(value: Any) -> str:
-    """What came, in words: a tensor's or array's dtype, a class, or the value and its type."""
+    """Describe a value in words: the dtype of a tensor or array, a class, or the value and its type."""
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor"
     if isinstance(value, type):

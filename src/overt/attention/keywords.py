@@ -1,4 +1,4 @@
-"""Keywords that attention takes in other libraries: `attend` has none of them, and its error says what to write."""
+"""Keywords of attention in other libraries: `attend` accepts none of them, and its error names the replacement."""
 
 import difflib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from overt.errors import KindError
 
 ARGUMENTS = ("score", "mask", "bias", "normalizer", "dropout")
 
-# What to write instead of a keyword of torch, of flex_attention, of flash-attn or of transformers.
+# FIXES: the replacement of each keyword of torch, flex_attention, flash-attn or transformers.
 FIXES = {
     "is_causal": "write mask=overt.Causal(offset=0), which is aligned at the start as torch's is_causal is",
     "enable_gqa": "leave it out: fewer heads of key and value than of query are grouped without it",
@@ -51,7 +51,7 @@ SWITCHES = {
 
 
 def refuse(unknown: Mapping[str, Any]) -> None:
-    """Raise the KindError that says what to write instead of these keywords."""
+    """Raise the KindError that names the replacement of each unknown keyword."""
     received = ", ".join(f"{name}={_short(value)}" for name, value in unknown.items())
     fixes = "; ".join(
         f"{name}: {_fix(name, value)}" if len(unknown) > 1 else _fix(name, value) for name, value in unknown.items()

@@ -60,7 +60,7 @@ def attend(
 
 
 def compute(call: Call) -> Tensor:
-    """The output, by the path that the plan chooses; of DTensors, this process's share of it."""
+    """The output, by the path that the plan chooses; for DTensors, this process's share."""
     if call.sharded:
         return share(call, compute, formula)
     path, recompute = choose_path(call), partial(in_blocks, formula=formula)
@@ -73,7 +73,7 @@ def formula(block: Block) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     masked = scores if block.bias is None else scores + block.bias.to(scores.dtype)  # (..., Q, K)
     masked = masked if block.allowed is None else torch.where(block.allowed, masked, -torch.inf)
     excluded = masked == -torch.inf
-    # A row with nothing to attend to is normalised as if all its scores were 0, then zeroed: no NaN, and no gradient.
+    # A row without visible keys is normalised as if all its scores were 0, then zeroed: no NaN, and no gradient.
     weights = block.normalizer(torch.where(excluded.all(-1, keepdim=True), 0, masked), ~excluded)
     weights = torch.where(excluded, 0, weights)  # (..., Q, K)
     output = torch.dropout(weights, block.dropout, train=True) @ block.value  # (..., Q, E)

@@ -24,7 +24,7 @@ Allowed = Bool[Tensor, "... Q K"]
 
 
 class Normalizer:
-    """What the library's normalizers share: they map scores and what is allowed to weights.
+    """The base class of normalizers: they map scores and allowed pairs to weights.
 
     >>> class Even(Normalizer):
     ...     def __call__(self, scores, allowed):
@@ -34,7 +34,7 @@ class Normalizer:
     """
 
     trailing: ClassVar[dict[str, int] | None] = None
-    """Of each tensor, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
+    """Number of dimensions after batch and heads, by the name of each tensor; None if unknown."""
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
         """The weights of each row."""
@@ -70,10 +70,10 @@ class Softmax(Normalizer):
                 got=check.shapes(sink=self.sink) if isinstance(self.sink, Tensor) else repr(self.sink),
                 fix="pass one logit for each head",
             )
-        number("the sink of overt.Softmax", self.sink, minus_infinity=True)  # −∞ takes nothing
+        number("the sink of overt.Softmax", self.sink, minus_infinity=True)  # −∞ takes no weight
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
-        """Weights of each row, summing to 1, or to less with a sink."""
+        """Weights of each row; their sum is 1, or less with a sink."""
         scores = self.divided_by_temperature(scores, allowed)
         if self.sink is None:
             return torch.softmax(scores, dim=-1)
@@ -82,7 +82,7 @@ class Softmax(Normalizer):
     def divided_by_temperature(self, scores: Tensor, allowed: Tensor) -> Tensor:
         """The scores divided by the temperature."""
         if isinstance(self.temperature, Tensor):
-            # −inf / T would make the temperature's gradient NaN: masked scores stay out of the division.
+            # −inf / T would make the temperature's gradient NaN, so masked scores are excluded from the division.
             divided = torch.where(allowed, scores, 0) / self.temperature
             return torch.where(allowed, divided, scores)
         return scores if self.temperature == 1 else scores / self.temperature
@@ -110,7 +110,7 @@ class Sparsemax(Normalizer):
     trailing: ClassVar[dict[str, int] | None] = {}
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
-        """Weights of each row, summing to 1."""
+        """Weights of each row; their sum is 1."""
         scores = _shifted(scores)
         support = _support(scores, 2.0, _sparsemax_threshold)
         return torch.where(support, scores - _sparsemax_threshold(scores, support), 0)
@@ -120,8 +120,8 @@ class Sparsemax(Normalizer):
 class Entmax(Normalizer):
     """α-entmax, between softmax (α → 1) and sparsemax (α = 2): p_j = max((α − 1) s_j − τ, 0)^(1/(α − 1)) with Σ p = 1.
 
-    Peters et al. 2019, equations 8 and 13. At α = 1.5 and 2 it is computed in closed form; elsewhere τ is bisected to the last
-    digit and carried through two Newton steps, which have its exact first and second derivatives, also in α, which may be a tensor
+    Peters et al. 2019, equations 8 and 13. At α = 1.5 and 2 it is computed in closed form; otherwise τ is bisected to the last
+    digit and passed through two Newton steps, which have its exact first and second derivatives, also in α, which may be a tensor
     that broadcasts against (..., Q, K).
 
     >>> Entmax(1.5)(torch.tensor([[1.0, 1.0, -2.0]]), torch.ones(1, 3, dtype=torch.bool))
@@ -136,21 +136,21 @@ class Entmax(Normalizer):
         number("the alpha of overt.Entmax", self.alpha, above=1, fix="use overt.Softmax() for alpha = 1")
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
-        """Weights of each row, summing to 1."""
+        """Weights of each row; their sum is 1."""
         if not isinstance(self.alpha, Tensor) and self.alpha == 2:
             return Sparsemax()(scores, allowed)
         if not isinstance(self.alpha, Tensor) and self.alpha == 1.5:
             half = _shifted(scores) / 2
             support = _support(half, 1.5, _entmax15_threshold)
             return torch.where(support, half - _entmax15_threshold(half, support), 0).square()
-        # Masked scores are far below every threshold; as −inf they would make alpha's gradient NaN, and so would a row without others.
+        # Masked scores are far below every threshold; as −inf they would make alpha's gradient NaN, as would a row without allowed keys.
         finite = allowed | ~allowed.any(-1, keepdim=True)
         return _entmax(torch.where(finite, _shifted(scores), torch.finfo(scores.dtype).min / 4), self.alpha)
 
 
 @piece
 class Sigmoid(Normalizer):
-    """Each weight by itself, 1 / (1 + exp(−s_j)): rows do not sum to 1. Ramapuram et al. 2025, section 2.
+    """Sigmoid attention, 1 / (1 + exp(−s_j)) for each score: rows do not sum to 1. Ramapuram et al. 2025, section 2.
 
     The paper adds a bias of −log K, which keeps the output's size: pass `bias=torch.tensor(-math.log(K))`.
 
@@ -167,7 +167,7 @@ class Sigmoid(Normalizer):
 
 @piece
 class Sum(Normalizer):
-    """Divide by the plain sum, s_j / Σ s, as the simplest recipes do. Weights may be negative; where the sum is 0 they are infinite.
+    """Divide by the plain sum, s_j / Σ s, as the simplest recipes do. Weights may be negative; they are infinite if the sum is 0.
 
     >>> Sum()(torch.tensor([[3.0, -1.0]]), torch.ones(1, 2, dtype=torch.bool))
     tensor([[ 1.5000, -0.5000]])
@@ -176,15 +176,15 @@ class Sum(Normalizer):
     trailing: ClassVar[dict[str, int] | None] = {}
 
     def __call__(self, scores: Scores, allowed: Allowed) -> Scores:
-        """Weights of each row, summing to 1."""
+        """Weights of each row; their sum is 1."""
         scores = torch.where(allowed, scores, 0)
         total = scores.sum(-1, keepdim=True)
-        # A row that is masked as a whole has no sum; 1 keeps it, and its gradient, finite.
+        # A fully masked row has no sum; 1 keeps it, and its gradient, finite.
         return scores / torch.where(allowed.any(-1, keepdim=True), total, 1)
 
 
 def _shifted(scores: Tensor) -> Tensor:
-    """Scores minus their row's largest: sparse normalizers do not see the difference, and huge scores keep their digits."""
+    """Subtract each row's largest score: sparse normalizers are invariant to it, and huge scores keep their digits."""
     return scores - scores.detach().amax(-1, keepdim=True) if scores.shape[-1] else scores
 
 
@@ -203,10 +203,10 @@ def _support(scaled: Tensor, alpha: float, threshold) -> Tensor:
 
 
 def _native_threshold(scaled: Tensor, alpha: float | Tensor) -> Tensor | None:
-    """τ (..., Q, 1) of scores times α − 1 by the native core, which sorts nothing; None where it does not serve the scores.
+    """τ (..., Q, 1) for scores times α − 1 by the native core, which does not sort; None if it does not support the scores.
 
-    They are the bias of attention to keys of zeros, of which the core saves each row's largest score and its threshold. float64 is left
-    to the sort, with which the core is compared.
+    The scores become the bias of attention to keys of zeros; the core saves each row's largest score and its threshold. float64 uses
+    the sort, with which the core is compared.
     """
     *batch, rows, keys = scaled.shape
     alphas = torch.as_tensor(alpha, dtype=torch.float64).detach()
@@ -282,7 +282,7 @@ def _entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
 def _bisected(scaled: Tensor, weights: Callable[[Tensor], Tensor]) -> Tensor:
     """The threshold for which the weights of each row sum to 1, to the last digit."""
     high = scaled.amax(-1, keepdim=True) if scaled.shape[-1] else scaled.sum(-1, keepdim=True)
-    low = high - 1  # there the largest weight alone is 1
+    low = high - 1  # at this threshold the largest weight is already 1
     for _ in range(26 if scaled.dtype == torch.float32 else 56):
         middle = (low + high) / 2
         enough = weights(middle).sum(-1, keepdim=True) >= 1
@@ -290,7 +290,7 @@ def _bisected(scaled: Tensor, weights: Callable[[Tensor], Tensor]) -> Tensor:
     return low
 
 
-# Those that need no argument, by the names that `normalizer=` takes.
+# NAMED: normalizers without arguments, by the names that `normalizer=` accepts.
 NAMED: dict[str, Normalizer] = {
     "softmax": Softmax(),
     "sparsemax": Sparsemax(),

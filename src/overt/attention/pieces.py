@@ -1,8 +1,8 @@
-"""What scores, masks, biases and normalizers have in common: frozen, holding their tensors, transparent to torch.
+"""The common base of scores, masks, biases and normalizers: frozen dataclasses that hold tensors, transparent to torch.
 
-A piece is a frozen dataclass that torch's transforms see through: its tensors (and the pieces it is made of) are its leaves,
-everything else is fixed. So `torch.func.grad` differentiates in a score's weight, `vmap` maps over it, and `torch.compile`
-traces it. Each piece is registered under a name, by which a file may name it.
+A piece is a frozen dataclass that torch's transforms see through: its tensors (and the pieces inside it) are its leaves,
+everything else is fixed. So `torch.func.grad` differentiates a score's weight, `vmap` maps over it, and `torch.compile`
+traces it. Each piece is registered under a name, by which files identify it.
 """
 
 import functools
@@ -23,15 +23,15 @@ from overt.errors import InputError, KindError
 
 Piece = TypeVar("Piece", bound=type)
 
-# Selects heads: from a tensor and how many of its dimensions follow the heads', the selected heads' part of it; None where that
-# would be a copy of Q × K numbers.
+# SelectHeads: from a tensor and the number of dimensions after the heads', the part of the selected heads; None if that
+# would copy Q × K numbers.
 SelectHeads = Callable[[Tensor, int], Tensor | None]
 
-FAR = 2**60  # further than any key: a few of these and a position add up to less than 2⁶³
+FAR = 2**60  # beyond any key; the sum of a few of these and a position is less than 2⁶³
 _NUMBERS = (int, float, numpy.floating, numpy.integer)
 
 registered: dict[str, type] = {}
-"""The pieces by the names that files use. Overt's own have their class's name, others their module's before it."""
+"""The pieces by their names in files: overt's own by class name, others with their module's name before it."""
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -53,7 +53,7 @@ def piece(cls: Piece) -> Piece:
 
 
 def _refusing_wrong_arguments(cls: type) -> Callable[..., None]:
-    """The constructor of a piece, which says what it takes where an argument is missing or unknown."""
+    """A piece's constructor, with an error that lists its arguments if one is missing or unknown."""
     construct = cls.__init__
 
     @functools.wraps(construct)
@@ -87,9 +87,9 @@ def registered_name(cls: type) -> str:
 
 
 def inherit_only_with(formula: str, cls: type, base: type, names: tuple[str, ...]) -> None:
-    """Reset what a class inherits about its formula, where it defines another formula and not these names.
+    """Reset inherited attributes that describe a formula, if the class redefines the formula but not the attributes.
 
-    A subclass of `Causal` with a `block` of its own is no longer causal: its ranges and spans are the base's, which claim nothing.
+    A subclass of `Causal` with its own `block` is no longer causal: its ranges and spans become the base class's, which claim nothing.
     """
     for name in names if formula in vars(cls) else ():
         defined_in = next(owner for owner in cls.__mro__ if name in vars(owner))
@@ -98,7 +98,7 @@ def inherit_only_with(formula: str, cls: type, base: type, names: tuple[str, ...
 
 
 def changed(piece: Any, **values: Any) -> Any:
-    """A piece with other values of some fields, which follow from checked ones and are not checked again."""
+    """A copy with other values of some fields, derived from checked values and therefore not checked again."""
     instance = object.__new__(type(piece))
     for name in (field.name for field in fields(piece)):  # not `vars`, which torch.compile before 2.9 cannot trace
         object.__setattr__(instance, name, values[name] if name in values else getattr(piece, name))
@@ -106,9 +106,9 @@ def changed(piece: Any, **values: Any) -> Any:
 
 
 def select_heads(piece: Any, select: SelectHeads) -> Any:
-    """A bound mask or bias with `select` applied to its tensors, those of the pieces in it included.
+    """A bound mask or bias with `select` applied to its tensors, also those of nested pieces.
 
-    None where the class does not say, in `trailing`, how many dimensions of a tensor follow the heads'.
+    None if the class does not declare in `trailing` how many dimensions of a tensor follow the heads'.
     """
     if getattr(piece, "trailing", None) is None:
         return None
@@ -128,9 +128,9 @@ def narrowed(tensor: Tensor, rows: slice | Tensor, keys: slice | Tensor) -> Tens
 
 
 def number(name: str, value: Any, above: float = -math.inf, fix: str = "", minus_infinity: bool = False) -> None:
-    """Refuse what is neither a finite number larger than `above` nor a floating-point tensor of such; −∞ passes if it may.
+    """Refuse anything but a finite number above `above` or a floating-point tensor of finite numbers above it; −∞ may be allowed.
 
-    The numbers of a tensor are read if `readable` returns True.
+    A tensor's numbers are checked only if `readable` returns True.
     """
     kind = "a finite number" if above == -math.inf else f"a number above {above:g}"
     rule = f"{name} to be {kind}" if above == -math.inf else f"{name} to be above {above:g}"
@@ -151,7 +151,7 @@ def number(name: str, value: Any, above: float = -math.inf, fix: str = "", minus
 
 
 def readable(tensor: Tensor) -> bool:
-    """Whether a tensor's numbers can be read at once: on the CPU, while torch neither compiles, traces nor transforms."""
+    """Whether a tensor's numbers can be read immediately: on the CPU, while torch neither compiles, traces nor transforms."""
     return (
         not torch.compiler.is_compiling()
         and tensor.device.type == "cpu"
@@ -164,7 +164,7 @@ def readable(tensor: Tensor) -> bool:
 
 
 def whole_numbers(who: str, name: str, value: Any, tensor: bool = False, minimum: int | None = None) -> None:
-    """Refuse what is not a whole number or an integer tensor; with `tensor`, what is not an integer tensor; and what is below a minimum."""
+    """Refuse anything but a whole number or an integer tensor (with `tensor`, only the latter), and numbers below a minimum."""
     check.dense(value, name)
     integral = (
         isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool and not value.is_complex()
@@ -185,7 +185,7 @@ def whole_numbers(who: str, name: str, value: Any, tensor: bool = False, minimum
 
 
 def within_64_bits(value: Any) -> Any:
-    """A whole number or an integer tensor, at most 2⁶⁰ from 0, so that it can be added to positions; None stays.
+    """Clamp a whole number or an integer tensor to ±2⁶⁰, so that it can be added to positions; None stays.
 
     >>> within_64_bits(2**70) == within_64_bits(torch.tensor(2**62)).item() == 2**60
     True
@@ -207,7 +207,7 @@ def _flatten(instance: Any) -> tuple[list[Any], Any]:
 
 
 def _unflatten(cls: type, values: Any, context: Any) -> Any:
-    # Transforms put placeholders where tensors were, so the constructor's checks do not apply here.
+    # Transforms replace tensors by placeholders, so the constructor's checks do not apply here.
     names, fixed = context
     instance = object.__new__(cls)
     for name, value in [*zip(names, values, strict=True), *fixed]:

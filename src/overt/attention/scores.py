@@ -1,7 +1,7 @@
 """Scores f(query, key): how well each key matches each query. The formula is the code.
 
-Every score maps query (..., Q, D) and key (..., K, D) to (..., Q, K) and is differentiable in its inputs and in the tensors
-it is made of. Any other callable of the same signature is a score too.
+Every score maps query (..., Q, D) and key (..., K, D) to (..., Q, K) and is differentiable in its inputs and its
+tensors. Any other callable of the same signature is a score too.
 """
 
 import math
@@ -30,17 +30,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class AdditiveForm(NamedTuple):
-    """Σ_d weight_d · act(q_d + k_d), as the kernels of additive attention compute it."""
+    """Σ_d weight_d · act(q_d + k_d), the form of the additive attention kernels."""
 
     weight: Tensor
     activation: str
 
 
 class DotForm(NamedTuple):
-    """softcap · tanh(scale · (q · k) / softcap), as the kernels of dot products compute it, of the vectors that `project` gives.
+    """softcap · tanh(scale · (q · k) / softcap), the form of the dot-product kernels, with vectors from `project`.
 
-    `scale=None` is 1/√D; `softcap=None` is no cap, and `project=None` takes query and key as they are. `parameters` are the tensors
-    in `project`, matrices (..., D, D'). `linear` says whether `project` is: if not, a masked key that is not finite would be felt.
+    `scale=None` is 1/√D; `softcap=None` is no cap, and `project=None` leaves query and key unchanged. `parameters` are the tensors
+    in `project`, matrices (..., D, D'). `linear` says whether `project` is linear: if not, a masked non-finite key would have an effect.
     """
 
     scale: float | Tensor | None = 1.0
@@ -51,17 +51,17 @@ class DotForm(NamedTuple):
 
 
 class DistanceForm(NamedTuple):
-    """−|q − k|² / (2 · bandwidth²), which the kernels of dot products compute where queries and keys are near each other."""
+    """−|q − k|² / (2 · bandwidth²), which the dot-product kernels compute if queries and keys are near each other."""
 
     bandwidth: float | Tensor
 
 
-# Kernels choose by the form and never by the class, so any subclass of `Score` whose `kernel_form` returns one runs on them.
+# KernelForm: kernels choose by the form, never by the class, so any subclass of `Score` with a `kernel_form` runs on them.
 KernelForm = AdditiveForm | DotForm | DistanceForm
 
 
 class Score:
-    """What the library's scores share: they check their inputs, and score each pair by itself.
+    """The base class of scores: they check their inputs, and score each pair independently.
 
     >>> class Nearness(Score):
     ...     def __call__(self, query, key):
@@ -76,14 +76,14 @@ class Score:
     """The fields that may be tensors with numbers for each query or key: they broadcast against (..., Q, K)."""
 
     trailing: ClassVar[dict[str, int] | None] = None
-    """Of each tensor, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
+    """Number of dimensions after batch and heads, by the name of each tensor; None if unknown."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         inherit_only_with("__call__", cls, Score, ("as_dot", "kernel_form"))
 
     def __call__(self, query: Float[Tensor, "... Q D"], key: Float[Tensor, "... K D2"]) -> Float[Tensor, "... Q K"]:
-        """Score each query against each key."""
+        """The score of each query with each key."""
         raise NotImplementedError
 
     def check(self, query: Tensor, key: Tensor) -> None:
@@ -99,7 +99,7 @@ class Score:
             check.broadcasts(f"{name} of {who}", tensor, query.shape[-2], key.shape[-2])
 
     def of_block(self, rows: slice, keys: slice) -> "Score":
-        """The score of these rows and keys alone, with what its tensors hold for them.
+        """The score of only these rows and keys, with its tensors restricted to them.
 
         >>> Dot(torch.tensor([[1.0], [2.0], [3.0]])).of_block(slice(1, 3), slice(0, 9)).scale
         tensor([[2.],
@@ -113,15 +113,15 @@ class Score:
         return [(name, field) for name, field in fields if isinstance(field, Tensor) and field.ndim]
 
     def width(self, features: int) -> int:
-        """How many numbers one pair of query and key takes in memory while it is scored."""
+        """The number of values in memory for one pair of query and key while it is scored."""
         return 1
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
-        """Query, key and scale whose scaled dot product is this score; None where there are none."""
+        """Query, key and scale whose scaled dot product is this score; None if there are none."""
         return None
 
     def kernel_form(self) -> KernelForm | None:
-        """What this score is to the fused kernels; None where they do not know it."""
+        """The score's form for the fused kernels; None if they do not support it."""
         return None
 
 
@@ -150,7 +150,7 @@ class Dot(Score):
         return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """A finite scale, and a softcap above 0."""
+        """Check that the scale is finite, and the softcap above 0."""
         super().check(query, key)
         if self.scale is not None:
             number("the scale of overt.Dot", self.scale)
@@ -158,13 +158,13 @@ class Dot(Score):
             number("the softcap of overt.Dot", self.softcap, above=0, fix="pass a number above 0, or None for no softcap")
 
     def factor(self, query: Tensor) -> float | Tensor:
-        """The scale; 1/√D where it is None."""
+        """The scale; 1/√D if it is None."""
         if self.scale is not None:
             return self.scale
         return 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
-        """Itself, where the scale is a number and there is no softcap."""
+        """Itself, if the scale is a number and there is no softcap."""
         factor = self.factor(query)
         return None if self.softcap is not None or isinstance(factor, Tensor) else (query, key, float(factor))
 
@@ -193,7 +193,7 @@ class Bilinear(Score):
         return query @ self.weight.to(query.dtype) @ key.mT
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """The weight is a matrix from the key's features to the query's."""
+        """Check that the weight is a matrix from the key's features to the query's."""
         check.float_tensor("the weight of overt.Bilinear", self.weight)
         if tuple(self.weight.shape[-2:]) != (query.shape[-1], key.shape[-1]):
             raise InputError(
@@ -203,7 +203,7 @@ class Bilinear(Score):
             )
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
-        """The query projected, then the plain dot product."""
+        """The projected query and the key, for the plain dot product."""
         return query @ self.weight.to(query.dtype), key, 1.0
 
     def kernel_form(self) -> KernelForm | None:
@@ -218,7 +218,7 @@ class Additive(Score):
     Bahdanau et al. 2015, appendix A.1.2; Luong's "concat" is the same with one matrix cut in two; `activation="leaky_relu"`
     (slope 0.2) is GATv2 (Brody et al. 2022, equation 7). The weight is (D,), or (H, D) with one for each head.
 
-    This is the plain formula, with (..., Q, K, D) numbers in memory. `overt.attend` calls it in blocks, and never needs as many.
+    This is the plain formula, with (..., Q, K, D) numbers in memory. `overt.attend` evaluates it in blocks, with less memory.
 
     >>> Additive(torch.tensor([1.0, 1.0]), activation="relu")(torch.tensor([[1.0, -5.0]]), torch.tensor([[2.0, 3.0]]))
     tensor([[3.]])
@@ -243,7 +243,7 @@ class Additive(Score):
         return (features * self.weight.to(query.dtype)[..., None, None, :]).sum(-1)
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """One weight for each feature."""
+        """Check that there is one weight for each feature."""
         super().check(query, key)
         check.float_tensor("the weight of overt.Additive", self.weight)
         if self.weight.ndim < 1 or self.weight.shape[-1] != query.shape[-1]:
@@ -254,7 +254,7 @@ class Additive(Score):
             )
 
     def width(self, features: int) -> int:
-        """All features of a pair are in memory at once."""
+        """All features of a pair, which are in memory at once."""
         return max(features, 1)
 
     def kernel_form(self) -> KernelForm | None:
@@ -286,7 +286,7 @@ class Cosine(Score):
         return _unit(query) @ _unit(key).mT * self.scale
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
-        """Both made unit vectors, then the dot product."""
+        """Query and key as unit vectors, for the dot product."""
         if isinstance(self.scale, Tensor):
             return None
         return _unit(query), _unit(key), float(self.scale)
@@ -322,7 +322,7 @@ class Gaussian(Score):
         return squared / (-2 * self.bandwidth**2)
 
     def width(self, features: int) -> int:
-        """All differences of a pair are in memory at once."""
+        """All differences of a pair, which are in memory at once."""
         return max(features, 1)
 
     def kernel_form(self) -> KernelForm | None:
@@ -331,7 +331,7 @@ class Gaussian(Score):
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    """Vectors of length 1; zero vectors stay. Divided by their largest entry first, so that no square over- or underflows."""
+    """Vectors scaled to length 1; zero vectors stay. First divided by their largest entry, so that no square over- or underflows."""
     if not vectors.shape[-1]:
         return vectors
     largest = vectors.detach().abs().amax(-1, keepdim=True)
@@ -340,7 +340,7 @@ def _unit(vectors: Tensor) -> Tensor:
     return vectors / torch.where(largest == 0, 1, length)
 
 
-# Those that need no argument, by the names that `score=` takes.
+# NAMED: scores without arguments, by the names that `score=` accepts.
 NAMED: dict[str, Score] = {"dot": Dot(), "cosine": Cosine()}
 
 
@@ -349,9 +349,9 @@ def __dir__() -> list[str]:
 
 
 def takes_half(score: Any) -> bool:
-    """Whether a score says that it computes in half precision: by an attribute `takes_half`, or by parameters in half precision.
+    """Whether a score declares that it computes in half precision: by an attribute `takes_half`, or by parameters in half precision.
 
-    Other scores get float32, so that their result depends neither on autocast nor on which functions torch supports in half precision.
+    Other scores get float32, so that their result depends neither on autocast nor on torch's support of half precision.
 
     >>> takes_half(torch.cdist), takes_half(torch.nn.Bilinear(2, 2, 1).half())
     (False, True)

@@ -1,4 +1,4 @@
-"""Statistics of the weights without the weights: what each query attends to, in memory linear in the inputs."""
+"""Statistics of the weights without storing the weights: what each query attends to, in memory linear in the inputs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,7 +23,7 @@ from overt.errors import InputError
 Stages = tuple[Tensor, Tensor, Tensor, Tensor]
 ShowBlock = Callable[[int, Block, Stages], None]
 
-# As for `attend`: each path's reason to refuse a summary, in order of preference.
+# TABLE: as in `attend`, each path's reason to refuse a summary, in order of preference.
 TABLE: Table = {
     "torch": lambda call: "torch has no kernel that summarises",
     "native": flat_summary.refusal,
@@ -38,8 +38,8 @@ class Summary(Generic[Array]):
 
     lse (..., Q): log Σ_j exp(score_ij), sink included, so that weight_ij = exp(score_ij − lse_i); None unless the normaliser is
         a softmax. Scores are masked, biased and divided by the temperature.
-    entropy (..., Q): −Σ_j w_ij log w_ij in nats, of the weights scaled to sum to 1 where they do not; NaN where any is negative.
-    received (..., K): the mean weight of a key over the queries that may attend to anything.
+    entropy (..., Q): −Σ_j w_ij log w_ij in nats, with the weights scaled to sum to 1 if necessary; NaN if any is negative.
+    received (..., K): the mean weight of a key over the queries with visible keys.
     top_weights, top_keys (..., Q, min(top, K)): the largest weights and their keys (int32); 0 and −1 beyond the keys that the
         query may attend to.
     map_mean, map_max (..., R, C): mean and largest weight in each of R × C near-equal cells, 0 if none is positive; the edges
@@ -83,7 +83,7 @@ def summarize(
     map_size: int | tuple[int, int] | None = None,
     **unknown: Refused,
 ) -> Summary[Array]:
-    """Summarise the weights of `attend` with these arguments, without Q × K of them in memory.
+    """Summarise the weights of `attend` with these arguments, without storing Q × K of them.
 
     `top` is the number of largest weights for each query; `map_size` the number of cells of the map, of rows and keys alike or
     (rows, keys). Shapes: query (..., Q, D), key (..., K, D). Nothing is differentiated.
@@ -101,7 +101,7 @@ def summarize(
     if call.sharded:
         summary = share_summary(call, lambda share: gathered(share, top), map_size)
     else:
-        first_able(TABLE, call)  # an error where overt.use_path forces one that is not
+        first_able(TABLE, call)  # an error if overt.use_path forces an unsuitable one
         summary = gathered(call, top, map_size)
     statistics = {
         field.name: getattr(summary, field.name) for field in fields(summary) if field.name != "output" or value is not None
@@ -113,7 +113,7 @@ def summarize(
 def gathered(
     call: Call, top: int, map_size: int | tuple[int, int] | None = None, show_block: ShowBlock | None = None
 ) -> Summary:
-    """Summarise a checked call, output included; `show_block` is called with each block: its first row, itself, and its stages."""
+    """Summarise a checked call, output included; `show_block` is called with each block: its first row, the block, and its stages."""
     edges = _edges(map_size, call.queries, call.keys, call.query.device)
     if show_block is None and any(permits(name) and TABLE[name](call) is None for name in ("native", "triton")):
         summary = _by_kernel(call, top, edges)[0]
@@ -142,10 +142,10 @@ def gathered(
 def gathered_signed(
     blocks: Iterable[tuple[int, Tensor]], queries: int, keys: int, top: int, map_size: int | tuple[int, int] | None = None
 ) -> Summary:
-    """Summarise signed weights that do not sum to one, from blocks of rows in order: each one's first row and weights (B, H, rows, K).
+    """Summarise signed weights that need not sum to one, from blocks of rows in order: the first row and weights (B, H, rows, K) of each.
 
     `entropy` is of |W| / Σ |W|, `top_weights` are the largest |W| with their signs, `received` and `map_mean` are means of W, and
-    `map_max` is the weight of the largest size in each cell, with its sign. There is no `lse`, no `sink` and no `output`.
+    `map_max` is the weight of largest |W| in each cell, with its sign. There is no `lse`, no `sink` and no `output`.
     """
     parts, received, above, below = [], torch.zeros(()), _MapCells(None), _MapCells(None)
     for first, weights in blocks:
@@ -174,7 +174,7 @@ def gathered_signed(
 def with_masses(
     call: Call, top: int, sets: Sequence[flat_summary.KeySet], map_size: int | tuple[int, int] | None = None
 ) -> tuple[Summary, Tensor]:
-    """The summary of a checked call that the kernel supports, and the size of each query's weights on each set of keys (..., Q, sets)."""
+    """The summary of a checked call that the kernel supports, and each query's absolute weight on each set of keys (..., Q, sets)."""
     return _by_kernel(call, top, _edges(map_size, call.queries, call.keys, call.query.device), sets)
 
 
@@ -187,7 +187,7 @@ def _by_kernel(
     sink = None if sink is None else torch.exp(sink.to(statistics.lse.dtype)[..., None] - statistics.lse)
     entropy = statistics.entropy
     if sink is not None and statistics.top_weights.shape[-1]:
-        # The kernel's entropy is that of the weights without the sink, however small they are; where they are all 0 it is 0.
+        # The kernel's entropy is of the weights without the sink, however small they are; if they are all 0 it is 0.
         entropy = torch.where(statistics.top_weights[..., 0] == 0, 0, entropy)
     maps = (None, None, None, None) if edges is None else (statistics.map_mean, statistics.map_max, *edges)
     output = statistics.output.to(call.query.dtype)
@@ -212,7 +212,7 @@ def _row_statistics(normalizer: Any, masked: Tensor, weights: Tensor, top: int) 
 
 
 def _support(normalizer: Any, weights: Tensor) -> Tensor | None:
-    """How many keys of each query have a weight; None under a softmax."""
+    """The number of keys with a non-zero weight for each query; None under a softmax."""
     return None if isinstance(normalizer, Softmax) else (weights != 0).sum(-1).int()
 
 
@@ -235,7 +235,7 @@ def _edges(
 
 
 class _MapCells:
-    """The map, added up from blocks of rows."""
+    """The map, accumulated from blocks of rows."""
 
     def __init__(self, edges: tuple[Tensor, Tensor] | None):
         self.edges = edges
@@ -243,7 +243,7 @@ class _MapCells:
         self.largest: Tensor | None = None
 
     def add(self, first: int, weights: Tensor) -> None:
-        """Pool a block's weights (..., rows, K) over the key cells, then into the row cells that its rows fall in."""
+        """Pool a block's weights (..., rows, K) over the key cells, then into the row cells of its rows."""
         if self.edges is None:
             return
         row_edges, key_edges = self.edges

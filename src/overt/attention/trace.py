@@ -1,4 +1,4 @@
-"""Every intermediate of attention, for people: as matrices (`steps`), and one token at a time as plain loops (`loop`)."""
+"""Every intermediate of attention for readers: as matrices (`steps`), and one token at a time as plain loops (`loop`)."""
 
 import math
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from overt.errors import InputError
 
 
 class Steps(NamedTuple):
-    """The intermediates of attention; printed, they are the step table. Arrays of another library stay arrays of that library.
+    """The intermediates of attention; printing them shows the step table. Arrays of another library stay arrays of that library.
 
     `scores` (..., Q, K): f(query, key), scale and softcap included. `masked` (..., Q, K): scores + bias, −inf where masked.
     `weights` (..., Q, K): normalised, before dropout. `output` (..., Q, E): Σ weights · value.
@@ -52,10 +52,10 @@ def steps(
     dropout: float = 0.0,
     **unknown: Refused,
 ) -> Steps:
-    """Attend, and keep every intermediate: scores, masked scores, weights and output.
+    """Attend, and return every intermediate: scores, masked scores, weights and output.
 
-    The same formula, arguments and errors as `overt.attend`; the results have the size Q × K. Additive scores never take
-    Q × K × D in memory. The weights are those before dropout.
+    The same formula, arguments and errors as `overt.attend`; the results have the size Q × K. Additive scores never store
+    Q × K × D numbers. The weights are those before dropout.
 
     Shapes: query (..., Q, D), key (..., K, D), value (..., K, E) → scores, masked, weights (..., Q, K), output (..., Q, E).
 
@@ -82,7 +82,7 @@ def loop(
     score: ScoreFunction | None = None,
     mask: MaskLike | None = None,
 ) -> Float[Tensor, "Q E"]:
-    """Attend one token at a time, as plain loops: what `attend` computes in matrices, to read.
+    """Attend one token at a time in plain loops, for reading: the same result as `attend`, which uses matrices.
 
     Shapes: query (Q, D), key (K, D), value (K, E) → (Q, E). `score` takes one query (1, D) and one key (1, D); None is
     their dot product divided by √D. The normaliser is the softmax.

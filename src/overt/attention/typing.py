@@ -1,4 +1,4 @@
-"""The types of arguments: what a score, a mask, a bias and a normalizer may be, so that a type checker refuses everything else."""
+"""Types of arguments: scores, masks, biases and normalizers, so that a type checker refuses everything else."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Never, Protocol, overload, runtime_checkable
@@ -12,9 +12,9 @@ from overt.attention.biases import Bias
 
 @runtime_checkable
 class ScoreFunction(Protocol):
-    """A score of the caller's own: any callable from query (..., Q, D) and key (..., K, D) to scores (..., Q, K).
+    """A caller's score: any callable from query (..., Q, D) and key (..., K, D) to scores (..., Q, K).
 
-    It gets float32 or float64, and half precision only if it has an attribute `takes_half` that is true, or is an nn.Module with parameters
+    It gets float32 or float64; it gets half precision only if it has a true attribute `takes_half`, or is an nn.Module with parameters
     in half precision.
 
     >>> import torch
@@ -29,7 +29,7 @@ class ScoreFunction(Protocol):
 
 @runtime_checkable
 class MaskBlocks(Protocol):
-    """A mask of the caller's own: an object with `block(rows, keys)`.
+    """A caller's mask: an object with `block(rows, keys)`.
 
     >>> import overt
     >>> isinstance(overt.Causal(), MaskBlocks)
@@ -37,13 +37,13 @@ class MaskBlocks(Protocol):
     """
 
     def block(self, rows: Tensor, keys: Tensor, /) -> Tensor:
-        """Which of these rows may attend to which of these keys (1-D index tensors): bool, broadcastable to (..., rows, keys)."""
+        """Whether each of these rows may attend to each of these keys (1-D index tensors): bool, broadcastable to (..., rows, keys)."""
         ...
 
 
 @runtime_checkable
 class NormalizerFunction(Protocol):
-    """A normalizer of the caller's own: any callable from scores and a bool tensor `allowed`, both (..., Q, K), to weights.
+    """A caller's normalizer: any callable from scores and a bool tensor `allowed`, both (..., Q, K), to weights.
 
     >>> import overt
     >>> isinstance(overt.Sparsemax(), NormalizerFunction)
@@ -57,7 +57,7 @@ class NormalizerFunction(Protocol):
 
 @runtime_checkable
 class SupportsDLPack(Protocol):
-    """An array of any library that speaks DLPack: a tensor of torch, an array of NumPy, JAX or CuPy.
+    """An array of any library that supports DLPack: a tensor of torch, an array of NumPy, JAX or CuPy.
 
     >>> import numpy
     >>> isinstance(numpy.ones(3), SupportsDLPack)
@@ -65,23 +65,23 @@ class SupportsDLPack(Protocol):
     """
 
     def __dlpack__(self) -> Any:
-        """A capsule that another library reads the memory from."""
+        """A capsule through which another library reads the memory."""
         ...
 
     def __dlpack_device__(self) -> tuple[Any, int]:
-        """The kind and the number of the device that holds the memory."""
+        """The type and index of the device that holds the memory."""
         ...
 
 
 Array = TypeVar("Array", bound=SupportsDLPack, default=Tensor)
 
-# A class such as overt.Softmax is none of these: calling it gives an object and no tensor.
+# A class such as overt.Softmax has none of these types: calling it returns an object, not a tensor.
 ScoreLike = ScoreFunction | Literal["dot", "cosine"]
 MaskLike = MaskBlocks | SupportsDLPack | Literal["causal"]
 BiasLike = Bias | SupportsDLPack
 NormalizerLike = NormalizerFunction | Literal["softmax", "sparsemax", "entmax", "sigmoid", "sum"]
 
-# The type of keywords that no call takes: to a type checker no value has it. Checks of types at run time do not know Never there.
+# Refused: the type of unknown keywords; to a type checker no value has it. Type checks at run time do not support Never there.
 if TYPE_CHECKING:
     Refused = Never
 else:
@@ -89,7 +89,7 @@ else:
 
 
 class Attend(Protocol):
-    """The type of `overt.attend`: with `return_lse` there are two results."""
+    """The type of `overt.attend`, which returns two results with `return_lse`."""
 
     @overload
     def __call__(
@@ -125,11 +125,11 @@ class Attend(Protocol):
 
 
 def typed(function: Callable[..., Any]) -> Attend:
-    """The same function, which a type checker takes for an `Attend`."""
+    """The same function, typed as an `Attend`."""
     return function
 
 
-# What layers take besides these: the names of scores that learn matrices, the lengths of padded sequences, a window's size.
+# Arguments of layers only: names of scores with learned matrices, the lengths of padded sequences, a window's size.
 LearnedScoreLike = ScoreLike | Literal["additive", "concat", "general", "gaussian"]
 LengthsLike = Tensor | int | list[int] | tuple[int, ...]
 WindowLike = int | tuple[int | None, int | None] | None

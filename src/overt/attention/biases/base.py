@@ -1,4 +1,4 @@
-"""What biases share, their sum, and a tensor as one: how each gives its numbers, a block at a time."""
+"""The base class of biases, their sum, and a tensor as a bias: each computes its numbers a block at a time."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from overt.attention.pieces import SelectHeads, inherit_only_with, narrowed, pie
 
 
 class Bias:
-    """What biases share: once bound to the sizes of a call, they compute what is added, block by block.
+    """The base class of biases: a bias bound to the sizes of a call computes the numbers to add, block by block.
 
     >>> from overt import ALiBi
     >>> block = ALiBi(torch.tensor([1.0])).bind(3, 2, 2).block(torch.arange(2), torch.arange(2))
@@ -22,10 +22,10 @@ class Bias:
     offset: int | Tensor | None = None
 
     by_distance: ClassVar[bool] = False
-    """Whether the numbers depend on the distance and the head alone: native kernels then read Q + K − 1 of them, not Q × K."""
+    """Whether the numbers depend only on distance and head: native kernels then read Q + K − 1 of them, not Q × K."""
 
     trailing: ClassVar[dict[str, int] | None] = None
-    """Of each tensor of a bound bias, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
+    """Number of dimensions after batch and heads, by the name of each tensor of a bound bias; None if unknown."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -36,19 +36,19 @@ class Bias:
         raise NotImplementedError
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """What is added for these rows and keys: broadcastable to (..., rows, keys)."""
+        """The numbers to add for these rows and keys: broadcastable to (..., rows, keys)."""
         raise NotImplementedError
 
     def added_pairs(self) -> Tensor | None:
-        """The tensor (..., Q or 1, K or 1) that a bound bias holds, if that is all that it is."""
+        """The tensor (..., Q or 1, K or 1) of a bound bias, if the bias is only that tensor."""
         return None
 
     def for_heads(self, select: SelectHeads) -> "Bias | None":
-        """A bound bias with `select` applied to its tensors; None where it is not known which of their dimensions is the heads'."""
+        """A bound bias with `select` applied to its tensors; None if the dimension of the heads is unknown."""
         return select_heads(self, select)
 
     def of_block(self, rows: slice, keys: slice) -> "Bias":
-        """The bound bias of these rows and keys alone: the first of them is 0.
+        """The bound bias of only these rows and keys, both counted from 0.
 
         >>> from overt import ALiBi
         >>> ALiBi(torch.tensor([1.0]), offset=0).of_block(slice(2, 4), slice(3, 6)).block(torch.arange(1), torch.arange(2))
@@ -58,12 +58,12 @@ class Bias:
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The dimensions before (rows, keys) that a block has."""
+        """The dimensions of a block before (rows, keys)."""
         raise NotImplementedError
 
     @property
     def source(self) -> Tensor:
-        """The tensor that the bias is computed from."""
+        """The tensor from which the bias is computed."""
         raise NotImplementedError
 
     def _distance(self, rows: Tensor, keys: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class Bias:
 
 @piece
 class SumOfBiases(Bias):
-    """What both biases add."""
+    """The sum of two biases."""
 
     first: Bias
     second: Bias
@@ -94,31 +94,31 @@ class SumOfBiases(Bias):
     trailing: ClassVar[dict[str, int] | None] = {}
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
-        """Both bound."""
+        """Bind both biases."""
         return SumOfBiases(self.first.bind(leading, queries, keys), self.second.bind(leading, queries, keys))
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The sum of their numbers."""
+        """The sum of both blocks."""
         return self.first.block(rows, keys) + self.second.block(rows, keys)
 
     def of_block(self, rows: slice, keys: slice) -> "Bias":
-        """Both of these rows and keys."""
+        """Both biases, restricted to these rows and keys."""
         return SumOfBiases(self.first.of_block(rows, keys), self.second.of_block(rows, keys))
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The first dimensions that both broadcast to."""
+        """The leading dimensions to which both broadcast."""
         return torch.broadcast_shapes(self.first.leading, self.second.leading)
 
     @property
     def source(self) -> Tensor:
-        """The first bias's."""
+        """The source of the first bias."""
         return self.first.source
 
 
 @piece
 class TensorBias(Bias):
-    """A tensor that broadcasts, aligned right, against (..., Q, K), as a bias that gives its blocks: what `attend` makes of a tensor."""
+    """A tensor that broadcasts, aligned right, against (..., Q, K), as a bias; `attend` wraps tensors in it."""
 
     tensor: Tensor
 
@@ -128,7 +128,7 @@ class TensorBias(Bias):
     trailing: ClassVar[dict[str, int] | None] = {"tensor": 2}
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
-        """With two dimensions at least, if the last two are of size 1 or those of the call."""
+        """The bias with at least two dimensions, if the last two are of size 1 or Q and K."""
         broadcasts("bias", self.tensor, queries, keys, leading)
         tensor = self.tensor
         return self if tensor.ndim > 1 else TensorBias(tensor.reshape((1,) * (2 - tensor.ndim) + tuple(tensor.shape)))
@@ -147,7 +147,7 @@ class TensorBias(Bias):
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """Its dimensions before the last two."""
+        """The tensor's dimensions before the last two."""
         return tuple(self.tensor.shape[:-2])
 
     @property
@@ -158,34 +158,34 @@ class TensorBias(Bias):
 
 @dataclass(frozen=True, eq=False)
 class BiasBlock(Bias):
-    """Some rows and keys of a bound bias: those from `first_row` and `first_key` on."""
+    """A block of a bound bias: its rows from `first_row` on and its keys from `first_key` on."""
 
     inner: Bias
     first_row: int
     first_key: int
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """What the bias adds for the rows and keys that these are in it."""
+        """The bias of these rows and keys, shifted by the block's first row and key."""
         return self.inner.block(rows + self.first_row, keys + self.first_key)
 
     @property
     def by_distance(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Where the bias is."""
+        """Whether the bias depends only on distance and head."""
         return self.inner.by_distance
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The bias's."""
+        """The leading dimensions of the bias."""
         return self.inner.leading
 
     @property
     def source(self) -> Tensor:
-        """The bias's."""
+        """The source of the bias."""
         return self.inner.source
 
 
 def as_bias(bias: "Bias | Tensor") -> Bias:
-    """A bias that computes blocks, from what a caller passes: itself, or a tensor in a `TensorBias`.
+    """Convert a caller's argument to a `Bias`: a `Bias` stays, a tensor becomes a `TensorBias`.
 
     >>> as_bias(torch.zeros(2, 3)).bind(0, 2, 3).block(torch.arange(1), torch.arange(3)).shape
     torch.Size([1, 3])
@@ -196,7 +196,7 @@ def as_bias(bias: "Bias | Tensor") -> Bias:
 
 
 def sum_of(first: "Bias | Tensor | None", second: "Bias | Tensor | None") -> "Bias | Tensor | None":
-    """The sum of two biases, either of which may be None, as a bias that computes it a block at a time.
+    """The sum of two biases, computed a block at a time; None counts as 0.
 
     >>> from overt import ALiBi
     >>> bias = sum_of(ALiBi(torch.tensor([1.0]), offset=0), torch.ones(2, 2))

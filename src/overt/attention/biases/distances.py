@@ -1,4 +1,4 @@
-"""Biases by distance: linear ones (ALiBi), and learned ones for each distance or range of distances."""
+"""Biases by distance: linear biases (ALiBi), and biases learned for distances or ranges of distances."""
 
 import math
 from dataclasses import replace
@@ -37,19 +37,19 @@ class ALiBi(Bias):
         self._check_offset()
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
-        """With the offset known."""
+        """The bias with its offset resolved."""
         return ALiBi(self.slopes, self._bound_offset(leading, queries, keys))
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The bias of these rows and keys: (H, rows, keys), after the batch where offsets differ."""
+        """The bias of these rows and keys: (H, rows, keys), after the batch if offsets differ."""
         return -self.slopes[:, None, None] * self._distance(rows, keys).abs()  # (..., H, rows, keys)
 
     def of_block(self, rows: slice, keys: slice) -> "Bias":
-        """The same slopes, the offset counted from the first row and key."""
+        """The same slopes, with the offset counted from the first row and key."""
         return ALiBi(self.slopes, self._offset_of_block(rows, keys))
 
     def for_heads(self, select: SelectHeads) -> "Bias | None":
-        """The selected heads' slopes, still (H,) where it is one."""
+        """The slopes of the selected heads, with shape (H,) even for one head."""
         slopes = select(self.slopes[:, None], 1)
         offset = select(self.offset, 2) if isinstance(self.offset, Tensor) else self.offset
         return None if slopes is None or offset is None else ALiBi(slopes.reshape(-1), offset)
@@ -66,7 +66,7 @@ class ALiBi(Bias):
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """The paper's slopes: 2^(−8/H), 2^(−16/H), … for a power of two, and every second of the next one's for the rest.
+    """The paper's slopes: 2^(−8/H), 2^(−16/H), … for a power of two; for other H, every second slope of the next power fills up.
 
     >>> alibi_slopes(4)
     tensor([0.2500, 0.0625, 0.0156, 0.0039])
@@ -83,10 +83,10 @@ def alibi_slopes(heads: int) -> Tensor:
 class RelativePositionBias(Bias):
     """A learned number for each distance and head, table[h, bucket(j − i)].
 
-    `table` is (H, R) or (R,). `buckets="clip"` has one bucket a distance from −m to m, R = 2m + 1, the ends taking all that is
-    farther (Shaw et al. 2018, section 3.2, as a scalar bias). `buckets="log"` is T5's (Raffel et al. 2020, section 2.1): half of
-    the R buckets a side where `bidirectional` (otherwise keys after the query share bucket 0), half of those exact, the rest
-    growing with the logarithm up to `max_distance`.
+    `table` is (H, R) or (R,). `buckets="clip"` has one bucket for each distance from −m to m, R = 2m + 1; the buckets at the ends
+    include all larger distances (Shaw et al. 2018, section 3.2, as a scalar bias). `buckets="log"` is T5's (Raffel et al. 2020,
+    section 2.1): half of the R buckets a side if `bidirectional` (otherwise keys after the query share bucket 0), half of those
+    exact, the others growing with the logarithm up to `max_distance`.
 
     >>> table = torch.tensor([10.0, 20.0, 30.0])
     >>> RelativePositionBias(table, offset=0).block(torch.arange(3), torch.arange(3))
@@ -133,12 +133,12 @@ class RelativePositionBias(Bias):
         whole_number("max_distance of overt.RelativePositionBias", self.max_distance, minimum=exact + 1)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
-        """With the offset known."""
+        """The bias with its offset resolved."""
         offset = self._bound_offset(leading, queries, keys)
         return RelativePositionBias(self.table, self.buckets, self.bidirectional, self.max_distance, offset)
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The bias of these rows and keys: (H, rows, keys) or (rows, keys), after the batch where offsets differ."""
+        """The bias of these rows and keys: (H, rows, keys) or (rows, keys), after the batch if offsets differ."""
         buckets = self.bucket(self._distance(rows, keys))
         if self.table.ndim == 1 or buckets.ndim == 2:
             return self.table[..., buckets]
@@ -146,7 +146,7 @@ class RelativePositionBias(Bias):
         return self.table[heads, buckets]  # (..., H, rows, keys)
 
     def of_block(self, rows: slice, keys: slice) -> "Bias":
-        """The same table, the offset counted from the first row and key."""
+        """The same table, with the offset counted from the first row and key."""
         return replace(self, offset=self._offset_of_block(rows, keys))
 
     def bucket(self, distance: Tensor) -> Tensor:
@@ -166,7 +166,7 @@ class RelativePositionBias(Bias):
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """One table a head, or one for all."""
+        """(H,) if each head has a table, () if all heads share one."""
         return tuple(self.table.shape[:-1])
 
 

@@ -1,4 +1,4 @@
-"""Forgetting attention: gates that lower the scores of earlier tokens."""
+"""Forgetting attention: gates that reduce the scores of earlier tokens."""
 
 from typing import ClassVar
 
@@ -19,9 +19,9 @@ class Forget(Bias):
     """Forgetting attention: Σ_{j<t≤i} log f_t is added to the score of query i and key j. Lin et al. 2025, section 3.
 
     `log_gates` (..., K), such as (B, H, K), has the logarithm of each token's gate f_t, as `torch.nn.functional.logsigmoid` gives
-    it. The Q queries are the last of the K tokens, as under `Causal`; without that mask a key after a query gains what the gates
-    between them take, −Σ_{i<t≤j} log f_t. The sums are differences of prefix sums in float64, two numbers a token, and gradients
-    reach the gates. Raises InputError for gates that are 0, above 1 or NaN, and for other lengths than the call's.
+    it. The Q queries are the last of the K tokens, as under `Causal`; without that mask, a key after a query gains
+    −Σ_{i<t≤j} log f_t, the sum of the gates between them. The sums are differences of float64 prefix sums, two numbers a token.
+    Gradients reach the gates. Raises InputError for gates that are 0, above 1 or NaN, and for lengths other than the call's.
 
     >>> Forget(torch.tensor([-9.0, -1.0, -2.0])).bind(0, 2, 3).block(torch.arange(2), torch.arange(3))
     tensor([[-1.,  0.,  2.],
@@ -48,7 +48,7 @@ class Forget(Bias):
             )
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
-        """Prefix sums of the queries' tokens, and those of all tokens with the other sign."""
+        """Compute prefix sums of the queries' gates, and negated prefix sums of all tokens' gates."""
         if self.log_gates.shape[-1] != keys or queries > keys:
             raise InputError(
                 f"log_gates (..., {max(queries, keys)}) in overt.biases.Forget, one for each key, and no more queries than keys",
@@ -59,16 +59,16 @@ class Forget(Bias):
         return LineBias(sums[..., keys - queries :], -sums)
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The bias of these rows and keys, for as many queries as tokens: (..., rows, keys)."""
+        """The bias of these rows and keys, if there are as many queries as tokens: (..., rows, keys)."""
         length = self.log_gates.shape[-1]
         return self.bind(0, length, length).block(rows, keys)
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The gates' dimensions before the last."""
+        """The dimensions of the gates before the last."""
         return tuple(self.log_gates.shape[:-1])
 
     @property
     def source(self) -> Tensor:
-        """The gates' logarithms."""
+        """The logarithms of the gates."""
         return self.log_gates

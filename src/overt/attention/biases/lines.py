@@ -1,4 +1,4 @@
-"""A bias that is one number of each query plus one of each key."""
+"""A bias that is the sum of one number per query and one per key."""
 
 from typing import ClassVar
 
@@ -13,10 +13,10 @@ from overt.errors import InputError
 
 @piece
 class LineBias(Bias):
-    """A number of each query plus a number of each key: of_queries_i + of_keys_j.
+    """The sum of one number per query and one per key: of_queries_i + of_keys_j.
 
-    `of_queries` (..., Q) and `of_keys` (..., K), whose leading dimensions are aligned right with those of batch and heads. They are added
-    in float64, so that sums near 0 of large numbers lose no digits. Raises InputError where a length is not the call's.
+    `of_queries` (..., Q) and `of_keys` (..., K), whose leading dimensions are aligned right with batch and heads. They are added
+    in float64, so that sums near 0 of large numbers lose no digits. Raises InputError if a length is not the call's.
 
     >>> bias = LineBias(torch.tensor([0.0, 10.0]), torch.tensor([1.0, 2.0]))
     >>> bias.bind(0, 2, 2).block(torch.arange(2), torch.arange(2))
@@ -37,7 +37,7 @@ class LineBias(Bias):
                 raise InputError(f"{name} of overt.biases.LineBias (..., {length})", got="()", fix="give it a dimension")
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
-        """In float64, if the lengths are those of the call."""
+        """The bias in float64, if its lengths are the call's."""
         if (self.of_queries.shape[-1], self.of_keys.shape[-1]) != (queries, keys):
             raise InputError(
                 f"of_queries (..., {queries}) and of_keys (..., {keys}) in overt.biases.LineBias",
@@ -51,12 +51,12 @@ class LineBias(Bias):
         return self.of_queries[..., rows, None] + self.of_keys[..., None, keys]
 
     def of_block(self, rows: slice, keys: slice) -> "Bias":
-        """The numbers of these rows and keys."""
+        """The numbers of only these rows and keys."""
         return LineBias(self.of_queries[..., rows], self.of_keys[..., keys])
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The dimensions that both broadcast to, before their last."""
+        """The dimensions before the last, to which both tensors broadcast."""
         return tuple(torch.broadcast_shapes(self.of_queries.shape[:-1], self.of_keys.shape[:-1]))
 
     @property
@@ -66,7 +66,7 @@ class LineBias(Bias):
 
 
 def without_lines(bias: Bias | None) -> tuple[Bias | None, LineBias | None]:
-    """A bound bias as one that is no `LineBias`, and one that is, whose sum it is; either may be None."""
+    """Split a bound bias into a bias that is no `LineBias` and one that is; the sum of both is the bias, either may be None."""
     if type(bias) is LineBias:
         return None, bias
     if type(bias) is SumOfBiases and LineBias in (type(bias.first), type(bias.second)):

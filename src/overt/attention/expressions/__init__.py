@@ -1,1 +1,1 @@
-"""One expression engine for FlexAttention's mods and scores of a caller's own: traced, lowered to programs over pairs, differentiated."""
+"""One engine for FlexAttention's mods and callers' scores: it traces them, lowers them to programs over pairs, and differentiates these."""

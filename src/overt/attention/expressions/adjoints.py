@@ -1,4 +1,4 @@
-"""Reverse-mode differentiation of terms: from the gradient of a score to that of each input of its program, as more terms."""
+"""Reverse-mode differentiation of terms: the gradients of a program's inputs, as terms, from the gradient of its score."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,9 +10,9 @@ from overt.attention.expressions.terms import REDUCTIONS, Term, Terms, decoded, 
 
 
 class InputGradient(NamedTuple):
-    """A gradient (`term`) of an input, a number for a pair or for each of its features, that is added up over pairs.
+    """The gradient (`term`) of an input, one number for a pair or for each of its features, to be summed over pairs.
 
-    Or of a simple sum over features, whose gradients at its inputs are computed by one loop.
+    If `input` is a simple sum over features, one loop computes the gradients of its inputs from `term`.
     """
 
     input: Term
@@ -20,9 +20,9 @@ class InputGradient(NamedTuple):
 
 
 def adjoints(terms: Terms, roots: Sequence[Term], simple: bool = False) -> list[InputGradient]:
-    """The gradients of all inputs but numbers, in the order of their first use; those of the roots themselves are inputs, "gradient".
+    """The gradients of all inputs except numbers, in order of first use; the roots' own gradients are inputs named "gradient".
 
-    With `simple`, those of simple sums in the place of the gradients of what they are computed from.
+    With `simple`, a simple sum gets one gradient in place of the gradients of its inputs.
     """
     gradients: dict[int, Term] = {}
     for index, root in enumerate(roots):
@@ -51,7 +51,7 @@ def _add(terms: Terms, gradients: dict[int, Term], term: Term, part: Term) -> No
 def _reduction(t: Terms, term: Term, g: Term) -> tuple[Term | None, ...]:
     if term.name == "sum":
         return (g,)
-    # As torch does, features that share the extremum share its gradient.
+    # As in torch, all features that attain the extremum share its gradient.
     is_it = t.make("eq", term.arguments[0], term)
     return (t.mul(t.div(g, t.sum(is_it, term.numbers[0])), is_it),)
 
@@ -60,7 +60,7 @@ Parts = tuple[Term | None, ...]
 
 
 def _times(slope: Callable[[Terms, Term, Term], Term]) -> Callable[[Terms, Term, Term], Parts]:
-    """The rule of a function of one number: the gradient times its slope at x, where it is y."""
+    """The rule of a function y of one number x: the gradient times its slope at x."""
     return lambda t, term, g: (t.mul(g, slope(t, term.arguments[0], term)),)
 
 
@@ -88,7 +88,7 @@ def _pow(t: Terms, term: Term, g: Term) -> Parts:
 def _extremum(sign: int) -> Callable[[Terms, Term, Term], Parts]:
     def rule(t: Terms, term: Term, g: Term) -> Parts:
         larger, smaller = term.arguments if sign > 0 else term.arguments[::-1]
-        # As torch does, each gets half of the gradient where both are equal.
+        # As in torch, each operand gets half of the gradient if both are equal.
         share = t.mul(t.add(t.make("gt", larger, smaller), t.make("ge", larger, smaller)), t.literal(0.5))
         first_gradient = t.mul(g, share)
         return first_gradient, t.sub(g, first_gradient)
@@ -143,7 +143,7 @@ RULES: dict[str, Callable[[Terms, Term, Term], Parts]] = {
 def program_gradients(
     code: Sequence[int], numbers: Sequence[float], query: Tensor, key: Tensor, constants: Tensor, upstream: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and constants, an entry of the batch each, as programs compute them, in plain torch."""
+    """The gradients of query, key and constants for each batch entry, in plain torch, as programs compute them."""
     terms, root = decoded(code, numbers)
     sinks = adjoints(terms, [root])
     batch, pairs = upstream.shape[:-2], upstream.shape

@@ -1,4 +1,4 @@
-"""What a normalizer of a caller's own makes of scores, taken apart: a number for each pair, and what divides the numbers of a row."""
+"""Split a caller's normalizer into one number for each pair and the divisor of each row."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from overt.attention.expressions.expression import Expression
 from overt.attention.expressions.functions import FUNCTIONS
 from overt.attention.expressions.stand_ins import Leaf, Number, StandIn, Untraceable
 
-Function = Callable[[Tensor, Tensor], Tensor]  # of query and key, a score; of scores and `allowed`, a normalizer
+Function = Callable[[Tensor, Tensor], Tensor]  # (query, key) → scores, or the normalizer (scores, allowed) → weights
 
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """What a program computes, and what its numbers are divided by: an expression of `sums`, those of numbers over a row's keys."""
+    """The numbers of a program and their divisor (`by`), an expression of `sums`, the sums of numbers over a row's keys."""
 
     numbers: Any
     by: Any
@@ -23,7 +23,7 @@ class Division:
 
     @staticmethod
     def split(result: StandIn, normalizer: Function | None) -> "Division":
-        """The result of a score or of a normalizer taken apart."""
+        """Split the result of a score or normalizer into numbers and divisor."""
         expression = result.expression
         if normalizer is not None and isinstance(expression, Expression) and expression.function == "div":
             numbers, by = expression.arguments
@@ -32,12 +32,12 @@ class Division:
         return Division(expression, None, [])
 
     def divisor(self, total: Tensor) -> Tensor:
-        """What a row's numbers (..., Q, K) are divided by, of their sum (..., Q, 1)."""
+        """The divisor of a row's numbers (..., Q, K), from their sum (..., Q, 1)."""
         return _evaluated(self.by, {id(part): total for part in self.sums})
 
 
 def _sums_over_keys(expression: Any, ndim: int) -> Iterator[Expression]:
-    """The sums over a row's keys that an expression holds."""
+    """Yield the sums over a row's keys inside an expression."""
     if isinstance(expression, Expression):
         if expression.function == "sum" and expression.options["dim"] == (ndim - 1,) and expression.options["keepdim"]:
             yield expression
@@ -47,7 +47,7 @@ def _sums_over_keys(expression: Any, ndim: int) -> Iterator[Expression]:
 
 
 def _evaluated(part: Any, totals: dict[int, Tensor]) -> Any:
-    """A part of a divisor, of rows' sums, numbers and captured tensors of no dimension."""
+    """Evaluate a part of a divisor from row sums, numbers and captured tensors without dimensions."""
     if isinstance(part, Number):
         return part.value
     if isinstance(part, Leaf):

@@ -1,8 +1,8 @@
-"""Expressions: a function of a caller's, run once with symbols in the place of numbers, which record what is done to them.
+"""Expressions: a caller's function runs once on symbols, which record its operations.
 
-Only functions that treat each element by itself are recorded. So an expression can be computed again over whole vectors that broadcast,
-and compared with the forms that kernels know. FlexAttention's mods are traced with symbols for single numbers (`traced`), scores of a
-caller's own with tensors of pairs (`stand_ins`); both record these expressions.
+Only elementwise functions are recorded, so an expression can be recomputed on whole vectors that broadcast, and compared
+with the forms that kernels support. FlexAttention's mods are traced with symbols for single numbers (`traced`), callers'
+scores with tensors of pairs (`stand_ins`); both record these expressions.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,29 +14,29 @@ from torch.overrides import TorchFunctionMode
 
 from overt.attention.expressions.functions import ALIASES, FUNCTIONS, OPERATORS, REFLECTED
 
-# Terms of an expression, those counted again that are in it again: what reads it goes through all of them.
+# LARGEST: terms of an expression. A term that is used twice counts twice, since readers of the expression visit it twice.
 LARGEST = 10_000
 
 
 class NotElementwise(Exception):
-    """The function does something that an expression cannot hold."""
+    """The function does something that an expression cannot represent."""
 
 
 class Expression:
-    """A function of the library's names above applied to expressions, tensors of no dimension and numbers; or a symbol."""
+    """A function, by the names above, applied to expressions, tensors without dimensions and numbers; or a symbol."""
 
     def __init__(self, function: str, *arguments: Any, **options: Any):
         self.function = function
         self.arguments: tuple[Any, ...] = arguments
         self.options: dict[str, Any] = options
-        self.shape: tuple[int, ...] = ()  # of one of pairs
+        self.shape: tuple[int, ...] = ()  # of the result, if it is a tensor of pairs
         self.size: int = 1 + sum(part.size for part in self.parts())
         if self.size > LARGEST:
             raise NotElementwise
 
     @property
     def symbol(self) -> str | None:
-        """The symbol's name; None of what is computed from symbols."""
+        """The symbol's name; None for a computed expression."""
         return None if self.arguments else self.function
 
     def parts(self) -> Iterator["Expression"]:
@@ -48,18 +48,18 @@ class Expression:
         return {self.function} if self.symbol else set().union(*(part.symbols() for part in self.parts()))
 
     def tensors(self) -> Iterator[Tensor]:
-        """All tensors that the mod captured."""
+        """All tensors that the function captured."""
         yield from (item for item in self._items() if isinstance(item, Tensor))
         for part in self.parts():
             yield from part.tensors()
 
     def _items(self) -> Iterator[Any]:
-        """All arguments, those in tuples one by one."""
+        """All arguments, with tuples flattened."""
         for argument in (*self.arguments, *self.options.values()):
             yield from argument if isinstance(argument, tuple) else (argument,)
 
     def value(self, values: Mapping[str, Any]) -> Any:
-        """The expression computed with tensors that broadcast in the places of the symbols."""
+        """Evaluate the expression with tensors that broadcast in place of the symbols."""
         return self._value(values, {})
 
     def _value(self, values: Mapping[str, Any], known: dict[int, Any]) -> Any:
@@ -85,7 +85,7 @@ class Expression:
 
     @property
     def device(self) -> None:
-        """Torch's default: what is to be moved to it or made on it is computed where the indices are."""
+        """None, torch's default device: tensors are created on the device of the indices."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or ALIASES.get(name, name) not in FUNCTIONS:
@@ -130,14 +130,14 @@ _operators()
 
 
 def applied(name: str, *arguments: Any, **options: Any) -> Expression:
-    """A function of these arguments, by one of its names; raises NotElementwise where it is none that is recorded."""
+    """Apply the function of this name to the arguments; raises NotElementwise if it cannot be recorded."""
     name = ALIASES.get(name, name)
     if (
         name == "to"
         and not options
         and all(argument is None or isinstance(argument, torch.device) for argument in arguments[1:])
     ):
-        return arguments[0]  # to the device that it is on
+        return arguments[0]  # moved to the device that it is on
     for value in (*arguments, *options.values()):
         incomplete = (
             isinstance(value, Expression) and value.function == "getitem" and len(value.arguments[1]) < value.arguments[0].ndim
@@ -150,7 +150,7 @@ def applied(name: str, *arguments: Any, **options: Any) -> Expression:
 
 
 def indexed(tensor: Any, indices: tuple[Any, ...]) -> Expression:
-    """An element of a captured tensor, or a part of one that more indices follow."""
+    """An element of a captured tensor, or a slice of one that later indices reduce."""
     whole = all((isinstance(index, (Expression, int)) and not isinstance(index, bool)) or is_index(index) for index in indices)
     if not isinstance(tensor, Tensor) or not whole or len(indices) > tensor.ndim:
         raise NotElementwise
@@ -158,7 +158,7 @@ def indexed(tensor: Any, indices: tuple[Any, ...]) -> Expression:
 
 
 def recorded(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What a call of torch with expressions among its arguments gives."""
+    """The result of a torch function with expressions among its arguments."""
     name = getattr(function, "__name__", "").strip("_")
     if name == "getitem":
         tensor, index = arguments
@@ -170,7 +170,7 @@ def recorded(function: Any, arguments: tuple[Any, ...], options: dict[str, Any])
 
 
 class _Recording(TorchFunctionMode):
-    """While a mod is traced: sees a captured tensor that is indexed by a symbol, of which torch itself would know nothing."""
+    """Intercept indexing of a captured tensor by a symbol while a mod is traced; torch itself does not support it."""
 
     def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         options = options or {}
@@ -182,7 +182,7 @@ class _Recording(TorchFunctionMode):
 
 
 def traced(mod: Callable[..., Any], *names: str) -> Expression | bool | None:
-    """The expression that a mod computes of these symbols, or a constant bool; None where it is no expression.
+    """The expression that a mod computes from these symbols, or a constant bool; None if it is no expression.
 
     >>> traced(lambda b, h, q, k: q >= k, "batch", "head", "query", "key").function
     'ge'
@@ -190,7 +190,7 @@ def traced(mod: Callable[..., Any], *names: str) -> Expression | bool | None:
     try:
         with _Recording():
             result = mod(*(Expression(name) for name in names))
-    except Exception:  # whatever the mod's own code raises on a symbol; under vmap it raises again if it is wrong
+    except Exception:  # anything that the mod's code raises on a symbol; under vmap it raises again if the mod is wrong
         return None
     if isinstance(result, Tensor) and not result.ndim and result.dtype == torch.bool and not result.is_meta:
         result = bool(result)
@@ -198,14 +198,14 @@ def traced(mod: Callable[..., Any], *names: str) -> Expression | bool | None:
 
 
 def is_index(argument: Any) -> bool:
-    """Whether an argument is a captured integer, a tensor of no dimension."""
+    """Whether an argument is a captured integer tensor without dimensions."""
     return (
         isinstance(argument, Tensor) and not argument.ndim and not argument.is_floating_point() and argument.dtype != torch.bool
     )
 
 
 def _argument_value(argument: Any, values: Mapping[str, Any], known: dict[int, Any]) -> Any:
-    """What an argument comes to. Not inside of `_value`: a function that calls itself would keep all values until they are collected."""
+    """The value of an argument. Outside of `_value`, since a recursive closure would keep all values until garbage collection."""
     if isinstance(argument, tuple):
         return tuple(_argument_value(item, values, known) for item in argument)
     return argument._value(values, known) if isinstance(argument, Expression) else argument

@@ -1,4 +1,4 @@
-"""The functions that an expression may hold: those that treat each element by itself, by the names that torch and Python use."""
+"""The elementwise functions that an expression may contain, by their names in torch and Python."""
 
 import operator
 from collections.abc import Callable
@@ -13,11 +13,11 @@ def _cast(dtype: torch.dtype) -> Callable[[Any], Tensor]:
 
 
 def _widened(x: Any, dtype: torch.dtype) -> Tensor:
-    """In the dtype that a sum or product with a score of this one has."""
+    """The tensor in the dtype that a sum or product with a score of `dtype` has."""
     return x.to(torch.promote_types(x.dtype, dtype)) if isinstance(x, Tensor) else torch.as_tensor(x, dtype=dtype)
 
 
-# The functions that are recorded, by the name under which torch and Python's operators know them.
+# FUNCTIONS: the recorded functions, by their names in torch and Python's operator module.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "neg")},
     **{name: getattr(torch, name) for name in ("abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "square", "sign")},
@@ -31,7 +31,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": _cast(torch.int32),
     "long": _cast(torch.int64),
     "bool": _cast(torch.bool),
-    "widened": _widened,  # what meets a score, before anything else is done to it
+    "widened": _widened,  # operands of a score, before any other function
     "to": lambda x, *options, **named: torch.as_tensor(x).to(*options, **named),
 }
 ALIASES = {
@@ -59,7 +59,7 @@ ALIASES = {
     "type": "to",
     **{f"bitwise_{name}": name for name in ("and", "or", "xor", "left_shift", "right_shift")},
 }
-# A number before a tensor takes Python's operator, which does not round it to a tensor's dtype first.
+# OPERATORS: Python's operators, used if a number precedes a tensor; they do not round the number to the tensor's dtype first.
 OPERATORS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "pow", "ge", "gt", "le", "lt", "eq", "ne")},
     "div": operator.truediv,

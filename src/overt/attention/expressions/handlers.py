@@ -1,4 +1,4 @@
-"""Which function records what, by the names of torch's functions."""
+"""The handlers that record torch functions, by the functions' names."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,7 @@
-"""From terms to instructions of a machine with one value, temporary values and inputs, as native/attention/programs/ runs them.
+"""Compile terms to instructions of a machine with one value, temporaries and inputs; native/attention/programs/ executes them.
 
-A program is stages, each run for the features 0 to count − 1. An instruction is seven numbers: its operation and two operands, each of
-which is a kind, a base and what is added to the base for each feature.
+A program is a list of stages, each run for the features 0 to count − 1. An instruction is seven numbers: its operation and two
+operands, each of which is a kind, a base index and an increment of the index for each feature.
 """
 
 import math
@@ -14,7 +14,7 @@ from overt.attention.expressions.adjoints import InputGradient, adjoints
 from overt.attention.expressions.tangents import tangent
 from overt.attention.expressions.terms import BINARY, INPUTS, REDUCTIONS, UNARY, Term, decoded, literal_count, ordered
 
-# By the numbers that the kernels know (native/attention/programs/program.hpp).
+# KINDS: operand kinds, by the numbers in native/attention/programs/program.hpp.
 KINDS = {"none": 0, "query": 1, "key": 2, "constant": 3, "number": 4, "temporary": 5, "product": 6, "gradient": 7, "score": 8}
 _REVERSED = {"add": "add", "mul": "mul", "maximum": "maximum", "minimum": "minimum", "eq": "eq", "sub": "rsub", "div": "rdiv"}
 _REVERSED |= {"gt": "lt", "ge": "le", "pow": "rpow"}
@@ -42,7 +42,7 @@ NOTHING: Operand = (0, 0, 0)
 
 
 class Program(NamedTuple):
-    """What the native core takes: whole numbers, numbers besides those of the call, and how many operations a pair and a feature cost."""
+    """The native core's input: instructions, constants in addition to the call's numbers, and operations per pair and per feature."""
 
     code: list[int]
     numbers: list[float]
@@ -51,10 +51,10 @@ class Program(NamedTuple):
 
 
 class _Machine:
-    """Writes the stages of one pass."""
+    """Emits the stages of one pass."""
 
     def __init__(self, count: int, literals: list[float], products: list[Any], numbers: list[float] | None = None):
-        self.first_number = count  # after those of the call
+        self.first_number = count  # the call's numbers come first
         self.literals = literals
         self.numbers: list[float] = [] if numbers is None else numbers
         self.products = products
@@ -66,7 +66,7 @@ class _Machine:
         self._local: list[Term] | None = None
 
     def operand(self, term: Term) -> Operand | None:
-        """Where an instruction can read a term: an input, or a temporary that holds it."""
+        """The operand from which an instruction can read a term: an input, or a temporary; None if neither holds it."""
         if id(term) in self._stored:
             return KINDS["temporary"], self._stored[id(term)], 0
         if term.name in ("query", "key", "constant"):
@@ -81,13 +81,13 @@ class _Machine:
         return self.number(self.literals[term.numbers[1]])
 
     def number(self, value: float) -> int:
-        """The index of a number."""
+        """The index of a number, added if it is new."""
         if value not in self.numbers:
             self.numbers.append(value)
         return self.first_number + self.numbers.index(value)
 
     def encoded(self) -> list[int]:
-        """The pass as the native core reads it."""
+        """The pass as the list of integers that the native core reads."""
         stages = [(size, instructions) for size, instructions in self.stages if instructions]
         result = [self.temporaries, len(stages)]
         for size, instructions in stages:
@@ -95,11 +95,11 @@ class _Machine:
         return result
 
     def emit(self, name: str, first: Operand = NOTHING, second: Operand = NOTHING) -> None:
-        """One instruction in the stage that is open."""
+        """Append an instruction to the open stage."""
         self.stages[-1][1].append((_CODES[name], *first, *second))
 
     def temporary(self) -> int:
-        """A temporary that is free."""
+        """The index of a free temporary."""
         if self._free:
             return self._free.pop()
         self.temporaries += 1
@@ -111,7 +111,7 @@ class _Machine:
             self.stages.append((0, []))
 
     def need(self, roots: Sequence[Term]) -> None:
-        """Count how often each term is used for these."""
+        """Count the uses of each term in these roots."""
         self._uses = Counter()
         todo, visited = list(roots), set()
         while todo:
@@ -124,7 +124,7 @@ class _Machine:
                 todo.append(argument)
 
     def store(self, term: Term) -> int:
-        """Put the value, which is this term's, into a temporary."""
+        """Store the machine's value, which is this term's, in a temporary."""
         index = self.temporary()
         self._stored[id(term)] = index
         if self._local is not None:
@@ -133,7 +133,7 @@ class _Machine:
         return index
 
     def value(self, term: Term) -> None:
-        """Make a term the value."""
+        """Emit instructions that make the term the machine's value."""
         where = self.operand(term)
         if where is not None:
             return self.emit("load", where)
@@ -193,7 +193,7 @@ class _Machine:
                     self.store(term)
 
     def loop(self, size: int, bodies: list[tuple[Term, list[tuple[str, Operand]]]]) -> None:
-        """A stage over features: for each body its term becomes the value, and instructions add it up."""
+        """Emit a stage over features: each body's term becomes the value, and its instructions accumulate it."""
         self.stages.append((size, []))
         self._local = []
         self.need([body for body, _ in bodies])
@@ -207,7 +207,7 @@ class _Machine:
         self._local = None
 
     def distribute(self, total: Term, gradient: Term) -> None:
-        """A stage that adds the gradients of a simple sum to its inputs."""
+        """Emit a stage that adds the gradients of a simple sum to its inputs."""
         operand = self.operand(gradient)
         if operand is None or operand[0] not in (KINDS["temporary"], KINDS["gradient"]):
             self.straight()
@@ -220,7 +220,7 @@ class _Machine:
         self.emit("distribute", operand)
 
     def reductions(self, terms: list[Term]) -> None:
-        """Sums and extrema over features that need no others first."""
+        """Emit sums and extrema over features; other reductions in their arguments are already stored."""
         self.per_pair([one for term in terms for one in _pair_terms(term.arguments[0])])
         by_size: dict[int, list[Term]] = {}
         for term in terms:
@@ -236,7 +236,7 @@ class _Machine:
 
 
 def _pair_terms(body: Term) -> list[Term]:
-    """The terms of a pair that a term of a pair and feature is computed from, as far as they are no inputs."""
+    """The terms of size 0 on which a term with features depends, inputs excepted."""
     result: list[Term] = []
     todo, visited = [body], set()
     while todo:
@@ -252,7 +252,7 @@ def _pair_terms(body: Term) -> list[Term]:
 
 
 def _levels(roots: Sequence[Term]) -> list[list[Term]]:
-    """The reductions by how many others they need one after another."""
+    """Group the reductions by depth: the number of reductions that must precede them."""
     level: dict[int, int] = {}
     result: list[list[Term]] = []
     for term in ordered(roots):
@@ -265,15 +265,15 @@ def _levels(roots: Sequence[Term]) -> list[list[Term]]:
 
 
 def assemble(code: Sequence[int], numbers: Sequence[float]) -> Program:
-    """The instructions of a program in rows (`terms.encoded`) and of its numbers, forward and backward."""
+    """Compile a program in rows (`terms.encoded`) with its numbers to instructions, forward and backward."""
     return _assemble(tuple(code), tuple(numbers[: literal_count(code)]), len(numbers), None)
 
 
 def assemble_moving(code: Sequence[int], numbers: Sequence[float], columns: Mapping[str, int]) -> Program:
-    """The same where inputs move: forward to the score and its tangent, backward from the gradients of both.
+    """Compile a program with tangents: forward to the score and its tangent, backward from the gradients of both.
 
-    `columns` says of "query", "key" and "constant", where they move, how many columns they have; their directions are as many after
-    these, and get no gradients. Raises Untraceable where it would be too long.
+    `columns` maps "query", "key" and "constant", if they have tangents, to their numbers of columns; as many columns of directions
+    follow, which get no gradients. Raises Untraceable if the program would be too long.
     """
     return _assemble(tuple(code), tuple(numbers[: literal_count(code)]), len(numbers), tuple(columns.items()))
 
@@ -316,7 +316,7 @@ def _assemble(
 
 
 def _sinks(machine: _Machine, sinks: list[InputGradient]) -> None:
-    """Add gradients up: of inputs with a number for each feature in loops, of the others in a stage that runs once."""
+    """Emit the sums of gradients: loops for inputs with a number per feature, a stage that runs once for the others."""
     by_size: dict[int, dict[int, tuple[Term, list[tuple[str, Operand]]]]] = {}
     for target, gradient in sinks:
         if target.name == "sum":
@@ -335,7 +335,7 @@ def _sinks(machine: _Machine, sinks: list[InputGradient]) -> None:
     machine.straight()
     with_gradient = {target.numbers for target, _ in sinks if target.name == "product"}
     for index, product in enumerate(machine.products):
-        if product not in with_gradient:  # each product has a gradient, if only 0
+        if product not in with_gradient:  # each product needs a gradient, even if it is 0
             machine.emit("load", (KINDS["number"], machine.number(0.0), 0))
             machine.emit("add_to", (KINDS["product"], index, 0))
     bodies = list(by_size.get(0, {}).values())

@@ -1,7 +1,7 @@
-"""From a recorded expression of pairs to terms: which dimension counts queries, keys and features, and functions as few primitive ones.
+"""Lower a recorded expression of pairs to terms: label dimensions as queries, keys or features, and use few primitive functions.
 
-The result of a score is (..., Q, K). So its dimensions are known from the end, and going back through the expression says what each
-dimension of each tensor counts: "Q", "K", a number for a dimension of the batch, counted from its end, or "F" for features.
+The result of a score is (..., Q, K), so its dimensions are known from the end. Going backward through the expression labels each
+dimension of each tensor: "Q", "K", a number for a batch dimension, counted from its end, or "F" for features.
 """
 
 import math
@@ -18,7 +18,7 @@ Labels = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class LeafColumns:
-    """Where a leaf's numbers are: `size` columns of its side from `slot` on, 0 for one; and which dimension of its tensor counts what."""
+    """The location of a leaf: `size` columns of its side from `slot` on, 0 for a single number; and the labels of its dimensions."""
 
     leaf: int
     slot: int
@@ -27,7 +27,7 @@ class LeafColumns:
 
 
 class Lowering:
-    """Makes the terms of one score's expression."""
+    """Builds the terms of one score's expression."""
 
     def __init__(self, leaves: list[Leaf], numbers: list[Number], sizes: tuple[int, int]):
         self.terms = Terms()
@@ -38,11 +38,11 @@ class Lowering:
         self._known: dict[Any, Term] = {}
 
     def width(self, side: str) -> int:
-        """How many columns a side has."""
+        """The number of columns of a side."""
         return sum(max(columns.size, 1) for columns in self.columns[side])
 
     def lower(self, node: Any, labels: Labels) -> Term:
-        """The term of an expression, a leaf or a number, whose dimensions count what the labels say."""
+        """The term of an expression, leaf or number whose dimensions have these labels."""
         if isinstance(node, Number):
             return self.terms.make("number", numbers=("call", self._number_index[id(node)]))
         if isinstance(node, (int, float)):
@@ -93,7 +93,7 @@ class Lowering:
 
     def _clamped(self, parts: list[Term], missing: list[bool]) -> Term:
         value, *bounds = parts
-        for name, absent in zip(("gt", "lt"), missing, strict=True):  # torch's gradient at a bound is that of the number
+        for name, absent in zip(("gt", "lt"), missing, strict=True):  # as in torch, the gradient at a bound is the operand's
             if not absent:
                 bound = bounds.pop(0)
                 outside = self.terms.make("gt", *((bound, value) if name == "gt" else (value, bound)))
@@ -168,7 +168,7 @@ def _shape(node: Any) -> tuple[int, ...]:
 
 
 def _broadcast(node: Any, labels: Labels) -> Labels:
-    """The labels of an operand whose dimensions are aligned at the right of the result's."""
+    """The labels of an operand that is aligned right with the result."""
     return labels[len(labels) - len(_shape(node)) :]
 
 
@@ -180,13 +180,13 @@ def _before_view(node: Any, order: tuple[int, ...], labels: Labels) -> Labels:
     return tuple(before)
 
 
-# Functions as primitive ones.
+# The remaining functions express one function by primitive ones.
 
 Rule = Callable[..., Term]
 
 
 def power(t: Terms, x: Term, exponent: float) -> Term:
-    """x to a literal power: products for whole numbers, roots for halves."""
+    """x to a literal power: products for integers, square roots for halves."""
     if exponent < 0:
         return t.div(t.literal(1.0), power(t, x, -exponent))
     if exponent == 0:
@@ -214,7 +214,7 @@ def _exp(t: Terms, x: Term) -> Term:
 
 
 def _softplus(t: Terms, x: Term, beta: Term, threshold: Term) -> Term:
-    """log(1 + e^(βx)) / β, and x itself above the threshold."""
+    """log(1 + e^(βx)) / β, or x above the threshold."""
     scaled = t.mul(x, beta)
     soft = t.add(_relu(t, scaled), t.make("log1p", _exp(t, t.neg(t.make("abs", scaled)))))
     return t.make("select", t.make("gt", scaled, threshold), x, t.div(soft, beta))

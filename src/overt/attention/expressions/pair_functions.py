@@ -1,4 +1,4 @@
-"""What torch's functions record where queries meet keys: elementwise functions, and sums and extrema over features."""
+"""Handlers of torch functions on pairs: elementwise functions, and sums and extrema over features."""
 
 import math
 from typing import Any
@@ -60,7 +60,7 @@ UNARY |= {
 UNARY |= {"arcsin", "arctan", "positive", "erfc"}
 BINARY = {"add", "sub", "mul", "div", "minimum", "maximum", "ge", "gt", "le", "lt", "eq", "ne", "and", "or", "xor", "hypot"}
 BINARY |= {"logical_and", "logical_or", "logical_xor", "pow", "float_power"}
-# Functions with literal options, which are part of the structure: their names, in order, and defaults.
+# WITH_OPTIONS: functions with literal options, which belong to the structure: the options' names in order, and their defaults.
 WITH_OPTIONS: dict[str, dict[str, Any]] = {
     "leaky_relu": {"negative_slope": 0.01},
     "softplus": {"beta": 1.0, "threshold": 20.0},
@@ -74,12 +74,12 @@ _TRUTHS = {"ge", "gt", "le", "lt", "eq", "ne", "logical_and", "logical_or", "log
 
 
 def numberless(shape: Any, dtype: torch.dtype) -> Tensor:
-    """A tensor of this shape without numbers. (Views of one are computed quickly; other functions would import torch's compiler.)"""
+    """A tensor of this shape without data. (A view of one is quick to create; other functions would import torch's compiler.)"""
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
 def broadcast(name: str, *operands: Any) -> Tensor:
-    """What an elementwise function of operands gives: their common shape, and the dtype that torch promotes them to."""
+    """The result of an elementwise function without data: the common shape, and the dtype to which torch promotes the operands."""
     parts = [as_meta(operand) for operand in operands]
     tensors = [part for part in parts if isinstance(part, Tensor)]
     dtype = parts[0].dtype if len(parts) == 1 else torch.bool
@@ -93,7 +93,7 @@ def broadcast(name: str, *operands: Any) -> Tensor:
 
 
 def recorded(trace: Trace, meta: Tensor, name: str, *operands: Any, **options: Any) -> StandIn:
-    """A stand-in for a function of pairs, whose result has the shape and dtype of `meta`."""
+    """A stand-in for a function of pairs, with the shape and dtype of `meta`."""
     if meta.dtype not in (trace.dtype, torch.bool):
         raise Untraceable(f"{name} of pairs computes in {meta.dtype}, query and key are {trace.dtype}")
     expression = Expression(name, *operands, **options)
@@ -102,7 +102,7 @@ def recorded(trace: Trace, meta: Tensor, name: str, *operands: Any, **options: A
 
 
 def elementwise(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A function of each element of tensors that broadcast."""
+    """An elementwise function of tensors that broadcast."""
     if name in ("add", "sub") and "alpha" in options:
         alpha, options = options["alpha"], {key: value for key, value in options.items() if key != "alpha"}
         arguments = (arguments[0], torch.mul(arguments[1], alpha))
@@ -113,7 +113,7 @@ def elementwise(trace: Trace, name: str, function: Any, arguments: tuple[Any, ..
     operands = (*arguments, *options.values())
     meta = broadcast(name, *operands)
     if name == "div" and isinstance(operands[1], (int, float)) and operands[1]:
-        name, operands = "mul", (operands[0], 1 / operands[1])  # a division takes many times as long
+        name, operands = "mul", (operands[0], 1 / operands[1])  # a division takes many times as long as a product
     if name in ("pow", "float_power") and isinstance(operands[1], (int, float)):
         trace.log.append(operands[1])
         return recorded(trace, meta, "pow", trace.operand(operands[0]), float(operands[1]))
@@ -121,7 +121,7 @@ def elementwise(trace: Trace, name: str, function: Any, arguments: tuple[Any, ..
 
 
 def with_options(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """An activation with literal options."""
+    """An activation function with literal options."""
     names = WITH_OPTIONS[name]
     literals = {**names, **dict(zip(names, arguments[1:], strict=False)), **{k: v for k, v in options.items() if k in names}}
     if options.get("inplace") or not all(isinstance(value, (int, float, str)) for value in literals.values()):
@@ -134,7 +134,7 @@ def with_options(trace: Trace, name: str, function: Any, arguments: tuple[Any, .
 
 
 def where(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """One of two numbers of a pair, by a condition."""
+    """torch.where: one of two numbers for each pair."""
     parts = (*arguments, *options.values())
     condition, chosen, other = (*parts[1:], parts[0]) if name == "masked_fill" else parts
     meta = numberless(broadcast("eq", *parts).shape, broadcast(name, chosen, other).dtype)
@@ -142,7 +142,7 @@ def where(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], op
 
 
 def clamp(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Numbers within limits."""
+    """torch.clamp: numbers between limits."""
     value, *limits = arguments
     low, high = [*limits, None, None][:2]
     low, high = options.get("min", low), options.get("max", high)
@@ -155,7 +155,7 @@ def clamp(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], op
 
 
 def filled(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """One number for all pairs."""
+    """A tensor filled with one number for all pairs."""
     like, *others = arguments
     value = {"zeros_like": 0.0, "ones_like": 1.0}.get(name)
     value = (others[0] if others else options["fill_value"]) if value is None else value
@@ -231,7 +231,7 @@ def pairwise_distance(trace: Trace, name: str, function: Any, arguments: tuple[A
 
 
 def cdist(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The distance of each vector of one tensor from each of the other."""
+    """torch.cdist: the distances between the vectors of two tensors."""
     first, second, order, *_ = by_name(("x1", "x2", "p", "compute_mode"), (2.0, None), arguments, options)
     return torch.linalg.vector_norm(first.unsqueeze(-2) - second.unsqueeze(-3), order, -1)
 
@@ -275,7 +275,7 @@ def layer_norm(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...
 def by_name(
     names: tuple[str, ...], defaults: tuple[Any, ...], arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """Arguments by position or name."""
+    """Arguments by position or name, with defaults."""
     values = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
     values |= dict(zip(names, arguments, strict=False)) | options
     return tuple(values[name] for name in names)

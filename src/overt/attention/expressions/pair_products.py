@@ -1,4 +1,4 @@
-"""Matrix products, linear maps and einsum of queries, keys and pairs, as expressions."""
+"""Handlers of matrix products, linear maps and einsum on queries, keys and pairs."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from overt.attention.expressions.stand_ins import StandIn, Trace, Untraceable, a
 
 
 def matmul(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A matrix product: of queries and keys, or of pairs' features and a captured matrix."""
+    """A matrix product of queries and keys, or of the pairs' features and a captured matrix."""
     first, second = (*arguments, *options.values())
     if isinstance(first, StandIn) and first.side == "pairs" and not isinstance(second, StandIn):
         if second.ndim == 1:
@@ -30,7 +30,7 @@ def _matrix_product(trace: Trace, first: Tensor, second: Tensor) -> StandIn:
 
 
 def linear(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A linear map of pairs' features. Of what one side gave alone, or of parts joined by `cat`, it is computed for each part by itself."""
+    """A linear map of the pairs' features; parts that come from one side, or are joined by `cat`, are mapped separately."""
     value, weight, bias = by_name(("input", "weight", "bias"), (None,), arguments, options)
     if isinstance(weight, StandIn) or not isinstance(value, StandIn):
         raise Untraceable("a linear map that queries or keys choose")
@@ -58,7 +58,7 @@ def _linear(trace: Trace, value: Any, weight: Tensor) -> Any:
 
 
 def cat(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Features next to each other, for a linear map that follows."""
+    """Concatenate features for a subsequent linear map."""
     parts, dim = by_name(("tensors", "dim"), (0,), arguments, options)
     shape = [*common_shape(*(part.shape[:-1] for part in parts)), sum(part.shape[-1] for part in parts)]
     meta = numberless(shape, parts[0].dtype)
@@ -70,7 +70,7 @@ def cat(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], opti
 
 
 def einsum(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Products of tensors by Einstein's notation. Captured tensors are multiplied into a side first, where there is one."""
+    """A product in Einstein notation; captured tensors are first multiplied into one side, if possible."""
     equation, *operands = arguments
     operands = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
     if not isinstance(equation, str):
@@ -86,7 +86,7 @@ def einsum(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], o
 
 
 def _letters(equation: str, ranks: list[int]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result, with letters in the place of '...'."""
+    """The subscripts of each operand and of the result, with letters in place of '...'."""
     left, arrow, output = equation.partition("->")
     inputs = left.split(",")
     extra = [rank - len(one.replace("...", "")) for one, rank in zip(inputs, ranks, strict=True)]
@@ -100,7 +100,7 @@ def _letters(equation: str, ranks: list[int]) -> tuple[list[str], str]:
 
 
 def _joined(inputs: list[str], output: str, operands: list[Any]) -> tuple[list[str], list[Any]]:
-    """The same product with one operand fewer for each that is captured and joined with queries, else with keys."""
+    """The same product, with each captured operand multiplied into the queries, or else into the keys."""
     side = next((i for i, one in enumerate(operands) if isinstance(one, StandIn) and one.side == "query"), None)
     side = (
         next((i for i, one in enumerate(operands) if isinstance(one, StandIn) and one.side == "key"), None)

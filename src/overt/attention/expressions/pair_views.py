@@ -1,4 +1,4 @@
-"""Other views of the numbers of pairs: dimensions in another order, of size 1 more or fewer, or at another tensor's size."""
+"""Handlers of views of pairs: permuted dimensions, dimensions of size 1 added or removed, or expansion."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from overt.attention.expressions.stand_ins import StandIn, Trace, Untraceable, a
 
 
 def expand(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A tensor at the size of another, without a copy."""
+    """Expand a tensor to the size of another, without a copy."""
     if name == "broadcast_tensors":
         shape = common_shape(*(one.shape for one in arguments))
         return tuple(one.expand(shape) for one in arguments)
@@ -23,7 +23,7 @@ def expand(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], o
             raise Untraceable(f"{name} of more than one row")
         return value.expand(*(size * count for size, count in zip(sizes, times, strict=True)))
     meta = function(*map(as_meta, arguments), **{key: as_meta(part) for key, part in options.items()})
-    trace.log[-1] = name  # the sizes are no part of the structure
+    trace.log[-1] = name  # the sizes do not belong to the structure
     result = recorded(trace, meta, "expand", trace.operand(value))
     if isinstance(value, StandIn):
         source = value if value.vectors is not None else getattr(value, "source", None)
@@ -33,7 +33,7 @@ def expand(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], o
 
 
 def view(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Dimensions in another order, or of size 1 more or fewer."""
+    """Permute dimensions, or add and remove dimensions of size 1."""
     value = arguments[0]
     if not isinstance(value, StandIn):
         raise Untraceable(f"{name} of a captured tensor by pairs")
@@ -51,8 +51,8 @@ def view(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], opt
 def _order(
     function: Any, before: Tensor, arguments: tuple[Any, ...], options: dict[str, Any], after: Tensor
 ) -> tuple[int, ...]:
-    """For each dimension of the result the one of the input that it is, −1 for a new one of size 1."""
-    # Strides tell dimensions apart: each of the probe's is larger than 1 and has a stride of its own.
+    """The input dimension of each dimension of the result; −1 for a new dimension of size 1."""
+    # Strides identify dimensions: each stride of the probe is different.
     probe = torch.empty(before.shape, dtype=before.dtype, device="meta")
     large = [index for index, size in enumerate(before.shape) if size != 1]
     strides = (
@@ -74,7 +74,7 @@ def _order(
 
 
 def unchanged(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The same numbers: a copy, or a cast that changes nothing but truth values to numbers."""
+    """A copy, or a cast that changes no numbers except bool to number."""
     value = arguments[0]
     meta = numberless(
         value.meta.shape, function(torch.empty(0, dtype=value.meta.dtype), *map(as_meta, arguments[1:]), **options).dtype
@@ -87,5 +87,5 @@ def unchanged(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...]
 
 
 def dropout(trace: Trace, name: str, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """A dropout that is switched off."""
+    """A dropout that is disabled."""
     return arguments[0]

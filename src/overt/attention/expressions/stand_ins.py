@@ -1,7 +1,7 @@
-"""A score of a caller's own, run once on stand-ins for query and key: what is done to either runs, what is done to pairs is recorded.
+"""Run a caller's score once on stand-ins for query and key: functions of one side run, functions of pairs are recorded.
 
-A stand-in is a tensor to everything that looks at it. One of queries or of keys holds real numbers: torch's functions run on them, with
-autograd, whatever they are. As soon as queries meet keys, the result has a number for each pair, and an `Expression` in place of numbers.
+A stand-in looks like a tensor to the score. A stand-in of queries or of keys holds real numbers: torch's functions run on them, with
+autograd. As soon as queries meet keys, the result has a number for each pair, and an `Expression` in place of numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,21 +60,21 @@ READING |= {"allclose", "is_nonzero", "unique", "masked_select", "__iter__", "ar
 WRITING = {"__setitem__", "data", "grad", "grad_fn", "set_", "resize_", "requires_grad_"}
 RANDOM = {"bernoulli", "rand_like", "randn_like", "randint_like", "multinomial", "normal", "poisson", "rrelu", "gumbel_softmax"}
 DROPOUTS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"}
-# These give a tensor of one side the other's length without copying it, so they wait until pairs are computed.
+# EXPANDING: functions that give a tensor of one side the other's length without a copy; they are deferred until pairs are computed.
 EXPANDING = {"expand", "expand_as", "broadcast_to", "broadcast_tensors", "repeat", "tile"}
 
 
 class Untraceable(Exception):
-    """The score does something that no program over pairs can hold; the message says what."""
+    """The score does something that no program over pairs can represent; the message names it."""
 
 
 class WritesInput(Exception):
-    """The score writes into its query or its key; the message names the function."""
+    """The score writes to its query or key; the message names the function."""
 
 
 @dataclass(eq=False)
 class Leaf:
-    """A tensor that pairs are computed from: of queries, of keys, or a captured one."""
+    """An input tensor of pairs: of the queries, of the keys, or captured."""
 
     tensor: Tensor
     side: str  # "query", "key" or "constant"
@@ -82,13 +82,13 @@ class Leaf:
 
 @dataclass(eq=False)
 class Number:
-    """A number of the caller's code that pairs are computed with."""
+    """A number in the caller's code that enters pairs."""
 
     value: float
 
 
 class StandIn(Tensor):
-    """A tensor of one side, with its `real` numbers, or of pairs, with their `expression`."""
+    """A tensor of one side with its `real` numbers, or a tensor of pairs with its `expression`."""
 
     run: "Trace"
     vectors: Tensor | None
@@ -102,7 +102,7 @@ class StandIn(Tensor):
     def made(
         trace: "Trace", meta: Tensor, vectors: Tensor | None = None, side: str = "pairs", expression: Any = None
     ) -> "StandIn":
-        """A stand-in with the shape and dtype of `meta`."""
+        """Create a stand-in with the shape and dtype of `meta`."""
         result: Any = Tensor._make_wrapper_subclass(StandIn, meta.shape, dtype=meta.dtype, device=trace.device)
         result.run, result.meta, result.vectors, result.side, result.expression = trace, meta, vectors, side, expression
         result.number, result.aliased = trace.count, False
@@ -124,7 +124,7 @@ class StandIn(Tensor):
 
 
 class Trace:
-    """One run of a score: what was called, in order (`log`), and the leaves and numbers that its expressions hold."""
+    """One run of a score: the functions called, in order (`log`), and the leaves and numbers of its expressions."""
 
     def __init__(self, query: Tensor, key: Tensor, handlers: dict[str, Function]):
         self.device, self.dtype = query.device, query.dtype
@@ -139,15 +139,15 @@ class Trace:
         self.inputs = [self.stand_in(query, "query"), self.stand_in(key, "key")]
 
     def stand_in(self, vectors: Tensor, side: str) -> StandIn:
-        """A stand-in for real numbers of one side."""
+        """Create a stand-in for real numbers of one side."""
         return StandIn.made(self, as_meta(vectors), vectors, side)
 
     def pair_stand_in(self, meta: Tensor, expression: Any) -> StandIn:
-        """A stand-in for numbers of pairs."""
+        """Create a stand-in for pairs."""
         return StandIn.made(self, meta, expression=expression)
 
     def call(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any], standing: list[StandIn]) -> Any:
-        """What a function of torch gives, of these arguments, some of which are stand-ins."""
+        """The result of a torch function, some of whose arguments are stand-ins."""
         name = _function_name(function)
         if name in METADATA:
             with torch._C.DisableTorchFunctionSubclass():
@@ -224,7 +224,7 @@ class Trace:
         return target
 
     def operand(self, argument: Any) -> Any:
-        """An argument as a part of an expression: an expression, a leaf or a number."""
+        """Convert an argument to an operand of an expression: an expression, a leaf or a number."""
         if isinstance(argument, StandIn) and argument.vectors is None:
             return argument.expression
         if isinstance(argument, Tensor):
@@ -241,7 +241,7 @@ class Trace:
 
 
 def common_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that tensors of these shapes broadcast to. (torch's function of the same meaning imports its compiler.)"""
+    """The shape to which tensors of these shapes broadcast. (torch's own function for this imports its compiler.)"""
     rank = max((len(shape) for shape in shapes), default=0)
     result = [1] * rank
     for shape in shapes:
@@ -253,7 +253,7 @@ def common_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def as_meta(argument: Any) -> Any:
-    """An argument without numbers: what torch needs to say which shape and dtype a function gives."""
+    """The argument without data, from which torch infers the shape and dtype of a result."""
     if isinstance(argument, StandIn):
         return argument.meta
     if isinstance(argument, Tensor):
@@ -287,7 +287,7 @@ def _real(argument: Any) -> Any:
 
 
 def _inactive(arguments: tuple[Any, ...]) -> bool:
-    """Whether positional arguments of a dropout, (input, p, training), switch it off."""
+    """Whether the positional arguments of a dropout, (input, p, training), disable it."""
     return (len(arguments) > 1 and arguments[1] == 0) or (len(arguments) > 2 and not arguments[2])
 
 
@@ -304,7 +304,7 @@ def _function_name(function: Any) -> str:
 
 
 def _logged(argument: Any, pairs: bool) -> Any:
-    """What an argument says about the structure: numbers of elementwise functions are no part of it, and their tensors only by shape."""
+    """The structural part of an argument: numbers of elementwise functions are excluded, and their tensors contribute only their shape."""
     if isinstance(argument, StandIn):
         return ("stand-in", argument.number)
     if isinstance(argument, Tensor):

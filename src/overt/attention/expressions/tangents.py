@@ -1,17 +1,17 @@
-"""Forward-mode differentiation of terms: how a score moves where its inputs do, as more terms."""
+"""Forward-mode differentiation of terms: the tangent of a score, as terms, from the tangents of its inputs."""
 
 from collections.abc import Callable
 
 from overt.attention.expressions.adjoints import RULES
 from overt.attention.expressions.terms import REDUCTIONS, Term, Terms, ordered
 
-Tangent = Term | None  # None: it does not move
+Tangent = Term | None  # None: a tangent of 0
 
 
 def tangent(terms: Terms, root: Term, direction: Callable[[Term], Tangent]) -> Term:
-    """The tangent of a term, where `direction` gives that of each column of queries and keys and of each constant.
+    """The tangent of a term; `direction` gives the tangents of the columns of queries and keys and of the constants.
 
-    It is linear in these: the rules of the backward pass, applied to a gradient of 1, are the slopes.
+    It is linear in these: the slopes are the rules of the backward pass applied to a gradient of 1.
     """
     tangents: dict[int, Tangent] = {}
     for term in ordered([root]):

@@ -1,7 +1,7 @@
-"""Terms: what a program computes of a pair, or of a pair and a feature, each term once however often it is used.
+"""Terms: the values that a program computes for a pair, or for a pair and a feature; each is created once.
 
-A term of size 0 is one number for a pair; one of size F has a number for each of F features, and is summed, or its maximum or minimum is
-taken, before anything but other terms of this size uses it.
+A term of size 0 is one number for a pair. A term of size F has a number for each of F features; only terms of this size, or a sum,
+maximum or minimum over features, may use it.
 """
 
 import math
@@ -30,7 +30,7 @@ _TORCH: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """A function (`name`) of other terms; of an input its numbers are (slot, size), of a reduction (size,)."""
+    """A function (`name`) of other terms. `numbers` is (slot, size) for an input and (size,) for a reduction."""
 
     name: str
     arguments: tuple["Term", ...]
@@ -39,14 +39,14 @@ class Term:
 
 
 class Terms:
-    """Makes terms, each one once, and takes away what changes nothing."""
+    """Creates terms, each one once, and simplifies operations that change nothing."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Term] = {}
         self.literals: list[float] = []
 
     def make(self, name: str, *arguments: Term, numbers: tuple[Any, ...] = (), size: int | None = None) -> Term:
-        """A term of this function."""
+        """The term of this function."""
         sizes = {argument.size for argument in arguments} - {0}
         if size is None and len(sizes) > 1:
             raise Untraceable("a pair's features meet features of another number")
@@ -59,7 +59,7 @@ class Terms:
         return self._known[identity]
 
     def literal(self, value: float) -> Term:
-        """A number of the program."""
+        """The term of a constant of the program."""
         if value not in self.literals or value != value:
             self.literals.append(value)
         return self.make(
@@ -67,7 +67,7 @@ class Terms:
         )
 
     def literal_value(self, term: Term) -> float | None:
-        """The value of a term that is a number of the program."""
+        """The value of a term that is a constant of the program; None for others."""
         return self.literals[term.numbers[1]] if term.name == "number" and term.numbers[0] == "literal" else None
 
     def neg(self, x: Term) -> Term:
@@ -118,12 +118,12 @@ class Terms:
         return self.neg(self.div(x.arguments[0], y)) if x.name == "neg" else self.make("div", x, y)
 
     def sum(self, x: Term, size: int) -> Term:
-        """Σ over the features; of what has none, so many times itself."""
+        """Σ over the features; a term without features is multiplied by `size`."""
         if x.size == 0:
             return self.mul(x, self.literal(float(size)))
         if x.name == "neg":
             return self.neg(self.sum(x.arguments[0], size))
-        if x.name in ("mul", "div"):  # a factor that all features share is multiplied once
+        if x.name in ("mul", "div"):  # a factor that all features share multiplies the sum
             for one, other in ((0, 1), (1, 0)) if x.name == "mul" else ((1, 0),):
                 if x.arguments[one].size == 0:
                     return (self.mul if x.name == "mul" else self.div)(self.sum(x.arguments[other], size), x.arguments[one])
@@ -134,7 +134,7 @@ class Terms:
         return self.make("sum", x, numbers=(size,), size=0)
 
     def extremum(self, name: str, x: Term, size: int) -> Term:
-        """The largest or smallest over the features."""
+        """The maximum or minimum over the features."""
         return x if x.size == 0 else self.make(name, x, numbers=(size,), size=0)
 
 
@@ -143,7 +143,7 @@ def _query_first(x: Term, y: Term) -> tuple[Term, Term]:
 
 
 def is_simple(term: Term) -> bool:
-    """Whether a term is Σ_d [w_d ·] g(q_d ∘ k_d) as the kernels' loops over features compute it and its gradient: simple_sum.hpp."""
+    """Whether a term is Σ_d [w_d ·] g(q_d ∘ k_d), whose value and gradient the kernels compute in loops over features: simple_sum.hpp."""
     if term.name != "sum" or term.arguments[0].size == 0:
         return False
     body, size = term.arguments[0], term.numbers[0]
@@ -158,7 +158,7 @@ def is_simple(term: Term) -> bool:
 
 
 def ordered(roots: Sequence[Term]) -> list[Term]:
-    """All terms that these are made of, arguments first."""
+    """All terms on which these roots depend, arguments first."""
     result: dict[int, Term] = {}
     todo = [(root, False) for root in reversed(roots)]
     while todo:
@@ -174,7 +174,7 @@ def ordered(roots: Sequence[Term]) -> list[Term]:
 
 
 def encoded(root: Term, literals: int) -> list[int]:
-    """A term and all that it is made of as rows of four whole numbers, arguments first; numbers of a call come after the literals."""
+    """A term and its arguments as rows of four integers, arguments first; numbers of a call come after the literals."""
     rows, index = [], {}
     for term in ordered([root]):
         index[id(term)] = len(index)
@@ -188,12 +188,12 @@ def encoded(root: Term, literals: int) -> list[int]:
 
 
 def literal_count(code: Sequence[int]) -> int:
-    """How many numbers of such rows are the program's, before those of the call."""
+    """The number of literals in these rows; the call's numbers follow."""
     return max((code[at + 1] + 1 for at in range(0, len(code), 4) if code[at] == CODES["number"] and code[at + 2]), default=0)
 
 
 def decoded(code: Sequence[int], literals: Sequence[float]) -> tuple[Terms, Term]:
-    """The terms of such rows."""
+    """The terms of encoded rows."""
     terms, known = Terms(), []
     for start in range(0, len(code), 4):
         name, (a, b, c) = NAMES[code[start]], code[start + 1 : start + 4]
@@ -213,7 +213,7 @@ def decoded(code: Sequence[int], literals: Sequence[float]) -> tuple[Terms, Term
 
 
 def program_scores(code: Sequence[int], numbers: Sequence[float], query: Tensor, key: Tensor, constants: Tensor) -> Tensor:
-    """The scores (..., Q, K) of a program in plain torch, differentiable; with a pair's features in memory."""
+    """The scores (..., Q, K) of a program in plain torch, differentiable; all features of all pairs are in memory."""
     terms, root = decoded(code, numbers)
     shape = common_shape((*query.shape[:-1], 1), (*key.shape[:-2], 1, key.shape[-2]), (*constants.shape[:-1], 1, 1))
     return term_values(terms, [root], numbers, query, key, constants)[0].to(query.dtype).expand(shape)
@@ -228,11 +228,11 @@ def term_values(
     constants: Tensor,
     gradient: Tensor | None = None,
 ) -> list[Tensor]:
-    """The values of some terms, which broadcast to (..., Q, K), or (..., Q, K, F) of terms with features."""
+    """The values of terms, which broadcast to (..., Q, K), or to (..., Q, K, F) if they have features."""
     known: dict[int, Tensor] = {}
     for term in ordered(roots):
         arguments = [known[id(argument)] for argument in term.arguments]
-        if term.size:  # a number of a pair is the same for all of its features
+        if term.size:  # a number of a pair is the same for all its features
             pairs = zip(term.arguments, arguments, strict=True)
             arguments = [value.unsqueeze(-1) if argument.size == 0 and value.ndim else value for argument, value in pairs]
         if term.name == "gradient" and gradient is not None:
@@ -268,7 +268,7 @@ def _applied(term: Term, arguments: list[Tensor]) -> Tensor:
         return getattr(torch, name)(*torch.broadcast_tensors(*arguments))
     if name == "select":
         return torch.where(first != 0, arguments[1], arguments[2])
-    if name == "root":  # its gradient is 0 at 0, as a norm's is
+    if name == "root":  # the gradient at 0 is 0, as for a norm
         return torch.where(first == 0, 0, torch.sqrt(torch.where(first == 0, 1, first)))
     if name in REDUCTIONS:
         first = first if first.shape[-1] == term.numbers[0] else first.expand(*first.shape[:-1], term.numbers[0])

@@ -1,11 +1,11 @@
-"""A score of a caller's own as a program over pairs, and the tensors that it reads; or why it is none. A normalizer of one's own, too.
+"""Trace a caller's score, and normalizer, to a program over pairs with the tensors that it reads; or report why that is impossible.
 
-A score runs on stand-ins at every call, which takes fractions of a millisecond: so whatever it captured is as it is at this call, and
-gradients reach it through torch's own graph. What it did is looked up; a program that is not known yet is lowered, and compared with the
-score itself, with its gradients, on a few random vectors.
+A score runs on stand-ins in every call, which takes fractions of a millisecond: captured tensors have their current values, and
+gradients reach them through torch's own graph. The recorded structure is a key into known programs; a new program is lowered, and
+compared with the score and its gradients on a few random vectors.
 
-A normalizer of the caller's own that treats each score by itself is part of the program: its weights are then the program's numbers.
-They may be divided by a function of their row's sum (`division`).
+A caller's elementwise normalizer becomes part of the program, whose numbers are then weights. They may be divided by a function
+of their row's sum (`division`).
 """
 
 from collections import OrderedDict
@@ -27,15 +27,15 @@ from overt.attention.expressions.stand_ins import Leaf, StandIn, Trace, Untracea
 from overt.attention.expressions.terms import encoded, program_scores
 from overt.errors import InputError
 
-MAX_KNOWN = 256
-_PROBES = (5, 7, 11, 13, 17, 19, 23, 29, 31)  # lengths of the probe, none of which is a size of anything else
-_FEW = 2**20  # numbers of the probe's pairs up to which it has all entries of the batch
+MAX_KNOWN = 256  # structures of scores whose programs are cached
+_PROBES = (5, 7, 11, 13, 17, 19, 23, 29, 31)  # lengths of the probe; none is the size of any other dimension
+_FEW = 2**20  # pairs of the probe up to which it includes all batch entries
 _TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-8}
 
 
 @dataclass(frozen=True, eq=False)
 class TracedScore:
-    """A program (`terms`, `numbers`) and what it reads: columns of queries (..., Q, C), of keys (..., K, C'), constants (..., C'')."""
+    """A program (`terms`, `numbers`) and its inputs: columns of queries (..., Q, C), of keys (..., K, C'), constants (..., C'')."""
 
     query: Tensor
     key: Tensor
@@ -43,12 +43,12 @@ class TracedScore:
     terms: list[int]
     numbers: list[float]
     divisor: Callable[[Tensor], Tensor] | None = None
-    """Of the sum of a row's numbers: what a normalizer of the caller's own divides them by."""
+    """The divisor that a caller's normalizer computes from the sum of a row's numbers."""
     divided_by_sum: bool = False  # whether the divisor is the sum itself
 
     @property
     def description(self) -> str:
-        """How much the program computes."""
+        """The cost of the program in operations."""
         program = assemble(self.terms, self.numbers)
         return f"traced score, {program.pair_cost} operations a pair and {program.feature_cost} a pair and feature"
 
@@ -64,9 +64,9 @@ known: OrderedDict[Any, _Lowered | str] = OrderedDict()
 
 
 def traced(score: Function, query: Tensor, key: Tensor, normalizer: Function | None = None) -> TracedScore | str:
-    """The score of query (..., Q, D) and key (..., K, D'), as a program; a reason if it cannot be traced.
+    """Trace a score of query (..., Q, D) and key (..., K, D') to a program; returns the reason if it cannot be traced.
 
-    `normalizer` is one of the caller's own, whose weights are then the program's.
+    `normalizer` is the caller's, if any: the program then computes its weights.
 
     Raises InputError if the score writes to query or key.
 
@@ -81,7 +81,7 @@ def traced(score: Function, query: Tensor, key: Tensor, normalizer: Function | N
     except Untraceable as error:
         return str(error)
     sizes = _sizes(query), _sizes(key)
-    transformed = torch._C._are_functorch_transforms_active()  # under which what is captured may be mapped, and not compared
+    transformed = torch._C._are_functorch_transforms_active()  # captured tensors may be mapped, and then cannot be compared
     structure = (tuple(trace.log), result.number, trace.grad, transformed, *sizes, query.dtype, normalizer is None)
     lowered = known.get(structure)
     if lowered is None:
@@ -93,7 +93,7 @@ def traced(score: Function, query: Tensor, key: Tensor, normalizer: Function | N
 
 
 def _sizes(tensor: Tensor) -> tuple[int, ...]:
-    """What of a shape is part of a score's structure: ranks, entries of 1, features."""
+    """The part of a shape that belongs to a score's structure: number of dimensions, sizes of 1, features."""
     return (*(min(size, 2) for size in tensor.shape[:-1]), tensor.shape[-1])
 
 
@@ -101,7 +101,7 @@ def _run(score: Function, query: Tensor, key: Tensor, normalizer: Function | Non
     trace = Trace(query, key, HANDLERS)
     try:
         result = score(*trace.inputs)
-        if normalizer is not None and isinstance(result, StandIn):  # pairs that are masked have no part in a program's sums
+        if normalizer is not None and isinstance(result, StandIn):  # masked pairs do not enter a program's sums
             allowed = trace.pair_stand_in(numberless(result.shape, torch.bool), trace.operand(1.0))
             result = normalizer(result, allowed)
     except Untraceable:
@@ -123,21 +123,21 @@ def _run(score: Function, query: Tensor, key: Tensor, normalizer: Function | Non
 
 
 def _lowered(score: Function, query: Tensor, key: Tensor, call: Trace, normalizer: Function | None) -> _Lowered | str:
-    """The program of a score, checked against the score."""
+    """Lower a score to a program, and compare it with the score."""
     reason = ""
     for probe in _probes(query, key):
         try:
-            with enable_inplace_requires_grad(True):  # for the probe, which no transform of torch.func knows
+            with enable_inplace_requires_grad(True):  # the probe is no input of torch.func's transforms
                 return _checked(score, *probe, call, normalizer)
         except Untraceable as error:
             reason = str(error)
-        except Exception as error:  # whatever the score's own code raises of the probe's batch
+        except Exception as error:  # anything that the score's code raises on the probe's batch
             reason = f"it does not run on a few vectors ({type(error).__name__}: {str(error).strip()[:120]})"
     return reason
 
 
 def _probes(query: Tensor, key: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Random queries and keys to compare with, in two sizes: of the first entry of the batch if that is large, then of all."""
+    """Random queries and keys for comparison, in two sizes: of the first batch entry if the batch is large, else of all entries."""
     sizes = {*query.shape, *key.shape}
     lengths = [size for size in _PROBES if size not in sizes]
     batches: list[Any] = [(query.shape[:-2], key.shape[:-2])]
@@ -181,13 +181,13 @@ def _checked(score: Function, query: Tensor, key: Tensor, call: Trace, normalize
 
 
 def _scattered(scores: Tensor) -> Tensor:
-    """Three of four pairs, and one of each row."""
+    """A mask that allows three of four pairs, and at least one in each row."""
     allowed = torch.rand(scores.shape, generator=torch.Generator().manual_seed(2)) < 0.75
     return allowed | (torch.arange(scores.shape[-1]) == 0)
 
 
 def _alike(first: Any, second: Any, lengths: list[tuple[int, int]]) -> bool:
-    """Whether two logs are the same but for whole numbers that are multiples of their calls' lengths."""
+    """Whether two logs are equal, except for integers that are the same multiple of their calls' lengths."""
     if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
         return len(first) == len(second) and all(_alike(*pair, lengths) for pair in zip(first, second, strict=True))
     if type(first) is int and type(second) is int and first != second:
@@ -198,7 +198,7 @@ def _alike(first: Any, second: Any, lengths: list[tuple[int, int]]) -> bool:
 def _compare(
     scores: Tensor, program: TracedScore, query: Tensor, key: Tensor, trace: Trace, allowed: Tensor | None = None
 ) -> None:
-    """Refuse a program whose numbers or gradients are not the score's; or, of `allowed` pairs, the weights of a normalizer."""
+    """Refuse a program whose numbers or gradients differ from the score's, or, with `allowed` pairs, from the normalizer's weights."""
     inputs = program.query, program.key, program.constants
     result = program_scores(program.terms, program.numbers, *inputs)
     if allowed is not None:
@@ -214,7 +214,7 @@ def _compare(
     number_gradients = number_gradients if allowed is None else torch.where(allowed, number_gradients, 0)
     with torch.no_grad():
         gradients = program_gradients(program.terms, program.numbers, *inputs, number_gradients)
-    # A sum whose gradients at the program's inputs are those: so its gradients at query, key and captured tensors follow.
+    # The gradients of this sum at the program's inputs are `gradients`, so autograd continues to query, key and captured tensors.
     parts = [(one.expand(part.shape) * part).sum() for one, part in zip(inputs, gradients, strict=True)]
     linear = parts[0] + parts[1] + parts[2]
     captured = [
@@ -242,7 +242,7 @@ def _near(first: Tensor, second: Tensor) -> bool:
 
 
 def _packed(lowered: _Lowered, trace: Trace, query: Tensor, key: Tensor, division: Division) -> TracedScore:
-    """The tensors that a program reads."""
+    """The tensors that a program reads, packed in columns."""
     columns = lowered.columns
     query_columns = [_placed(one, trace.leaves, "Q", query) for one in columns["query"]]
     key_columns = [_placed(one, trace.leaves, "K", key) for one in columns["key"]]
@@ -259,7 +259,7 @@ def _packed(lowered: _Lowered, trace: Trace, query: Tensor, key: Tensor, divisio
 
 
 def _placed(columns: LeafColumns, leaves: list[Leaf], side: str | None, like: Tensor) -> Tensor:
-    """A leaf's numbers as (..., Q or K, columns), or (..., columns) of a captured tensor."""
+    """A leaf's numbers as (..., Q or K, columns), or (..., columns) for a captured tensor."""
     tensor, labels = leaves[columns.leaf].tensor, columns.labels
     batch = max((label for label in labels if isinstance(label, int)), default=-1) + 1
     order = [*range(batch - 1, -1, -1), *([side] if side else []), "F"]

@@ -1,1 +1,1 @@
-"""How attention is computed: which path (`plan`), and the paths themselves."""
+"""How attention is computed: the choice of a path (`plan`), and the paths."""

@@ -1,12 +1,12 @@
-"""The path that is always there: any score, mask, bias and normalizer, in memory linear in the inputs.
+"""The path that supports every call: any score, mask, bias and normalizer, in memory linear in the inputs.
 
-Queries are taken in blocks of rows. A block's weights live until its output is there; the backward pass computes them again
-(a non-reentrant checkpoint a block), so nothing of size Q × K is kept. Under a torch.func transform, which sees no checkpoints,
-the plain blocks run. `mechanism` passes its `formula` in: attention is written in one place, and no kernel imports from above.
+Queries are processed in blocks of rows. A block's weights live until its output is computed; the backward pass recomputes them
+(a non-reentrant checkpoint a block), so nothing of size Q × K is stored. Under a torch.func transform, which does not support checkpoints,
+the blocks run without them. `mechanism` passes its `formula` in: attention is written once, and no kernel imports from above.
 
 A weight of 0 does not remove NaN from a sum. So if an input is not finite and there is a mask, rows that see different keys are computed
 one at a time, and masked keys and values are zeroed before any arithmetic. While torch compiles, transforms or captures, values cannot be
-inspected: only keys that no row of a block may see are zeroed, and `plan` names what remains.
+inspected: only keys that are masked for all rows of a block are zeroed, and `plan` names the remaining risk.
 """
 
 import math
@@ -32,12 +32,12 @@ from overt.attention.masks import Mask
 from overt.attention.scores import AdditiveForm, Score, takes_half
 from overt.errors import InputError, KindError
 
-# Numbers that a block's scores may hold: 8 MB in float32, so that a block and its temporaries stay near the caches.
+# BLOCK: numbers in a block's scores; 8 MB in float32, so a block and its temporaries stay near the caches.
 BLOCK = 2**21
 
 
 class Block(NamedTuple):
-    """Some rows of queries against the keys they can reach: all that the formula needs."""
+    """A block of query rows with the keys that they can reach: the input of the formula."""
 
     query: Tensor
     key: Tensor
@@ -50,7 +50,7 @@ class Block(NamedTuple):
 
 
 class QueryRows(NamedTuple):
-    """Some rows of queries, and their rows of a bias that is a tensor with rows."""
+    """A block of query rows, and the rows of the bias if it is a tensor with rows."""
 
     first: int
     stop: int
@@ -62,7 +62,7 @@ Formula = Callable[[Block], tuple[Tensor, ...]]
 
 
 def blocked(call: Call, formula: Formula, every_key: bool = False) -> tuple[Tensor, ...]:
-    """Apply the formula to all queries, a block of rows at a time, and join its results along the rows."""
+    """Apply the formula to blocks of query rows, and concatenate its results along the rows."""
     call = ready(call)
     with unrounded(call.query):
         parts = [_checkpointed(call, formula, rows, every_key, careful) for rows, careful in row_blocks(call)]
@@ -72,14 +72,14 @@ def blocked(call: Call, formula: Formula, every_key: bool = False) -> tuple[Tens
 
 
 def in_blocks(call: Call, formula: Formula) -> Tensor:
-    """The output, the last result of a formula of four stages."""
+    """The output, the last result of the four-stage formula."""
     return blocked(call, lambda block: formula(block)[3:])[0].to(call.query.dtype)
 
 
 def ready(call: Call) -> Call:
-    """The call made ready for blocks; its additive scores by the native kernel, where that is able and not forbidden.
+    """Prepare the call for blocks; the native kernel computes additive scores if it supports them and is permitted.
 
-    The kernel computes them in one pass, in which there are no (..., Q, K, D) numbers.
+    The kernel computes them in one pass, without (..., Q, K, D) numbers in memory.
     """
     ready, form = widened(call), call.form
     if not isinstance(form, AdditiveForm) or not permits("native"):
@@ -91,7 +91,7 @@ def ready(call: Call) -> Call:
 
 @dataclass(frozen=True, eq=False)
 class NativeScores(Score):
-    """`overt.Additive`, its scores computed by the native kernel in one pass."""
+    """`overt.Additive` whose scores the native kernel computes in one pass."""
 
     weight: Tensor
     activation: str
@@ -119,16 +119,16 @@ def _repeat_heads(tensor: Tensor, heads: int) -> Tensor:
 
 
 def row_blocks(call: Call) -> Iterator[tuple[QueryRows, bool]]:
-    """The rows of each block of a ready call, and whether care is needed that nothing masked is felt.
+    """Yield the rows of each block of a prepared call, and whether masked NaN or infinity must be removed.
 
-    One empty block comes where there are no queries.
+    A call without queries has one empty block.
     """
     careful = call.mask is not None and not (call.inspectable and call.finite)
     for rows in _split(call):
         if not careful or not call.inspectable or _same_for_all(_block(call, rows)):
             yield rows, careful
         else:
-            # Rows that see different keys are parted, so that each can drop the keys that it may not see.
+            # Rows that see different keys are separated, so that each block can drop its masked keys.
             yield from ((query_rows(call, row, row + 1), True) for row in range(rows.first, rows.stop))
 
 
@@ -139,7 +139,7 @@ def query_rows(call: Call, first: int, stop: int) -> QueryRows:
 
 
 def _split(call: Call) -> list[QueryRows]:
-    """All queries, a block's rows at a time; split at once, so that their gradients are concatenated and not added one by one."""
+    """All queries in blocks of rows; split at once, so that their gradients are concatenated and not added one by one."""
     width = call.score.width(call.query.shape[-1]) if isinstance(call.score, Score) else 1
     numbers = max(math.prod(call.batch) * call.keys * width, 1)  # of one row
     size = max(BLOCK // numbers, 1 if width > 1 else 8)
@@ -156,7 +156,7 @@ def _bias_rows(call: Call) -> Tensor | None:
 
 
 def query_block(call: Call, rows: QueryRows, every_key: bool, careful: bool) -> Block:
-    """The block of these rows; with care, every key and value that none of them may see is zero: 0 · NaN is NaN, where() is not."""
+    """The block of these rows; if careful, keys and values masked for all of them are zeroed: 0 · NaN is NaN, where() is not."""
     if rows.stop - rows.first < call.queries and call.query.device.type == "cpu" and not torch.compiler.is_compiling():
         give_back()
     block = _block(call, rows, every_key)
@@ -171,7 +171,7 @@ def query_block(call: Call, rows: QueryRows, every_key: bool, careful: bool) -> 
 
 
 def _block(call: Call, rows: QueryRows, every_key: bool = False) -> Block:
-    """These rows with the keys that they can reach, or with every key."""
+    """These rows with the keys that they can reach, or with all keys."""
     first, stop, query, bias_rows = rows
     low, high = (0, call.keys) if every_key or not getattr(call.score, "pairwise", False) else _span(call, first, stop)
     row_indices = torch.arange(first, stop, device=query.device)
@@ -195,7 +195,7 @@ def _block(call: Call, rows: QueryRows, every_key: bool = False) -> Block:
 
 
 def _scores(call: Call, query: Tensor, key: Tensor) -> Tensor:
-    """The scores by a caller's own function, if they are (..., Q, K)."""
+    """The scores of a caller's function; an error if they are not (..., Q, K)."""
     try:
         scores = call.score(query, key)
     except RuntimeError as error:
@@ -217,7 +217,7 @@ def _scores(call: Call, query: Tensor, key: Tensor) -> Tensor:
 
 
 def _weights(call: Call, scores: Tensor, allowed: Tensor) -> Tensor:
-    """The weights by the normalizer, if they have the scores' shape."""
+    """The weights of the normalizer; an error if their shape is not the scores'."""
     weights = call.normalizer(scores, allowed)
     if not isinstance(weights, Tensor) or weights.shape != scores.shape:
         raise InputError(
@@ -233,7 +233,7 @@ def _shape_text(value: Any) -> str:
 
 
 def _span(call: Call, first: int, stop: int) -> tuple[int, int]:
-    """The keys outside of which queries first to stop may attend to nothing; at least one, so that no row is empty."""
+    """The range of keys outside of which queries first to stop attend to nothing; at least one key, so that no row is empty."""
     low, high = call.mask.span(first, stop, call.keys) if isinstance(call.mask, Mask) else (0, call.keys)
     low = min(max(low, 0), max(call.keys - 1, 0))
     return low, max(min(high, call.keys), min(low + 1, call.keys))
@@ -241,15 +241,15 @@ def _span(call: Call, first: int, stop: int) -> tuple[int, int]:
 
 def _checkpointed(call: Call, formula: Formula, rows: QueryRows, every_key: bool, careful: bool) -> tuple[Tensor, ...]:
     def run(query: Tensor) -> tuple[Tensor, ...]:
-        # Mask and bias are computed in here: stored by the forward pass for every block, they would be n × n.
+        # Mask and bias are computed inside: if the forward pass stored them for every block, they would need n × n.
         return formula(query_block(call, QueryRows(rows.first, rows.stop, query, rows.bias), every_key, careful))
 
-    # A checkpoint computes again without the tangents of forward mode, so gradients of these would be wrong. torch.jit.trace would
+    # A checkpoint recomputes without forward-mode tangents, so their gradients would be wrong. torch.jit.trace would
     # write its Python function into the program.
     traced = is_exporting() or torch.jit.is_tracing()  # type: ignore[reportPrivateImportUsage]
     if call.transformed or traced or not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return run(rows.query)
-    random = call.dropout > 0 or not isinstance(call.score, Score)  # a score of the caller's own may draw numbers too
+    random = call.dropout > 0 or not isinstance(call.score, Score)  # a caller's score may also draw random numbers
     if torch.compiler.is_compiling():
         return checkpoint(run, rows.query, use_reentrant=False, preserve_rng_state=random)
     try:
@@ -260,14 +260,14 @@ def _checkpointed(call: Call, formula: Formula, rows: QueryRows, every_key: bool
 
 
 def _close_checkpoint(error: BaseException) -> None:
-    """End a checkpoint that failed: torch 2.7 leaves its hooks on every later tensor as long as the traceback lives."""
+    """Close a checkpoint that failed: torch 2.7 leaves its hooks on every later tensor as long as the traceback lives."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename == checkpoint_module.__file__:
-            with suppress(RuntimeError):  # a frame that runs still
+            with suppress(RuntimeError):  # a frame that is still running
                 frame.clear()
 
 
 def _same_for_all(block: Block) -> bool:
-    """Whether every row sees the same keys, and no query holds NaN or infinity, which would reach its neighbours' gradients."""
+    """Whether all rows see the same keys, and no query holds NaN or infinity, which would reach its neighbours' gradients."""
     allowed = block.allowed
     return bool((allowed == allowed[..., :1, :]).all()) and bool(torch.isfinite(block.query).all())  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""One call of attention, checked and made explicit: every default filled in, every shape known."""
+"""A call of attention, checked and explicit: every default is filled in, every shape known."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -19,8 +19,8 @@ from overt.attention.scores import KernelForm, Score
 from overt.attention.typing import MaskLike, NormalizerFunction, NormalizerLike, ScoreFunction, ScoreLike
 from overt.errors import KindError
 
-_DOT, _SOFTMAX = scores.NAMED["dot"], normalizers.NAMED["softmax"]  # what a call without a score and a normalizer uses
-# Scores that layers know by a name, and that have an argument in a call.
+_DOT, _SOFTMAX = scores.NAMED["dot"], normalizers.NAMED["softmax"]  # the defaults of a call
+# _ADDITIVE: the fix for names of scores that only layers accept, since `attend` needs their weight as an argument.
 _ADDITIVE = "write overt.Additive(weight), whose weight is yours; overt.layers learn one"
 _BILINEAR = "write overt.Bilinear(weight), whose weight is yours; overt.layers learn one"
 _WITH_ARGUMENTS = {
@@ -63,7 +63,7 @@ class Call:
         dropout: float = 0.0,
         unknown: Mapping[str, Any] | None = None,
     ) -> "Call":
-        """Check everything that shapes and kinds can tell, and fill in the defaults; keywords that are `unknown` are refused."""
+        """Check kinds and shapes, and fill in the defaults; `unknown` keywords are refused."""
         if unknown:
             keywords.refuse(unknown)
         library = None
@@ -78,7 +78,7 @@ class Call:
         check.attention_inputs(query, key, value)
         autocast = not query.is_meta and torch.is_autocast_enabled(query.device.type)
         if autocast and torch.float64 not in (query.dtype, key.dtype, value.dtype):
-            # The inputs are cast as torch casts those of its own attention; float64 stays.
+            # Inputs are cast as in torch's own attention; float64 stays.
             dtype = torch.get_autocast_dtype(query.device.type)
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         check.one_dtype(query, key, value)
@@ -95,12 +95,12 @@ class Call:
         return cls(query, key, value, score, mask, bias, normalizer, float(dropout), batch, library)
 
     def returned(self, result: Tensor) -> Any:
-        """A result as an array of the library that the inputs came from."""
+        """Convert a result to an array of the inputs' library."""
         return result if self.library is None else self.library(result)
 
     @property
     def sharded(self) -> bool:
-        """Whether the inputs are DTensors, of which each process has a part."""
+        """Whether the inputs are DTensors, of which each process holds a part."""
         return is_sharded(self.query)
 
     @property
@@ -115,17 +115,17 @@ class Call:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What scores, softmax and sums are computed in: at least float32."""
+        """The dtype of scores, softmax and sums: at least float32."""
         return torch.promote_types(self.query.dtype, torch.float32)
 
     @property
     def form(self) -> KernelForm | None:
-        """What the score is to the fused kernels; None where they do not know it."""
+        """The score's form for the fused kernels; None if they do not support it."""
         return self.score.kernel_form() if isinstance(self.score, Score) else None
 
     @property
     def inspectable(self) -> bool:
-        """Whether values can be read: not while torch traces, transforms or captures, nor of tensors without data."""
+        """Whether values can be read: not while torch traces, transforms or captures, nor from tensors without data."""
         if torch.compiler.is_compiling() or self.transformed or self.query.is_meta:
             return False
         return not (self.query.is_cuda and torch.cuda.is_current_stream_capturing())
@@ -137,7 +137,7 @@ class Call:
 
     @cached_property
     def finite(self) -> bool:
-        """Whether query, key and value hold no NaN and no infinity. To be read only where `inspectable`."""
+        """Whether query, key and value hold no NaN and no infinity. To be read only if `inspectable`."""
         return all(
             not tensor.numel() or bool(torch.isfinite(torch.stack(tensor.detach().aminmax())).all())
             for tensor in (self.query, self.key, self.value)
@@ -149,10 +149,10 @@ def _bound_mask(argument: MaskLike, query: Tensor, key: Tensor, batch: tuple[int
     if isinstance(argument, Tensor):
         check.same_device("the mask", argument, query)
         check.fits("mask", argument.shape, (*batch, queries, keys), query, key)
-        return mask.bind(len(batch), queries, keys)  # its shape says what a block would
+        return mask.bind(len(batch), queries, keys)  # its shape already shows the shape of a block
     bound = mask.bind(len(batch), queries, keys) if isinstance(mask, Mask) else mask
     if isinstance(bound, Mask) and bound.numbers is not None:
-        return bound  # of positions alone: it fits any call, and a decoder's step need not wait for a probe
+        return bound  # it depends on positions only, so it fits any call; a decoder's step need not wait for a probe
     misfit.check_devices(bound, Mask, query)
     misfit.check_pairs(bound, query, key, batch)
     first = [min(size, 1) for size in (queries, keys)]
@@ -180,7 +180,7 @@ def _bound_bias(bias: Any, query: Tensor, key: Tensor, batch: tuple[int, ...]) -
 
 
 def as_score(score: ScoreLike) -> ScoreFunction:
-    """A score from what a caller passes: a score, the name of one, or any callable (query, key) -> (..., Q, K).
+    """Convert a caller's argument to a score: a score, the name of one, or any callable (query, key) -> (..., Q, K).
 
     >>> as_score("cosine")
     Cosine(scale=1.0)
@@ -189,7 +189,7 @@ def as_score(score: ScoreLike) -> ScoreFunction:
 
 
 def as_normalizer(normalizer: NormalizerLike) -> NormalizerFunction:
-    """A normalizer from what a caller passes: a normalizer, the name of one, or any callable (scores, allowed) -> weights.
+    """Convert a caller's argument to a normalizer: a normalizer, the name of one, or any callable (scores, allowed) -> weights.
 
     >>> as_normalizer("entmax")
     Entmax(alpha=1.5)
@@ -212,11 +212,11 @@ def _by_name_or_callable(kind: str, argument: Any, named: dict[str, Any], signat
 
 
 def is_exporting() -> bool:
-    """Whether torch.export traces. torch.compile takes the function of this name for true before 2.13, but not the flag that it reads."""
+    """Whether torch.export traces. Before 2.13 torch.compile assumes that torch's function of this name is true; it reads the flag."""
     return torch.compiler._is_exporting_flag
 
 
 def unrounded(tensor: Tensor) -> AbstractContextManager[None]:
-    """Autocast off, so that scores, softmax and sums keep their dtype; there is no autocast on the meta device."""
+    """Disable autocast, so that scores, softmax and sums keep their dtype; the meta device has no autocast."""
     autocast = not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
     return torch.autocast(tensor.device.type, enabled=False) if autocast else nullcontext()  # type: ignore[return-value]

@@ -1,7 +1,7 @@
-"""Where torch's kernels for the CPU are faster in half precision than the native core, which computes it in float32: by measurement.
+"""When torch's CPU kernels are faster in half precision than the native core, which computes it in float32: measured.
 
-Without matrix units the core was faster at every length and width in `docs/results/dot-more.json` but for a few queries against many keys.
-With them (AMX), torch's was faster beyond 128 queries or keys, except in bfloat16 where the core multiplies by the same units: there the
+Without matrix units the core was faster at every length and width in `docs/results/dot-more.json`, except for few queries and many keys.
+With them (AMX), torch was faster beyond 128 queries or keys, except in bfloat16 if the core uses the same units: there the
 core took half of torch's time or less.
 """
 
@@ -11,12 +11,12 @@ from overt import native
 from overt.attention.kernels.call import Call
 
 DTYPES = (torch.float16, torch.bfloat16)
-_SHORT = 128  # queries and keys up to which the core is faster than matrix units
-_FEW = range(2, 9)  # queries, which torch multiplies with many keys at once
+_SHORT = 128  # queries and keys up to which the core is faster than torch with matrix units
+_FEW = range(2, 9)  # numbers of queries for which torch's kernel is faster if there are many keys
 
 
 def _supported(name: str) -> bool:
-    """Whether torch says so of this processor."""
+    """Whether torch reports this feature of the processor."""
     check = getattr(torch.cpu, name, None)
     return bool(check and check())
 
@@ -28,7 +28,7 @@ MATRIX_UNITS = {
 
 
 def torch_is_faster(call: Call) -> str | None:
-    """Why torch's kernel was faster for such a call in half precision; None where the native core was."""
+    """Why torch's kernel was faster for this kind of call in half precision; None if the native core was."""
     dtype, queries, keys = call.query.dtype, call.queries, call.keys
     if dtype == torch.bfloat16 and _core_has_matrix_units():
         return None
@@ -41,7 +41,7 @@ def torch_is_faster(call: Call) -> str | None:
 
 
 def _core_has_matrix_units() -> bool:
-    # torch.compile cannot look into the core
+    # torch.compile cannot trace into the core
     return not torch.compiler.is_compiling() and native.available() and native.unit() == "amx"
 
 

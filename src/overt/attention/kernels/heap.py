@@ -1,11 +1,11 @@
-"""Freed memory, given back to the machine.
+"""Return freed memory to the operating system.
 
-Every block of rows allocates some megabytes and frees them. In between lie small things that stay, such as a block's output, and
-glibc's heap then fits the next block after the last one's gap instead of into it: live memory is linear in the length, and the
-process still grows with its square. So where the process has grown by 64 MB since its pages last went back, those of the gaps
-go back. What the heap counts as free cannot tell: it counts pages that are gone as well.
+Every block of rows allocates some megabytes and frees them. Small objects that stay, such as a block's output, lie in between, and
+glibc's heap then puts the next block after the last one's gap instead of into it: live memory is linear in the length, but the
+process grows with its square. So if the process has grown by 64 MB since its pages were last returned, the pages of the gaps
+are returned. The heap's own count of free memory cannot decide this: it includes pages already returned.
 
-Memory that is read once a step, as that of a key-value cache, is in pages of 2 MB where Linux grants them: it is read without a look into
+Memory that is read once a step, such as a key-value cache, uses pages of 2 MB if Linux grants them: reading it needs no lookup in
 the page tables for every 4 KB.
 """
 
@@ -17,20 +17,20 @@ from torch import Tensor
 
 from overt.attention.pieces import readable
 
-_MAX_GROWTH = 2**26  # bytes that a process may have grown by
-_resident = sys.maxsize  # bytes of the process when it was smallest since its pages last went back
+_MAX_GROWTH = 2**26  # bytes by which a process may grow before pages are returned
+_resident = sys.maxsize  # smallest size of the process in bytes since pages were last returned
 
 
-# glibc's function, where there is one: other allocators need no such help.
+# glibc's malloc_trim, if there is one; other allocators do not need it.
 _LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
 _trim = getattr(_LIBRARY, "malloc_trim", None)
 _advise = getattr(_LIBRARY, "madvise", None)
-_LARGE = 2**22  # bytes from which on large pages are asked for
-_DONTNEED, _HUGEPAGE = 4, 14  # Linux's MADV_DONTNEED, since memory that is used again has small pages, and MADV_HUGEPAGE
+_LARGE = 2**22  # bytes from which large pages are requested
+_DONTNEED, _HUGEPAGE = 4, 14  # Linux's MADV_DONTNEED, since reused memory has small pages, and MADV_HUGEPAGE
 
 
 def in_large_pages(tensor: Tensor) -> Tensor:
-    """The same new tensor, which holds nothing yet, in large pages once it is written: if it is large, on the CPU, and Linux grants them.
+    """Request large pages for a new, unwritten tensor, if it is large, on the CPU, and Linux grants them; returns the tensor.
 
     >>> import torch
     >>> in_large_pages(torch.empty(1 << 20)).shape
@@ -46,7 +46,7 @@ def in_large_pages(tensor: Tensor) -> Tensor:
 
 
 def give_back() -> None:
-    """Let the pages that earlier blocks have freed go, if they are many; nothing changes but the size of the process."""
+    """Return the pages that earlier blocks have freed, if they are many; only the size of the process changes."""
     global _resident
     if _trim is None:
         return
@@ -59,7 +59,7 @@ def give_back() -> None:
 
 
 def _size() -> int:
-    """Bytes of the process that are in the machine's memory; 0 where the system does not say."""
+    """Bytes of the process in memory; 0 if the system does not report them."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

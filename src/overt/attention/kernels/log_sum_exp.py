@@ -1,11 +1,11 @@
-"""The output with each row's log-sum-exp, both differentiable, so that attention to some keys and attention to others can be merged.
+"""The output with each row's log-sum-exp, both differentiable, so that attention to disjoint sets of keys can be merged.
 
-With the weights p and the gradients dp of a row's weights, δ = Σ_j p_j dp_j and the log-sum-exp's own gradient d, those of the scores are
+With the weights p of a row, their gradients dp, δ = Σ_j p_j dp_j and the log-sum-exp's gradient d, the gradients of the scores are
 
     ds_j = p_j (dp_j − δ) + p_j d = p_j (dp_j − (δ − d))
 
-A kernel that computes δ as Σ_e output_e · upstream_e gives them if output and upstream have one more column each, −d and 1, and the values
-one of zeros, which leaves dp as it is.
+A kernel that computes δ as Σ_e output_e · upstream_e returns them if output and upstream get one more column, −d and 1, and the values
+one column of zeros, which does not change dp.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from overt.attention.kernels.plan import Table, first_able
 from overt.attention.normalizers import Softmax
 from overt.errors import InputError, KindError
 
-# As for `attend`: each path's reason to refuse, in order of preference.
+# TABLE: as in `attend`, the refusal of each path, in order of preference.
 TABLE: Table = {
     "native": lambda call: flat_call.refusal(call) or _transformed(call),
     "torch": lambda call: "torch's kernels return no log-sum-exp that has gradients",
@@ -61,26 +61,26 @@ def with_log_sum_exp(call: Call, formula: Callable[[Block], tuple[Tensor, ...]])
 
 
 def _transformed(call: Call) -> str | None:
-    """Why the gradients of a kernel's log-sum-exp cannot be followed here."""
+    """Why the gradients of a kernel's log-sum-exp cannot be traced here; None if they can."""
     if torch.compiler.is_compiling() or call.transformed:
         return "log-sum-exps of kernels have no gradients under torch.compile and torch.func's transforms"
     return "log-sum-exps of kernels have no forward-mode derivative" if forward_ad._current_level >= 0 else None
 
 
 def _output_and_lse(call: Call, stages: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """The output and the log-sum-exps (..., rows, 1) of a block, of its four stages."""
+    """The output and the log-sum-exps (..., rows, 1) of a block, from its four stages."""
     _, masked, _, output = stages
     return output, log_sum_exp(call.normalizer, masked)[..., None]
 
 
 def _computed(flat: Flat, tensors: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, log-sum-exps and what the backward pass reads, by the kernel."""
+    """Output, log-sum-exps and the tensors saved for the backward pass, by the kernel."""
     output, sums = flat.attention.outputs(flat.inputs(tensors))
     return output, flat.attention.lse(sums), sums
 
 
 class _WithLogSumExp(torch.autograd.Function):
-    """(call, *tensors) → the output, and each row's log-sum-exp."""
+    """(call, *tensors) → the output and each row's log-sum-exp."""
 
     @staticmethod
     def forward(ctx, flat, *tensors):  # type: ignore[override]
@@ -99,7 +99,7 @@ class _WithLogSumExp(torch.autograd.Function):
         upstream = torch.zeros_like(output) if upstream is None else upstream
         d_lse = torch.where(lse == -torch.inf, 0, d_lse)  # a row without keys has no gradients
         if torch.is_grad_enabled() or flat.attention is not dot:
-            # Another score's kernel may compute δ from dp, and derivatives of gradients have no kernel here.
+            # Kernels of other scores may compute δ from dp, and derivatives of gradients have no kernel here.
             gradients = pullback(lambda *arguments: _by_formula(flat, arguments), which, flat.count)
             result = gradients(*tensors, upstream, d_lse[..., None])
         else:
@@ -109,21 +109,21 @@ class _WithLogSumExp(torch.autograd.Function):
 
 
 def _by_formula(flat: Flat, tensors: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exps (..., Q, 1), as functions of the tensors that can be differentiated to any order."""
+    """Output and log-sum-exps (..., Q, 1) as functions of the tensors, differentiable to any order."""
     return flat.attention.formula(flat.inputs(tensors), with_lse=True)
 
 
 def _gradients(
     flat: Flat, which: TensorIndices, saved: tuple[Tensor, Tensor], upstream: tuple[Tensor, Tensor], tensors: list[Any]
 ) -> list[Tensor]:
-    """The gradients of the tensors `which`, by the kernel, with one more column."""
+    """The gradients of the tensors `which`, by the kernel with one more column."""
     (output, sums), (d_output, d_lse), inputs = saved, upstream, flat.inputs(tensors)
     value = torch.cat([inputs.value, inputs.value.new_zeros(*inputs.value.shape[:-1], 1)], dim=-1)
     output = torch.cat([output, -d_lse[..., None].to(output.dtype)], dim=-1)
     d_output = torch.cat([d_output, torch.ones_like(d_output[..., :1])], dim=-1)
     by_index = flat.attention.gradients(inputs._replace(value=value), (output, sums), d_output, which)
     by_index[2] = None if by_index[2] is None else by_index[2][..., :-1]
-    if inputs.bias_of_queries is not None:  # all scores of a row move its log-sum-exp
+    if inputs.bias_of_queries is not None:  # the log-sum-exp depends on all scores of a row
         times = 1 if inputs.inverse_temperature is None else inputs.inverse_temperature[..., None]
         by_index[3] = by_index[3] + sum_shared((times * d_lse).double(), inputs.bias_of_queries)
     return [by_index[index] for index in which]

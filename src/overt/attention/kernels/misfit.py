@@ -1,4 +1,4 @@
-"""Masks and biases that do not fit a call: which part it is, what it has one of for each entry, and the fix."""
+"""Masks and biases that do not fit a call: find the part at fault, name its entries, and suggest the fix."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -12,13 +12,13 @@ from overt.attention.biases import ALiBi, Bias, RelativePositionBias, TensorBias
 from overt.attention.masks import Causal, Dense, Documents, Keys, Lengths, Mask, Window
 from overt.errors import InputError
 
-# What a mask has for each entry of the batch, and a bias for each head.
+# _BY_ENTRY, _BY_HEAD: the name of a mask's entry for each batch element, and of a bias's entry for each head.
 _BY_ENTRY = {Lengths: "length", Keys: "row of keys", Documents: "row of ids", Causal: "offset", Window: "offset"}
 _BY_HEAD = {ALiBi: "slope", RelativePositionBias: "row of the table"}
 
 
 def refuse_mask(mask: Any, shape: tuple[int, ...], query: Tensor, key: Tensor, batch: tuple[int, ...]) -> None:
-    """Raise the error of a bound mask whose first block, of this shape, does not fit the call: that of the part that does not."""
+    """Raise the error of the part of a bound mask that does not fit the call; `shape` is the mask's first block."""
     first = [min(size, 1) for size in (query.shape[-2], key.shape[-2])]
     indices = [torch.arange(size, device=query.device) for size in first]
     for part in _parts(mask, Mask):
@@ -28,14 +28,14 @@ def refuse_mask(mask: Any, shape: tuple[int, ...], query: Tensor, key: Tensor, b
 
 
 def check_pairs(mask: Any, query: Tensor, key: Tensor, batch: tuple[int, ...]) -> None:
-    """Refuse a bool tensor in a bound mask that does not fit the call, or fits it in two ways."""
+    """Refuse a bound mask with a bool tensor that does not fit the call, or is ambiguous."""
     for part in _parts(mask, Mask):
         if isinstance(part, Dense):
             check.fits("mask", part.allowed.shape, (*batch, query.shape[-2], key.shape[-2]), query, key)
 
 
 def check_bias(bias: Bias, query: Tensor, key: Tensor, batch: tuple[int, ...]) -> None:
-    """Refuse a bias with other heads than the call, or on another device."""
+    """Refuse a bias whose number of heads or device is not the call's."""
     target, name = (*batch, query.shape[-2], key.shape[-2]), f"overt.{type(bias).__name__}"
     check.same_device(name, bias.source, query)
     for part in _parts(bias, Bias):
@@ -53,7 +53,7 @@ def check_bias(bias: Bias, query: Tensor, key: Tensor, batch: tuple[int, ...]) -
 
 
 def check_offsets(bias: Bias, query: Tensor, batch: tuple[int, ...]) -> None:
-    """Refuse a bound bias with an offset that does not fit the batch, or is on another device."""
+    """Refuse a bound bias whose offset does not fit the batch, or is on another device."""
     for part in _parts(bias, Bias):
         if isinstance(part.offset, Tensor):
             check.same_device(f"the offset of overt.{type(part).__name__}", part.offset, query)
@@ -61,7 +61,7 @@ def check_offsets(bias: Bias, query: Tensor, batch: tuple[int, ...]) -> None:
 
 
 def check_devices(piece: Any, kind: type, query: Tensor) -> None:
-    """Refuse a mask, score or normalizer with a tensor on another device. A single number on the CPU serves everywhere, as in torch."""
+    """Refuse a mask, score or normalizer with a tensor on another device. A single number on the CPU is allowed, as in torch."""
     for part in _parts(piece, kind):
         for name in [field.name for field in fields(part)] if is_dataclass(part) else []:
             tensor = getattr(part, name)
@@ -77,7 +77,7 @@ def _fits(bias: Bias, target: tuple[int, ...]) -> bool:
 
 
 def _parts(piece: Any, kind: type) -> Iterator[Any]:
-    """The masks, biases or others of a kind that one is made of; itself, where it is made of no other, or of ones for other lengths."""
+    """The masks, biases or other pieces of a kind inside a piece; the piece itself if it has no parts, or parts for other lengths."""
     if not getattr(piece, "same_lengths", True):
         yield piece
         return
@@ -90,10 +90,10 @@ def _parts(piece: Any, kind: type) -> Iterator[Any]:
 
 
 def _check_entries(what: str, shape: tuple[int, ...], batch: tuple[int, ...]) -> None:
-    """Refuse what does not have one, or one for all, for each entry of the batch."""
+    """Refuse a shape with neither one entry for each batch element nor one for all."""
     padded = (1,) * (len(batch) - len(shape)) + shape
     for index, (actual, size) in enumerate(zip(padded, batch, strict=True)):
-        if actual != 1 and actual != size:  # `in` does not see that symbolic sizes are equal
+        if actual != 1 and actual != size:  # `in` does not recognize equal symbolic sizes
             kind = "batch entr" if index == 0 else f"dimension {index}'s entr"
             entries = f"the one {kind}y" if size == 1 else f"each of the {size} {kind}ies"
             raise InputError(f"one {what} for {entries}", got=str(actual), fix="pass one for each, in their order")

@@ -1,7 +1,7 @@
-"""The straight way of a plain call: tensors on the CPU, a dot product under a softmax, a mask of numbers or none.
+"""The short path of a plain call: tensors on the CPU, a dot product under a softmax, a mask of numbers or none.
 
-Most calls are plain, and checking and planning a small one took longer than its kernel. Whatever is not as plain goes the whole way,
-which says what is wrong with a call: here nothing is refused.
+Most calls are plain, and checking and planning a small one takes longer than its kernel. This path never raises: any other call,
+including an invalid one, takes the full path, which reports errors.
 """
 
 import math
@@ -39,8 +39,8 @@ def plain(
     normalizer: Any = None,
     dropout: Any = 0,
 ) -> Any:
-    """The output (..., Q, E) of a plain call; None where the call goes the whole way."""
-    if torch._C._len_torch_function_stack():  # first of all: under a mode, reading a dtype is a call that the mode sees
+    """The output (..., Q, E) of a plain call; None if the call needs the full path."""
+    if torch._C._len_torch_function_stack():  # first: under a mode, reading a dtype is a call that the mode sees
         return None
     if needs_dispatcher(query, key, value) or query is None or key is None or value is None or not _eager(query, key, value):
         return None
@@ -56,7 +56,7 @@ def plain(
         else:
             output = _output(query, value)
             native.module().dot(query, key, value, *numbers, output, None)
-    except (TypeError, ValueError, RuntimeError):  # the core takes other shapes, strides, dtypes, layouts or devices than these
+    except (TypeError, ValueError, RuntimeError):  # shapes, strides, dtypes, layouts or devices that the core does not support
         return None
     return output
 
@@ -91,17 +91,17 @@ class _Differentiable(torch.autograd.Function):
 
 
 def _output(query: Tensor, value: Tensor) -> Tensor:
-    """A tensor for the output."""
+    """An empty tensor for the output."""
     return query.new_empty((*query.shape[:-1], value.shape[-1]))
 
 
 def _like(tensor: Tensor) -> Tensor:
-    """A tensor for its gradient."""
+    """An empty tensor for the gradient."""
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def _eager(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether the native core reads such tensors, and no mode of torch asks for more."""
+    """Whether the native core can read these tensors, and no torch mode is active."""
     return (
         query.dtype in _DTYPES
         and query.is_cpu
@@ -119,7 +119,7 @@ def _eager(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def _factors(score: Any, query: Tensor) -> Any:
-    """Scale and soft cap, 0 for none."""
+    """Scale and softcap; 0 is no softcap."""
     width = query.shape[-1] or 1
     if score is None:
         return 1 / math.sqrt(width), 0.0
@@ -132,7 +132,7 @@ def _factors(score: Any, query: Tensor) -> Any:
 
 
 def _steps(mask: Any, query: Tensor, key: Tensor) -> tuple[list[int], list[Tensor]] | None:
-    """The program of a mask and its arrays."""
+    """The mask's program and its arrays."""
     if mask is None:
         return [], []
     mask = NAMED.get(mask) if type(mask) is str else mask
@@ -143,7 +143,7 @@ def _steps(mask: Any, query: Tensor, key: Tensor) -> tuple[list[int], list[Tenso
 
 
 def _form(normalizer: Any) -> NormalizerForm | None:
-    """The form of a normalizer without tensors; None of the others."""
+    """The form of a normalizer without tensors; None for others."""
     if normalizer is None:
         return NormalizerForm()
     kind = type(normalizer)

@@ -1,4 +1,4 @@
-"""Which path computes a call, and why: a fixed table, read from the top; the first path that supports the call computes it."""
+"""Choose the path of a call, with the reason: a fixed table in order of preference; the first path that supports the call computes it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from overt.errors import InputError
 
 Table = dict[str, Callable[[Call], str | None]]
 
-# Each path's reason to refuse a call; None where it supports it. The order is the preference.
+# TABLE: each path's reason to refuse a call, None if it supports the call; in order of preference.
 TABLE: Table = {
     "native": lambda call: flat_call.refusal(call) or _slower_than_torch(call),
     "torch": torch_sdpa.refusal,
@@ -30,16 +30,16 @@ TABLE: Table = {
 }
 FLAT = ("native", "triton")  # the paths whose kernels take a call as tensors and numbers, `flat.call.served`
 
-# A context variable keeps threads apart; torch.compile cannot trace one, but guards a module's variable and compiles again when
+# _permitted: a context variable separates threads; torch.compile cannot trace one, but guards a module's variable and recompiles when
 # it changes, so `use_path` sets both.
 _permitted: ContextVar[tuple[str, ...]] = ContextVar("permitted", default=tuple(TABLE))
 _permitted_compiled: tuple[str, ...] = tuple(TABLE)
 
 
 def _slower_than_torch(call: Call) -> str | None:
-    """The reason to prefer torch's kernel where it is permitted, supports the call and is faster by the benchmarks."""
+    """Why torch's kernel is preferred: it is permitted, supports the call and is faster in the benchmarks; None otherwise."""
     reason = half_precision.torch_is_faster(call) if call.query.dtype in half_precision.DTYPES else None
-    if not torch.compiler.is_compiling() and native.level() == "baseline":  # torch.compile cannot look into the core
+    if not torch.compiler.is_compiling() and native.level() == "baseline":  # torch.compile cannot trace into the core
         reason = "torch's kernel has wider vectors than the core's baseline"
     if reason is None:
         return None
@@ -49,7 +49,7 @@ def _slower_than_torch(call: Call) -> str | None:
 
 @dataclass(frozen=True)
 class Plan:
-    """The path that a call takes (`path`), why (`reason`), and why each path before it was refused (`refused`).
+    """The path of a call (`path`), the reason (`reason`), and why each path before it was refused (`refused`).
 
     >>> import torch, overt
     >>> x = torch.randn(1, 4, 16, 8)
@@ -78,7 +78,7 @@ def plan(
     dropout: float = 0.0,
     **unknown: Refused,
 ) -> Plan:
-    """Return the path that `attend` would take with these arguments, and why, without computing anything.
+    """Return the path that `attend` would take with these arguments, and the reason, without computing anything.
 
     Shapes, arguments and errors are `attend`'s.
 
@@ -111,7 +111,7 @@ def choose(call: Call) -> Plan:
 
 
 def first_able(table: Table, call: Call) -> tuple[str, dict[str, str]]:
-    """The first path of a table that is permitted here and supports the call, and why those before it are refused."""
+    """The first permitted path of a table that supports the call, and the reasons of those refused before it."""
     refused: dict[str, str] = {}
     for name, refusal in table.items():
         reason = refusal(call) if permits(name) else "forbidden here by overt.use_path"
@@ -134,8 +134,8 @@ def permits(name: str) -> bool:
 def use_path(*names: str) -> Iterator[None]:
     """Within the block `attend` and `summarize` may take only these paths: one name forces a path, several forbid the others.
 
-    A call that none of them supports is an error that says why. (`steps` always computes the plain formula; the scores that it
-    starts from come from the native core only where that path is permitted.)
+    A call that none of them supports is an error that names the reasons. (`steps` always computes the plain formula; its scores
+    come from the native core only if that path is permitted.)
 
     >>> import torch, overt
     >>> x = torch.randn(1, 4, 16, 8)

@@ -1,4 +1,4 @@
-"""The path through torch's own fused kernels, `scaled_dot_product_attention`, where they compute the same thing in linear memory."""
+"""The path through torch's fused kernels, `scaled_dot_product_attention`, for calls that they compute equally in linear memory."""
 
 import math
 from collections.abc import Callable
@@ -14,30 +14,30 @@ from overt.attention.masks import Causal, Mask
 from overt.attention.normalizers import Softmax
 from overt.attention.scores import Dot, Score
 
-# torch 2.7 holds all weights of grouped heads on the CPU; its fused kernel takes repeated heads.
+# _FUSES_GROUPS: torch 2.7 holds all weights of grouped heads on the CPU; its fused kernel needs repeated heads.
 _FUSES_GROUPS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)
-_LARGEST = torch.finfo(torch.float32).max  # what scores are added up in, at least
+_LARGEST = torch.finfo(torch.float32).max  # the largest sum of scores, which are added up in float32 or more
 
 
 def refusal(call: Call) -> str | None:
-    """Why torch's kernels cannot serve this call; None where they can."""
+    """Why torch's kernels do not support this call; None if they do."""
     return _unsupported_mathematics(call) or _unsupported_mask(call) or _unsupported_mode(call) or _unsupported_shape(call)
 
 
 def caveat(call: Call) -> str:
-    """What cannot be promised of torch's kernels here, where values are not inspected; empty where all holds."""
+    """The guarantee that torch's kernels lack if values cannot be inspected; empty if they lack none."""
     if causal_from_the_start(call) and not _judges_values(call):
         return "; NaN and infinity in a masked key or value would reach the queries near it, and values are not inspected here"
     return ""
 
 
 def delegated(call: Call, recompute: Callable[[Call], Tensor]) -> Tensor:
-    """The output of torch's fused kernel; `recompute(call)` computes it differentiably where a second derivative is computed."""
+    """The output of torch's fused kernel; `recompute(call)` computes it differentiably for second derivatives."""
     query, key, value = call.query, call.key, call.value
     allowed, has_keys = _key_mask(call)
     shielded = allowed is not None and not (_judges_values(call) and _harmless(call, has_keys))
     if shielded:
-        # Masked keys become zeros, so that no NaN in them can leak; a batch entry without keys is dropped as a whole.
+        # Masked keys become zeros, so that no NaN in them can leak; a batch entry without keys is zeroed as a whole.
         query = torch.where(has_keys[..., None, None], query, 0)
         key, value = (torch.where(allowed.mT, tensor, 0) for tensor in (key, value))  # pyright: ignore[reportOptionalMemberAccess]
     allowed = allowed if allowed is None else _four(allowed, call.batch)
@@ -53,7 +53,7 @@ def delegated(call: Call, recompute: Callable[[Call], Tensor]) -> Tensor:
 
 
 class _Options(NamedTuple):
-    """The arguments of torch's kernel besides its inputs."""
+    """The arguments of torch's kernel besides query, key and value."""
 
     allowed: Tensor | None
     causal: bool
@@ -62,7 +62,7 @@ class _Options(NamedTuple):
 
 
 class _Delegated(torch.autograd.Function):
-    """torch's kernel and its backward, which has no derivative: under create_graph the call is computed once more, in blocks."""
+    """torch's kernel and its backward, which has no derivative: under create_graph the call is recomputed in blocks."""
 
     @staticmethod
     def forward(ctx, query, key, value, options, recompute):  # type: ignore[override]
@@ -75,11 +75,11 @@ class _Delegated(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[override]
-        saved = ctx.saved_tensors  # raises torch's own error where the graph has been freed
+        saved = ctx.saved_tensors  # raises torch's own error if the graph has been freed
         twice = torch.is_grad_enabled()
         inputs, output = (saved, ctx.recompute(_same_call(saved, ctx.options))) if twice else ctx.inner
         if not torch._C._autograd._get_current_graph_task_keep_graph():  # type: ignore[attr-defined]
-            ctx.inner = None  # the kernel's saved tensors go when the caller's graph goes
+            ctx.inner = None  # free the kernel's saved tensors with the caller's graph
         wanted = [tensor for tensor in inputs if tensor.requires_grad]
         gradients = iter(torch.autograd.grad(output, wanted, gradient, create_graph=twice, retain_graph=True))
         return *(next(gradients) if tensor.requires_grad else None for tensor in inputs), None, None
@@ -101,7 +101,7 @@ def _same_call(inputs: tuple[Tensor, Tensor, Tensor], options: _Options) -> Call
 
 
 def _key_mask(call: Call) -> tuple[Any, Any]:
-    """The keys that every query may see, (..., 1, K), and whether there are any, (...)."""
+    """The keys that are visible to every query, (..., 1, K), and whether there are any, (...)."""
     if call.mask is None or all_visible(call) or causal_from_the_start(call):
         return None, None
     device = call.query.device
@@ -111,10 +111,10 @@ def _key_mask(call: Call) -> tuple[Any, Any]:
 
 
 def _harmless(call: Call, has_keys: Tensor) -> bool:
-    """Whether masked keys cannot leak as they are: each entry has a key to see, and no score overflows, so that their weights are 0.
+    """Whether masked keys cannot leak: each entry has a visible key, and no score overflows, so masked weights are 0.
 
-    A product of two vectors is at most that of their norms, and those are at most the norms of all queries and all keys. A norm takes
-    a fifth of the time of a largest magnitude, which counts at each step of a decoder.
+    A product of two vectors is at most the product of their norms, and these are at most the norms of all queries and of all keys. A norm
+    takes a fifth of the time of a largest magnitude, which matters at each step of a decoder.
     """
     if type(call.score) is not Dot or not bool(has_keys.all()):
         return False
@@ -124,12 +124,12 @@ def _harmless(call: Call, has_keys: Tensor) -> bool:
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    """√Σx², infinite or NaN where one of the numbers is, infinite also where the sum overflows."""
+    """√Σx², infinite or NaN if one of the numbers is, infinite also if the sum overflows."""
     return torch.linalg.vector_norm(tensor.detach(), dtype=torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _four(tensor: Tensor, batch: tuple[int, ...]) -> Tensor:
-    """As (batch, heads, length, features), which the fused kernels ask for, with a dense last dimension."""
+    """The tensor as (batch, heads, length, features), which the fused kernels need, with a contiguous last dimension."""
     heads = tensor.shape[-3:-2] if tensor.ndim >= 4 and tensor.shape[-3] != 1 else batch[-1:]
     leading = (*batch[:-1], *heads) if len(batch) > 1 else (*batch, 1)
     if len(leading) != 2 or tuple(tensor.shape[:-2]) != leading:
@@ -149,7 +149,7 @@ def all_visible(call: Call) -> bool:
 
 
 def causal_from_the_start(call: Call) -> bool:
-    """torch's is_causal aligns at the start: the same thing only where Q = K."""
+    """Whether the mask is causal with Q = K: torch's is_causal aligns at the start, which differs otherwise."""
     causal = isinstance(call.mask, Causal) and isinstance(call.mask.offset, int) and call.mask.offset == 0
     return causal and call.queries == call.keys and not all_visible(call)
 

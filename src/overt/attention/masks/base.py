@@ -1,4 +1,4 @@
-"""What masks share: they combine with & | ~, and are bound to the sizes of a call before blocks are computed."""
+"""The base class of masks: they combine with & | ~, and are bound to the sizes of a call before blocks are computed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -17,10 +17,10 @@ ReadRanges = Callable[[Tensor], RowRanges | None]
 
 
 class Mask:
-    """What masks share: they combine, and are bound to the sizes of a call before blocks are computed.
+    """The base class of masks: they combine, and are bound to the sizes of a call before blocks are computed.
 
-    A mask of your own defines `block`. The other methods are optional: `span` where it excludes keys from all rows of a block,
-    `row_ranges` where each row's keys are one interval (the native kernels read that), `trailing` where it has tensors (recordings
+    A mask of your own defines `block`. The other methods are optional: `span` if it excludes keys from all rows of a block,
+    `row_ranges` if each row's keys are one interval (read by the native kernels), `trailing` if it has tensors (recordings
     select heads by it). Decorated with `overt.attention.pieces.piece`, it can be saved. A subclass that redefines `block` inherits none.
 
     >>> class Even(Mask):
@@ -32,7 +32,7 @@ class Mask:
     """
 
     trailing: ClassVar[dict[str, int] | None] = None
-    """Of each tensor of a bound mask, by its name, how many dimensions follow those of batch and heads; None where that is not known."""
+    """Number of dimensions after batch and heads, by the name of each tensor of a bound mask; None if unknown."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -47,44 +47,44 @@ class Mask:
         raise NotImplementedError
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
-        """The range of keys outside of which rows first to stop may attend to nothing; all keys where it is not known."""
+        """The range of keys outside of which rows first to stop attend to nothing; all keys if it is unknown."""
         return 0, keys
 
     def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
-        """The first key that each row of a bound mask may attend to and the one after the last, if all between may be attended to too.
+        """The first key of each row of a bound mask and the one after the last, if the row may attend to all keys between.
 
-        Integer tensors (..., Q) or (..., 1), aligned right, or an int for all rows; beyond 0 and K they are clamped. None where the
-        keys of a row are not one interval, or where only the values of a tensor say whether they are.
+        Integer tensors (..., Q) or (..., 1), aligned right, or an int for all rows; they are clamped to 0 and K. None if the
+        keys of a row are not one interval, or if only the values of a tensor can show whether they are.
         """
         return None
 
     @property
     def has_row_ranges(self) -> bool:
-        """Whether `row_ranges` gives intervals and not None: where a class defines it, unless the class says otherwise here."""
+        """Whether `row_ranges` returns intervals and not None: true if a class defines it, unless the class overrides this."""
         return type(self).row_ranges is not Mask.row_ranges
 
     def inspect_row_ranges(self, queries: int, keys: int, device: torch.device, read: ReadRanges) -> RowRanges | None:
-        """`row_ranges`, where need be from the values of tensors: `read` gives those of a bool tensor (..., Q or 1, K)."""
+        """`row_ranges`, if necessary from the values of tensors: `read` returns the ranges of a bool tensor (..., Q or 1, K)."""
         ranges = self.row_ranges(queries, keys, device)
         pairs = self.allowed_pairs() if ranges is None else None
         return ranges if pairs is None else read(pairs.expand(*pairs.shape[:-1], keys))
 
     def allowed_pairs(self) -> Tensor | None:
-        """The bool tensor (..., Q or 1, K or 1) that a bound mask holds, if that is all that it is."""
+        """The bool tensor (..., Q or 1, K or 1) of a bound mask, if the mask is only that tensor."""
         return None
 
     def document_ids(self) -> tuple[Tensor, Tensor] | None:
-        """Integers of queries (..., Q) and keys (..., K), if a query attends to the keys of its own number, negative ones excepted."""
+        """Ids of queries (..., Q) and keys (..., K), if a query attends exactly to the keys with its id, negative ids excepted."""
         return None
 
     def block_table(self) -> tuple[Tensor, Tensor] | None:
-        """Which blocks of queries attend to which blocks of keys, bool (..., rows, columns), and the lengths of both, if that is all."""
+        """The blocks of keys for each block of queries, bool (..., rows, columns), and the lengths of both, if the mask is only that."""
         return None
 
     def with_offset(self, offset: int | Tensor) -> "Mask":
-        """The same mask, with this offset where it has none and would be aligned at the end, inside & | ~ too.
+        """The same mask with this offset in each part, inside & | ~ too, whose offset is None.
 
-        K − Q is the first query's position only if all rows of the batch hold K keys. Rows of a cache that differ in length have an
+        K − Q is the first query's position only if all rows of the batch hold K keys. Rows of a cache with different lengths have an
         offset each, (B,).
 
         >>> from overt import Causal, Window
@@ -95,11 +95,11 @@ class Mask:
         return self
 
     def for_heads(self, select: SelectHeads) -> "Mask | None":
-        """A bound mask with `select` applied to its tensors; None where it is not known which of their dimensions is the heads'."""
+        """A bound mask with `select` applied to its tensors; None if the dimension of the heads is unknown."""
         return select_heads(self, select)
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
-        """The mask of these rows and keys alone, from one that is bound to a call of the lengths Q and K: the first of them is 0.
+        """The mask of only these rows and keys, counted from 0, from a mask bound to a call of the lengths Q and K.
 
         >>> from overt import Causal
         >>> Causal(offset=0).of_block(slice(4, 6), slice(3, 6), (6, 6)).block(torch.arange(2), torch.arange(3)).int()
@@ -110,7 +110,7 @@ class Mask:
 
     @property
     def numbers(self) -> tuple[int | None, ...] | None:
-        """The arguments that a mask is made of, if they are numbers or None: then it is the same for all calls of one size."""
+        """The mask's arguments, if all are numbers or None: then it is the same for all calls of one size."""
         return None
 
     @property
@@ -137,13 +137,13 @@ class Mask:
         raise KindError("masks combined with & | ~", got="and, or, not or if, which see no block", fix="write causal & window")
 
 
-# What a class says of its blocks besides `block`.
+# _ABOUT_BLOCKS: attributes that describe `block`; a class that redefines `block` does not inherit them.
 _ABOUT_BLOCKS = ("span", "by_key", "numbers", "trailing", "allowed_pairs", "document_ids", "block_table")
 _ABOUT_BLOCKS += ("row_ranges", "has_row_ranges", "inspect_row_ranges", "of_block")
 
 
 class Combined(Mask):
-    """Masks joined by an operator: what `Both`, `Either` and `Not` share."""
+    """Masks joined by an operator: the base class of `Both`, `Either` and `Not`."""
 
     trailing: ClassVar[dict[str, int] | None] = {}
 
@@ -154,30 +154,30 @@ class Combined(Mask):
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The masks that are joined."""
+        """The joined masks."""
         return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """Each part bound."""
+        """Bind each part."""
         return type(self)(*(part.bind(leading, queries, keys) if isinstance(part, Mask) else part for part in self.parts))
 
     def with_offset(self, offset: int | Tensor) -> "Mask":
-        """Each part with this offset."""
+        """Give each part this offset."""
         return type(self)(*(part.with_offset(offset) if isinstance(part, Mask) else part for part in self.parts))
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
-        """Each part of these rows and keys."""
+        """Restrict each part to these rows and keys."""
         return type(self)(*(mask_of_block(part, rows, keys, lengths) for part in self.parts))
 
     @property
     def by_key(self) -> bool:
-        """Where each part is."""
+        """Whether each part is the same for all queries."""
         return all(_by_key(part) for part in self.parts)
 
 
 @piece
 class Both(Combined):
-    """What both masks allow: `a & b`.
+    """The intersection of two masks: `a & b`.
 
     >>> from overt import Causal, Window
     >>> both = Causal(offset=0) & Window(1, 1, offset=0)
@@ -191,28 +191,28 @@ class Both(Combined):
     right: Any
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """Allowed by each."""
+        """Pairs allowed by both masks."""
         return self.left.block(rows, keys) & self.right.block(rows, keys)
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
-        """Where the spans overlap."""
+        """The overlap of the spans."""
         (low, high), (other_low, other_high) = (_span(part, first, stop, keys) for part in (self.left, self.right))
         return max(low, other_low), min(high, other_high)
 
     @property
     def has_row_ranges(self) -> bool:
-        """Where both have."""
+        """Whether both have row ranges."""
         return all(isinstance(part, Mask) and part.has_row_ranges for part in (self.left, self.right))
 
     def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
-        """The keys in the ranges of both."""
+        """The intersection of both ranges."""
         if not self.has_row_ranges:
             return None
         left, right = (part.row_ranges(queries, keys, device) for part in (self.left, self.right))
         return None if left is None or right is None else intersection([left, right])
 
     def inspect_row_ranges(self, queries: int, keys: int, device: torch.device, read: ReadRanges) -> RowRanges | None:
-        """The keys in the ranges of both."""
+        """The intersection of both ranges."""
         if not (isinstance(self.left, Mask) and isinstance(self.right, Mask)):
             return None
         left, right = (part.inspect_row_ranges(queries, keys, device, read) for part in (self.left, self.right))
@@ -221,7 +221,7 @@ class Both(Combined):
 
 @piece
 class Either(Combined):
-    """What either mask allows: `a | b`.
+    """The union of two masks: `a | b`.
 
     >>> from overt import Causal
     >>> either = Causal(offset=0) | torch.tensor([False, False, True])
@@ -235,18 +235,18 @@ class Either(Combined):
     right: Any
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """Allowed by one or the other."""
+        """Pairs allowed by either mask."""
         return self.left.block(rows, keys) | self.right.block(rows, keys)
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
-        """From the lower start to the higher end."""
+        """The smallest range that contains both spans."""
         (low, high), (other_low, other_high) = (_span(part, first, stop, keys) for part in (self.left, self.right))
         return min(low, other_low), max(high, other_high)
 
 
 @piece
 class Not(Combined):
-    """What the mask excludes: `~a`.
+    """The complement of a mask: `~a`.
 
     >>> from overt import Causal
     >>> (~Causal(offset=0)).block(torch.arange(2), torch.arange(2)).int()
@@ -260,13 +260,13 @@ class Not(Combined):
         return self.inner if isinstance(self.inner, Mask) else Not(self)
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The opposite."""
+        """Pairs that the mask excludes."""
         return ~self.inner.block(rows, keys)
 
 
 @piece
 class Dense(Mask):
-    """A bool tensor that broadcasts, aligned right, against (..., Q, K). A plain bool tensor passed as `mask=` is this.
+    """A bool tensor that broadcasts, aligned right, against (..., Q, K). A plain bool tensor passed as `mask=` becomes this.
 
     >>> Dense(torch.tensor([[True, False]])).block(torch.arange(3), torch.arange(2)).shape
     torch.Size([1, 2])
@@ -284,7 +284,7 @@ class Dense(Mask):
             raise KindError("a bool mask, True where a query may attend", got=describe(self.allowed), fix=fix)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """Itself, if its last two sizes are 1 or those of the call."""
+        """Itself, if its last two sizes are 1 or Q and K."""
         broadcasts("mask", self.allowed, queries, keys, leading)
         return self
 
@@ -297,18 +297,18 @@ class Dense(Mask):
         return Dense(narrowed(self.allowed_pairs(), rows, keys))
 
     def allowed_pairs(self) -> Tensor:
-        """The tensor, with two dimensions at least."""
+        """The tensor, with at least two dimensions."""
         return self.allowed.reshape((1,) * (2 - self.allowed.ndim) + tuple(self.allowed.shape))
 
     @property
     def by_key(self) -> bool:
-        """Where there is one row for all queries."""
+        """Whether one row is shared by all queries."""
         return self.allowed.ndim < 2 or self.allowed.shape[-2] == 1
 
 
 @dataclass(frozen=True, eq=False)
 class MaskBlock(Mask):
-    """Some rows and keys of a mask that is bound to Q and K: those from `first_row` and `first_key` on."""
+    """A block of a mask bound to Q and K: its rows from `first_row` and its keys from `first_key` on."""
 
     inner: Any
     first_row: int
@@ -317,21 +317,21 @@ class MaskBlock(Mask):
     keys: int
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """What the mask says of the rows and keys that these are in it."""
+        """The mask at these rows and keys, shifted by the block's first row and key."""
         return self.inner.block(rows + self.first_row, keys + self.first_key)
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
-        """The mask's, counted from the first key."""
+        """The mask's span, counted from the block's first key."""
         low, high = _span(self.inner, first + self.first_row, stop + self.first_row, self.keys)
         return low - self.first_key, high - self.first_key
 
     @property
     def has_row_ranges(self) -> bool:
-        """Where the mask has."""
+        """Whether the mask has row ranges."""
         return isinstance(self.inner, Mask) and self.inner.has_row_ranges
 
     def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
-        """The mask's for these rows, counted from the first key."""
+        """The mask's ranges for these rows, counted from the block's first key."""
         if not self.has_row_ranges:
             return None
         ranges, rows = self.inner.row_ranges(self.queries, self.keys, device), slice(self.first_row, self.first_row + queries)
@@ -340,15 +340,15 @@ class MaskBlock(Mask):
 
     @property
     def by_key(self) -> bool:
-        """Where the mask is."""
+        """Whether the mask is the same for all queries."""
         return _by_key(self.inner)
 
 
-NAMED: dict[str, Mask] = {}  # the masks that need no argument, by the names that `mask=` takes
+NAMED: dict[str, Mask] = {}  # masks without arguments, by the names that `mask=` accepts
 
 
 def as_mask(mask: Any) -> Any:
-    """A mask from what a caller passes: a mask, a bool tensor, the name of a mask, or any object with `block(rows, keys)`.
+    """Convert a caller's argument to a mask: a mask, a bool tensor, the name of a mask, or any object with `block(rows, keys)`.
 
     Raises KindError for anything else, such as a float tensor, which is a bias.
 
@@ -375,7 +375,7 @@ def _span(mask: Any, first: int, stop: int, keys: int) -> tuple[int, int]:
 
 
 def mask_of_block(mask: Any, rows: slice, keys: slice, lengths: tuple[int, int]) -> Mask:
-    """The mask of these rows and keys alone, whatever object it is."""
+    """The mask of only these rows and keys, for any object that is a mask."""
     return mask.of_block(rows, keys, lengths) if isinstance(mask, Mask) else MaskBlock(mask, rows.start, keys.start, *lengths)
 
 

@@ -15,9 +15,9 @@ from overt.errors import InputError, KindError
 class Blocks(Mask):
     """Each block of queries attends to the listed blocks of keys, as in FlexAttention's BlockMask, MoBA, NSA or a list of pages.
 
-    `indices` (..., ⌈Q / size⌉, n) are the numbers of the blocks of keys, in any order; a number that is repeated counts once, and −1 is no
-    block. `size` is the length of a block, or (queries, keys). Leading dimensions are aligned right with those of batch and heads. Memory
-    is one bool for each pair of blocks. Raises InputError where an index or the number of rows does not fit the call.
+    `indices` (..., ⌈Q / size⌉, n) are the indices of the blocks of keys, in any order; repeated indices count once, and −1 is no
+    block. `size` is the length of a block, or (queries, keys). Leading dimensions are aligned right with batch and heads. Memory
+    is one bool for each pair of blocks. Raises InputError if an index or the number of rows does not fit the call.
 
     >>> Blocks(torch.tensor([[0], [1]]), size=2).bind(0, 4, 4).block(torch.arange(4), torch.arange(4)).int()
     tensor([[1, 1, 0, 0],
@@ -28,7 +28,7 @@ class Blocks(Mask):
 
     indices: Tensor
     size: int | tuple[int, int]
-    columns: int | None = None  # the blocks of keys in a call, which `bind` counts
+    columns: int | None = None  # the number of blocks of keys in a call, set by `bind`
 
     trailing: ClassVar[dict[str, int] | None] = {"indices": 2}
 
@@ -74,7 +74,7 @@ class Blocks(Mask):
 
     @classmethod
     def from_table(cls, table: Tensor, size: int | tuple[int, int]) -> "Blocks":
-        """The blocks that a bool tensor (..., blocks of queries, blocks of keys) is True for.
+        """The blocks for which a bool tensor (..., blocks of queries, blocks of keys) is True.
 
         >>> Blocks.from_table(torch.tensor([[True, False], [True, True]]), size=16).indices
         tensor([[ 0, -1],
@@ -91,7 +91,7 @@ class Blocks(Mask):
         return cls(torch.where(listed, indices, -1)[..., :count], size)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """With the number of blocks of keys, if there is a row for each block of queries and no index is too large."""
+        """The mask with the number of blocks of keys, if there is a row for each block of queries and no index is too large."""
         query_size, key_size = self.sizes
         rows, columns = -(-queries // query_size), -(-keys // key_size)
         largest = int(self.indices.max()) if readable(self.indices) else -1
@@ -106,7 +106,7 @@ class Blocks(Mask):
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """How many queries and how many keys a block has."""
+        """The numbers of queries and of keys in a block."""
         return self.size  # type: ignore[return-value]
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class Blocks(Mask):
         return self._table()[..., rows // query_size, :][..., keys // key_size]
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
-        """From the first listed block of these rows to the last."""
+        """The range from the first listed block of these rows to the last."""
         query_size, key_size = self.sizes
         if not readable(self.indices) or first >= stop:
             return 0, keys
@@ -137,5 +137,5 @@ class Blocks(Mask):
 
 
 def has_blocks(mask: Any) -> bool:
-    """Whether a mask is `Blocks`, or made of some."""
+    """Whether a mask is or contains `Blocks`."""
     return isinstance(mask, Blocks) or any(has_blocks(part) for part in getattr(mask, "parts", ()))

@@ -1,4 +1,4 @@
-"""Masks from what other libraries call a mask."""
+"""Masks converted from other libraries' conventions."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from overt.errors import InputError, KindError
 
 
 def from_padding(key_padding_mask: Tensor) -> Keys:
-    """The mask that torch writes as `key_padding_mask` (B, K), where True means *ignore*.
+    """Convert torch's `key_padding_mask` (B, K), in which True means *ignore*.
 
     >>> from_padding(torch.tensor([[False, True]])).visible
     tensor([[ True, False]])
@@ -28,7 +28,7 @@ def from_padding(key_padding_mask: Tensor) -> Keys:
 
 
 def from_attention_mask(attention_mask: Tensor) -> Mask:
-    """The mask that Hugging Face writes as `attention_mask`: (B, K), 1 for tokens and 0 for padding; or bool (B, H, Q, K).
+    """Convert Hugging Face's `attention_mask`: (B, K), 1 for tokens and 0 for padding; or bool (B, H, Q, K).
 
     >>> from_attention_mask(torch.tensor([[1, 0]])).visible
     tensor([[ True, False]])
@@ -50,7 +50,7 @@ def from_attention_mask(attention_mask: Tensor) -> Mask:
 
 
 def from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Documents:
-    """Documents from the cumulative lengths that packed batches carry, (0, n_1, n_1 + n_2, …); tokens beyond belong to none.
+    """Documents from the cumulative lengths of packed batches, (0, n_1, n_1 + n_2, …); later tokens belong to no document.
 
     >>> from_cu_seqlens(torch.tensor([0, 2, 3]), total=4).key_ids
     tensor([ 0,  0,  1, -1])

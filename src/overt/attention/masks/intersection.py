@@ -1,4 +1,4 @@
-"""Ranges of keys, one a row, and what several of them have in common."""
+"""Ranges of keys, one for each row, and their intersection."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -6,12 +6,12 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-# Of each row, the first key and the one after the last: integer tensors (..., Q) or (..., 1), or one int for all rows.
+# RowRanges: each row's first key and the one after its last: integer tensors (..., Q) or (..., 1), or one int for all rows.
 RowRanges = tuple[Tensor | int, Tensor | int]
 
 
 def intersection(ranges: Sequence[RowRanges]) -> RowRanges:
-    """The keys of each row that lie in all these ranges; the end may lie before the start where none does."""
+    """The intersection of these ranges in each row; if it is empty, the end may precede the start."""
     lows, highs = zip(*ranges, strict=True)
     return _extreme(lows, max, torch.maximum), _extreme(highs, min, torch.minimum)
 

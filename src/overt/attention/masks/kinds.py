@@ -1,4 +1,4 @@
-"""The masks, each with the line that says which query may attend to which key."""
+"""The masks, each with the condition under which a query may attend to a key."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +18,7 @@ from overt.errors import InputError, KindError
 class Causal(Mask):
     """Query i may attend to keys j ≤ i + offset.
 
-    `offset=None` is K − Q: the last query sees every key, as queries that continue a cache need. An int shifts it (0 aligns at
+    `offset=None` is K − Q: the last query sees every key, as continued sequences with a cache need. An int shifts it (0 aligns at
     the start, as torch's `is_causal` does), a tensor (B,) shifts each batch entry by its own.
 
     >>> rows = keys = torch.arange(3)
@@ -36,38 +36,38 @@ class Causal(Mask):
         _offset_kind("Causal", self.offset)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """With the offset known."""
+        """The mask with its offset resolved."""
         return replace(self, offset=_bound_offset("Causal", self.offset, leading, queries, keys))
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """Which rows may attend to which keys."""
+        """Whether each of these rows may attend to each of these keys."""
         return keys <= rows[:, None] + _known(self.offset, "Causal")
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
-        """Up to the last row's key."""
+        """All keys up to the last row's."""
         return (0, stop + self.offset) if isinstance(self.offset, int) else (0, keys)
 
     def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
-        """Up to the row's key."""
+        """All keys up to the row's own."""
         return 0, _row_positions(_known(self.offset, "Causal"), 1, queries, device)
 
     def with_offset(self, offset: int | Tensor) -> "Mask":
-        """With this offset, unless it has one."""
+        """The mask with this offset, if it has none."""
         return replace(self, offset=offset) if self.offset is None else self
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
-        """The same, its offset counted from the first row and key."""
+        """The same mask, with the offset counted from the first row and key."""
         return replace(self, offset=_known(self.offset, "Causal") + rows.start - keys.start)
 
     @property
     def numbers(self) -> tuple[int | None, ...] | None:
-        """The offset, where it is one for all."""
+        """The offset, if one number serves all entries."""
         return None if isinstance(self.offset, Tensor) else (self.offset,)
 
 
 @piece
 class Window(Mask):
-    """Query i may attend to keys with −before ≤ j − (i + offset) ≤ after; `None` leaves a side unbounded.
+    """Query i may attend to keys with −before ≤ j − (i + offset) ≤ after; `None` is no limit on that side.
 
     Beltagy et al. 2020 (Longformer), section 3.1. `Window(255, 0)` is a causal window of 256 keys. The offset is Causal's.
 
@@ -102,12 +102,12 @@ class Window(Mask):
             )
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """With the offset known."""
+        """The mask with its offset resolved."""
         offset = _bound_offset("Window", self.offset, leading, queries, keys)
         return Window(within_64_bits(self.before), within_64_bits(self.after), offset)
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """Which rows may attend to which keys."""
+        """Whether each of these rows may attend to each of these keys."""
         distance = keys - (rows[:, None] + _known(self.offset, "Window"))  # (..., rows, keys)
         allowed = torch.ones_like(distance, dtype=torch.bool)
         if self.before is not None:
@@ -117,7 +117,7 @@ class Window(Mask):
         return allowed
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
-        """From the first row's window to the last row's."""
+        """The range from the first row's window to the last row's."""
         if not isinstance(self.offset, int):
             return 0, keys
         low = 0 if self.before is None else first + self.offset - self.before
@@ -132,16 +132,16 @@ class Window(Mask):
         return low, high
 
     def with_offset(self, offset: int | Tensor) -> "Mask":
-        """With this offset, unless it has one."""
+        """The mask with this offset, if it has none."""
         return replace(self, offset=offset) if self.offset is None else self
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
-        """The same, its offset counted from the first row and key."""
+        """The same mask, with the offset counted from the first row and key."""
         return replace(self, offset=_known(self.offset, "Window") + rows.start - keys.start)
 
     @property
     def numbers(self) -> tuple[int | None, ...] | None:
-        """Both sides and the offset, where it is one for all."""
+        """Both sides and the offset, if one number serves all entries."""
         return None if isinstance(self.offset, Tensor) else (self.before, self.after, self.offset)
 
 
@@ -165,36 +165,36 @@ class Lengths(Mask):
     def __post_init__(self) -> None:
         for name in ("keys", "queries"):
             if isinstance(getattr(self, name), (list, tuple)):
-                with suppress(TypeError, ValueError, RuntimeError):  # what is no tensor of 64 bits is refused below
+                with suppress(TypeError, ValueError, RuntimeError):  # anything but a 64-bit tensor is refused below
                     object.__setattr__(self, name, torch.tensor(getattr(self, name)))
             whole_numbers("Lengths", name, getattr(self, name), minimum=0)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """With the lengths aligned left."""
+        """The mask with its lengths aligned left."""
         keys, queries = (align_left("Lengths", length, leading) for length in (self.keys, self.queries))
         if isinstance(keys, Tensor) and (queries is None or isinstance(queries, Tensor)):
             return changed(self, keys=keys, queries=queries)
         return changed(self, keys=within_64_bits(keys), queries=within_64_bits(queries))
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """Which rows may attend to which keys."""
+        """Whether each of these rows may attend to each of these keys."""
         allowed = keys[None, :] < self.keys
         return allowed if self.queries is None else allowed & (rows[:, None] < self.queries)
 
     def row_ranges(self, queries: int, keys: int, device: torch.device) -> RowRanges | None:
-        """Up to the length; nothing in the rows beyond theirs."""
+        """All keys up to the length; no keys in rows beyond the queries' length."""
         lengths = _by_row(self.keys)
         if self.queries is None:
             return 0, lengths
         return 0, torch.where(torch.arange(queries, device=device) < _by_row(self.queries), lengths, 0)
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
-        """The lengths counted from the first row and key."""
+        """The lengths, counted from the first row and key."""
         return Lengths(_less(self.keys, keys.start), None if self.queries is None else _less(self.queries, rows.start))
 
     @property
     def by_key(self) -> bool:
-        """Unless queries have lengths too."""
+        """Whether queries have no lengths."""
         return self.queries is None
 
 
@@ -202,8 +202,8 @@ class Lengths(Mask):
 class Documents(Mask):
     """Several sequences packed into one: a query attends to the keys of its own document.
 
-    `key_ids` is (K,) or (B, K), ints; `query_ids` likewise, and the same where it is not given. A negative id belongs to no
-    document: it attends to nothing, and nothing to it.
+    `key_ids` is (K,) or (B, K), ints; `query_ids` likewise, by default equal to `key_ids`. A negative id belongs to no
+    document: it attends to nothing, and nothing attends to it.
 
     >>> ids = torch.tensor([0, 0, 1, -1])
     >>> Documents(ids).bind(0, 4, 4).block(torch.arange(4), torch.arange(4)).int()
@@ -224,7 +224,7 @@ class Documents(Mask):
             whole_numbers("Documents", "query_ids", self.query_ids, tensor=True)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """With both ids given and aligned left."""
+        """The mask with ids for queries and keys, aligned left."""
         query_ids = self.key_ids if self.query_ids is None else self.query_ids
         _length("Documents", "key_ids", self.key_ids, keys, "K")
         _length("Documents", "query_ids", query_ids, queries, "Q")
@@ -233,21 +233,21 @@ class Documents(Mask):
         )
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """Which rows may attend to which keys."""
+        """Whether each of these rows may attend to each of these keys."""
         query_ids = (self.key_ids if self.query_ids is None else self.query_ids)[..., rows, None]
         key_ids = self.key_ids[..., None, keys]
         return (query_ids == key_ids) & (key_ids >= 0)
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
-        """The ids of these rows and keys."""
+        """The ids of only these rows and keys."""
         return Documents(self.key_ids[..., keys], (self.key_ids if self.query_ids is None else self.query_ids)[..., rows])
 
     def document_ids(self) -> tuple[Tensor, Tensor]:
-        """Both ids."""
+        """The ids of queries and of keys."""
         return (self.key_ids if self.query_ids is None else self.query_ids).long(), self.key_ids.long()
 
     def inspect_row_ranges(self, queries: int, keys: int, device: torch.device, read: ReadRanges) -> RowRanges | None:
-        """The keys of each query's document, where they are consecutive."""
+        """The keys of each query's document, if they are consecutive."""
         if not keys or not queries:
             return None
         query_ids, key_ids = self.document_ids()
@@ -265,7 +265,7 @@ class Documents(Mask):
 
 @piece
 class Keys(Mask):
-    """The keys that may be attended to, the same for every query: bool, (K,) or (B, K).
+    """The visible keys, the same for every query: bool, (K,) or (B, K).
 
     >>> Keys(torch.tensor([True, False])).bind(0, 1, 2).block(torch.arange(1), torch.arange(2))
     tensor([[ True, False]])
@@ -281,16 +281,16 @@ class Keys(Mask):
             raise KindError("a bool tensor in overt.masks.Keys", got=describe(self.visible), fix="compare: Keys(padding == 0)")
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """With the batch aligned left."""
+        """The mask with its batch aligned left."""
         _length("masks.Keys", "visible", self.visible, keys, "K")
         return Keys(align_left("masks.Keys", self.visible, leading, last=1))
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The same for every row."""
+        """The visible keys, the same for every row."""
         return self.visible[..., None, keys]
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
-        """These keys."""
+        """The mask of only these keys."""
         return Keys(self.visible[..., keys])
 
     def allowed_pairs(self) -> Tensor:
@@ -299,12 +299,12 @@ class Keys(Mask):
 
     @property
     def by_key(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
 
 def _less(length: int | Tensor, start: int) -> int | Tensor:
-    """What a length has beyond a start."""
+    """The part of a length after `start`."""
     return (length - start).clamp(min=0) if isinstance(length, Tensor) else max(length - start, 0)
 
 
@@ -322,14 +322,14 @@ def _bound_offset(who: str, offset: int | Tensor | None, leading: int, queries: 
 
 
 def _row_positions(offset: int | Tensor, more: int, queries: int, device: torch.device) -> Tensor:
-    """Each row's position plus an offset, an int or (..., 1, 1), plus a number: (..., Q)."""
+    """Each row's position plus an offset, an int or (..., 1, 1), plus `more`: (..., Q)."""
     start = more if isinstance(offset, Tensor) else more + offset
     positions = torch.arange(start, start + queries, device=device)
     return positions + _by_row(offset) if isinstance(offset, Tensor) else positions
 
 
 def _by_row(value: int | Tensor) -> int | Tensor:
-    """What a bound mask says of each entry, (..., 1, 1), as one number for all rows, (..., 1)."""
+    """A bound mask's value of each entry, (..., 1, 1), as one number for all rows, (..., 1)."""
     return value.squeeze(-1) if isinstance(value, Tensor) else value
 
 

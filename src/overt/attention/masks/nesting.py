@@ -1,17 +1,17 @@
-"""How masks nest: a chain of one operator is regrouped as a balanced tree, and what is deeper than `DEEPEST` is refused.
+"""How masks nest: a chain of one operator is regrouped as a balanced tree, and masks deeper than `DEEPEST` are refused.
 
-Whatever goes through a mask calls itself for its parts, and Python allows about 1,000 calls inside one another.
+Functions of masks are recursive, and Python allows about 1,000 nested calls.
 """
 
 from typing import Any
 
 from overt.errors import InputError
 
-DEEPEST = 100  # masks inside one another
+DEEPEST = 100  # levels of nested masks
 
 
 def balanced(kind: Any, left: Any, right: Any) -> Any:
-    """The mask `kind(left, right)`, as deep as log₂ n for a chain of n masks in the same order.
+    """The mask `kind(left, right)`, with depth log₂ n for a chain of n masks, in the same order.
 
     >>> from overt import Causal
     >>> mask = Causal()
@@ -28,7 +28,7 @@ def balanced(kind: Any, left: Any, right: Any) -> Any:
 
 
 def note_depth(mask: Any, *parts: Any) -> None:
-    """Store how deep a new mask is, and how many masks its own operator joins. Raises InputError where it is too deep."""
+    """Store a new mask's depth, and the number of masks that its operator joins. Raises InputError if it is too deep."""
     depth = 1 + max(getattr(part, "depth", 0) for part in parts)
     if depth > DEEPEST:
         raise InputError(

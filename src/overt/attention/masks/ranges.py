@@ -13,9 +13,9 @@ from overt.errors import InputError
 
 @piece
 class Ranges(Mask):
-    """Query i may attend to keys low_i ≤ j < high_i; to nothing where low_i = high_i.
+    """Query i may attend to keys low_i ≤ j < high_i; to no key if low_i = high_i.
 
-    `low` and `high` are integer tensors (..., Q), aligned right against (..., Q) of the call; a last size of 1 is one run for
+    `low` and `high` are integer tensors (..., Q), aligned right against the call's (..., Q); a last size of 1 is one range for
     all queries.
 
     >>> Ranges(torch.tensor([0, 1]), torch.tensor([1, 3])).block(torch.arange(2), torch.arange(3)).int()
@@ -33,7 +33,7 @@ class Ranges(Mask):
             whole_numbers("masks.Ranges", name, getattr(self, name), tensor=True)
 
     def bind(self, leading: int, queries: int, keys: int) -> "Mask":
-        """Itself, if it has one run a query or one for all."""
+        """Itself, if it has one range for each query or one for all."""
         for name, edge in (("low", self.low), ("high", self.high)):
             if edge.ndim < 1 or edge.shape[-1] not in (1, queries):
                 raise InputError(
@@ -44,28 +44,28 @@ class Ranges(Mask):
         return self
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """Which rows may attend to which keys."""
+        """Whether each of these rows may attend to each of these keys."""
         low, high = (edge if edge.shape[-1] == 1 else edge[..., rows] for edge in (self.low, self.high))
         return (low[..., None] <= keys) & (keys < high[..., None])  # (..., rows, keys)
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
-        """From the lowest low to the highest high of these rows."""
+        """The range from the lowest low to the highest high of these rows."""
         low, high = (edge if edge.shape[-1] == 1 else edge[..., first:stop] for edge in (self.low, self.high))
         return (int(low.min()), int(high.max())) if low.numel() else (0, keys)
 
     def of_block(self, rows: slice, keys: slice, lengths: tuple[int, int]) -> "Mask":
-        """The runs of these rows, counted from the first key."""
+        """The ranges of these rows, counted from the first key."""
         low, high = (edge if edge.shape[-1] == 1 else edge[..., rows] for edge in (self.low, self.high))
         return Ranges(low - keys.start, high - keys.start)
 
     def __and__(self, other: Any) -> "Mask":
-        """Two runs have one run in common."""
+        """The intersection of two ranges is one range."""
         if not isinstance(other, Ranges):
             return super().__and__(other)
         return self.within(other)
 
     def within(self, other: "Ranges") -> "Ranges":
-        """What both runs have in common."""
+        """The intersection of both ranges."""
         low = torch.maximum(self.low, other.low)
         return Ranges(low, torch.maximum(low, torch.minimum(self.high, other.high)))
 
@@ -75,5 +75,5 @@ class Ranges(Mask):
 
     @property
     def by_key(self) -> bool:
-        """Where one run serves all queries."""
+        """Whether one range serves all queries."""
         return self.low.shape[-1] == 1

@@ -1,4 +1,4 @@
-"""Additive attention by the native kernel or the GPU's, and additive scores alone, as torch operators."""
+"""Additive attention, and additive scores, by the native kernel or the GPU's, as torch operators."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -32,7 +32,7 @@ _SCORES_SCHEMA = "Tensor query, Tensor key, Tensor weight, str activation, SymIn
 
 
 class AdditiveInputs(NamedTuple):
-    """The inputs of additive attention. Weight and sink are of the computation's dtype, float32 or float64, already."""
+    """The inputs of additive attention. Weight and sink already have the computation's dtype, float32 or float64."""
 
     query: Tensor
     key: Tensor
@@ -45,8 +45,8 @@ class AdditiveInputs(NamedTuple):
     bias: Tensor | None  # (..., Q or 1, K or 1), or (..., Q + K - 1) by distance j - i + Q - 1
     by_distance: bool
     sink: Tensor | None  # (...), a logit
-    inverse_temperature: Tensor | None  # (...), float64: what score + bias are multiplied with
-    normalizer: int  # as `NormalizerForm` has it
+    inverse_temperature: Tensor | None  # (...), float64: the factor of score + bias
+    normalizer: int  # see `NormalizerForm`
     alpha: float
     alphas: Tensor | None  # (...), float64
     dropout: float
@@ -54,7 +54,7 @@ class AdditiveInputs(NamedTuple):
 
 
 def _empty_outputs(inputs: AdditiveInputs) -> tuple[Tensor, Tensor]:
-    """For the output and log-sum-exp, or what native/kernels.hpp has in its place under other normalizers than a softmax."""
+    """Empty tensors for the output and log-sum-exp, or the values that replace it under other normalizers: native/kernels.hpp."""
     rows, width = (*inputs.batch, inputs.query.shape[-2]), inputs.value.shape[-1]
     sums = rows
     if inputs.normalizer == normalizer.ENTMAX:
@@ -65,7 +65,7 @@ def _empty_outputs(inputs: AdditiveInputs) -> tuple[Tensor, Tensor]:
 
 
 def _empty_gradients(inputs: AdditiveInputs, with_bias: bool) -> tuple[Tensor | None, ...]:
-    """For those of query, key, value and weight, an entry each; for delta, and that of the bias."""
+    """Empty tensors for the gradients of query, key, value and weight for each batch entry, for delta, and for the bias's gradient."""
     query, batch = inputs.query, inputs.batch
     return (
         empty(query, *batch, *query.shape[-2:]),
@@ -79,7 +79,7 @@ def _empty_gradients(inputs: AdditiveInputs, with_bias: bool) -> tuple[Tensor | 
 
 def _forward(inputs: AdditiveInputs, save: bool) -> tuple[Tensor, Tensor]:
     if inputs.query.is_cuda or INTERPRETED:
-        from overt.attention.kernels.triton import run_additive  # triton is imported when it is needed
+        from overt.attention.kernels.triton import run_additive  # imports triton only if it is needed
 
         return run_additive.additive(inputs.query, inputs)
     output, lse = _empty_outputs(inputs)
@@ -116,7 +116,7 @@ def _program(activation: str, features: int) -> tuple[list[int], list[float]]:
 
 
 def _traced(inputs: AdditiveInputs) -> TracedInputs:
-    """The same call with its score as a program, which is differentiated twice."""
+    """The call with its score as a program, which can be differentiated twice."""
     query, key, value = (tensor.to(inputs.weight.dtype) for tensor in inputs[:3])
     return TracedInputs(query, key, value, inputs.weight, *_program(inputs.activation, query.shape[-1]), *inputs[5:])
 
@@ -127,7 +127,7 @@ def _tangent(inputs: AdditiveInputs, directions: Sequence[Tensor | None]) -> tup
 
 
 def _second(inputs: AdditiveInputs, saved: tuple[Tensor, ...], *others: Any) -> tuple[Tensor | None, ...]:
-    program = _traced(inputs)  # whose scores are rounded otherwise, so that its weights come from sums of its own
+    program = _traced(inputs)  # its scores are rounded differently, so its weights need its own sums
     return second_order.second(program, traced.empty_outputs(program), *others, known=False)
 
 
@@ -157,7 +157,7 @@ additive.register(
 
 
 def additive_scores(query: Tensor, key: Tensor, weight: Tensor, activation: str, batch: tuple[int, ...]) -> Tensor:
-    """Additive scores (..., Q, K), in float32 or float64."""
+    """Compute additive scores (..., Q, K) in float32 or float64."""
     inputs = (query, key, weight, activation, list(batch))
     if needs_dispatcher(query, key, weight):
         return torch.ops.overt.additive_scores(*inputs)

@@ -1,6 +1,6 @@
-"""A call as the kernels for CPU and GPU take it: tensors, numbers, the mask as a program; and why they cannot serve the others.
+"""A call in the form of the CPU and GPU kernels: tensors, numbers and a mask program; or the reason why they do not support it.
 
-Each part of a call, its score, its softmax, its bias, has a function that makes it flat, and one that says why it is refused.
+Score, softmax and bias each have a function that flattens them, and one that returns the reason for a refusal.
 """
 
 import importlib.util
@@ -37,11 +37,11 @@ from overt.errors import InputError
 
 MISSING = native.why_not()
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-_MIN_CAPABILITY = (8, 0)  # compute capability: that of the tensor cores that multiply float32 in three parts
+_MIN_CAPABILITY = (8, 0)  # compute capability with tensor cores that multiply float32 in three parts
 
 
 def refusal(call: Call) -> str | None:
-    """Why the native kernels cannot serve this call; None where they can."""
+    """Why the native kernels do not support this call; None if they do."""
     form = call.form
     if isinstance(form, AdditiveForm) and not is_program(call):
         return _unsupported_additive(call, form) or unsupported_normalizer(call) or unsupported_cpu(call, form)
@@ -54,7 +54,7 @@ def refusal(call: Call) -> str | None:
 
 
 def gpu_refusal(call: Call) -> str | None:
-    """Why the kernels on a GPU cannot serve this call; None where they can."""
+    """Why the GPU kernels do not support this call; None if they do."""
     form = call.form
     if reason := unsupported_gpu(call, form):
         return reason
@@ -64,7 +64,7 @@ def gpu_refusal(call: Call) -> str | None:
 
 
 def scores_refusal(call: Call) -> str | None:
-    """Why the native kernel cannot compute the scores of a call that it cannot serve as a whole; None where it can."""
+    """Why the native kernel cannot compute only the scores of a call that it does not support; None if it can."""
     form = call.form
     if not isinstance(form, AdditiveForm):
         return "the score is not overt.Additive"
@@ -87,7 +87,7 @@ def served(call: Call) -> Tensor:
 
 
 def _divisor(call: Call) -> Callable[[Tensor], Tensor] | None:
-    """What divides a program's numbers, of their row's sum; None where the kernel divides by that, or nothing does."""
+    """The function from a row's sum to the divisor of a program's numbers; None if the kernel divides, or nothing does."""
     result = traced_score(call)
     return None if isinstance(result, str) or result.divided_by_sum else result.divisor
 
@@ -111,7 +111,7 @@ def flattened(call: Call) -> tuple[Attention, Any]:
 
 
 def line_biases(call: Call) -> tuple[Tensor | None, Tensor | None]:
-    """The biases of queries (..., Q) and of keys (..., K) that a dot product takes, divided by a learned temperature; None without."""
+    """The biases of queries (..., Q) and of keys (..., K) in a dot product, divided by a learned temperature; None if there are none."""
     lines, temperature = without_lines(call.bias)[1], _learned_temperature(call)
     if lines is None or temperature is None:
         return (None, None) if lines is None else (lines.of_queries, lines.of_keys)
@@ -119,7 +119,7 @@ def line_biases(call: Call) -> tuple[Tensor | None, Tensor | None]:
 
 
 def moves(call: Call) -> bool:
-    """Whether the native core has kernels for forward mode and second derivatives of a call that it serves."""
+    """Whether the native core has forward-mode and second-derivative kernels for a call that it supports."""
     if type(call.normalizer) is not Softmax:
         return False
     result = traced_score(call) if is_program(call) else None
@@ -130,9 +130,9 @@ MaskAndSoftmax = tuple[list[int], list[int], list[Tensor], Tensor | None, bool, 
 
 
 def mask_and_softmax(call: Call) -> MaskAndSoftmax:
-    """Batch, program and arrays of the mask, bias, whether that is by distance, sink and 1 / temperature, None for 1.
+    """Batch, mask program and arrays, bias, whether it is by distance, sink, and 1 / temperature (None for 1).
 
-    A learned temperature divides the scores and the bias instead, and so has a gradient.
+    A learned temperature divides scores and bias instead, so it has a gradient.
     """
     bias, by_distance = None, False
     if (added := without_lines(call.bias)[0]) is not None:
@@ -155,12 +155,12 @@ def mask_and_softmax(call: Call) -> MaskAndSoftmax:
 
 
 def is_program(call: Call) -> bool:
-    """Whether the score or the normalizer is one of the caller's own: a program over pairs, if it can be traced."""
+    """Whether the score or the normalizer is the caller's: a program over pairs, if it can be traced."""
     return call.form is None or flat_normalizer.is_custom(call.normalizer)
 
 
 def _unsupported_program(call: Call) -> str | None:
-    """Why a score or a normalizer of the caller's own is no program over pairs; None where it is."""
+    """Why a caller's score or normalizer is no program over pairs; None if it is."""
     if (
         torch.compiler.is_compiling()
         or call.query.is_meta
@@ -185,7 +185,7 @@ def _unsupported_program(call: Call) -> str | None:
 
 
 def traced_score(call: Call) -> TracedScore | str:
-    """The score of a call, divided by a learned temperature, with a normalizer of the caller's own, as a program; or why it is none."""
+    """Trace a call's score, divided by a learned temperature, and a caller's normalizer to a program; or the reason if impossible."""
     if "traced" not in call.__dict__:
         query, key = call.query.to(call.dtype), call.key.to(call.dtype)
         if call.batch and key.ndim >= 4 and 1 != key.shape[-3] != call.batch[-1]:
@@ -199,9 +199,9 @@ def traced_score(call: Call) -> TracedScore | str:
 
 
 def _as_program(call: Call) -> tuple[tuple[Any, ...], bool]:
-    """The program of a call's score, with the tensors that it reads, and whether its numbers are divided by their row's sum.
+    """The program of a call's score with its tensors, and whether its numbers are divided by their row's sum.
 
-    Where they are divided by a function of the sum, the values have one more column, of ones.
+    If the divisor is a function of the sum, the values have one more column, of ones.
     """
     result = traced_score(call)
     if isinstance(result, str):
@@ -216,14 +216,14 @@ def _as_program(call: Call) -> tuple[tuple[Any, ...], bool]:
 
 def _by_distance(call: Call, bias: Bias) -> Tensor:
     """A bias by distance as (..., Q + K − 1) numbers: distance j − i is at j − i + Q − 1."""
-    # The last query's row, over all positions that a key can have.
+    # The last query's row, at all positions that a key can have.
     last, count = max(call.queries - 1, 0), max(call.queries + call.keys - 1, 0)
     device = call.query.device
     return bias.block(torch.arange(last, last + 1, device=device), torch.arange(count, device=device)).squeeze(-2)
 
 
 def _learned_temperature(call: Call) -> Tensor | None:
-    """The temperature (..., 1, 1), where a gradient may be computed for it."""
+    """The temperature (..., 1, 1), if a gradient may be computed for it."""
     temperature = call.normalizer.temperature if type(call.normalizer) is Softmax else None
     if not isinstance(temperature, Tensor) or not _followed(temperature):
         return None
@@ -231,12 +231,12 @@ def _learned_temperature(call: Call) -> Tensor | None:
 
 
 def unsupported_softmax(call: Call) -> str | None:
-    """What kernels lack that know no normalizer but a softmax."""
+    """What kernels that support only softmax lack for this call."""
     return unsupported_normalizer(call) if type(call.normalizer) is Softmax else "the normalizer is not a softmax"
 
 
 def unsupported_normalizer(call: Call) -> str | None:
-    """What the native kernels lack for this call's normalizer, its bias or its mask."""
+    """What the native kernels lack for this call's normalizer, bias or mask."""
     if flat_normalizer.is_custom(call.normalizer) and call.bias is not None:
         return "the normalizer is one's own, which takes the scores with their bias"
     if reason := _unsupported_temperature(call) if type(call.normalizer) is Softmax else flat_normalizer.refusal(call):
@@ -271,7 +271,7 @@ def _unsupported_additive(call: Call, form: AdditiveForm) -> str | None:
 
 
 def unsupported_cpu(call: Call, form: KernelForm | None) -> str | None:
-    """Why no native kernel runs where the call is."""
+    """Why no native kernel runs on the call's device."""
     if reason := _unsupported_export():
         return reason
     for tensor in _differentiable_tensors(call, form):
@@ -283,7 +283,7 @@ def unsupported_cpu(call: Call, form: KernelForm | None) -> str | None:
 
 
 def unsupported_gpu(call: Call, form: KernelForm | None) -> str | None:
-    """Why no kernel on a GPU runs where the call is."""
+    """Why no GPU kernel runs on the call's device."""
     if reason := _unsupported_export() or missing_on_gpu(call.query.device):
         return reason
     if any(tensor.device != call.query.device for tensor in _differentiable_tensors(call, form)):
@@ -296,7 +296,7 @@ def unsupported_gpu(call: Call, form: KernelForm | None) -> str | None:
 
 
 def missing_on_gpu(device: torch.device) -> str | None:
-    """What the kernels for GPUs lack on this device; None where they run."""
+    """What the GPU kernels lack on this device; None if they run."""
     if not INTERPRETED and device.type != "cuda":
         return "the tensors are on no GPU"
     if importlib.util.find_spec("triton") is None:
@@ -307,21 +307,21 @@ def missing_on_gpu(device: torch.device) -> str | None:
 
 
 def _unsupported_export() -> str | None:
-    """Why no kernel runs where the call is written into a program."""
+    """Why no kernel runs while the call is exported to a program."""
     if is_exporting() or torch.jit.is_tracing():  # type: ignore[reportPrivateImportUsage]
         return "an exported program holds the plain formula, which runs without overt"
     return None
 
 
 def _unsupported_dtype(call: Call) -> str | None:
-    """Why the kernels do not compute in the call's dtype."""
+    """Why the kernels do not support the call's dtype."""
     if call.query.dtype not in _DTYPES or any(source.dtype not in _DTYPES for source in _sources(call.bias)):
         return "native kernels compute float64, float32, float16 and bfloat16"
     return None
 
 
 def _unsupported_mode(call: Call) -> str | None:
-    """Why no kernel runs under the transforms that are active here."""
+    """Why no kernel runs under the active transforms."""
     if torch.compiler.is_compiling():
         in_blocks = type(call.normalizer) is not Softmax or not call.query.is_cpu or INTERPRETED
         return (
@@ -340,12 +340,12 @@ def _unsupported_mode(call: Call) -> str | None:
 
 
 def _is_intercepted() -> bool:
-    """Whether a mode of torch intercepts what is called."""
+    """Whether a torch mode intercepts function calls."""
     return bool(torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack())
 
 
 def _is_mapped(tensor: Tensor) -> bool:
-    """Whether vmap maps over a tensor, whose values are then not read."""
+    """Whether vmap maps over the tensor, whose values can then not be read."""
     while is_functorch_wrapped_tensor(tensor):
         if is_batchedtensor(tensor):
             return True
@@ -354,7 +354,7 @@ def _is_mapped(tensor: Tensor) -> bool:
 
 
 def _followed(tensor: Tensor) -> bool:
-    """Whether a derivative may be computed in the tensor."""
+    """Whether the tensor may be differentiated."""
     if forward_ad._current_level >= 0 and (torch.compiler.is_compiling() or is_dual(tensor)):
         return True
     if not torch.compiler.is_compiling():
@@ -366,13 +366,13 @@ def _followed(tensor: Tensor) -> bool:
 
 
 def _sources(bias: Bias | None) -> list[Tensor]:
-    """The tensors that a bias is computed from."""
+    """The tensors from which a bias is computed."""
     bias, lines = without_lines(bias)
     return [*([] if bias is None else [bias.source]), *([] if lines is None else [lines.of_queries, lines.of_keys])]
 
 
 def _differentiable_tensors(call: Call, form: KernelForm | None) -> list[Tensor]:
-    """All that the call may be differentiated in."""
+    """All tensors in which the call may be differentiated."""
     tensors = [call.query, call.key, call.value]
     if isinstance(form, DotForm):
         tensors += form.parameters

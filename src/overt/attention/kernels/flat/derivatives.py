@@ -1,12 +1,12 @@
-"""The derivatives of the flat operators: forward mode, the gradients, and the derivative of the gradients, as functions of autograd.
+"""Derivatives of the flat operators as autograd functions: forward mode, gradients, and the derivative of the gradients.
 
 With an output o(x) of inputs x, an upstream gradient u and directions ẋ, all derivatives of first and second order are of one number:
 
     Φ(x, ẋ, u) = u · ȯ        ȯ = ∂o/∂x · ẋ
 
 Its gradient in ẋ is the backward pass, in u the tangent ȯ, and in x the derivative of the backward pass in the directions ẋ, since a
-Hessian is symmetric. So four kernels serve: output, gradients, tangent (with the output) and second. Beyond them, and for operators that
-have no such kernel, the formula is differentiated, in blocks of rows that are computed again (`recomputed`).
+Hessian is symmetric. So four kernels suffice: output, gradients, tangent (with the output) and second. For higher orders, and for
+operators without such kernels, the formula is differentiated in recomputed blocks of rows (`recomputed`).
 """
 
 # ruff: noqa: D102  # the methods of torch's functions
@@ -27,22 +27,22 @@ Gradient = Tensor | None
 
 
 class TensorIndices(tuple[int, ...]):
-    """Which of a call's tensors. torch.func, which takes tuples apart, passes it on as a whole."""
+    """Indices of a call's tensors. torch.func, which flattens tuples, treats this class as one value."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Flat:
-    """A call of an operator, apart from its tensors."""
+    """A call of an operator without its tensors."""
 
     attention: Any  # the operator
-    others: tuple[Any, ...]  # its inputs, None in the place of tensors
-    count: int  # of all tensors: those that it can be differentiated in, then inverse temperature, seed, the mask's arrays
+    others: tuple[Any, ...]  # its inputs, with None for each tensor
+    count: int  # of all tensors: first the differentiable ones, then inverse temperature, seed and the mask's arrays
 
     @classmethod
     def split(cls, attention: Any, inputs: Any) -> tuple["Flat", tuple[Any, ...]]:
-        """The call, and its tensors."""
+        """Split inputs into the call and its tensors."""
         others, arrays = list(inputs), inputs[attention.arrays]
         tensors = (*(inputs[index] for index in attention.tensors), *arrays)
         for index in (*attention.tensors, attention.arrays):
@@ -50,7 +50,7 @@ class Flat:
         return cls(attention, tuple(others), len(tensors)), tensors
 
     def inputs(self, tensors: Sequence[Any]) -> Any:
-        """The operator's inputs."""
+        """The operator's inputs, with these tensors."""
         values, indices = list(self.others), self.attention.tensors
         for index, tensor in zip(indices, tensors[: len(indices)], strict=True):
             values[index] = tensor
@@ -58,7 +58,7 @@ class Flat:
         return self.attention.inputs(*values)
 
     def formula(self, *tensors: Any) -> Tensor:
-        """The output, as a function of the tensors that can be differentiated to any order."""
+        """The output as a function of the tensors, differentiable to any order."""
         return self.attention.formula(self.inputs(tensors))
 
     def second(self, wanted: TensorIndices, which: TensorIndices) -> Any:
@@ -67,7 +67,7 @@ class Flat:
         return pullback(gradients, [*wanted, self.count], self.count + 1)
 
     def dual(self, which: TensorIndices) -> Any:
-        """A function of (*tensors, *directions of the tensors `which`): the output, and its tangent."""
+        """A function of (*tensors, *directions of the tensors `which`): the output and its tangent."""
 
         def both(*arguments: Any) -> tuple[Tensor, Tensor]:
             output, tensors = self.formula(*arguments[: self.count]), arguments[: self.count]
@@ -76,12 +76,12 @@ class Flat:
         return both
 
 
-# Sums are only passed on to kernels: their tangents and gradients, which are zero here, are of no use. They are not marked as not
+# Row sums are only passed on to kernels; their tangents and gradients, zero here, are never used. They are not marked as not
 # differentiable, since vmap loses such a mark.
 
 
 class Output(torch.autograd.Function):
-    """(call, *tensors) → output, and each row's sums."""
+    """(call, *tensors) → output and row sums."""
 
     generate_vmap_rule = True
 
@@ -107,7 +107,7 @@ class Output(torch.autograd.Function):
 
 
 class Eager(torch.autograd.Function):
-    """(call, *tensors) → output: `Output` outside of torch.func's transforms, where less is to be done for each call."""
+    """(call, *tensors) → output: `Output` outside of torch.func's transforms, with less overhead for each call."""
 
     @staticmethod
     def forward(ctx, call, *tensors):  # type: ignore[override]
@@ -129,7 +129,7 @@ class Eager(torch.autograd.Function):
 
 
 class Dual(torch.autograd.Function):
-    """(call, which, *tensors, *directions) → output, each row's sums, and the output's tangent in the directions of the tensors `which`."""
+    """(call, which, *tensors, *directions) → output, row sums, and the output's tangent in the directions of the tensors `which`."""
 
     generate_vmap_rule = True
 
@@ -199,9 +199,9 @@ class Gradients(torch.autograd.Function):
 
 
 class Second(torch.autograd.Function):
-    """(call, wanted, which, output, sums, upstream, *tensors, *directions of the tensors `which`) → Φ's gradients.
+    """(call, wanted, which, output, sums, upstream, *tensors, *directions of the tensors `which`) → gradients of Φ.
 
-    In the tensors `wanted`, and in upstream.
+    The gradients are in the tensors `wanted`, and in upstream.
     """
 
     generate_vmap_rule = True
@@ -237,7 +237,7 @@ class Second(torch.autograd.Function):
 def gradients(
     call: Flat, which: TensorIndices, saved: tuple[Tensor, Tensor], upstream: Gradient, tensors: Sequence[Any]
 ) -> list[Gradient]:
-    """A gradient for each tensor, None for those that are not `which`; differentiable where gradients are recorded."""
+    """A gradient for each tensor, None for tensors not in `which`; differentiable if gradients are recorded."""
     if upstream is None or not which:
         return [None] * len(tensors)
     output, sums = saved
@@ -260,7 +260,7 @@ def dual_gradients(
     tensors: Sequence[Any],
     directions: Sequence[Tensor],
 ) -> tuple[list[Gradient], list[Gradient]]:
-    """Of the output and its tangent, whose upstream gradients these are: a gradient for each tensor, and for each tensor's direction."""
+    """Gradients of tensors and of their directions, from the upstream gradients of output and tangent."""
     d_output, d_tangent = upstream
     result = gradients(call, wanted, saved, d_output, tensors)
     linear = gradients(call, which, saved, d_tangent, tensors)
@@ -281,7 +281,7 @@ def _indices(needs: Sequence[bool]) -> TensorIndices:
 
 
 def present(tensors: Sequence[Any]) -> TensorIndices:
-    """Which of the tensors are not None."""
+    """The indices of the tensors that are not None."""
     return TensorIndices(index for index, tensor in enumerate(tensors) if tensor is not None)
 
 
@@ -296,12 +296,12 @@ def _sum(first: Gradient, second: Gradient) -> Gradient:
 
 
 def _unmapped_formula(call: Flat) -> Any:
-    """The formula without functions of its own, which autograd's own vmap, that of is_grads_batched, cannot enter."""
+    """The formula without custom autograd functions, which autograd's own vmap (is_grads_batched) does not support."""
     return lambda *tensors: call.attention.formula(call.inputs(tensors), at_once)
 
 
 def _unmapped(call: Flat, which: TensorIndices) -> Any:
-    """The gradients of the tensors `which`, a function of (*tensors, upstream), without functions of its own."""
+    """The gradients of the tensors `which`, as a function of (*tensors, upstream) without custom autograd functions."""
     return lambda *arguments: by_autograd(_unmapped_formula(call), list(which), arguments[:-1], [arguments[-1]])
 
 
@@ -309,7 +309,7 @@ def by_autograd(function: Any, which: Sequence[int], arguments: Sequence[Any], u
     """The gradients of the arguments `which`, by autograd."""
     twice = torch.is_grad_enabled()
     with torch.enable_grad():
-        # An alias each: a tensor that is query and key at once has one gradient as query and another as key.
+        # One alias per argument: a tensor that is both query and key gets one gradient as query and another as key.
         leaves = {index: arguments[index].view_as(arguments[index]).requires_grad_() for index in which}
         output = function(*(leaves.get(index, value) for index, value in enumerate(arguments)))
     outputs = [output] if isinstance(output, Tensor) else [tensor for tensor in output if tensor is not None]

@@ -13,7 +13,7 @@ from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, Second
 
 
 class DotInputs(NamedTuple):
-    """The inputs of dot-product attention. A sink is of the computation's dtype, float32 or float64, already."""
+    """The inputs of dot-product attention. A sink already has the computation's dtype, float32 or float64."""
 
     query: Tensor
     key: Tensor
@@ -26,20 +26,20 @@ class DotInputs(NamedTuple):
     bias: Tensor | None  # (..., Q or 1, K or 1), or (..., Q + K - 1) by distance j - i + Q - 1
     by_distance: bool
     sink: Tensor | None  # (...), a logit
-    inverse_temperature: Tensor | None  # (...), float64: what score + bias are multiplied with
-    normalizer: int  # as `NormalizerForm` has it
+    inverse_temperature: Tensor | None  # (...), float64: the factor of score + bias
+    normalizer: int  # see `NormalizerForm`
     alpha: float
     alphas: Tensor | None  # (...), float64
     dropout: float
     seed: Tensor | None
     bias_of_queries: Tensor | None = None  # (..., Q), float64
-    bias_of_keys: Tensor | None = None  # (..., K), float64: their sum is added to a score, too
+    bias_of_keys: Tensor | None = None  # (..., K), float64: the score gets the sum of both
 
 
 def _empty_outputs(inputs: DotInputs, save: bool = True) -> tuple[Tensor, ...]:
-    """For the output, and of each row a base and a total: a weight is 2^(t - base) / total, of a total score t in powers of two.
+    """Empty tensors for the output, and each row's base and total: a weight is 2^(t - base) / total, with a total score t in powers of two.
 
-    Under other normalizers than a softmax they are as native/kernels.hpp has them.
+    Under other normalizers than a softmax they hold what native/kernels.hpp says.
     """
     queries = inputs.query.shape[-2]
     output = empty(inputs.query, *inputs.batch, queries, inputs.value.shape[-1])
@@ -48,7 +48,7 @@ def _empty_outputs(inputs: DotInputs, save: bool = True) -> tuple[Tensor, ...]:
 
 
 def _empty_gradients(inputs: DotInputs, with_bias: bool) -> tuple[Tensor | None, ...]:
-    """For those of `dot.direct`, an entry each; for delta, where a sink or alpha needs it, and for the bias's."""
+    """Empty tensors for the gradients of `dot.direct` per batch entry, delta (if a sink or alpha needs it), and the bias's gradient."""
     query, batch, with_lines = inputs.query, inputs.batch, inputs.bias_of_keys is not None
     return (
         empty(query, *batch, *query.shape[-2:]),
@@ -77,7 +77,7 @@ def _backward(inputs: DotInputs, saved: tuple[Tensor, ...], upstream: Tensor, wi
 
 
 def _write_row_sums(inputs: DotInputs, sums: Tensor, delta: Tensor | None, to: Tensor) -> None:
-    """The sum of the gradients of each row's scores: 0, but that a sink takes its weight from them."""
+    """Write the sum of the gradients of each row's scores: 0 without a sink, else the part that the sink takes."""
     to.zero_()
     if inputs.sink is not None and delta is not None:
         lse = row_lse(sums)
@@ -105,7 +105,7 @@ def _second(
 
 
 def _empty_seconds(inputs: DotInputs, wanted: Sequence[int]) -> tuple[Tensor | None, ...]:
-    """For the gradients of `dot.direct` and bias that are wanted, for the output's tangent, and each row's mean of its scores'."""
+    """Empty tensors for the `wanted` gradients of `dot.direct` and bias, the output's tangent, and each row's mean score tangent."""
     *direct, _, d_bias = _empty_gradients(inputs, len(dot.direct) in wanted)
     (output,), rows = _empty_outputs(inputs, save=False), (*inputs.batch, inputs.query.shape[-2])
     wanted_ones = (tensor if index in wanted else None for index, tensor in enumerate(direct))
@@ -113,13 +113,13 @@ def _empty_seconds(inputs: DotInputs, wanted: Sequence[int]) -> tuple[Tensor | N
 
 
 def row_lse(sums: Tensor) -> Tensor:
-    """Each row's log-sum-exp, of its base and its total."""
+    """The log-sum-exp of each row, from its base and total."""
     bases, totals = sums.unbind(-2)
     return (bases + torch.log2(totals)) * math.log(2)
 
 
 def row_sums(lse: Tensor) -> Tensor:
-    """Bases and totals of rows whose log-sum-exp is known."""
+    """Bases and totals of rows with these log-sum-exps."""
     return torch.stack([torch.where(lse == -torch.inf, 0, lse) / math.log(2), (lse != -torch.inf).to(lse.dtype)], dim=-2)
 
 

@@ -1,6 +1,6 @@
-"""What the native kernels compute, in blocks of query rows, for the derivatives that have no kernel: any order, in linear memory.
+"""The formula of the native kernels in blocks of query rows, for derivatives without a kernel: any order, in linear memory.
 
-The same names and arguments as the kernels. `reference` computes it pair by pair, and judges both in the tests.
+Names and arguments are the kernels'. `reference` computes the formula pair by pair; tests compare both with it.
 """
 
 import math
@@ -16,14 +16,14 @@ from overt.attention.kernels.flat.normalizer import NormalizerForm, build_normal
 from overt.attention.kernels.flat.recomputed import RowBlocks, recomputed
 from overt.attention.scores import ACTIVATIONS
 
-BLOCK = 2**19  # numbers of a block's pairs, and their features: a second derivative holds some twenty times as many
+BLOCK = 2**19  # numbers for a block's pairs and their features; a second derivative holds about twenty times as many
 
 
-Run = Callable[..., Any]  # (function, *arguments): `recomputed`, or what calls it as it is
+Run = Callable[..., Any]  # (function, *arguments): `recomputed`, or `at_once`
 
 
 def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The function's result, with all that autograd stores for it."""
+    """The function's result, with everything that autograd stores for it."""
     return function(*arguments)
 
 
@@ -87,7 +87,7 @@ def _attention(
 
 
 def _careful(program: list[int], *tensors: Tensor) -> int:
-    """How far masked keys may be felt: 0, not at all; 1, values cannot be inspected; 2, some are not finite."""
+    """How masked keys may affect results: 0, not at all; 1, values cannot be inspected; 2, some are not finite."""
     if not program:
         return 0
     if torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
@@ -105,7 +105,7 @@ def _block(
         sink, alphas, inverse, seed, *arrays = others
         rows, keys = torch.arange(first, first + query.shape[-2], device=query.device), key.shape[-2]
         pairs = allowed(program, arrays, rows, keys)
-        if careful:  # 0 · NaN is NaN: keys that none of these rows may see, and rows without keys, become zeros
+        if careful:  # 0 · NaN is NaN: keys masked for all these rows, and rows without keys, are zeroed
             visible = pairs.any(-2)[..., None]
             key, value = torch.where(visible, key, 0), torch.where(visible, value, 0)
             query = torch.where(pairs.any(-1)[..., None], query, 0)
@@ -128,9 +128,9 @@ def _block(
 
 
 def log_sum_exp(softmax: Any, masked: Tensor) -> Tensor:
-    """log Σ_j exp(masked_ij) of a softmax (..., rows), its sink included: −∞, without a gradient, where there is nothing to sum."""
+    """log Σ_j exp(masked_ij) of a softmax (..., rows), its sink included: −∞, without a gradient, if there is nothing to sum."""
     excluded, sink = masked == -torch.inf, softmax.sink
-    empty = excluded.all(-1, keepdim=True)  # its gradient would be NaN
+    empty = excluded.all(-1, keepdim=True)  # the gradient of an empty sum would be NaN
     if sink is not None:
         empty = empty & ((sink[:, None, None] if sink.ndim else sink) == -torch.inf)
     result = softmax.logsumexp(torch.where(empty, 0, masked), ~excluded)
@@ -138,14 +138,14 @@ def log_sum_exp(softmax: Any, masked: Tensor) -> Tensor:
 
 
 def _expanded(tensor: Tensor, batch: Sequence[int]) -> Tensor:
-    """One entry for each of the batch, grouped heads repeated."""
+    """The tensor with one entry for each batch entry, and grouped heads repeated."""
     if tensor.ndim >= 4 and 1 != tensor.shape[-3] != batch[-1]:
         tensor = tensor.repeat_interleave(batch[-1] // tensor.shape[-3], dim=-3)
     return tensor.expand(*batch, *tensor.shape[-2:])
 
 
 def allowed(program: list[int], arrays: list[Tensor], rows: Tensor, keys: int) -> Tensor:
-    """Which keys these rows may attend to, by the program: bool, broadcastable to (..., rows, K)."""
+    """Evaluate the mask program for these rows: bool, broadcastable to (..., rows, K)."""
     results, remaining, positions = [], iter(arrays), torch.arange(keys, device=rows.device)
     for step in program:
         if step == INVERSE:
@@ -169,12 +169,12 @@ def allowed(program: list[int], arrays: list[Tensor], rows: Tensor, keys: int) -
 
 
 def _bias_rows(bias: Tensor, by_distance: bool, rows: Tensor, queries: int, keys: int) -> Tensor:
-    """The bias of these rows, broadcastable to (..., rows, K); one that has rows is of these rows alone."""
+    """The bias of these rows, broadcastable to (..., rows, K); a bias with rows has only these rows."""
     return bias[..., torch.arange(keys, device=bias.device) - rows[:, None] + queries - 1] if by_distance else bias
 
 
 def dropout_mask(seed: Tensor, dropout: float, batch: Sequence[int], rows: Tensor, queries: int, keys: int) -> Tensor:
-    """Which weights of these rows the kernel keeps, by its own hash (native/attention/dropout.hpp): (..., rows, K)."""
+    """The weights of these rows that the kernel keeps, by its hash (native/attention/dropout.hpp): bool (..., rows, K)."""
     entries = torch.arange(math.prod(batch), device=rows.device).reshape(*batch, 1)
     row_hash = _mixed(_mixed(seed + (0x9E3779B97F4A7C15 - 2**64)) + entries * queries + rows)[..., None]  # (..., rows, 1)
     first, second = row_hash & _LOW, _shifted(row_hash, 32)
@@ -195,5 +195,5 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Shifted right as 64 bits without a sign."""
+    """Shift right as an unsigned 64-bit integer."""
     return (x >> bits) & (2 ** (64 - bits) - 1)

@@ -1,9 +1,9 @@
-"""Masks as native kernels read them: a program over tiles, and the arrays that its leaves read.
+"""Masks as native kernels read them: a program over tiles, and the arrays of its leaves.
 
-A program is a list of steps in postfix order: a leaf pushes what it allows, the others combine the last one or two. Masks with one
-interval of keys a row (`Mask.row_ranges`), and every conjunction of them, are one leaf: two numbers a row, however many keys. A bool
+A program is a list of steps in postfix order: a leaf pushes its allowed pairs, an operator combines the last one or two. Masks with one
+interval of keys a row (`Mask.row_ranges`), and every conjunction of them, are one leaf: two numbers a row, whatever K is. A bool
 tensor (`Mask.allowed_pairs`), packed documents (`Mask.document_ids`) and blocks (`Mask.block_table`) are the other leaves.
-Only ranges that follow from numbers are cached: tensors are read again in each call, since a caller may write into them between calls.
+Only ranges that depend on numbers are cached: tensors are read again in each call, since a caller may modify them between calls.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from overt.attention.masks.base import RowRanges, intersection
 from overt.errors import InputError
 
 MAX_PENDING = 7  # results that a program may have pending at once
-MAX_CACHED = 8192  # queries up to which ranges are cached for the next call
+MAX_CACHED = 8192  # queries up to which ranges are cached for later calls
 
-# What a program can say, by the numbers that the kernels know.
+# The steps of a program, by the numbers in the kernels.
 RANGES, DENSE, DOCUMENTS, BOTH, EITHER, INVERSE, BLOCKS = range(7)
-# Of each leaf's arrays, how many dimensions come after those of the batch.
+# TRAILING_DIMS: for each array of a leaf, the number of dimensions after the batch.
 TRAILING_DIMS = {RANGES: [1, 1], DENSE: [2], DOCUMENTS: [1, 1], BLOCKS: [2, 1]}
 
 
@@ -35,7 +35,7 @@ class _Sizes(NamedTuple):
 
 
 def refusal(mask: Any) -> str | None:
-    """Why native kernels cannot read this mask; None where they can."""
+    """Why native kernels cannot read this mask; None if they can."""
     if mask is None or (isinstance(mask, Mask) and mask.has_row_ranges):
         return None
     for leaf in _leaves(mask):
@@ -45,7 +45,7 @@ def refusal(mask: Any) -> str | None:
 
 
 def lowered(mask: Any, queries: int, keys: int, device: torch.device) -> tuple[list[int], list[Tensor]]:
-    """The program of a mask that is bound to these lengths, and its arrays; both empty without a mask.
+    """The program of a mask bound to these lengths, and its arrays; both empty without a mask.
 
     >>> from overt.attention.masks import Causal, Lengths
     >>> program, arrays = lowered(Causal(offset=0) & Lengths(2), 3, 3, torch.device("cpu"))
@@ -64,14 +64,14 @@ def lowered(mask: Any, queries: int, keys: int, device: torch.device) -> tuple[l
 
 @lru_cache(maxsize=64)
 def cached_ranges(kind: type[Mask], numbers: tuple[int | None, ...], queries: int, keys: int) -> list[Tensor]:
-    """The ranges of a mask that is made of numbers alone: the same for every call of one size, of which a model makes many."""
+    """The ranges of a mask that depends only on numbers: equal for all calls of one size, of which a model makes many."""
     sizes = _Sizes(queries, keys, torch.device("cpu"))
     with torch.inference_mode(False):
         return _range_arrays([kind(*numbers).bind(0, queries, keys)], sizes)
 
 
 def _plain(device: torch.device) -> bool:
-    """Whether a tensor made now is no more than that, and can be cached."""
+    """Whether a tensor created here is a plain tensor, which can be cached."""
     return (
         device.type == "cpu"
         and not torch.compiler.is_compiling()
@@ -86,7 +86,7 @@ def _emit(mask: Any, sizes: _Sizes, program: list[int], arrays: list[Tensor]) ->
         _emit(mask.inner, sizes, program, arrays)
         program.append(INVERSE)
     elif type(mask) is Either:
-        for index, part in enumerate(_operands(mask, Either)):  # one after the other, so that two results are pending at most
+        for index, part in enumerate(_operands(mask, Either)):  # one by one, so at most two results are pending
             _emit(part, sizes, program, arrays)
             program += [EITHER] if index else []
     else:
@@ -115,21 +115,21 @@ def _emit_conjunction(mask: Any, sizes: _Sizes, program: list[int], arrays: list
 
 
 def _split(mask: Any) -> tuple[list[Mask], list[Any]]:
-    """The parts of a conjunction: those with ranges, and the others."""
+    """Split a conjunction into masks with ranges and others."""
     parts = list(_operands(mask, Both))
     ranged = [part for part in parts if part.has_row_ranges]
     return ranged, [part for part in parts if not part.has_row_ranges]
 
 
 def _has_tensors(leaf: Mask) -> bool:
-    """Whether the mask's class says that it is a bool tensor, documents or blocks."""
+    """Whether the mask's class provides a bool tensor, documents or blocks."""
     return any(
         getattr(type(leaf), name) is not getattr(Mask, name) for name in ("allowed_pairs", "document_ids", "block_table")
     )
 
 
 def _operands(mask: Any, kind: type) -> Iterator[Any]:
-    """What one operator joins in a mask."""
+    """Yield the operands of a chain of one operator."""
     if type(mask) is kind:
         yield from _operands(mask.left, kind)
         yield from _operands(mask.right, kind)
@@ -160,7 +160,7 @@ def _pending(mask: Any) -> int:
 
 
 def _range_arrays(masks: list[Mask], sizes: _Sizes) -> list[Tensor]:
-    """The keys that all of these masks allow, as first and stop of each row, (..., Q) int64."""
+    """The intersection of the ranges of these masks, as first and stop of each row, (..., Q) int64."""
     ranges = [_row_ranges(mask, sizes) for mask in masks]
     return [_clamped(edge, sizes) for edge in intersection(ranges)]
 

@@ -1,4 +1,4 @@
-"""A call's normalizer as the native kernels take it: a number for its kind, entmax's alpha; and why they do not take the others."""
+"""A call's normalizer in the native kernels' form: a number for its kind, and entmax's alpha; or why they do not support it."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class NormalizerForm(NamedTuple):
 
 
 def as_form(normalizer: NormalizerFunction) -> NormalizerForm:
-    """The form of a normalizer that is not refused."""
+    """The form of a supported normalizer."""
     kind = KINDS[type(normalizer)]
     if kind != ENTMAX:
         return NormalizerForm(kind)
@@ -35,12 +35,12 @@ def as_form(normalizer: NormalizerFunction) -> NormalizerForm:
 
 
 def sums_shape(kind: int, queries: int) -> tuple[int, int]:
-    """Of what the kernels of dot products save of an entry's rows."""
+    """The shape of the row sums that the dot-product kernels save for one batch entry."""
     return (queries, SPARSE_SUMS) if kind == ENTMAX else (2, queries)
 
 
 def build_normalizer(form: NormalizerForm, sink: Tensor | None, dtype: torch.dtype) -> NormalizerFunction:
-    """The normalizer that a form is of, for scores of a dtype that have been divided by the temperature."""
+    """The normalizer of a form, for scores of a dtype that are already divided by the temperature."""
     if form.normalizer == ENTMAX:
         return Entmax(form.alpha if form.alphas is None else form.alphas[..., None, None].to(dtype))
     if form.normalizer == IDENTITY:
@@ -49,12 +49,12 @@ def build_normalizer(form: NormalizerForm, sink: Tensor | None, dtype: torch.dty
 
 
 def is_custom(normalizer: NormalizerFunction) -> bool:
-    """Whether it is one of the caller's own, which may be traced with the score."""
+    """Whether the normalizer is the caller's, which may be traced with the score."""
     return type(normalizer) not in KINDS
 
 
 def refusal(call: Call) -> str | None:
-    """Why the native kernels do not take the call's normalizer; None where they do, and of one of the caller's own."""
+    """Why the native kernels do not support the call's normalizer; None if they do, or if it is the caller's."""
     normalizer = call.normalizer
     if is_custom(normalizer) or not isinstance(normalizer, Entmax):
         return None
@@ -71,7 +71,7 @@ def refusal(call: Call) -> str | None:
 
 
 def normalizer_name(normalizer: NormalizerFunction) -> str:
-    """A normalizer that is not refused, in a sentence: "under a softmax"."""
+    """The name of a supported normalizer in a sentence: "under a softmax"."""
     if is_custom(normalizer):
         return "a normalizer of one's own"
     if isinstance(normalizer, Entmax):

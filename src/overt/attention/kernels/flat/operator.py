@@ -1,6 +1,6 @@
-"""The native kernels as torch operators, `torch.ops.overt.*`, known to autograd, torch.compile and vmap; on a GPU, those in Triton.
+"""The native kernels, on a GPU the Triton kernels, as torch operators `torch.ops.overt.*` with autograd, torch.compile and vmap.
 
-The operators are flat: tensors, numbers, and a mask as a program (`mask_program`). Those that run eagerly on plain tensors skip
+The operators are flat: tensors, numbers, and a mask as a program (`mask_program`). Calls that run eagerly on plain tensors skip
 torch's dispatcher, which takes longer than a decoder's step; both ways run the same code.
 """
 
@@ -19,7 +19,7 @@ from overt.attention.kernels.flat.derivatives import Dual, Eager, Flat, Output, 
 from overt.attention.kernels.flat.normalizer import SOFTMAX
 from overt.attention.kernels.flat.vmap import batched
 
-# Triton's interpreter runs the kernels for GPUs on the CPU, in position of the native core, so that they can be tested anywhere.
+# INTERPRETED: whether Triton's interpreter runs the GPU kernels on the CPU, in place of the native core, so tests need no GPU.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 _LIBRARY = library.Library("overt", "DEF")
@@ -32,12 +32,12 @@ MASK_SCHEMA = (
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """An operator of attention: its kernels, and the formula that is differentiated where there is no kernel.
+    """An operator of attention: its kernels, and the formula to differentiate if there is no kernel.
 
-    `inputs` is the NamedTuple of the operator's inputs. `forward` computes the output and, if the backward pass follows, what that
-    needs besides (`saved`); `backward` computes the gradients of `direct`, an entry of the batch each, then delta, from which the
-    gradient of a sink or of alpha is made, and the bias's, both None where there are none. `empty_outputs` and `empty_gradients` make
-    tensors for the results of both: torch needs only these while it traces. `kernels` are those of forward mode and of the derivative of
+    `inputs` is the NamedTuple of the operator's inputs. `forward` computes the output and, if a backward pass follows, the sums that it
+    needs (`saved`); `backward` computes the gradients of `direct` for each batch entry, delta, from which the
+    gradient of a sink or of alpha is computed, and the bias's, None for the last two if not needed. `empty_outputs` and `empty_gradients`
+    create the result tensors of both; while tracing torch needs only these. `kernels` are those of forward mode and of the derivative of
     the backward pass, under a softmax.
     """
 
@@ -47,14 +47,14 @@ class Attention:
     forward: Callable[..., tuple[Tensor, ...]]  # (inputs, save)
     backward: Callable[..., tuple[Tensor | None, ...]]  # (inputs, saved, upstream, with_bias)
     formula: Callable[..., Tensor]  # (inputs, run), see `formula`
-    lse: Callable[[Tensor], Tensor]  # each row's log-sum-exp, of what the kernel computes besides the output,
-    sums: Callable[[Tensor], Tensor]  # and that of a log-sum-exp
+    lse: Callable[[Tensor], Tensor]  # each row's log-sum-exp, from what the kernel saves,
+    sums: Callable[[Tensor], Tensor]  # and what it would save, from a log-sum-exp
     empty_outputs: Callable[..., tuple[Tensor, ...]]  # (inputs)
     empty_gradients: Callable[..., tuple[Tensor | None, ...]]  # (inputs, with_bias)
     kernels: "SecondOrder | None" = None
-    differentiable: tuple[int, ...] = field(init=False)  # indices in `inputs`: of what the output can be differentiated in,
+    differentiable: tuple[int, ...] = field(init=False)  # indices in `inputs`: of the differentiable tensors,
     tensors: tuple[int, ...] = field(init=False)  # of all tensors,
-    arrays: int = field(init=False)  # and of the mask's
+    arrays: int = field(init=False)  # and of the mask's arrays
 
     def __post_init__(self) -> None:
         names = self.inputs._fields
@@ -64,17 +64,17 @@ class Attention:
         object.__setattr__(self, "arrays", names.index("arrays"))
 
     def resumed(self, inputs: Any, output: Tensor, lse: Tensor) -> Tensor:
-        """An output that is known, with each row's log-sum-exp, those of more keys than these: its gradients are of these keys alone."""
+        """The known `output` and `lse` over more keys than this call's, with gradients for this call's keys only."""
         call, tensors = Flat.split(self, inputs)
         result: Any = _Resumed.apply(call, (output, self.sums(lse)), *tensors)
         return result
 
     def __call__(self, inputs: Any) -> Tensor:
-        """The output (..., Q, E), in float32 or float64."""
+        """Compute the output (..., Q, E), in float32 or float64."""
         leaves = [inputs[index] for index in self.differentiable]
         transformed = torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
         recorded = torch.is_grad_enabled() and any(leaf is not None and leaf.requires_grad for leaf in leaves)
-        # Where gradients are recorded too, dual numbers must be: they are the tangents of the gradients.
+        # If gradients are recorded too, dual numbers must be: they are the tangents of the gradients.
         if forward_ad._current_level >= 0 and (transformed or not recorded) and any(map(is_dual, leaves)):
             return self._dual(inputs)
         if not transformed and needs_dispatcher(*leaves):
@@ -86,13 +86,13 @@ class Attention:
         return self.forward(inputs, False)[0]
 
     def _dual(self, inputs: Any) -> Tensor:
-        """The output of dual numbers, one of them itself."""
+        """The output of dual numbers, itself a dual number."""
         call, tensors = Flat.split(self, inputs)
         leaves = tensors[: len(self.differentiable)]
         pairs = [(None, None) if tensor is None else forward_ad.unpack_dual(tensor) for tensor in leaves]
         which = TensorIndices(index for index, (_, tangent) in enumerate(pairs) if tangent is not None)
         primals = (*(primal for primal, _ in pairs), *tensors[len(pairs) :])
-        if torch.compiler.is_compiling():  # which traces operators, and no functions of autograd
+        if torch.compiler.is_compiling():  # which traces operators, but no autograd functions
             operator = getattr(torch.ops.overt, f"{self.name}_tangent")
             output, _, tangent = operator(*call.inputs(primals), *(tangent for _, tangent in pairs[: self.moves]))
         else:
@@ -100,13 +100,13 @@ class Attention:
         return forward_ad.make_dual(output, tangent)
 
     def outputs(self, inputs: Any) -> tuple[Tensor, ...]:
-        """The output, and each row's sums."""
+        """The output and row sums."""
         if needs_dispatcher(inputs.query, inputs.key, inputs.value):
             return getattr(torch.ops.overt, self.name)(*inputs)
         return self.forward(inputs, True)
 
     def gradients(self, inputs: Any, saved: tuple[Tensor, ...], upstream: Tensor, which: TensorIndices) -> dict[int, Any]:
-        """The kernel's gradients, by the tensors' positions; those that are not `which` may be missing."""
+        """The kernel's gradients, by the tensors' positions; gradients not in `which` may be missing."""
         with_bias = len(self.direct) in which
         result: Any
         if needs_dispatcher(inputs.query, upstream):
@@ -116,7 +116,7 @@ class Attention:
         *direct, delta, d_bias = result
         d_sink = None
         if inputs.sink is not None:
-            # The sink's weight goes to no key: all that it does is take from others.
+            # The sink's weight goes to no key; it only reduces the other weights.
             d_sink = sum_shared(-(self._sink_weight(inputs, saved) * delta).sum(-1), inputs.sink)
         d_alphas = None if inputs.alphas is None else sum_shared(delta.sum(-1), inputs.alphas)
         return dict(enumerate((*self._summed(inputs, direct, d_bias), d_sink, d_alphas)))
@@ -124,7 +124,7 @@ class Attention:
     def duals(
         self, call: Flat, which: TensorIndices, tensors: Sequence[Any], directions: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        """The output, each row's sums, and the output's tangent."""
+        """The output, row sums, and the output's tangent."""
         inputs = call.inputs(tensors)
         if (kernels := self._kernels(inputs)) is None:
             output, sums = self.outputs(inputs)
@@ -144,7 +144,7 @@ class Attention:
         tensors: Sequence[Any],
         directions: Sequence[Tensor],
     ) -> Sequence[Any]:
-        """Of upstream · tangent, the gradients of the tensors `wanted`, and that of upstream, which is the tangent."""
+        """The gradients of upstream · tangent in the tensors `wanted`, and in upstream (the tangent)."""
         inputs = call.inputs(tensors)
         if (kernels := self._kernels(inputs)) is None:
             return call.second(wanted, which)(*tensors, upstream, *directions)
@@ -166,32 +166,32 @@ class Attention:
 
     @property
     def moves(self) -> int:
-        """How many of the tensors the kernels of second order take directions for: all but alpha."""
+        """The number of tensors with directions in the second-order kernels: all but alpha."""
         return len(self.direct) + 2
 
     def _kernels(self, inputs: Any) -> "SecondOrder | None":
-        """The kernels of second order, None where the formula is differentiated."""
+        """The second-order kernels; None if the formula is differentiated instead."""
         serve = self.kernels is not None and inputs.normalizer == SOFTMAX and self.kernels.serves(inputs)
         return self.kernels if serve else None
 
     def _moving(self, which: TensorIndices, directions: Sequence[Tensor]) -> list[Tensor | None]:
-        """A direction, or None, for each tensor that the kernels of second order take one for."""
+        """A direction, or None, for each tensor that can have one in the second-order kernels."""
         by_index = dict(zip(which, directions, strict=True))
         return [by_index.get(index) for index in range(self.moves)]
 
     def _summed(self, inputs: Any, direct: Sequence[Any], d_bias: Any) -> Iterator[Tensor | None]:
-        """The kernel's gradients summed over the entries of the batch that share a tensor."""
+        """Sum the kernel's gradients over the batch entries that share a tensor."""
         for gradient, name in zip(direct, self.direct, strict=True):
             yield None if gradient is None or not gradient.ndim else sum_shared(gradient, getattr(inputs, name))
         yield None if inputs.bias is None or d_bias is None else d_bias.to(inputs.bias.dtype)
 
     def _sink_weight(self, inputs: Any, saved: tuple[Tensor, ...]) -> Tensor:
-        """Each row's weight of the sink, e^(sink - lse); none are there where lse is -inf."""
+        """The sink's weight in each row, e^(sink - lse); 0 if lse is -inf."""
         lse = self.lse(saved[1])
         return torch.where(lse == -torch.inf, 0, torch.exp(inputs.sink[..., None] - lse))
 
     def register(self, schema: str, saved: str) -> None:
-        """Make it `torch.ops.overt.<name>`: a schema of its inputs, and the name of what the kernel computes besides the output."""
+        """Register `torch.ops.overt.<name>` with the schema of its inputs, and the name of the tensor saved with the output."""
         kind, count = self.inputs, len(self.direct)
         register(
             self.name,
@@ -222,7 +222,7 @@ class Attention:
         )
 
         def parts(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-            """The inputs, what was saved, upstream, directions, and the tensors whose gradients are wanted."""
+            """Split the inputs into operator inputs, saved tensors, upstream, directions, and indices of the wanted gradients."""
             *others, output, sums, upstream = inputs[: -moves - 1]
             wanted = TensorIndices(range(moves if inputs[-1] else len(self.direct)))
             return kind(*others), (output, sums), upstream, inputs[-moves - 1 : -1], wanted
@@ -259,11 +259,11 @@ class Attention:
         return *self._in_order(call, result), *linear[: self.moves]
 
     def _needed(self, ctx: Any) -> TensorIndices:
-        """The tensors of the operator whose gradients are needed."""
+        """The indices of the operator's tensors that need gradients."""
         return TensorIndices(index for index, position in enumerate(self.differentiable) if ctx.needs_input_grad[position])
 
     def _in_order(self, call: Flat, by_index: Sequence[Any]) -> tuple[Any, ...]:
-        """Gradients as an operator's inputs: torch counts each empty list as one, which has a list of gradients."""
+        """Gradients in the order of the operator's inputs: torch counts an empty list as one input, with a list of gradients."""
         gradients: list[Any] = [None] * len(call.others)
         for index, position in enumerate(self.differentiable):
             gradients[position] = by_index[index]
@@ -276,7 +276,7 @@ class Attention:
 
 @dataclass(frozen=True, eq=False)
 class SecondOrder:
-    """The kernels of an operator's forward mode and of its backward pass' derivative, and what makes tensors for their results."""
+    """The kernels of forward mode and of the backward pass' derivative, and the functions that create tensors for their results."""
 
     tangent: Callable[..., tuple[Tensor, ...]]  # (inputs, directions): output, sums, tangent
     # (inputs, saved, upstream, directions, wanted): the gradients, the tangent, and each row's mean of its scores' tangents
@@ -286,7 +286,7 @@ class SecondOrder:
 
 
 class _Resumed(torch.autograd.Function):
-    """(call, (output, sums), *tensors) → the output, which is known."""
+    """(call, (output, sums), *tensors) → the known output."""
 
     @staticmethod
     def forward(ctx, call, known, *tensors):  # type: ignore[override]
@@ -302,18 +302,18 @@ class _Resumed(torch.autograd.Function):
 
 
 def _tensors(count: int) -> str:
-    """So many tensors, as a schema's results."""
+    """A schema of `count` tensors as results."""
     return ", ".join(["Tensor"] * count)
 
 
 def all_tensors(results: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-    """An operator returns tensors alone: the scalar 0 in the place of None."""
+    """Replace None by the scalar 0, since operators return only tensors."""
     like = next(tensor for tensor in results if tensor is not None)
     return tuple(empty(like).zero_() if tensor is None else tensor for tensor in results)
 
 
 def is_dual(tensor: Tensor | None) -> bool:
-    """Whether it is a dual number of forward mode, of torch.func's innermost transform if there are any."""
+    """Whether the tensor is a dual number of forward mode, of torch.func's innermost transform if there is one."""
     if not torch.compiler.is_compiling() and (innermost := peek_interpreter_stack()) and innermost.key() != TransformType.Jvp:
         return False
     return tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None
@@ -330,22 +330,22 @@ def needs_dispatcher(*tensors: Tensor | None) -> bool:
 
 
 def empty(like: Tensor, *shape: Any) -> Tensor:
-    """A tensor for numbers of the computation's dtype: at least float32."""
+    """An empty tensor of the computation's dtype: at least float32."""
     return like.new_empty(shape, dtype=like.dtype if like.dtype == torch.float64 else torch.float32)
 
 
 def empty_bias_gradient(inputs: Any, with_bias: bool) -> Tensor | None:
-    """A tensor for the bias's gradient, where it is needed."""
+    """An empty tensor for the bias's gradient, if it is needed."""
     return empty(inputs.query, *inputs.bias.shape) if with_bias and inputs.bias is not None else None
 
 
 def empty_duals(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """For the output, each row's sums, and the output's tangent."""
+    """Empty tensors for the output, row sums, and the output's tangent."""
     return *outputs, torch.empty_like(outputs[0])
 
 
 def sum_shared(gradient: Tensor, tensor: Tensor) -> Tensor:
-    """The gradient of a tensor that entries of the batch share, by broadcasting or as grouped heads."""
+    """Sum the gradient over batch entries that share a tensor, by broadcasting or as grouped heads."""
     if gradient.shape == tensor.shape and gradient.dtype == tensor.dtype:
         return gradient
     if tensor.ndim >= 4 and 1 != tensor.shape[-3] != gradient.shape[-3]:
@@ -354,7 +354,7 @@ def sum_shared(gradient: Tensor, tensor: Tensor) -> Tensor:
 
 
 def register(name: str, schema: str, kernel: Any, fake: Any, autograd: tuple[Any, Any] | None = None) -> None:
-    """Make a kernel the operator `torch.ops.overt.<name>`, traced by its fake, mapped by vmap, with (backward, what saves for it)."""
+    """Register a kernel as `torch.ops.overt.<name>` with its fake for tracing, vmap, and `autograd` = (backward, setup_context)."""
     _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
     for device in ("CPU", "CUDA"):
         _LIBRARY.impl(name, kernel, device)

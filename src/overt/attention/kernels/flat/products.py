@@ -1,4 +1,4 @@
-"""A call's score as a dot product, which the kernels multiply; and why it is none."""
+"""A call's score as a dot product that the kernels compute; or why it is none."""
 
 import math
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from torch import Tensor
 from overt.attention.kernels.call import Call, unrounded
 from overt.attention.scores import DistanceForm, DotForm, KernelForm
 
-# The largest squared norm of queries and keys around their middle, in bandwidths: a product then loses as many times its rounding.
+# _MAX_SQUARED_NORM: squared norm of centred queries and keys, in bandwidths; a product's rounding error grows by this factor.
 _MAX_SQUARED_NORM = {torch.float32: 32.0, torch.float64: 1024.0}
 
 
@@ -21,7 +21,7 @@ def fits(shape: torch.Size | tuple[int, ...], batch: tuple[int, ...]) -> bool:
 
 
 class DotProduct(NamedTuple):
-    """softcap · tanh(scale · (q · k) / softcap), without the cap where that is 0. A scale that is a tensor has gone into the queries."""
+    """softcap · tanh(scale · (q · k) / softcap), uncapped if softcap is 0. A tensor scale is already multiplied into the queries."""
 
     query: Tensor
     key: Tensor
@@ -31,7 +31,7 @@ class DotProduct(NamedTuple):
 
 
 def as_dot_product(call: Call, form: KernelForm | None, temperature: Tensor | None = None) -> DotProduct:
-    """The call's score as a dot product, divided by a temperature (..., 1, 1) if there is one; differentiable in all its tensors."""
+    """Convert the call's score to a dot product, divided by a temperature (..., 1, 1) if there is one; differentiable in all tensors."""
     query, key, value = call.query, call.key, call.value
     scale, softcap = (form.scale, form.softcap) if isinstance(form, DotForm) else (1.0, None)
     if scale is None:
@@ -51,7 +51,7 @@ def as_dot_product(call: Call, form: KernelForm | None, temperature: Tensor | No
 
 
 def unsupported_dot(call: Call, form: KernelForm | None) -> str | None:
-    """Why the call's score is no dot product to the kernels; None where it is."""
+    """Why the kernels cannot compute the call's score as a dot product; None if they can."""
     if isinstance(form, DistanceForm):
         return _unsupported_distance(call, form.bandwidth)
     if not isinstance(form, DotForm):
@@ -67,7 +67,7 @@ def unsupported_dot(call: Call, form: KernelForm | None) -> str | None:
 
 
 def _unsupported_distance(call: Call, bandwidth: float | Tensor) -> str | None:
-    """A Gaussian score is a dot product where differences, which it is made of, lose no digits against what they are differences of."""
+    """Why a Gaussian score is no dot product: its differences would lose digits, since queries and keys are far from their middle."""
     grouped = call.key.shape[:-2] != call.query.shape[:-2]
     if isinstance(bandwidth, Tensor) and bandwidth.ndim and (grouped or not fits(bandwidth.shape, (*call.batch, 1, 1))):
         return "the bandwidth differs between queries or keys, or heads are grouped"
@@ -86,7 +86,7 @@ def _unsupported_distance(call: Call, bandwidth: float | Tensor) -> str | None:
 
 
 def _centered(query: Tensor, key: Tensor, bandwidth: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys in bandwidths from the middle of all keys, which cancels in differences."""
+    """Queries and keys in bandwidths, relative to the mean key, which cancels in differences."""
     middle = key.detach().reshape(-1, key.shape[-1]).mean(0)
     bandwidth = bandwidth.to(query.dtype) if isinstance(bandwidth, Tensor) else bandwidth
     return (query - middle) / bandwidth, (key - middle) / bandwidth

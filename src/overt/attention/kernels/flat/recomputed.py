@@ -1,4 +1,4 @@
-"""A function that stores its arguments only: each derivative, of any order, computes it again."""
+"""A function that stores only its arguments: each derivative, of any order, recomputes it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ Function = Callable[..., Any]
 
 
 def recomputed(function: Function, *arguments: Tensor | None) -> Any:
-    """`function(*arguments)`, a tensor or a tuple of tensors.
+    """Compute `function(*arguments)`, a tensor or a tuple of tensors, storing only the arguments.
 
-    A checkpoint stores what it computed again as soon as its gradients are differentiated themselves. Here the gradients are such a
-    function too, so a block of rows is all that is in memory, whatever the order. The function takes every tensor as an argument.
+    A checkpoint stores its recomputed values if its gradients are differentiated. Here the gradients are again such a function, so
+    only one block of rows is in memory, at any order. The function takes every tensor as an argument.
     """
     return _Recomputed.apply(function, *arguments)
 
 
 def pullback(function: Function, which: Sequence[int], count: int) -> Function:
-    """The gradients of the arguments with the indices `which`, of the `count` arguments and the upstream gradients after them."""
+    """The gradients of the arguments `which`, as a function of the `count` arguments and the upstream gradients."""
 
     def gradients(*arguments: Any) -> tuple[Tensor, ...]:
         values, upstream = list(arguments[:count]), arguments[count:]
@@ -40,7 +40,7 @@ def pullback(function: Function, which: Sequence[int], count: int) -> Function:
 
 
 def pushforward(function: Function, which: Sequence[int], count: int) -> Function:
-    """The results' tangents, of the `count` arguments and the tangents of those `which`: the gradients' transpose, as they are linear."""
+    """The results' tangents, as a function of the `count` arguments and the tangents of `which`: the transpose of the linear gradients."""
 
     def tangents(*arguments: Any) -> Any:
         values, gradients = arguments[:count], pullback(function, which, count)
@@ -55,9 +55,9 @@ def pushforward(function: Function, which: Sequence[int], count: int) -> Functio
 
 @dataclass(frozen=True, eq=False)
 class RowBlocks:
-    """A function of tensors, a block of rows at a time: some of its arguments and results have rows, dimension −2, others are shared.
+    """A function of tensors, evaluated in blocks of rows: some arguments and results have rows, dimension −2, others are shared.
 
-    Results with rows are concatenated, and others added up. So the gradients are such a function too, and only sums are in memory.
+    Results with rows are concatenated, others are summed. So the gradients are again such a function, and only sums are in memory.
     """
 
     block: Callable[[int], Function]  # the function of a block, by its first row
@@ -66,7 +66,7 @@ class RowBlocks:
     results: tuple[bool, ...]
 
     def __call__(self, *arguments: Any) -> Any:
-        """The results; one alone is no tuple."""
+        """The results; a single result is not a tuple."""
         parts = [
             tensor.split(self.size, dim=-2) if rows else tensor for tensor, rows in zip(arguments, self.arguments, strict=True)
         ]
@@ -87,14 +87,14 @@ class RowBlocks:
         return results[0] if len(results) == 1 else tuple(results)
 
     def pullback(self, which: Sequence[int], count: int) -> "RowBlocks":
-        """Its gradients, as `pullback` has them."""
+        """Its gradients; see the function `pullback`."""
         results = tuple(self.arguments[index] for index in which)
         return RowBlocks(
             lambda first: pullback(self.block(first), which, count), self.size, (*self.arguments, *self.results), results
         )
 
     def pushforward(self, which: Sequence[int], count: int) -> "RowBlocks":
-        """Its results' tangents, as `pushforward` has them."""
+        """Its results' tangents; see the function `pushforward`."""
         arguments = (*self.arguments, *(self.arguments[index] for index in which))
         return RowBlocks(lambda first: pushforward(self.block(first), which, count), self.size, arguments, self.results)
 

@@ -1,4 +1,4 @@
-"""Summaries by the native kernel or the GPU's: statistics of the weights in two passes over the keys of each block of queries."""
+"""Summaries by the native or GPU kernel: statistics of the weights in two passes over the keys of each block of queries."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -18,9 +18,9 @@ from overt.attention.scores import AdditiveForm, KernelForm
 
 
 class KeySet(NamedTuple):
-    """Some keys of each query: those with low_i <= j < high_i and, where there are ids, with the query's own id.
+    """A set of keys for each query: low_i <= j < high_i and, with ids, key j has the query's id.
 
-    All int64: low and high (..., Q), ids of queries (..., Q) and of keys (..., K). Ids are from 0 to 2³¹ − 1; other numbers equal none.
+    All int64: low and high (..., Q), ids of queries (..., Q) and of keys (..., K). Ids are from 0 to 2³¹ − 1; other ids never match.
     """
 
     low: Tensor
@@ -30,7 +30,7 @@ class KeySet(NamedTuple):
 
 
 class SummaryInputs(NamedTuple):
-    """The inputs of a summary. Scores are additive where there is a weight, else softcap · tanh(scale · (q · k) / softcap)."""
+    """The inputs of a summary. Scores are additive with a weight, else softcap · tanh(scale · (q · k) / softcap)."""
 
     query: Tensor
     key: Tensor
@@ -45,23 +45,23 @@ class SummaryInputs(NamedTuple):
     bias: Tensor | None  # (..., Q or 1, K or 1), or (..., Q + K - 1) by distance j - i + Q - 1
     by_distance: bool
     sink: Tensor | None  # (...), a logit
-    inverse_temperature: Tensor | None  # (...), float64: what score + bias are multiplied with
-    normalizer: int  # as `NormalizerForm` has it
+    inverse_temperature: Tensor | None  # (...), float64: the factor of score + bias
+    normalizer: int  # see `NormalizerForm`
     alpha: float
     alphas: Tensor | None
     top: int
     row_edges: Tensor | None
     key_edges: Tensor | None
-    have_ids: list[bool]  # of each set of keys,
+    have_ids: list[bool]  # whether each set of keys has ids,
     sets: list[Tensor]  # and its two or four arrays, as in `KeySet`
     bias_of_queries: Tensor | None  # (..., Q), float64
     bias_of_keys: Tensor | None  # (..., K), float64
 
 
 class SummaryOutputs(NamedTuple):
-    """The statistics, in float32 or float64: `overt.Summary` says what each is. Maps are empty without edges.
+    """The statistics, in float32 or float64, as `overt.Summary` defines them. Maps are empty without edges.
 
-    lse is empty unless it is a softmax. `support` is −1 in rows whose weights are NaN or infinite, whose statistics are not made.
+    lse is empty unless it is a softmax. `support` is −1 in rows whose weights are NaN or infinite; their statistics are undefined.
     """
 
     lse: Tensor
@@ -72,12 +72,12 @@ class SummaryOutputs(NamedTuple):
     map_mean: Tensor
     map_max: Tensor
     output: Tensor
-    masses: Tensor  # (..., Q, sets), of the sizes of weights
+    masses: Tensor  # (..., Q, sets), sums of absolute weights
     support: Tensor  # (..., Q), int32; empty under a softmax
 
 
 def refusal(call: Call) -> str | None:
-    """Why the native kernel cannot summarise this call; None where it can."""
+    """Why the native kernel cannot summarise this call; None if it can."""
     form = call.form
     if flat_normalizer.is_custom(call.normalizer):
         return "the normalizer is one's own"
@@ -85,7 +85,7 @@ def refusal(call: Call) -> str | None:
 
 
 def gpu_refusal(call: Call) -> str | None:
-    """Why the kernels on a GPU cannot summarise this call; None where they can."""
+    """Why the GPU kernels cannot summarise this call; None if they can."""
     form = call.form
     return flat_call.unsupported_gpu(call, form) or _unsupported(call, form) or flat_call.unsupported_softmax(call)
 
@@ -100,12 +100,12 @@ def _unsupported(call: Call, form: KernelForm | None) -> str | None:
 
 
 def summarized(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryOutputs:
-    """The statistics of a call, with maps where there are edges of their cells, and the weight on each set of keys."""
+    """The statistics of a call, the weight on each set of keys and, with edges, the map of cells."""
     return SummaryOutputs(*torch.ops.overt.summary(*summary_inputs(call, top, edges, sets)))
 
 
 def summary_inputs(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, sets: Sequence[KeySet] = ()) -> SummaryInputs:
-    """What the operator takes for a call."""
+    """The operator's inputs for a call."""
     form = call.form
     if isinstance(form, AdditiveForm):
         score = call.query, call.key, call.value, form.weight.to(call.dtype), form.activation, None, 0.0
@@ -127,7 +127,7 @@ def summary_inputs(call: Call, top: int, edges: tuple[Tensor, Tensor] | None, se
 def _summary(*inputs: Any) -> tuple[Tensor, ...]:
     arguments, outputs = SummaryInputs(*inputs), empty_outputs(SummaryInputs(*inputs))
     if not arguments.normalizer and (arguments.query.is_cuda or INTERPRETED):
-        from overt.attention.kernels.triton import run_summary  # triton is imported when it is needed
+        from overt.attention.kernels.triton import run_summary  # imports triton only if it is needed
 
         run_summary.summary(arguments.query, outputs, arguments)
         return tuple(outputs._replace(masses=_masses_by_masks(arguments, outputs)))
@@ -136,7 +136,7 @@ def _summary(*inputs: Any) -> tuple[Tensor, ...]:
 
 
 def _masses_by_masks(inputs: SummaryInputs, outputs: SummaryOutputs) -> Tensor:
-    """The weight on each set of keys: exp(lse of the set − lse), each by a summary whose mask allows that set alone."""
+    """The weight on each set of keys: exp(lse of the set − lse), by one summary per set, whose mask allows only that set."""
     masses, arrays = [], iter(inputs.sets)
     for have_ids in inputs.have_ids:
         leaves = [*inputs.program, mask_program.RANGES, *([mask_program.BOTH] if inputs.program else [])]
@@ -154,7 +154,7 @@ def _masses_by_masks(inputs: SummaryInputs, outputs: SummaryOutputs) -> Tensor:
 
 
 def empty_outputs(inputs: SummaryInputs) -> SummaryOutputs:
-    """Tensors for the statistics."""
+    """Empty tensors for the statistics."""
     query, batch = inputs.query, inputs.batch
     rows, cells = (*batch, query.shape[-2]), (0,)
     if inputs.row_edges is not None and inputs.key_edges is not None:

@@ -12,12 +12,12 @@ from overt.attention.kernels.flat import formula, normalizer
 from overt.attention.kernels.flat.dot import row_lse, row_sums
 from overt.attention.kernels.flat.operator import MASK_SCHEMA, Attention, SecondOrder, empty, empty_bias_gradient, empty_duals
 
-# A program's inputs that may move, and the tensors that hold them.
+# MOVING: inputs of a program that may have tangents, and the tensors that hold them.
 MOVING = {"query": "query", "key": "key", "constant": "constants"}
 
 
 class TracedInputs(NamedTuple):
-    """The inputs of attention with a program's scores. Query, key, value, constants and a sink are of the computation's dtype already."""
+    """The inputs of attention with a program's scores. Floating tensors already have the computation's dtype."""
 
     query: Tensor  # (..., Q, C), the columns that the program reads
     key: Tensor  # (..., K, C')
@@ -31,8 +31,8 @@ class TracedInputs(NamedTuple):
     bias: Tensor | None  # (..., Q or 1, K or 1), or (..., Q + K - 1) by distance j - i + Q - 1
     by_distance: bool
     sink: Tensor | None  # (...), a logit
-    inverse_temperature: Tensor | None  # (...), float64: what score + bias are multiplied with
-    normalizer: int  # as `NormalizerForm` has it
+    inverse_temperature: Tensor | None  # (...), float64: the factor of score + bias
+    normalizer: int  # see `NormalizerForm`
     alpha: float
     alphas: Tensor | None  # (...), float64
     dropout: float
@@ -40,7 +40,7 @@ class TracedInputs(NamedTuple):
 
 
 def _empty_outputs(inputs: TracedInputs, save: bool = True) -> tuple[Tensor, ...]:
-    """For the output, and of each row a base and a total, or what native/kernels.hpp has in their place under other normalizers."""
+    """Empty tensors for the output, and each row's base and total, or what native/kernels.hpp has under other normalizers."""
     queries, width = inputs.query.shape[-2], inputs.value.shape[-1]
     output = empty(inputs.query, *inputs.batch, queries, width)
     sums = (queries, normalizer.SPARSE_SUMS + 2 * width) if inputs.normalizer == normalizer.ENTMAX else (2, queries)
@@ -48,7 +48,7 @@ def _empty_outputs(inputs: TracedInputs, save: bool = True) -> tuple[Tensor, ...
 
 
 def _empty_gradients(inputs: TracedInputs, with_bias: bool) -> tuple[Tensor | None, ...]:
-    """For those of query, key, value and constants, an entry each; for delta, where a sink or alpha needs it, and for the bias's."""
+    """Empty tensors for the gradients of query, key, value and constants, delta (if a sink or alpha needs it), and the bias's gradient."""
     query, batch = inputs.query, inputs.batch
     return (
         empty(query, *batch, *query.shape[-2:]),
@@ -92,14 +92,14 @@ def _second(
 
 
 def _empty_seconds(inputs: TracedInputs, wanted: Sequence[int]) -> tuple[Tensor | None, ...]:
-    """For the gradients of the direct tensors and of the bias, for the output's tangent, and each row's mean of its scores'."""
+    """Empty tensors for the gradients of direct tensors and bias, the output's tangent, and each row's mean score tangent."""
     *direct, _, d_bias = _empty_gradients(inputs, len(traced.direct) in wanted)
     (output,), rows = _empty_outputs(inputs, save=False), (*inputs.batch, inputs.query.shape[-2])
     return *direct, d_bias, output, empty(inputs.query, *rows)
 
 
 def can_move(inputs: Any) -> bool:
-    """Whether a program with its tangent is short enough; of anything that has its tensors, terms and numbers."""
+    """Whether a program with its tangent is short enough; for any object with its tensors, terms and numbers."""
     columns = {name: getattr(inputs, field).shape[-1] for name, field in MOVING.items()}
     try:
         assemble_moving(inputs.terms, inputs.numbers, columns)

@@ -1,4 +1,4 @@
-"""vmap over the native operators: a mapped dimension becomes one more leading dimension of the batch, and one call serves all."""
+"""vmap over the native operators: the mapped dimension becomes one more batch dimension, and one call computes all entries."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,14 +9,14 @@ from torch import Tensor
 from overt.attention.kernels.flat import mask_program
 from overt.errors import InputError
 
-# How many dimensions of each tensor come after those of the batch.
+# _TRAILING_DIMS: the number of dimensions of each tensor after the batch.
 _TRAILING_DIMS = {"query": 2, "key": 2, "value": 2, "weight": 1, "constants": 1, "sink": 0, "inverse_temperature": 0}
 _TRAILING_DIMS |= {"alphas": 0, "scale": 0, "bias_of_queries": 1, "bias_of_keys": 1}
-_RESULTS = {"output": 2, "upstream": 2, "lse": 1, "sums": 2}  # of the forward pass: one for each entry
+_RESULTS = {"output": 2, "upstream": 2, "lse": 1, "sums": 2}  # results of the forward pass: one for each batch entry
 
 
 def batched(operator: str) -> Callable[..., Any]:
-    """The rule by which vmap maps `torch.ops.overt.<operator>`."""
+    """The vmap rule of `torch.ops.overt.<operator>`."""
 
     def rule(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> Any:
         function = getattr(torch.ops.overt, operator).default
@@ -29,7 +29,7 @@ def batched(operator: str) -> Callable[..., Any]:
         batch, bias = arguments["batch"], arguments.get("bias")
         shared = [name for name in _RESULTS if arguments.get(name) is not None]
         if operator.endswith(("_gradients", "_second")) and bias is not None:
-            shared.append("bias")  # each entry has a gradient of its own, where they share the bias too
+            shared.append("bias")  # each entry has its own gradient, even of a shared bias
         for name in shared:
             if mapped[name] is None:
                 arguments[name], mapped[name] = arguments[name].expand(info.batch_size, *arguments[name].shape), 0
@@ -44,7 +44,7 @@ def batched(operator: str) -> Callable[..., Any]:
         results = function(*arguments.values())
         if isinstance(results, Tensor):
             return results, 0
-        return results, tuple(0 if tensor.ndim else None for tensor in results)  # the mapped dimension, if there is any
+        return results, tuple(0 if tensor.ndim else None for tensor in results)  # the mapped dimension, if there is one
 
     return rule
 
@@ -62,7 +62,7 @@ def _trailing_dims(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _with_leading_dim(tensor: Tensor, dim: int | None, trailing: int, leading: int) -> Tensor:
-    """The mapped dimension first, then those of the batch, of size 1 where the tensor has none, then the trailing ones."""
+    """The mapped dimension first, then the batch, with size 1 for missing dimensions, then the trailing dimensions."""
     if dim is None:
         return tensor
     tensor = tensor.movedim(dim, 0)

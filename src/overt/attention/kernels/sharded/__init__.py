@@ -1,1 +1,1 @@
-"""Calls whose tensors are torch's DTensors: each process computes its share, and keys go round where the sequence is divided."""
+"""Calls with torch's DTensors: each process computes its share, and keys circulate if the sequence is divided."""

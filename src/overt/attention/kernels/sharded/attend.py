@@ -1,4 +1,4 @@
-"""Attention of DTensors: this process's share of the output."""
+"""Attention with DTensors: this process's share of the output."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,12 +14,12 @@ from overt.errors import InputError
 
 
 def share(call: Call, compute: Callable[[Call], Tensor], formula: Callable[[Block], Any]) -> Tensor:
-    """The output, a DTensor divided as the queries are, of which this process computes its part.
+    """The output, a DTensor divided like the queries, of which this process computes its part.
 
-    Entries of batch and heads do not meet. Where keys are divided, they go round, and what each pass gives is merged; a normalizer other
-    than a softmax needs all scores of a row at once, so all keys are brought to each process.
+    Batch entries and heads are independent. Divided keys circulate, and the results of all passes are merged; a normalizer other
+    than softmax needs all scores of a row at once, so each process gathers all keys.
     """
-    # torch.distributed.tensor is imported when it is needed.
+    # Imports torch.distributed.tensor only if it is needed.
     from overt.attention.kernels.sharded.layout import assembled, call_layout, local_call, with_all_keys
     from overt.attention.kernels.sharded.ring import block_call, divided_keys
 
@@ -43,7 +43,7 @@ def share(call: Call, compute: Callable[[Call], Tensor], formula: Callable[[Bloc
 
 
 def share_summary(call: Call, summarize: Callable[[Call], Any], map_size: Any) -> Any:
-    """The summary of DTensors: each process summarises its queries, for which all keys are brought to it."""
+    """The summary of DTensors: each process gathers all keys and summarises its own queries."""
     from overt.attention.kernels.sharded.layout import assembled, call_layout, local_call, with_all_keys
     from overt.attention.kernels.sharded.ring import block_call
 
@@ -54,7 +54,7 @@ def share_summary(call: Call, summarize: Callable[[Call], Any], map_size: Any) -
     if sequence is not None:
         local = block_call(local, slice(*sequence.rows[sequence.rank]), slice(0, call.keys), (call.queries, call.keys))
     summary = summarize(local)
-    alive = (summary.top_keys[..., :1] >= 0).sum(-2)  # queries that may attend to anything: (..., 1)
+    alive = (summary.top_keys[..., :1] >= 0).sum(-2)  # queries with at least one key: (..., 1)
     received = summary.received * alive
     for group in [] if sequence is None else [sequence.group]:
         torch.distributed.all_reduce(received, group=group)
@@ -71,7 +71,7 @@ def share_summary(call: Call, summarize: Callable[[Call], Any], map_size: Any) -
 
 
 def refuse_whole(what: str, name: str, otherwise: str = "") -> NoReturn:
-    """Raise the error of what a process cannot give of its share."""
+    """Raise the error of a result that a process cannot compute from its share."""
     raise InputError(
         f"plain tensors for {what}", got="DTensors", fix=f"{otherwise}overt.{name}(query.full_tensor(), key.full_tensor(), …)"
     )

@@ -1,6 +1,6 @@
-"""Parts by torch's flash kernels: a dot product whose keys are all visible, or causal from the first query and key on.
+"""Partial attention by torch's flash kernels: a dot product with all keys visible, or causal from the first query and key on.
 
-torch's public function gives no log-sum-exp, and its backward no way to name one, so the kernels are called as torch's own ring attention
+torch's public function returns no log-sum-exp, and its backward takes none, so the kernels are called as torch's own ring attention
 does (torch.distributed.tensor.experimental).
 """
 
@@ -17,7 +17,7 @@ _ops: Any = torch.ops.aten
 
 
 def refusal(call: Call) -> str | None:
-    """Why torch's kernels cannot compute this part; None where they can."""
+    """Why torch's kernels cannot compute this part; None if they can."""
     call = head_batches(call)
     if reason := torch_sdpa.refusal(call):
         return reason
@@ -50,7 +50,7 @@ def partial(call: Call) -> tuple[Tensor, Tensor]:
 
 
 def resumed(call: Call, output: Tensor, lse: Tensor) -> Tensor:
-    """The output that is known, whose gradients are those of this call's keys."""
+    """The known output, with gradients for only this call's keys."""
     query, key, value, causal, scale = _arguments(call)
     four = [tensor.reshape(*query.shape[:2], *tensor.shape[len(call.batch) :]) for tensor in (output, lse)]
     result: Any = _ResumedShards.apply(query, key, value, four[0].to(query.dtype), four[1], causal, scale)
@@ -58,7 +58,7 @@ def resumed(call: Call, output: Tensor, lse: Tensor) -> Tensor:
 
 
 class _ResumedShards(torch.autograd.Function):
-    """torch's backward pass, from an output and log-sum-exp of more keys than these."""
+    """torch's backward pass, from an output and log-sum-exp over more keys than this call's."""
 
     @staticmethod
     def forward(ctx, query, key, value, output, lse, causal, scale):  # type: ignore[override]
@@ -81,7 +81,7 @@ class _ResumedShards(torch.autograd.Function):
 
 
 def _arguments(call: Call) -> tuple[Tensor, Tensor, Tensor, bool, float]:
-    """Query, key and value (B, H, L, D) as the kernels take them, whether they are causal, and the scale."""
+    """Query, key and value (B, H, L, D) for the kernels, whether they are causal, and the scale."""
     call = head_batches(call)
     query, key, scale = call.score.as_dot(call.query, call.key)
     heads = call.batch[-1] if call.batch else 1

@@ -1,4 +1,4 @@
-"""Which calls are of DTensors, and the tensors of their pieces: each process has all of each, and a gradient of all of it."""
+"""DTensor inputs of a call; the tensors in its pieces are whole on every process, and so are their gradients."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from overt.errors import KindError
 
 
 def is_sharded(tensor: Any) -> bool:
-    """Whether this is a DTensor; torch.distributed.tensor is not imported to find out."""
+    """Whether the tensor is a DTensor, without importing torch.distributed.tensor."""
     kind = type(tensor)
     return kind is not Tensor and kind.__module__.startswith("torch.distributed.tensor")
 
 
 def whole_pieces(inputs: dict[str, Any], pieces: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Score, mask, bias and normalizer with plain tensors in the place of DTensors, if all inputs are DTensors."""
+    """Score, mask, bias and normalizer with plain tensors in place of DTensors, if all inputs are DTensors."""
     plain = [name for name, tensor in inputs.items() if not is_sharded(tensor)]
     if plain:
         raise KindError(
@@ -28,18 +28,18 @@ def whole_pieces(inputs: dict[str, Any], pieces: tuple[Any, ...]) -> tuple[Any, 
 
 
 def waited(tensor: Tensor) -> Tensor:
-    """A tensor that a collective operation of torch gives, when it is there."""
+    """Wait for the result of one of torch's collective operations."""
     return tensor.wait() if hasattr(tensor, "wait") else tensor  # type: ignore[operator]
 
 
 def summed_gradient(tensor: Tensor, groups: list[Any]) -> Tensor:
-    """The same tensor, of which each process of the groups uses a part: its gradient is the sum of theirs."""
+    """The same tensor, of which each process of the groups uses a part: its gradient is summed over these processes."""
     needed = groups and tensor.requires_grad and torch.is_grad_enabled()
     return _SummedGradient.apply(tensor, groups) if needed else tensor  # type: ignore[return-value]
 
 
 class _SummedGradient(torch.autograd.Function):
-    """The identity, whose gradient is added up over the processes of each group."""
+    """The identity, whose gradient is summed over the processes of each group."""
 
     @staticmethod
     def forward(ctx, tensor, groups):  # type: ignore[override]

@@ -1,7 +1,7 @@
-"""How a call of DTensors is spread over a mesh of processes, and the share of this process as a call of its own.
+"""How a call with DTensors is distributed over a mesh of processes, and this process's share as a call of its own.
 
-Along a dimension of the mesh the inputs are divided along one of their own dimensions: entries of the batch or heads, which do not
-meet, or the sequence. What is not divided there is on each of its processes (`Replicate`).
+A mesh dimension divides one dimension of the inputs: batch entries or heads, which are independent,
+or the sequence. Undivided inputs are on each process along the mesh dimension (`Replicate`).
 """
 
 from dataclasses import dataclass, replace
@@ -25,33 +25,33 @@ Interval = tuple[int, int]  # first and stop
 
 
 class Sequence(NamedTuple):
-    """The dimension of the mesh along which the sequence is divided: its processes, and what each of them has."""
+    """The mesh dimension that divides the sequence, with the interval of each process."""
 
     group: Any
     rank: int
-    rows: list[Interval]  # of the queries, all of them where `query` is False
+    rows: list[Interval]  # of the queries; all queries if `query` is False
     keys: list[Interval]
     query: bool  # whether the queries are divided
-    key: bool  # whether keys and values are
+    key: bool  # whether keys and values are divided
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What each dimension of the mesh divides: a dimension of the inputs, counted from the end, or None where all are replicated."""
+    """The dimension of the inputs, counted from the end, that each mesh dimension divides; None if all are replicated."""
 
     mesh: Any
     divided: tuple[int | None, ...]
-    shares: dict[int, tuple[int, Interval]]  # of each divided dimension but the sequence: its size, and this process's entries
+    shares: dict[int, tuple[int, Interval]]  # size and local entries of divided dimensions, except the sequence
     sequence: Sequence | None
 
     @property
     def groups(self) -> list[Any]:
-        """The processes along each divided dimension of the mesh."""
+        """The process groups along each divided mesh dimension."""
         return [self.mesh.get_group(index) for index, dim in enumerate(self.divided) if dim is not None]
 
 
 class Spread(NamedTuple):
-    """A DTensor as its processes know it without looking at its numbers: its shape, and how it is placed along the mesh."""
+    """A DTensor's metadata, known to all processes: its shape and its placements along the mesh."""
 
     shape: tuple[int, ...]
     placements: tuple[Any, ...]
@@ -62,7 +62,7 @@ class Spread(NamedTuple):
         return len(self.shape)
 
     def divided_by(self, dim: int) -> list[int]:
-        """The dimensions of the mesh that divide this dimension, counted from the end."""
+        """The mesh dimensions that divide this dimension, counted from the end."""
         return [
             index
             for index, placement in enumerate(self.placements)
@@ -71,9 +71,9 @@ class Spread(NamedTuple):
 
 
 def call_layout(call: Call, all_keys: bool = False) -> Layout:
-    """The layout of a call of DTensors, or of `with_all_keys` of it.
+    """The layout of a call with DTensors; with `all_keys`, of its `with_all_keys`.
 
-    Raises InputError if any process's share is no call of its own: on every process alike, and before anything is sent.
+    Raises InputError if any process's share is not a valid call: on every process alike, and before any communication.
     """
     tensors: dict[str, Any] = {"query": call.query, "key": call.key, "value": call.value}
     mesh = tensors["query"].device_mesh
@@ -99,7 +99,7 @@ def call_layout(call: Call, all_keys: bool = False) -> Layout:
 
 
 def _check_shares(inputs: dict[str, Spread], dim: int, size: int, along: list[int], counts: list[int]) -> None:
-    """Raise InputError if the entries of an input that any process has are not those of its part of the `size` entries."""
+    """Raise InputError if a process's entries of an input are not those of its part of the `size` entries."""
     if all(spread.ndim >= -dim and spread.shape[dim] == size and spread.divided_by(dim) == along for spread in inputs.values()):
         return
     for position in product(*(range(counts[index]) for index in along)):
@@ -115,7 +115,7 @@ def _check_shares(inputs: dict[str, Spread], dim: int, size: int, along: list[in
 
 
 def with_all_keys(call: Call) -> Call:
-    """The same call with all keys and values on each process along a divided sequence."""
+    """The same call with all keys and values gathered along a divided sequence."""
     tensors: list[Any] = [call.key, call.value]
     key, value = (
         tensor if (placements := _undivided(tensor)) == tensor.placements else tensor.redistribute(placements=placements)
@@ -125,7 +125,7 @@ def with_all_keys(call: Call) -> Call:
 
 
 def _undivided(tensor: Any) -> tuple[Any, ...]:
-    """The placements of keys or values that are whole along a divided sequence."""
+    """The placements of keys or values without division of the sequence."""
     placements = tensor.placements
     return tuple(
         Replicate() if type(placement) is Shard and placement.dim == tensor.ndim - 2 else placement for placement in placements
@@ -133,7 +133,7 @@ def _undivided(tensor: Any) -> tuple[Any, ...]:
 
 
 def _divided(inputs: dict[str, Spread], index: int) -> int | None:
-    """The dimension of the inputs that this dimension of the mesh divides, counted from the end."""
+    """The dimension of the inputs that this mesh dimension divides, counted from the end; None if it divides none."""
     placements = {name: tensor.placements[index] for name, tensor in inputs.items()}
     dims = {placement.dim - inputs[name].ndim for name, placement in placements.items() if type(placement) is Shard}
     usual = all(type(placement) in (Shard, Replicate) for placement in placements.values())
@@ -165,14 +165,14 @@ def _sequence(call: Call, inputs: dict[str, Spread], mesh: Any, index: int) -> S
 
 
 def _chunk(interval: Interval, count: int, rank: int) -> Interval:
-    """A process's part of an interval, as DTensors divide: all of one size, those at the end smaller or empty."""
+    """A process's chunk of an interval, as DTensors divide it: equal sizes, smaller or empty at the end."""
     first, stop = interval
     size = -(-(stop - first) // count)
     return min(first + rank * size, stop), min(first + (rank + 1) * size, stop)
 
 
 def _part(size: int, along: list[int], counts: list[int], coordinate: Any) -> Interval:
-    """The entries of `size` that the process at this coordinate has, divided by these dimensions of the mesh, one after the other."""
+    """The part of `size` entries at this mesh coordinate, divided by these mesh dimensions in turn."""
     interval = 0, size
     for index in along:
         interval = _chunk(interval, counts[index], coordinate[index])
@@ -180,7 +180,7 @@ def _part(size: int, along: list[int], counts: list[int], coordinate: Any) -> In
 
 
 def local_call(call: Call, layout: Layout) -> Call:
-    """This process's share: its entries of batch and heads, its queries, its keys. Mask and bias still count from the first of all."""
+    """This process's share: its batch entries and heads, queries and keys. Positions in mask and bias still count from the first of all."""
     inputs = {name: _local(getattr(call, name), name, call, layout) for name in ("query", "key", "value")}
     pieces = pytree.tree_map(lambda leaf: _with_summed_gradient(leaf, layout), (call.score, call.bias, call.normalizer))
     score, mask, bias, normalizer = pieces[0], call.mask, pieces[1], pieces[2]
@@ -214,9 +214,9 @@ def _local(tensor: Any, name: str, call: Call, layout: Layout) -> Tensor:
 
 
 def _entries(count: int, size: int, interval: Interval) -> Interval | None:
-    """Of a dimension's `count` entries those that belong to this interval of `size` entries: one for each, or one for a group, or for all.
+    """Map an interval of `size` entries to a dimension of `count` entries: one per entry, per group or for all.
 
-    None if the interval has a part of a group.
+    None if the interval splits a group.
     """
     if count == 1 != size:
         return 0, 1
@@ -234,7 +234,7 @@ def _no_share(what: str) -> InputError:
 
 
 def _with_summed_gradient(leaf: Any, layout: Layout) -> Any:
-    """A tensor in a piece, whose gradient is that of all processes. Raises KindError for what may hide a tensor."""
+    """A tensor in a piece, with gradients summed over all processes. Raises KindError for an object that may hide a tensor."""
     if isinstance(leaf, Tensor):
         return summed_gradient(leaf, layout.groups)
     if leaf is None:
@@ -247,7 +247,7 @@ def _with_summed_gradient(leaf: Any, layout: Layout) -> Any:
 
 
 def _piece_share(piece: Any, layout: Layout) -> Any:
-    """The share of a piece's tensors that belong to this process's entries of batch and heads."""
+    """The share of a piece's tensors for this process's batch entries and heads."""
 
     def select(tensor: Tensor, trailing: int) -> Tensor:
         for dim, (_, (first, stop)) in layout.shares.items():
@@ -269,7 +269,7 @@ def _piece_share(piece: Any, layout: Layout) -> Any:
 
 
 def assembled(local: Tensor, layout: Layout, shape: tuple[int, ...], trailing: int = 1, by_query: bool = True) -> DTensor:
-    """What all processes computed, of which this one has its part: (..., Q, *trailing), or the same along the sequence."""
+    """The DTensor of all processes' parts: (..., Q, *trailing), or replicated along the sequence unless `by_query`."""
     sequence = layout.sequence if by_query else None
     placements = [
         Replicate()

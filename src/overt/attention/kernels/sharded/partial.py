@@ -1,7 +1,7 @@
-"""Attention to some of a query's keys, as a part of attention to all: outputs that merge, and gradients that add up.
+"""Attention to a subset of the keys as a part of attention to all: outputs merge, and gradients add up.
 
-With lse_i = log Σ_j exp(s_ij) over some keys, outputs over two sets of keys merge to Σ_set exp(lse_set − lse) · output_set. The gradients
-of a set of keys need the output and lse of all keys, and nothing else of the others: the weight of key j is exp(s_ij − lse_i), and
+With lse_i = log Σ_j exp(s_ij) over a set of keys, outputs over two sets of keys merge to Σ_set exp(lse_set − lse) · output_set. The
+gradients of a set need only the output and lse over all keys, and no other keys: the weight of key j is exp(s_ij − lse_i), and
 ∂L/∂s_ij = weight_ij · (value_j − output_i) · ∂L/∂output_i. (Milakov and Gimelshein 2018; Dao 2024, section 3.1; Liu et al. 2024.)
 """
 
@@ -22,7 +22,7 @@ from overt.attention.normalizers import Normalizer, Softmax
 
 Formula = Callable[[Block], tuple[Tensor, Tensor, Tensor, Tensor]]
 
-# Which path computes a part, in order of preference.
+# PARTIAL_TABLE: the refusal of each path for a part, in order of preference.
 PARTIAL_TABLE: dict[str, Callable[[Call], str | None]] = {
     "native": flat_call.refusal,
     "torch": flash.refusal,
@@ -32,7 +32,7 @@ PARTIAL_TABLE: dict[str, Callable[[Call], str | None]] = {
 
 
 def partial(call: Call, formula: Formula) -> tuple[Tensor, Tensor]:
-    """The output (..., Q, E) over the keys of this call and each row's log-sum-exp (..., Q), −inf where it sees none."""
+    """The output (..., Q, E) over this call's keys and each row's log-sum-exp (..., Q), −inf if it sees none."""
     path, _ = first_able(PARTIAL_TABLE, call)
     if path == "torch":
         return flash.partial(call)
@@ -50,7 +50,7 @@ def partial(call: Call, formula: Formula) -> tuple[Tensor, Tensor]:
 
 
 def resumed(call: Call, output: Tensor, lse: Tensor, formula: Formula) -> Tensor:
-    """A tensor of the output's shape whose gradients are those of these keys, from the output and log-sum-exp of all keys."""
+    """The output, with gradients for only this call's keys, from the output and log-sum-exp over all keys."""
     path, _ = first_able(PARTIAL_TABLE, call)
     if path == "torch":
         return flash.resumed(call, output, lse)
@@ -59,7 +59,7 @@ def resumed(call: Call, output: Tensor, lse: Tensor, formula: Formula) -> Tensor
         return operator.resumed(inputs, output, lse)
     query, key, value = (tensor.to(call.dtype) for tensor in (call.query, call.key, call.value))
     temperature = call.normalizer.temperature
-    # exp(s − lse) is exp(s + bias) with −lse as a bias of each row, times the temperature, by which scores and bias are divided.
+    # exp(s − lse) is exp(s + bias) with bias −lse for each row, times the temperature, by which scores and bias are divided.
     reduced = -torch.where(lse == -torch.inf, 0, lse)[..., None] * temperature  # (..., Q, 1)
     value = torch.cat([value, torch.ones_like(value[..., :1])], dim=-1)
     exponential = replace(
@@ -75,7 +75,7 @@ def resumed(call: Call, output: Tensor, lse: Tensor, formula: Formula) -> Tensor
 
 
 def merge(output: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp over two sets of keys together."""
+    """Merge the outputs and log-sum-exps of two sets of keys."""
     both = torch.logaddexp(lse, more_lse)
     none = both == -torch.inf
     first, second = (torch.exp(torch.where(none, -torch.inf, part - both))[..., None] for part in (lse, more_lse))
@@ -83,7 +83,7 @@ def merge(output: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[
 
 
 def with_sink(output: Tensor, lse: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp with a sink, a logit (...) that has no value."""
+    """Output and log-sum-exp with a sink, a logit (...) without a value."""
     if sink is None:
         return output, lse
     logit = sink.to(lse.dtype)[..., None].expand_as(lse)
@@ -91,14 +91,14 @@ def with_sink(output: Tensor, lse: Tensor, sink: Tensor | None) -> tuple[Tensor,
 
 
 def sink_gradient(output: Tensor, lse: Tensor, upstream: Tensor, sink: Tensor) -> Tensor:
-    """The sink's gradient: its weight goes to no key, so it takes its share from the output."""
+    """The sink's gradient: its weight goes to no key, so it reduces the output."""
     weight = torch.exp(sink.to(lse.dtype)[..., None] - lse)
     return -(weight * (output * upstream).sum(-1)).sum(-1).sum_to_size(sink.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Exponential(Normalizer):
-    """exp(s / T), of scores that are reduced by their log-sum-exp already."""
+    """exp(s / T), for scores already reduced by their log-sum-exp."""
 
     temperature: Any
 

@@ -1,7 +1,7 @@
-"""Attention to keys that are on several processes: they go round, and each process merges what its queries see in each pass.
+"""Attention to keys on several processes: keys circulate, and each process merges the results of all passes.
 
 Ring attention (Liu, Zaharia and Abbeel 2024), with pieces from both ends of the sequence under a causal mask (Brandon et al. 2023). The
-backward pass sends keys round once more, and their gradients with them. Memory is linear: two shares of keys, values and gradients.
+backward pass circulates keys again, with their gradients. Memory is linear: two shares of keys, values and gradients.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from overt.attention.scores import Score
 
 
 class Ring(NamedTuple):
-    """A process's share of a call whose keys are divided: mask and bias are those of all positions."""
+    """A process's share of a call with divided keys; mask and bias cover all positions."""
 
     call: Call
     formula: Formula
@@ -34,7 +34,7 @@ def divided_keys(call: Call, formula: Formula, sequence: Sequence, total: tuple[
     """The output of this process's queries over the keys of all processes."""
     if sequence.query:
         schedule = ring_schedule(sequence, call.mask, total[1])
-    else:  # all queries are everywhere: nothing is moved, and each process attends to the keys it has
+    else:  # all processes have all queries: nothing is moved, and each attends to the keys that it has
         schedule = Schedule(
             [[row] for row in sequence.rows], [[key] for key in sequence.keys], [0], {(0, total[0]): (0, total[1])}
         )
@@ -44,7 +44,7 @@ def divided_keys(call: Call, formula: Formula, sequence: Sequence, total: tuple[
 
 
 class _DividedKeys(torch.autograd.Function):
-    """The passes forward and backward, in one function of this process's share and the tensors of score, bias and normalizer."""
+    """The forward and backward passes, as one function of this process's share and the tensors of score, bias and normalizer."""
 
     @staticmethod
     def forward(ctx, ring, query, key, value, *leaves):  # type: ignore[override]
@@ -73,7 +73,7 @@ def _home(intervals: list[Interval]) -> list[list[Interval]]:
 
 
 def _moved(ring: Ring, tensors: tuple[Tensor, ...], back: bool) -> tuple[Tensor, ...]:
-    """Queries, keys and values, or their gradients, brought to the processes that compute with them, or back."""
+    """Move queries, keys and values, or their gradients, to the processes that compute with them, or back."""
     result = []
     for tensor, side in zip(tensors, ("rows", "keys", "keys"), strict=True):
         home, layout = _home(getattr(ring.sequence, side)), getattr(ring.schedule, side)
@@ -97,7 +97,7 @@ def _forward(ring: Ring, query: Tensor, key: Tensor, value: Tensor) -> tuple[Ten
 
 
 def _merged_over_processes(output: Tensor, lse: Tensor, sequence: Sequence) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp over all processes' keys, of queries that each of them has; in one order, so to the same bits."""
+    """Merge output and log-sum-exp of the same queries over all processes' keys; in a fixed order, so all get the same bits."""
     outputs, sums = ([torch.empty_like(tensor) for _ in sequence.keys] for tensor in (output, lse))
     torch.distributed.all_gather(outputs, output.contiguous(), group=sequence.group)
     torch.distributed.all_gather(sums, lse.contiguous(), group=sequence.group)
@@ -108,7 +108,7 @@ def _merged_over_processes(output: Tensor, lse: Tensor, sequence: Sequence) -> t
 
 
 def _passes(ring: Ring, keys: list[Tensor]) -> Iterator[tuple[int, int, list[Tensor]]]:
-    """Of each pass, how far keys are from home, whose they are, and they: the next ones are under way meanwhile."""
+    """Yield for each pass the keys' distance from their home process, the home, and the keys; the next keys are sent meanwhile."""
     count, rank, passes = len(ring.schedule.keys), ring.sequence.rank, ring.schedule.passes
     keys = _shift(ring, keys, 0, passes[0]).wait()
     for step, following in zip(passes, [*passes[1:], None], strict=True):
@@ -118,14 +118,14 @@ def _passes(ring: Ring, keys: list[Tensor]) -> Iterator[tuple[int, int, list[Ten
 
 
 def _shift(ring: Ring, tensors: list[Tensor], step: int, target: int) -> Shift:
-    """Begin to send what is some steps from home on, to where it is `target` steps from home."""
+    """Send tensors that are `step` steps from their home process on, until they are `target` steps from it."""
     rank, count = ring.sequence.rank, len(ring.schedule.keys)
     length = sum(stop - first for first, stop in ring.schedule.keys[(rank - target) % count])
     return Shift(tensors, length, target - step, ring.sequence)
 
 
 def _parts(ring: Ring, chunk: int) -> Iterator[tuple[tuple[Interval, Interval], tuple[slice, slice]]]:
-    """The intervals of this process's queries and of a process's keys that see each other, and where they are in its tensors."""
+    """Yield the intervals of this process's queries and of keys of `chunk` that may see each other, and their slices in the tensors."""
     row = 0
     for rows in ring.schedule.rows[ring.sequence.rank]:
         key, count = 0, rows[1] - rows[0]
@@ -138,7 +138,7 @@ def _parts(ring: Ring, chunk: int) -> Iterator[tuple[tuple[Interval, Interval], 
 
 
 def _part(ring: Ring, part: tuple[Interval, Interval], query: Tensor, key: Tensor, value: Tensor, pieces: Any = None) -> Call:
-    """The call of some queries and some keys, its sink left out."""
+    """The call of an interval of queries and an interval of keys, without its sink."""
     score, bias, normalizer = pieces or (ring.call.score, ring.call.bias, ring.call.normalizer)
     return block_call(
         replace(ring.call, query=query, key=key, value=value, score=score, bias=bias, normalizer=replace(normalizer, sink=None)),
@@ -147,7 +147,7 @@ def _part(ring: Ring, part: tuple[Interval, Interval], query: Tensor, key: Tenso
 
 
 def block_call(call: Call, rows: slice, keys: slice, total: tuple[int, int]) -> Call:
-    """The call of these queries and keys of `total`, whose tensors are those of them already: its score, mask and bias too."""
+    """The call of these queries and keys out of `total`; its tensors are already theirs, its score, mask and bias are restricted here."""
     bias = None if call.bias is None else call.bias.of_block(rows, keys)
     mask = None if call.mask is None else mask_of_block(call.mask, rows, keys, total)
     score = call.score.of_block(rows, keys) if isinstance(call.score, Score) else call.score
@@ -155,7 +155,7 @@ def block_call(call: Call, rows: slice, keys: slice, total: tuple[int, int]) -> 
 
 
 class _Gradients:
-    """The gradients of this process's share, added up over the passes."""
+    """The gradients of this process's share, summed over the passes."""
 
     def __init__(self, ring: Ring, inputs: tuple[Tensor, ...], leaves: list[Tensor]):
         self.ring, self.inputs, self.dtype = ring, inputs, ring.call.dtype
@@ -168,7 +168,7 @@ class _Gradients:
         self.spec = pytree.tree_flatten((ring.call.score, ring.call.bias, ring.call.normalizer))[1]
 
     def add_sink(self, output: Tensor, lse: Tensor, upstream: Tensor) -> None:
-        """The sink's gradient, which belongs to no key; where all processes have all queries, on one of them."""
+        """Add the sink's gradient, which belongs to no key; if all processes have all queries, only one adds it."""
         sink, sequence = self.ring.call.normalizer.sink, self.ring.sequence
         if sink is not None and (sequence.query or sequence.rank == 0):
             _, _, normalizer = self._pieces(self.leaf_values)
@@ -176,7 +176,7 @@ class _Gradients:
             self._add(index, sink_gradient(output, lse, upstream, normalizer.sink))
 
     def gather(self, output: Tensor, lse: Tensor, upstream: Tensor) -> None:
-        """Send keys round once more, and their gradients after them, and those home at the end."""
+        """Circulate keys again, followed by their gradients, which finally return to their home process."""
         ring, arriving, step = self.ring, None, 0
         for step, chunk, keys in _passes(ring, [self.inputs[1], self.inputs[2]]):
             sums = [torch.zeros_like(tensor, dtype=self.dtype) for tensor in keys]

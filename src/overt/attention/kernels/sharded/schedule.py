@@ -1,4 +1,4 @@
-"""Who computes what: the positions of each process, and in which passes keys go from process to process."""
+"""The positions that each process computes, and the passes in which keys go from process to process."""
 
 from typing import Any, NamedTuple
 
@@ -9,28 +9,28 @@ from torch import Tensor
 from overt.attention.kernels.sharded.layout import Interval, Sequence
 from overt.attention.masks import Mask
 
-_WORTHWHILE = 0.9  # the share of the longest work that a rearrangement must come under
+_WORTHWHILE = 0.9  # a rearrangement must reduce the longest work to less than this share
 
 
 class Schedule(NamedTuple):
-    """The intervals of queries and keys that each process computes with, and in how many steps from home keys are needed.
+    """The intervals of queries and keys that each process computes, and at which distances from home keys are needed.
 
-    Under a causal mask a process computes an early and a late piece of the sequence, so that all have as much to do in each pass.
+    Under a causal mask a process computes an early and a late piece of the sequence, so that the work in each pass is balanced.
     """
 
     rows: list[list[Interval]]
     keys: list[list[Interval]]
     passes: list[int]
-    spans: dict[Interval, Interval]  # of each interval of queries, the keys outside of which it attends to nothing
+    spans: dict[Interval, Interval]  # for each interval of queries, the range of keys outside of which it attends to nothing
 
     def sees(self, rows: Interval, keys: Interval) -> bool:
-        """Whether any of these queries may attend to any of these keys, as far as is known without looking at each."""
+        """Whether any of these queries may attend to any of these keys, by the known range of each interval."""
         low, high = self.spans[rows]
         return low < keys[1] and keys[0] < high and rows[0] < rows[1] and keys[0] < keys[1]
 
 
 def ring_schedule(sequence: Sequence, mask: Any, keys: int) -> Schedule:
-    """The schedule of a call whose queries and keys are divided; each process comes to the same one."""
+    """The schedule of a call with divided queries and keys; all processes compute the same one."""
     contiguous = [[row] for row in sequence.rows], [[key] for key in sequence.keys]
     early_and_late = tuple(_early_and_late(intervals[-1][1], len(intervals)) for intervals in (sequence.rows, sequence.keys))
     spans = {}
@@ -48,13 +48,13 @@ def ring_schedule(sequence: Sequence, mask: Any, keys: int) -> Schedule:
 
 
 def _early_and_late(length: int, count: int) -> list[list[Interval]]:
-    """Of 2 · count pieces of a length, one from each end for each process."""
+    """Divide a length into 2 · count pieces; each process gets one from each end."""
     edges = [piece * length // (2 * count) for piece in range(2 * count + 1)]
     return [[(edges[piece], edges[piece + 1]) for piece in (rank, 2 * count - 1 - rank)] for rank in range(count)]
 
 
 def _is_uneven(early_and_late: list[list[Interval]], spans: dict[Interval, Interval], keys: int) -> bool:
-    """Whether neighbouring pieces would give some process clearly more pairs to look at than pieces from both ends."""
+    """Whether contiguous pieces would give a process clearly more pairs of query and key than pieces from both ends."""
     pairs = {}
     for rows in (interval for intervals in early_and_late for interval in intervals):
         low, high = spans[rows]
@@ -65,7 +65,7 @@ def _is_uneven(early_and_late: list[list[Interval]], spans: dict[Interval, Inter
 
 
 def moved(tensor: Tensor, source: list[list[Interval]], target: list[list[Interval]], sequence: Sequence) -> Tensor:
-    """The positions (..., L, D) that this process has in `target`, of those that each process has in `source`."""
+    """Redistribute positions (..., L, D) from the intervals `source` of the processes to the intervals `target`."""
     if source == target:
         return tensor
     mine, rank, count = _positions(source[sequence.rank]), sequence.rank, len(source)
@@ -89,14 +89,14 @@ def _common(some: list[Interval], others: list[Interval]) -> list[Interval]:
 
 
 class Shift:
-    """Tensors on their way to the process some steps further in the ring; those that arrive are there after `wait`."""
+    """Tensors in transfer to the process some steps further in the ring; `wait` returns those that arrive."""
 
     def __init__(self, tensors: list[Tensor], length: int, steps: int, sequence: Sequence):
-        """Begin to send all of `tensors` (..., L, D), and to receive others of this length."""
+        """Start to send `tensors` (..., L, D), and to receive others of this length."""
         count, rank = len(sequence.rows), sequence.rank
         same = steps % count == 0
         self.received: list[Tensor] = tensors if same else [_with_length(tensor, length) for tensor in tensors]
-        self.sent: list[Tensor] = [] if same else [tensor.contiguous() for tensor in tensors]  # alive until all is sent
+        self.sent: list[Tensor] = [] if same else [tensor.contiguous() for tensor in tensors]  # kept alive until all is sent
         operations = []
         for leaving, arriving in zip(self.sent, self.received, strict=False):
             if leaving.numel():
@@ -106,7 +106,7 @@ class Shift:
         self.works: list[Any] = dist.batch_isend_irecv(operations) if operations else []
 
     def wait(self) -> list[Tensor]:
-        """What arrived."""
+        """Wait for the transfer, and return the received tensors."""
         for work in self.works:
             work.wait()
         return self.received

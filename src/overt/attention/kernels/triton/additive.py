@@ -1,8 +1,7 @@
-"""Additive attention on a GPU, forward and backward, fused with the softmax: memory is O(n·d), and no pair of tokens is kept.
+"""Additive attention on a GPU, forward and backward, fused with the softmax: memory is O(n·d), and no weight is stored.
 
-A program owns a block of queries, or of keys, and passes over what it can see; what it sums up it alone writes, in one order,
-so that
-results are the same in every run. Deterministic gradients cost two passes: one that owns queries, one that owns keys.
+A program owns a block of queries, or of keys, and loops over the others. It alone writes its sums, in a fixed order, so results are
+identical in every run. Deterministic gradients cost two passes: one that owns queries, one that owns keys.
 """
 
 import triton
@@ -85,14 +84,14 @@ def forward(
 
 @triton.jit
 def load_tile(tensor, strides, rows, count, columns, width):
-    """Some rows and columns of an entry's part of a tensor, 0 beyond its ends."""
+    """Load rows and columns of an entry's part of a tensor; 0 beyond its ends."""
     at = rows.to(tl.int64)[:, None] * strides[0] + columns.to(tl.int64)[None, :] * strides[1]
     return tl.load(tensor + at, mask=(rows < count)[:, None] & (columns < width)[None, :], other=0)
 
 
 @triton.jit
 def with_sink(sink, offsets, entry, largest, total):
-    """The largest logit and the sum with the sink among them, and what that makes of a weight."""
+    """Include the sink in the largest logit and the sum, and return the factor of each weight."""
     logit = tl.load(sink + entry_offset(offsets, SINK, entry)).to(total.dtype)
     now = tl.maximum(largest, logit, propagate_nan=tl.PropagateNan.ALL)
     base = tl.where(now == -float("inf"), 0, now)
@@ -102,7 +101,7 @@ def with_sink(sink, offsets, entry, largest, total):
 
 @triton.jit
 def total_scores(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
-    """Scores with bias and inverse_temperature, -inf where masked, and which pairs are not: one whose bias is -inf is."""
+    """Scores with bias and inverse_temperature, -inf where masked, and which pairs are visible: pairs with a score of -inf are not."""
     if bias is not None:
         scores += added(bias, offsets, BY_DISTANCE, entry, rows, keys, sizes).to(scores.dtype)
     if inverse_temperature is not None:
@@ -113,8 +112,8 @@ def total_scores(scores, some, bias, inverse_temperature, offsets, BY_DISTANCE: 
 
 @triton.jit
 def weighted_values(weights, some, rows):
-    """weights (A, B) times rows (B, C). What a masked pair's row holds has no effect, NaN and infinity included: 0 · NaN is NaN."""
-    if INTERPRETED:  # its product knows no bfloat16
+    """weights (A, B) times rows (B, C). NaN and infinity in a masked pair's row have no effect, although 0 · NaN is NaN."""
+    if INTERPRETED:  # its product does not support bfloat16
         product = tl.dot(weights, rows.to(weights.dtype))
     elif rows.dtype == tl.float16 or rows.dtype == tl.bfloat16:
         product = tl.dot(weights.to(rows.dtype), rows)
@@ -139,9 +138,9 @@ def gradients(
     BY_DISTANCE: tl.constexpr, DROPOUT: tl.constexpr, ROWS: tl.constexpr, OTHERS: tl.constexpr, WIDTH: tl.constexpr,
     FOR_QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of a block of queries, with those of weights and scores a query; or of a block of keys and their values.
+    """The gradients of a block of queries, with those of weights and scores per query; or of a block of keys and their values.
 
-    The own ones are the tile's rows, which tensor cores lay out among the lanes of one warp: a sum over the others stays in it.
+    The block's rows are the tile's rows, which tensor cores distribute over the lanes of one warp, so a sum over the others stays in it.
     """
     entry, columns = tl.program_id(1), tl.program_id(2) * WIDTH + tl.arange(0, WIDTH)
     tile = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -184,7 +183,7 @@ def score_gradients(
     sizes,
     WIDTH: tl.constexpr, KEYS_LAST: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of each score of a tile, its weight after dropout, and whether the pair is seen at all."""
+    """The gradient of each score of a tile, its weight after dropout, and whether the pair is visible."""
     score, value, upstream, bias, inverse_temperature, seed, lse, delta, offsets, width, value_strides = known
     row, key = (rows[:, None], keys[None, :]) if KEYS_LAST else (rows[None, :], keys[:, None])
     before = entry.to(tl.int64) * sizes[0]
@@ -208,7 +207,7 @@ def score_gradients(
 
 @triton.jit
 def products(value, strides, upstream, rows, keys, sizes, width, WIDTH: tl.constexpr, KEYS_LAST: tl.constexpr):
-    """The upstream gradient of each query times the value of each key: (rows, keys), or (keys, rows)."""
+    """The products of each query's upstream gradient and each key's value: (rows, keys), or (keys, rows)."""
     number: tl.constexpr = upstream.dtype.element_ty
     total = tl.zeros((rows.shape[0], keys.shape[0]), number) if KEYS_LAST else tl.zeros((keys.shape[0], rows.shape[0]), number)
     for start in range(0, width, WIDTH):
@@ -225,7 +224,7 @@ def accumulate_features(
     score, d_tile, d_shares, slopes, offsets, entry, tile, others, sizes, RATE: tl.constexpr, LEAK: tl.constexpr,
     FOR_QUERIES: tl.constexpr
 ):  # fmt: skip
-    """Add what the slopes (tile, others) of scores mean for each feature of the own ones, and for the weights."""
+    """Accumulate the gradients of the tile's features, and of the weights, from the scores' slopes (tile, others)."""
     _, _, query, key, _, ways, groups = score
     query, key = query + entry_offset(offsets, BARE_QUERY, entry), key + entry_offset(offsets, BARE_KEY, entry)
     tile_pack, other_pack = (query, key) if FOR_QUERIES else (key, query)
@@ -241,7 +240,7 @@ def accumulate_features(
             s2, t2 = leaky_relu_gradients(slopes, a2, b2, LEAK)
             s3, t3 = leaky_relu_gradients(slopes, a3, b3, LEAK)
         else:
-            # Each way sums up by itself: what leaves a branch is moved to the layout of what follows, a whole tile through shared memory.
+            # Each way has its own sums: values that leave a branch are moved to the layout after it, a whole tile through shared memory.
             if way == PLAIN:
                 s0, s1, s2, s3, t0, t1, t2, t3 = sigmoid_gradients(
                     slopes, logistic(a0, b0), logistic(a1, b1), logistic(a2, b2), logistic(a3, b3)
@@ -262,7 +261,7 @@ def accumulate_features(
 
 @triton.jit
 def add(to, first, group, tile, count, s0, s1, s2, s3):
-    """Add four features of the own ones to sums that lie as packs do. Nobody else writes there, so the order is this program's."""
+    """Add four features of the tile to sums in the layout of packs. No other program writes there, so the order is fixed."""
     sums = tl.reshape(tl.join(tl.join(s0, s2), tl.join(s1, s3)), (tile.shape[0], 4))
     at = (first + tl.full((), group, tl.int64) * count + tile)[:, None] * 4 + tl.arange(0, 4)[None, :]
     tl.atomic_add(to + at, sums, mask=(tile < count)[:, None], sem="relaxed")
@@ -270,7 +269,7 @@ def add(to, first, group, tile, count, s0, s1, s2, s3):
 
 @triton.jit
 def sigmoid_gradients(slopes, r0, r1, r2, r3):
-    """Of tanh and sigmoid, r = 1 / (1 + e^x), whose derivative is -r (1 - r): four sums with r (1 - r) over the others, four with r."""
+    """For tanh and sigmoid, r = 1 / (1 + e^x) with derivative -r (1 - r): four sums of r (1 - r) over the others, four of r."""
     s0, s1 = tl.sum(slopes * (r0 - r0 * r0), 1), tl.sum(slopes * (r1 - r1 * r1), 1)
     s2, s3 = tl.sum(slopes * (r2 - r2 * r2), 1), tl.sum(slopes * (r3 - r3 * r3), 1)
     return s0, s1, s2, s3, tl.sum(slopes * r0, 1), tl.sum(slopes * r1, 1), tl.sum(slopes * r2, 1), tl.sum(slopes * r3, 1)
@@ -278,7 +277,7 @@ def sigmoid_gradients(slopes, r0, r1, r2, r3):
 
 @triton.jit
 def leaky_relu_gradients(slopes, a, b, LEAK: tl.constexpr):
-    """Of max(x, LEAK · x): sums with the derivative and with itself, over the others."""
+    """For max(x, LEAK · x): sums of its derivative and of its value, over the others."""
     x = a[:, None] + b[None, :]
     return tl.sum(tl.where(x > 0, slopes, LEAK * slopes), 1), tl.sum(slopes * tl.maximum(x, LEAK * x), 1)
 
@@ -290,7 +289,7 @@ def bias_gradient(
     RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, DROPOUT: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr, ROWWISE: tl.constexpr, KEYWISE: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a tile of a bias tensor, from all entries that share it, and all queries or keys where one number is for them all."""
+    """The gradient of a tile of a bias tensor, summed over all entries that share it, and over queries or keys if it broadcasts."""
     first_row, first_key = tl.program_id(0) * ROWS, tl.program_id(1) * KEYS
     last_row, last_key = first_row + 1 if ROWWISE else sizes[0], first_key + 1 if KEYWISE else sizes[1]
     number: tl.constexpr = lse.dtype.element_ty
@@ -323,9 +322,9 @@ def distance_gradient(
     RATE: tl.constexpr, LEAK: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, DROPOUT: tl.constexpr,
     SIDE: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a bias that knows distances alone, for SIDE of them, from all entries that share it.
+    """The gradient of a bias by distance, for SIDE distances, summed over all entries that share it.
 
-    In SIDE rows these distances pass through 2 · SIDE keys, so two square tiles, whose diagonals are summed.
+    In SIDE rows these distances extend over 2 · SIDE keys, so two square tiles, whose diagonals are summed.
     """
     first = tl.program_id(0) * SIDE
     side = tl.arange(0, SIDE)
@@ -343,7 +342,7 @@ def distance_gradient(
                     slopes, _, _ = score_gradients(
                         known, some, RATE, LEAK, True, DROPOUT, entry, rows, keys, sizes, WIDTH, True
                     )
-                    column = low + side[:, None] + side[None, :] - key_start  # of each row (SIDE, 1) and distance (1, SIDE)
+                    column = low + side[:, None] + side[None, :] - key_start  # for each row (SIDE, 1) and distance (1, SIDE)
                     along = tl.gather(slopes, tl.minimum(tl.maximum(column, 0), SIDE - 1), 1)
                     total += tl.sum(tl.where((column >= 0) & (column < SIDE), along, 0), 0)
     distances = sizes[0] + sizes[1] - 1

@@ -1,9 +1,9 @@
-"""Additive scores of a tile on a GPU, without one tanh: sum_d w_d tanh(q_d + k_d) = sum_d w_d - 2 sum_d w_d / (1 + e^2q_d e^2k_d).
+"""Additive scores of a tile on a GPU without tanh: sum_d w_d tanh(q_d + k_d) = sum_d w_d - 2 sum_d w_d / (1 + e^2q_d e^2k_d).
 
-The exponentials are taken once a query and once a key (`packing`). With y_d = (1 + e^2q_d e^2k_d) / w_d, one multiply-add each, four terms
-share one reciprocal, 1/a + 1/b = (a + b) / ab twice over: the special-function units are used once where they would be four times. A
-sigmoid is the same with e^q e^k and without the 2. Features come in groups of four, adjacent in memory: (groups, rows,
-4). All of it holds for tiles of queries by keys and of keys by queries.
+The exponentials are computed once a query and once a key (`packing`). With y_d = (1 + e^2q_d e^2k_d) / w_d, one multiply-add each, four
+terms share one reciprocal, 1/a + 1/b = (a + b) / ab applied twice: special-function units are used once instead of four times. A
+sigmoid is the same with e^q e^k and without the 2. Features come in groups of four, adjacent in memory: (groups, rows, 4). Tiles are
+queries by keys, or keys by queries.
 """
 
 import triton
@@ -12,18 +12,18 @@ import triton.language as tl
 from overt.attention.kernels.flat import operator as flat_operator
 from overt.attention.kernels.triton.tiles import KEY, QUERY, WEIGHT, entry_offset
 
-# How a group of features is computed, by the range of its exponents over all queries and keys.
+# SHARED, CAPPED, PLAIN: how to compute a group of features, by the range of its exponents over all queries and keys.
 #   shared  four terms share a reciprocal
-#   capped  so they do, each term held at CAP, so that the product of four is a number
-#   plain   each has an exponential of its own, since those of query or key leave the number type
+#   capped  the same, with each term limited to CAP, so that the product of four is finite
+#   plain   each term has its own exponential, since those of query or key overflow
 SHARED, CAPPED, PLAIN = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-CAP, WIDE_CAP = tl.constexpr(2.0**29), tl.constexpr(2.0**240)  # 1 / CAP is negligible compared with 1: of float32, of float64
+CAP, WIDE_CAP = tl.constexpr(2.0**29), tl.constexpr(2.0**240)  # 1 / CAP is negligible next to 1: float32, float64
 INTERPRETED = tl.constexpr(flat_operator.INTERPRETED)
 
 
 @triton.jit
 def additive_scores(score, RATE: tl.constexpr, LEAK: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
-    """The scores of a tile, (rows, keys) or else (keys, rows). RATE is 2 for tanh, 1 for a sigmoid, 0 for max(x, LEAK · x)."""
+    """The scores of a tile, (rows, keys) or (keys, rows). RATE is 2 for tanh, 1 for a sigmoid, 0 for max(x, LEAK · x)."""
     query, key, weight, ways, groups = entry_packs(score, offsets, entry)
     if KEYS_LAST:
         total = feature_sum(query, rows, sizes[0], key, keys, sizes[1], weight, ways, groups, RATE, LEAK)
@@ -34,7 +34,7 @@ def additive_scores(score, RATE: tl.constexpr, LEAK: tl.constexpr, offsets, entr
 
 @triton.jit
 def entry_packs(score, offsets, entry):
-    """An entry's own packs: of queries, of keys, and of weights, their shares, the inverses of those, the constant and the factor."""
+    """An entry's packs: queries, keys, and weights with their shares, inverse shares, constant and factor."""
     query, key, _, _, weight, ways, groups = score
     return (
         query + entry_offset(offsets, QUERY, entry),
@@ -49,16 +49,16 @@ def entry_packs(score, offsets, entry):
 def feature_sum(
     first, firsts, first_count, last, lasts, last_count, weight, ways, groups, RATE: tl.constexpr, LEAK: tl.constexpr
 ):
-    """Over all features, the sum of 1 / y_d, or of w_d · max(x_d, LEAK · x_d): (A, B).
+    """The sum over all features of 1 / y_d, or of w_d · max(x_d, LEAK · x_d): (A, B).
 
-    A thread has tiles of 4 by 4 pairs, which need the fewest features read: sizes of 4 come first and the outer ones last, along which
-    Triton lays out threads.
+    A thread has tiles of 4 by 4 pairs, which read the fewest features: dimensions of size 4 come first, the outer ones last, along
+    which Triton distributes threads.
     """
     A: tl.constexpr = firsts.shape[0] // 4
     B: tl.constexpr = lasts.shape[0] // 4
     total = tl.zeros((4, 4, A, B), weight.dtype.element_ty)
     firsts, lasts = tl.trans(tl.reshape(firsts, (A, 4))), tl.trans(tl.reshape(lasts, (B, 4)))
-    shares = weight if RATE == 0 else weight + 4 * groups  # or their inverses
+    shares = weight if RATE == 0 else weight + 4 * groups  # or inverse shares
     for group in range(groups):
         a0, a1, a2, a3 = four_features(first, group, firsts, first_count)
         b0, b1, b2, b3 = four_features(last, group, lasts, last_count)
@@ -79,13 +79,13 @@ def feature_sum(
 
 @triton.jit
 def four_features(pack, group, index, count):
-    """The four features of a group apart, each of the index's shape; beyond the last row, that row's."""
+    """The four features of a group, separately, each of the index's shape; beyond the last row, the last row's."""
     at = pack + tl.full((), group, tl.int64) * count * 4 + tl.minimum(index, count - 1) * 4
-    # One return: Triton compiles what follows a branch that returns, too.
+    # One return: Triton also compiles the code after a branch that returns.
     if INTERPRETED or pack.dtype.element_ty != tl.float32:
         four = tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3)
     else:
-        # One instruction for the four, of the very rows that a thread computes: nothing goes through shared memory.
+        # One instruction loads all four, exactly for the rows that a thread computes: nothing goes through shared memory.
         four = tl.inline_asm_elementwise(
             "ld.global.nc.v4.f32 {$0, $1, $2, $3}, [$4];",
             "=r,=r,=r,=r,l",
@@ -99,27 +99,27 @@ def four_features(pack, group, index, count):
 
 @triton.jit
 def load_shares(shares, group):
-    """The four numbers of a group."""
+    """Load the four shares of a group."""
     start = shares + 4 * group
     return tl.load(start), tl.load(start + 1), tl.load(start + 2), tl.load(start + 3)
 
 
 @triton.jit
 def term(a, b, over):
-    """y_d of a feature, of a (4, A) and b (4, B): (4, 4, A, B)."""
+    """y_d of a feature, from a (4, A) and b (4, B): (4, 4, A, B)."""
     return a[None, :, :, None] * b[:, None, None, :] + over
 
 
 @triton.jit
 def add_inverses(total, y0, y1, y2, y3):
-    """Add the sum of 1 / y of each of four, by one reciprocal."""
+    """Add the sum of 1 / y for four y, by one reciprocal."""
     y01, y23 = y0 * y1, y2 * y3
     return tl.fma(reciprocal(y01 * y23), (y0 + y1) * y23 + (y2 + y3) * y01, total)
 
 
 @triton.jit
 def cap(y):
-    """y, no further from 0 than the cap; NaN stays."""
+    """y limited to the cap in absolute value; NaN stays."""
     LIMIT: tl.constexpr = WIDE_CAP if y.dtype == tl.float64 else CAP
     y = tl.minimum(y, LIMIT, propagate_nan=tl.PropagateNan.ALL)
     return tl.maximum(y, -LIMIT, propagate_nan=tl.PropagateNan.ALL)
@@ -127,8 +127,8 @@ def cap(y):
 
 @triton.jit
 def reciprocal(x):
-    """1 / x. The approximate instruction is right to one unit in the last place, and its subnormals are 0."""
-    # One return: Triton compiles what follows a branch that returns, too.
+    """1 / x. The approximate instruction is accurate to one unit in the last place, and flushes subnormals to 0."""
+    # One return: Triton also compiles the code after a branch that returns.
     if INTERPRETED or x.dtype == tl.float64:
         inverse = 1 / x
     else:
@@ -138,7 +138,7 @@ def reciprocal(x):
 
 @triton.jit
 def plain(a, b, over):
-    """1 / y of exponents that are too far from 0 to be raised apart."""
+    """1 / y for exponents too large in absolute value to be exponentiated separately."""
     return 1 / (over * (1 + tl.exp(a[None, :, :, None] + b[:, None, None, :])))
 
 
@@ -151,13 +151,13 @@ def leaky_relu(a, b, LEAK: tl.constexpr):
 
 @triton.jit
 def one_plus_exp(a, b):
-    """1 + e^x from the exponentials of both: (A, B)."""
+    """1 + e^x from the exponentials of query and key: (A, B)."""
     return a[:, None] * b[None, :] + 1
 
 
 @triton.jit
 def inverses(y0, y1, y2, y3):
-    """1 / y of each of four, by one reciprocal."""
+    """1 / y for four y, by one reciprocal."""
     y01, y23 = y0 * y1, y2 * y3
     over = reciprocal(y01 * y23)
     over01, over23 = over * y23, over * y01
@@ -166,6 +166,6 @@ def inverses(y0, y1, y2, y3):
 
 @triton.jit
 def logistic(a, b):
-    """The same of exponents that are too far from 0 to be raised apart; 0 where they are infinities that leave no number."""
+    """The same for exponents too large to be exponentiated separately; 0 if they are infinities whose sum is NaN."""
     inverse = 1 / (1 + tl.exp(a[:, None] + b[None, :]))
     return tl.where(inverse == inverse, inverse, 0)

@@ -1,4 +1,4 @@
-"""What launching a kernel on a GPU takes, whichever kernel: where each entry's part of a tensor begins, and the mask's program."""
+"""Arguments of every kernel launch on a GPU: where each entry's part of a tensor begins, and the mask's program."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -12,11 +12,11 @@ from torch import Tensor
 from overt.attention.kernels.flat.mask_program import BOTH, INVERSE, RANGES, TRAILING_DIMS
 from overt.attention.kernels.triton.tiles import COLUMNS
 
-Leading = tuple[tuple[int, ...], tuple[int, ...]]  # sizes and strides of the dimensions that are the batch's
+Leading = tuple[tuple[int, ...], tuple[int, ...]]  # sizes and strides of the batch dimensions
 
 
 def on_its_device(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Run with the device of the first tensor as the current one, on which Triton launches."""
+    """Run with the first tensor's device as current device, on which Triton launches."""
 
     @wraps(run)
     def run_there(*inputs: Any) -> Any:
@@ -30,9 +30,9 @@ def on_its_device(run: Callable[..., Any]) -> Callable[..., Any]:
 def table(
     batch: Sequence[int], trailing: dict[str, tuple[Tensor | None, int]], arrays: Sequence[Tensor], program: Sequence[int]
 ) -> tuple[Tensor, int]:
-    """`offsets` as the kernels take it: the table, a column a tensor, and its width.
+    """The kernels' `offsets`: the table, with a column for each tensor, and its width.
 
-    `trailing` has of each tensor how many of its last dimensions are not the batch's.
+    `trailing` maps each name to a tensor and its number of dimensions after the batch.
     """
     leading = [_leading(*trailing.get(name, (None, 0))) for name in COLUMNS]
     leading += [_leading(*pair) for pair in zip(arrays, _trailing_dims(program), strict=True)]
@@ -42,7 +42,7 @@ def table(
 
 
 def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """A mask's program; for each step the number of its first array; and the first arrays of ranges that no pair seen is outside of.
+    """A mask's program, the number of the first array of each step, and the first arrays of ranges outside of which no pair is visible.
 
     >>> from overt.attention.kernels.flat.mask_program import DENSE
     >>> steps([RANGES, DENSE, BOTH])
@@ -63,7 +63,7 @@ def steps(program: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tup
 
 
 def strided_mask(arrays: Sequence[Tensor], program: Sequence[int], offsets: tuple[Tensor, int]) -> tuple[Any, ...]:
-    """The mask as the kernels take it: arrays, the strides of their trailing dimensions, offsets."""
+    """The mask in the kernels' form: arrays, strides of their trailing dimensions, offsets."""
     strides = (_strides(tensor, trailing) for tensor, trailing in zip(arrays, _trailing_dims(program), strict=True))
     return tuple(arrays), tuple((*stride, 0)[:2] for stride in strides), offsets
 
@@ -77,18 +77,18 @@ def strided_bias(bias: Tensor | None, by_distance: bool) -> tuple[Tensor, int, i
 
 
 def _strides(tensor: Tensor, trailing: int) -> tuple[int, ...]:
-    """The strides of the last dimensions, 0 where one number is for all."""
+    """The strides of the last dimensions, 0 for dimensions of size 1."""
     last = zip(tensor.shape[-trailing:], tensor.stride()[-trailing:], strict=True)
     return tuple(stride if length > 1 else 0 for length, stride in last)
 
 
 def size(length: int, largest: int, smallest: int = 16) -> int:
-    """A power of two that a block of this many rows fills well."""
+    """The block size for a number of rows: a power of two within these limits."""
     return max(smallest, min(largest, 1 << (max(length, 1) - 1).bit_length()))
 
 
 def _trailing_dims(program: Sequence[int]) -> list[int]:
-    """How many dimensions of each array of a mask come after those of the batch."""
+    """The number of dimensions after the batch, for each array of a mask."""
     return [trailing for step in program for trailing in TRAILING_DIMS.get(step, [])]
 
 
@@ -101,13 +101,13 @@ def _leading(tensor: Tensor | None, trailing: int) -> Leading | None:
 
 @lru_cache(maxsize=256)
 def _table(batch: tuple[int, ...], leading: tuple[Leading | None, ...], device: torch.device) -> Tensor:
-    """A row a tensor, a column an entry: made once for calls of one shape."""
+    """A row for each tensor, a column for each entry; cached for calls of one shape."""
     rows = [np.zeros(batch, np.int64) if pair is None else _offsets(batch, *pair) for pair in leading]
     return torch.from_numpy(np.stack([row.reshape(-1) for row in rows])).to(device)
 
 
 def _offsets(batch: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """Dimensions are aligned at the last one; those of size 1 serve all, and of grouped heads each serves several that follow."""
+    """The offset of each entry, with dimensions aligned right; size 1 serves all entries, each grouped head several consecutive ones."""
     offsets = np.zeros(batch, np.int64)
     for dim, (length, stride) in enumerate(zip(sizes, strides, strict=True), len(batch) - len(sizes)):
         if length > 1:

@@ -1,9 +1,8 @@
-"""Queries and keys as additive kernels on a GPU read them: exponentials, in groups of four features that are adjacent.
+"""Pack queries and keys for additive kernels on a GPU: exponentials, in groups of four adjacent features.
 
-What makes the reciprocal form of `additive_scores` safe is decided here: how far the exponents of each feature range over all
-queries and all keys, and by that, which group of four is shared,
-capped or plain. Exponents far from 0 are shifted to their middle, and
-those of the keys against it, so that e^q and e^k stay numbers wherever e^(q + k) is one.
+This module makes the reciprocal form of `additive_scores` safe: the range of each feature's exponents over all queries and keys
+decides whether its group of four is shared, capped or plain. Exponents far from 0 are shifted to their middle, the keys' in
+opposite direction, so that e^q and e^k are finite whenever e^(q + k) is.
 """
 
 import math
@@ -18,20 +17,20 @@ from overt.attention.kernels.triton.additive_scores import CAPPED, PLAIN, SHARED
 
 RATES = {"tanh": 2, "sigmoid": 1, "relu": 0, "leaky_relu": 0}
 LEAKS = {"relu": 0.0, "leaky_relu": 0.2}
-ROWS = 64  # queries or keys that a program packs
+ROWS = 64  # queries or keys packed by one program
 
-FILLING = tl.constexpr(2.0**-10)  # the share of a feature that fills a group: it adds this, which the constant takes off again
+FILLING = tl.constexpr(2.0**-10)  # the share of the padding features of a group; the constant subtracts it again
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
 class PackedTensors(NamedTuple):
-    """What the kernels read, in the computation's dtype: each tensor's own entries, one after the other."""
+    """The packed inputs of the kernels, in the computation's dtype, with each tensor's own entries in sequence."""
 
-    query: Tensor  # (..., G, Q, 4), over shares
+    query: Tensor  # (..., G, Q, 4), divided by shares
     key: Tensor  # (..., G, K, 4)
-    bare_query: Tensor | None  # (..., G, Q, 4), over nothing and with 0 for NaN: what gradients read
+    bare_query: Tensor | None  # (..., G, Q, 4), undivided and with 0 for NaN: the gradients' input
     bare_key: Tensor | None
-    weight: Tensor  # (..., 8 G + 2): shares of the largest weight, their inverses, a constant, a factor
+    weight: Tensor  # (..., 8 G + 2): shares of the largest weight, inverse shares, a constant, a factor
     ways: Tensor  # (G,) int32
 
 
@@ -46,7 +45,7 @@ def packed(query: Tensor, key: Tensor, weight: Tensor, activation: str, bare: bo
     block = triton.next_power_of_2(max(groups, 1))
     _weigh[(1,)](weight.contiguous(), *limits, workspace, ways, middle, entries, features, groups, block, rate)
     divided = query
-    if rate and entries > 1:  # each query is divided by its own entry's weights
+    if rate and entries > 1:  # each query is divided by its entry's weights
         divided = query.expand(*torch.broadcast_shapes(query.shape[:-2], weight.shape[:-1]), *query.shape[-2:])
     shared = workspace, ways, middle, rate
     pair = (
@@ -58,13 +57,13 @@ def packed(query: Tensor, key: Tensor, weight: Tensor, activation: str, bare: bo
 
 
 def _limits(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and the largest of each feature over all rows of all entries; NaN where one is."""
+    """The minimum and maximum of each feature over all rows of all entries; NaN if any is NaN."""
     rows = tensor.detach().flatten(0, -2)
     return torch.aminmax(rows, dim=0) if len(rows) else (rows.new_zeros(rows.shape[-1]),) * 2
 
 
 def _raised(tensor: Tensor, workspace: Tensor, ways: Tensor, middle: Tensor, rate: int, **how: bool | int) -> Tensor:
-    """The exponentials of a tensor (..., N, D), or its exponents in groups that are plain: (..., G, N, 4)."""
+    """The exponentials of a tensor (..., N, D), or its exponents in plain groups: (..., G, N, 4)."""
     rows, features, groups = *tensor.shape[-2:], len(ways)
     pack = workspace.new_empty(*tensor.shape[:-2], groups, rows, 4)
     entries = tensor.numel() // max(rows * features, 1)
@@ -74,7 +73,7 @@ def _raised(tensor: Tensor, workspace: Tensor, ways: Tensor, middle: Tensor, rat
         tensor.detach().reshape(entries, rows, features),
         torch.arange(workspace[..., 0].numel(), device=workspace.device),
     )
-    many = bool(how["OVER_SHARES"]) and len(weight_entries) > 1  # weights: each query is divided by the weights of its entry
+    many = bool(how["OVER_SHARES"]) and len(weight_entries) > 1  # each query is divided by its entry's weights
     weight_entries = (
         weight_entries.reshape(workspace.shape[:-1]).expand(tensor.shape[:-2]).reshape(-1) if many else weight_entries
     )
@@ -90,9 +89,9 @@ def _weigh(
     weight, q_low, q_high, k_low, k_high, workspace, ways, middle, entries, features, groups, GROUPS: tl.constexpr,
     RATE: tl.constexpr
 ):  # fmt: skip
-    """One program: shares, inverses, constant and factor of each entry's weights, and how each group of features is computed."""
+    """In one program: shares, inverse shares, constant and factor of each entry's weights, and the way of each group of features."""
     WIDE: tl.constexpr = weight.dtype.element_ty == tl.float64
-    EXPONENT: tl.constexpr = 700.0 if WIDE else 87.0  # e^x and e^-x are numbers up to here
+    EXPONENT: tl.constexpr = 700.0 if WIDE else 87.0  # e^x and e^-x are finite up to here
     BUDGET: tl.constexpr = 1000.0 if WIDE else 120.0  # a product of four stays below this power of two
     group = tl.arange(0, GROUPS)
     feature = group[:, None] * 4 + tl.arange(0, 4)[None, :]  # (GROUPS, 4)
@@ -115,7 +114,7 @@ def _weigh(
         low, high = low - shift, high - shift
         least = tl.load(k_low + feature, mask=real, other=0).to(cost.dtype) * RATE + shift
         most = tl.load(k_high + feature, mask=real, other=0).to(cost.dtype) * RATE + shift
-        # Of NaN nothing of this is true.
+        # All comparisons with NaN are false.
         within = (low >= -EXPONENT) & (high + cost / LOG2E <= EXPONENT) & (least >= -EXPONENT) & (most <= EXPONENT)
         power = cost + tl.maximum(0, (high + most) * LOG2E) + 1
         small = tl.sum(tl.where(real, power, -tl.log2(FILLING)), 1) <= BUDGET
@@ -125,10 +124,10 @@ def _weigh(
 
 @triton.jit
 def _share(weights, record, feature, real, there, features, groups, RATE: tl.constexpr):
-    """Write one entry's record; gives log2 of the inverses."""
+    """Write one entry's record; returns log2 of the inverse shares."""
     total = tl.sum(tl.sum(weights.to(tl.float64), 1), 0)
-    # As shares of the largest no y is below 1. Weights that are nearly 0 count by turns as a little more and a little less, so that what
-    # the cap makes of many adds up to nothing. Weights that are not finite stay as they are, and make every group plain.
+    # LEAST: as shares of the largest weight no y is below 1. Weights near 0 alternately become LEAST and -LEAST, so that the errors
+    # of many capped terms cancel. Weights that are not finite stay as they are, and make every group plain.
     LEAST: tl.constexpr = 2.0**-100 if weights.dtype == tl.float64 else 2.0**-33
     unit = tl.max(tl.max(tl.abs(weights), 1), 0)
     finite = total - total == 0
@@ -145,7 +144,7 @@ def _share(weights, record, feature, real, there, features, groups, RATE: tl.con
 
 @triton.jit
 def _middle(low, high, EXPONENT: tl.constexpr, WIDE: tl.constexpr):
-    """What exponents are shifted by: nothing near 0, nor where they are too far apart for a shift to bring them within reach."""
+    """The shift of exponents: 0 near 0, and 0 if their range is too large for a shift to help."""
     NEAR: tl.constexpr = 300.0 if WIDE else 40.0
     far = (tl.maximum(high, -low) > NEAR) & (high / 2 - low / 2 <= EXPONENT)
     return tl.where(far, low / 2 + high / 2, 0)
@@ -157,7 +156,7 @@ def _raise(
     ROWS: tl.constexpr, RATE: tl.constexpr, SIGN: tl.constexpr, OVER_SHARES: tl.constexpr, CLEAN: tl.constexpr,
     MANY: tl.constexpr,
 ):  # fmt: skip
-    """Pack some rows of one entry."""
+    """Pack a block of rows of one entry."""
     entry = tl.program_id(1).to(tl.int64)
     index, fourth = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, 4)[None, :]
     record = workspace + (tl.load(weight_entries + entry) if MANY else 0) * (8 * groups + 2)
@@ -166,7 +165,7 @@ def _raise(
         at = entry * entry_stride + index.to(tl.int64) * row_stride + feature * feature_stride
         x = tl.load(tensor + at, mask=(index < rows) & (feature < features), other=0).to(pack.dtype.element_ty)
         if CLEAN:
-            # A masked pair's slope is 0, and 0 · NaN is NaN. Of a visible pair the slope is NaN itself.
+            # A masked pair's slope is 0, and 0 · NaN is NaN. A visible pair's slope is itself NaN.
             x = tl.where((x == x) & ((RATE > 0) | (tl.abs(x) < float("inf"))), x, 0)
         if RATE > 0:
             x = x * RATE + SIGN * tl.load(middle + feature)

@@ -1,4 +1,4 @@
-"""The operators `torch.ops.overt.*` where tensors are on a GPU."""
+"""The operators `torch.ops.overt.*` on GPU tensors."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,17 @@ from overt.attention.kernels.triton.tiles import COLUMNS
 if TYPE_CHECKING:
     from overt.attention.kernels.flat.additive import AdditiveInputs
 
-KERNELS: Any = triton_additive  # what Triton compiles has no signature that a checker could read
+KERNELS: Any = triton_additive  # untyped: Triton's kernels have no signature for a type checker
 
-# The sizes of tiles, the warps of a program, and the features of values that it holds at once, in float32: what fits into the shared
+# FORWARD, BACKWARD: tile sizes, warps of a program, and the value features that it holds at once, in float32; they fit into the shared
 # memory of every GPU since compute capability 8.0, 99 KiB a program.
 FORWARD = {"rows": 64, "keys": 32, "warps": 4, "widest": 128}
 BACKWARD = {"rows": 64, "others": 64, "warps": 4, "widest": 64}
-SIDE = 64  # of the square tiles that a bias's gradient is made of
+SIDE = 64  # side of the square tiles of a bias's gradient
 
 
 class Launch:
-    """What every kernel of additive attention gets in one launch."""
+    """The arguments common to all additive kernels of one launch."""
 
     def __init__(self, inputs: "AdditiveInputs", widest: int, bare: bool = False):
         self.inputs = inputs
@@ -53,7 +53,7 @@ class Launch:
         self.block: int = size(self.width, widest * 4 // self.number.itemsize)
 
     def constants(self) -> dict[str, Any]:
-        """What kernels are compiled for."""
+        """The compile-time constants of the kernels."""
         inputs, (program, firsts, bounds) = self.inputs, steps(self.inputs.program)
         kind = {"RATE": RATES[inputs.activation], "LEAK": LEAKS.get(inputs.activation, 0.0), "WIDTH": self.block}
         kind |= {"STEPS": program, "FIRSTS": firsts, "BOUNDS": bounds}
@@ -62,7 +62,7 @@ class Launch:
 
 @on_its_device
 def additive(_: Tensor, inputs: "AdditiveInputs") -> tuple[Tensor, Tensor]:
-    """Output (..., Q, E) and log-sum-exp (..., Q)."""
+    """Compute output (..., Q, E) and log-sum-exp (..., Q)."""
     shape = (*inputs.batch, inputs.query.shape[-2])
     output, lse = empty(inputs.query, *shape, inputs.value.shape[-1]), empty(inputs.query, *shape)
     if lse.numel():
@@ -82,7 +82,7 @@ def additive(_: Tensor, inputs: "AdditiveInputs") -> tuple[Tensor, Tensor]:
 def additive_gradients(
     upstream: Tensor, inputs: "AdditiveInputs", output: Tensor, lse: Tensor, with_bias: bool
 ) -> tuple[Tensor, ...]:
-    """Of query, key, value and weight, an entry each; delta, from which a sink's is made; of the bias, or a placeholder."""
+    """Compute gradients of query, key, value and weight per entry, delta (for a sink's gradient), and the bias's, or a placeholder."""
     upstream = upstream.contiguous()
     delta = (output * upstream).sum(-1)
     bias = inputs.bias.contiguous() if with_bias and inputs.bias is not None else None
@@ -116,21 +116,21 @@ def _gradients(launch: Launch, lse: Tensor, upstream: Tensor, delta: Tensor) -> 
 def _unpacked_gradients(
     launch: Launch, rows: Tensor, keys: Tensor, shares: Tensor, scores: Tensor, values: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """From the sums of the kernels, which lie as packs do, to gradients: of query, key, value and weight."""
+    """Convert the kernels' packed sums to the gradients of query, key, value and weight."""
     features, rate = launch.inputs.query.shape[-1], RATES[launch.inputs.activation]
     weight = launch.inputs.weight.to(launch.number).expand(*launch.inputs.batch, features)
     shares = shares.flatten(-2)[..., :features]
     if rate == 0:
         times, d_weight = weight, shares
     else:
-        # f = sum_d w_d (1 - 2 r_d) with r = 1 / (1 + e^x), whose derivative is -r (1 - r), and x = 2 (q + k); a sigmoid has 1 for 2.
+        # f = sum_d w_d (1 - 2 r_d) with r = 1 / (1 + e^x), dr/dx = -r (1 - r), and x = 2 (q + k); a sigmoid has 1 in place of 2.
         times, d_weight = rate * rate * weight, scores[..., None] - rate * shares
     d_query, d_key = (gradient.movedim(-3, -2).flatten(-2)[..., :features] * times[..., None, :] for gradient in (rows, keys))
     return d_query, d_key, values, d_weight
 
 
 def _bias_gradient(launch: Launch, lse: Tensor, upstream: Tensor, delta: Tensor) -> Tensor:
-    """The gradient of the bias: a program owns some of its numbers, and passes over all entries, queries and keys that share them."""
+    """The gradient of the bias: a program owns some of its numbers, and loops over all entries, queries and keys that share them."""
     inputs, bias = launch.inputs, launch.inputs.bias
     assert bias is not None
     gradient = lse.new_zeros(bias.shape)

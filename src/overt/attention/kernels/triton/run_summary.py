@@ -1,4 +1,4 @@
-"""The operator `torch.ops.overt.summary` where tensors are on a GPU."""
+"""The operator `torch.ops.overt.summary` on GPU tensors."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ from overt.attention.kernels.triton.packing import LEAKS, RATES, packed
 if TYPE_CHECKING:
     from overt.attention.kernels.flat.summary import SummaryInputs, SummaryOutputs
 
-KERNELS: Any = triton_summary  # what Triton compiles has no signature that a checker could read
+KERNELS: Any = triton_summary  # untyped: Triton's kernels have no signature for a type checker
 
-# The sizes of tiles, and the warps of a program. What is multiplied is read in rows of up to WHOLE bytes, longer ones in pieces of LINE
-# bytes; WIDEST features of values are held.
+# QUERIES, KEYS: tile sizes and warps of a program. Factors of a product are read in rows of up to WHOLE bytes, longer rows in
+# pieces of LINE bytes; a program holds WIDEST value features.
 QUERIES = {"rows": 64, "keys": 32, "warps": 4}
 KEYS = {"rows": 64, "keys": 128, "warps": 4}
 LINE, WHOLE, WIDEST = 128, 256, 128
@@ -25,7 +25,7 @@ LINE, WHOLE, WIDEST = 128, 256, 128
 
 @on_its_device
 def summary(_: Tensor, outputs: "SummaryOutputs", inputs: "SummaryInputs") -> tuple[Tensor, ...]:
-    """Fill the outputs."""
+    """Compute the statistics into the outputs."""
     query, key, value, weight, bias, top = inputs.query, inputs.key, inputs.value, inputs.weight, inputs.bias, inputs.top
     sink, inverse_temperature, edges = inputs.sink, inputs.inverse_temperature, (inputs.row_edges, inputs.key_edges)
     number, entries, (queries, keys) = outputs.lse.dtype, math.prod(inputs.batch), (query.shape[-2], key.shape[-2])
@@ -65,7 +65,7 @@ def _compared(
     softcap: float,
     number: torch.dtype,
 ) -> Any:
-    """What scores are made of, which tensors have a part for each entry, and what kernels are compiled for."""
+    """The inputs of the scores, the tensors with a part for each entry, and the compile-time constants."""
     if weight is None:
         score = query, key, *query.stride()[-2:], *key.stride()[-2:], query.shape[-1], scale
         features, whole = query.shape[-1], query.shape[-1] * query.itemsize <= WHOLE
@@ -78,7 +78,7 @@ def _compared(
 
 
 def _run_queries(outputs: Any, arguments: tuple[Any, ...], top: int, kind: dict[str, Any], entries: int) -> Tensor:
-    """What is said of queries; gives 1 for each that may attend to anything, else 0."""
+    """Compute the statistics of queries; returns 1 for each query with a key, else 0."""
     value, queries, keys = arguments[1], *arguments[-1]
     alive, width = torch.empty_like(outputs.lse), outputs.output.shape[-1]
     rows, block = size(queries, QUERIES["rows"]), size(width, WIDEST) if width else 0
@@ -94,7 +94,7 @@ def _run_queries(outputs: Any, arguments: tuple[Any, ...], top: int, kind: dict[
 def _run_keys(
     outputs: Any, arguments: tuple[Any, ...], edges: tuple[Tensor | None, Tensor | None], kind: dict[str, Any], entries: int
 ) -> None:
-    """What keys receive, and the map's sums and largest weights. A program has whole pieces of cells, of about a block of keys."""
+    """Compute the keys' received weights, and the map's sums and maxima. A program has whole pieces of cells, of about a block of keys."""
     queries, keys = arguments[-1]
     if not keys:
         return
@@ -107,7 +107,7 @@ def _run_keys(
     count = len(key_edges) - 1
     wide = max(block // triton.cdiv(keys, count), 1)
     maps = outputs.map_mean, outputs.map_max
-    if key_parts > 1:  # each piece's, of which a cell has several
+    if key_parts > 1:  # one for each piece, of which a cell has several
         maps = tuple(cells.new_zeros(*cells.shape[:-1], count if cells.numel() else 0) for cells in maps)
     KERNELS.key_statistics[triton.cdiv(count, wide), entries](
         *arguments, outputs.lse, outputs.received, row_edges, key_edges, *maps, (len(row_edges) - 1, count), parts, wide, **kind,
@@ -119,7 +119,7 @@ def _run_keys(
 
 
 def _pieces(edges: Tensor, length: int, most: int) -> tuple[Tensor, int]:
-    """The edges of near-equal cells with each divided into equal parts of at most `most` rows or keys, and how many parts.
+    """Divide each of the near-equal cells into equal pieces of at most `most` rows or keys; returns edges and pieces per cell.
 
     >>> _pieces(torch.tensor([0, 5, 11]), 11, 4)
     (tensor([ 0,  2,  5,  8, 11]), 2)
@@ -131,7 +131,7 @@ def _pieces(edges: Tensor, length: int, most: int) -> tuple[Tensor, int]:
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """Rows of a multiple of 16 numbers, one after another, with zeros at their end: threads read 16 bytes at once."""
+    """Pad rows with zeros to a multiple of 16 numbers, contiguous in memory: threads read 16 bytes at once."""
     pad = -tensor.shape[-1] % 16
     strides = [stride for stride, length in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if length > 1]
     if not pad and tensor.stride(-1) == 1 and not any(stride % 16 for stride in strides) and tensor.data_ptr() % 16 == 0:

@@ -1,8 +1,7 @@
-"""Statistics of attention weights on a GPU: one pass that owns queries, one that owns keys, neither of which keeps a pair.
+"""Statistics of attention weights on a GPU: one pass that owns queries, one that owns keys; neither stores a pair.
 
-The first gives what is said of each query: log-sum-exp, entropy, the largest weights,
-the output. The second knows the log-sum-exp,
-so that a weight is e^(score - lse), and gives what is said of keys: what each receives, and the cells of the map.
+The first computes each query's log-sum-exp, entropy, largest weights and output. With the log-sum-exp, by which a weight is
+e^(score - lse), the second computes the weight that each key receives, and the cells of the map.
 """
 
 import triton
@@ -26,17 +25,17 @@ from overt.attention.kernels.triton.tiles import (
     row_range,
 )
 
-NONE = tl.constexpr(2**31 - 1)  # later than any key
+NONE = tl.constexpr(2**31 - 1)  # no key: larger than any key's index
 
-# FORM has what scores are compiled for, in this order: the rate of additive ones or else DOT, the leak, the soft cap or 0, how many
-# features a tile has, and whether these are all.
+# RATE, LEAK, SOFTCAP, FEATURES, WHOLE: indices in FORM, the compile-time constants of scores: the additive rate or else DOT, the leak, the
+# softcap or 0, the number of features in a tile, and whether these are all.
 RATE, LEAK, SOFTCAP, FEATURES, WHOLE = (tl.constexpr(index) for index in range(5))
 DOT = tl.constexpr(-1)
 
 
 @triton.jit
 def whole_tile(score, FORM: tl.constexpr, offsets, entry, index, sizes, FOR_QUERIES: tl.constexpr):
-    """All features of some queries or keys (A, FEATURES); a number where a tile does not hold them."""
+    """All features of a block of queries or keys (A, FEATURES); a number if they do not fit a tile."""
     if FORM[WHOLE]:
         query, key, query_row, query_feature, key_row, key_feature, features, _ = score
         columns = tl.arange(0, FORM[FEATURES])
@@ -52,8 +51,8 @@ def whole_tile(score, FORM: tl.constexpr, offsets, entry, index, sizes, FOR_QUER
 
 @triton.jit
 def pair_scores(score, stationary, FORM: tl.constexpr, offsets, entry, rows, keys, sizes, KEYS_LAST: tl.constexpr):
-    """The scores of a tile, (rows, keys) or else (keys, rows): additive, or dot products. `stationary` is a `whole_tile`."""
-    # One return: Triton compiles what follows a branch that returns, too.
+    """The scores of a tile, (rows, keys) or (keys, rows): additive or dot products. `stationary` is a `whole_tile`."""
+    # One return: Triton also compiles the code after a branch that returns.
     if FORM[RATE] == DOT:
         scores = dot_scores(score, stationary, FORM, offsets, entry, rows, keys, sizes, KEYS_LAST)
     else:
@@ -98,7 +97,7 @@ def products(first, first_strides, firsts, first_count, last, last_strides, last
 def product(a, b):
     """Dot products of rows (A, D) and rows (B, D): (A, B)."""
     precision: tl.constexpr = "tf32x3" if a.dtype == tl.float32 else "ieee"
-    if INTERPRETED and a.dtype != tl.float64:  # its product knows no bfloat16
+    if INTERPRETED and a.dtype != tl.float64:  # its product does not support bfloat16
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, tl.trans(b), input_precision=precision)
 
@@ -110,7 +109,7 @@ def query_statistics(
     FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, TOP: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """What is said of each query of a block. TOP is `top` or a little more, 0 for none; WIDTH likewise, of the values' features."""
+    """Compute the statistics of a block of queries. TOP is `top` rounded up, 0 for none; WIDTH is the rounded number of value features."""
     entry, rows = tl.program_id(1), tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     number: tl.constexpr = lse.dtype.element_ty
     largest = tl.full((ROWS,), -float("inf"), number)
@@ -140,7 +139,7 @@ def query_statistics(
     none = total == 0
     sums = tl.where(none, -float("inf"), peak + tl.log(tl.where(none, 1, total)))
     if WIDTH > 0:
-        # What the sink takes is taken from every weight.
+        # The sink's share is subtracted from every weight.
         share = tl.where(row_sum == 0, 0, tl.exp(largest - sums))
         at = first[:, None] * width + columns[None, :]
         tl.store(output + at, accumulator * share[:, None], mask=there[:, None] & (columns < width)[None, :])
@@ -155,7 +154,7 @@ def query_statistics(
 
 @triton.jit
 def read(scores, some, largest, total, slope):
-    """A tile's weights, what it makes of those before; then the largest score so far, and the sums of e^below and of e^below · below."""
+    """A tile's weights, the factor of earlier weights, and the updated largest score and sums of e^below and of e^below · below."""
     now = tl.maximum(largest, tl.max(scores, 1), propagate_nan=tl.PropagateNan.ALL)
     base = tl.where(now == -float("inf"), 0, now)
     below = tl.where(some, scores - base[:, None], 0)
@@ -168,8 +167,8 @@ def read(scores, some, largest, total, slope):
 
 @triton.jit
 def exp(x):
-    """e^x. The approximate instruction is right to two units in the last place, and its subnormals are 0."""
-    # One return: Triton compiles what follows a branch that returns, too.
+    """e^x. The approximate instruction is accurate to two units in the last place, and flushes subnormals to 0."""
+    # One return: Triton also compiles the code after a branch that returns.
     if INTERPRETED or x.dtype == tl.float64:
         power = tl.exp(x)
     else:
@@ -181,20 +180,20 @@ def exp(x):
 
 @triton.jit
 def empty_slots(ROWS: tl.constexpr, SLOTS: tl.constexpr, number: tl.constexpr):
-    """Slots for the largest scores of each row and their keys; each empty one has another name."""
+    """Slots for the largest scores of each row and their keys; each empty slot has a different name."""
     names = tl.zeros((ROWS, SLOTS), tl.int32) - 1 - tl.arange(0, SLOTS)[None, :]
     return tl.full((ROWS, SLOTS), -float("inf"), number), names
 
 
 @triton.jit
 def top_scores(best, names, scores, some, keys):
-    """The largest scores of each row so far, in no order, with those of a tile; of equal ones the earlier key stays. NaN is largest."""
+    """Merge a tile's scores into the largest of each row, unordered; of equal scores the earlier key stays. NaN is the largest."""
     left = tl.where(some, tl.where(scores == scores, scores, float("inf")), -float("inf"))
     bar = tl.min(best, 1)
     while any_true(left > bar[:, None]):
         high = tl.max(left, 1)
         key = tl.min(tl.where(left == high[:, None], keys[None, :], NONE), 1)
-        # The slot that is given up is the one whose key is latest among the least.
+        # Replace the slot with the latest key among the smallest scores.
         last = tl.max(tl.where(best == bar[:, None], names, -NONE), 1)
         taken = (high > bar)[:, None] & (best == bar[:, None]) & (names == last[:, None])
         best, names = tl.where(taken, high[:, None], best), tl.where(taken, key[:, None], names)
@@ -205,7 +204,7 @@ def top_scores(best, names, scores, some, keys):
 
 @triton.jit
 def write_top(best, names, lse, weights, keys, top, there):
-    """Write a block's largest weights in falling order, and their keys: 0 and -1 where there are fewer."""
+    """Write a block's largest weights in decreasing order, and their keys; 0 and -1 if there are fewer."""
     for rank in range(top):
         high = tl.max(best, 1)
         key = tl.min(tl.where((best == high[:, None]) & (names >= 0), names, NONE), 1)
@@ -222,9 +221,9 @@ def key_statistics(
     FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr, BOUNDS: tl.constexpr, BY_DISTANCE: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
-    """What the keys of `wide` pieces receive, and the cells of the map that these are part of. CELLS is `wide` or more, 0 without a map.
+    """Compute the weights received by the keys of `wide` pieces, and their cells of the map. CELLS is at least `wide`, 0 without a map.
 
-    The edges are those of pieces: `counts` of them, of at most ROWS rows and KEYS keys; `parts` of rows make a row of the map.
+    The edges are the pieces': `counts` of them, of at most ROWS rows and KEYS keys; `parts` pieces of rows are a row of the map.
     """
     entry, first_cell = tl.program_id(1), tl.program_id(0) * wide
     last_key = tl.load(key_edges + tl.minimum(first_cell + wide, counts[1])).to(tl.int32)
@@ -247,7 +246,7 @@ def key_statistics(
         all_received += total
         if CELLS > 0:
             sums += tl.sum(tl.where(in_cell, total[:, None], 0), 0)
-            # A sum that is NaN says so of the largest too, which a maximum would pass over.
+            # A NaN sum makes the maximum NaN too; a maximum alone would ignore NaN.
             tops = tl.maximum(tops, tl.max(tl.where(in_cell, most[:, None], 0), 0))
             complete = ((piece + 1) % parts == 0) | (piece + 1 == last_piece)
             at = (entry.to(tl.int64) * (counts[0] // parts) + piece // parts) * counts[1] + first_cell + cell_offsets
@@ -262,7 +261,7 @@ def received_weights(
     known, stationary, entry, rows, last_row, keys, last_key, FORM: tl.constexpr, STEPS: tl.constexpr, FIRSTS: tl.constexpr,
     BY_DISTANCE: tl.constexpr,
 ):  # fmt: skip
-    """The sum and the largest of the weights that each of these keys gets from some rows."""
+    """The sum and maximum of the weights that each of these keys receives from these rows."""
     score, mask, bias, inverse_temperature, offsets, sizes, lse = known
     number: tl.constexpr = lse.dtype.element_ty
     row, key = rows[None, :], keys[:, None]
@@ -279,7 +278,7 @@ def received_weights(
 
 @triton.jit
 def piece_range(edges, count, BOUNDED: tl.constexpr, low, high):
-    """The first piece that rows from `low` on and before `high` are in, and the one after their last; all where nothing bounds them."""
+    """The first piece with rows from `low` to before `high`, and the piece after the last; all pieces if not BOUNDED."""
     first, stop = 0, count
     if BOUNDED:
         first, stop = -1, 0

@@ -1,8 +1,7 @@
-"""What the GPU's kernels know of a tile of pairs: which are seen, what is added to their scores, and which dropout keeps.
+"""Tiles of pairs on a GPU: which pairs are visible, the bias of their scores, and which weights dropout keeps.
 
-`rows` (queries) and `keys` are numbers of offsets. Where a tile is meant they broadcast against each other: (R, 1) and (1,
-C) in a tile
-of queries by keys, (1, R) and (C, 1) in one of keys by queries.
+`rows` (queries) and `keys` are tensors of indices. In a tile they broadcast against each other: (R, 1) and (1, C) in a tile
+of queries by keys, (1, R) and (C, 1) in a tile of keys by queries.
 """
 
 import triton
@@ -14,30 +13,30 @@ RANGES, DENSE = tl.constexpr(mask_program.RANGES), tl.constexpr(mask_program.DEN
 DOCUMENTS, BOTH = tl.constexpr(mask_program.DOCUMENTS), tl.constexpr(mask_program.BOTH)
 EITHER = tl.constexpr(mask_program.EITHER)
 
-# The columns of `offsets`: where an entry's own part of each tensor begins. Those of the mask's arrays follow.
+# COLUMNS: the columns of `offsets`, where an entry's part of each tensor begins. The mask's arrays follow.
 COLUMNS = ("query", "key", "bare query", "bare key", "value", "weight", "bias", "sink", "inverse_temperature", "scale")
 QUERY, KEY, BARE_QUERY, BARE_KEY, VALUE, WEIGHT = (tl.constexpr(column) for column in range(6))
 BIAS, SINK, INVERSE_TEMPERATURE, SCALE, ARRAYS = (tl.constexpr(column) for column in range(6, 11))
 
-CHUNK = tl.constexpr(1024)  # rows whose ranges are looked through at once
+CHUNK = tl.constexpr(1024)  # rows whose ranges are searched at once
 
 
 @triton.jit
 def entry_offset(offsets, column, entry):
-    """Where this entry's part of a tensor begins; `offsets` is the table and its width."""
+    """The offset of this entry's part of a tensor; `offsets` is the table and its width."""
     return tl.load(offsets[0] + column * offsets[1] + entry)
 
 
 @triton.jit
 def aligned_offset(offsets, column, entry):
-    """The same of a tensor whose entries and rows are a multiple of 16 numbers apart: threads read 16 bytes at once."""
-    # Said of the load itself: what is said of another function's result is lost when that is inlined.
+    """The same for a tensor whose entries and rows are multiples of 16 numbers apart: threads read 16 bytes at once."""
+    # The hint is on the load itself: a hint on another function's result is lost when that function is inlined.
     return tl.multiple_of(tl.load(offsets[0] + column * offsets[1] + entry), 16)
 
 
 @triton.jit
 def bound(mask, array, entry, rows, sizes, other):
-    """What one of the two arrays of a range says of these rows."""
+    """The bounds of these rows in one of the two arrays of a range."""
     arrays, strides, offsets = mask
     start = arrays[array] + entry_offset(offsets, ARRAYS + array, entry)
     return tl.load(start + rows.to(tl.int64) * strides[array][0], mask=rows < sizes[0], other=other).to(tl.int32)
@@ -45,9 +44,9 @@ def bound(mask, array, entry, rows, sizes, other):
 
 @triton.jit
 def allowed_pairs(mask, STEPS: tl.constexpr, FIRSTS: tl.constexpr, entry, rows, keys, sizes):
-    """Which pairs may attend: the mask's program, whose pending results are the bits of a number, the last the lowest.
+    """Which pairs may attend: evaluates the mask's program, with pending results as bits of an integer, the last one lowest.
 
-    FIRSTS has the number of each leaf's first array.
+    FIRSTS has the index of each leaf's first array.
     """
     arrays, strides, offsets = mask
     inside = (rows < sizes[0]) & (keys < sizes[1])
@@ -78,21 +77,21 @@ def allowed_pairs(mask, STEPS: tl.constexpr, FIRSTS: tl.constexpr, entry, rows, 
 
 @triton.jit
 def any_true(some):
-    """Whether anything of a tile is true."""
+    """Whether any element of a tile is true."""
     return tl.max(tl.max(some.to(tl.int32), 1), 0) > 0
 
 
 @triton.jit
 def any_allowed(some, STEPS: tl.constexpr):
-    """Whether any pair of a tile may attend; without a mask it is not looked for: a tile has a pair."""
+    """Whether any pair of a tile may attend; always true without a mask, since a tile has a pair."""
     return True if len(STEPS) == 0 else any_true(some)
 
 
 @triton.jit
 def key_range(mask, BOUNDS: tl.constexpr, entry, rows, sizes):
-    """The keys outside of which these rows (R,) see nothing: from the first on, before the other.
+    """The range of keys, first and stop, outside of which these rows (R,) see nothing.
 
-    BOUNDS has the first array of each range that no pair outside of it may pass.
+    BOUNDS has the first array of each range outside of which no pair is visible.
     """
     low, high = 0, sizes[1]
     for leaf in tl.static_range(len(BOUNDS)):
@@ -103,7 +102,7 @@ def key_range(mask, BOUNDS: tl.constexpr, entry, rows, sizes):
 
 @triton.jit
 def row_range(mask, BOUNDS: tl.constexpr, entry, first, stop, sizes):
-    """The rows outside of which none sees a key from `first` on and before `stop`."""
+    """The range of rows outside of which no row sees a key from `first` to before `stop`."""
     low, high = 0, sizes[0]
     for leaf in tl.static_range(len(BOUNDS)):
         lowest, highest = sizes[0], 0
@@ -119,7 +118,7 @@ def row_range(mask, BOUNDS: tl.constexpr, entry, first, stop, sizes):
 
 @triton.jit
 def added(bias, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
-    """The bias of these pairs. One that knows distances alone has that of j - i at j - i + Q - 1."""
+    """The bias of these pairs; a bias by distance has the value of j - i at index j - i + Q - 1."""
     start, row_stride, key_stride = bias
     inside = (rows < sizes[0]) & (keys < sizes[1])
     rows, keys = rows.to(tl.int64), keys.to(tl.int64)
@@ -129,7 +128,7 @@ def added(bias, offsets, BY_DISTANCE: tl.constexpr, entry, rows, keys, sizes):
 
 @triton.jit
 def dropout_factor(seed, DROPOUT: tl.constexpr, number: tl.constexpr, entry, rows, keys, sizes):
-    """1 / (1 − p) where dropout keeps a pair's weight, else 0, from a hash of seed and position as in native/attention/dropout.hpp."""
+    """1 / (1 − p) if dropout keeps a pair's weight, else 0, by the hash of seed and position in native/attention/dropout.hpp."""
     row_hash = mix_bits(
         mix_bits(tl.load(seed).to(tl.uint64) + 0x9E3779B97F4A7C15) + (entry.to(tl.int64) * sizes[0] + rows).to(tl.uint64)
     )
@@ -144,7 +143,7 @@ def dropout_factor(seed, DROPOUT: tl.constexpr, number: tl.constexpr, entry, row
 
 @triton.jit
 def mix_bits(x):
-    """64 bits, each of which depends on every bit of x."""
+    """A 64-bit hash in which each bit depends on every bit of x."""
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     return x ^ (x >> 31)
