@@ -10,7 +10,7 @@ namespace overt {
 
 using Index = std::int64_t;
 
-// Woven int8 codes are for a unit that multiplies whole numbers, in its order (attention/pairs/code_decode_rows.hpp).
+// Woven int8 codes have the order in which an integer unit multiplies them (attention/pairs/code_decode_rows.hpp).
 enum class Kind : int { float32, float64, float16, bfloat16, boolean, integer, int8, woven };
 
 // Element (i, j) of entry b is data[offsets[b] + i * row + j * column]. Offsets and strides count elements and may be 0 or negative.
@@ -22,10 +22,10 @@ struct Matrix {
     Index column = 1;
 };
 
-// A mask as a postfix program over tiles: leaves push the pairs that they allow, the others combine the last one or two results.
-//   ranges     first (Q) and second (Q), integer: key j is allowed where first_i <= j < second_i
+// A mask as a postfix program over tiles: leaves push the pairs that they allow, operators combine the last one or two results.
+//   ranges     first (Q) and second (Q), integer: key j is allowed if first_i <= j < second_i
 //   dense      first (Q, K), boolean; strides of 0 broadcast
-//   documents  first (Q) and second (K), integer: allowed where both are equal and not negative
+//   documents  first (Q) and second (K), integer: allowed if both are equal and not negative
 //   blocks     first (blocks of queries, blocks of keys), boolean; second holds two integers, the queries and the keys of a block
 enum class Step : int { ranges, dense, documents, both, either, inverse, blocks };
 
@@ -35,7 +35,7 @@ struct MaskStep {
     Matrix second;
 };
 
-// How many results of a mask's program may be pending at once. Deeper programs are refused before they reach a kernel.
+// MASK_DEPTH: pending results of a mask's program. Deeper programs are refused before they reach a kernel.
 constexpr int MASK_DEPTH = 8;
 
 struct Mask {
@@ -48,21 +48,21 @@ enum class Form : int { dot, additive, program };
 
 struct Program;  // attention/programs/program.hpp
 
-// f(query_i, key_j). Additive: sum_d weight_d * activation(q_d + k_d). Dot: scale * (q . k), with a soft cap where softcap > 0.
+// f(query_i, key_j). Additive: sum_d weight_d * activation(q_d + k_d). Dot: scale * (q . k), with a soft cap if softcap > 0.
 struct Score {
     Form form = Form::additive;
     Activation activation = Activation::tanh;
     Matrix weight;                  // (1, D) for each entry, in the kernel's number type
     const double* scale = nullptr;  // one for each entry
     double softcap = 0;
-    const Program* program = nullptr;  // of a program's scores
+    const Program* program = nullptr;  // if the score is a program
 };
 
-// From a row's total scores s to its weights. Masked keys have the weight 0.
+// Maps a row's total scores s to weights. Masked keys have weight 0.
 //   sigmoid  1 / (1 + e^-s)
 //   sum      s / sum s
-//   identity s, of a program's scores, which are weights already
-//   entmax   max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)) with the tau for which they sum to 1; sparsemax where alpha is 2
+//   identity s, for a program whose numbers are already weights
+//   entmax   max((alpha - 1) s - tau, 0)^(1 / (alpha - 1)), with tau such that weights sum to 1; sparsemax if alpha is 2
 enum class Normalizer : int { softmax, sigmoid, sum, entmax, identity };
 
 struct Normalization {
@@ -70,10 +70,10 @@ struct Normalization {
     const double* alpha = nullptr;  // one for each entry, above 1 and at most 2
 };
 
-// How a long call ends before its time, as Ctrl-C asks. The thread that started the call asks from time to time; all threads look at
+// How a long call ends early, for example by Ctrl-C. The thread that started the call asks from time to time; all threads read
 // `stopped` (by __atomic functions), and then leave the results unfinished.
 struct Interruption {
-    bool (*asked)() = nullptr;  // whether the call is to end
+    bool (*asked)() = nullptr;  // whether the call must end
     std::int64_t next = 0;      // when to ask again, in nanoseconds
     int stopped = 0;
 };
@@ -85,76 +85,76 @@ struct Inputs {
     Matrix bias;                                  // (Q, K), any strides; data == nullptr: none
     Matrix bias_of_queries, bias_of_keys;         // (Q) and (K), float64: their sum is added to a dot product; data == nullptr: none
     const double* sink = nullptr;                 // one for each entry; nullptr: none
-    const double* inverse_temperature = nullptr;  // one for each entry: 1 / temperature, which multiplies score + bias; nullptr: 1
+    const double* inverse_temperature = nullptr;  // one for each entry: 1 / temperature, the factor of score + bias; nullptr: 1
     double dropout = 0;
     std::uint64_t seed = 0;
     int threads = 1;
     Interruption* interruption = nullptr;  // nullptr: the call runs to its end
-    Matrix key_scale, value_scale;         // (K), float32: what int8 keys and values are multiplied with; data == nullptr: none
+    Matrix key_scale, value_scale;         // (K), float32: the factors of int8 keys and values; data == nullptr: none
 };
 
-// What the backward pass reads next to the inputs. Rows are contiguous, entries follow each other, in the kernel's number type.
+// Inputs of the backward pass in addition to the call's. Rows are contiguous, entries follow each other, in the kernel's number type.
 struct SavedForward {
     const void* output;       // (batch, Q, E)
     const void* log_sum_exp;  // (batch, Q)
     const void* upstream;     // (batch, Q, E)
 };
 
-// The same for a dot product: weight_ij = 2^(t_ij - base_i) / row_sum_i, for total scores t in powers of two.
+// For a dot product: weight_ij = 2^(t_ij - base_i) / row_sum_i, with total scores t in powers of two.
 struct SavedDotForward {
     const void* output;    // (batch, Q, E)
     const void* sums;      // (batch, 2, Q): each row's base and total
     const void* upstream;  // (batch, Q, E)
 };
 
-// And for the other normalizers. `sums` are (batch, 2, Q) under all but entmax: 0, and what weights were divided by, infinite in a row
-// without keys. Under entmax they are (batch, Q, SPARSE_SUMS), or (batch, Q, SPARSE_SUMS + 2 E) of other scores than dot products: in units of
+// For the other normalizers, except entmax, `sums` are (batch, 2, Q): 0, and the divisor of the weights, infinite in a row without keys.
+// Under entmax they are (batch, Q, SPARSE_SUMS), or (batch, Q, SPARSE_SUMS + 2 E) if scores are no dot products: in units of
 // (alpha - 1) times the score, the row's largest and its tau - largest; sum_j u_j, for u = weight^(2 - alpha); sum_j h_j, for
 // h = -weight log weight; and sum_j u_j v_j and sum_j h_j v_j after dropout.
 constexpr int SPARSE_SUMS = 4;
 
-// What the backward pass writes: all elements, contiguous, in the kernel's number type.
+// Outputs of the backward pass: all elements, contiguous, in the kernel's number type.
 struct Gradients {
     void* query;   // (batch, Q, D)
     void* key;     // (batch, K, D)
     void* value;   // (batch, K, E)
-    void* weight;  // (batch, D), or (batch, constants); not of a dot product
-    // (batch, Q): sum_j weight_ij * d_weight_ij, from which a sink's gradient is computed; under entmax the gradient of the row's alpha. May
-    // be nullptr for a dot product: not wanted.
+    void* weight;  // (batch, D), or (batch, constants); unused by dot products
+    // (batch, Q): sum_j weight_ij * d_weight_ij, from which a sink's gradient is computed; under entmax the gradient of the row's alpha.
+    // nullptr, for dot products only: not wanted.
     void* delta;
-    // The gradient of the bias has the layout of the bias. It holds zeros before, and is added to. nullptr: not wanted.
+    // The gradient of the bias, in the bias's layout. The kernel adds to it; the caller clears it. nullptr: not wanted.
     void* bias;
-    Index bias_size;  // its elements
-    void* bias_of_keys = nullptr;  // (batch, K), of a dot product; nullptr: not wanted
+    Index bias_size;  // number of elements
+    void* bias_of_keys = nullptr;  // (batch, K), for a dot product; nullptr: not wanted
 };
 
-// The directions in which inputs move, each of its input's shape. data == nullptr, or no sink: it does not move. A program's queries, keys
-// and constants hold their directions as further columns.
+// Directions (tangents) of the inputs, each of its input's shape. data == nullptr, or no sink: a tangent of 0. A program's queries, keys
+// and constants hold their directions in additional columns.
 struct Directions {
     Matrix query, key, value, bias;
     const double* sink = nullptr;  // one for each entry
 };
 
-// What the forward pass writes that carries tangents: contiguous, in the kernel's number type.
+// Outputs of the forward pass with tangents: contiguous, in the kernel's number type.
 struct Tangents {
     void* output;   // (batch, Q, E)
-    void* sums;     // (batch, 2, Q): as SavedDotForward has them
-    void* tangent;  // (batch, Q, E): of the output
-    void* mean;     // (batch, Q): that of a row's scores, sum_j weight_ij * tangent_ij. nullptr: not wanted
+    void* sums;     // (batch, 2, Q): see SavedDotForward
+    void* tangent;  // (batch, Q, E): the output's tangent
+    void* mean;     // (batch, Q): each row's mean score tangent, sum_j weight_ij * tangent_ij. nullptr: not wanted
 };
 
-// Some keys of each query: key j is one of query i's where low_i <= j < high_i and, where there are ids, both have the same one.
-// Ids are from 0 to 2^31 - 1; any other number is no id, and equals none.
+// A set of keys for each query: key j belongs to query i's set if low_i <= j < high_i and, with ids, both have the same id.
+// Ids are from 0 to 2^31 - 1; any other number matches no id.
 struct KeySet {
     Matrix low, high;         // (Q), integer
-    Matrix query_id, key_id;  // (Q) and (K), integer; data == nullptr: ids do not matter
+    Matrix query_id, key_id;  // (Q) and (K), integer; data == nullptr: no ids
 };
 
-// Statistics of the weights, under a softmax or under `by`, of which `sums` are what the forward pass saved, as SavedDotForward has them for
-// dot products, whatever the score. Contiguous, in the kernel's number type; top_keys are int32, -1 where there are fewer keys.
+// Statistics of the weights, under a softmax or under `by`; `sums` are the forward pass's, in the form of SavedDotForward for
+// dot products, for any score. Contiguous, in the kernel's number type; top_keys are int32, -1 if there are fewer keys.
 struct Summary {
     void* log_sum_exp;  // (batch, Q); nullptr unless it is a softmax
-    void* entropy;      // (batch, Q): of the weights divided by their sum, NaN where one is negative
+    void* entropy;      // (batch, Q): of the weights divided by their sum, NaN if one is negative
     void* received;     // (batch, K)
     void* top_weights;  // (batch, Q, top)
     std::int32_t* top_keys;
@@ -167,10 +167,10 @@ struct Summary {
     void* output;  // (batch, Q, E); nullptr: not wanted
     const KeySet* sets;
     Index set_count;
-    void* masses;  // (batch, Q, set_count): the weight that each set of keys gets; nullptr: there are no sets
+    void* masses;  // (batch, Q, set_count): the weight on each set of keys; nullptr: no sets
     Normalization by;
     const void* sums;
-    std::int32_t* support;  // (batch, Q): how many weights are not 0, -1 where weights are NaN or infinite; nullptr under a softmax, as sums
+    std::int32_t* support;  // (batch, Q): number of non-zero weights, -1 if weights are NaN or infinite; nullptr under a softmax, as sums
 };
 
 // The kernels of one SIMD level in one number type, float or double.
@@ -181,15 +181,15 @@ struct Kernels {
     void (*additive_scores_gradients)(const Inputs&, const Score&, const void* upstream, const Gradients&);
     void (*dot)(const Inputs&, const Score&, void* output, void* sums);  // sums may be nullptr: not wanted
     void (*dot_gradients)(const Inputs&, const Score&, const SavedDotForward&, const Gradients&);
-    // Of dot products and of programs that move, under a softmax. Output and sums may be known from an earlier pass; then they are read.
+    // For dot products and for programs with tangents, under a softmax. `known`: output and sums are inputs from an earlier pass.
     void (*tangent)(const Inputs&, const Score&, const Directions&, const Tangents&, bool known);
-    // The gradients' tangents, each nullptr where it is not wanted of a dot product, with the output's and each row's mean, as Tangents
-    // has them. Those of a program's columns are followed by as many numbers for their directions, which mean nothing. Output and sums
-    // that are not known are computed here, into the memory that they are read from.
+    // The gradients' tangents, nullptr if not wanted (dot products only), the output's tangent and each row's mean score tangent. After the
+    // tangents of a program's columns come as many undefined numbers in the place of their directions. Unless `known`, output and
+    // sums are computed here, into the memory from which they are read.
     void (*second)(const Inputs&, const Score&, const SavedDotForward&, const Directions&, const Gradients&, void* of_output, void* mean,
                    bool known);
     void (*summary)(const Inputs&, const Score&, const Summary&);
-    // Under the other normalizers, any score; gradients of all but programs. sums may be nullptr: not wanted.
+    // Under the other normalizers, for any score; gradients for all scores but programs. sums may be nullptr: not wanted.
     void (*normalized)(const Inputs&, const Score&, const Normalization&, void* output, void* sums);
     void (*normalized_gradients)(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
     // Scores of a program: columns of queries and keys are its inputs, and Gradients::weight is the gradient of its constants.
@@ -197,7 +197,7 @@ struct Kernels {
     void (*traced_gradients)(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
 };
 
-// Loops that use registers only, and return how many float32 numbers they computed: the upper bound of any kernel's speed.
+// Loops on registers only, which return the number of float32 numbers computed: an upper bound of any kernel's speed.
 struct Ceilings {
     Index (*multiply_adds)(Index rounds);
     Index (*divisions)(Index rounds);
@@ -213,10 +213,10 @@ struct Level {
     const Smoothing* smoothing;
 };
 
-// The largest number of query rows and of keys in a tile.
+// ROWS, KEYS: the largest numbers of query rows and of keys in a tile.
 constexpr int ROWS = 32;
 constexpr int KEYS = 64;
-// The queries of a transposed tile, whose keys are rows and whose queries are columns.
+// QUERIES: queries in a transposed tile, whose keys are rows and whose queries are columns.
 constexpr int QUERIES = 64;
 
 }  // namespace overt

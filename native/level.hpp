@@ -1,4 +1,4 @@
-// The kernels, which are compiled once for each SIMD level. A kernel file defines one of them and instantiates it for float and double.
+// The kernels, compiled once for each SIMD level. A kernel file defines one kernel and instantiates it for float and double.
 #pragma once
 
 #include "kernels.hpp"
@@ -30,7 +30,7 @@ void normalized(const Inputs&, const Score&, const Normalization&, void* output,
 template <class T>
 void normalized_gradients(const Inputs&, const Score&, const Normalization&, const SavedDotForward&, const Gradients&);
 
-// The parts of both: any score under a sigmoid or a sum, and under entmax; their gradients for dot products; gradients for additive scores.
+// Their parts: any score under sigmoid or sum, and under entmax; gradients of these for dot products; gradients for additive scores.
 template <class T>
 void elementwise(const Inputs&, const Score&, Normalizer, void* output, void* sums);
 template <class T>

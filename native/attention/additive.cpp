@@ -10,7 +10,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// The forward pass of a call: threads share the blocks of rows of several entries, and spans of keys where there are fewer blocks than
+// The forward pass of a call: threads share the blocks of rows of several entries, and spans of keys if there are fewer blocks than
 // threads.
 template <class T, class Scores>
 class Forward {
@@ -49,7 +49,7 @@ class Forward {
                          2 * SoftmaxState<T>::size(inputs.value_dim) + ROWS * KEYS / static_cast<Index>(sizeof(T)) + 64);
     }
 
-    // As many entries as give each thread a few blocks.
+    // Enough entries to give each thread a few blocks.
     Index entries_at_once() const {
         if (team.entry_groups > 1) return team.entry_groups;
         Index wanted = team.threads > 1 ? count(4 * team.threads, max_of<Index>(blocks, 1)) : 1;

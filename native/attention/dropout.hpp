@@ -36,7 +36,7 @@ struct DropoutHash {
     }
 };
 
-// Multiplies the weights of one row, keys `key` to `key + count`, by 1 / (1 - p) where they are kept and by 0 elsewhere.
+// Multiplies the weights of one row, keys `key` to `key + count`, by 1 / (1 - p) if they are kept, else by 0.
 template <class T>
 static void apply_dropout(const Inputs& inputs, Index entry, Index row, Index key, int count, T* weights) {
     DropoutHash hash(inputs);

@@ -1,4 +1,4 @@
-// Whether a call is to end before its time.
+// Whether a call must end early.
 #pragma once
 
 #include <time.h>
@@ -8,7 +8,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Asked before every tile. The thread that started the call is number 0 of each team.
+// Checked before every tile. The thread that started the call is number 0 of each team.
 static inline bool interrupted(const Inputs& inputs) {
     constexpr std::int64_t PERIOD = 50000000;
     Interruption* interruption = inputs.interruption;

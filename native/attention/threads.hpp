@@ -33,7 +33,7 @@ class Team {
 
     // `together`: all threads share all work, whatever the number of entries.
     explicit Team(const Inputs& inputs, bool together = false) : inputs(inputs), entries(inputs.batch) {
-        // Starting a thread pays from about the first number of terms; from about the second a call takes some hundredths of a second.
+        // WORTH: terms for each started thread. LONG: terms from which a call takes some hundredths of a second, so it is watched.
         constexpr double WORTH = 50000, LONG = 5e8;
         double terms = static_cast<double>(inputs.batch) * inputs.queries * inputs.keys * (inputs.head_dim + inputs.value_dim + 1);
         threads = static_cast<int>(min_of<double>(inputs.threads, 1 + terms / WORTH));

@@ -81,7 +81,7 @@ struct Shapes {
         return offsets.back().data();
     }
 
-    // (..., rows, columns); a size of -1 may be anything, and `flexible` lets sizes of 1 broadcast.
+    // (..., rows, columns); a size of -1 is any size, and `flexible` lets sizes of 1 broadcast.
     template <class Any>
     Matrix matrix(const Any& array, const char* name, Index rows, Index columns, bool flexible = false, bool grouped = false) {
         if (array.ndim() < 2) refuse(std::string(name) + " with two dimensions or more", shape_of(array));

@@ -1,4 +1,4 @@
-// A call of an attention kernel: what its functions of the Python module share.
+// A call of an attention kernel: code shared by the functions of the Python module.
 #pragma once
 
 #include <nanobind/stl/optional.h>
@@ -24,7 +24,7 @@ struct Call : Shapes {
     Program program;
     Kind number = Kind::float32;
 
-    // The batch is that of `like`, without its last `trailing` dimensions. Keys are of the query's dtype, or int8 codes.
+    // The batch is `like`'s, without its last `trailing` dimensions. Keys are of the query's dtype, or int8 codes.
     template <class Any>
     Call(const Array& query, const Array& key, const Any& like, size_t trailing, int threads, bool same_columns = true, bool codes = false) {
         if (like.ndim() < trailing || query.ndim() < 2 || key.ndim() < 2)
@@ -50,7 +50,7 @@ struct Call : Shapes {
         if (inputs.value.kind != inputs.key.kind) refuse("value of the dtype of the key", "another dtype");
     }
 
-    // Codes as units multiply them: of `keys` keys, rounded up to whole groups of 16, one after the other in memory.
+    // Codes in a matrix unit's order: of `keys` keys, rounded up to whole groups of 16, contiguous in memory.
     void weave(Index keys) {
         constexpr Index GROUP = 16, VECTOR = 64, MOST = 1024;
         const Index head_dim = inputs.head_dim, value_dim = inputs.value_dim;
@@ -61,7 +61,7 @@ struct Call : Shapes {
         inputs.keys = keys, inputs.key.kind = inputs.value.kind = Kind::woven;
     }
 
-    // What the codes of keys or values are multiplied with: (..., K, 1).
+    // The factors of the codes of keys or values: (..., K, 1).
     Matrix scale_of_codes(const Array& scale, const char* name) {
         Matrix result = matrix(scale, name, inputs.keys, 1, false, true);
         if (result.kind != Kind::float32) refuse(std::string(name) + " of dtype float32", "another dtype");
@@ -157,7 +157,7 @@ struct Call : Shapes {
         if (by.kind != Normalizer::softmax) refuse("biases of queries and of keys under a softmax", "another normalizer");
     }
 
-    // A bias by distance holds the bias of j - i at index j - i + Q - 1: a matrix whose rows begin one number earlier each.
+    // A bias by distance has the bias of j - i at index j - i + Q - 1: a matrix in which each row begins one number earlier.
     void bias(const Maybe& array, bool by_distance) {
         if (array) inputs.bias = bias_of(*array, by_distance);
     }
@@ -180,7 +180,7 @@ struct Call : Shapes {
         return bias;
     }
 
-    // The directions in which the inputs move, each of its input's shape; None where one does not move.
+    // The directions (tangents) of the inputs, each of its input's shape; None for a tangent of 0.
     Directions directions(const Maybe& query, const Maybe& key, const Maybe& value, const Maybe& bias, bool by_distance,
                           const Maybe& sink) {
         Directions to;
@@ -225,7 +225,7 @@ struct Call : Shapes {
             if (!(by.alpha[b] > 1 && by.alpha[b] <= 2)) refuse("an alpha above 1 and at most 2", std::to_string(by.alpha[b]));
     }
 
-    // What the backward pass needs of each row.
+    // The saved numbers of each row for the backward pass.
     std::vector<Index> saved_shape() const {
         if (by.kind != Normalizer::entmax) {
             if (by.kind == Normalizer::softmax && score.form == Form::additive) return {inputs.queries};
@@ -252,7 +252,7 @@ struct Call : Shapes {
         dropout(probability, seed);
     }
 
-    // Runs a kernel, without the GIL. Python runs the handlers of signals in its main thread alone, so only there a signal ends it.
+    // Runs a kernel without the GIL. Python runs signal handlers only in its main thread, so only there a signal ends the call.
     template <class Work>
     void run(Work work) {
         Interruption interruption{signal_raised};

@@ -1,4 +1,4 @@
-// How the bindings of smoothing kernels take their arrays: float64 and contiguous, which is checked here. Python has checked their contents.
+// Array arguments of the smoothing kernels: checked here to be float64 and contiguous. Python has checked their contents.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -39,7 +39,7 @@ void expect_stack(const Array& stack, Index series, Index rows, Index columns, c
     bool fits = static_cast<Index>(stack.shape(0)) == series && static_cast<Index>(stack.shape(1)) == rows &&
                 static_cast<Index>(stack.shape(2)) == columns;
     if (!fits) throw std::invalid_argument(message);
-    bool empty = series == 0 || rows == 0 || columns == 0;  // then strides say nothing
+    bool empty = series == 0 || rows == 0 || columns == 0;  // then strides are meaningless
     if (!empty && ((columns > 1 && stack.stride(2) != 1) || (rows > 1 && stack.stride(1) != columns)))
         throw std::invalid_argument("Expected matrices that are contiguous, one for each series.");
 }

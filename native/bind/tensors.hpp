@@ -15,7 +15,7 @@ namespace overt {
 
 namespace nb = nanobind;
 
-// What both kinds of array come to: dlpack.h's DLTensor, which views the caller's memory while the call lasts. Strides count numbers.
+// Both kinds of array as dlpack.h's DLTensor, which views the caller's memory during the call. Strides count numbers.
 struct TensorView {
     void* data = nullptr;
     std::int32_t device_type = 1, device_id = 0;
@@ -84,7 +84,7 @@ private:
         return taken && view.device_type == 1 && has_memory();
     }
 
-    // Some 1 µs a tensor. What has no such attributes is no tensor on the CPU, whatever the error.
+    // About 1 µs a tensor. An object without these attributes is no tensor on the CPU, whatever the error.
     bool take_attributes(nb::handle source) {
         PyErr_Clear();
         try {
@@ -103,7 +103,7 @@ private:
         }
     }
 
-    bool has_memory() const { return view.data || size() == 0; }  // a tensor of the zeros of autograd has none
+    bool has_memory() const { return view.data || size() == 0; }  // autograd's zero tensors have none
 
     struct NamedType {
         const char* name;

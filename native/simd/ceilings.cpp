@@ -4,7 +4,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Independent chains: enough to fill two units of five cycles of latency, and few enough for sixteen registers.
+// CHAINS: independent chains, enough to fill two units of five cycles of latency, and few enough for sixteen registers.
 constexpr int CHAINS = 12;
 
 // Volatile, so that the compiler cannot compute the loops beforehand.

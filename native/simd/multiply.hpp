@@ -9,7 +9,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// How many rows of C stay in registers with so many vectors: enough independent sums to hide the latency of a multiply-add, few
+// Rows of C in registers for this many vectors: enough independent sums to hide the latency of a multiply-add, few
 // enough for the level's registers, and close to a square, which loads least.
 #if OVERT_BYTES == 64 || defined(__aarch64__)
 constexpr int WIDEST = 4;
@@ -22,7 +22,7 @@ constexpr int WIDEST = 2;
 constexpr int rows_in_registers(int) { return 4; }
 #endif
 
-// Terms of one pass over the inner dimension: two vectors of as many rows of B stay in the nearest cache with A.
+// TERMS of one pass over the inner dimension: two vectors of as many rows of B stay in the nearest cache with A.
 constexpr int TERMS = 128;
 
 template <class T>
@@ -71,7 +71,7 @@ static inline void multiply_rest(Left<T> a, Right<T> b, T* c, Index c_row, int r
 
 template <class T, int VECTORS>
 static void multiply_panel(Left<T> a, Right<T> b, T* c, Index c_row, int rows, int inner, bool add) {
-    // Where full groups would leave one or two rows over, two smaller groups of equal size take them instead.
+    // If full groups would leave one or two rows, the last two groups share their rows equally.
     constexpr int FULL = rows_in_registers(VECTORS), REDUCED = FULL == 6 ? 4 : FULL;
     while (rows >= FULL && !(rows == 2 * REDUCED && REDUCED < FULL)) {
         multiply_registers<T, FULL, VECTORS>(a, b, c, c_row, inner, add);

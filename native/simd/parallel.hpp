@@ -1,4 +1,4 @@
-// Work on several threads: OpenMP's where the core is compiled with it, which torch shares, else the system's own. No other file knows which.
+// Work on several threads: OpenMP's, shared with torch, if the core is compiled with it, else the system's. No other file knows which.
 #pragma once
 
 #include "kernels.hpp"
@@ -32,7 +32,7 @@ static inline void on_threads([[maybe_unused]] int threads, Work work) {
 #endif
 }
 
-// work(item, thread) for what is left of the items: the threads that share `next` take so many at a time, as each has time for them.
+// work(item, thread) for the remaining items: the threads that share `next` take this many at a time, as they finish.
 template <class Work>
 static inline void take_items(Index& next, Index items, Index chunk, int thread, Work work) {
     for (Index first; (first = __atomic_fetch_add(&next, chunk, __ATOMIC_RELAXED)) < items;)

@@ -1,4 +1,4 @@
-// Loops whose sums are registers from the beginning: gcc clears and stores an array in memory where it unrolls a loop over it too late.
+// Loops with sums in registers from the start: gcc clears and stores an array in memory if it unrolls a loop over it too late.
 #pragma once
 
 #include <utility>

@@ -7,13 +7,13 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// A distance whose weight is negligible next to a point's weight on itself, which is 1.
+// MASKED_DISTANCE: its weight is negligible next to a point's weight on itself, which is 1.
 constexpr double MASKED_DISTANCE = 1e6;
 
 // A thread's part of the series: position p is point start + p. Positions beyond the end have no weight in any row.
 struct Tile {
     const Bilateral& task;
-    Index reach, start = 0, there = 0;  // there: points that are
+    Index reach, start = 0, there = 0;  // there: number of existing points
     double *times, *values, *weights, *distances, *similar, *sums;
 
     static constexpr Index AHEAD = Sums::apart(BLOCK);

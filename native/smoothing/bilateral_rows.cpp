@@ -7,7 +7,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// Rows that a thread takes at a time.
+// SHARE: rows that a thread processes at a time.
 constexpr Index SHARE = 256;
 
 // One row's keys, padded to whole vectors with keys at infinite distance.

@@ -5,10 +5,10 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Vectors of outputs that are summed at once, so that sums are independent and a tap is read once for all.
+// ABREAST: vectors of outputs summed at once, so that sums are independent and each tap is read once for all.
 constexpr int ABREAST = 8;
 constexpr Index STRIDE = ABREAST * WIDTH<double>;
-// Outputs that one thread takes at a time.
+// SHARE: outputs that one thread processes at a time.
 constexpr Index SHARE = 4096;
 
 static void filter_vectors(const double* values, const double* taps, Index count, double* output) {
@@ -35,7 +35,7 @@ static void filter_numbers(const Filter& task, Index first, Index stop) {
 
 void filter(const Filter& task) {
     Index taps = task.before + 1 + task.after, complete = max_of(task.before, task.count - task.after);
-    // For fewer products another thread does not pay.
+    // One more thread pays from 4e6 products on.
     int threads = static_cast<int>(min_of<double>(task.threads, 1 + static_cast<double>(task.count) * taps / 4e6));
     divide_items((task.count + SHARE - 1) / SHARE, threads, [&](Index share, int) {
         Index first = share * SHARE, stop = min_of(first + SHARE, task.count), i = min_of(max_of(first, task.before), stop);

@@ -9,11 +9,11 @@ namespace overt::OVERT_LEVEL {
 namespace {
 
 constexpr Index STRETCH = 128;
-// Rows that are paired with a stretch at once: the sums of its points are then read and written once for all of them.
+// ABREAST: rows paired with a stretch at once, so that the sums of its points are read and written once for all of them.
 constexpr int ABREAST = 2;
-// Moments of the weights: their sum, times x_j - x_i, times g_j - g_i, times both.
+// MOMENTS of the weights: their sum, times x_j - x_i, times g_j - g_i, times both.
 constexpr int MOMENTS = 4;
-// Below this a row's weights have no digits left: all its keys are too far away.
+// FAINT: a row with a smaller sum of weights has no digits left, since all its keys are too far away.
 constexpr double FAINT = 0x1p-900;
 static_assert(STRETCH % (ABREAST * LANES) == 0, "stretches are whole vectors, and whole groups of rows");
 

@@ -9,9 +9,9 @@ namespace overt::OVERT_LEVEL {
 namespace {
 
 constexpr int LANES = WIDTH<double>;
-// Points taken at a time, so that the outputs of all heads stay in the cache.
+// CHUNK: points processed at a time, so that the outputs of all heads stay in the cache.
 constexpr Index CHUNK = 128;
-// A head whose weights are all below this in a chunk is left out there: it changes no digit of the sum.
+// NEGLIGIBLE: a head whose weights are all smaller in a chunk is skipped there; it would change no digit of the sum.
 constexpr double NEGLIGIBLE = 1e-30;
 
 // Risks of one head in units of the noise, with the premium on its degrees of freedom; 0 where the noise is infinite.
@@ -72,7 +72,7 @@ struct Lines {
 struct Chunk {
     static constexpr Index SIZE = CHUNK + LANES;
     double* weights;  // (heads, SIZE)
-    Index* heads;     // those with weights that count, and their number
+    Index* heads;     // the heads with weights that count, and their number
     Index counted = 0;
     double stiffness[SIZE], values[CHUNK] = {}, slopes[CHUNK] = {}, spread[CHUNK] = {}, deviation[CHUNK] = {};
 };

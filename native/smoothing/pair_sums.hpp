@@ -45,13 +45,13 @@ struct Sums {
     }
 };
 
-// How many rows a thread sums at a time, and its extent: it begins a window before them, and adds to a window after.
+// The rows that a thread sums at a time, and its extent: from a window before them to a window after them.
 struct Tiling {
     Index rows, tiles, reach;
     int threads;
 
     Tiling(Index count, Index window, int max_threads) {
-        // Long compared with the window, whose sums are computed twice, and short enough for every thread to have work.
+        // Long compared with the window, whose sums are computed twice, and short enough to give every thread work.
         Index share = (count + max_threads - 1) / max_threads;
         rows = (min_of(share, max_of<Index>(8 * window, 16 * BLOCK)) + BLOCK - 1) / BLOCK * BLOCK;
         tiles = (count + rows - 1) / rows;

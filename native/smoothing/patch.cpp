@@ -8,9 +8,9 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// Below this a row's weights have no digits left: all its keys are too far away.
+// FAINT: a row with a smaller sum of weights has no digits left, since all its keys are too far away.
 constexpr double FAINT = 0x1p-900;
-// Vectors of distances that are summed at once, so that sums are independent and a weight of the profile is read once for all.
+// ABREAST: vectors of distances summed at once, so that sums are independent and each weight of the profile is read once for all.
 constexpr int ABREAST = 4;
 static_assert(BLOCK % (ABREAST * LANES) == 0, "blocks are whole strides");
 
@@ -98,7 +98,7 @@ void sum_squares(double* squares, const Profile& profile, double* distances) {
 }
 
 // Equal weights: sums of two neighbours, of these sums two, and so on; those whose lengths add up to the patch are added, end to end.
-// Nothing is ever subtracted, so that a large square leaves no error where it has left the patch.
+// Nothing is subtracted, so a large square leaves no error after it has left the patch.
 void sum_by_doubling(double* sums, const Profile& profile, double* distances) {
     clear(distances, BLOCK);
     Index length = 1, position = 0;

@@ -52,7 +52,7 @@ double weigh(Row& row, double rate) {
     for (Index j = 0; j < row.count; j++)
         if (!key_weights || key_weights[j] > 0) nearest = min_of(nearest, row.distances[j]);
     Similarity similarity(rate);
-    for (Index j = 0; j < row.count; j += LANES)  // what is nearer than any key has weight 0 in the end
+    for (Index j = 0; j < row.count; j += LANES)  // keys nearer than any allowed key have weight 0 in the end
         store<double>(row.weights + j, similarity.of(lane_max(load(row.distances + j) - broadcast(nearest), Vector<double>{})));
     for (Index j = 0; j < row.count; j++) total += row.weights[j] *= key_weights ? key_weights[j] : 1;
     return total;

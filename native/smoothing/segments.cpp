@@ -12,14 +12,14 @@ namespace {
 
 constexpr int LANES = WIDTH<double>;
 using Lane = Vector<double>;
-// Points that a thread takes at a time, and those before and after them that it divides too.
+// PART: points that a thread processes at a time; MARGIN: points before and after them that it segments too.
 constexpr Index PART = 4096, MARGIN = 512, POINTS = PART + 2 * MARGIN;
-// First points of the last segment: where there are ROOM of them, the last RECENT remain, and of the others, from a probability of HOPELESS on,
-// those of most, MOST in all.
+// First points of the last segment: if there are ROOM of them, the last RECENT remain, and of the others with a probability of at least
+// HOPELESS the most probable ones, MOST in all.
 constexpr int MOST = 40, RECENT = 16, ROOM = 56;
-// A segment whose times have no larger variance than FLAT has no slope; segments of a probability below NEGLIGIBLE are left out.
+// FLAT: a segment has no slope if the variance of its times is smaller. NEGLIGIBLE: segments of a smaller probability are skipped.
 constexpr double FLAT = 1e-6, NEGLIGIBLE = 1e-6, HOPELESS = 1e-12, TINY = 1e-100, NEVER = -1e300;
-// Sums over the points of a segment: of weights w, and of wt, wx, wtt, wtx, wxx.
+// SUMS over the points of a segment: of weights w, and of wt, wx, wtt, wtx, wxx.
 constexpr int SUMS = 6;
 
 // Running sums as pairs of numbers, so that the difference of two is as exact as the sum over the points between.
@@ -37,7 +37,7 @@ struct Running {
     }
 };
 
-// What the points of a segment say: the weight, the mean time, sum of wx, and the sums of squares about the means.
+// Statistics of the points of a segment: the weight, the mean time, sum of wx, and the sums of squares about the means.
 struct Moments {
     Lane weight, time, total, mean, spread, slope, squares;
 };
@@ -154,7 +154,7 @@ class Division {
         }
     }
 
-    // The weights of one point, but for what it takes from the center.
+    // The weights of one point, without those from the center.
     void write_row(Index row) {
         double mass = 0;
         for (Index stop = row + 1; stop <= count; stop++)
@@ -230,7 +230,7 @@ class Division {
         return top[0] + std::log(0.5 * total) + static_cast<double>(stop) * stay;
     }
 
-    // Keeps the last RECENT first points, of which little is known, and of the others those of most weight, in order.
+    // Keeps the last RECENT first points, about which little is known, and the most probable of the others, in order.
     void drop() {
         int others = candidates - RECENT, most = MOST - RECENT;
         for (int c = 0; c < candidates; c++) m.order[c] = c;

@@ -6,10 +6,10 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Stretches computed together, so that matrices are read once for several.
+// TOGETHER: stretches processed together, so that matrices are read once for several.
 constexpr Index TOGETHER = 24;
 constexpr int MAX_TERMS = 32;
-// For fewer points another thread does not pay.
+// SHARE: points that justify one more thread.
 constexpr Index SHARE = 4096;
 
 static void slide_clear(double* to, Index count) {

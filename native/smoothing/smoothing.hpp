@@ -10,7 +10,7 @@ struct Filter {
     const double* values;
     Index count;
     const double* taps;
-    Index before, after;  // how far the taps reach: there are before + 1 + after
+    Index before, after;  // the reach of the taps: there are before + 1 + after
     double* output;
     int threads;
 };
@@ -98,8 +98,8 @@ struct BilateralRows {
 // Boxes of time that hold all keys, see local/boxes.hpp. Matrices map the sums of a box of keys to polynomials in a box of targets:
 // (2 reach + 1, 24, powers, 24), the first for keys `reach` boxes earlier.
 struct Boxes {
-    Index count = 0;               // 0: none, all is summed key by key
-    double origin = 0, width = 0;  // of few bits, so that all edges are exact
+    Index count = 0;               // 0: no boxes, all sums are taken key by key
+    double origin = 0, width = 0;  // short mantissas, so that all edges are exact
     Index reach = 0, squares_reach = 0;
     const double* matrices = nullptr;
     const double* squares = nullptr;  // for squared weights
@@ -117,7 +117,7 @@ struct Local {
     const double* targets;  // ascending
     Index rows;
     double rate;
-    double reach;   // where a weight is negligible next to that of a key at the target
+    double reach;   // distance at which a weight is negligible next to that of a key at the target
     double window;
     Side side;
     int degree;
@@ -137,7 +137,7 @@ struct Guided {
     const double* weights;  // 0 or more, the largest 1; nullptr: all 1
     Index count;
     double rate_time, reach;
-    const double* table;  // where times are 0, 1, 2, ...: the factor of time at lags 0 to `lags`
+    const double* table;  // if times are 0, 1, 2, ...: the factor of time at lags 0 to `lags`
     Index lags;           // 0: no table
     const double* rates;
     const Index* squarings;  // how often the previous bandwidth's exponentials are squared to give this one's; 0: recomputed
@@ -149,7 +149,7 @@ struct Guided {
     int threads;
 };
 
-// The outputs of heads, each (heads, count): y_i, its derivative by x_i, and its variance, or nullptr where none is needed.
+// The outputs of heads, each (heads, count): y_i, its derivative by x_i, and its variance, or nullptr if not needed.
 struct Bank {
     const double* values;
     const double* slopes;
@@ -164,7 +164,7 @@ struct Risks {
     const double* sharpness;  // 1 / noise; 0 where a value is missing
     double premium;
     Index step;
-    bool running;  // whether up to each point of a block, (heads, count)
+    bool running;  // whether sums run up to each point of a block, (heads, count)
     double* sums;  // (heads, blocks)
     int threads;
 };
@@ -207,14 +207,14 @@ struct Wiener {
     const double* squares;  // the variance of each value's noise
     const double* pilot;
     Index count;
-    bool alike;  // all squares
+    bool alike;  // whether all squares are equal
     Index length;         // 16, 32, ... 1024, at most count
     const Index* starts;  // ascending; each point is in a window
     Index windows;
     const double* taper;           // (length,)
-    const double* spectrum;        // (length - 1,): the noise's variance in each cosine but the constant one
-    const double* mean_leverages;  // (length,): those of the window's mean
-    const double* factors;         // (length - 1,): of the transforms
+    const double* spectrum;        // (length - 1,): the noise's variance in each cosine except the constant one
+    const double* mean_leverages;  // (length,): the leverages of the window's mean
+    const double* factors;         // (length - 1,): the factors of the transforms
     double* values_to;
     double* leverages_to;
     int threads;

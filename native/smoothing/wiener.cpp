@@ -11,7 +11,7 @@ namespace {
 
 constexpr int LANES = WIDTH<double>;
 using Lane = Vector<double>;
-// Points of the output that a thread takes at a time. Windows over an edge between two such parts are filtered for both.
+// PART: points of the output that a thread processes at a time. Windows over an edge between two parts are filtered for both.
 constexpr Index PART = 16384;
 constexpr Index LONGEST = 1024;
 constexpr double TINY = 2.2250738585072014e-308;
@@ -114,7 +114,7 @@ Lane apply_gains(const Wiener& task, Memory& memory) {
     return risks;
 }
 
-// sum_k c_ki^2 of what apply_gains left of the pilot.
+// sum_k c_ki^2 of the pilot's gains after apply_gains.
 template <int N>
 void sum_leverages(const Wiener& task, Memory& memory) {
     Lane total = memory.smooth[N / 2];

@@ -7,7 +7,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// What a page says of a call: `rows` are the numbers from one row to the next. Where `causal`, a query attends to no later key; the last
+// A page's arguments of a call: `rows` is the distance from one row to the next. If `causal`, a query attends to no later key; the last
 // query is at the last key.
 struct Heads {
     const float *query, *key, *value;
@@ -60,7 +60,7 @@ EXPORTED(attend) void attend(const Heads& of, float* to) {
                              of.head_dim * sizeof(float));
 }
 
-// What is shown of the weights, in arrays of every head: log_sum_exp, entropy (H, Q), received (H, K), top_weights, top_keys (H, Q, top),
+// The displayed statistics of every head's weights: log_sum_exp, entropy (H, Q), received (H, K), top_weights, top_keys (H, Q, top),
 // map_mean, map_max of at most `most` cells a side.
 EXPORTED(summarize)
 void summarize(const Heads& of, float* log_sum_exp, float* entropy, float* received, int top, float* top_weights,

@@ -6,7 +6,7 @@ namespace overt::OVERT_LEVEL {
 namespace {
 
 constexpr int W = WIDTH<float>, PANEL = 2 * W;
-// Rows that are multiplied with one panel after the other, few enough to stay in the nearest caches.
+// TOGETHER: rows multiplied with one panel after the other, few enough to stay in the nearest caches.
 constexpr int TOGETHER = 8;
 
 // x times the normal distribution's probability below x: x / 2 · (1 + erf(x / √2)), Hendrycks and Gimpel 2016. erf by Abramowitz and

@@ -1,5 +1,5 @@
-// The derivative of the backward pass of dot-product attention. The gradients move where queries, keys, values and biases move, in given
-// directions: with weights w, dropout factors r, total scores t, p_ij = r_ij u_i . v_j of upstream gradients u, and tangents dotted,
+// The derivative of the backward pass of dot-product attention: tangents of the gradients, from tangents (directions) of queries, keys,
+// values and biases. With weights w, dropout factors r, total scores t, p_ij = r_ij u_i . v_j of upstream gradients u, and tangents primed,
 //
 //     d_i = u_i . o_i     g = w (p - d)     w' = w (t' - m)     g' = w ((t' - m) (p - d) + p' - d')     d'_i = u_i . o'_i
 //
@@ -14,10 +14,10 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Blocks of queries that are in memory at once.
+// BLOCKS_AT_ONCE: blocks of queries in memory at once.
 constexpr Index BLOCKS_AT_ONCE = 8;
 
-// A tile's rows of a matrix by key: as they lie, and padded to whole vectors.
+// A tile's rows of a matrix by key: in the caller's memory, and padded to whole vectors.
 template <class T>
 struct KeyRows {
     Left<T> plain{};
@@ -54,7 +54,7 @@ struct SecondWorkspace {
     }
 };
 
-// A block's rows of queries or upstream gradients as all threads read them: transposed, and padded to whole vectors.
+// A block's rows of queries or upstream gradients, shared by all threads: transposed, and padded to whole vectors.
 template <class T>
 struct QueryRows {
     T* transposed = nullptr;
@@ -89,11 +89,11 @@ class DotSecond {
     const SavedDotForward& saved;
     const Directions& directions;
     const Gradients& to;
-    const T *tangent, *mean;  // of the first pass
+    const T *tangent, *mean;  // from the first pass
     Moves moves;
     bool overlapping;  // whether several pairs share an element of the bias
     Team team;
-    Index at_once;  // entries that are in memory at once
+    Index at_once;  // entries in memory at once
     int tile_keys;
     Index padded_dim, padded_value_dim, tiles, spans, blocks, block_size, workspace_size;
     Scratch<T> workspaces, rows, d_queries, biases;
@@ -125,7 +125,7 @@ class DotSecond {
     }
 
    private:
-    // An entry in memory has a slot there.
+    // The slot of an entry in memory.
     SecondBlock<T>& block_of(Index slot, Index block) const { return table.data[slot * blocks + block % blocks]; }
     T* sums_of(Index slot, Index span, Index block) const {
         return d_queries.data + ((slot * spans + span) * blocks + block % blocks) * QUERIES * padded_dim;
@@ -215,7 +215,7 @@ class DotSecond {
         KeyRows<T> keys, key_directions, values, value_directions;
     };
 
-    // What the tiles hold, from products to gradients.
+    // The tiles' contents, from products to gradients.
     enum Name { WEIGHTS, SCORES, GRADIENTS, TANGENTS, SLOPES, CURVATURES, UNMASKED };
 
     void pairs(const Part& part, const SecondBlock<T>& own, Index span, T* d_queries, const SecondWorkspace<T>& workspace) {
@@ -263,8 +263,8 @@ class DotSecond {
                (!moves.key || all_finite(part.key_directions.whole, part.key_directions.row, part.at.keys, padded_dim));
     }
 
-    // Total scores, their tangents, gradients of weights and their tangents to the tangents of weights, gradients of total scores and their
-    // tangents; all are 0 for masked pairs.
+    // Total scores and their tangents become tangents of weights; gradients of weights and their tangents become gradients of total scores
+    // and their tangents. All are 0 for masked pairs.
     void back_through_softmax(const Part& part, const SecondBlock<T>& own, bool careful, const SecondWorkspace<T>& workspace) const {
         const Tile& at = part.at;
         T* const* tiles = workspace.tiles;
@@ -316,7 +316,7 @@ class DotSecond {
         if (to.query && moves.key) to_queries(gradients, part.key_directions);
     }
 
-    // Pair by pair where a number is not finite, without masked pairs: 0 * NaN is NaN.
+    // Pair by pair if a number is not finite, skipping masked pairs: 0 * NaN is NaN.
     void add_pairs(const Part& part, const SecondBlock<T>& own, T* d_queries, const SecondWorkspace<T>& workspace) const {
         for (int c = 0; c < part.at.keys; c++)
             for (int r = 0; r < part.at.rows; r++) {
@@ -351,7 +351,7 @@ class DotSecond {
         return static_cast<T>(score.scale[entry] * (inputs.inverse_temperature ? inputs.inverse_temperature[entry] : 1));
     }
 
-    // The first blocks of queries set a tile's gradients, the others add to them.
+    // The first blocks of queries set a tile's gradients, later blocks add to them.
     void put(const Tile& at, bool first, const SecondWorkspace<T>& workspace) const {
         auto rows = [&](void* result, const T* sums, T times, Index columns, Index row) {
             for (int c = 0; result && c < at.keys; c++, sums += row) {

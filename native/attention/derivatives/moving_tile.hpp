@@ -1,5 +1,5 @@
-// A tile's scores and their tangents, where queries, keys and biases move in some directions. Tiles are transposed, as in
-// transposed_tile.hpp, and tangents of total scores are in powers of two, like these.
+// A tile's scores and their tangents, from directions of queries, keys and biases. Tiles are transposed, as in
+// transposed_tile.hpp, and tangents of total scores are in powers of two, like the total scores.
 #pragma once
 
 #include "attention/programs/program_tiles.hpp"
@@ -8,7 +8,7 @@ namespace overt::OVERT_LEVEL {
 
 constexpr double LN2 = 0.69314718055994530942;
 
-// What moves: pairs' scores by queries, keys or biases, and values. A program's queries and keys hold their directions.
+// Which inputs have tangents: queries, keys or biases (so pairs' scores), and values. A program's queries and keys hold their directions.
 struct Moves {
     bool query, key, value, bias, scores;
     Moves(const Score& score, const Directions& directions)
@@ -16,7 +16,7 @@ struct Moves {
           scores(query || key || bias || score.form == Form::program) {}
 };
 
-// tangents = keys . directions of queries + directions of keys . queries, of the scaled queries of a block.
+// tangents = keys . directions of queries + directions of keys . queries, with the scaled queries of a block.
 template <class T>
 static void multiply_tangents(const Inputs& inputs, const Moves& moves, const Tile& at, const T* queries, const T* query_directions,
                               Left<T> keys, Left<T> key_directions, T* tangents) {
@@ -30,8 +30,8 @@ static void multiply_tangents(const Inputs& inputs, const Moves& moves, const Ti
     if (!moves.query && !moves.key) each_vector<T>(at, [&](int i) { store(tangents + i, Vector<T>{}); });
 }
 
-// Products and their tangents to total scores and their tangents, in place: -inf and 0 where a pair is masked, by the mask or by a bias of
-// -inf. `slopes`, where wanted, become those of the soft cap, and `curvatures` the slopes' tangents.
+// Products and their tangents become total scores and their tangents, in place: -inf and 0 if a pair is masked, by the mask or by a bias of
+// -inf. `slopes`, if wanted, become the soft cap's slopes, and `curvatures` the slopes' tangents.
 template <class T>
 static void finish_moving_scores(const Inputs& inputs, const Units<T>& units, const Matrix& bias_directions, const Moves& moves,
                                  const Tile& at, Coverage coverage, const TransposedMask<T>& mask, const std::uint8_t* allowed,
@@ -52,7 +52,7 @@ static void finish_moving_scores(const Inputs& inputs, const Units<T>& units, co
         });
 }
 
-// Of a dot product, one thread's.
+// For a dot product, in one thread.
 template <class T>
 class MovingDots {
     const Inputs& inputs;
@@ -81,7 +81,7 @@ class MovingDots {
     }
 };
 
-// Of a program.
+// For a program.
 template <class T>
 class MovingProgram : public ProgramScores<T> {
    public:

@@ -1,4 +1,4 @@
-// The derivative of the backward pass: after a first pass for each row's mean and the output's tangent.
+// The derivative of the backward pass; a first pass computes each row's mean and the output's tangent.
 #include "attention/derivatives/dot_second.hpp"
 #include "attention/derivatives/traced_second.hpp"
 #include "level.hpp"

@@ -1,5 +1,5 @@
-// Attention in forward mode: the tangent rides in the online softmax. With weights w, dropout factors r, total scores t,
-// values v and their tangents (dotted), m = sum_j w_j t'_j (that of a sink included) and output o:
+// Attention in forward mode: the online softmax also sums the tangent. With weights w, dropout factors r, total scores t,
+// values v and their tangents (primed), m = sum_j w_j t'_j (including a sink's) and output o:
 //
 //     o' = sum_j r_j w_j (t'_j - m) v_j + sum_j r_j w_j v'_j = sum_j r_j w_j (t'_j v_j + v'_j) - m o
 #pragma once
@@ -10,23 +10,23 @@
 namespace overt::OVERT_LEVEL {
 
 // `Scores` has
-//   size(inputs, score)                  how many numbers it needs
+//   size(inputs, score)                  the amount of numbers in its memory
 //   begin(block, units)                  selects a block of queries
-//   tile(at, skipped, units, scores, tangents)   scores and, where they move, their tangents, as total scores before a soft cap
+//   tile(at, skipped, units, scores, tangents)   scores and, if not 0, their tangents, as total scores before a soft cap
 template <class T, class Scores>
 class TangentPass {
     const Inputs& inputs;
-    Inputs moving;  // with the values' directions in the place of values
+    Inputs moving;  // with the values' directions in place of values
     const Score& score;
     const Directions& directions;
     const Tangents& to;
     Moves moves;
-    bool known;  // whether output and sums are known from an earlier forward pass, and only read
+    bool known;  // whether output and sums come from an earlier forward pass, and are only read
     Team team;
     Index blocks, padded_dim, workspace_size;
     Scratch<T> workspaces;
 
-    // One thread's working memory. The sums of tangents are those of the state's accumulator, and each row's mean.
+    // One thread's working memory. The sums of tangents are the state's accumulator and each row's mean.
     struct Workspace {
         T *source, *values, *scores, *tangents, *spare, *state, *accumulator, *mean;
         std::uint8_t* allowed;
@@ -52,7 +52,7 @@ class TangentPass {
 
     void run() {
         Index items = team.entries * blocks, chunk = max_of<Index>(1, min_of(blocks, items / (32 * team.threads)));
-        // The last blocks first: under a causal mask they are the longest.
+        // The last blocks come first: under a causal mask they take longest.
         auto rows_of = [&](Index item, int thread) { rows(items - 1 - item, workspaces.data + thread * workspace_size); };
         team.each(items, rows_of, chunk);
     }
@@ -106,7 +106,7 @@ class TangentPass {
         if (moves.value) accumulate(scores, moving, workspace.accumulator);
     }
 
-    // Total scores to weights 2^(t - base) / total, in place.
+    // Total scores become weights 2^(t - base) / total, in place.
     void known_weights(const Tile& at, int skipped, const TransposedSoftmax<T>& sums, T* scores) const {
         for (int r = 0; r < at.rows; r += WIDTH<T>) {
             Vector<T> base = load(sums.base + skipped + r), inverse_sum = load(sums.row_sum + skipped + r);
@@ -126,7 +126,7 @@ class TangentPass {
             rescale(skipped + r, load(before + r), load(sums.base + skipped + r), workspace);
     }
 
-    // The sums of tangents of a vector of rows, from one base to another.
+    // Rescales the sums of tangents of a vector of rows from one base to another.
     void rescale(int row, Vector<T> from, Vector<T> to_base, const Workspace& workspace) const {
         Vector<T> factor = power_of_two<T>(from - to_base);
         factor = from == to_base ? broadcast(T(1)) : factor;
@@ -138,7 +138,7 @@ class TangentPass {
         }
     }
 
-    // Tangents of total scores times weights, in place, and their sums.
+    // Tangents of total scores are multiplied by weights, in place, and summed.
     void weigh_tangents(const Tile& at, int skipped, const Workspace& workspace) const {
         for (int r = 0; r < at.rows; r += WIDTH<T>) {
             Vector<T> mean = load(workspace.mean + skipped + r);
@@ -152,7 +152,7 @@ class TangentPass {
         }
     }
 
-    // Bases, and in the place of the sums their inverse; 0 for a row without keys.
+    // Bases, and inverse sums; 0 for a row without keys.
     void read_sums(Index entry, const TransposedMask<T>& mask, TransposedSoftmax<T>& sums) const {
         const T* from = static_cast<const T*>(to.sums) + 2 * entry * inputs.queries + mask.row;
         for (int r = 0; r < QUERIES; r++) {

@@ -1,6 +1,6 @@
-// Rows of keys and values where decoding reads them: once, in the caller's memory and in its number type, while the next tile is on its way.
+// Rows of keys and values during decoding: each is read once, in the caller's memory and number type, while the next tile is prefetched.
 //
-// A reader takes one vector of memory and gives the vectors of T that are in it. What is packed and summed with its rows has its order.
+// A reader loads one vector of memory and returns its numbers as vectors of T. Operands of its rows are packed in the reader's order.
 #pragma once
 
 #include "attention/tiles/softmax.hpp"
@@ -22,7 +22,7 @@ struct WholeReader {
     OVERT_INLINE void read(const Number* from, Vector<T>* to) { to[0] = load(from); }
 };
 
-// A bfloat16 is the upper half of a float32, so that a vector of them is its odd features, and 16 bits further its even ones.
+// A bfloat16 is the upper half of a float32: read as float32, a vector of them holds its odd features; shifted by 16 bits, the even ones.
 struct PairReader {
     using Number = std::uint16_t;
     static constexpr int VECTORS = 2;
@@ -61,7 +61,7 @@ struct CodeReader {
     }
 };
 
-// How rows of so many columns are read: in place where they are whole vectors of memory, else they are copied.
+// How rows with this many columns are read: in place if they are whole vectors of memory, else as a copy.
 template <class T>
 static inline Layout layout_of(const Matrix& matrix, Index columns) {
     if (!READS_IN_PLACE) return Layout::copied;
@@ -74,7 +74,7 @@ static inline Layout layout_of(const Matrix& matrix, Index columns) {
     return Layout::copied;
 }
 
-// work(reader, the first of an entry's rows) of a layout that is not copied.
+// work(reader, the first row of an entry) for a layout that is read in place.
 template <class T, class Work>
 static inline void with_reader(Layout layout, const Matrix& matrix, Index start, Work work) {
     if (layout == Layout::whole) return work(WholeReader<T>(), static_cast<const T*>(matrix.data) + start);
@@ -88,7 +88,7 @@ static inline void with_reader(Layout layout, const Matrix& matrix, Index start,
     }
 }
 
-// A row, in features, to the order of its reader: even ones of two vectors before odd ones. Or back.
+// Reorders the features of a row for its reader, even ones of two vectors before odd ones; or back.
 template <class T>
 static inline void order_pairs(T* row, Index columns, bool back) {
     constexpr int W = WIDTH<T>;
@@ -99,11 +99,11 @@ static inline void order_pairs(T* row, Index columns, bool back) {
     }
 }
 
-// Fetches rows that are needed in a moment into the second cache, as many bytes as are read meanwhile: four parts of the next tile by turns,
-// each in the order of memory, since a core has more requests under way of several pages than of one.
+// Prefetches rows into the second cache, as many bytes as are read meanwhile: from four parts of the next tile in turn,
+// each in memory order, since a core has more requests in flight for several pages than for one.
 class Ahead {
     const char* at;
-    Index row_bytes, gap, left, part, turn = 0;  // left: of this row
+    Index row_bytes, gap, left, part, turn = 0;  // left: bytes of this row
     static constexpr Index PAGE = 4096;
 
    public:
@@ -124,11 +124,11 @@ class Ahead {
     }
 };
 
-// The keys of a whole tile are read at four positions by turns: the processor itself fetches what follows each of them.
+// The keys of a whole tile are read at four positions in turn: the processor itself prefetches at each of them.
 constexpr int TURN = KEYS / 4;
 OVERT_INLINE int in_turn(int i, int count, int whole) { return count == whole ? i % 4 * (whole / 4) + i / 4 : i; }
 
-// Products of keys in their turns, a row of them, to the order of the keys.
+// Reorders a row of products from the order of reading to the order of the keys.
 template <class T>
 static inline void order_products(T* products) {
     T turns[KEYS];
@@ -137,7 +137,7 @@ static inline void order_products(T* products) {
         for (int i = 0; i < 4; i++) products[i * TURN + c] = turns[4 * c + i];
 }
 
-// products[r * KEYS + c] = rows r . keys c. The first rows that read a key fetch.
+// products[r * KEYS + c] = rows r . keys c. The first rows that read a key prefetch.
 template <class T, int ROW_COUNT, int N, bool FETCHES, class Reader>
 static inline void read_dots_of(Reader, const T* rows, Index padded_dim, const typename Reader::Number* keys, Index key_row,
                                 Ahead& ahead, T* products) {
@@ -162,7 +162,7 @@ static inline void read_dots_of(Reader, const T* rows, Index padded_dim, const t
 template <class T, int N, class Reader>
 static inline void read_dots_of_keys(Reader reader, const T* rows, Index padded_dim, const typename Reader::Number* keys,
                                      Index key_row, Ahead& ahead, int row_count, T* products) {
-    constexpr int TOGETHER = OVERT_BYTES == 64 ? 4 : 2;  // as many independent sums as there are registers for
+    constexpr int TOGETHER = OVERT_BYTES == 64 ? 4 : 2;  // as many independent sums as fit the registers
     if (row_count < TOGETHER) read_dots_of<T, 1, N, true>(reader, rows, padded_dim, keys, key_row, ahead, products);
     else read_dots_of<T, TOGETHER, N, true>(reader, rows, padded_dim, keys, key_row, ahead, products);
     int r = row_count < TOGETHER ? 1 : TOGETHER;
@@ -172,7 +172,7 @@ static inline void read_dots_of_keys(Reader reader, const T* rows, Index padded_
         read_dots_of<T, 1, N, false>(reader, rows + r * padded_dim, padded_dim, keys, key_row, ahead, products + r * KEYS);
 }
 
-// `further` is how far away the keys are that come next, 0 where none come.
+// `further`: the distance to the keys that come next, 0 if there are none.
 template <class T, class Reader>
 static void read_dots(Reader reader, const T* rows, Index padded_dim, const typename Reader::Number* keys, Index key_row,
                       Index further, int row_count, int count, T* products) {
@@ -186,7 +186,7 @@ static void read_dots(Reader reader, const T* rows, Index padded_dim, const type
     }
     for (; c + 4 <= count; c += 4)
         read_dots_of_keys<T, 4>(reader, rows, padded_dim, keys + c * key_row, key_row, ahead, row_count, products + c);
-    if (c < count && count >= 4) {  // the last four, some of them a second time: faster than one by one
+    if (c < count && count >= 4) {  // the last four keys, some of them a second time: faster than one by one
         c = count - 4;
         read_dots_of_keys<T, 4>(reader, rows, padded_dim, keys + c * key_row, key_row, ahead, row_count, products + c);
         return;
@@ -195,7 +195,7 @@ static void read_dots(Reader reader, const T* rows, Index padded_dim, const type
         read_dots_of_keys<T, 1>(reader, rows, padded_dim, keys + c * key_row, key_row, ahead, row_count, products + c);
 }
 
-// accumulator of some rows += weights . values, MEMORY vectors of memory of them.
+// accumulator of some rows += weights . values, MEMORY vectors of memory at a time.
 template <class T, int ROW_COUNT, int MEMORY, bool FETCHES, class Reader>
 static inline void read_values_of(Reader, const T* weights, const typename Reader::Number* values, Index value_row, Ahead& ahead,
                                   int keys, Index padded_dim, T* accumulator) {
@@ -222,7 +222,7 @@ static inline void read_values_of(Reader, const T* weights, const typename Reade
     });
 }
 
-// Panels of so many vectors of memory, then narrower ones.
+// Panels of this many vectors of memory, then narrower ones.
 template <class T, int ROW_COUNT, int MEMORY, bool FETCHES, class Reader>
 static inline void read_panels(Reader reader, const T* weights, const typename Reader::Number* values, Index value_row, Ahead& ahead,
                                int keys, Index padded_dim, T* accumulator) {
@@ -243,14 +243,14 @@ struct RowCount {
     static constexpr int COUNT = N;
 };
 
-// accumulator (rows x padded_dim) += weights (rows x KEYS) . values, all of which count.
+// accumulator (rows x padded_dim) += weights (rows x KEYS) . values, all of them visible.
 template <class T, class Reader>
 static void read_values(Reader reader, const T* weights, const typename Reader::Number* values, Index value_row, Index further,
                         int row_count, int keys, Index padded_dim, T* accumulator) {
     Ahead ahead(values + further, padded_dim, value_row);
     int r = 0;
     auto some = [&](auto size) {
-        // One row has few sums, so that they wait for each other unless there are more vectors.
+        // One row has few sums, which wait for each other unless there are more vectors.
         constexpr int COUNT = decltype(size)::COUNT, MEMORY = (COUNT == 1 ? 8 : WIDEST) / Reader::VECTORS;
         for (; r + COUNT <= row_count; r += COUNT)
             if (r == 0)

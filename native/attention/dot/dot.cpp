@@ -27,8 +27,8 @@ class DotProducts {
     }
 };
 
-// All blocks of queries. Rows of half precision are converted for some entries at a time, so that they stay in the second cache, and for at least
-// four a thread where there are several, so that none waits long for the others; not where that would take 256 MB, or of few queries.
+// All blocks of queries. Rows of half precision are converted for some entries at a time, so that they stay in the second cache, and at
+// least four entries a thread, so that no thread waits long for the others; not if that takes 256 MB, or for few queries.
 template <class T>
 void forward(const Inputs& inputs, const Score& score, T* output, T* sums) {
     constexpr Index NEAR = 1 << 17, MOST = 1 << 26;

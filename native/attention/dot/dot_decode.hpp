@@ -8,10 +8,10 @@
 
 namespace overt::OVERT_LEVEL {
 
-// With more queries, transposed tiles are faster.
+// DECODE_QUERIES: with more queries, transposed tiles are faster.
 constexpr Index DECODE_QUERIES = 8;
 
-// Scores of a tile to weights before their division, and the end of a row, as the state of a normalizer has them.
+// How to convert a tile's scores to undivided weights, and to finish a row, with a normalizer's state.
 template <class T>
 static inline void weigh(T* scores, int rows, int keys, SoftmaxState<T>& running) {
     online_softmax(scores, rows, keys, running);
@@ -25,7 +25,7 @@ static inline void finish_row(SoftmaxState<T>& all, int r, const Inputs& inputs,
             output + (entry * inputs.queries + row) * inputs.value_dim);
 }
 
-// How a unit multiplies rows that it reads in the caller's memory: the level's own kernels have none.
+// How a matrix unit multiplies rows in the caller's memory; the level's own kernels have none.
 struct NoProducts {
     static constexpr bool ENABLED = false;
 };
@@ -36,7 +36,7 @@ class DotDecode {
     const Score& score;
     T *output, *saved_sums;
     Index together, groups, padded_dim, spans, sums_size, workspace_size;
-    int rows;  // of a group: the queries of its heads
+    int rows;  // rows of a group: the queries of its heads
     bool products, codes;
     Layout key_layout, value_layout;
     int threads;
@@ -53,14 +53,14 @@ class DotDecode {
           workspaces(threads * workspace_size), partial(spans > 1 ? groups * spans * sums_size : 0) {}
 
     void run() {
-        // Several items at a time where there are many: each may be short.
+        // Several items at a time if there are many: each may be short.
         Index items = groups * spans, chunk = max_of<Index>(1, items / (16 * threads));
         share_items(items, chunk, threads, [&](Index item, int thread) { attend(item, workspaces.data + thread * workspace_size); });
         if (spans > 1) divide_items(groups, threads, [&](Index group, int) { join(group); });
     }
 
    private:
-    // How many consecutive heads share their keys and values in every entry, and together have no more queries than a tile.
+    // How many consecutive heads share their keys and values in every entry, with at most a tile of queries together.
     Index heads_together() const {
         const Index *keys = inputs.key.offsets, *values = inputs.value.offsets;
         auto shared = [&](Index size) {
@@ -130,7 +130,7 @@ class DotDecode {
         if (spans == 1) finish(group, sums_of_all);
     }
 
-    // The processor itself fetches a few float32 rows of a short sequence as quickly.
+    // For a few float32 rows of a short sequence the processor's own prefetch is as fast.
     Layout layout_here(const Matrix& matrix, Index columns) const {
         constexpr Index SHORT = 2048;
         Layout layout = layout_of<T>(matrix, columns);
@@ -148,7 +148,7 @@ class DotDecode {
 
     static Index start_of(const Matrix& matrix, const Tile& at) { return matrix.offsets[at.entry] + at.key * matrix.row; }
 
-    // `following`: how many keys further the next tile is, 0 after the last.
+    // `following`: the distance in keys to the next tile, 0 after the last.
     void score_keys(const T* queries, const Tile& at, Index following, T* spare, T* scores) const {
         if constexpr (Products::ENABLED)
             if (products) {
@@ -166,7 +166,7 @@ class DotDecode {
         });
     }
 
-    // The numbers of a tile times the scale of each key.
+    // Multiplies a tile's numbers by the scale of each key.
     void multiply_keys(const Matrix& scale, const Tile& at, T* numbers) const {
         if (!READS_IN_PLACE || !scale.data) return;
         T scales[KEYS] = {};
@@ -176,7 +176,7 @@ class DotDecode {
             for (int c = 0; c < at.keys; c += WIDTH<T>) store(numbers + c, load(numbers + c) * load(scales + c));
     }
 
-    // Where a mask cuts the tile, values are copied, and looked at: they may be NaN.
+    // If a mask cuts the tile, values are copied and checked: they may be NaN.
     void add_values(const T* weights, const Tile& at, Coverage coverage, const std::uint8_t* allowed, Index following, T* spare,
                     State& running) const {
         if constexpr (Products::ENABLED)
@@ -194,7 +194,7 @@ class DotDecode {
         });
     }
 
-    // A row of values in the order of the sums, or back.
+    // Reorders a row of values for the sums, or back.
     void order_values(T* row, bool back) const {
         if constexpr (Products::ENABLED)
             if (products) return Products::order(row, inputs, back);
@@ -217,7 +217,7 @@ class DotDecode {
         return result;
     }
 
-    // The coverage of a tile for all heads of the group; where it is partial, `allowed` holds 1 or 0 for each pair.
+    // The coverage of a tile for all heads of the group; if it is partial, `allowed` holds 1 or 0 for each pair.
     Coverage coverage_of_group(const Tile& at, std::uint8_t* allowed) const {
         bool full = true, any = false;
         for (Index head = 0; head < together; head++) {

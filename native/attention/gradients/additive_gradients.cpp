@@ -16,13 +16,13 @@ template <class T, class ScoreGradients>
 class Backward {
     const Inputs& inputs;
     const Score& score;
-    const SavedForward* saved;  // of attention; nullptr where the scores' gradients are the input
+    const SavedForward* saved;  // of attention; nullptr if the input is the scores' gradients
     const T* score_upstream;    // (batch, Q, K)
     const Gradients& to;
     RowNormalizer<T> normalizer;
     bool overlapping;        // whether several keys share an element of the bias
     Team team;
-    Index at_once;  // entries that are in memory at once
+    Index at_once;  // entries in memory at once
     int tile_keys;
     Index padded_dim, padded_value_dim, tiles, spans, chunk, query_size, key_size, workspace_size, slot_size, gradients_size;
     Scratch<T> workspaces, slot_memory, memory, biases;
@@ -128,7 +128,7 @@ class Backward {
         }
     }
 
-    // Rows whose log-sum-exp is large: recomputes their base, sum and delta from the numbers that the weights' gradients are made of.
+    // For rows with a large log-sum-exp: recomputes base, sum and delta from the numbers that also enter the weights' gradients.
     void recompute_sums(const ScoreGradients& score_gradients, Index entry, const Chunk<T>& now, Index block,
                         const GradientWorkspace<T>& workspace) const {
         const Index first = block * ROWS;
@@ -202,7 +202,7 @@ class Backward {
         clear(workspace.d_values, at.keys * padded_value_dim);
     }
 
-    // One block of rows: transposing the values would take longer than their products.
+    // One block of rows: transposing the values would take longer than multiplying them.
     bool single_block() const { return inputs.queries <= ROWS; }
 
     // With one block of rows, a tile's sums are accumulated in the results themselves, if their columns are whole vectors.
@@ -265,7 +265,7 @@ class Backward {
         return count_allowed;
     }
 
-    // One row and N keys: their terms, saved, and their total scores, or plain scores where the scores' gradients are the input.
+    // One row and N keys: their terms, saved, and their total scores, or plain scores if the input is the scores' gradients.
     template <int N>
     inline Totals<T, N> totals(const ScoreGradients& score_gradients, const Tile& at, int r, const int* which, const T* query,
                             const GradientWorkspace<T>& workspace) const {

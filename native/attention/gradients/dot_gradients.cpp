@@ -9,7 +9,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// Blocks of queries that are in memory at once.
+// BLOCKS_AT_ONCE: blocks of queries in memory at once.
 constexpr Index BLOCKS_AT_ONCE = 16;
 
 // One thread's working memory: for a tile of keys, their rows, their values' rows and the sums for both; for a transposed tile, weights
@@ -30,7 +30,7 @@ struct DotWorkspace {
           d_biases(spare + 2 * TRANSPOSED_TILE), allowed(reinterpret_cast<std::uint8_t*>(d_biases + KEYS)) {}
 };
 
-// A block of queries as all threads read it.
+// A block of queries, shared by all threads.
 template <class T>
 struct DotBlock {
     TransposedMask<T> mask;
@@ -41,7 +41,7 @@ struct DotBlock {
     T bases[QUERIES], inverse_sums[QUERIES], deltas[QUERIES];
 };
 
-// The weights of total scores, and the gradients of natural scores from those of weights. As the rules of `elementwise.hpp`.
+// Rules, like those of `elementwise.hpp`: weights from total scores, and gradients of natural scores from gradients of weights.
 struct SoftmaxGradient {
     static constexpr double UNIT = LOG2E;
     static constexpr bool EMPTY_AT_ZERO = true;  // a row without keys has this sum
@@ -72,7 +72,7 @@ class DotBackward {
     const Gradients& to;
     bool overlapping;  // whether several pairs share an element of the bias
     Team team;
-    Index at_once;  // entries that are in memory at once
+    Index at_once;  // entries in memory at once
     int tile_keys;
     Index padded_dim, padded_value_dim, tiles, spans, blocks, block_size, workspace_size;
     Scratch<T> workspaces, rows, d_queries, biases;
@@ -106,7 +106,7 @@ class DotBackward {
         return Units<T>(score, entry, (inputs.inverse_temperature ? inputs.inverse_temperature[entry] : 1) * Rule::UNIT);
     }
 
-    // An entry in memory has a slot there.
+    // The slot of an entry in memory.
     DotBlock<T>& block_of(Index slot, Index block) const { return table.data[slot * blocks + block % blocks]; }
     T* sums_of(Index slot, Index span, Index block) const {
         return d_queries.data + ((slot * spans + span) * blocks + block % blocks) * QUERIES * padded_dim;
@@ -254,7 +254,7 @@ class DotBackward {
                      static_cast<int>(padded_dim), true);
             return;
         }
-        // Pair by pair where a number is not finite, without masked pairs: 0 * NaN is NaN.
+        // Pair by pair if a number is not finite, skipping masked pairs: 0 * NaN is NaN.
         for (int c = 0; c < at.keys; c++)
             for (int r = 0; r < at.rows; r++) {
                 int i = c * QUERIES + r;
@@ -276,8 +276,8 @@ class DotBackward {
         });
     }
 
-    // Total scores to weights, and the weights' gradients to those of scores, under a softmax weight * (gradient - delta). Both are 0 for pairs that
-    // are masked, by a mask or by a bias of -inf; their `unmasked` is 0.
+    // Total scores become weights, and gradients of weights those of scores, under a softmax weight * (gradient - delta). Both are 0 for
+    // pairs that are masked, by a mask or by a bias of -inf, whose `unmasked` is 0.
     void back_through_normalizer(const Part& part, const DotBlock<T>& query_block, const DotWorkspace<T>& workspace) const {
         constexpr T NEVER = -__builtin_inf();
         const Tile& at = part.at;
@@ -338,7 +338,7 @@ class DotBackward {
         return static_cast<T>(score.scale[entry] * (inputs.inverse_temperature ? inputs.inverse_temperature[entry] : 1));
     }
 
-    // The first blocks of queries set a tile's gradients, the others add to them.
+    // The first blocks of queries set a tile's gradients, later blocks add to them.
     void put(const Tile& at, bool first, const DotWorkspace<T>& workspace) const {
         T times = factor(at.entry);
         if (to.bias_of_keys) {

@@ -1,4 +1,4 @@
-// The working memory of a thread in the backward pass, and what all threads read of a chunk of rows.
+// The working memory of a thread in the backward pass, and the data of a chunk of rows that all threads share.
 #pragma once
 
 #include "attention/tiles/softmax.hpp"
@@ -6,32 +6,32 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Rows of queries whose sums are in memory at once, one set for each thread.
+// CHUNK: query rows with sums in memory at once; each thread has its own sums.
 constexpr Index CHUNK = 32 * ROWS;
-// Keys whose terms are in memory at once, where the features fit into the nearest cache.
+// KEY_GROUP: keys with terms in memory at once, if the features fit into the nearest cache.
 constexpr int KEY_GROUP = 8;
 
-// Threads share as many entries as give each of them some work, but one where entries may share elements of the bias.
+// Threads share enough entries to give each of them some work; only one entry if entries may share elements of the bias.
 static inline Index entries_at_once(const Team& team, const void* d_bias) {
     if (team.entry_groups > 1) return team.entry_groups;
     return d_bias ? 1 : max_of<Index>(1, min_of<Index>(team.entries, team.threads));
 }
 
-// Of each entry's keys: four spans for each thread, so that no thread waits long for the last one, but one entry has as many as threads.
-// Where spans would differ much in their number of tiles, each is one tile.
+// Spans of each entry's keys: four for each thread, so that no thread waits long for the last one; one per thread if there is one entry.
+// If spans would differ much in their number of tiles, each is one tile.
 static inline Index spans_at_once(const Team& team, Index at_once, Index tiles) {
     if (team.entry_groups > 1) return 1;
     Index wanted = at_once == 1 ? team.threads : count(4 * team.threads, at_once);
     return max_of<Index>(1, wanted > 1 && tiles < 2 * wanted ? tiles : wanted);
 }
 
-// Whether tiles of half as many keys keep more threads busy.
+// Whether tiles of half the keys occupy more threads.
 static inline bool few_tiles(const Inputs& inputs, const Team& team, Index at_once) {
     return team.size > 1 && at_once * count(inputs.keys, KEYS) < 3 * team.threads;
 }
 
-// How many keys a tile has. A single block of queries reads each key once: the tile is then so small that its packed rows, and sums
-// written where they are read, stay in a near cache.
+// The number of keys in a tile. A single block of queries reads each key once: the tile is then so small that its packed rows and their
+// sums stay in a near cache.
 template <class T>
 static int keys_of_tile(const Inputs& inputs, const Team& team, Index at_once) {
     constexpr Index NEAR = 64 * 1024;
@@ -71,7 +71,7 @@ struct Size {
     static constexpr int COUNT = N;
 };
 
-// work(size, keys): these keys as one group of a size that kernels are compiled for, or else one by one.
+// work(size, keys): these keys as one group if kernels are compiled for its size, else one by one.
 template <class Work>
 static inline void in_groups(const int* which, int count, Work work) {
     if (count == KEY_GROUP)
@@ -84,7 +84,7 @@ static inline void in_groups(const int* which, int count, Work work) {
         for (int n = 0; n < count; n++) work(Size<1>(), which + n);
 }
 
-// sums += weights^T rows, pair by pair, without those of weight 0, since 0 * NaN is NaN.
+// sums += weights^T rows, pair by pair, skipping weights of 0, since 0 * NaN is NaN.
 template <class T>
 static inline void add_weighted_rows(const T* weights, const T* rows, int row_count, int keys, Index width, T* sums) {
     for (int r = 0; r < row_count; r++)
@@ -94,7 +94,7 @@ static inline void add_weighted_rows(const T* weights, const T* rows, int row_co
         }
 }
 
-// d_values += weights^T upstream; pair by pair where a row's upstream is not finite, since 0 * NaN is NaN.
+// d_values += weights^T upstream; pair by pair if a row's upstream is not finite, since 0 * NaN is NaN.
 template <class T>
 static void add_values(const Tile& at, const T* upstream, Index padded_value_dim, const GradientWorkspace<T>& workspace) {
     if (all_finite(upstream, padded_value_dim, at.rows, padded_value_dim)) {
@@ -105,14 +105,14 @@ static void add_values(const Tile& at, const T* upstream, Index padded_value_dim
     add_weighted_rows(workspace.weights, upstream, at.rows, at.keys, padded_value_dim, workspace.d_values);
 }
 
-// What is computed for a chunk of rows before its keys are read: packed queries, upstream gradients in whole vectors, sums, and the
+// Computed for a chunk of rows before its keys are read: packed queries, upstream gradients in whole vectors, sums, and the
 // factors of weight = e^(t - base) * inverse_sum.
 template <class T>
 struct Chunk {
     Index first, rows;
     T *queries, *upstream, *d_queries, *bases, *inverse_sums;
 
-    // Of a slot's memory, for at most `chunk` rows; `sums` are the numbers of a row's gradients in all spans.
+    // Within a slot's memory, for at most `chunk` rows; `sums` is the amount of numbers of a row's gradients in all spans.
     Chunk(Index first, Index rows, T* memory, Index chunk, Index query_size, Index padded_value_dim, Index sums)
         : first(first), rows(rows), queries(memory), upstream(queries + chunk * query_size),
           d_queries(upstream + chunk * padded_value_dim), bases(d_queries + chunk * sums), inverse_sums(bases + chunk) {}
@@ -124,7 +124,7 @@ struct Totals {
     T of[N + WIDTH<T>] = {};
 };
 
-// A log-sum-exp of this size has lost digits that a weight needs, and the forward pass rounds its scores differently.
+// LARGE: a log-sum-exp of this size has lost digits that a weight needs, and the forward pass rounds its scores differently.
 template <class T>
 constexpr T LARGE = sizeof(T) == 4 ? 64 : 4096;
 
@@ -133,7 +133,7 @@ static inline bool is_large(T log_sum_exp) {
     return (log_sum_exp > LARGE<T> || log_sum_exp < -LARGE<T>) && log_sum_exp - log_sum_exp == 0;
 }
 
-// The sums of such a row: e^(t - base), and that times the gradient of each weight.
+// The sums of such a row: e^(t - base), and e^(t - base) times the gradient of each weight.
 template <class T>
 struct RecomputedSums {
     bool needed;

@@ -1,5 +1,5 @@
-// How a row's total scores become weights again in the backward pass, under each normalizer, and how the weights' gradients become those of
-// scores: d_score = slope * (d_weight - delta). For additive scores and for programs'.
+// The backward pass of each normalizer, for additive scores and for programs: weights from a row's total scores, and gradients of scores
+// from gradients of weights, d_score = slope * (d_weight - delta).
 #pragma once
 
 #include "attention/gradients/gradient_workspace.hpp"
@@ -8,7 +8,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// What is saved of a row, as its weights are computed from it: of a softmax e^(t - first) * second, of a sum t * second, under entmax
+// The saved numbers of a row, from which weights are computed: a softmax's e^(t - first) * second, a sum's t * second, entmax's
 // (t - first - second)^p.
 template <class T>
 struct SavedRow {

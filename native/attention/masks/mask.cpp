@@ -7,8 +7,8 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// The pairs of a tile lie in lines: of its rows, or where it is transposed of its keys. A byte may be part of anything, so loops that
-// write bytes take these numbers by value: they would be read again after each of them.
+// A tile's pairs form lines: its rows, or its keys if it is transposed. A byte may alias anything, so loops that
+// write bytes take these numbers by value; otherwise they are reloaded after each write.
 struct MaskTile {
     Index entry, row, key;
     int rows, keys;
@@ -26,9 +26,9 @@ inline void for_pairs(const MaskTile& tile, std::uint8_t* allowed, Change change
     for (int line = 0; line < lines; line++, allowed += stride)
         for (int i = 0; i < length; i++) change(allowed[i], line, i);
 }
-constexpr int LONGEST = KEYS > QUERIES ? KEYS : QUERIES;  // of a line; as many lines are at most added up in a byte
+constexpr int LONGEST = KEYS > QUERIES ? KEYS : QUERIES;  // LONGEST line; a byte holds the sum over at most as many lines
 
-// The result of one step for a tile: `allowed` is set where `coverage` is partial.
+// The result of one step for a tile: `allowed` is set if `coverage` is partial.
 struct StepResult {
     Coverage coverage;
     std::uint8_t* allowed;
@@ -81,11 +81,11 @@ Coverage ranges(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowe
     return coverage;
 }
 
-// Squares of 8 x 8 bytes next to each other: eight rows of each, a row of one square a number.
+// Squares of 8 x 8 bytes, side by side: eight rows each; an integer holds one row of a square.
 typedef std::uint64_t SquareRows __attribute__((vector_size(OVERT_BYTES)));
 constexpr int SQUARES = OVERT_BYTES / 8;
 
-// Exchanges those bytes of two rows that transposing squares of half the size exchanges.
+// Exchanges the bytes of two rows that a transposition of squares of half the size exchanges.
 inline void exchange(SquareRows& upper, SquareRows& lower, int shift, std::uint64_t bytes) {
     SquareRows differing = ((upper >> shift) ^ lower) & bytes;
     lower ^= differing, upper ^= differing << shift;
@@ -97,7 +97,7 @@ inline void transpose_squares(SquareRows (&rows)[8]) {
     for (int i = 0; i < 8; i += 2) exchange(rows[i], rows[i + 1], 8, 0x00FF00FF00FF00FF);
 }
 
-// The bytes of a matrix whose rows are contiguous, into lines of its columns.
+// Transposes the bytes of a matrix with contiguous rows.
 void transpose_pairs(const std::uint8_t* from, Index from_row, const MaskTile& tile, std::uint8_t* allowed) {
     const int rows = tile.rows, keys = tile.keys;
     for (int r = 0; r < rows; r += 8)
@@ -144,7 +144,7 @@ Coverage documents(const MaskStep& step, const MaskTile& tile, std::uint8_t* all
     read_ids(step.first, tile.entry, tile.row, tile.rows, step.first.row, rows);
     read_ids(step.second, tile.entry, tile.key, tile.keys, step.second.column, keys);
     const Index *lines = tile.transposed ? keys : rows, *others = tile.transposed ? rows : keys;
-    // A negative number is no document: the other of two that are equal is negative too.
+    // A negative id is no document; it suffices to test one of two equal ids.
     for_pairs(tile, allowed, [=](std::uint8_t& pair, int line, int i) { pair = (others[i] == lines[line]) & (lines[line] >= 0); });
     return coverage_of_pairs(allowed, tile);
 }
@@ -172,7 +172,7 @@ Coverage blocks(const MaskStep& step, const MaskTile& tile, std::uint8_t* allowe
 }
 
 StepResult combined(StepResult a, StepResult b, Coverage certain, const MaskTile& tile) {
-    // `certain` decides alone: none for "both", full for "either". The opposite leaves the other result unchanged.
+    // `certain` decides without the other result: none for "both", full for "either". The opposite returns the other result unchanged.
     if (a.coverage == certain || b.coverage == certain) return {certain, a.allowed};
     if (a.coverage != Coverage::partial) return {b.coverage, b.allowed};
     if (b.coverage != Coverage::partial) return a;

@@ -21,10 +21,10 @@ namespace overt::OVERT_LEVEL {
 // The interval of keys low <= j < high that contains every key that rows first to stop of this entry may attend to.
 void mask_span(const Mask& mask, Index entry, Index first, Index stop, Index keys, Index* low, Index* high);
 
-// An interval of keys low <= j < high that all of these rows may attend to, as far as it is known without looking at pairs; may be empty.
+// An interval of keys low <= j < high that all of these rows may attend to, as far as is known without reading pairs; may be empty.
 void mask_core(const Mask& mask, Index entry, Index first, Index stop, Index keys, Index* low, Index* high);
 
-// Whether the mask allows all, some or none of the pairs of a tile. Where it allows some, `allowed` holds 1 or 0 for each pair.
+// Whether the mask allows all, some or none of the pairs of a tile. If it allows some, `allowed` holds 1 or 0 for each pair.
 Coverage mask_tile(const Mask& mask, Index entry, Index row, int rows, Index key, int keys, Layout layout, std::uint8_t* allowed);
 
 }  // namespace overt::OVERT_LEVEL

@@ -17,14 +17,14 @@ const T* start_of(const Matrix& matrix, Index entry) {
     return static_cast<const T*>(matrix.data) + matrix.offsets[entry];
 }
 
-// A row of a step that is ranges, whose edges may be any numbers.
+// A row of a step that is ranges, with edges of any value.
 Range range_of(const MaskStep& ranges, Index entry, Index row, Index keys) {
     Index low = start_of<Index>(ranges.first, entry)[row * ranges.first.row];
     Index high = start_of<Index>(ranges.second, entry)[row * ranges.second.row];
     return {std::clamp<Index>(low, 0, keys), std::clamp<Index>(high, 0, keys)};
 }
 
-// The first of these bytes that is not zero; `count` where all are.
+// The first non-zero byte; `count` if all are zero.
 Index first_nonzero(const std::uint8_t* bytes, Index count) {
     Index i = 0;
     for (; i + 32 <= count; i += 32) {
@@ -61,13 +61,13 @@ bool range_of_row(const std::uint8_t* row, Index step, Index keys, Range& range)
     return key == keys;
 }
 
-// The documents of a row of keys. Consecutive keys of one document are a part; documents of several parts are no range.
+// The documents of a row of keys. Consecutive keys of one document are a part; a document in several parts is no range.
 class Parts {
     struct Part {
         Index id, low, high;
     };
     std::vector<Part> parts;
-    std::size_t last = 0;  // found last: the next query is probably of the same document, or of the next
+    std::size_t last = 0;  // the latest result: the next query probably has the same document, or the following one
 
    public:
     Parts(const Index* ids, Index step, Index keys) {
@@ -130,7 +130,7 @@ void RowRanges::append(const MaskStep& step) {
     steps.push_back(found ? result : step);
 }
 
-// row(entry, i, range) gives row i's range, and whether there is one. Entries that begin at the same places of all sources have the same.
+// row(entry, i, range) computes row i's range, and whether there is one. Entries with the same offsets in all sources share their result.
 template <class Sources, class Row>
 bool RowRanges::ranges_of(const Sources& sources, Row row, MaskStep& result) {
     bool one_row = true;
@@ -140,7 +140,7 @@ bool RowRanges::ranges_of(const Sources& sources, Row row, MaskStep& result) {
     };
     const Index rows = one_row ? std::min<Index>(queries, 1) : queries;
     std::vector<Index> offsets, lows, highs;
-    Index period = 0;  // after how many entries the first comes again
+    Index period = 0;  // the number of entries after which the first one repeats
     for (Index entry = 0; entry < entries; entry++) {
         if (period == 0 && entry > 1 && same(entry, 0)) period = entry;
         Index like = entry > 0 && same(entry, entry - 1) ? entry - 1 : period && same(entry, entry - period) ? entry - period : entry;
@@ -177,7 +177,7 @@ bool RowRanges::documents(const Matrix& query_ids, const Matrix& key_ids, MaskSt
         if (i == 0) parts = Parts(start_of<Index>(key_ids, entry), key_ids.column, keys);
         return parts.range_of(start_of<Index>(query_ids, entry)[i * query_ids.row], range);
     };
-    // All keys count in every row, so the keys' own stride says nothing of the rows.
+    // All keys are read in every row, so the keys' stride does not depend on the rows.
     Matrix keys_of_entry = key_ids;
     keys_of_entry.row = 0;
     return ranges_of(std::array<const Matrix*, 2>{&query_ids, &keys_of_entry}, row, result);
@@ -196,7 +196,7 @@ bool RowRanges::combined(const MaskStep& left, const MaskStep& right, bool both,
     return ranges_of(std::array{&left.first, &left.second, &right.first, &right.second}, row, result);
 }
 
-// All keys but those of a range that begins with the first or ends with the last.
+// All keys except a range that includes the first key or the last one.
 bool RowRanges::inverted(const MaskStep& inner, MaskStep& result) {
     auto row = [&](Index entry, Index i, Range& range) {
         Range masked = range_of(inner, entry, i, keys);

@@ -8,8 +8,8 @@
 
 namespace overt {
 
-// Reads a mask's program once for a call. Bool tensors and documents become ranges where every row is one range of keys, and so do
-// combinations of ranges; all other steps stay as they are. What entries share is read once. Owns the ranges that it makes.
+// Reads a mask's program once for a call. Bool tensors and documents become ranges if every row is one range of keys, as do
+// combinations of ranges; all other steps are unchanged. Data shared by entries are read once. Owns the ranges that it creates.
 class RowRanges {
     Index entries, queries, keys;
     std::list<std::vector<Index>> memory;

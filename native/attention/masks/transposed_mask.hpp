@@ -8,7 +8,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Keys of a tile that is cut by a range, and keys and queries of one that is cut by blocks: fewer, so that fewer masked pairs are computed.
+// CUT: keys of a tile cut by a range, and keys and queries of a tile cut by blocks: smaller tiles compute fewer masked pairs.
 constexpr int CUT = 32;
 
 template <class T>

@@ -1,4 +1,4 @@
-// What the normalizers' passes share: blocks of queries of some entries at a time, and their tiles of total scores.
+// Common to the normalizers' passes: blocks of queries, of some entries at a time, and their tiles of total scores.
 #pragma once
 
 #include "attention/scores/score_tiles.hpp"
@@ -6,12 +6,12 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Entries that are in memory at once: as many as give each thread a few blocks.
+// Entries in memory at once: enough to give each thread a few blocks.
 static inline Index entries_for_blocks(const Team& team, Index blocks) {
     return max_of<Index>(1, min_of(team.entries, count(4 * team.threads, max_of<Index>(blocks, 1))));
 }
 
-// One thread's memory for total scores: what its reader needs, a tile of scores, one of biases before and after their transposition or
+// One thread's memory for total scores: its reader's memory, a tile of scores, a tile of biases before and after their transposition or
 // rows of values, a tile's mask.
 template <class T>
 struct TileWorkspace {

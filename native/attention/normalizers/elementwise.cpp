@@ -8,7 +8,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// Distributes the blocks of queries of some entries, and spans of keys where there are fewer blocks than threads.
+// Distributes the blocks of queries of some entries, and spans of keys if there are fewer blocks than threads.
 template <class T, class Rule>
 class ElementwiseForward {
     using State = ElementwiseState<T, Rule>;
@@ -30,7 +30,7 @@ class ElementwiseForward {
         for (Index entry = 0; entry < team.entries && !interrupted(inputs); entry += at_once) {
             Index entries = min_of(at_once, team.entries - entry), items = entries * blocks * spans;
             team.each(entries, [&](Index slot, int) { source.begin(slot, entry + slot); });
-            // Several items at a time where there are many: each may be short. The last first: under a causal mask they are the longest.
+            // Several items at a time if there are many: each may be short. The last come first: under a causal mask they take longest.
             Index chunk = max_of<Index>(1, min_of(blocks, items / (32 * team.threads)));
             auto rows_of = [&](Index item, int thread) {
                 rows(entry, items - 1 - item, workspaces.data + thread * workspace_size);

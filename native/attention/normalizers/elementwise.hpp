@@ -5,8 +5,8 @@
 
 namespace overt::OVERT_LEVEL {
 
-// A rule says what total scores t are in units of (UNIT), what a score's share is before it is divided by the sum of the row's shares
-// (SUMMED) or by nothing, also of scores that no mask makes -inf, and the gradient of t / UNIT from those of weights, of which delta is the mean.
+// A rule defines the unit of total scores t (UNIT), the share of a score, whether shares are divided by their row's sum (SUMMED), the share
+// of a score that is not -inf (`unmasked`), and the gradient of t / UNIT from gradients of weights, with their mean delta.
 struct SigmoidRule {
     static constexpr double UNIT = LOG2E;
     static constexpr bool SUMMED = false;
@@ -78,14 +78,14 @@ struct ElementwiseState {
         add(other.accumulator, rows * padded_dim, accumulator);
     }
 
-    // What the row's shares are divided by: infinite in a row without keys.
+    // The divisor of the row's shares: infinite in a row without keys.
     T total(int row) const {
         if (!Rule::SUMMED) return 1;
         return any_key[row] == 0 ? static_cast<T>(__builtin_inf()) : row_sum[row];
     }
 };
 
-// Total scores of a transposed tile to shares, in place, and updates the state. Where none is masked, no score is -inf.
+// Total scores of a transposed tile become shares, in place, and the state is updated. Without masked pairs no score is -inf.
 template <class T, class Rule>
 static void elementwise_transposed(T* scores, const Tile& at, bool masked, ElementwiseState<T, Rule>& state, int skipped) {
     for (int r = 0; r < at.rows; r += WIDTH<T>) {
@@ -104,7 +104,7 @@ static void elementwise_transposed(T* scores, const Tile& at, bool masked, Eleme
     }
 }
 
-// The same of rows of KEYS scores, which are in natural units, and the end of a row, as DotDecode calls them.
+// The same for rows of KEYS scores in natural units, and the end of a row, for DotDecode.
 template <class T, class Rule>
 static void weigh(T* scores, int rows, int keys, ElementwiseState<T, Rule>& state) {
     for (int r = 0; r < rows; r++, scores += KEYS) {

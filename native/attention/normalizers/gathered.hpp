@@ -1,4 +1,4 @@
-// Products over a list of keys: one vector of queries as lanes, rows of keys or values by their numbers.
+// Products over a list of keys: one vector of queries as lanes, rows of keys or values by index.
 #pragma once
 
 #include "attention/tiles/transposed_tile.hpp"
@@ -20,7 +20,7 @@ struct GatheredRows {
         if (!in_place(matrix, columns)) return;
         data = static_cast<const T*>(matrix.data) + matrix.offsets[entry], row = matrix.row;
     }
-    // Copies one row, where rows are not read in place.
+    // Copies one row, if rows are not read in place.
     static void copy(const Matrix& matrix, Index columns, Index entry, Index key, T* memory) {
         T* to = memory + key * padded<T>(columns);
         read_row(matrix, entry, key, columns, to);
@@ -48,7 +48,7 @@ static inline void gather_registers(const T* factors, const std::int32_t* keys, 
         }
 }
 
-// As many rows at a time as make parts of about equal size.
+// The number of rows at a time that divides the rows into parts of about equal size.
 template <class T, int VECTORS, int COUNT>
 static inline void gather_part(const T* factors, const std::int32_t* keys, int count, const GatheredRows<T>& rows, Index column, T* c,
                                Index c_row, int size) {
@@ -135,7 +135,7 @@ static void multiply_gathered_transposed(const std::int32_t* keys, int count, co
     for (; n < count; n++) gather_products<T, 1>(keys + n, rows, of, inner, products + n * WIDTH<T>);
 }
 
-// Multiplies the weights of a list by 1 / (1 - p) where dropout keeps them and by 0 elsewhere, without those below 0. Lane 0 is the entry's
+// Multiplies the weights of a list by 1 / (1 - p) if dropout keeps them, else by 0; weights below 0 are skipped. Lane 0 is the entry's
 // query `row`.
 template <class T>
 static void apply_dropout_gathered(const Inputs& inputs, Index entry, Index row, int lanes, const std::int32_t* keys, int count, T* weights) {

@@ -1,4 +1,4 @@
-// Powers of the distance of scores above a threshold, as entmax takes them.
+// Powers of scores' distances above a threshold, for entmax.
 #pragma once
 
 #include "simd/vectors.hpp"
@@ -29,7 +29,7 @@ OVERT_INLINE Vector<double> small_logarithm(Vector<double> f) {  // fdlibm
     return f - (half - s * (half + p * z));
 }
 
-// log2 x of positive normal numbers.
+// log2 x for positive normal numbers.
 template <class T>
 OVERT_INLINE Vector<T> binary_logarithm(Vector<T> x) {
     using E = Exponential<T>;
@@ -40,7 +40,7 @@ OVERT_INLINE Vector<T> binary_logarithm(Vector<T> x) {
     return multiply_add(small_logarithm(mantissa - 1), broadcast(T(E::LOG2E)), __builtin_convertvector(above, Vector<T>));
 }
 
-// d^(p - 1) for d >= 0, from which d^p is one product away: p is 1, 2, a whole number or any above 1. NaN stays NaN, 0 stays 0.
+// d^(p - 1) for d >= 0; one more product gives d^p. p is 1, 2, an integer or any number above 1. NaN stays NaN, 0 stays 0.
 struct First {
     template <class T>
     OVERT_INLINE Vector<T> lower(Vector<T> d, T) {
@@ -69,7 +69,7 @@ struct AnyPower {
     }
 };
 
-// Whether p is a whole number above 2, but for the rounding of alpha.
+// Whether p is an integer above 2, up to the rounding of alpha.
 static inline bool is_whole(double p) {
     double whole = __builtin_floor(p + 0.5);
     return whole > 2 && whole <= WholePower::MOST && __builtin_fabs(p - whole) < 1e-14 * p;

@@ -1,4 +1,4 @@
-// Attention under entmax and sparsemax, forward: transposed tiles of scores, of which lists keep what may have a weight; then thresholds,
+// Attention under entmax and sparsemax, forward: lists keep the keys of transposed tiles that may have a weight; then thresholds,
 // weights and values over the lists.
 #include "attention/normalizers/blocks.hpp"
 #include "attention/normalizers/support_lists.hpp"
@@ -64,7 +64,7 @@ class SparseForward {
         finite.data[slot] = all;
     }
 
-    // One block of queries against all keys. Where a value is not finite, all keys stay in the lists: 0 * NaN is NaN.
+    // One block of queries against all keys. If a value is not finite, all keys stay in the lists: 0 * NaN is NaN.
     template <class Power>
     void block(Index entry, Index slot, Index block, T* memory) {
         TileWorkspace<T> workspace(inputs, source, memory + workspace_size - TileWorkspace<T>::size(inputs, source));

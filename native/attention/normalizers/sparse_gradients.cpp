@@ -1,5 +1,5 @@
-// Dot-product attention under entmax and sparsemax, backward: scores are computed once more, and lists keep the pairs that have a weight; all
-// else is computed of these alone. Blocks of queries are distributed among threads; spans of them sum the gradients of keys and values
+// Dot-product attention under entmax and sparsemax, backward: scores are recomputed, and lists keep the pairs with a weight; only
+// these enter all later steps. Blocks of queries are distributed among threads; spans of them sum the gradients of keys and values
 // separately, and these sums are added in order.
 #include "attention/normalizers/blocks.hpp"
 #include "attention/normalizers/support_lists.hpp"
@@ -8,7 +8,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// One thread's working memory next to its tiles: lists, of each listed pair the gradient of its weight, (z - tau)^(p - 1), the factor of
+// One thread's working memory in addition to its tiles: lists, each listed pair's gradient of its weight, (z - tau)^(p - 1), the factor of
 // dropout and the slope of the softcap; a block's queries and upstream gradients as rows and transposed; the gradients of a vector of queries.
 template <class T>
 struct SparseWorkspace {
@@ -93,7 +93,7 @@ class SparseBackward {
         finite.data[slot] = all;
     }
 
-    // What the vectors of queries of a block share.
+    // Shared by a block's vectors of queries.
     struct Block {
         Index entry, row, span;
         int rows;
@@ -179,7 +179,7 @@ class SparseBackward {
         add_products(of, list, lane, lanes, workspace);
     }
 
-    // z of a list to weights, in place, and their (z - tau)^(p - 1). Returns the mean of the weights' gradients under the latter.
+    // z of a list become weights, in place; computes their (z - tau)^(p - 1). Returns the mean of the weights' gradients under the latter.
     template <class Power>
     Vector<T> weigh(const Block& of, SupportLists<T>& lists, int lane, int lanes, T power, const SparseWorkspace<T>& workspace) const {
         SupportList<T>& list = lists.lists[lane / W];
@@ -213,7 +213,7 @@ class SparseBackward {
             for (int r = 0; r < lanes; r++) into[r * bias.row + list.keys[n] * bias.column] += gradients[n * W + r];
     }
 
-    // The gradients of scores to those of products of queries and keys.
+    // From gradients of scores to gradients of products of queries and keys.
     void scale_gradients(const Block& of, const SupportList<T>& list, int lane, const SparseWorkspace<T>& workspace) const {
         if (score.softcap > 0)
             multiply_gathered_transposed(list.keys, list.count, of.keys, workspace.query_columns + lane, inputs.head_dim,
@@ -236,7 +236,7 @@ class SparseBackward {
             multiply_scattered(workspace.gradients, list.keys, list.count, queries, padded_dim, lanes, padded_dim, of.d_keys);
             multiply_gathered(workspace.gradients, list.keys, list.count, of.keys, padded_dim, workspace.d_queries, lanes);
         }
-        // Pair by pair where a number is not finite, without pairs that have no weight: 0 * NaN is NaN.
+        // Pair by pair if a number is not finite, skipping pairs without a weight: 0 * NaN is NaN.
         for (int n = 0; !of.finite && n < list.count; n++)
             for (int r = 0; r < lanes; r++) {
                 int i = n * W + r;

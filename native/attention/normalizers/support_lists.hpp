@@ -1,7 +1,7 @@
 // The keys that may have a weight under entmax, and the threshold tau that their weights need: no row is sorted.
 //
 // In units of (alpha - 1) times the score, weights are (z - tau)^p above tau, with p = 1 / (alpha - 1), and tau is at least the row's largest
-// z less 1. So a row keeps a bound: keys at or below it have no weight, whatever keys follow. Each vector of queries lists the keys that
+// z minus 1. So a row has a bound: keys at or below it have no weight, whatever keys follow. Each vector of queries lists the keys that
 // exceed the bound of any of them. Newton's method on the p-norm of z - tau, which is convex and nearly linear in tau, approaches tau from
 // below and so improves the bound; for p = 1 it is Michelot's algorithm.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// A bit mask: in which lanes a is not at most b. NaN is not.
+// A bit mask: lanes in which a <= b is false, NaN included.
 template <class T>
 static inline unsigned lanes_not_at_most(Vector<T> a, Vector<T> b) {
     Whole<T> at_most = a <= b;
@@ -49,16 +49,16 @@ struct SupportList {
     std::int32_t* keys;
     int count;
     int searches;  // for keys to drop, so far
-    bool dense;    // the last one found few, as under near-equal scores: no further one is worth its time
+    bool dense;    // the last search dropped few keys, as under near-equal scores: further searches are not worth their time
 };
 
-// The sums over a list at some tau: of (z - tau)^p and of (z - tau)^(p - 1).
+// The sums over a list for a given tau: of (z - tau)^p and of (z - tau)^(p - 1).
 template <class T>
 struct PowerSums {
     Vector<T> total, lower;
 };
 
-// The lists of a block of queries. `largest` is each row's largest z so far; `bound` is relative to it, from -1 to 0, infinite where there
+// The lists of a block of queries. `largest` is each row's largest z so far; `bound` is relative to it, from -1 to 0, infinite if there
 // is no query.
 template <class T>
 class SupportLists {
@@ -69,7 +69,7 @@ class SupportLists {
     T *largest, *bound;
     SupportList<T> lists[LISTS];
 
-    // As many vectors as keys, and a few: lists then begin in other places of the cache. Memory that is not written is not used.
+    // As many vectors as keys, and a few more: lists then begin at different cache offsets. Memory that is not written is not used.
     static Index capacity(Index keys) { return keys + 5; }
     static Index size(Index keys) { return 2 * QUERIES + capacity(keys) * (QUERIES + LISTS) + W; }
 
@@ -85,18 +85,18 @@ class SupportLists {
         for (SupportList<T>& list : lists) list.count = list.searches = 0, list.dense = false;
     }
 
-    // What z is compared with: 0 in a row without keys, so that -inf stays -inf.
+    // The value subtracted from z: 0 in a row without keys, so that -inf stays -inf.
     Vector<T> base(int lane) const {
         Vector<T> highest = load(largest + lane);
         return highest == NEVER ? Vector<T>{} : highest;
     }
 
-    // Adds a tile's keys, those that exceed a bound; all of them where `every`.
+    // Adds the keys of a tile that exceed a bound, or with `every` all of them.
     void append(const T* scores, const Tile& at, int skipped, bool every) {
         for (int r = 0; r < at.rows; r += W) raise(scores + r, at.keys, skipped + r), append_known(scores + r, at, skipped + r, every);
     }
 
-    // The same where `largest` and `bound` are known already.
+    // The same with `largest` and `bound` already known.
     void append_known(const T* scores, const Tile& at, int lane, bool every) {
         SupportList<T>& list = lists[lane / W];
         Vector<T> from = base(lane), least = load(bound + lane);
@@ -111,7 +111,7 @@ class SupportLists {
         list.count = static_cast<int>(numbers - list.keys);
     }
 
-    // A step towards a lower bound of tau, as keys come. A larger power than p has a lower tau, and a whole one is quickly computed.
+    // A step towards a lower bound of tau, while keys arrive. A larger power than p has a lower tau, and an integer power is fast.
     template <class Power>
     void approach(int lane, T power) {
         if (lists[lane / W].dense) return;
@@ -125,19 +125,19 @@ class SupportLists {
             improve<Power>(lane, power, true);
     }
 
-    // One step of Newton's method. Where `drop`, the list keeps what exceeds the bound before it. Returns the step.
+    // One step of Newton's method. With `drop`, the list keeps only keys above the previous bound. Returns the step.
     template <class Power>
     Vector<T> improve(int lane, T power, bool drop) {
-        constexpr int SPARSE = 4;  // a list is dense if it drops less than one in so many
+        constexpr int SPARSE = 4;  // a list is dense if it drops fewer than one key in SPARSE
         Vector<T> tau = load(bound + lane);
         SupportList<T>& list = lists[lane / W];
         int before = list.count;
         drop = drop && !list.dense;
         PowerSums<T> sums = drop ? sum<Power, true>(lane, tau, power) : sum<Power, false>(lane, tau, power);
-        // The first search is by the bound by which the keys were listed.
+        // The first search uses the bound by which the keys were listed.
         list.dense = list.dense || (drop && list.searches > 0 && list.count > before - before / SPARSE);
         list.searches += drop;
-        // In no row is the sum below 1 but by rounding, or where there are no keys.
+        // The sum is below 1 only by rounding, or in a row without keys.
         Vector<T> step = sums.total / sums.lower * (1 - 1 / root(Power(), sums.total, power));
         step = sums.total > T(0) ? step : Vector<T>{};
         store(bound + lane, tau + step);
@@ -153,7 +153,7 @@ class SupportLists {
         for (int i = 0; std::is_same_v<Power, AnyPower> && drop && i < 2; i++) approach<Power>(lane, power);
         for (int i = 0; i < MOST; i++) {
             Vector<T> step = improve<Power>(lane, power, drop && i < 2);
-            // Where p is below 2 the slope jumps as keys leave, and steps are as large as their error; else errors are squared.
+            // If p is below 2 the slope jumps as keys leave, and steps are as large as their error; otherwise errors are squared.
             Vector<T> next = i == 0 || power < 2 ? step : step * step * step / (before * before);
             next = step == T(0) ? step : next;
             if (!lanes_above<T>(next, lane_max(load(bound + lane) * -SMALL, Vector<T>{}))) return;
@@ -161,7 +161,7 @@ class SupportLists {
         }
     }
 
-    // z of a list to weights (z - tau)^p in place, where any is positive; of all keys if `every`, -1 where a pair is masked. `lower` may be
+    // z of a list become weights (z - tau)^p in place, if any is positive; with `every`, of all keys, -1 for masked pairs. `lower` may be
     // nullptr, else it gets (z - tau)^(p - 1).
     template <class Power>
     PowerSums<T> weigh(int lane, T power, bool every, T* lower) {
@@ -183,7 +183,7 @@ class SupportLists {
     }
 
    private:
-    // The maxima of a tile, to which bounds are then relative.
+    // The maxima of a tile, to which the bounds then refer.
     void raise(const T* scores, int keys, int lane) {
         Vector<T> before = load(largest + lane), now = before, other = before;
         int c = 0;

@@ -1,10 +1,10 @@
-// Rows of int8 keys and values where decoding reads them, multiplied as whole numbers by vpdpbusd: 64 products at a time, and no conversions.
+// Rows of int8 keys and values during decoding, multiplied as integers by vpdpbusd: 64 products at a time, without conversions.
 //
-// Codes are woven in the order in which they are multiplied, so that a vector holds four features of 16 keys, or 16 features of four keys. Of
-// keys, 16 rows (16, D) lie as (D / 4, 16, 4), with 128 added to each code; of values, four rows (4, E) as (E, 4).
+// Codes are woven in the order of multiplication, so that a vector holds four features of 16 keys, or 16 features of four keys. For
+// keys, 16 rows (16, D) become (D / 4, 16, 4), with 128 added to each code; for values, four rows (4, E) become (E, 4).
 //
-// A query is two digits of a byte for each feature, 15 bits relative to the largest, and a third one where scores would show that it is missing.
-// A weight is two digits, 16 bits relative to the largest of its tile. Sums of products are exact.
+// A query has two digits of a byte for each feature, 15 bits relative to the largest, and a third digit if scores would change without it.
+// A weight has two digits, 16 bits relative to the largest of its tile. Sums of products are exact.
 #pragma once
 
 #include "attention/dot/decode_rows.hpp"
@@ -12,9 +12,9 @@
 namespace overt::OVERT_LEVEL {
 
 using Code = std::int8_t;
-constexpr int CODE_VECTOR = 64, CODE_KEYS = 16;  // codes of a vector; woven keys are a multiple of the latter
+constexpr int CODE_VECTOR = 64, CODE_KEYS = 16;  // codes in a vector; the number of woven keys is a multiple of CODE_KEYS
 
-// sums + products of unsigned by signed bytes, four to a lane. gcc copies the sums of its own function before and after each.
+// sums + products of unsigned by signed bytes, four to a lane. gcc's own function copies the sums before and after each product.
 OVERT_INLINE __m512i add_products(__m512i sums, __m512i bytes, __m512i codes) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(bytes), "v"(codes));
     return sums;
@@ -23,7 +23,7 @@ OVERT_INLINE __m512i add_products(__m512i sums, __m512i bytes, __m512i codes) {
 // Numbers of two digits.
 OVERT_INLINE __m512i whole_of(__m512i upper, __m512i lower) { return _mm512_add_epi32(_mm512_slli_epi32(upper, 8), lower); }
 
-// work(first row, how many, whether they are the first) of four rows at a time, and then of one.
+// work(first row, number of rows, whether they are the first), four rows at a time, then one by one.
 template <class Work>
 static inline void in_fours(int row_count, Work work) {
     int r = row_count < 4 ? 1 : 4;
@@ -33,15 +33,15 @@ static inline void in_fours(int row_count, Work work) {
     for (; r < row_count; r++) work(r, RowCount<1>(), RowCount<0>());
 }
 
-// A row of queries: upper, lower and third digits, then this. Rows lie as far apart as in float32.
+// A row of queries: upper, lower and third digits, then this. The distance between rows is float32's.
 struct CodeRow {
-    float step;                        // of the first two digits' whole numbers, times the score's scale
-    float missing;                     // the sum of what the third digits add, times the score's scale
-    std::int32_t excess, third_excess;  // of sums of products: codes are multiplied as numbers from 1 to 255
+    float step;                        // the value of 1 in the first two digits, times the score's scale
+    float missing;                     // the sum of the third digits' contributions, times the score's scale
+    std::int32_t excess, third_excess;  // subtracted from sums of products: codes are multiplied as numbers from 1 to 255
 };
 static inline const CodeRow& row_after(const Code* digits, Index dim) { return *reinterpret_cast<const CodeRow*>(digits + 3 * dim); }
 
-// 2^(14 - exponent) times the features, in digits, for the exponent of the largest one; NaN where one is not finite.
+// 2^(14 - exponent) times the features, in digits, with the exponent of the largest; NaN if one is not finite.
 static void pack_code_row(const std::uint16_t* from, Index dim, float scale, Code* to) {
     auto features = [&](Index d) OVERT_UNROLLED {
         return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + d))), 16);
@@ -70,7 +70,7 @@ OVERT_INLINE __m512i four_bytes(const void* from) {
     return _mm512_set1_epi32(four);
 }
 
-// products[r * KEYS + c] = row r . key c, for groups of 16 keys. The first rows that read a key fetch.
+// products[r * KEYS + c] = row r . key c, for groups of 16 keys. The first rows that read a key prefetch.
 template <int ROW_COUNT, int DIGITS, int GROUPS, bool FETCHES>
 static inline void code_dots_of(const Code* rows, Index dim, const Code* keys, Ahead& ahead, float* products) {
     Ahead next = ahead;  // in registers
@@ -110,13 +110,13 @@ static void code_dots(const Code* rows, Index dim, const Code* keys, Index furth
     });
 }
 
-// Weights of a tile: for each row a vector of upper digits and one of lower ones, and the step of its whole numbers.
+// Weights of a tile: for each row a vector of upper digits, a vector of lower digits, and the value of 1 in them.
 struct CodeWeights {
     std::uint8_t digits[ROWS][2][KEYS];
     float steps[ROWS];
 };
 
-// Sums of products to weights e^(t - row_max) times the values' scales, in digits; updates the state as online_softmax does.
+// Sums of products become weights e^(t - row_max) times the values' scales, in digits; updates the state as online_softmax does.
 static void code_softmax(const float* products, const float* key_scales, const float* value_scales, const float* row_scales, int rows,
                          int keys, SoftmaxState<float>& running, CodeWeights& weights) {
     constexpr int PARTS = KEYS / 16;
@@ -151,7 +151,7 @@ static void code_softmax(const float* products, const float* key_scales, const f
     }
 }
 
-// accumulator of some rows += weights . values, of 16 features a sum.
+// accumulator of some rows += weights . values, 16 features in each sum.
 template <int ROW_COUNT, int SUMS, bool FETCHES>
 static inline void code_values_of(const CodeWeights& weights, int row, const Code* values, Index dim, Ahead& ahead, int keys, float* accumulator) {
     Ahead next = ahead;  // in registers
@@ -176,7 +176,7 @@ static inline void code_values_of(const CodeWeights& weights, int row, const Cod
     });
 }
 
-// accumulator (rows x dim) += weights . values, all of which count.
+// accumulator (rows x dim) += weights . values, all of them visible.
 static void code_values(const CodeWeights& weights, const Code* values, Index further, int row_count, int keys, Index dim, float* accumulator) {
     in_fours(row_count, [&](int r, auto size, auto fetches) OVERT_UNROLLED {
         constexpr int COUNT = decltype(size)::COUNT, SUMS = COUNT == 4 ? 2 : 4;
@@ -213,9 +213,9 @@ struct CodeProducts {
         for (int c = at.keys; c < KEYS; c++) to[c] = 0;
     }
 
-    // A tile's keys and values. `following`: how many keys further the next tile is.
+    // A tile's keys and values. `following`: the distance in keys to the next tile.
     static void tile(const float* queries, const Inputs& inputs, const Tile& at, Index following, float* scores, SoftmaxState<float>& running) {
-        constexpr float VISIBLE = 0x1p-10f;  // a change of a score
+        constexpr float VISIBLE = 0x1p-10f;  // a third digit is needed if a score changes by this
         const Code* rows = reinterpret_cast<const Code*>(queries);
         const int keys = (at.keys + CODE_KEYS - 1) / CODE_KEYS * CODE_KEYS;
         float key_scales[KEYS], value_scales[KEYS], row_scales[ROWS], missing = 0;

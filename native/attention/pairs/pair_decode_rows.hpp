@@ -1,4 +1,4 @@
-// Rows of bfloat16 keys and values where decoding reads them, multiplied in pairs by vdpbf16ps: half of the products, and no conversions.
+// Rows of bfloat16 keys and values during decoding, multiplied in pairs by vdpbf16ps: half as many products, without conversions.
 #pragma once
 
 #include "attention/pairs/code_decode_rows.hpp"
@@ -10,7 +10,7 @@ constexpr int PAIR_VECTOR = 32;  // numbers of a vector of bfloat16
 
 OVERT_INLINE __m512bh halves(const Half* from) { return (__m512bh)_mm512_loadu_si512(from); }
 
-// products[r * KEYS + c] = row r . key c, for four keys; the first rows that read a key fetch. Rows lie as far apart as in float32.
+// products[r * KEYS + c] = row r . key c, for four keys; the first rows that read a key prefetch. The distance between rows is float32's.
 template <int ROW_COUNT, bool FETCHES>
 static inline void pair_dots_of_four(const Half* rows, Index dim, const Half* keys, Index key_row, Ahead& ahead, float* products) {
     Ahead next = ahead;  // in registers
@@ -59,15 +59,15 @@ static void pair_dots(const Half* rows, Index dim, const Half* keys, Index key_r
     for (; c < count; c++) pair_dots_of_one(rows, dim, keys + c * key_row, row_count, products + c);
 }
 
-// Weights to pairs of rounded ones: a word of two consecutive keys.
+// Rounds weights and packs them in pairs: a word for two consecutive keys.
 static inline void pair_weights(const float* weights, int row_count, std::uint32_t* pairs) {
     for (int r = 0; r < row_count; r++, weights += KEYS, pairs += KEYS / 2)
         for (int c = 0; c < KEYS; c += PAIR_VECTOR)
             _mm512_storeu_si512(pairs + c / 2, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(weights + c + 16), _mm512_loadu_ps(weights + c)));
 }
 
-// accumulator of some rows += weights . values, MEMORY vectors of memory of them. Two keys' values are woven where they are read, so that
-// sums have the order of the woven halves of lanes.
+// accumulator of some rows += weights . values, MEMORY vectors of memory at a time. Two keys' values are woven as they are read, so that
+// sums have the order of woven half lanes.
 template <int ROW_COUNT, int MEMORY, bool FETCHES>
 static inline void pair_values_of(const std::uint32_t* weights, const Half* values, Index value_row, Ahead& ahead, int keys,
                                   Index padded_dim, float* accumulator) {
@@ -107,7 +107,7 @@ static inline void pair_panels(const std::uint32_t* weights, const Half* values,
         if (e < padded_dim) pair_panels<ROW_COUNT, MEMORY / 2, FETCHES>(weights, values, value_row, ahead, keys, padded_dim, e, accumulator);
 }
 
-// accumulator (rows x padded_dim) += weights (rows x KEYS / 2 pairs) . values, all of which count.
+// accumulator (rows x padded_dim) += weights (rows x KEYS / 2 pairs) . values, all of them visible.
 static void pair_values(const std::uint32_t* weights, const Half* values, Index value_row, Index further, int row_count, int keys,
                         Index padded_dim, float* accumulator) {
     Ahead ahead(values + further, padded_dim, value_row);
@@ -121,11 +121,11 @@ static void pair_values(const std::uint32_t* weights, const Half* values, Index 
             else pair_panels<COUNT, MEMORY, false>(of_rows, values, value_row, ahead, keys, padded_dim, 0, to);
         }
     };
-    // As many sums as hide the latency of a product, and few words of values for each.
+    // Enough sums to hide the latency of a product, with few words of values for each.
     some(RowCount<8>(), RowCount<1>()), some(RowCount<4>(), RowCount<2>()), some(RowCount<1>(), RowCount<4>());
 }
 
-// A row of features in the order of the sums, or back: of each eight that a vector holds, four belong to the first sum and four to the second.
+// Reorders a row of features for the sums, or back: of each eight in a vector, four belong to the first sum and four to the second.
 static void order_woven(float* row, Index columns, bool back) {
     float both[PAIR_VECTOR];
     for (Index d = 0; d < columns; d += PAIR_VECTOR, row += PAIR_VECTOR) {
@@ -137,7 +137,7 @@ static void order_woven(float* row, Index columns, bool back) {
     }
 }
 
-// For DotDecode: rows of bfloat16 are multiplied as they lie in memory, and weights are rounded.
+// For DotDecode: rows of bfloat16 are multiplied in place, and weights are rounded.
 struct PairProducts {
     static constexpr bool ENABLED = true;
     using Codes = CodeProducts;
@@ -148,7 +148,7 @@ struct PairProducts {
                inputs.value_dim % PAIR_VECTOR == 0;
     }
 
-    // The rows of an entry, each at its place in float32.
+    // The rows of an entry, each at the distance of float32 rows.
     static void pack(const Inputs& inputs, Index entry, float* to) {
         const Matrix& query = inputs.query;
         const Half* from = static_cast<const Half*>(query.data) + query.offsets[entry];
@@ -162,7 +162,7 @@ struct PairProducts {
                   following * key.row, row_count, count, scores);
     }
 
-    // Weights as they are multiplied, and their sums.
+    // The rounded weights, and their sums.
     static void round(float* weights, int row_count, int keys, float* row_sum) {
         for (int r = 0; r < row_count; r++, weights += KEYS) {
             __m512 changes{};

@@ -1,6 +1,6 @@
 // Dot-product attention of bfloat16 queries, keys and values under a softmax, forward: products of pairs, sums and weights in float32.
 //
-// As SoftmaxForward, but that the sums of values are transposed too: features are rows and queries lanes. So the weights of a tile, woven, are B of
+// As SoftmaxForward, but sums of values are transposed too: features are rows and queries lanes. So the woven weights of a tile are B of
 // the second product, and its A, the transposed values, serves several blocks of queries.
 #include <new>
 
@@ -39,7 +39,7 @@ class PairForward {
           workspaces(team.threads * workspace_words) {}
 
     void run() {
-        // The last blocks first: under a causal mask they are the longest.
+        // The last blocks come first: under a causal mask they take longest.
         Index items = team.entries * chunks;
         team.each(items, [&](Index item, int thread) {
             Tiles tiles;
@@ -131,7 +131,7 @@ class PairForward {
         }
     }
 
-    // Scores to woven weights 2^(scale * t - base), rounded, of which sums are taken; zeros up to whole terms.
+    // Scores become woven weights 2^(scale * t - base), rounded, and are summed; padded with zeros to whole terms.
     void weigh(PairBlock& block, const Tile& at, int skipped, float scale, int terms, const Workspace& workspace) const {
         constexpr int W = WIDTH<float>;
         constexpr float NEVER = -__builtin_inff();
@@ -170,7 +170,7 @@ class PairForward {
     Vector<float> rebase(PairBlock& block, int lane, Vector<float> now) const {
         constexpr float NEVER = -__builtin_inff();
         Vector<float> before = load(block.base + lane), factor = power_of_two<float>(before - now);
-        // Where nothing has been summed there is nothing to rescale.
+        // Rows without sums need no rescaling.
         factor = (now == before) | (before == broadcast(NEVER)) ? broadcast(1.0f) : factor;
         store(block.base + lane, now);
         store(block.row_sum + lane, load(block.row_sum + lane) * factor);
@@ -179,7 +179,7 @@ class PairForward {
         return now;
     }
 
-    // The weights that dropout keeps, times 1 / (1 - p), rounded once more.
+    // Multiplies kept weights by 1 / (1 - p), rounds them again, and clears dropped ones.
     void drop(const Tile& at, const Workspace& workspace) const {
         float* factors = workspace.scores;
         each_vector<float>(at, [&](int i) { store(factors + i, broadcast(1.0f)); });
@@ -194,7 +194,7 @@ class PairForward {
             }
     }
 
-    // Pair by pair where a value is not finite, without masked pairs: 0 * NaN is NaN.
+    // Pair by pair if a value is not finite, skipping masked pairs: 0 * NaN is NaN.
     void add_allowed(PairBlock& block, const Tile& at, Coverage coverage, int skipped, const Half* values, Index value_row,
                      const Workspace& workspace) const {
         for (int c = 0; c < at.keys; c++)

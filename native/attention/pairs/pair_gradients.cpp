@@ -1,5 +1,5 @@
-// The same, backward: the weights of a tile are recomputed, and five products of pairs give its scores, the gradients of its weights, and those of
-// values, keys and queries. As DotBackward: keys are distributed among threads; each sums gradients of the queries separately.
+// The backward pass of pair_forward.cpp: the weights of a tile are recomputed; five products of pairs give its scores and the gradients of
+// weights, values, keys and queries. As DotBackward: keys are distributed among threads; each sums gradients of the queries separately.
 #include <new>
 
 #include "attention/gradients/gradient_workspace.hpp"
@@ -8,10 +8,10 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-constexpr Index BLOCKS_AT_ONCE = 16;  // of queries, in memory
+constexpr Index BLOCKS_AT_ONCE = 16;  // blocks of queries in memory at once
 constexpr int LANES = PAIR_TERMS;     // queries are terms of the gradients of keys and values
 
-// A block of queries as all threads read it: woven along features, and along its rows.
+// A block of queries, shared by all threads: woven along features, and along its rows.
 struct PairBlock {
     TransposedMask<float> mask;
     // (dim / 2, QUERIES) of both, (QUERIES / 2, dim) of both
@@ -193,7 +193,7 @@ class PairBackward {
                        part.terms, part.lanes, true);
     }
 
-    // Products to weights and gradients of scores, rounded: rows of both, and pairs of the latter.
+    // Products become weights and gradients of scores, rounded: rows of both, and pairs of the latter.
     void back_through_softmax(const Part& part, const PairBlock& block, Index span, const Workspace& workspace) {
         const Tile& at = part.at;
         Units<float> units(inputs, score, at.entry);
@@ -212,7 +212,7 @@ class PairBackward {
             each_vector<float>(at, [&](int i) { store(workspace.factors + i, broadcast(1.0f)); });
             apply_dropout_transposed(inputs, at, workspace.factors);
         }
-        // What only some calls need takes passes of its own.
+        // Steps that only some calls need run in separate passes.
         const bool plain = !careful && !capped && !dropping && !to.bias && at.keys == part.terms;
         for (int r = 0; r < part.lanes; r += WIDTH<float>) {
             Lane lane{load(block.bases + part.skipped + r), load(block.inverse_sums + part.skipped + r),
@@ -273,7 +273,7 @@ class PairBackward {
             }
     }
 
-    // Pair by pair where a number is not finite, without masked pairs: 0 * NaN is NaN.
+    // Pair by pair if a number is not finite, skipping masked pairs: 0 * NaN is NaN.
     void add_unmasked(const Part& part, const PairBlock& block, float* d_query, const Workspace& workspace) const {
         auto half = [](const Word* pairs, Index row, int r, Index d) {
             return bfloat16_to_float(static_cast<Half>(pairs[r / 2 * row + d] >> (r % 2 * 16)));
@@ -308,7 +308,7 @@ class PairBackward {
         return static_cast<float>(score.scale[entry] * (inputs.inverse_temperature ? inputs.inverse_temperature[entry] : 1));
     }
 
-    // The first blocks of queries set a tile's gradients, the others add to them.
+    // The first blocks of queries set a tile's gradients, later blocks add to them.
     void put(const Tile& at, bool first, const Workspace& workspace) const {
         float times = factor(at.entry);
         for (int c = 0; c < at.keys; c++) {

@@ -1,4 +1,4 @@
-// Products of bfloat16 matrices, summed in float32, by units that take two terms at once: C = A B, or C += A B.
+// Products of bfloat16 matrices, summed in float32, by units that multiply two terms at once: C = A B, or C += A B.
 //
 // A has rows of numbers. B is woven: a word of 32 bits holds two consecutive rows' numbers of a column. OVERT_TILES chooses the matrix unit
 // or its emulation; without it vdpbf16ps multiplies.
@@ -12,9 +12,9 @@
 namespace overt::OVERT_LEVEL {
 
 using Half = std::uint16_t;
-using Word = std::uint32_t;  // two of them
+using Word = std::uint32_t;  // two bfloat16
 
-// Rows and columns of a tile's registers, and the terms of a product: memory for A, B and C is for multiples of them.
+// Rows and columns of a tile's registers, and the terms of a product: memory of A, B and C is padded to multiples of them.
 constexpr int PAIR_LANES = 16, PAIR_TERMS = 32;
 
 template <class N>
@@ -79,7 +79,7 @@ static void multiply_pairs(const Half* a, Index a_row, const Word* b, Index b_ro
 
 #else
 
-class Tiles {  // of this unit nothing is configured
+class Tiles {  // this unit needs no configuration
    public:
     Tiles() {}
     ~Tiles() {}
@@ -129,7 +129,7 @@ static void multiply_pairs(const Half* a, Index a_row, const Word* b, Index b_ro
 #endif
 
 #if defined(__AVX512BF16__) && OVERT_BYTES == 64
-// The instruction that rounds two vectors puts the numbers of one after those of the other.
+// The instruction that rounds two vectors concatenates their numbers.
 OVERT_INLINE __m512i woven_order() {
     return _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
 }

@@ -7,8 +7,8 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Rows `first` to `first + rows` of an entry, with zeros up to `whole` rows and whole terms: in place where nothing is to be filled up, and
-// where rows are whole words.
+// Rows `first` to `first + rows` of an entry, padded with zeros to `whole` rows and whole terms: in place if no padding is needed and
+// rows are whole words.
 struct HalfRows {
     const Half* data;
     Index row;
@@ -53,7 +53,7 @@ static inline void transpose_halves(const HalfRows& rows, int keys, Index column
     }
 }
 
-// 2^x to 1e-4, which is little next to the 8 bits that a weight is rounded to; 0 below the normal numbers. The rounded weights are summed.
+// 2^x to 1e-4, small next to the 8 bits to which a weight is rounded; 0 below the normal numbers. The rounded weights are summed.
 OVERT_INLINE Vector<float> rough_power(Vector<float> x) {
 #if defined(__AVX512DQ__) && OVERT_BYTES == 64
     Vector<float> r = _mm512_reduce_ps(x, 1);  // x - floor(x)

@@ -45,7 +45,7 @@ struct Features {
         if (avx512_bf16 && __get_cpuid_count(7, 0, &a, &b, &c, &d)) amx = (d >> 22 & 1) && (d >> 24 & 1) && system_permits_amx();
     }
 
-    // The system saves the unit's 8 KB of registers for processes that have asked for it.
+    // The system saves the unit's 8 KB of registers only for processes that request it.
     static bool system_permits_amx() {
 #if defined(__linux__)
         constexpr long REQUEST = 0x1023, TILE_DATA = 18;
@@ -100,7 +100,7 @@ const PairUnit* const* available_units(int* count) {
 const PairUnit* current_unit() { return current().load(std::memory_order_relaxed); }
 
 namespace {
-constexpr Index DECODED = 8;  // queries: reading the keys takes the time
+constexpr Index DECODED = 8;  // queries: reading the keys dominates the time
 
 bool all_halves(const Inputs& inputs) {
     const Kind wanted = Kind::bfloat16;

@@ -3,7 +3,7 @@
 
 #include "attention/scores/dot_scores.hpp"
 
-// For long functions that many instructions share.
+// For long functions that many instructions use.
 #define OVERT_APART static __attribute__((noinline))
 
 namespace overt::OVERT_LEVEL {
@@ -46,7 +46,7 @@ OVERT_APART Vector<T> natural_logarithm(Vector<T> x) {
     return x >= T(0) ? result : broadcast(T(__builtin_nan("")));
 }
 
-// log(1 + x): what 1 + x has lost is added to first order.
+// log(1 + x), with a first-order correction of the rounding of 1 + x.
 template <class T>
 OVERT_APART Vector<T> logarithm_of_one_more(Vector<T> x) {
     constexpr T INFINITE = __builtin_inf();
@@ -62,7 +62,7 @@ OVERT_APART Vector<T> exponential_less_one(Vector<T> x) {
     return x > E::HIGHEST ? broadcast(T(__builtin_inf())) : exponential_less_one_within<T>(bounded);
 }
 
-// x^y, to about |y log x| units. Of a negative x it is NaN but for whole y.
+// x^y, to about |y log x| units. NaN for negative x, except for integer y.
 template <class T>
 OVERT_APART Vector<T> power_of(Vector<T> x, Vector<T> y) {
     constexpr T INFINITE = __builtin_inf();
@@ -89,7 +89,7 @@ OVERT_INLINE Vector<T> sign_of(Vector<T> x) {
     return x == x ? result : x;
 }
 
-// The larger number; NaN where either is.
+// The larger number; NaN if either is NaN.
 template <class T>
 OVERT_INLINE Vector<T> maximum_of(Vector<T> x, Vector<T> y) {
     Vector<T> result = lane_max(y, x);
@@ -115,7 +115,7 @@ OVERT_INLINE Vector<T> polynomial(const double (&coefficients)[N], Vector<T> x) 
     return sum;
 }
 
-// Sine, or cosine: of the rest after a multiple of pi / 2, which is subtracted in three parts, by its series. Beyond FAR, by the C library.
+// Sine or cosine by its series, of the remainder after a multiple of pi / 2, subtracted in three parts. Beyond FAR, by the C library.
 template <class T>
 OVERT_APART Vector<T> sine_or_cosine(Vector<T> x, bool cosine) {
     constexpr bool SINGLE = sizeof(T) == 4;

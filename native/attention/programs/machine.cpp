@@ -1,11 +1,11 @@
-// The instructions of a program over pairs; machine.hpp says what they work on.
+// The instructions of a program over pairs; machine.hpp describes their operands.
 #include "attention/programs/machine.hpp"
 
 #include "attention/programs/functions.hpp"
 #include "attention/programs/simple_gradients.hpp"
 #include "attention/programs/simple_sums.hpp"
 
-// 1 where small code matters more than speed, as in a page: every strip and every sum over features takes the same general loops.
+// 1 if small code matters more than speed, as in a page: every strip and every sum over features uses the same general loops.
 #ifndef OVERT_SMALL
 #define OVERT_SMALL 0
 #endif
@@ -13,7 +13,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// WHOLE: all keys and lanes of a strip are there, so that loops are unrolled.
+// WHOLE: the strip has all keys and lanes, so loops are unrolled.
 template <class T, bool WHOLE>
 class StripRun {
     using V = Vector<T>;
@@ -123,7 +123,7 @@ class StripRun {
             }
     }
 
-    // A load and the sum, difference or product after it as one step, where the first operand has a number for each query.
+    // A load and the following sum, difference or product as one step, if the first operand has a number for each query.
     bool meet(const Instruction& load, const Instruction& meets, int feature) {
         if (load.operation != Operation::load) return false;
         if (meets.operation == Operation::add) return meet(load.first, meets.first, feature, [](V a, V b) { return a + b; });
@@ -223,7 +223,7 @@ class StripRun {
         });
     }
 
-    // The value of a pair, 0 where it adds nothing: 0 * NaN is NaN.
+    // The value of a pair; 0 if the pair is excluded: 0 * NaN is NaN.
     V addend(int c, int lane) const {
         V now = load(value + c * QUERIES + lane);
         if (!strip.from.unmasked) return now;
@@ -255,7 +255,7 @@ class StripRun {
         }
     }
 
-    // Stages that are one of the loops of simple_sums.hpp; false: this stage is not.
+    // Runs a stage that is one of the loops of simple_sums.hpp; false if it is none.
     bool run_simple(const Stage& stage) {
         if (OVERT_SMALL) return false;
         SimpleSum simple(stage);

@@ -1,5 +1,5 @@
-// Runs a program for strips of pairs: 64 queries, which are lanes, against a few keys. Each instruction takes a whole strip, which stays in
-// the nearest cache; stages that only add up one simple function of each feature run as loops whose sums stay in registers.
+// Runs a program for strips of pairs: 64 queries, as lanes, and a few keys. Each instruction processes a whole strip, which stays in
+// the nearest cache; stages that only sum one simple function of each feature run as loops with sums in registers.
 #pragma once
 
 #include "attention/programs/program.hpp"
@@ -9,7 +9,7 @@ namespace overt::OVERT_LEVEL {
 
 constexpr int STRIP = 4;  // keys of a strip
 
-// What the programs of one call read and add to. `queries` are a block's, transposed; strides of keys are in numbers.
+// Inputs and outputs of the programs of one call. `queries` are a block's, transposed; strides of keys count numbers.
 template <class T>
 struct Sources {
     const T *queries, *keys, *constants, *numbers;
@@ -17,8 +17,8 @@ struct Sources {
     const T *products, *gradients;      // tiles, keys by QUERIES, after each other
     T *d_queries, *d_constants;         // (columns, QUERIES); (constants, a vector): summed over lanes at the end
     T *d_keys, *d_products;             // (STRIP, columns, a vector); tiles
-    const T* unmasked;                  // a tile, 0 where a pair adds nothing; nullptr: all add
-    T* scores = nullptr;                // a tile, of a program that moves
+    const T* unmasked;                  // a tile, 0 for excluded pairs; nullptr: none excluded
+    T* scores = nullptr;                // a tile, for a program with tangents
 };
 
 template <class T>
@@ -32,7 +32,7 @@ class Machine {
     }
     Machine(const Program& program, T* memory) : program(program), value(memory), temporaries(memory + STRIP * QUERIES) {}
 
-    // Runs a pass for keys `first` to `first + keys` of a tile and lanes 0 to `lanes`, whole vectors; gives the value, (keys, QUERIES).
+    // Runs a pass for keys `first` to `first + keys` of a tile and lanes 0 to `lanes`, whole vectors; returns the value, (keys, QUERIES).
     const T* run(const Pass& pass, const Sources<T>& from, int first, int keys, int lanes);
 };
 

@@ -1,11 +1,11 @@
-// A score as a program over pairs of a query and a key, as overt.attention.expressions writes it.
+// A score as a program over pairs of a query and a key; overt.attention.expressions compiles it.
 //
-// A machine has one value, temporaries, and its inputs: columns of the query and of the key, constants and numbers. A pass is stages; each
-// runs its instructions for the features 0 to count - 1, or once where the count is 0. The forward pass ends with the score as the value.
+// A machine has one value, temporaries, and inputs: columns of the query and of the key, constants and numbers. A pass is a list of stages;
+// each runs its instructions for the features 0 to count - 1, or once if count is 0. The forward pass ends with the score as the value.
 // The backward pass begins with the score's gradient as an input, and adds gradients to inputs.
 //
-// Where inputs move, their directions are further columns and constants. The forward pass then stores the score and ends with its tangent as
-// the value, and the backward pass begins with two gradients: that of the score, and that of its tangent.
+// With tangents, the inputs' directions are additional columns and constants. The forward pass then stores the score and ends with its
+// tangent as the value, and the backward pass begins with two gradients: the score's, and its tangent's.
 #pragma once
 
 #include <vector>
@@ -24,11 +24,11 @@ enum class Operation : int {
     select,
     add_to_sum, raise_maximum, lower_minimum,
     add_to, subtract_from,
-    distribute,  // the operand is the gradient of the sum that this stage's instructions before it compute: to the inputs of that sum
+    distribute,  // distributes the operand, the gradient of the sum computed by the stage's earlier instructions, to the inputs of that sum
     last = distribute
 };
 
-// What an operand is: for feature f, number base + f * step of its kind.
+// An operand: for feature f, number base + f * step of its kind.
 enum class Place : int { none, query, key, constant, number, temporary, product, gradient, score, last = score };
 
 struct Operand {
@@ -51,7 +51,7 @@ struct Pass {
     std::vector<Stage> stages;
 };
 
-// sum_d query_(first + d) key_(second + d), which is computed for a tile at once.
+// sum_d query_(first + d) key_(second + d), computed for a whole tile.
 struct ProductOfColumns {
     int first, second, size;
 };
@@ -59,7 +59,7 @@ struct ProductOfColumns {
 struct Program {
     std::vector<ProductOfColumns> products;
     Pass forward, backward;
-    bool moving = false;  // whether its inputs move
+    bool moving = false;  // whether its inputs have tangents
     std::vector<double> numbers;
     Index key_columns = 0, constant_count = 0;
     bool adds_to_keys = false;  // whether its backward pass adds to gradients of keys other than through products

@@ -1,4 +1,4 @@
-// Tiles of a program's scores, as the softmax takes them.
+// Tiles of a program's scores, for the softmax.
 #pragma once
 
 #include "attention/programs/machine.hpp"
@@ -8,7 +8,7 @@ namespace overt::OVERT_LEVEL {
 
 static inline int whole_vectors(int rows, int width) { return (rows + width - 1) / width * width; }
 
-// What the programs of a call read, in the kernel's number type: numbers, and constants of an entry.
+// The inputs of a call's programs, in the kernel's number type: numbers, and the constants of an entry.
 template <class T>
 static const T* constants_of(const Program& program, Index entry) {
     return static_cast<const T*>(program.constants.data) + (program.constants.offsets ? program.constants.offsets[entry] : 0);
@@ -73,7 +73,7 @@ class ProgramScores {
         transpose_rows(inputs.query, block, inputs.head_dim, T(1), queries, queries + QUERIES * inputs.head_dim);
     }
 
-    // Of a program that moves, `values` are its tangents, and its scores are stored before they are multiplied by their unit.
+    // For a program with tangents, `values` are its tangents, and its scores are stored before multiplication by their unit.
     void tile(const Tile& at, int skipped, const Units<T>& units, T* values, T* scores = nullptr) {
         const T* keys = static_cast<const T*>(inputs.key.data) + inputs.key.offsets[at.entry] + at.key * inputs.key.row;
         multiply_products(program, keys, inputs.key.row, queries + skipped, at, products);

@@ -6,7 +6,7 @@
 namespace overt::OVERT_LEVEL {
 namespace {
 
-// a g'(x), and what of it goes to the weight: a g(x).
+// a g'(x), and the weight's part: a g(x).
 template <class T, Shape SHAPE>
 OVERT_INLINE Vector<T> with_slope(Vector<T> a, Vector<T> x, Vector<T> bound) {
     if (SHAPE == Shape::absolute) {

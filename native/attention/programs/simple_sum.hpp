@@ -1,4 +1,4 @@
-// Stages that compute one simple function of each feature and add it up, which run as loops of their own.
+// Stages that sum one simple function of each feature, and run as separate loops.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 namespace overt {
 
 enum class Meeting { difference, sum, product };
-enum class Shape { plain, absolute, square, bounded };  // bounded: the larger of it and a number
+enum class Shape { plain, absolute, square, bounded };  // bounded: the maximum of it and a number
 
-// A stage as a sum or a maximum of g(q_d o k_d) [* w_d], if it is one: load query, o key, [g], [* constant]; added to a sum, compared with a
-// maximum, or the gradient of that sum, which is distributed.
+// A stage as a sum or maximum of g(q_d o k_d) [* w_d], if it is one: load query, o key, [g], [* constant]; then added to a sum, compared
+// with a maximum, or, for the gradient of that sum, distributed.
 struct SimpleSum {
     bool is_one = false, weighted = false, largest = false, backward = false;
     Meeting meeting = Meeting::difference;

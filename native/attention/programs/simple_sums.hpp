@@ -1,4 +1,4 @@
-// Sums and maxima over features of one simple function of each, g(q_d o k_d) [* w_d], whose running values stay in registers: 4 keys by up
+// Sums and maxima over features of one simple function, g(q_d o k_d) [* w_d], with running values in registers: 4 keys by up
 // to 64 queries at a time.
 #pragma once
 

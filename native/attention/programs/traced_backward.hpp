@@ -1,5 +1,5 @@
-// The driver of the backward passes of attention with the scores of a program. The scores of a tile are computed again, then gradients of
-// scores from those of weights, then the program's backward pass. Keys are distributed among threads; each sums gradients of queries and
+// The driver of the backward passes of attention with a program's scores. For each tile it recomputes the scores, then the gradients of
+// scores from gradients of weights, then runs the program's backward pass. Threads share the keys; each sums gradients of queries and
 // constants separately, and these sums are added in order.
 #pragma once
 
@@ -20,9 +20,9 @@ struct Part {
     Left<T> values, value_directions;
 };
 
-// `Own` is derived from it and has
-//   units_of(entry)                                what turns scores into total scores
-//   put_rows(entry, start, upstream, query_block)  what a block's rows need, from what the forward pass saved
+// A derived class `Own` has
+//   units_of(entry)                                the factors from scores to total scores
+//   put_rows(entry, start, upstream, query_block)  stores data of a block's rows, from the forward pass's results
 //   finish(part, careful, query_block, workspace)
 //       scores in workspace.weights, and gradients of weights in workspace.gradients, to the weights that values' gradients take, and to
 //       the gradients that the program's backward pass begins with; both are 0 for pairs that are masked, by a mask, by a bias or a score
@@ -35,14 +35,14 @@ class TracedBackward {
     const Program& program;
     const SavedDotForward& saved;
     const Gradients& to;
-    const Matrix value_directions;  // data == nullptr: values do not move
+    const Matrix value_directions;  // data == nullptr: values have no tangents
     Sizes<T> sizes;
 
    private:
-    static constexpr Index BLOCKS = 16;  // of queries that are in memory at once
+    static constexpr Index BLOCKS = 16;  // blocks of queries in memory at once
     bool overlapping;  // whether several pairs share an element of the bias
     Team team;
-    Index at_once;  // entries that are in memory at once
+    Index at_once;  // entries in memory at once
     int tile_keys;
     Index tiles, spans, blocks, block_size, workspace_size, constants_size;
     Scratch<T> workspaces, rows, d_queries, d_constants, biases;
@@ -240,7 +240,7 @@ class TracedBackward {
             for (int c = 0; c < at.keys; c++) into[r * bias.row + c * bias.column] += workspace.spare[r * KEYS + c];
     }
 
-    // d_values += weights upstream; pair by pair where an upstream gradient is not finite: 0 * NaN is NaN.
+    // d_values += weights upstream; pair by pair if an upstream gradient is not finite: 0 * NaN is NaN.
     void add_values(const Part<T>& part, bool careful, const QueryBlock<T>& query_block, const Workspace<T>& workspace) const {
         const Tile& at = part.at;
         const T* upstream = query_block.padded_upstream + part.skipped * query_block.upstream_row;
@@ -257,7 +257,7 @@ class TracedBackward {
                                           d_values + c * sizes.value);
     }
 
-    // The first blocks of queries set a tile's gradients, the others add to them.
+    // The first blocks of queries set a tile's gradients, later blocks add to them.
     void put(const Tile& at, bool first, const Workspace<T>& workspace) const {
         for (int c = 0; c < at.keys; c++) {
             T* d_key = result_row<T>(to.key, at.entry, at.key + c, inputs.keys, sizes.key);

@@ -1,4 +1,4 @@
-// Attention with the scores of a program, backward, under any normalizer.
+// Attention with a program's scores, backward, under any normalizer.
 #include "attention/gradients/row_normalizer.hpp"
 #include "attention/programs/traced_backward.hpp"
 #include "level.hpp"
@@ -16,7 +16,7 @@ class TracedGradients : public TracedBackward<T, TracedGradients<T>> {
     TracedGradients(const Inputs& inputs, const Score& score, const Normalization& by, const SavedDotForward& saved, const Gradients& to)
         : Driver(inputs, score, saved, to), normalizer(inputs, by) {}
 
-    // What a row's weights are computed from: under a softmax 2^(t - base) * inverse_sum, else as SavedRow has them.
+    // The saved numbers of a row, from which weights are computed: under a softmax 2^(t - base) * inverse_sum, else see SavedRow.
     void put_rows(Index entry, Index start, const WholeRows<T>& upstream, QueryBlock<T>& now) const {
         if (!normalizer.is_softmax()) return put_saved_rows(entry, now);
         const T* sums = static_cast<const T*>(saved.sums) + 2 * entry * inputs.queries + now.mask.row;
@@ -51,7 +51,7 @@ class TracedGradients : public TracedBackward<T, TracedGradients<T>> {
         }
     }
 
-    // Total scores to weights, and the weights' gradients to those of scores: slope * (gradient - delta) / temperature.
+    // Total scores become weights, and gradients of weights those of scores: slope * (gradient - delta) / temperature.
     void back_through_normalizer(const Part<T>& part, bool careful, const QueryBlock<T>& query_block, const Workspace<T>& workspace) const {
         constexpr T NEVER = -__builtin_inf();
         const Tile& at = part.at;

@@ -25,7 +25,7 @@ struct Limits<double> {
     static constexpr double MIDDLE = 300;
 };
 
-// How a group of four features, or of four vectors of them, is computed, by the range of its exponents in a tile of keys.
+// The method for a group of four features, or of four vectors of them, by the range of its exponents in a tile of keys.
 //   shared  four terms share a division
 //   capped  the same, with each term clamped to CAP
 //   single  each has its own division: the last vectors, fewer than four
@@ -57,8 +57,8 @@ class Exponents {
         low = middle + padded_dim, high = low + padded_dim;
     }
 
-    // Begins an entry and computes the range of its queries. Far from 0 they are shifted to the middle of their range, and the keys against
-    // it, so that e^q and e^k stay finite wherever e^(q + k) is. Where the range is too wide for that, a shift would only lose digits.
+    // Begins an entry and computes the range of its queries. Ranges far from 0 are shifted to their middle, the keys in the opposite
+    // direction, so that e^q and e^k stay finite if e^(q + k) is. If the range is too wide for that, a shift would only lose digits.
     void begin(Index which) {
         entry = which;
         for (Index d = 0; d < padded_dim; d++) low[d] = __builtin_inf(), high[d] = -__builtin_inf();
@@ -162,7 +162,7 @@ class Exponents {
         }
     }
 
-    // The same of at most W keys, transposed. As many rows are read at once, more than the processor fetches ahead by itself.
+    // The same for at most W keys, transposed. As many rows are read at once, more than the processor prefetches by itself.
     inline void exponentiate_transposed(Index first, int count, T* to, T* min_k, T* max_k) const {
         const V times = broadcast(rate);
         T square[W * W], spare[W];
@@ -186,8 +186,8 @@ class Exponents {
     // The exponent itself, of a key's row.
     T plain_exponent(const T* row, Index d) const { return d < head_dim ? row[d] * rate + middle[d] : T(0); }
 
-    // By which power of two a feature's term may exceed 1, given all queries of the entry and the range of a tile of keys, in place of min_k.
-    // Infinite where an exponential of query or key would overflow.
+    // The power of two by which a feature's term may exceed 1, given all queries of the entry and a tile's range of keys; replaces min_k.
+    // Infinite if an exponential of query or key would overflow.
     void find_powers(const T* cost, T* min_k, const T* max_k) const {
         constexpr T LOG2E = Exponential<T>::LOG2E, MAX_EXPONENT = R::EXPONENT;
         const V nothing{}, infinite = broadcast(static_cast<T>(__builtin_inf()));

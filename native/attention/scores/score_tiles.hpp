@@ -1,6 +1,6 @@
-// Where transposed tiles of scores come from, for the normalizers that take any score.
+// Sources of transposed tiles of scores, for the normalizers that take any score.
 //
-// A source is called through its virtual functions: once a tile of 4,096 pairs, so that each normalizer's kernel is compiled once.
+// A source is called through virtual functions, once a tile of 4,096 pairs, so each normalizer's kernel is compiled only once.
 #pragma once
 
 #include <new>
@@ -12,8 +12,8 @@
 
 namespace overt::OVERT_LEVEL {
 
-// One thread's. `begin` selects a block of at most QUERIES queries of a slot's entry; `scores` writes out[c * QUERIES + r] = factor *
-// f(query r, key c) for a tile of it. Lanes beyond the tile's last row hold anything.
+// One thread's reader. `begin` selects at most QUERIES queries of a slot's entry; `scores` writes out[c * QUERIES + r] = factor *
+// f(query r, key c) for a tile of it. Lanes beyond the tile's last row are undefined.
 template <class T>
 class TileReader {
    public:
@@ -28,7 +28,7 @@ struct alignas(64) ReaderPlace {
     char bytes[1024];
 };
 
-// Of a call. It has memory for some entries of the batch at a time: `begin` selects one for a slot. A reader needs so many numbers.
+// The source of a call, with memory for some batch entries at a time: `begin` selects one for a slot. `size`: a reader's amount of numbers.
 template <class T>
 class TileSource {
    public:
@@ -70,7 +70,7 @@ class DotTiles final : public TilesOf<T, DotTiles<T>> {
         const DotTiles& source;
         T *queries, *keys;
         Index row = 0, padded_dim;
-        bool few = false;  // rows are then not transposed: their products are sums over lanes
+        bool few = false;  // rows are then not transposed: products are sums over lanes
         Units<T> units;
 
        public:
@@ -189,7 +189,7 @@ class ProgramTiles final : public TilesOf<T, ProgramTiles<T>> {
     };
 };
 
-// work(source) with the source of a call's scores, which has memory for so many entries.
+// work(source) with the source of a call's scores, with memory for this many entries.
 template <class T, class Work>
 static void with_score_tiles(const Inputs& inputs, const Score& score, Index slots, Work work) {
     if (score.form == Form::dot) {

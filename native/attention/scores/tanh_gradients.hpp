@@ -7,7 +7,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Four terms share a division where it takes as long as ten products (the widest vectors), two where it takes as long as six.
+// FOUR: four terms share a division if it takes as long as ten products (the widest vectors), two if it takes as long as six.
 constexpr bool FOUR = OVERT_BYTES == 64;
 
 template <class T>

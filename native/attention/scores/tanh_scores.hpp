@@ -1,4 +1,4 @@
-// Additive scores of a tile without one tanh: sum_d w_d tanh(q_d + k_d) = sum_d w_d - 2 sum_d w_d / (1 + e^2q_d e^2k_d).
+// Additive scores of a tile without tanh: sum_d w_d tanh(q_d + k_d) = sum_d w_d - 2 sum_d w_d / (1 + e^2q_d e^2k_d).
 //
 // The exponentials are computed once for each query and key. With y_d = (1 + e^2q_d e^2k_d) / w_d, one multiply-add each, four terms
 // share one division: 1/a + 1/b = (a + b) / ab, twice over. A sigmoid is the same with e^q e^k and without the 2. Lanes run along
@@ -10,7 +10,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Padding features add exactly this to the sum; the constant subtracts it.
+// FILLING: the term of each padding feature in the sum; the constant subtracts it.
 constexpr double FILLING = 0x1p-10;
 
 // The scores of one batch entry. `begin` selects it; `pack_queries` and `pack_keys` bring rows into the form that `scores` reads.
@@ -27,9 +27,9 @@ class TanhScores {
     T constant = 0, factor = 0;  // f = constant + factor * sum_d 1 / y_d
     T *share, *inverse, *cost;   // weights as shares of the largest, 1 / share, and its power of two
 
-    // Up to so many queries, or a quarter of the features, the transposition takes longer than the sums over lanes.
+    // FEW: queries up to which (or up to a quarter of the features) the transposition takes longer than the sums over lanes.
     static constexpr Index FEW = 2 * ROWS;
-    static constexpr Index PART = 64;  // so many features of a lane are summed by themselves, so that errors stay small
+    static constexpr Index PART = 64;  // features of a lane that are summed separately, so that errors stay small
 
    public:
     static Index size(const Inputs& inputs) {
@@ -62,7 +62,7 @@ class TanhScores {
         transposed ? exponents.pack_transposed(first, keys, cost, to) : exponents.pack_keys(first, keys, cost, to);
     }
 
-    // out[r * KEYS + c] = f(query r, key c). Columns up to the next whole vector may hold anything.
+    // out[r * KEYS + c] = f(query r, key c). Columns up to the next whole vector are undefined.
     void scores(const T* queries, int rows, const T* keys, int count, T* out) const {
         const Method* methods = exponents.methods_of(keys);
         for (int r = 0; r < rows; r++, queries += padded_dim, out += KEYS) {
@@ -107,7 +107,7 @@ class TanhScores {
         return static_cast<T>(Exponential<T>::BIAS - (bits >> Exponential<T>::SHIFT));
     }
 
-    // From one feature of a group to the next, and features in whole groups, or in whole vectors.
+    // The distance from one feature of a group to the next, and features in whole groups, or in whole vectors.
     Index step() const { return transposed ? 1 : W; }
     Index columns() const { return transposed ? (exponents.head_dim + GROUP - 1) / GROUP * GROUP : padded_dim; }
 

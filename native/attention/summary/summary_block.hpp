@@ -11,7 +11,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// In stripes: two megabytes of float.
+// SAVED_STRIPES: stripes in memory; two megabytes of float.
 constexpr Index SAVED_STRIPES = 32;
 
 // The sums over consecutive blocks of rows: one part of an entry.
@@ -30,7 +30,7 @@ struct SummaryWorkspace {
     T *queries, *tiles;             // packed queries; the tiles of all stripes
     T *recomputed, *masked;         // a tile that was not saved; one that is scored again for its mask
     T *values, *output;             // a tile of values; the block's output
-    T *bases, *best, *keys_memory;  // what each stripe's exponentials are relative to; the rows' largest scores
+    T *bases, *best, *keys_memory;  // each stripe's base of exponentials; the rows' largest scores
     T* masses;                      // of the sets of keys
 
     static Index stripes_of(const Inputs& inputs) { return min_of(count(inputs.keys, KEYS * STRIPE), SAVED_STRIPES + 1); }
@@ -109,7 +109,7 @@ class Block {
         clear(workspace.output + r * workspace.output_row, workspace.output_row);
     }
 
-    // Total scores of a tile; false where no row attends to it.
+    // Total scores of a tile; false if no row attends to it.
     bool total_scores(Index which, T* tile_scores) {
         at.key = which * KEYS, at.keys = size_of(which, KEYS, inputs.keys);
         Coverage coverage = coverage_of(inputs, at, allowed);
@@ -145,7 +145,7 @@ class Block {
         rows.weigh(*row_weights, at.entry, at.row + r, r, tile_scores + r * KEYS, key);
     }
 
-    // The statistics of one row under another normalizer than a softmax. Sparse weights are divided by their sum, which is nearly 1.
+    // The statistics of one row under a normalizer other than softmax. Sparse weights are divided by their sum, which is nearly 1.
     void finish_weights(int r) {
         double total = rows.row_sum[r], entropy = total == 0 ? rows.slope[r] : __builtin_log(total) - rows.slope[r] / total;
         static_cast<T*>(to.entropy)[row_of_entry(r)] = static_cast<T>(entropy < 0 ? 0 : entropy);

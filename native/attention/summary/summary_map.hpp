@@ -11,7 +11,7 @@ struct MapRow {
     T *total, *maximum;
 };
 
-// NaN where either is, else the maximum.
+// The maximum; NaN if either is NaN.
 template <class T>
 static inline T max_or_nan(T a, T b) {
     return a > b || a != a ? a : b;

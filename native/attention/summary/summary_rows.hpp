@@ -8,11 +8,11 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Tiles that are processed together, so that a row's sums are taken over many keys at once.
+// STRIPE: tiles processed together, so that a row's sums cover many keys at once.
 constexpr int STRIPE = 8;
 constexpr int TILE = ROWS * KEYS;
 
-// e^x for x <= 0: a power of two takes two thirds of the time.
+// e^x for x <= 0 by a power of two, which takes two thirds of the time.
 template <class T>
 OVERT_INLINE Vector<T> exponential_below(Vector<T> x) {
     return power_of_two<T>(x * T(LOG2E));
@@ -72,7 +72,7 @@ class TopScores {
         for (Index i = 0; i < padded<T>(capacity); i++) scores[i] = -__builtin_inf(), keys[i] = -1;
     }
 
-    // The smallest of them: a score must exceed it to be inserted.
+    // The smallest of the largest scores: a score must exceed it to be inserted.
     T threshold() const { return scores[capacity - 1]; }
 
     // What the largest scores exceed once some more are among them, of which `high` is a vector of different ones.
@@ -86,7 +86,7 @@ class TopScores {
         return least == -NEVER ? threshold() : max_of(threshold(), least - static_cast<T>(__builtin_fabs(least)) * EPSILON - SMALLEST);
     }
 
-    // Inserts those of a row's scores of a tile that exceed a bound, and the threshold; smaller ones move by one position.
+    // Inserts the scores of a row of a tile that exceed a bound, and the threshold; smaller ones move by one position.
     void choose(const T* from, Index key, T bound) {
         std::uint64_t above = 0;
         for (int c = 0; c < KEYS; c += W) above |= std::uint64_t{lanes_above<T>(load(from + c), broadcast(bound))} << c;
@@ -176,7 +176,7 @@ struct RowStatistics {
         return base;
     }
 
-    // Total scores of a row of a tile to weights, in place: 0 where a pair is masked. Where one is negative, the sum of w log w is NaN.
+    // Total scores of a row of a tile become weights, in place: 0 if a pair is masked. If one is negative, the sum of w log w is NaN.
     void weigh(const RowWeights<T>& weights, Index entry, Index entry_row, int row, T* scores, Index key) {
         weights.weigh(entry, entry_row, scores);
         any_key[row] |= horizontal_max<T>(highest(row, scores, 1, &key)) != -__builtin_inf();

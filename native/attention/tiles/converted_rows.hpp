@@ -1,11 +1,11 @@
-// Keys and values of half precision as the kernel's numbers, converted once for all blocks of queries.
+// Keys and values of half precision, converted to the kernel's numbers once for all blocks of queries.
 #pragma once
 
 #include "attention/threads.hpp"
 
 namespace overt::OVERT_LEVEL {
 
-// A page has no half precision.
+// A page needs no half precision.
 #ifdef OVERT_SMALL
 constexpr bool CONVERTS = false;
 #else
@@ -23,14 +23,14 @@ class ConvertedRows {
     Scratch<T> numbers;
 
    public:
-    // Of at most `at_once` entries; 0: the rows stay as they are.
+    // For at most `at_once` entries; 0: rows are not converted.
     ConvertedRows(const Inputs& inputs, const Matrix& from, Index columns, Index at_once)
         : inputs(inputs), from(from), columns(columns), converting(at_once > 0), offsets(at_once ? inputs.batch : 0),
           numbers(at_once * inputs.keys * columns) {}
 
     Matrix matrix() const { return converting ? Matrix{numbers.data, KIND<T>, offsets.data, columns, 1} : from; }
 
-    // Converts the rows of these entries. Those that follow each other and share their rows, as the heads of a group do, share the copy.
+    // Converts the rows of these entries. Consecutive entries that share rows, such as the heads of a group, share the copy.
     void begin(const Team& team, Index first, Index entries) {
         if (!converting) return;
         auto shares = [&](Index entry) { return entry > first && from.offsets[entry] == from.offsets[entry - 1]; };

@@ -62,7 +62,7 @@ struct SoftmaxState {
     }
 };
 
-// Tiles whose sums make one part of a long sum. A page's sums are short.
+// TILES_OF_A_PART: tiles whose sums make one part of a long sum. IN_PARTS: a page's sums are short.
 constexpr int TILES_OF_A_PART = 64;
 #ifdef OVERT_SMALL
 constexpr bool IN_PARTS = false;
@@ -80,14 +80,14 @@ class SumsOfParts {
     bool in_part = false;
 
    public:
-    State all;  // but for the part that is not finished
+    State all;  // without the unfinished part
 
-    // The sums are in `memory` at last; `spare` is as large.
+    // The final sums are in `memory`; `spare` is as large.
     SumsOfParts(T* memory, T* spare, Index value_dim, int rows) : part(spare, value_dim), rows(rows), all(memory, value_dim) {
         all.clear(rows);
     }
 
-    // What the next tile is added to.
+    // The state to which the next tile is added.
     State& next() {
         if (IN_PARTS && tiles++ % TILES_OF_A_PART == 0 && tiles > 1) {
             if (in_part) all.join(part, rows);
@@ -130,7 +130,7 @@ static inline void put_row(const T* from, T times, Index count, T* to) {
     for (; e < count; e++) to[e] = from[e] * times;
 }
 
-// Writes a row's base and sum for the backward pass, as SavedDotForward has them.
+// Writes a row's base and sum for the backward pass, see SavedDotForward.
 template <class T>
 static inline void save_sums(T* sums, const Inputs& inputs, Index entry, Index row, T base, T row_sum) {
     if (!sums) return;
@@ -199,7 +199,7 @@ static inline void dots_of_rows(const T* rows, Index padded_dim, const WholeRows
     int c = 0;
     for (; c + 4 <= keys; c += 4)
         dots_of<T, ROW_COUNT, 4>(rows, padded_dim, others.data + c * others.row, others.row, products + c);
-    if (c < keys && keys >= 4) {  // the last four, some of them a second time: faster than one by one
+    if (c < keys && keys >= 4) {  // the last four keys, some of them a second time: faster than one by one
         c = keys - 4;
         dots_of<T, ROW_COUNT, 4>(rows, padded_dim, others.data + c * others.row, others.row, products + c);
         return;
@@ -209,7 +209,7 @@ static inline void dots_of_rows(const T* rows, Index padded_dim, const WholeRows
 
 template <class T>
 static void dots(const T* rows, Index padded_dim, const WholeRows<T>& others, int count, int keys, T* products) {
-    constexpr int TOGETHER = OVERT_BYTES == 64 ? 4 : 2;  // as many independent sums as there are registers for
+    constexpr int TOGETHER = OVERT_BYTES == 64 ? 4 : 2;  // as many independent sums as fit the registers
     int r = 0;
     for (; r + TOGETHER <= count; r += TOGETHER)
         dots_of_rows<T, TOGETHER>(rows + r * padded_dim, padded_dim, others, keys, products + r * KEYS);
@@ -228,7 +228,7 @@ static inline void accumulate_keys(const T* weights, const T* values, Index valu
     }
 }
 
-// accumulator (rows x padded_dim) += weights (rows x KEYS) * values. In a tile of partial coverage, a masked value is skipped where
+// accumulator (rows x padded_dim) += weights (rows x KEYS) * values. In a tile of partial coverage, a masked value is skipped if
 // the tile holds a value that is not finite: 0 * NaN is NaN.
 template <class T>
 static void accumulate_values(const T* weights, const Tile& at, Coverage coverage, const std::uint8_t* allowed,

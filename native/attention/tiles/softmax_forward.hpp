@@ -9,7 +9,7 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Distributes the blocks of queries of all entries, and spans of keys where there are fewer blocks than threads.
+// Distributes the blocks of queries of all entries, and spans of keys if there are fewer blocks than threads.
 template <class T, class Scores>
 class SoftmaxForward {
     const Inputs& inputs;
@@ -28,7 +28,7 @@ class SoftmaxForward {
 
     // All blocks of these entries.
     void run(Index first, Index entries) {
-        // Several items at a time where there are many: each may be short.
+        // Several items at a time if there are many: each may be short.
         Index items = entries * blocks * spans, chunk = max_of<Index>(1, min_of(blocks, items / (32 * team.threads)));
         const bool reversed = growing(first);
         auto rows_of = [&](Index item, int thread) {
@@ -51,12 +51,12 @@ class SoftmaxForward {
     Index spans_of() const {
         Index items = max_of<Index>(team.entries * blocks, 1);
         if (items < team.threads) return max_of<Index>(1, min_of(count(team.threads, items), tiles / 2));
-        // Of a few more blocks than threads most threads would wait for the last ones.
+        // With slightly more blocks than threads most threads would wait for the last blocks.
         return items % team.threads && items < 2 * team.threads && tiles > 1 ? 2 : 1;
     }
 
-    // Whether the last blocks take the longest, as under a causal mask: they go first then, so that no thread waits for them. Else blocks follow
-    // each other as in memory, which processors foresee.
+    // Whether the last blocks take longest, as under a causal mask: then they come first, so that no thread waits for them. Otherwise
+    // blocks have the order of memory, which processors predict.
     bool growing(Index entry) const {
         Index low, high, last_low, last_high;
         mask_span(inputs.mask, entry, 0, min_of<Index>(QUERIES, inputs.queries), inputs.keys, &low, &high);
@@ -97,7 +97,7 @@ class SoftmaxForward {
                                              sums.accumulator + skipped * sums.padded_dim);
             }
         };
-        // Biases of keys usually fade into the past: after the newest keys, most others are negligible.
+        // Biases of keys usually decrease into the past: after the newest keys, most others are negligible.
         const Index newest = fading && first < end ? first + (end - first - 1) / KEYS * KEYS : end;
         if (fading) keys(newest, end);
         keys(first, newest);

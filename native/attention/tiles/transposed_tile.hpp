@@ -83,8 +83,8 @@ static void finish_transposed_scores(const Inputs& inputs, const Units<T>& units
     if (coverage == Coverage::partial) mask.apply(at, allowed, scores);
 }
 
-// Sets scores to -inf whose weights, 2^(t - base), are below any rounding of their row's, and whose products would be denormal, which
-// processors compute slowly. Whether any are left.
+// Sets scores to -inf if their weights, 2^(t - base), are below any rounding of their row's and would make products denormal, which
+// processors compute slowly. Returns whether any remain.
 template <class T>
 static bool drop_negligible(const Tile& at, const T* bases, T* scores) {
     constexpr T LEAST = LineTerms<T>::LEAST, NEVER = -__builtin_inf();
@@ -125,7 +125,7 @@ static void apply_dropout_transposed(const Inputs& inputs, const Tile& at, T* we
             weights[r] *= hash.keeps(static_cast<std::uint32_t>(at.key + c), first[r], second[r]) ? scale : T(0);
 }
 
-// How far a score may exceed the base before the sums are rescaled: sums of powers up to 2^8 are as exact.
+// SLACK: log2 of the factor by which a score's power may exceed the base's before the sums are rescaled; sums up to 2^8 are as exact.
 constexpr int SLACK = 8;
 
 // The state of a block of queries: sum_j 2^(t_j - base) and sum_j 2^(t_j - base) v_j.
@@ -148,7 +148,7 @@ struct TransposedSoftmax {
     void rebase(int lane, Vector<T> now) {
         Vector<T> before = load(base + lane);
         Vector<T> factor_now = power_of_two<T>(before - now);
-        // Where nothing has been summed there is nothing to rescale.
+        // Lanes without sums need no rescaling.
         factor_now = (now == before) | (before == T(-__builtin_inf())) ? broadcast(T(1)) : factor_now;
         store(factor + lane, factor_now);
         store(base + lane, now);
@@ -182,8 +182,8 @@ struct TotalScores {
     static Vector<T> total(Vector<T> score, Vector<T>, T) { return score; }
 };
 
-// Total scores of a tile to weights 2^(t - base), in place, and updates the state. NaN makes its query's sum NaN. `terms` complete the scores.
-// Weights below 2^LEAST are 0; whether any is not.
+// Total scores of a tile become weights 2^(t - base), in place; updates the state. NaN makes its query's sum NaN. `terms` are added.
+// Weights below 2^LEAST are 0; returns whether any is not.
 template <class T, class Terms = TotalScores<T>>
 static bool online_softmax_transposed(T* scores, const Tile& at, TransposedSoftmax<T>& sums, int skipped, const Terms& terms = Terms()) {
     constexpr int W = WIDTH<T>;
@@ -208,7 +208,7 @@ static bool online_softmax_transposed(T* scores, const Tile& at, TransposedSoftm
             for (int row = r; row < min_of(r + W, at.rows); row++) sums.rescale_accumulator(skipped + row);
         }
         base = base == NEVER ? Vector<T>{} : base;
-        Vector<T> sum_of_tile{};  // small weights by themselves: each would vanish next to a large sum
+        Vector<T> sum_of_tile{};  // small weights are summed separately: each would vanish next to a large sum
         for (c = 0; c < at.keys; c++) {
             const Vector<T> power = total(c) - base, weight = power < Terms::LEAST ? Vector<T>{} : power_within<T>(power);
             sum_of_tile += weight;

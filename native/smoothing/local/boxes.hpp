@@ -8,7 +8,7 @@
 namespace overt::OVERT_LEVEL {
 
 constexpr int BOX_TERMS = 24;
-// Boxes worked on together, so that matrices are read once for several.
+// BOX_GROUP: boxes processed together, so that matrices are read once for several.
 constexpr Index BOX_GROUP = 12;
 
 // Sums of all boxes, with empty ones on both sides, (margin + boxes + margin, BOX_TERMS) for w, w x and 1.
@@ -115,7 +115,7 @@ static void box_read(const Local& task, const BoxPolynomials& polynomials, Index
     }
 }
 
-// Sums of weights below this are too small compared with the box's rounding errors: 1e-4 of an upper bound of the weights near it.
+// The smallest accurate sum of weights: 1e-4 of an upper bound of the weights near the box; below, the box's rounding errors are too large.
 static double box_threshold(const Local& task, Index row, const BoxSums& sums) {
     double bound = 0;
     for (Index away = -task.boxes.reach; away <= task.boxes.reach; away++)

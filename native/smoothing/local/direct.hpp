@@ -43,13 +43,13 @@ struct Reach {
         stop = max_of(first, task.side == Side::past ? after : local_seek(task, stop, target + far, true));
     }
 
-    // Relative to the nearest key's, a weight is negligible where d^2 > nearest^2 + (task.reach)^2.
+    // Next to the nearest key's, a weight is negligible if d^2 > nearest^2 + (task.reach)^2.
     double radius(const Local& task, double target) {
         double to_past = after > 0 ? target - task.times[after - 1] : __builtin_inf();
         double to_future = here < task.count ? task.times[here] - target : __builtin_inf();
         nearest = task.side == Side::past ? to_past : task.side == Side::future ? to_future : min_of(to_past, to_future);
         if (task.raw) nearest = 0;
-        // Plus a margin for rounding: far away, the nearest key itself could be lost by a last digit.
+        // Plus a margin for rounding: far away, a last digit could exclude the nearest key itself.
         double rounding = 1e-15 * (__builtin_fabs(target) + nearest);
         return min_of(task.window, __builtin_sqrt(nearest * nearest + task.reach * task.reach) + rounding);
     }

@@ -6,9 +6,9 @@
 
 namespace overt::OVERT_LEVEL {
 
-// Targets that a thread takes at a time.
+// SHARE: targets that a thread processes at a time.
 constexpr Index SHARE = 512;
-// Groups of boxes that are computed before their targets are.
+// BATCH: groups of boxes that are computed before their targets.
 constexpr Index BATCH = 64;
 
 // Writes the results of a vector of targets, or of the few that are left.
@@ -118,7 +118,7 @@ static void local_by_boxes(const Local& task) {
 
 void local(const Local& arguments) {
     Local task = arguments;
-    // For fewer targets another thread does not pay.
+    // One more thread pays from 8 * SHARE targets on.
     task.threads = static_cast<int>(min_of<Index>(task.threads, 1 + task.rows / (8 * SHARE)));
     if (task.boxes.count > 0) return local_by_boxes(task);
     share_items((task.rows + SHARE - 1) / SHARE, 1, task.threads,
