@@ -36,11 +36,11 @@ class Contextual(nn.Module):
 
     `attention` is a name, "additive", "dot", "general", "concat", "cosine" or "gaussian" (what each learns:
     `overt.layers.parts.learned_scores`, without a value matrix, since c_i is a mixture of states), a score object, or a
-    `SelfAttention`, used as it is. In a decoder use `causal=True`, which excludes later positions; `window` is `SelfAttention`'s.
+    `SelfAttention`, used unchanged. In a decoder use `causal=True`, which excludes later positions; `window` is `SelfAttention`'s.
 
-    Besides the layer's arguments the call takes `lengths` (B,), which excludes padding from layer and attention, so that each
-    sequence has the same output as alone, and zeros after its end; and `mask` and `bias` of the attention, against (B, n, n) for any
-    order of the layer. A Transformer layer's `src_key_padding_mask` is a mask of the attention too.
+    In addition to the layer's arguments the call takes `lengths` (B,), which excludes padding from layer and attention, so that each
+    sequence has the output that it has without the others, and zeros after its end; and the attention's `mask` and `bias`, against
+    (B, n, n) for any order of the layer. A Transformer layer's `src_key_padding_mask` also masks the attention.
 
     >>> import torch
     >>> layer = Contextual(nn.LSTM(64, 128, batch_first=True), "additive")
@@ -168,7 +168,7 @@ class Contextual(nn.Module):
         return lengths
 
     def _padding_mask(self, input: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lengths: Any) -> Any:
-        """A Transformer layer's `src_key_padding_mask` as a mask of overt."""
+        """Convert a Transformer layer's `src_key_padding_mask` to a mask of overt."""
         if not isinstance(self.layer, (nn.TransformerEncoderLayer, nn.TransformerEncoder)):
             return None
         padding = inspect.signature(self.layer.forward).bind(input, *args, **kwargs).arguments.get("src_key_padding_mask")
@@ -184,7 +184,7 @@ class Contextual(nn.Module):
 def _attention(
     attention: SelfAttention | LearnedScoreLike, width: int, name: str, causal: bool, window: WindowLike
 ) -> SelfAttention:
-    """The caller's layer, or one of this width whose values are the states."""
+    """The caller's layer, or a new one of this width whose values are the states."""
     if not isinstance(attention, SelfAttention):
         return SelfAttention(width, attention, project_values=False, causal=causal, window=window)
     if causal or window is not None:

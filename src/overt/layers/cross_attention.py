@@ -125,7 +125,7 @@ class CrossAttention(nn.Module):
         return weights.squeeze(-2) if one_step else weights
 
     def prepare(self, states: Tensor, *, lengths: LengthsLike | None = None) -> Prepared:
-        """The states as keys and values, projected once; the lengths are for every call that uses them."""
+        """The states as keys and values, projected once; the lengths apply to every call that uses them."""
         checks.states("CrossAttention", "states", states, self.key_features)
         lengths = None if lengths is None else checked_lengths(lengths, states)
         return self._projected(zero_padding(states, lengths), lengths)
@@ -166,6 +166,6 @@ class CrossAttention(nn.Module):
         }, one_step
 
     def extra_repr(self) -> str:
-        """The options that are not defaults."""
+        """The non-default options."""
         widths = f"{self.query_features}, {self.key_features}, score={self.score_name!r}"
         return widths + (f", dropout={self.dropout}" if self.dropout else "")

@@ -1,6 +1,6 @@
-"""The key-value cache: at inference tokens come one at a time, and the keys and values of earlier tokens are stored.
+"""The key-value cache: at inference tokens arrive one at a time, and the keys and values of earlier tokens are stored.
 
-Under a causal mask no later token changes the keys and values of a token, so each is computed once: a new token's query attends
+Under a causal mask no later token changes a token's keys and values, so they are computed once: a new token's query attends
 to the stored keys and to its own. A step then computes one row of the weights.
 
 Each row of the batch is stored from slot 0 on, so rows of different lengths differ in one number, their offset:
@@ -34,10 +34,10 @@ from overt.layers.parts.rounded import NEWEST, RoundedTokens, change_of_outputs,
 
 
 class CacheSlots(NamedTuple):
-    """The S stored slots that the queries of a chunk may attend to.
+    """The S stored slots to which the queries of a chunk may attend.
 
-    `key` (B, Hk, S, D) and `value` (B, Hk, S, E); `offset`, the slot of the chunk's first token, as masks and biases take it: an
-    int where it is the same in all rows, otherwise (B,); `lengths` (B,), the number of filled slots of each row, None where all S are
+    `key` (B, Hk, S, D) and `value` (B, Hk, S, E); `offset`, the slot of the chunk's first token, for masks and biases: an
+    int if it is equal in all rows, otherwise (B,); `lengths` (B,), the number of filled slots of each row, None if all S are
     filled in every row; `first`, the absolute position of slot 0, an int or (B,).
     """
 
@@ -49,15 +49,15 @@ class CacheSlots(NamedTuple):
 
 
 class KVCache:
-    """The keys and values of one attention layer, a chunk of tokens at a time.
+    """The keys and values of one attention layer, extended by a chunk of tokens at a time.
 
-    The layer that writes the first tokens is the cache's, until they are removed: another layer is refused.
+    The cache belongs to the layer that writes its first tokens, until these are removed: another layer is refused.
 
-    With `window` a query attends to that many tokens, its own included, and older tokens are dropped: the capacity is never
-    more than 2 · (window + spare) tokens and the longest chunk. `spare` is the number of tokens that `rewind` can always remove.
+    With `window` a query attends to that many tokens, including its own, and older tokens are dropped: the capacity never
+    exceeds 2 · (window + spare) tokens and the longest chunk. `spare` is the number of tokens that `rewind` can always remove.
 
-    With `store="int8"` (a scale for each token and head) or `"bfloat16"` the first 4 tokens, the newest chunk and the last 64 tokens stay
-    whole, and all others are rounded once; attention then computes exactly with what is stored, and `error()` says what rounding changes.
+    With `store="int8"` (a scale for each token and head) or `"bfloat16"` the first 4 tokens, the newest chunk and the last 64 tokens keep
+    their dtype, and all others are rounded once; attention computes exactly with the stored numbers, and `error()` measures the rounding.
     Gradients are refused.
 
     Under `torch.no_grad()` a chunk is written in place, and the capacity doubles when it is full. With autograd nothing may
@@ -80,17 +80,17 @@ class KVCache:
         self.window = window
         self.spare = spare
         self.store = store
-        self._rounded = RoundedTokens(store or "")  # the slots before those of _stored
+        self._rounded = RoundedTokens(store or "")  # the slots before those in _stored
         self._stored: tuple[Tensor, ...] = ()  # key (B, Hk, capacity, D) and value (B, Hk, capacity, E)
         self._used: list[int] = []  # filled slots of each row; Python ints, so that nothing waits for the device
         self._first: list[int] = []  # the absolute position of each row's slot 0
-        self._layer: weakref.ref[nn.Module] | None = None  # whose tokens these are, where a layer has written them
+        self._layer: weakref.ref[nn.Module] | None = None  # the layer that wrote these tokens, if any
 
     def extend(self, key: Tensor, value: Tensor, lengths: Any = None) -> CacheSlots:
         """Add a chunk at the end of each row and return the slots that its queries may attend to.
 
-        key (B, Hk, n, D) and value (B, Hk, n, E). `lengths` (B,) is the number of tokens of each row; the rest of the n is
-        padding, which no query attends to. A chunk that does not fit the stored ones is an InputError or a KindError, and changes
+        key (B, Hk, n, D) and value (B, Hk, n, E). `lengths` (B,) is the number of tokens of each row; later tokens of the chunk are
+        padding, to which no query attends. A chunk that does not fit the stored ones is an InputError or a KindError, and changes
         nothing.
         """
         return self._slots(self._add(key, value, lengths))
@@ -98,7 +98,7 @@ class KVCache:
     def step(self, query: Tensor, key: Tensor, value: Tensor, scale: float | None = None) -> Tensor:
         """Add one token and return its softmax attention (B, H, 1, E) to all tokens, itself included.
 
-        As `attend(query, slots.key, slots.value)` with the slots of `extend`. The native core reads int8 codes as they are stored. `scale`
+        Equals `attend(query, slots.key, slots.value)` with the slots of `extend`. The native core reads int8 codes directly. `scale`
         multiplies the scores; None: 1/√D.
 
         >>> import overt
@@ -116,7 +116,7 @@ class KVCache:
         return attend(query, slots.key, slots.value, score=Dot(scale), mask=mask)
 
     def _add(self, key: Tensor, value: Tensor, lengths: Any = None) -> list[int]:
-        """Store a chunk; how many slots of each row were filled before it."""
+        """Store a chunk; returns how many slots of each row were filled before it."""
         check_pair(key, value)
         if self.store is not None:
             check_no_gradients(self.store, key, value)
@@ -139,9 +139,9 @@ class KVCache:
         return before
 
     def error(self, query: Tensor | None = None) -> Tensor:
-        """How much rounding changes outputs, for each head: √(Σ (o' − o)² / Σ o²), of attention to the tokens that are still whole.
+        """The change of outputs by rounding, for each head: √(Σ (o' − o)² / Σ o²), with attention to the tokens that are not rounded yet.
 
-        `query` (B, H, n, D) attends; without it the tokens' own keys do, (Hk,). 0 without a store.
+        `query` (B, H, n, D) attends; without it the tokens' own keys do, (Hk,). The error is 0 without a store.
 
         >>> cache = KVCache(store="int8")
         >>> _ = cache.extend(*torch.ones(2, 1, 3, 20, 8))
@@ -157,14 +157,14 @@ class KVCache:
         return change_of_outputs(query, key, value, self.store)
 
     def positions(self, tokens: int, device: torch.device | None = None) -> Tensor:
-        """The absolute positions of the next tokens, (n,), or (B, n) where rows differ; by default on the device of the cache."""
+        """The absolute positions of the next tokens, (n,), or (B, n) if rows differ; by default on the cache's device."""
         device = self._device if device is None else device
         first = _int_if_equal(self._lengths, device) if self._lengths else 0
         following = torch.arange(tokens, device=device)
         return first + following if isinstance(first, int) else first[:, None] + following
 
     def reorder(self, indices: Any) -> None:
-        """Make row i a copy of the present row indices[i], for beam search; the number of rows may change."""
+        """Replace row i by a copy of row indices[i], for beam search; the number of rows may change."""
         rows = _whole_numbers("indices", indices)
         if any(not 0 <= row < len(self._used) for row in rows):
             raise InputError(
@@ -181,7 +181,7 @@ class KVCache:
     def rewind(self, count: int | Tensor) -> None:
         """Remove each row's last `count` tokens, an int or (B,), as speculative decoding does with rejected tokens.
 
-        With a window, `spare` tokens can always be removed, more only where they are still stored; otherwise an InputError.
+        With a window, `spare` tokens can always be removed, more only if they are still stored; otherwise an InputError.
         """
         counts = [count] * len(self._used) if isinstance(count, int) else _whole_numbers("count", count)
         if len(counts) != len(self._used):
@@ -200,7 +200,7 @@ class KVCache:
                     "a count of tokens that are still stored", got=f"{removed} for row {row}, which has {removable}", fix=fix
                 )
         self._used = [used - removed for used, removed in zip(self._used, counts, strict=True)]
-        if (length := min(self._used, default=0)) < self._rounded.length:  # what follows a row's end may be overwritten
+        if (length := min(self._used, default=0)) < self._rounded.length:  # slots after a row's end may be overwritten
             rounded = self._rounded.decoded(self._stored[0].dtype)
             self._stored = tuple(
                 torch.cat([old[:, :, length:], new], -2) for old, new in zip(rounded, self._stored, strict=True)
@@ -208,13 +208,13 @@ class KVCache:
             self._rounded = self._rounded.first(length)
 
     def clear(self) -> None:
-        """Drop all tokens; the next chunk may have another batch, dtype or device, or be another layer's."""
+        """Drop all tokens; the next chunk may have another batch, dtype or device, or come from another layer."""
         self._stored, self._used, self._first, self._layer = (), [], [], None
         self._rounded = RoundedTokens(self.store or "")
 
     @property
     def lengths(self) -> Tensor:
-        """The number of tokens of each row, including those that a window has dropped: (B,)."""
+        """The number of tokens of each row, including tokens that a window has dropped: (B,)."""
         return torch.tensor(self._lengths, dtype=torch.long, device=self._device)
 
     @property
@@ -226,19 +226,19 @@ class KVCache:
         return max(self._lengths, default=0)
 
     def __bool__(self) -> bool:
-        return True  # so that `if cache` is true for an empty cache too
+        return True  # so that an empty cache is true as well
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             **self.__dict__,
             "_layer": None,
-        }  # in another process the layer is another object: the next one that writes is it
+        }  # in another process the layer is another object: the next layer that writes becomes the owner
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KVCache":
         result = memo[id(self)] = copy.copy(self)
         result.__dict__.update(copy.deepcopy(self.__getstate__(), memo))
         layer = None if self._layer is None else self._layer()
-        copied = memo.get(id(layer))  # of a model that is copied with its caches
+        copied = memo.get(id(layer))  # if a model is copied with its caches
         result._layer = self._layer if copied is None else weakref.ref(copied)
         return result
 
@@ -259,14 +259,14 @@ class KVCache:
 
     @property
     def _needs_grad(self) -> bool:
-        """Whether autograd is on, or was for an earlier chunk, whose graph must stay."""
+        """Whether autograd is on, or was on for an earlier chunk, whose graph must stay."""
         return self.store is None and (torch.is_grad_enabled() or any(tensor.requires_grad for tensor in self._stored))
 
     def _write(self, key: Tensor, value: Tensor) -> None:
         tokens, capacity = key.shape[-2], self._stored[0].shape[-2] + self._rounded.length
         remaining = self._used if self.window is None else [min(used, self.window - 1 + self.spare) for used in self._used]
         longest = max(remaining, default=0)
-        # Tensors from inference mode may not be written to outside it.
+        # Inference mode's tensors cannot be written to outside it.
         read_only = self._stored[0].is_inference() and not torch.is_inference_mode_enabled()
         if self.store is not None or not torch.is_grad_enabled():
             key, value = key.detach(), value.detach()
@@ -274,13 +274,13 @@ class KVCache:
             if self._needs_grad:
                 self._move(remaining, longest + tokens)
             elif read_only or max(self._used, default=0) + tokens > capacity:
-                # Doubling the capacity copies each token about once, however many there will be.
+                # Doubling the capacity copies each token about once, for any number of tokens.
                 self._move(remaining, longest + tokens + longest - self._rounded.length)
             for tensor, new in zip(self._stored, (key, value), strict=True):
                 _write_rows(tensor, new, [used - self._rounded.length for used in self._used])
 
     def _round(self, tokens: int) -> None:
-        """Round the tokens before the newest chunk and the last ones, if they are many."""
+        """Round the tokens before the newest chunk and the last tokens, if they are many."""
         more = min(self._used) - max(tokens, NEWEST) - self._rounded.length
         if more < NEWEST:
             return
@@ -298,7 +298,7 @@ class KVCache:
         self._used = remaining
 
     def _slots(self, before: list[int]) -> CacheSlots:
-        """The slots from the first that the chunk may attend to, to the last that is filled; `before` were filled before it."""
+        """The slots from the first one visible to the chunk to the last filled one; `before` were filled before the chunk."""
         low = 0 if self.window is None else max(min(before, default=0) - (self.window - 1), 0)
         high, rounded = max(self._used, default=0) - self._rounded.length, self._rounded.decoded(self._stored[0].dtype)
         key, value = (tensor[:, :, low:high] for tensor in self._stored)
@@ -312,11 +312,11 @@ class KVCache:
 
 @contextmanager
 def restored_on_error(cache: KVCache | None) -> Iterator[None]:
-    """Where the block ends in an error, the cache is as it was before it."""
+    """Restore the cache if the block raises an error."""
     if not isinstance(cache, KVCache):
         yield
         return
-    # A chunk is written after the used slots, so these have not changed.
+    # A chunk is written after the used slots, so these are unchanged.
     before = cache._stored, cache._used, cache._first, cache._layer, cache._rounded
     try:
         yield
@@ -326,7 +326,7 @@ def restored_on_error(cache: KVCache | None) -> Iterator[None]:
 
 
 def check_cache(cache: Any, layer: nn.Module, window: WindowLike, query_is_key: bool) -> None:
-    """Refuse what is no cache of this layer, or one without tokens that its window reaches; an empty cache becomes this layer's."""
+    """Refuse a cache of another layer, or without tokens that the window reaches; an empty cache becomes this layer's."""
     if not isinstance(cache, KVCache):
         raise KindError(
             "cache as an overt.layers.KVCache, one for each layer",
@@ -365,7 +365,7 @@ def _write_rows(tensor: Tensor, new: Tensor, starts: list[int]) -> None:
 
 
 def _moved(tensor: Tensor, starts: list[int], length: int, capacity: int) -> Tensor:
-    """The slots of each row from its start on, at the front of a new tensor; zeros after them, since new memory may hold NaN."""
+    """Copy the slots of each row from its start to the front of a new tensor, followed by zeros, since new memory may hold NaN."""
     start = _int_if_equal(starts, tensor.device)
     result = in_large_pages(tensor.new_empty(*tensor.shape[:2], capacity, tensor.shape[-1])).zero_()
     if isinstance(start, int):
@@ -381,7 +381,7 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _int_if_equal(numbers: list[int], device: torch.device) -> int | Tensor:
-    """One int where all rows have the same number, otherwise a tensor (B,)."""
+    """One int if all rows have the same number, otherwise a tensor (B,)."""
     return numbers[0] if len({*numbers}) == 1 else torch.tensor(numbers, dtype=torch.long, device=device)
 
 

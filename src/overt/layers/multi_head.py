@@ -1,4 +1,4 @@
-"""Multi-head attention: several attentions side by side, each on other projections of the inputs."""
+"""Multi-head attention: several parallel attentions, each on its own projections of the inputs."""
 
 from typing import Any
 
@@ -39,19 +39,19 @@ NAME = "MultiHeadAttention"
 
 
 class MultiHeadAttention(nn.Module):
-    """H attentions side by side, each on projections of query, key and value; a last projection joins their outputs.
+    """H parallel attentions, each on its own projections of query, key and value; an output projection joins them.
 
         head_h = attend(query · W_Q^h, key · W_K^h, value · W_V^h)        output = [head_1 … head_H] · W_O
 
     Vaswani et al. 2017, section 3.2.2. Each head is `head_width` wide, by default width / heads. `kv_heads`, a divisor of `heads`,
     lets several query heads share one head of keys and values (Ainslie et al. 2023, section 2.2). `key_width` and `value_width`
-    are the widths of key and value where they are not `width`; without `value_width` the value is as wide as the key.
+    are the widths of key and value if they are not `width`; by default the value is as wide as the key.
 
     `positions` is "rotary", "alibi", "sinusoidal" or "relative", or a module of `overt.layers`. Without it order has no influence.
-    `causal` and `window` are `SelfAttention`'s; `score`, `normalizer` are those of `attend`, for every head; the tensors they hold are
+    `causal` and `window` are `SelfAttention`'s; `score`, `normalizer` are `attend`'s, for every head; their tensors are
     learned with the layer. `extra_key` and `zero_key` add a learned key and a key of zeros that every query may attend to (torch's
     add_bias_kv and add_zero_attn; `overt.layers.parts.extra_keys`). `dropout` zeroes weights, in training only. `bias` gives the four
-    projections a bias, zero at first. Their matrices start as `nn.Transformer`'s: uniform as in Glorot and Bengio 2010, equation 16,
+    projections a bias, zero at first. Their matrices start like `nn.Transformer`'s: uniform as in Glorot and Bengio 2010, equation 16,
     and 1/√2 of that for query, key and value of one width. Larger matrices slow down training with the norm after each sublayer.
 
     Shapes: query (..., Q, width), key (..., K, key_width), value (..., K, value_width) → (..., Q, width), batch first, or
@@ -92,7 +92,7 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         checks.widths(NAME, width=width, heads=heads, key_width=key_width, value_width=value_width, head_width=head_width)
         check.probability("dropout", dropout)
-        window_mask(causal, window)  # refuses a wrong window
+        window_mask(causal, window)  # refuses an invalid window
         self.width = width
         self.heads = heads
         self.kv_heads: int = _kv_heads(kv_heads, heads)
@@ -104,7 +104,7 @@ class MultiHeadAttention(nn.Module):
         self.zero_key = zero_key
         self.dropout = dropout
         kv_width = self.kv_heads * self.head_width
-        gain = 2**-0.5 if width == self.key_width == self.value_width else 1.0  # as if they were one matrix, 3 · width wide
+        gain = 2**-0.5 if width == self.key_width == self.value_width else 1.0  # initialized as one matrix of width 3 · width
         self.query: nn.Linear = _projection(width, heads * self.head_width, bias, gain)
         self.key: nn.Linear = _projection(self.key_width, kv_width, bias, gain)
         self.value: nn.Linear = _projection(self.value_width, kv_width, bias, gain)
@@ -138,7 +138,7 @@ class MultiHeadAttention(nn.Module):
     def _arguments(
         self, query, key=None, value=None, mask=None, bias=None, lengths=None, cache=None, step=False, **unknown
     ) -> tuple[Any, Tensor | None, bool]:
-        """The arguments of `attend`, or its output of a `step` of the cache, the lengths of the queries, and whether there is a batch."""
+        """The arguments of `attend`, or the output of the cache's `step`; the lengths of the queries; whether there is a batch."""
         checks.refuse_torch_keywords(NAME, unknown)
         query_is_key = key is None or key is query
         query, key, value, lengths, batched = self._checked(query, key, value, mask, bias, lengths, cache)
@@ -189,7 +189,7 @@ class MultiHeadAttention(nn.Module):
     def steps(self, query: Tensor, key: Tensor | Prepared | None = None, value: Tensor | None = None, **options: Any) -> Steps:
         """Scores, masked scores and weights (..., H, Q, K), and the output of each head (..., H, Q, head_width).
 
-        The options are `forward`'s. The columns of `extra_key` and `zero_key` follow the K keys. A cache takes the tokens.
+        The options are `forward`'s. The columns of `extra_key` and `zero_key` follow the K keys. A cache stores the tokens.
         """
         with restored_on_error(options.get("cache")):
             arguments, query_lengths, batched = self._arguments(query, key, value, **options)
@@ -221,7 +221,7 @@ class MultiHeadAttention(nn.Module):
 
     @classmethod
     def from_torch(cls, layer: nn.MultiheadAttention) -> "MultiHeadAttention":
-        """The same layer as torch's, with copies of its weights; always batch first, and every parameter is trainable.
+        """Convert torch's layer, with copies of its weights; always batch first, and every parameter is trainable.
 
         >>> theirs = nn.MultiheadAttention(16, 4, batch_first=True)
         >>> x = torch.randn(2, 5, 16)
@@ -233,7 +233,7 @@ class MultiHeadAttention(nn.Module):
         return result.train(layer.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
-        """The same layer as torch has it, batch first, with copies of the weights; an InputError where torch has no such layer."""
+        """Convert to torch's layer, batch first, with copies of the weights; an InputError if torch has no such layer."""
         return weights.torch_layer(self)
 
     def _load_from_state_dict(self, state_dict, prefix, *others):  # type: ignore[override]
@@ -241,7 +241,7 @@ class MultiHeadAttention(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _checked(self, query, key, value, mask, bias, lengths, cache) -> tuple[Any, Any, Any, Tensor | None, bool]:
-        """Query, key and value, the defaults filled in, with zeros at padding; the lengths; whether there is a batch."""
+        """Query, key and value with defaults filled in and zeros at padding; the lengths; whether there is a batch."""
         checks.states(NAME, "query", query, self.width, option="width")
         if isinstance(key, Prepared):
             _check_prepared(value, lengths, cache)
@@ -258,15 +258,15 @@ class MultiHeadAttention(nn.Module):
         dimensions = max(query.ndim, key.ndim, value.ndim)
         checks.refuse_ambiguous(NAME, mask, bias, dimensions)
         lengths = None if lengths is None else checked_lengths(lengths, key)
-        if cache is not None:  # then the mask is for all keys of the cache, and says nothing of these alone
+        if cache is not None:  # then the mask covers all keys of the cache, not only these
             mask = None
-        # Without this, NaN in a key that no query may see would reach the gradients: 0 · NaN is NaN.
+        # Otherwise NaN in a masked key would reach the gradients: 0 · NaN is NaN.
         batch = joint_batch(query, key, value)
         visible = zero_masked_keys(zero_padding(key, lengths), mask, batch, heads=True)
         if visible is not key:
             same = value is key
             value = visible if same else zero_masked_keys(zero_padding(value, lengths), mask, batch, heads=True)
-            if query_is_key:  # a masked key is still a query, so only what is not finite in it becomes zero
+            if query_is_key:  # a masked key is still a query, so only its non-finite numbers become zero
                 query = visible if mask is None else torch.where(query.isfinite(), query, visible)
         return query, visible, value, lengths, dimensions > 2
 
@@ -275,7 +275,7 @@ class MultiHeadAttention(nn.Module):
         checks.states(NAME, "value", value, self.value_width, option="value_width")
 
     def _steps(self, cache: KVCache | None) -> bool:
-        """Whether a token's attention to all of a rounded cache is plain: a dot product under a softmax, and nothing else."""
+        """Whether a token attends plainly to all of a rounded cache: a dot product under a softmax, without other options."""
         if (
             not isinstance(cache, KVCache)
             or cache.store != "int8"
@@ -292,7 +292,7 @@ class MultiHeadAttention(nn.Module):
         return bool(plain) and not dropped and self.positions.bias(None) is None
 
     def extra_repr(self) -> str:
-        """The options that are not defaults."""
+        """The non-default options."""
         options = {
             "key_width": (self.key_width, self.width),
             "value_width": (self.value_width, self.key_width),
@@ -308,15 +308,15 @@ class MultiHeadAttention(nn.Module):
 
 
 def torch_state_dict(model: nn.Module) -> dict[str, Tensor]:
-    """The state dict of a model as it would be with torch's layers instead of its `MultiHeadAttention`.
+    """The state dict of a model with torch's layers in place of its `MultiHeadAttention`.
 
-    For the way back `load_state_dict` is enough: it takes torch's names as well.
+    `load_state_dict` converts back: it also accepts torch's names.
 
     >>> list(torch_state_dict(nn.Sequential(MultiHeadAttention(4, 2, bias=False))))
     ['0.in_proj_weight', '0.out_proj.weight']
     """
     state = model.state_dict()
-    for name, module in model.named_modules(remove_duplicate=False):  # a shared layer is saved under each of its names
+    for name, module in model.named_modules(remove_duplicate=False):  # a shared layer is saved under all its names
         if isinstance(module, MultiHeadAttention):
             state = weights.renamed_for_torch(state, module, f"{name}." if name else "")
     return state

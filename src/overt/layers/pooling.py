@@ -19,7 +19,7 @@ class AttentionPool(nn.Module):
     """One learned query attends to every position: c = Σ_j a_j x_j with a_j = softmax_j f(query, x_j).
 
     Yang et al. 2016 (hierarchical attention networks), section 2.2: with "additive", f is v · tanh(q + U x_j), where the paper calls
-    v the word context vector u_w and q the bias b. The other names are those of `overt.layers.parts.learned_scores`, without the
+    v the word context vector u_w and q the bias b. The other names are in `overt.layers.parts.learned_scores`, without the
     query's matrix; with `projections=False` only the query is learned. It starts like the vectors there.
 
     Shapes: x (..., n, features) → (..., features). `lengths` (B,) excludes padding; a sequence of length 0 gives zeros. A mask
@@ -92,5 +92,5 @@ class AttentionPool(nn.Module):
         }
 
     def extra_repr(self) -> str:
-        """The options that are not defaults."""
+        """The non-default options."""
         return f"{self.features}, score={self.score_name!r}" + (f", dropout={self.dropout}" if self.dropout else "")

@@ -25,7 +25,7 @@ class SelfAttention(nn.Module):
     in the Transformer (Vaswani et al. 2017, section 3.2). `project_values` changes this for any score.
 
     `projections=False` learns nothing: the vectors themselves are queries, keys and values ("dot" is then the plain x_i · x_j). A
-    score object is used as it is, or with `projections=True` on learned projections of queries and keys; its tensors
+    score object is used unchanged, or with `projections=True` on learned projections of queries and keys; its tensors
     train, move and are saved with the layer. `width` is the width of queries and keys after projection (`features`).
 
     `causal=True` excludes later positions; `window=w` positions farther than w, `window=(before, after)` with a limit for
@@ -58,7 +58,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         checks.widths("SelfAttention", features=features, width=width)
         check.probability("dropout", dropout)
-        window_mask(causal, window)  # refuses a wrong window
+        window_mask(causal, window)  # refuses an invalid window
         self.features = features
         self.causal = causal
         self.window = window
@@ -118,7 +118,7 @@ class SelfAttention(nn.Module):
             "key": self.scoring.keys(x),
             "value": x if self.value is None else self.value(x),
             "score": self.scoring.score(),
-            # Padded queries attend like others, so that one row of the mask holds for all; `forward` sets their output to zero.
+            # Padded queries attend like the others, so that one row of the mask holds for all; `forward` zeroes their output.
             "mask": combine_masks(mask, lengths_mask(lengths), window_mask(self.causal, self.window)),
             "bias": bias,
             "normalizer": self.normalizer.current(),
@@ -126,7 +126,7 @@ class SelfAttention(nn.Module):
         }
 
     def extra_repr(self) -> str:
-        """The options that are not defaults."""
+        """The non-default options."""
         options = {"causal": self.causal, "window": self.window, "dropout": self.dropout}
         changed = [f"{name}={value}" for name, value in options.items() if value]
         return ", ".join([str(self.features), f"score={self.score_name!r}", *changed])

@@ -1,1 +1,1 @@
-"""What several layers share."""
+"""Parts shared by several layers."""

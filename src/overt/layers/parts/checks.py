@@ -1,4 +1,4 @@
-"""Checks of what the layers read: kinds, widths, and arguments that mean something else in torch."""
+"""Checks of the layers' inputs: kinds, widths, and arguments with another meaning in torch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +10,9 @@ from overt.errors import InputError, KindError
 
 
 def states(layer: str, name: str, tensor: Any, features: int, min_dimensions: int = 2, option: str = "features") -> None:
-    """Refuse what is not a floating-point tensor (..., n, features), or (..., features) where `min_dimensions` is 1.
+    """Refuse anything but a floating-point tensor (..., n, features), or (..., features) if `min_dimensions` is 1.
 
-    `option` is what the layer's constructor calls this width.
+    `option` is the name of this width in the layer's constructor.
     """
     shape = f"(..., n, {option})" if min_dimensions == 2 else f"(..., {option})"
     if not isinstance(tensor, Tensor):
@@ -34,7 +34,7 @@ def states(layer: str, name: str, tensor: Any, features: int, min_dimensions: in
         )
 
 
-# torch's keywords for masks, whose True means the opposite.
+# _MASKS: torch's keywords for masks, whose True means the opposite; and their replacements.
 _MASKS = {
     "key_padding_mask": "mask=overt.masks.from_padding(key_padding_mask)",
     "attn_mask": "mask=~attn_mask if it is bool, or bias=attn_mask if it holds numbers",
@@ -42,7 +42,7 @@ _MASKS = {
 
 
 def refuse_torch_keywords(layer: str, unknown: Mapping[str, Any], causal: bool = True) -> None:
-    """Refuse the keywords of torch's layer, and any other unknown one; `causal` says whether this layer is built with causal=."""
+    """Refuse the keywords of torch's layer, and any other unknown one; `causal` says whether this layer has a `causal` option."""
     fixes = {
         "need_weights": "call layer.weights(…), since the layer returns its output alone",
         "average_attn_weights": "call layer.weights(…), and average the weights of several heads: .mean(-3)",
@@ -64,9 +64,9 @@ def refuse_torch_keywords(layer: str, unknown: Mapping[str, Any], causal: bool =
 
 
 def refuse_ambiguous(layer: str, mask: Any, bias: Any, dimensions: int) -> None:
-    """Refuse a tensor with some of the leading dimensions (B, …, H): its shape does not say which.
+    """Refuse a tensor with only some of the leading dimensions (B, …, H), whose shape is ambiguous.
 
-    `dimensions` are those of the inputs (..., n, width); the weights (..., H, Q, K) have one more.
+    `dimensions` is the number of the inputs' dimensions (..., n, width); the weights (..., H, Q, K) have one more.
     """
     for name, tensor in (("mask", mask), ("bias", bias)):
         if isinstance(tensor, Tensor) and 2 < tensor.ndim <= dimensions:

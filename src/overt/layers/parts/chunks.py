@@ -1,4 +1,4 @@
-"""The chunks of tokens that a key-value cache takes: their checks, and where their queries are among the keys."""
+"""Chunks of tokens for a key-value cache: their checks, and the position of their queries among the keys."""
 
 from collections.abc import Sized
 from dataclasses import replace
@@ -14,7 +14,7 @@ from overt.errors import InputError, KindError
 
 
 def check_pair(key: Any, value: Any) -> None:
-    """Refuse what is no key and value of some tokens."""
+    """Refuse anything but key and value of some tokens."""
     for name, tensor in (("key", key), ("value", value)):
         check.dense(tensor, name)
         if not isinstance(tensor, Tensor) or not check.is_float(tensor):
@@ -39,7 +39,7 @@ def check_pair(key: Any, value: Any) -> None:
 
 
 def check_like(stored: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
-    """Refuse a chunk with other rows, heads or widths than the stored ones, or of another dtype or device."""
+    """Refuse a chunk whose rows, heads, widths, dtype or device differ from the stored ones."""
     for name, old, tensor in zip(("key", "value"), stored, new, strict=True):
         rows, heads, _, width = old.shape
         if (rows, heads, width) != (*tensor.shape[:2], tensor.shape[-1]):
@@ -57,7 +57,7 @@ def check_like(stored: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
 
 
 def check_step(query: Any, key: Any, value: Any, scale: Any) -> None:
-    """Refuse what is no query, key and value of one token, and a scale that is no number."""
+    """Refuse anything but query, key and value of one token, and a scale that is no number."""
     check.attention_inputs(query, key, value)
     check.one_dtype(query, key, value)
     fits = query.ndim == key.ndim == value.ndim == 4 and query.shape[-2] == key.shape[-2] == 1
@@ -73,9 +73,9 @@ def check_step(query: Any, key: Any, value: Any, scale: Any) -> None:
 
 
 def check_chunk(cache: Sized, tokens: int, causal: bool, window: WindowLike, mask: Any) -> None:
-    """Refuse several tokens that follow others where each would attend to those after it, of its own chunk alone.
+    """Refuse several tokens after earlier chunks without a causal layer or mask: each would see later tokens of its own chunk only.
 
-    One token has none after it, and a first chunk is the whole sequence so far, so both may be read without a causal mask.
+    A single token has no later ones, and a first chunk is the whole sequence so far, so both may be read without a causal mask.
     """
     ordered = causal or (isinstance(window, tuple) and window[1] == 0)
     if ordered or tokens < 2 or not len(cache):

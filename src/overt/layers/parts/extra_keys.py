@@ -1,7 +1,7 @@
-"""Keys without a position: a learned one, torch's `add_bias_kv`, and one of zeros, torch's `add_zero_attn`.
+"""Keys without a position: a learned key, torch's `add_bias_kv`, and a key of zeros, torch's `add_zero_attn`.
 
-They come after the other keys, and every query may attend to them: they take the weight of a query that no other key matches.
-Masks, biases and their alignment, K − Q, do not count them, so both are bound to the sizes of the call without them.
+They follow the other keys, and every query may attend to them: a query that matches no other key gives them its weight.
+Masks, biases and their alignment, K − Q, ignore them, so both are bound to the sizes of the call without them.
 """
 
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from overt.attention.pieces import piece
 
 
 def with_extra(heads: Tensor, learned: Tensor | None, zero: bool) -> Tensor:
-    """Keys or values of all heads (..., H, K, D) with the learned vector (H · D numbers) after them, and with zeros after that."""
+    """Append the learned vector (H · D numbers), then zeros, to keys or values of all heads (..., H, K, D)."""
     if learned is not None:
         last = learned.to(heads.dtype).reshape(heads.shape[-3], 1, heads.shape[-1])  # (H, 1, D)
         heads = torch.cat([heads, last.expand(*heads.shape[:-2], 1, -1)], dim=-2)  # (..., H, K + 1, D)
@@ -24,18 +24,18 @@ def with_extra(heads: Tensor, learned: Tensor | None, zero: bool) -> Tensor:
 
 
 def mask_with_extra(mask: Any, count: int) -> Any:
-    """The mask of a call without extra keys, for one that has `count` of them at its end."""
+    """Extend the mask of a call without extra keys to `count` keys at its end."""
     return mask if mask is None or not count else MaskWithExtra(as_mask(mask), count)
 
 
 def bias_with_extra(bias: Any, count: int) -> Any:
-    """The bias of a call without extra keys, for one that has `count` of them at its end: it adds nothing to their scores."""
+    """Extend the bias of a call without extra keys to `count` keys at its end, whose scores are unchanged."""
     return bias if bias is None or not count else BiasWithExtra(as_bias(bias), count)
 
 
 @piece
 class MaskWithExtra(Mask):
-    """What `inner` allows among the first K keys, and the `count` keys after them.
+    """The mask `inner` for the first K keys; the `count` keys after them are visible.
 
     >>> from overt import Causal
     >>> MaskWithExtra(Causal(), 1).bind(0, 2, 3).block(torch.arange(2), torch.arange(3))
@@ -47,55 +47,55 @@ class MaskWithExtra(Mask):
     count: int
     keys: int = 0  # K, known once bound
 
-    same_lengths: ClassVar[bool] = False  # the inner one has fewer keys
+    same_lengths: ClassVar[bool] = False  # `inner` has fewer keys
 
     def bind(self, leading: int, queries: int, keys: int) -> "MaskWithExtra":
-        """The inner one bound to K keys."""
+        """The mask, with `inner` bound to K keys."""
         keys = keys - self.count
         bound = self.inner.bind(leading, queries, keys) if isinstance(self.inner, Mask) else self.inner
         return MaskWithExtra(bound, self.count, keys)
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The inner one's block, and True beyond it."""
+        """The block of `inner`, and True for the extra keys."""
         extra = keys >= self.keys
         return self.inner.block(rows, keys.clamp(max=self.keys - 1)) | extra if self.keys else extra[None]
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
-        """From the inner one's first key to the last of all."""
+        """The range from the first key of `inner` to the last extra key."""
         return self.inner.span(first, stop, self.keys)[0] if isinstance(self.inner, Mask) else 0, keys
 
     @property
     def by_key(self) -> bool:
-        """Whether the inner one is."""
+        """Whether `inner` is the same for all queries."""
         return isinstance(self.inner, Mask) and self.inner.by_key
 
 
 @piece
 class BiasWithExtra(Bias):
-    """What `inner` adds for the first K keys, and 0 for the `count` keys after them."""
+    """The bias `inner` for the first K keys, and 0 for the `count` keys after them."""
 
     inner: Bias
     count: int
     keys: int = 0  # K, known once bound
 
-    same_lengths: ClassVar[bool] = False  # the inner one has fewer keys
+    same_lengths: ClassVar[bool] = False  # `inner` has fewer keys
 
     def bind(self, leading: int, queries: int, keys: int) -> "BiasWithExtra":
-        """The inner one bound to K keys."""
+        """The bias, with `inner` bound to K keys."""
         return BiasWithExtra(self.inner.bind(leading, queries, keys - self.count), self.count, keys - self.count)
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The inner one's numbers, and 0 beyond them."""
+        """The block of `inner`, and 0 for the extra keys."""
         if not self.keys:
             return self.source.new_zeros(1, len(keys))
         return torch.where(keys < self.keys, self.inner.block(rows, keys.clamp(max=self.keys - 1)), 0)
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The inner one's."""
+        """The leading dimensions of `inner`."""
         return self.inner.leading
 
     @property
     def source(self) -> Tensor:
-        """The inner one's."""
+        """The source of `inner`."""
         return self.inner.source

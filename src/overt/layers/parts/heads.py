@@ -1,4 +1,4 @@
-"""Heads as a dimension: split from the width, and joined."""
+"""Heads as a dimension: splitting the width into heads, and joining them."""
 
 from torch import Tensor
 
@@ -14,5 +14,5 @@ def join_heads(heads: Tensor) -> Tensor:
 
 
 def with_batch(heads: Tensor) -> Tensor:
-    """At least (B, H, n, D), as grouped heads need it: with a batch of one where there is none."""
+    """Add a batch of one if there is none, since grouped heads need (B, H, n, D)."""
     return heads if heads.ndim > 3 else heads[None]

@@ -34,7 +34,7 @@ from overt.layers.parts.registered import SAVED_NAME, RegisteredPiece
 class Scoring(nn.Module):
     """A score with its parameters: `queries` and `keys` project states, `score()` compares the projections.
 
-    `query_features` is None where the query is not a state but a learned vector, `query_width` wide, which nothing projects.
+    `query_features` is None if the query is a learned vector of `query_width` numbers, which is not projected, and no state.
     """
 
     query_width: int
@@ -126,7 +126,7 @@ class GaussianScoring(Scoring):
 
 
 class CustomScoring(Scoring):
-    """A score of the caller's, f(h_i, h_j), or with projections f(W h_i, U h_j)."""
+    """A caller's score, f(h_i, h_j), or with projections f(W h_i, U h_j)."""
 
     def __init__(self, score: Any, query_features: int | None, key_features: int, width: int, projections: bool):
         super().__init__()
@@ -137,7 +137,7 @@ class CustomScoring(Scoring):
         setattr(self, SAVED_NAME, RegisteredPiece(score))
 
     def score(self) -> Any:
-        """The caller's."""
+        """The caller's score."""
         return getattr(self, SAVED_NAME).current()
 
 
@@ -155,7 +155,7 @@ PLAIN: dict[str, Dot | Cosine | Gaussian] = {"dot": Dot(scale=1.0), "cosine": Co
 def scoring(
     score: Any, query_features: int | None, key_features: int, width: int | None = None, projections: bool | None = None
 ) -> Scoring:
-    """The scoring of a name in the table above, or of a score of the caller's.
+    """The scoring of a name in the table above, or of a caller's score.
 
     `width` is A, by default the key's features. `projections=None` learns matrices for a name and none for the caller's score.
     """

@@ -1,4 +1,4 @@
-"""Run a layer over padded sequences so that each has the same output as alone: padding changes nothing."""
+"""Run a layer over padded sequences, so that padding does not change the output of any sequence."""
 
 import inspect
 from typing import Any
@@ -13,10 +13,10 @@ from overt.layers.parts.sequence_form import SAME, SequenceForm, known_form, lay
 
 
 def run_padded(layer: nn.Module, input: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lengths: Tensor, axis: int) -> Any:
-    """The layer's output, with zeros at padding; `axis` is that of the positions.
+    """The layer's output, with zeros at padding; `axis` is the positions' dimension.
 
-    A recurrent layer runs packed, so its states are those at the end of each sequence; a convolution gets the zeros that it would
-    pad with; a Transformer layer gets a padding mask; an nn.Sequential runs layer by layer in this way; a layer that takes
+    A recurrent layer runs packed, so its states are those at the end of each sequence; a convolution gets zeros, as its own padding
+    has; a Transformer layer gets a padding mask; an nn.Sequential runs layer by layer; a layer that takes
     `lengths` gets them. Any other layer gets zeros at padding.
     """
     input = _zero_padding(input, lengths, axis)
@@ -69,7 +69,7 @@ def _sequential(layer: nn.Sequential, states: Any, lengths: Tensor, axis: int) -
 
 
 def _recurrent(layer: nn.RNNBase, input: Tensor, lengths: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
-    """Packed; a sequence of length 0 cannot be packed, so it runs one step, whose result is dropped."""
+    """Run packed; a sequence of length 0 cannot be packed, so it runs one step, whose result is dropped."""
     first = layer.batch_first
     packed = pack_padded_sequence(input, lengths.clamp(min=1).cpu(), first, enforce_sorted=False)
     output, states = layer(packed, hx)
@@ -81,7 +81,7 @@ def _recurrent(layer: nn.RNNBase, input: Tensor, lengths: Tensor, hx: Any = None
 
 
 def _initial_if_empty(state: Tensor, start: Tensor | None, lengths: Tensor) -> Tensor:
-    """The last state, or the initial one of an empty sequence: (layers, B, H)."""
+    """The last state, or the initial state of an empty sequence: (layers, B, H)."""
     return torch.where((lengths == 0)[:, None], 0 if start is None else start, state)
 
 
@@ -98,7 +98,7 @@ def _convolved_lengths(layer: nn.Conv1d, lengths: Tensor) -> Tensor:
     span = layer.dilation[0] * (layer.kernel_size[0] - 1) + 1
     padded = lengths if layer.padding == "valid" else lengths + 2 * int(layer.padding[0])
     positions = torch.div(padded - span, layer.stride[0], rounding_mode="floor") + 1
-    # An empty sequence stays empty, even where the convolution has an output for its zeros.
+    # An empty sequence stays empty, even if the convolution has an output for its zeros.
     return torch.where(lengths == 0, 0, positions.clamp(min=0))
 
 

@@ -1,7 +1,7 @@
-"""Padding: checked lengths, masks that exclude padding, and states that are zero there.
+"""Padding: checked lengths, masks that exclude padding, and states with zeros at padding.
 
 Padding must reach nothing, not even a gradient: a weight's gradient is a sum over positions of states times their
-gradients, and 0 · NaN is NaN. So padded states are set to zero before anything is multiplied with them.
+gradients, and 0 · NaN is NaN. So padded states are zeroed before any multiplication.
 """
 
 from contextlib import suppress
@@ -18,9 +18,9 @@ from overt.errors import InputError, KindError
 
 
 def checked_lengths(lengths: LengthsLike, states: Tensor) -> Tensor:
-    """Lengths as an integer tensor on the states' device, from 0 to the length of (..., n, D)."""
+    """Convert lengths to an integer tensor on the states' device, from 0 to the length n of (..., n, D)."""
     if isinstance(lengths, (int, list, tuple)) and not isinstance(lengths, bool):
-        with suppress(TypeError, ValueError, RuntimeError):  # what is no tensor of 64 bits is refused below
+        with suppress(TypeError, ValueError, RuntimeError):  # anything but a 64-bit tensor is refused below
             lengths = torch.tensor(lengths)
     if not isinstance(lengths, Tensor) or lengths.is_floating_point() or lengths.dtype == torch.bool:
         kind = f"a {lengths.dtype} tensor" if isinstance(lengths, Tensor) else repr(lengths)
@@ -59,13 +59,13 @@ def zero_padding(states: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def zero_masked_keys(states: Tensor, mask: Any, batch: tuple[int, ...] | None, heads: bool = False) -> Tensor:
-    """The states with zeros where the mask excludes a key for every query, as far as one row of the mask holds for all queries.
+    """Zero the states of keys that the mask excludes for every query, if one row of the mask holds for all queries.
 
-    `batch` are the dimensions before (Q, K) in the mask's call, as `joint_batch` has them; with `heads` one of heads follows them there.
+    `batch` are the dimensions before (Q, K) in the mask's call, from `joint_batch`; with `heads` the heads' dimension follows them.
     A mask that does not fit them changes nothing: the attention call refuses it and names all shapes.
     """
     mask = as_mask(mask) if isinstance(mask, Tensor) else mask
-    if isinstance(mask, Both):  # what either excludes, both exclude
+    if isinstance(mask, Both):  # a key excluded by one part is excluded by both
         return zero_masked_keys(zero_masked_keys(states, mask.left, batch, heads), mask.right, batch, heads)
     if batch is None or not isinstance(mask, Mask) or not mask.by_key:
         return states
@@ -76,7 +76,7 @@ def zero_masked_keys(states: Tensor, mask: Any, batch: tuple[int, ...] | None, h
 
 
 def joint_batch(*inputs: Tensor) -> tuple[int, ...] | None:
-    """The dimensions before the last two that tensors have together; None where they do not fit each other.
+    """The joint leading dimensions, before the last two, of tensors; None if they do not broadcast.
 
     >>> joint_batch(torch.ones(2, 3, 4), torch.ones(5, 4)), joint_batch(torch.ones(2, 3, 4), torch.ones(3, 5, 4))
     ((2,), None)
@@ -97,7 +97,7 @@ def _padded(shape: tuple[int, ...], dimensions: int) -> tuple[int, ...]:
 
 
 def combine_masks(*masks: Any) -> Any:
-    """One mask that allows what all of these allow; None means no mask."""
+    """The intersection of these masks; None means no mask."""
     present = [mask for mask in masks if mask is not None]
     return reduce(lambda left, right: Both(as_mask(left), as_mask(right)), present) if present else None
 
@@ -108,7 +108,7 @@ def lengths_mask(lengths: Tensor | None, queries: bool = False) -> Lengths | Non
 
 
 def window_mask(causal: bool, window: WindowLike) -> Mask | None:
-    """The mask of a layer's `causal` and `window`; a window that is an int counts for both sides."""
+    """The mask of a layer's `causal` and `window`; an int window applies to both sides."""
     if window is None:
         return Causal() if causal else None
     sides = window if isinstance(window, tuple) else (window, window)

@@ -1,17 +1,17 @@
-"""A score, normalizer or bias that a caller hands to a layer: its tensors become the layer's."""
+"""A score, normalizer or bias that a caller passes to a layer: its tensors become the layer's."""
 
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
-SAVED_NAME = "given"  # the name of a caller's module in state dicts, so in saved models: it does not change
+SAVED_NAME = "given"  # the name of a caller's module in state dicts; saved models contain it, so it never changes
 
 
 class RegisteredPiece(nn.Module):
     """A score, normalizer or bias whose tensors train, move and are saved with the layer.
 
-    These pieces are frozen, so a layer that stored the object would keep its tensors where they were when it was built. Here
+    Pieces are frozen, so a layer that stored the object would keep its tensors in their original place. Here
     they are registered, parameters as parameters and other tensors as buffers, and `current()` builds the piece from them.
 
     >>> import torch, overt
@@ -38,13 +38,13 @@ class RegisteredPiece(nn.Module):
                 self.register_buffer(name, settings[name])
 
     def current(self) -> Any:
-        """The piece, with its tensors as they are now."""
+        """The piece with its current tensors."""
         if not self.tensors:
             return getattr(self, SAVED_NAME)
         return self.kind(**self.settings, **{name: getattr(self, name) for name in self.tensors})
 
     def extra_repr(self) -> str:
-        """What the piece is."""
+        """The piece's class."""
         if self.tensors:
             return self.kind.__name__
         piece = getattr(self, SAVED_NAME)

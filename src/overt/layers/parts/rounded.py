@@ -1,4 +1,4 @@
-"""Keys and values stored in fewer bits: what is rounded, how, and what that changes."""
+"""Keys and values stored in fewer bits: which tokens are rounded, how, and the effect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ from overt.attention.mechanism import attend, observers
 from overt.errors import InputError
 
 STORES = ("int8", "bfloat16")
-FIRST = 4  # tokens that stay whole: many heads give most of their weight to the first ones (Xiao et al. 2024)
-NEWEST = 64  # tokens at the end that stay whole
+FIRST = 4  # tokens that are not rounded: many heads give most of their weight to the first ones (Xiao et al. 2024)
+NEWEST = 64  # tokens at the end that are not rounded
 
 
 @dataclass(frozen=True)
 class RoundedTokens:
-    """The first `length` slots of a cache: FIRST of them whole, the others encoded, each key's and value's tensors one after the other.
+    """The first `length` slots of a cache: FIRST of them unrounded, the others encoded; keys' tensors precede values'.
 
-    Int8 codes are woven if a unit of the processor multiplies them in that order (`cpu.weave_codes`).
+    Int8 codes are woven if a matrix unit of the processor multiplies them in that order (`cpu.weave_codes`).
     """
 
     store: str
@@ -33,7 +33,7 @@ class RoundedTokens:
     woven: bool = False
 
     def with_more(self, key: Tensor, value: Tensor) -> "RoundedTokens":
-        """These slots and more, (B, Hk, n, ·), after them."""
+        """These slots followed by new ones, (B, Hk, n, ·)."""
         pair, length = (key, value), self.length
         whole, encoded, woven = self.whole, self.encoded, self.woven
         if not whole:
@@ -57,7 +57,7 @@ class RoundedTokens:
         return replace(self, length=length + key.shape[-2], whole=whole, encoded=encoded, woven=woven)
 
     def decoded(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """Key and value of the slots, (B, Hk, length, ·); none before there are any."""
+        """Key and value of the slots, (B, Hk, length, ·); empty if there are no slots."""
         count = max(self.length - FIRST, 0)
         encoded = self._filled(count)
         if self.woven:
@@ -68,12 +68,12 @@ class RoundedTokens:
         return tuple(torch.cat([whole, decode(parts, dtype)], dim=-2) for whole, parts in zip(self.whole, encoded, strict=True))
 
     def _filled(self, count: int) -> list[tuple[Tensor, ...]]:
-        """The first `count` slots of what is encoded, of woven codes in whole groups."""
+        """The first `count` encoded slots, for woven codes in whole groups."""
         sizes = (_in_groups(count), count) if self.woven else (count, count)
         return [tuple(part[:, :, :size] for part, size in zip(parts, sizes, strict=False)) for parts in self.encoded]
 
     def attended(self, query: Tensor, newest: Sequence[Tensor], scale: float) -> Tensor:
-        """Attention (B, H, Q, E) of a few queries to these tokens and the newest, key and value (B, Hk, n, ·): codes as they are stored."""
+        """Attention (B, H, Q, E) of a few queries to these tokens and the newest, key and value (B, Hk, n, ·), directly from codes."""
         key, value = self._filled(self.length - FIRST)
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
         outputs = query.new_empty(3, *query.shape[:-1], newest[1].shape[-1], dtype=dtype)
@@ -85,7 +85,7 @@ class RoundedTokens:
         return cpu.joined(outputs, sums).to(query.dtype)
 
     def reads_codes(self, query: Tensor) -> bool:
-        """Whether the native core may read the codes for this query (B, H, 1, D): others get decoded numbers."""
+        """Whether the native core may read the codes for this query (B, H, 1, D); otherwise numbers are decoded."""
         plain = query.device.type == "cpu" and query.shape[-2] == 1 and self.length > FIRST and self.store == "int8"
         if not plain or torch.compiler.is_compiling() or not native.available() or not permits("native"):
             return False
@@ -95,7 +95,7 @@ class RoundedTokens:
         return not observed and type(query) is Tensor and not torch._C._are_functorch_transforms_active()
 
     def first(self, length: int) -> "RoundedTokens":
-        """The first slots alone."""
+        """The first `length` slots."""
         return replace(self, length=length, whole=tuple(tensor[:, :, :length] for tensor in self.whole))
 
     def rows(self, indices: Tensor) -> "RoundedTokens":
@@ -105,14 +105,14 @@ class RoundedTokens:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All that is stored."""
+        """All stored tensors."""
         return [*self.whole, *(part for parts in self.encoded for part in parts)]
 
 
 def encode(tensor: Tensor, store: str) -> tuple[Tensor, ...]:
-    """Numbers as bfloat16, or as int8 with a scale for each token and head: x ≈ scale · code, scale = max |x| / 127.
+    """Encode numbers as bfloat16, or as int8 with a scale for each token and head: x ≈ scale · code, scale = max |x| / 127.
 
-    A vector with a number that is not finite becomes NaN.
+    A vector with a non-finite number becomes NaN.
     """
     if store == "bfloat16":
         return (tensor.bfloat16(),)
@@ -123,13 +123,13 @@ def encode(tensor: Tensor, store: str) -> tuple[Tensor, ...]:
 
 
 def decode(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """The numbers that are stored."""
+    """Decode stored numbers."""
     numbers = parts[0].to(dtype)
     return numbers if len(parts) == 1 else numbers * parts[1].to(dtype)
 
 
 def change_of_outputs(query: Tensor | None, key: Tensor, value: Tensor, store: str) -> Tensor:
-    """How far outputs are from those of rounded keys and values, for each head: √(Σ (o' − o)² / Σ o²)."""
+    """The change of outputs if keys and values are rounded, for each head: √(Σ (o' − o)² / Σ o²)."""
     with torch.no_grad():
         query = key if query is None else query
         output = attend(query, key, value)
@@ -139,7 +139,7 @@ def change_of_outputs(query: Tensor | None, key: Tensor, value: Tensor, store: s
 
 
 def check_store(store: Any, window: int | None) -> None:
-    """Refuse what is no store, and a store with a window."""
+    """Refuse an unknown store, and a store with a window."""
     if store is not None and store not in STORES:
         raise InputError('store of a cache to be None, "int8" or "bfloat16"', got=repr(store), fix="choose one of them")
     if store is not None and window is not None:
@@ -149,7 +149,7 @@ def check_store(store: Any, window: int | None) -> None:
 
 
 def check_no_gradients(store: str, *tensors: Tensor) -> None:
-    """Refuse tensors with gradients, which rounding has none of."""
+    """Refuse tensors with gradients, which rounding does not support."""
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         raise InputError(
             "no gradients through a cache that rounds what it stores",
@@ -159,12 +159,12 @@ def check_no_gradients(store: str, *tensors: Tensor) -> None:
 
 
 def _in_groups(count: int) -> int:
-    """As many slots in whole groups of woven codes."""
+    """Round a number of slots up to whole groups of woven codes."""
     return -(-count // cpu.CODE_KEYS) * cpu.CODE_KEYS
 
 
 def _woven_appended(old: Tensor, new: Tensor, start: int, are_keys: bool) -> Tensor:
-    """Woven codes with rows of new ones written from `start` on: groups are whole, the last one's other rows zeros."""
+    """Write rows of new codes into woven codes from `start` on; the last group is padded with zeros."""
     begun = start - start % cpu.CODE_KEYS
     rows = cpu.unweave_codes(old[:, :, begun : _in_groups(start)], are_keys)[:, :, : start - begun]
     count = rows.shape[-2] + new.shape[-2]
@@ -173,7 +173,7 @@ def _woven_appended(old: Tensor, new: Tensor, start: int, are_keys: bool) -> Ten
 
 
 def _appended(old: Tensor, new: Tensor, start: int) -> Tensor:
-    """A tensor with new slots written from `start` on, in place where there is capacity, which doubles."""
+    """Write new slots into a tensor from `start` on, in place if there is capacity, which otherwise doubles."""
     stop = start + new.shape[-2]
     read_only = old.is_inference() and not torch.is_inference_mode_enabled()
     if read_only or stop > old.shape[-2]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from overt.errors import InputError
 
-# Layers that change neither the positions nor the width.
+# SAME: layers that change neither the positions nor the width.
 SAME = (nn.Identity, nn.Dropout, nn.LayerNorm, nn.RMSNorm, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid)
 AXES = {0: 0, 1: -2, -2: -2, 2: -1, -1: -1}
 
@@ -34,7 +34,7 @@ class SequenceForm(NamedTuple):
 
 
 def known_form(layer: nn.Module) -> SequenceForm | None:
-    """The form of a layer of the table; None for any other."""
+    """The form of a layer in the table; None for any other."""
     if isinstance(layer, nn.Sequential):
         return _sequential(layer)
     form = getattr(layer, "form", None)
@@ -80,12 +80,12 @@ def layer_name(layer: nn.Module) -> str:
 
 
 def positions_second_last(tensor: Tensor, axis: int) -> Tensor:
-    """From a layer's order of dimensions to (..., L, D); a view."""
+    """Move a layer's dimensions to (..., L, D); a view."""
     return tensor.mT if axis == -1 else tensor.movedim(0, -2) if axis == 0 else tensor
 
 
 def original_order(tensor: Tensor, axis: int) -> Tensor:
-    """From (..., L, D) to the layer's order of dimensions; a view."""
+    """Move (..., L, D) back to the layer's order of dimensions; a view."""
     return tensor.mT if axis == -1 else tensor.movedim(-2, 0) if axis == 0 else tensor
 
 
@@ -99,7 +99,7 @@ def _transformer(layer: Any) -> SequenceForm:
     return SequenceForm(-2 if attention.batch_first else 0, attention.embed_dim, attention.embed_dim)
 
 
-# A lazy layer has 0 input features until its first call.
+# _TABLE: the form of each kind of layer. A lazy layer has 0 input features until its first call.
 _TABLE: dict[type, Callable[[Any], SequenceForm]] = {
     nn.RNNBase: _recurrent,
     nn.Linear: lambda layer: SequenceForm(-2, layer.in_features or None, layer.out_features),
@@ -135,7 +135,7 @@ def _sequential(layer: nn.Sequential) -> SequenceForm | None:
 
 
 def _fixed_axis(layer: nn.Module) -> bool:
-    """Whether the layer fixes the axis of the positions; a linear layer works with any."""
+    """Whether the layer fixes the positions' axis; a linear layer works with any."""
     if isinstance(layer, nn.Sequential):
         return any(_fixed_axis(child) for child in layer)
     return not isinstance(layer, (nn.Linear, nn.Embedding, *SAME))

@@ -1,6 +1,6 @@
-"""Cosines and sines of position × frequency, which sinusoidal and rotary positions are made of.
+"""Cosines and sines of position × frequency, for sinusoidal and rotary positions.
 
-They are computed at each use and never stored, so that there is no maximum length, and converting a model to half
+They are computed at each use and never stored, so there is no maximum length, and converting a model to half
 precision does not round them. Angles are float64 (float32 on Apple's GPUs, which have no float64): at position 1,000,000 the
 error of a float32 angle is up to 0.06, which would make the rotated vectors wrong.
 """
@@ -17,7 +17,7 @@ def frequencies(width: int, base: float, device: torch.device) -> Tensor:
     """
     count = (width + 1) // 2
     last = -2 * (count - 1) / width
-    dtype = torch.float32 if device.type == "mps" else torch.float64  # the most precise of the device
+    dtype = torch.float32 if device.type == "mps" else torch.float64  # the most precise dtype of the device
     return torch.logspace(0, last, count, base, dtype=dtype, device=device)
 
 

@@ -1,4 +1,4 @@
-"""Positions: without them attention has no order. Each kind of positions overrides one or more of three methods."""
+"""Positions of tokens; without them attention has no order. Each kind of positions overrides one or more of three methods."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from overt.errors import InputError, KindError
 class Positions(nn.Module):
     """How an attention layer uses the positions of tokens; each kind of positions overrides one or more of these methods.
 
-    `positions` are absolute, whole numbers (n,), or (B, n) where the rows of a batch have different ones (B is the first
+    `positions` are absolute, integers (n,), or (B, n) if they differ between rows of a batch (B is the first
     dimension of x). By default each method changes nothing.
 
     >>> x = torch.ones(2, 3)
@@ -31,7 +31,7 @@ class Positions(nn.Module):
     def bias(self, offset: int | Tensor | None) -> Bias | None:
         """The bias that is added to the scores, or None.
 
-        `offset` is the position of query 0 minus that of key 0, an int or one for each batch entry (B,); None means K − Q.
+        `offset` is the position of query 0 minus the position of key 0, an int or one for each batch entry (B,); None means K − Q.
         """
         return None
 
@@ -58,7 +58,7 @@ def checked_positions(positions: Any, x: Tensor) -> Tensor:
 
 
 def broadcastable(values: Tensor, x: Tensor) -> Tensor:
-    """Values of positions, (n, F) or (B, n, F), shaped to broadcast against x (B, ..., n, features)."""
+    """Reshape values of positions, (n, F) or (B, n, F), to broadcast against x (B, ..., n, features)."""
     if values.ndim < 3:
         return values
     between = (1,) * (x.ndim - 3)

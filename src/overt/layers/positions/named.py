@@ -27,7 +27,7 @@ from overt.layers.positions.rotary import Rotary
 
 
 class AddedPositions(Positions):
-    """Positions that add a vector for each position to its token."""
+    """Positions that add a vector to each token."""
 
     width: int
 
@@ -123,7 +123,7 @@ class RelativePositions(Positions):
     """A learned number for each head and distance, added to the scores: table[h, bucket(j − i)], `overt.RelativePositionBias`.
 
     `kind="log"` groups distances as T5 does (Raffel et al. 2020, section 2.1), `kind="clip"` has a bucket for each distance up to
-    ±(buckets − 1) / 2 (Shaw et al. 2018, section 3.2, as a scalar). Where no query attends to later keys,
+    ±(buckets − 1) / 2 (Shaw et al. 2018, section 3.2, as a scalar). If no query attends to later keys,
     `bidirectional=False` uses all logarithmic buckets for earlier keys. The table starts at zero, so order has no influence before
     training. Layers that get the same module share its table, as in T5.
 
@@ -138,10 +138,10 @@ class RelativePositions(Positions):
         self.bidirectional = bidirectional
         self.max_distance = max_distance
         self.table: nn.Parameter = nn.Parameter(torch.zeros(heads, buckets))
-        self.bias(None)  # refuses a wrong kind or number of buckets
+        self.bias(None)  # refuses an invalid kind or number of buckets
 
     def bias(self, offset: int | Tensor | None) -> RelativePositionBias:
-        """The table as it is now."""
+        """The bias with the current table."""
         return RelativePositionBias(self.table, self.kind, self.bidirectional, self.max_distance, offset)
 
     def extra_repr(self) -> str:
@@ -175,14 +175,14 @@ class ALiBiPositions(Positions):
 
 
 class BiasPositions(Positions):
-    """A bias of overt.biases that a caller passes to a layer as its positions; where the bias has an offset, it stays."""
+    """A bias of overt.biases that a caller passes to a layer as its positions; its own offset, if any, stays."""
 
     def __init__(self, bias: Bias):
         super().__init__()
         setattr(self, SAVED_NAME, RegisteredPiece(bias))
 
     def bias(self, offset: int | Tensor | None) -> Bias:
-        """The bias, with this offset where it has none."""
+        """The bias, with this offset if it has none."""
         bias = getattr(self, SAVED_NAME).current()
         return replace(bias, offset=offset) if bias.offset is None else bias
 

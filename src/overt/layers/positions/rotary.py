@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are rotated by their positions, so that their dot product depends on the distance."""
+"""Rotary positions: queries and keys are rotated by their positions, so their dot product depends on the distance."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ class Rotary(Positions):
         a' = a cos(p θ_i) − b sin(p θ_i)        b' = b cos(p θ_i) + a sin(p θ_i)
 
     Su et al. 2021 (RoFormer), section 3.2.2. A rotation does not change lengths, and the dot product of a query at position i and a key
-    at position j depends on i − j alone. `width` is that of a head. Pair i is features (i, i + m/2), as in Llama and GPT-NeoX, or
+    at position j depends only on i − j. `width` is a head's. Pair i is features (i, i + m/2), as in Llama and GPT-NeoX, or
     (2i, 2i + 1) with `interleaved=True`, as in RoFormer and GPT-J. With `fraction` only the first m = fraction · width features rotate.
 
     `scaling` stretches positions beyond the length trained on: a Hugging Face `rope_scaling` such as
@@ -28,7 +28,7 @@ class Rotary(Positions):
 
     Angles and frequencies are float64, the rotation is computed in float32 or better, and the result has the dtype of x.
 
-    Shapes: x (..., H, n, width) → the same; positions (n,) or (B, n). Raises InputError and KindError for what does not fit.
+    Shapes: x (..., H, n, width) → the same; positions (n,) or (B, n). Raises InputError and KindError for invalid inputs.
 
     >>> Rotary(2).heads(torch.tensor([[[1.0, 0.0], [1.0, 0.0]]]), torch.tensor([0, 1]))
     tensor([[[1.0000, 0.0000],
@@ -86,7 +86,7 @@ class Rotary(Positions):
         return x.roll(self.rotated // 2, dims=-1)
 
     def extra_repr(self) -> str:
-        """The options that are not defaults."""
+        """The non-default options."""
         options = {
             "interleaved": (self.interleaved, False),
             "fraction": (self.fraction, 1.0),
@@ -101,7 +101,7 @@ class Rotary(Positions):
 
 
 def _rotated(width: int, fraction: float) -> int:
-    """The number of features that rotate: int(fraction · width), rounded as by Hugging Face."""
+    """The number of features that rotate: int(fraction · width), rounded like Hugging Face's."""
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 < fraction <= 1:
         raise InputError("fraction of Rotary above 0 and at most 1", got=repr(fraction), fix="pass such a number")
     rotated = int(width * fraction)

@@ -1,6 +1,6 @@
-"""Rotary positions beyond the length that a model was trained on: its frequencies θ_i, scaled.
+"""Rotary positions beyond the length that a model was trained on: scaled frequencies θ_i.
 
-m features rotate, so i = 0 … m/2 − 1. L is the length trained on, s the factor by which it is stretched, and a feature pair makes
+m features rotate, so i = 0 … m/2 − 1. L is the training length, s the factor of its extension, and a feature pair makes
 L θ_i / 2π rotations within L.
 
 | rope_type  | frequencies                                                     | source                                           |
@@ -30,7 +30,7 @@ from overt.errors import InputError, KindError
 
 @dataclass(frozen=True)
 class Scaling:
-    """The frequencies as they are, "default"."""
+    """Unchanged frequencies, "default"."""
 
     def frequencies(self, plain: Tensor, base: float, positions: Tensor) -> Tensor:
         """The frequencies θ_i = base^(−2i / m), scaled for a call at these positions: (m / 2,)."""
@@ -44,7 +44,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class LinearScaling(Scaling):
-    """Position interpolation: position p is rotated as p / factor was."""
+    """Position interpolation: position p is rotated like p / factor before."""
 
     factor: float
 
@@ -58,9 +58,9 @@ class LinearScaling(Scaling):
 
 @dataclass(frozen=True)
 class DynamicScaling(Scaling):
-    """A base that grows with the length of the call, one more than its greatest position, where that is over the original.
+    """A base that grows with the length of the call (one more than its largest position) if that exceeds the original.
 
-    As in Hugging Face the longest row decides for a batch, and keys in a cache keep the rotation of the call that stored them.
+    As in Hugging Face the longest row of a batch decides, and keys in a cache keep the rotation of the call that stored them.
     """
 
     factor: float
@@ -82,8 +82,8 @@ class YarnScaling(Scaling):
     """Fast pairs unchanged, slow ones interpolated, and a ramp over the index between; sharper attention for longer texts.
 
     The ramp runs from the pair with `beta_fast` rotations within the original length to the one with `beta_slow` rotations;
-    `truncate` rounds both outwards. The magnitude is `attention_factor`, or 0.1 ln s + 1, or where both are given the quotient of
-    0.1 · mscale · ln s + 1 and the same with `mscale_all_dim`.
+    `truncate` rounds both outwards. The magnitude is `attention_factor`, or 0.1 ln s + 1, or, with both factors, the quotient of
+    0.1 · mscale · ln s + 1 and 0.1 · mscale_all_dim · ln s + 1.
     """
 
     factor: float
@@ -102,7 +102,7 @@ class YarnScaling(Scaling):
         if self.attention_factor is not None:
             check.positive("attention_factor", self.attention_factor)
         for name in ("mscale", "mscale_all_dim"):
-            if getattr(self, name):  # 0 is none
+            if getattr(self, name):  # 0 means none
                 check.positive(name, getattr(self, name))
         if self.beta_fast < self.beta_slow:
             raise InputError(
@@ -122,7 +122,7 @@ class YarnScaling(Scaling):
         return _interpolated(plain, self.factor, 1 - ((index - first) / (last - first)).clamp(0, 1))
 
     def _ramp(self, rotated: int, base: float) -> tuple[float, float]:
-        """The index of the last unchanged pair and of the first that is interpolated."""
+        """The index of the last unchanged pair and of the first interpolated pair."""
 
         def index(rotations: float) -> float:
             return rotated * math.log(self.original_max_position_embeddings / (rotations * 2 * math.pi)) / (2 * math.log(base))
@@ -148,7 +148,7 @@ class YarnScaling(Scaling):
 
 @dataclass(frozen=True)
 class Llama3Scaling(Scaling):
-    """Pairs with `high_freq_factor` rotations or more within the original length unchanged, those under `low_freq_factor` / s."""
+    """Pairs with at least `high_freq_factor` rotations within the original length unchanged, pairs below `low_freq_factor` / s."""
 
     factor: float
     low_freq_factor: float
@@ -177,7 +177,7 @@ class Llama3Scaling(Scaling):
 class LongScaling(Scaling):
     """A divisor for each pair, found by search: `short_factor` for calls within the original length, `long_factor` beyond it.
 
-    The magnitude is `attention_factor`, or √(1 + ln s / ln L). As in Hugging Face the longest row decides for a batch.
+    The magnitude is `attention_factor`, or √(1 + ln s / ln L). As in Hugging Face the longest row of a batch decides.
     """
 
     short_factor: Sequence[float]
@@ -261,7 +261,7 @@ def as_scaling(scaling: Any, base: float, fraction: float) -> Scaling:
 
 
 def _kind(settings: dict[str, Any]) -> str:
-    """The name of the scaling, taken from its settings."""
+    """The name of the scaling, from its settings."""
     names = {str(settings.pop(name)) for name in ("rope_type", "type") if name in settings}
     if len(names) != 1 or not names <= SCALINGS.keys():
         raise InputError(
@@ -291,5 +291,5 @@ def _interpolated(plain: Tensor, factor: float, unchanged: Tensor) -> Tensor:
 
 
 def _length(positions: Tensor) -> Tensor:
-    """One more than the greatest position, 0 where there is none."""
+    """One more than the largest position, 0 if there is none."""
     return positions.max() + 1 if positions.numel() else positions.new_zeros(())

@@ -18,11 +18,11 @@ def read_masks(
     is_causal: bool,
     need_weights: bool,
 ) -> tuple[Any, Any]:
-    """The mask and the bias of torch's arguments, for weights of the shape (B, H, Q, K); either may be None.
+    """Convert torch's mask arguments to a mask and a bias, for weights of the shape (B, H, Q, K); either may be None.
 
     `key_padding_mask` (B, K), or (K,) without a batch, and `attn_mask` (Q, K) or (B · H, Q, K) are bool, True where a key is masked,
-    or numbers to add, −inf where a key is masked. With `is_causal`, an `attn_mask` alone and `need_weights=False`, torch does not
-    read the mask: query i may attend to keys j ≤ i, aligned at the start.
+    or numbers to add, −inf where a key is masked. With `is_causal`, `attn_mask` as the only mask and `need_weights=False`, torch ignores
+    the mask: query i may attend to keys j ≤ i, aligned at the start.
 
     >>> read_masks((1, 1, 1, 2), torch.tensor([[False, True]]), None, False, False)[0].visible
     tensor([[ True, False]])
@@ -44,7 +44,7 @@ def read_masks(
 
 
 def _read(name: str, tensor: Tensor | None, *shapes: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None]:
-    """Where a query may attend, and the numbers to add, of one of torch's masks."""
+    """Split one of torch's masks into allowed pairs and numbers to add."""
     if tensor is None:
         return None, None
     if tensor.dtype != torch.bool and not tensor.is_floating_point():
@@ -66,12 +66,12 @@ def _read(name: str, tensor: Tensor | None, *shapes: tuple[int, ...]) -> tuple[T
 
 
 def _only_masks(tensor: Tensor, allowed: Tensor) -> bool:
-    """Whether all numbers are 0 or −inf, as in the masks of torch's Transformer layers; checked only where no device has to finish."""
+    """Whether all numbers are 0 or −inf, as in the masks of torch's Transformer layers; checked only if no device must be waited for."""
     if tensor.requires_grad or tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     return not torch._C._are_functorch_transforms_active() and not bool(torch.where(allowed, tensor, 0).any())
 
 
 def _by_head(tensor: Tensor, heads: int) -> Tensor:
-    """(B · H, Q, K) as (B, H, Q, K); (Q, K) unchanged."""
+    """Reshape (B · H, Q, K) to (B, H, Q, K); (Q, K) stays."""
     return tensor if tensor.ndim == 2 else tensor.unflatten(0, (-1, heads))

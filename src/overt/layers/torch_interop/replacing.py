@@ -1,4 +1,4 @@
-"""torch's multi-head attention computed by overt, inside a model whose calls, returns and parameters stay the same."""
+"""Replace torch's multi-head attention inside a model by overt's; calls, returns and parameters stay the same."""
 
 import warnings
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ def replace_multihead_attention(model: Model) -> Model:
     off too. With `need_weights=False` and without an n × n mask, memory is linear in the length.
 
     A subclass of `MultiheadAttention` may compute something else, so it is not replaced, and a warning names it. Raises InputError
-    where there is nothing to replace.
+    if there is nothing to replace.
 
     >>> import torch
     >>> layer = nn.TransformerEncoderLayer(16, 4, batch_first=True).eval()
@@ -66,12 +66,12 @@ def replace_multihead_attention(model: Model) -> Model:
         if isinstance(part, nn.TransformerEncoder) and any(isinstance(inner, ReplacedAttention) for inner in part.modules()):
             part.use_nested_tensor = False
         if isinstance(part, nn.TransformerEncoderLayer) and isinstance(part.self_attn, ReplacedAttention):
-            part.activation_relu_or_gelu = 0  # an encoder that is built of this layer then packs nothing into nested tensors
+            part.activation_relu_or_gelu = 0  # so that an encoder built from this layer packs nothing into nested tensors
     return model
 
 
 def _keep_off_the_fast_path(layer: nn.MultiheadAttention) -> None:
-    """Give the layer a hook: torch's Transformer layers compute the attention themselves only if no module in them has one."""
+    """Give the layer a hook: torch's Transformer layers compute attention themselves only if no module inside has a hook."""
     if _no_fast_path not in layer._forward_pre_hooks.values():
         layer.register_forward_pre_hook(_no_fast_path)
 
@@ -83,9 +83,9 @@ def _no_fast_path(layer: nn.Module, inputs: Any) -> None:
 class ReplacedAttention(nn.MultiheadAttention):
     """A `torch.nn.MultiheadAttention` that computes with `overt.attend`; `replace_multihead_attention` makes them.
 
-    Call, return and masks are torch's: True in a bool mask excludes, numbers are added. What differs: for a query that may attend to
-    nothing, where torch returns NaN, heads and weights are zeros; NaN in a masked key reaches no output; the returned weights
-    are those before dropout; and every query attends to the keys of add_bias_kv and add_zero_attn, with `is_causal` too.
+    Call, return and masks are torch's: True in a bool mask excludes, numbers are added. Differences: for a query without visible
+    keys, where torch returns NaN, heads and weights are zeros; NaN in a masked key reaches no output; the returned weights
+    are those before dropout; and every query attends to the keys of add_bias_kv and add_zero_attn, also with `is_causal`.
 
     >>> import torch
     >>> layer, x = replace_multihead_attention(nn.MultiheadAttention(8, 2, batch_first=True)), torch.randn(1, 3, 8)
@@ -94,7 +94,7 @@ class ReplacedAttention(nn.MultiheadAttention):
     """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """The layer of a pickle."""
+        """Restore the layer from a pickle."""
         super().__setstate__(state)
         _keep_off_the_fast_path(self)
 
@@ -109,7 +109,7 @@ class ReplacedAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The attention output, and with `need_weights` the weights, averaged over the heads or for each head."""
+        """The attention output and, with `need_weights`, the weights, averaged over the heads or for each head."""
         _check(self, query, key, value)
         unbatched, length_first = query.ndim == 2, query.ndim == 3 and not self.batch_first
         projected = (x.transpose(0, 1) if length_first else x for x in self._projected(query, key, value))
@@ -143,7 +143,7 @@ class ReplacedAttention(nn.MultiheadAttention):
 
 def _weights(arguments: dict[str, Any], averaged: bool) -> Tensor:
     """The weights before dropout (B, H, Q, K), or their mean over the heads (B, Q, K)."""
-    call = Call.checked(**arguments | {"value": arguments["value"][..., :1], "dropout": 0.0})  # weights need one feature
+    call = Call.checked(**arguments | {"value": arguments["value"][..., :1], "dropout": 0.0})  # weights need only one feature
     (weights,) = blocked(call, lambda block: formula(block)[2:3], every_key=True)
     return weights.mean(dim=1) if averaged else weights
 

@@ -1,4 +1,4 @@
-"""Conversion of weights between torch's `nn.MultiheadAttention` and `MultiHeadAttention`: the same numbers, other names.
+"""Convert weights between torch's `nn.MultiheadAttention` and `MultiHeadAttention`: the same numbers under other names.
 
 | torch                                                                      | here                                   |
 |----------------------------------------------------------------------------|----------------------------------------|
@@ -26,7 +26,7 @@ _PARTS = ("query", "key", "value")
 
 
 def rename_from_torch(state: dict[str, Any], prefix: str) -> None:
-    """Rename torch's entries at this prefix to the names here, in place; others stay."""
+    """Rename torch's entries at this prefix to the names here, in place; other entries stay."""
     for kind in ("weight", "bias"):
         if (packed := state.pop(f"{prefix}in_proj_{kind}", None)) is not None:
             state |= {f"{prefix}{part}.{kind}": matrix for part, matrix in zip(_PARTS, packed.chunk(3), strict=True)}
@@ -41,7 +41,7 @@ def rename_from_torch(state: dict[str, Any], prefix: str) -> None:
 
 
 def renamed_for_torch(state: dict[str, Tensor], layer: Any, prefix: str) -> dict[str, Tensor]:
-    """The state with the entries of a `MultiHeadAttention` at this prefix under torch's names; refused where torch has no such layer."""
+    """The state with the entries of a `MultiHeadAttention` at this prefix under torch's names; an error if torch has no such layer."""
     _refuse_unknown_to_torch(layer)
     ours = {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
     others = {name: value for name, value in state.items() if not name.startswith(prefix)}
@@ -58,7 +58,7 @@ def renamed_for_torch(state: dict[str, Tensor], layer: Any, prefix: str) -> dict
 
 
 def options(layer: Any) -> dict[str, Any]:
-    """The arguments of a `MultiHeadAttention` that computes the same as torch's layer."""
+    """The arguments of a `MultiHeadAttention` equivalent to torch's layer."""
     if not isinstance(layer, nn.MultiheadAttention) or type(layer).forward not in _KNOWN_FORWARD:
         raise KindError(
             "torch.nn.MultiheadAttention in from_torch, since a subclass with another forward may compute something else",
@@ -78,7 +78,7 @@ def options(layer: Any) -> dict[str, Any]:
 
 
 def torch_layer(layer: Any) -> nn.MultiheadAttention:
-    """torch's layer, with copies of the weights of a `MultiHeadAttention`."""
+    """torch's layer with copies of the weights of a `MultiHeadAttention`."""
     state = renamed_for_torch(layer.state_dict(), layer, "")
     result = nn.MultiheadAttention(
         layer.width,
@@ -119,5 +119,5 @@ def _refuse_unknown_to_torch(layer: Any) -> None:
 
 
 def _number(setting: Any) -> Any:
-    """A setting that is a number, or NaN, which equals no number, for a tensor."""
+    """A numeric setting; NaN, which equals no number, for a tensor."""
     return float("nan") if isinstance(setting, Tensor) else setting
