@@ -1,4 +1,4 @@
-"""BLEU and chrF by sacrebleu, with the signature that says how they were computed."""
+"""BLEU and chrF by sacrebleu, with the signature that identifies the computation."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from overt.errors import InputError, MissingExtra
 
 
 class CorpusScore(NamedTuple):
-    """A score from 0 to 100, and sacrebleu's signature, which is reported with it."""
+    """A score from 0 to 100, and sacrebleu's signature, to be reported with it."""
 
     value: float
     signature: str
@@ -17,9 +17,9 @@ class CorpusScore(NamedTuple):
 
 
 def bleu(texts: Sequence[str], references: Sequence[Sequence[str]], *, tokenize: str = "13a") -> CorpusScore:
-    """BLEU: how many n-grams of one to four words the texts share with their references (Papineni et al. 2002; Post 2018).
+    """BLEU: the share of n-grams of one to four words in common with the references (Papineni et al. 2002; Post 2018).
 
-    `references` has one or more for each text. `tokenize="none"` splits at spaces, for texts that are tokenized already.
+    `references` has one or more for each text. `tokenize="none"` splits at spaces, for texts that are already tokenized.
 
     >>> score = bleu(["the cat sat on the mat"], [["the cat sat on a mat"]], tokenize="none")
     >>> round(score.value, 2), score.signature.partition("|version")[0]
@@ -30,7 +30,7 @@ def bleu(texts: Sequence[str], references: Sequence[Sequence[str]], *, tokenize:
 
 
 def chrf(texts: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusScore:
-    """chrF2: how many n-grams of one to six characters the texts share with their references (Popović 2015).
+    """chrF2: the share of n-grams of one to six characters in common with the references (Popović 2015).
 
     >>> chrf(["abc"], [["abc"]]).value
     100.0
@@ -71,7 +71,7 @@ def _corpus_score(metric: Any, texts: Sequence[str], references: Sequence[Sequen
         got = f"{len(texts)} texts and {len(references)} groups of references"
         raise InputError("texts, and a group of references for each", got=got)
     count = max(len(group) for group in references)
-    # sacrebleu takes a list of the first references, one of the second, and so on; None where a text has fewer.
+    # sacrebleu expects a list of first references, a list of second ones, and so on; None if a text has fewer.
     ranks = [[group[rank] if rank < len(group) else None for group in references] for rank in range(count)]
     value = metric.corpus_score(list(texts), ranks).score
     return CorpusScore(value, str(metric.get_signature()))

@@ -1,4 +1,4 @@
-"""Translating text with a trained model, in batches of sentences of similar length."""
+"""Translate text with a trained model, in batches of sentences of similar length."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -25,9 +25,9 @@ from overt.reading import check_text, parse_json, read_json
 class Translation(NamedTuple):
     """One translation of one text.
 
-    `tokens` and `source_tokens` are the tokens that the model wrote and read, and `ids` are the ids of those that it wrote; `score` is the
-    sum of their log probabilities divided by the length penalty. All are empty for a text without words. `notes` say what is uncertain:
-    a protected span whose place is that of the attention, a number that is missing.
+    `tokens` and `source_tokens` are the tokens that the model wrote and read, and `ids` are the ids of the written tokens; `score` is the
+    sum of their log probabilities divided by the length penalty. All are empty for a text without words. `notes` name uncertain
+    parts: a protected span placed by attention, a missing number.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Translation(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-# What a translator knows of its validation sources, in config.json or results.json.
+# BOUNDS: statistics of a translator's validation sources, in config.json or results.json.
 BOUNDS = ("score_bound", "split_bound")
 _EMPTY = Translation("", [], 0.0, [], [])
 
@@ -52,9 +52,9 @@ class Translator:
 
     `model` is an `nn.Module` like any other: it runs under `overt.lens.record`, and moves to a GPU by `translator.model.cuda()`.
 
-    What is not prose is kept out of the model and put back into the translation (`prepare`): addresses, mark-up, code, file names, exact
-    numbers and emoji come out to the letter, and capitals and repeated signs as they were. `processing=False` gives the model's own words.
-    `languages` are those of its two sides: English gets its apostrophes back ("dont").
+    Text that is not prose is removed before translation and restored afterwards (`prepare`): addresses, mark-up, code, file names, exact
+    numbers and emoji are copied exactly, and capitals and repeated signs as they were. `processing=False` returns the model's own words.
+    `languages` are source and target: English gets its apostrophes back ("dont").
 
     >>> translator.translate(["Read https://example.com/a?b=1 before you start."])[0].text
     'Lis https://example.com/a?b=1 avant de commencer.'
@@ -74,9 +74,9 @@ class Translator:
         self.model = model
         self.tokenizer = tokenizer
         self.name = name
-        # The score, by beam search, that 99 % of the validation sources' translations exceed; None if it was not measured.
+        # score_bound: the beam-search score that 99 % of the validation sources' translations exceed; None if it was not measured.
         self.score_bound = score_bound
-        # The share of cuts inside words (`split_share`) that 99 % of the validation sources are not above.
+        # split_bound: the share of cuts inside words (`split_share`) that 99 % of the validation sources do not exceed.
         self.split_bound = split_bound
         self._preparation = Preparation(self._pieces, tuple(languages)) if processing else None
 
@@ -105,7 +105,7 @@ class Translator:
 
     @classmethod
     def bundled(cls) -> "Translator":
-        """The English-French translator that comes with the package; no network is needed.
+        """The English-French translator in the package; it needs no network.
 
         Raises InputError if this installation lacks it.
         """
@@ -121,11 +121,11 @@ class Translator:
         return translator
 
     def translate(self, texts: Sequence[str], **options: Any) -> list[Translation]:
-        """Translate each text, in order; a text without words has the translation "". The options are those of `stream`."""
+        """Translate each text, in order; a text without words has the translation "". The options are `stream`'s."""
         return [best for best, *_ in self.candidates(texts, **options)]
 
     def candidates(self, texts: Sequence[str], **options: Any) -> list[list[Translation]]:
-        """The `best` translations of each text, best first. The options are those of `stream`."""
+        """The `best` translations of each text, best first. The options are `stream`'s."""
         candidates: list[list[Translation]] = [[_EMPTY]] * len(texts)
         for index, translations in self.stream(texts, **options):
             candidates[index] = translations
@@ -141,10 +141,10 @@ class Translator:
         longest: int | None = None,
         tokens_per_batch: int = 4096,
     ) -> Iterator[tuple[int, list[Translation]]]:
-        """Yield the index of a text and its `best` translations by beam search as soon as they are ready; a beam of 1 is greedy.
+        """Yield the index of a text and its `best` translations by beam search, as soon as they are ready; a beam of 1 is greedy.
 
         Texts of similar length are translated together, at most `tokens_per_batch` tokens at a time, counting padding and beam. The
-        longest come first, so that too little memory shows early. Texts without words are skipped.
+        longest come first, so that too little memory is noticed early. Texts without words are skipped.
         """
         _check_beam(beam, best)
         checked = {index: check_text(text, f"text {index}") for index, text in enumerate(texts) if text.strip()}
@@ -160,9 +160,9 @@ class Translator:
 
     @staticmethod
     def joined(parts: Sequence[tuple[str, list[Translation]]], *, beam: int = 5) -> list[Translation]:
-        """The translations of a line of several parts, best first, from those of each part; a part without any is copied.
+        """Join the translations of a line's parts, best first; a part without translations is copied.
 
-        The score is that of one text of all tokens; `beam` is the one that made the translations.
+        The score is that of one text with all tokens; `beam` is the beam of the translations.
 
         >>> [best.text for best in Translator.joined([("| ", []), ("a dog", [Translation("un chien", [], -0.1, [], [])]), (" |", [])])]
         ['| un chien |']
@@ -180,7 +180,7 @@ class Translator:
         return [_as_one(line, beam) for line in lines]
 
     def prepare(self, text: str) -> PreparedText:
-        """What the model reads of a text, and what its translation gets back.
+        """The model's input for a text, with the information to restore its translation.
 
         >>> Translator.bundled().prepare("I LOVE #Paris 😊").source
         'I love Tom.'
@@ -192,9 +192,9 @@ class Translator:
         return [*self.tokenizer.encode(self.prepare(text).source), END]
 
     def labels(self, text: str, translation: Translation) -> tuple[list[str], list[str]]:
-        """The tokens read and written, ends included, as a reader sees them: protected spans in the place of their placeholders.
+        """The tokens read and written, including ends, for display: protected spans replace their placeholders.
 
-        A span that the model reads in several tokens is the label of the first of them; the others are "…".
+        A span that the model reads in several tokens is the label of the first one; the others are "…".
 
         >>> translator = Translator.bundled()
         >>> [best] = translator.translate(["See https://example.com."])
@@ -206,11 +206,11 @@ class Translator:
         return [*prepared.labels(read), *end], [*wrote, *end]
 
     def is_unusual(self, translation: Translation, *, beam: int = 5) -> bool:
-        """Whether a source is likely far from the training data: other words, another language, or no sentence.
+        """Whether a source is probably far from the training data: unusual words, another language, or no sentence.
 
-        That is where its translation's mean log probability, the score with a length penalty of 1, is below that of 99 % of the
-        validation, or where its words are cut into more pieces for their letters (`split_share`). `beam` is the one that made
-        the translation, since greedy search leaves the score undivided. False where the model's folder holds no bounds.
+        This is the case if its translation's mean log probability, the score with a length penalty of 1, is below that of 99 % of the
+        validation, or if its words are cut into more pieces for their letters (`split_share`). `beam` is the beam of
+        the translation, since greedy search does not divide the score. False if the model's folder has no bounds.
         """
         if not translation.source_tokens:
             return False
@@ -240,7 +240,7 @@ class Translator:
         return beam_search(self.model, source, size=size, length_penalty=penalty, best=best, **common)
 
     def _translations(self, prepared: PreparedText, source: list[int], hypotheses: list[Hypothesis]) -> list[Translation]:
-        """The translations of a text, best first, after those that hold its numbers and protected spans."""
+        """The translations of a text, best first, after those with its numbers and protected spans."""
         texts = {id(hypothesis): self.tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses}
         if self._preparation:
             hypotheses = sorted(hypotheses, key=lambda candidate: len(failures(prepared, texts[id(candidate)])))
@@ -262,17 +262,17 @@ class Translator:
         return None if weights is None else mean_attention(weights)[:, :-1]
 
     def _pieces(self, word: str) -> int:
-        """How many pieces of the vocabulary a word takes."""
+        """The number of a word's pieces in the vocabulary."""
         return len(self.tokenizer.encode(word))
 
 
 def _as_one(parts: Sequence[Translation], beam: int) -> Translation:
-    """The translations of the parts of a line as one."""
+    """Join the translations of a line's parts."""
     tokens, sources, ids, notes = (
         [*chain.from_iterable(column)]
         for column in zip(*((p.tokens, p.source_tokens, p.ids, p.notes) for p in parts), strict=True)
     )
-    # Greedy search leaves the sum of log probabilities undivided.
+    # Greedy search does not divide the sum of log probabilities.
     lengths = [len(part.ids) + 1 if part.source_tokens else 0 for part in parts]
     totals = [part.score * (length if beam > 1 else 1) for part, length in zip(parts, lengths, strict=True)]
     score = sum(totals) / (max(1, sum(lengths)) if beam > 1 else 1)
@@ -280,7 +280,7 @@ def _as_one(parts: Sequence[Translation], beam: int) -> Translation:
 
 
 def bundled_folder() -> Path | None:
-    """The folder of the translator that comes with the package; None if it is missing."""
+    """The folder of the translator in the package; None if it is missing."""
     return find_model_folder(Path(__file__).with_name("bundled"))
 
 
@@ -314,7 +314,7 @@ def pad_rows(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tenso
 
 
 def _batches(lengths: dict[int, int], tokens: int) -> Iterator[list[int]]:
-    """Indices in batches of similar length, longest first, each of one text or of at most so many tokens."""
+    """Indices in batches of similar length, longest first, each of one text or at most `tokens` tokens."""
     batch: list[int] = []
     for index in sorted(lengths, key=lambda index: -lengths[index]):
         if batch and lengths[batch[0]] * (len(batch) + 1) > tokens:
@@ -326,7 +326,7 @@ def _batches(lengths: dict[int, int], tokens: int) -> Iterator[list[int]]:
 
 
 def _check_beam(beam: int, best: int) -> None:
-    """Raise InputError for a beam of less than 1, and for a number of translations that is not from 1 to the beam."""
+    """Raise InputError for a beam below 1, and for a number of translations outside of 1 to the beam."""
     if beam < 1:
         raise InputError("a beam of at least 1", got=f"beam={beam}", fix="pass 1 for greedy search, or 5")
     if not 1 <= best <= beam:

@@ -1,1 +1,1 @@
-"""The settings of a run, and the recipe that they are read from."""
+"""The settings of a run, and the recipe that contains them."""

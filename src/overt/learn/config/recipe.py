@@ -24,14 +24,14 @@ TABLES: dict[str, type[Data | Tokenization | Training | Decoding]] = {
     "training": Training,
     "decoding": Decoding,
 }
-# The models that each task trains; the first is the default.
+# MODELS: the models for each task; the first is the default.
 MODELS: dict[str, tuple[str, ...]] = {
     "translate": ("Transformer", "Seq2Seq"),
     "tag": ("Tagger",),
     "classify": ("Classifier",),
     "language": ("LanguageModel",),
 }
-# The sizes that the data decide, here small ones with which a recipe's model is built as a test.
+# SIZES: arguments that depend on the data; small values here, with which a recipe's model is built as a check.
 SIZES = {
     "translate": {"source_words": 8, "target_words": 8},
     "tag": {"words": 8, "tags": 8},
@@ -40,7 +40,7 @@ SIZES = {
 }
 
 _LARGEST = 2**63 - 1
-# Keys of earlier recipes, with their replacement.
+# _MOVED: removed keys of recipes, and their replacement.
 _MOVED = {"variants": "write altered copies to a file with python -m recipes.variants and name that file in added"}
 
 
@@ -63,7 +63,7 @@ def read_recipe(path: str | Path, *, files: bool = True) -> Recipe:
 
 
 class _Reader:
-    """A recipe's file, and the line of each key."""
+    """A recipe's file, with the line of each key."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -83,7 +83,7 @@ class _Reader:
             raise self._error(line, "a recipe in TOML", str(error), 'write key = value, and strings in "quotes"') from error
         except RecursionError as error:
             raise self._error(None, "a recipe in TOML", reason(error), "write lists of numbers and strings only") from error
-        except ValueError as error:  # Python reads no number of so many digits
+        except ValueError as error:  # Python refuses to parse numbers with too many digits
             long = re.search(r"\d{1000}", self.text)
             line = self.text[: long.start()].count("\n") + 1 if long else None
             got = "a number with too many digits"
@@ -120,7 +120,7 @@ class _Reader:
             raise self._located(name, error) from error
 
     def _model(self, task: str) -> dict[str, Any]:
-        """The model's table, checked by building the model with a small vocabulary on the meta device, which allocates no memory."""
+        """The model's table, checked by building the model with a small vocabulary on the meta device, which needs no memory."""
         table = self._mapping("model")
         kind = table.get("kind", MODELS[task][0])
         if kind not in MODELS[task]:
@@ -150,7 +150,7 @@ class _Reader:
             raise self._at(("data", "train"), "train to name the training files", "none", "add it to [data]")
         for table, key, names in named:
             for path in data_paths(recipe.data, names):
-                if not os.path.isfile(path):  # a Path raises where a name is too long
+                if not os.path.isfile(path):  # a Path raises if a name is too long
                     origin = f", from {recipe.data.origin}" if recipe.data.origin else ""
                     fix = f"set OVERT_DATA to the folder that holds {recipe.data.folder}/, or put the file there{origin}"
                     raise self._at((table, key), f"{key} to name existing files", f"{path}, which does not exist", fix)
@@ -172,7 +172,7 @@ class _Reader:
             raise self._at((table, key), f"a key of {owner}", repr(key), fix)
 
     def _value(self, table: str, key: str, value: Any, hint: Any) -> Any:
-        """A value in the type that the dataclass or the model takes; a list becomes a tuple."""
+        """Convert a value to the type in the dataclass or the model's constructor; a list becomes a tuple."""
         if type(value) is int and abs(value) > _LARGEST:
             raise self._at(
                 (table, key), f"{key} to be a number of at most 64 bits", f"{len(str(value))} digits", "write a smaller number"
@@ -187,7 +187,7 @@ class _Reader:
         raise self._at((table, key), f"{key} to be {expected}", f"{value!r}", f"write {example}")
 
     def _located(self, table: str, error: OvertError) -> InputError:
-        """An error from building a table's object, with the line of the key that its message names first."""
+        """Convert an error from a table's object to one with the line of the first key that its message names."""
         named = [(match.start(), key) for key in self._mapping(table) if (match := re.search(rf"\b{key}\b", str(error)))]
         location = (table, min(named)[1] if named else "")
         if isinstance(error, InputError | KindError):
@@ -195,7 +195,7 @@ class _Reader:
         return self._at(location, "a model that can be built", str(error).rstrip("."), f"change a key of [{table}]")
 
     def _at(self, location: tuple[str, str], expected: str, got: str = "", fix: str = "") -> InputError:
-        """An error with the line of a key, or of its table where the key is not in the file."""
+        """An error with the line of a key, or of its table if the key is not in the file."""
         table, key = location
         lines = [self.lines[spot] for spot in (location, (table or key, ""), ("", table)) if spot in self.lines]
         return self._error(lines[0] if lines else None, expected, got, fix)
@@ -224,7 +224,7 @@ def _near(name: Any, known: Any) -> str:
 
 
 def _has_type(value: Any, hint: Any) -> bool:
-    """Whether a TOML value has an annotated type; a whole number is a number too, and true is not."""
+    """Whether a TOML value has an annotated type; a whole number counts as a number, true does not."""
     if get_origin(hint) is tuple:
         inner = get_args(hint)
         item_hint = inner[0] if inner[-1] is Ellipsis else None

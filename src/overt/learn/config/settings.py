@@ -9,7 +9,7 @@ from overt.errors import InputError
 
 SCHEDULES = ("inverse_sqrt", "cosine", "linear", "constant", "trapezoid")
 PRECISIONS = ("float32", "bfloat16", "float16")
-MAX_MERGES = 1_000_000  # the trainer allocates memory for all of them at the start
+MAX_MERGES = 1_000_000  # the trainer allocates memory for all merges at the start
 FORMATS = ("lines", "pairs", "conllu", "labels", "text")
 
 
@@ -29,27 +29,27 @@ class Training:
     """
 
     updates: int = 10_000  # steps of the optimizer
-    tokens_per_batch: int = 4096  # of the larger side, padding counted
+    tokens_per_batch: int = 4096  # tokens of the larger side, padding included
     accumulate: int = 1  # batches whose gradients make one update
     learning_rate: float = 1e-3  # the highest, reached after warmup
     schedule: str = "inverse_sqrt"  # or "cosine", "linear", "constant", "trapezoid"
     warmup: int = 1000  # updates over which the learning rate rises from 0
     betas: tuple[float, float] = (0.9, 0.98)  # AdamW's averages of the gradient and of its square
     weight_decay: float = 0.0
-    clip: float | None = 1.0  # the gradient's largest length; None leaves it as it is
-    label_smoothing: float = 0.1  # the probability that is spread over all words
-    r_drop: float = 0.0  # how much two passes with other dropout are drawn together; a translator alone, at twice the cost
-    precision: str = "float32"  # or "bfloat16", "float16": what matrix products are computed in
+    clip: float | None = 1.0  # the gradient's maximum norm; None: no limit
+    label_smoothing: float = 0.1  # the probability distributed over all words
+    r_drop: float = 0.0  # weight of the disagreement of two passes with different dropout; translators only, at twice the cost
+    precision: str = "float32"  # or "bfloat16", "float16": the dtype of matrix products
     evaluate_every: int = 500  # updates
     checkpoint_every: int = 500  # updates
-    keep: int = 10  # of the latest checkpoints; the best one is kept too
-    average: int = 0  # of the latest checkpoints, averaged at the end; 0 takes the best by validation
-    patience: int | None = None  # evaluations without improvement before training ends; None: never
+    keep: int = 10  # number of latest checkpoints to keep, in addition to the best
+    average: int = 0  # number of latest checkpoints averaged at the end; 0 takes the best by validation
+    patience: int | None = None  # evaluations without improvement before training stops; None: never
     seed: int = 0
     start: str | None = (
         None  # a finished model's folder, or "bundled", for its tokens and weights to start from; None: at random
     )
-    start_share: float = 0.0  # of the starting weights in the finished model, which then forgets less
+    start_share: float = 0.0  # share of the starting weights in the finished model, which then forgets less
 
     def __post_init__(self) -> None:
         for name in ("updates", "tokens_per_batch", "accumulate", "evaluate_every", "checkpoint_every", "keep"):
@@ -90,15 +90,15 @@ class Data:
     """
 
     format: str = "lines"  # or "pairs", "conllu", "labels", "text"
-    folder: str = "."  # where the files are, below the folder that OVERT_DATA names, where it names one
+    folder: str = "."  # the files' folder, below the folder in OVERT_DATA, if that is set
     train: tuple[str, ...] = ()  # one file, or for "lines" two: source and target
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
-    held_out: tuple[int, int] = (0, 0)  # sources moved from training to validation and test, where these name no files
-    # Files of more training pairs, source TAB target, such as translations or altered copies; from the working directory.
+    held_out: tuple[int, int] = (0, 0)  # sources moved from training to validation and test, if these name no files
+    # added: files of more training pairs, source TAB target, such as translations or altered copies; from the working directory.
     added: tuple[str, ...] = ()
     reversed: bool = False  # translate from the target to the source, with the same sentences held out
-    languages: tuple[str, ...] = ()  # of the files' source and target, as "en", "de"
+    languages: tuple[str, ...] = ()  # of source and target, such as "en", "de"
     encoding: str = "utf-8"
     limit: int | None = None  # training examples, spread over the file; None: all
     join: int = 1  # each line is used alone, joined with the next one, and so on up to this many lines
@@ -126,14 +126,14 @@ class Tokenization:
     1
     """
 
-    merges: int = 8000  # of byte-pair encoding; 0: single characters
-    merges_file: str | None = None  # merges learned elsewhere, as subword-nmt writes them
+    merges: int = 8000  # number of byte-pair merges; 0: single characters
+    merges_file: str | None = None  # merges learned elsewhere, in the format of subword-nmt
     lower: bool = False  # lower-case everything
     moses: bool = False  # split into Moses's words first, as published scores often do
     minimum_count: int = 1  # words seen less often in training are unknown
-    parts: bool = False  # a word is represented by its endings and its shape too
-    byte_fallback: bool = False  # characters that are rare in training, and all others, are written as their UTF-8 bytes
-    dropout: float = 0.0  # the probability that a merge is left out in training, BPE-dropout
+    parts: bool = False  # a word is also represented by its endings and its shape
+    byte_fallback: bool = False  # rare and unseen characters are written as their UTF-8 bytes
+    dropout: float = 0.0  # the probability that a merge is skipped in training, BPE-dropout
 
     def __post_init__(self) -> None:
         check.whole_number("merges", self.merges, minimum=0)
@@ -155,7 +155,7 @@ class Decoding:
     """
 
     beam: int = 5  # hypotheses kept at each step; 1: greedy
-    length_penalty: float = 1.0  # the exponent of the length that a hypothesis's score is divided by
+    length_penalty: float = 1.0  # the exponent of the length that divides a hypothesis's score
     longest: int | None = None  # tokens; None: twice the source's and ten more
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Batches of similar length, with as many examples as a token budget allows."""
+"""Batches of examples of similar length, as many as a token budget allows."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from overt.errors import InputError
 
 
 class Batches:
-    """Batches whose tokens, padding included, stay within a budget; those of an epoch depend on the seed and the epoch only.
+    """Batches whose tokens, padding included, stay within a budget; an epoch's batches depend only on the seed and the epoch.
 
-    `lengths` has one number for each example, or one for each of its sides: (N,) or (N, sides). A batch has its rows times the longest
+    `lengths` has one number for each example, or one for each of its sides: (N,) or (N, sides). A batch has rows × longest
     side tokens. Examples are shuffled, sorted by length (stable), cut into batches, and the batches are shuffled: little padding, and
     different batches in each epoch. An example longer than the budget is a batch by itself.
 
@@ -41,7 +41,7 @@ class Batches:
     def _cut(self, order: list[int]) -> list[list[int]]:
         batches: list[list[int]] = [[]]
         for index in order:
-            # Sorted by length, the newest is the longest.
+            # Examples are sorted by length, so the newest is the longest.
             if batches[-1] and (len(batches[-1]) + 1) * self._longest[index] > self._budget:
                 batches.append([])
             batches[-1].append(index)

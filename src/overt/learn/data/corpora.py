@@ -15,27 +15,27 @@ from overt.learn.data.text_lines import read_lines
 
 
 class CorpusExample(NamedTuple):
-    """One example: the input of a model, and the output that it should give."""
+    """An example: the input of a model, and its expected output."""
 
     source: Any  # a text, or a list of words
     target: Any  # a text, a list of tags, or a label; "" for a language model
 
 
 class CorpusSplits(NamedTuple):
-    """The examples of each split, and notes for the user, such as the number of lines left out."""
+    """The examples of each split, and notes for the user, such as the number of skipped lines."""
 
     train: list[CorpusExample]
     valid: list[CorpusExample]
     test: list[CorpusExample]
     notes: list[str]
-    held_out: bool = False  # whether sources of validation or test were taken out of training
-    added: Sequence[CorpusExample] = ()  # further training pairs, which teach no tokenizer
+    held_out: bool = False  # whether sources of validation or test were moved out of training
+    added: Sequence[CorpusExample] = ()  # further training pairs, which do not train the tokenizer
 
 
 def read_corpus(data: Data) -> CorpusSplits:
     """Read the files of a recipe's `[data]` table; without files for validation or test, sources are held out of training.
 
-    Raises InputError for files that do not exist, do not match each other line by line, or do not have the format that is named.
+    Raises InputError for files that do not exist, do not match each other line by line, or do not have the named format.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -64,10 +64,10 @@ def read_corpus(data: Data) -> CorpusSplits:
 def hold_out(
     examples: list[CorpusExample], valid: int, test: int
 ) -> tuple[list[CorpusExample], list[CorpusExample], list[CorpusExample]]:
-    """Split by source: all examples of `valid` and of `test` sources leave the training split, so that no source is in two splits.
+    """Split by source: all examples of `valid` and of `test` sources leave the training split, so no source is in two splits.
 
     Sources that differ only in case, punctuation or spaces count as one: with "Go!" in the test, "Go." is not in training. The sources
-    with the smallest SHA-256 of their letters are held out, whatever the order of the file.
+    with the smallest SHA-256 of their letters are held out, independently of the order of the file.
 
     >>> split = [CorpusExample("Go.", "Va !"), CorpusExample("go!", "Allez !"), CorpusExample("Run!", "Cours !")]
     >>> [len(part) for part in hold_out(split, 0, 1)]
@@ -95,9 +95,9 @@ def hold_out(
 def without_contracted_copies(
     train: list[CorpusExample], valid: list[CorpusExample], test: list[CorpusExample], notes: list[str]
 ) -> tuple[list[CorpusExample], list[CorpusExample]]:
-    """The training and validation splits without English sources that are held-out ones with or without contractions.
+    """The training and validation splits without English sources that equal held-out ones except for contractions.
 
-    "I am tired." leaves training where "I'm tired." is in the test or in validation; the test stays as it is.
+    "I am tired." leaves training if "I'm tired." is in the test or in validation; the test is unchanged.
 
     >>> without_contracted_copies([CorpusExample("I am 2.", ""), CorpusExample("Go.", "")], [], [CorpusExample("I'm 2!", "")], [])[0]
     [CorpusExample(source='Go.', target='')]
@@ -115,7 +115,7 @@ def without_contracted_copies(
 
 
 def without_contractions(source: str) -> str:
-    """The letters of an English sentence, equal for "they're", "they are"; 's and 'd are ambiguous, so is, has, had, would go too.
+    """The letters of an English sentence, equal for "they're" and "they are"; ambiguous 's, 'd, is, has, had, would are removed.
 
     >>> without_contractions("He's sure they can't come."), without_contractions("He is sure they cannot come!")
     ('hesuretheycannotcome', 'hesuretheycannotcome')
@@ -127,7 +127,7 @@ def without_contractions(source: str) -> str:
 
 
 def spread_sample(examples: list[CorpusExample], count: int) -> list[CorpusExample]:
-    """At most `count` examples at equal distances in the list, since files are often sorted by length.
+    """At most `count` examples, evenly spaced in the list, since files are often sorted by length.
 
     >>> [example.source for example in spread_sample([CorpusExample(text, "") for text in "abcdef"], 3)]
     ['a', 'c', 'e']
@@ -178,7 +178,7 @@ def _read_split(data: Data, split: str, notes: list[str]) -> list[CorpusExample]
 
 
 def _read_added(data: Data, held_out: list[CorpusExample], notes: list[str]) -> list[CorpusExample]:
-    """The added pairs, without those whose source is held out: a translation may come to a held-out sentence by itself."""
+    """The added pairs, without those whose source is held out: a translation may equal a held-out sentence by chance."""
     examples = [example for name in data.added for example in _pairs([Path(name)], data.encoding) if example.source]
     english = data.languages[:1] == ("en",)
     keys = (_letters, without_contractions) if english else (_letters,)
@@ -204,7 +204,7 @@ def _two_files(paths: list[Path], encoding: str) -> list[CorpusExample]:
 
 
 def _pairs(paths: list[Path], encoding: str) -> list[CorpusExample]:
-    """The format of Tatoeba: source TAB target, and possibly more columns, which are not read."""
+    """The format of Tatoeba: source TAB target; further columns are ignored."""
     examples = []
     for number, line in enumerate(read_lines(paths[0], encoding), 1):
         columns = [column.strip() for column in line.split("\t")]
@@ -219,7 +219,7 @@ def _conllu(paths: list[Path], encoding: str) -> list[CorpusExample]:
     examples, words, tags = [], [], []
     for number, line in enumerate([*read_lines(paths[0], encoding), ""], 1):
         columns = line.split("\t")
-        # The id 3-4 is a contraction whose words follow, and 5.1 an empty node.
+        # The id 3-4 is a contraction whose words follow, and 5.1 is an empty node.
         if line.startswith("#") or "-" in columns[0] or "." in columns[0]:
             continue
         if line.strip() and len(columns) != 10:
@@ -234,7 +234,7 @@ def _conllu(paths: list[Path], encoding: str) -> list[CorpusExample]:
 
 
 def _labels(paths: list[Path], encoding: str) -> list[CorpusExample]:
-    """The format of TREC and SST-2: a label and words, separated by spaces; of a label `HUM:ind`, the coarse part `HUM` is used."""
+    """The format of TREC and SST-2: a label and words, separated by spaces; a label `HUM:ind` is read as its coarse part `HUM`."""
     examples = []
     for line in read_lines(paths[0], encoding):
         label, _, words = line.strip().partition(" ")
@@ -246,7 +246,7 @@ def _texts(paths: list[Path], encoding: str) -> list[CorpusExample]:
     return [CorpusExample(line.strip(), "") for line in read_lines(paths[0], encoding)]
 
 
-# In this order: the irregular ones come first, and the ambiguous ones are deleted last.
+# _CONTRACTIONS, in order: irregular ones first; the ambiguous ones are deleted last.
 _CONTRACTIONS = (
     (r"\bcan't\b", "can not"),
     (r"\bwon't\b", "will not"),
@@ -264,6 +264,6 @@ _FORMATS = {"lines": _two_files, "pairs": _pairs, "conllu": _conllu, "labels": _
 
 
 def _letters(source: Any) -> str:
-    """The letters and digits of a source, which are equal for equal sources; all its characters where it has none of these."""
+    """The letters and digits of a source, which identify it; all its characters if it has none."""
     text = source if isinstance(source, str) else " ".join(source)
     return "".join(letter for letter in text.casefold() if letter.isalnum()) or text

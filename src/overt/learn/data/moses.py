@@ -1,4 +1,4 @@
-"""The Moses tokenizer, on whose words published translation scores are often computed."""
+"""The Moses tokenizer; published translation scores are often computed on its words."""
 
 import functools
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from overt.errors import InputError, MissingExtra
 
 
 class Moses:
-    """Split text into the words of the Moses scripts (Koehn et al. 2007), and put words together again.
+    """Split text into the words of the Moses scripts (Koehn et al. 2007), and join words to text.
 
-    In the order of Multi30k's script: lower-case (with `lower`), normalize punctuation, split. `languages` are those of source and
+    The steps follow Multi30k's script: lower-case (with `lower`), normalize punctuation, split. `languages` are source and
     target, since abbreviations and apostrophes differ.
 
     >>> moses = Moses(("en", "fr"), lower=True)
@@ -35,7 +35,7 @@ class Moses:
         self._normalizers = [MosesPunctNormalizer(lang=language) for language in languages]
         self._splitters = [MosesTokenizer(lang=language) for language in languages]
         self._joiner = MosesDetokenizer(lang=languages[1])
-        # Slow, and each text is tokenized twice: to learn the pieces, and to encode it.
+        # Cached: it is slow, and each text is tokenized twice, to learn the pieces and to encode it.
         self.tokenize: Callable[..., str] = functools.lru_cache(2**18)(self._tokenize)
 
     def _tokenize(self, text: str, *, target: bool = False) -> str:
@@ -44,9 +44,9 @@ class Moses:
         return " ".join(self._splitters[target].tokenize(text, escape=False))
 
     def detokenize(self, words: str) -> str:
-        """The text in the target language that these words make."""
+        """Join words to text in the target language."""
         return str(self._joiner.detokenize(words.split(), unescape=False))
 
     def config(self) -> dict[str, Any]:
-        """The arguments that build an equal object."""
+        """The constructor's arguments for an equal object."""
         return {"languages": list(self.languages), "lower": self.lower}

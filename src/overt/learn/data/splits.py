@@ -1,18 +1,18 @@
-"""How finely a text is cut into pieces: a text in another language than the training data's falls into many."""
+"""How many pieces a text is cut into: a text in another language than the training data has many."""
 
 import re
 from collections.abc import Sequence
 
-# The sign of a word's beginning in a token, and a byte of a character that has no piece of its own.
+# WORD: the mark of a word's beginning in a token; BYTE: a byte of a character without its own piece.
 WORD, BYTE = "▁", re.compile("<0x[0-9A-F]{2}>")
 
 
 def split_share(tokens: Sequence[str]) -> float:
-    """The cuts inside words over the letters of these words, from 0 to 1.
+    """The number of cuts inside words divided by the number of their letters, from 0 to 1.
 
-    Byte-pair encoding joins what is frequent in training, so that its own language takes few pieces. Words with a capital letter are left
-    out, since names are cut in every language; 0 where fewer than two words are left, as of a greeting, and of tokens without signs
-    of words.
+    Byte-pair encoding joins what is frequent in training, so the training language needs few pieces. Words with a capital letter are
+    skipped, since names are cut in every language. The share is 0 if fewer than two words remain, as in a greeting, and for tokens without
+    marks of words.
 
     >>> split_share(["▁I", "▁am", "▁happy", "."]), split_share(["▁Je", "▁s", "u", "is", "▁l", "à"])
     (0.0, 0.5)

@@ -1,7 +1,7 @@
-"""BPE-dropout: in each epoch a word is cut into other pieces, so that a model sees many spellings of it.
+"""BPE-dropout: in each epoch a word is cut into different pieces, so a model sees many segmentations of it.
 
-Provilkov et al. 2020, section 3: at each step of the segmentation each possible merge is left out with a probability. The package
-`tokenizers` has it with random numbers that cannot be repeated; here they depend on a seed.
+Provilkov et al. 2020, section 3: each step of the segmentation skips each possible merge with a given probability. The package
+`tokenizers` implements it with unseeded random numbers; here they depend on a seed.
 """
 
 import itertools
@@ -13,12 +13,12 @@ import numpy as np
 
 from overt.learn.data.tokenizer import Tokenizer
 
-# Segmentations drawn for each different word; an epoch takes one of them for each occurrence.
+# SEGMENTATIONS: samples for each different word; an epoch uses one of them for each occurrence.
 SEGMENTATIONS = 16
 
 
 class SubwordSampler:
-    """Token ids of texts with merges left out, the same for the same seed and epoch.
+    """Token ids of texts with randomly skipped merges, reproducible from seed and epoch.
 
     >>> tokenizer = Tokenizer.learn(["low lower lowest", "new newer newest"], merges=20)
     >>> sampler = SubwordSampler(tokenizer, ["newer low"], dropout=0.5, seed=0)
@@ -36,9 +36,9 @@ class SubwordSampler:
         self._lengths: np.ndarray = np.array([len(row) for row in rows])
         self._words: np.ndarray = np.array(
             [number for row in rows for number in row], dtype=np.int64
-        )  # of all texts, one after another
+        )  # all texts, concatenated
         generator = random.Random(f"{seed} {dropout}")
-        # Sampled in the order of the words, which is that of their first occurrence.
+        # Words are sampled in the order of their first occurrence.
         self._choices: list[list[int]] = [
             segmentation.sample(word, dropout, generator) for word in numbers for _ in range(SEGMENTATIONS)
         ]
@@ -55,7 +55,7 @@ class SubwordSampler:
 
 
 class _Segmentation:
-    """How a tokenizer's merges cut one word into pieces."""
+    """A tokenizer's segmentation of one word into pieces."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
@@ -69,7 +69,7 @@ class _Segmentation:
         return [word for word, _ in self.tokenizer.pieces.pre_tokenizer.pre_tokenize_str(prepared)]
 
     def sample(self, word: str, dropout: float, generator: random.Random) -> list[int]:
-        """The ids of a word, with each possible merge left out with probability `dropout` at each step."""
+        """Segment a word, skipping each possible merge with probability `dropout` at each step; returns the ids."""
         pieces = list(word)
         while True:
             pairs = itertools.pairwise(pieces)
@@ -81,5 +81,5 @@ class _Segmentation:
             pieces[index : index + 2] = [pieces[index] + pieces[index + 1]]
 
     def _numbers(self, piece: str) -> list[int]:
-        """The id of a piece; of a character that has none, those of its bytes, or of the unknown token."""
+        """The id of a piece; for a character without a piece, the ids of its bytes, or the unknown token's."""
         return [self.ids[piece]] if piece in self.ids else self.tokenizer.encode_piece(piece)

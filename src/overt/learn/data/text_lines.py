@@ -1,4 +1,4 @@
-"""Reading the lines of text files, plain, gzip or zip; an error says where a file is not text."""
+"""Read the lines of text files, plain, gzip or zip; an error names the position of bytes that are not text."""
 
 import io
 import zipfile
@@ -9,9 +9,9 @@ from overt.reading import check_unpacked, gunzip, reading
 
 
 def read_lines(path: str | Path, encoding: str = "utf-8") -> list[str]:
-    r"""The lines of a file, without their ends; of a .gz, and of the one text in a .zip (names that begin with _ do not count).
+    r"""The lines of a file, without their ends; of a .gz, or of the only text in a .zip (names that begin with _ are ignored).
 
-    Only a newline ends a line, so that two files stay aligned whatever other separators their sentences hold. Raises InputError
+    Only a newline ends a line, so that two files stay aligned whatever other separators their sentences contain. Raises InputError
     for a file that does not exist, is truncated, or is not text of that encoding, with the byte and its line.
 
     >>> import pathlib, tempfile
@@ -24,7 +24,7 @@ def read_lines(path: str | Path, encoding: str = "utf-8") -> list[str]:
 
 
 def decode_lines(name: str | Path, content: bytes, encoding: str = "utf-8") -> list[str]:
-    r"""The lines of bytes; `name` says in an error where they come from.
+    r"""The lines of bytes; `name` is their source in error messages.
 
     >>> decode_lines("the input", b"un\n\ndeux\n")
     ['un', '', 'deux']
@@ -65,5 +65,5 @@ def _decoded(path: str | Path, content: bytes, encoding: str) -> str:
             got=f"the byte 0x{content[error.start]:02x} on line {line}, byte {column} of the line",
             fix='convert it, or name its encoding: encoding = "latin-1"',
         ) from error
-    except ValueError as error:  # a name with a NUL in it, or an encoding that is not one of text
+    except ValueError as error:  # a name with NUL, or an encoding that is not a text encoding
         raise InputError(f"{path} to be {encoding!r} text", got=str(error), fix='write "utf-8" or "latin-1"') from error

@@ -1,4 +1,4 @@
-"""Text to token ids and back: byte-pair encoding, with one vocabulary for both languages of a translator."""
+"""Convert text to token ids and back: byte-pair encoding, with one vocabulary for both languages of a translator."""
 
 import json
 import os
@@ -17,17 +17,17 @@ from overt.learn.data.moses import Moses
 from overt.learn.data.text_lines import read_lines
 from overt.reading import read_json
 
-# Every vocabulary begins with these, so the padding id is always 0.
+# SPECIAL: the first pieces of every vocabulary, so the padding id is always 0.
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 PADDING, START, END, UNKNOWN = range(4)
-# With byte fallback these follow: what no piece contains is written as its UTF-8 bytes.
+# BYTES follow with byte fallback: characters without a piece are written as their UTF-8 bytes.
 BYTES = [f"<0x{value:02X}>" for value in range(256)]
-# With byte fallback, a character seen less often in training has no piece of its own, so that bytes are learned from rare ones.
+# RARE: with byte fallback, characters seen less often in training get no piece, so that the model learns bytes from them.
 RARE = 20
 
 _WORD_END = "</w>"
 _SPACE = "▁"
-# A run of letters (with the apostrophe of a French elision), of digits, or of other signs, and the space before it: l'|homme| dit|!
+# _RUNS: a run of letters (with a French elision's apostrophe), of digits, or of other signs, and the space before it: l'|homme| dit|!
 _RUNS = r"▁?[\p{L}\p{M}]+['’]?|▁?\p{N}+|▁?[^▁\p{L}\p{M}\p{N}]+|▁"
 
 
@@ -51,7 +51,7 @@ class Tokenizer:
     def __init__(self, pieces: tokenizers.Tokenizer, moses: Moses | None = None):
         self.pieces = pieces
         self.moses = moses
-        # So that "</s>" in a text does not end the sentence.
+        # So "</s>" in a text does not end the sentence.
         pieces.encode_special_tokens = True
 
     @classmethod
@@ -65,7 +65,7 @@ class Tokenizer:
         moses: Moses | None = None,
         byte_fallback: bool = False,
     ) -> "Tokenizer":
-        """Learn `merges` merges from texts, and from `targets`, those in the target language; each of their letters is a piece too."""
+        """Learn `merges` merges from texts and from `targets`, which are in the target language; each of their letters is also a piece."""
         tokenizer = cls(_spaced() if moses else _plain(lower, byte_fallback), moses)
         tokenizer._train([*tokenizer.prepare(texts), *tokenizer.prepare(targets, target=True)], merges)
         return tokenizer
@@ -80,7 +80,7 @@ class Tokenizer:
         lower: bool = False,
         moses: Moses | None = None,
     ) -> "Tokenizer":
-        """Use merges learned elsewhere, two pieces on each line, in the order of learning; the letters are those of the texts.
+        """Use merges learned elsewhere, two pieces on each line, in the order of learning; letters come from the texts.
 
         With pieces that end in `</w>` (subword-nmt), words are separated by spaces; with pieces that begin with ▁, text is plain.
         """
@@ -126,7 +126,7 @@ class Tokenizer:
         return Tokenizer(pieces)
 
     def _train(self, prepared: list[str], merges: int) -> None:
-        """Learn the letters and `merges` merges of them, in an order that depends on the texts only."""
+        """Learn the letters and `merges` merges, in an order that depends only on the texts."""
         # A trainer numbers the letters that end words in the order of a hash map, which differs between runs, and merges
         # pairs of equal count in the order of their numbers. So a first trainer, of size 0, only collects the letters, and a
         # second one starts from them, sorted, as special tokens. Only its model is used, not its tokenizer.
@@ -137,7 +137,7 @@ class Tokenizer:
         self.pieces.model = trained.model
 
     def _initial_pieces(self, prepared: Iterable[str] = ()) -> list[str]:
-        """The special tokens, with byte fallback the bytes, and the letters; those that end a word come last."""
+        """The special tokens, with byte fallback the bytes, and the letters; letters that end a word come last."""
         letters = self.pieces.get_vocab().keys() - set(SPECIAL)
         if self.byte_fallback:
             letters &= self._frequent_letters(prepared)
@@ -146,14 +146,14 @@ class Tokenizer:
 
     @staticmethod
     def _frequent_letters(prepared: Iterable[str]) -> set[str]:
-        """With byte fallback, the letters that have a piece of their own: those that are not rare, and the mark of a space."""
+        """With byte fallback, the letters with their own piece: frequent ones, and the mark of a space."""
         counts = Counter(letter for text in prepared for letter in text)
         return {_SPACE, *(letter for letter, count in counts.items() if count >= RARE)}
 
     def _trainer(self, size: int, initial: list[str]) -> BpeTrainer:
         trainer = BpeTrainer(vocab_size=size, special_tokens=initial, show_progress=False)
         if self.byte_fallback and size:
-            # Without a limit the trainer makes a piece of each character; the most frequent ones are those that `initial` holds.
+            # Without a limit the trainer creates a piece for each character; the most frequent ones are those in `initial`.
             trainer.limit_alphabet = len(initial) - len(SPECIAL) - len(BYTES)
         if isinstance(self.pieces.pre_tokenizer, pre_tokenizers.WhitespaceSplit):
             trainer.end_of_word_suffix = _WORD_END
@@ -175,14 +175,14 @@ class Tokenizer:
         return self.pieces.get_vocab_size()
 
     def prepare(self, texts: Iterable[str], *, target: bool = False) -> list[str]:
-        """Texts as they are before they are split into pieces: lower-cased and split into Moses words, if the tokenizer does so."""
+        """Texts before the split into pieces: lower-cased and split into Moses words, if the tokenizer is configured so."""
         if self.moses:
             texts = [self.moses.tokenize(text, target=target) for text in texts]
         normalizer = self.pieces.normalizer
         return [normalizer.normalize_str(text) for text in texts]
 
     def encode(self, text: str, *, target: bool = False) -> list[int]:
-        """The ids of a text, without start and end; `target` says that it is in the target language."""
+        """The ids of a text, without start and end; `target` means that it is in the target language."""
         return self.encode_all([text], target=target)[0]
 
     def encode_all(self, texts: Sequence[str], *, target: bool = False) -> list[list[int]]:
@@ -191,11 +191,11 @@ class Tokenizer:
         return [encoding.ids for encoding in self.pieces.encode_batch_fast(prepared, add_special_tokens=False)]
 
     def encode_piece(self, piece: str) -> list[int]:
-        """The ids of a part of a word as the merges cut it, without the normalization and the space of a whole text."""
+        """The ids of a part of a word by the merges, without the normalization and the space of a whole text."""
         return [token.id for token in self.pieces.model.tokenize(piece)]
 
     def unknown_characters(self, text: str) -> list[str]:
-        """The characters of a text that have no piece, each once, in the order of the text; with byte fallback, those in bytes.
+        """The characters of a text without a piece, each once, in order; with byte fallback, the characters written in bytes.
 
         >>> Tokenizer.learn(["a cat sat"], merges=0).unknown_characters("a 猫 sat ☃ 猫")
         ['猫', '☃']
@@ -212,7 +212,7 @@ class Tokenizer:
         return self.moses.detokenize(words) if self.moses else words
 
     def decode_words(self, ids: Sequence[int]) -> str:
-        """The text of ids, with Moses words still separated by spaces, as scores are computed on it."""
+        """The text of ids, with Moses words separated by spaces, the form in which scores are computed."""
         return self.pieces.decode(list(ids), skip_special_tokens=True)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
@@ -220,7 +220,7 @@ class Tokenizer:
         return [self.pieces.id_to_token(number) or SPECIAL[UNKNOWN] for number in ids]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write tokenizer.json; without `moses`, the package `tokenizers` reads it too."""
+        """Write tokenizer.json; without `moses`, the package `tokenizers` can also read it."""
         content = json.loads(self.pieces.to_str())
         if self.moses:
             content["moses"] = self.moses.config()
@@ -243,7 +243,7 @@ class Tokenizer:
         return tokenizer
 
     def _check(self) -> None:
-        """Check that it encodes and decodes, and that its ids are 0, 1, 2, …, the special tokens first, as the rows of a model are."""
+        """Check that it encodes and decodes, and that its ids are 0, 1, 2, …, the special tokens first, like the rows of a model."""
         ids = self.pieces.get_vocab()
         if sorted(ids.values()) != list(range(self.words)) or [ids.get(name) for name in SPECIAL] != list(range(len(SPECIAL))):
             raise ValueError("ids that are not 0, 1, 2, … with padding, start, end and unknown first")

@@ -1,4 +1,4 @@
-"""Whole words to ids, for models that label words or texts, and the labels themselves."""
+"""Convert whole words to ids, for models that label words or texts, and labels to numbers."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from overt.learn.data.corpora import CorpusExample
 from overt.learn.data.tokenizer import SPECIAL, UNKNOWN, Tokenizer
 from overt.reading import read_json
 
-# The length of the longest word ending that gets an id, in letters.
+# MAX_ENDING: letters of the longest word ending with an id.
 MAX_ENDING = 4
 
 
@@ -51,7 +51,7 @@ class WordVocabulary:
             labels.update([example.target] if isinstance(example.target, str) else example.target)
             for word in example.source:
                 counts.update(empty._parts_of_word(word))
-        # Sorted, so that words of equal count have the same order whatever the order of the corpus.
+        # Sorted, so that words of equal count have the same order for any order of the corpus.
         frequent = sorted((word for word in counts if counts[word] >= minimum_count), key=lambda word: (-counts[word], word))
         return cls([word for word in frequent if word not in SPECIAL], sorted(labels), lower=lower, parts=parts)
 
@@ -61,12 +61,12 @@ class WordVocabulary:
         return len(self._ids)
 
     def encode(self, words: Iterable[str]) -> list[int] | list[list[int]]:
-        """One id for each word, or with `parts` one for each part of it."""
+        """One id for each word, or with `parts` one id for each of its parts."""
         ids = [[self._ids.get(part, UNKNOWN) for part in self._parts_of_word(word)] for word in words]
         return ids if self.parts else [word_id for [word_id] in ids]
 
     def label_id(self, label: str) -> int:
-        """A label's number, -1 for one that is not in training."""
+        """A label's number, -1 if it does not occur in training."""
         return self._label_ids.get(label, -1)
 
     def _parts_of_word(self, word: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""Small training tasks, each of which shows one property of attention."""
+"""Small training tasks, each of which demonstrates one property of attention."""

@@ -19,7 +19,7 @@ from overt.attention import check
 from overt.layers import CrossAttention, Sinusoidal
 from overt.models import greedy_search
 
-START, END, FIRST = 1, 2, 4  # token ids; those of symbols follow the special ones
+START, END, FIRST = 1, 2, 4  # token ids; symbols follow the special tokens
 REWRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
     "copy": lambda symbols: symbols,
     "reverse": lambda symbols: symbols.flip(-1),
@@ -43,7 +43,7 @@ def sequences(task: str, count: int, length: int, symbols: int, generator: torch
 def rewriting(
     model: nn.Module, task: str, *, length: int = 5, symbols: int = 8, updates: int = 300, batch: int = 32, seed: int = 0
 ) -> float:
-    """Train a translator to copy, reverse or sort, and return the share of new sequences that it then gets completely right.
+    """Train a translator to copy, reverse or sort, and return the share of new sequences that it solves completely.
 
     `model` is a translator of `overt.models`, with at least `symbols` + 4 words on both sides. A guessed order of 5 symbols is right
     once in 120 times.
@@ -83,7 +83,7 @@ class Recall(nn.Module):
         super().__init__()
         check.choice("layer", layer, (*RECURRENT, "attention"))
         self.embedding: nn.Embedding = nn.Embedding(symbols + 1, width)  # one more, for the query token
-        nn.init.normal_(self.embedding.weight, std=0.5)  # small compared with the positions, whose values are up to 1
+        nn.init.normal_(self.embedding.weight, std=0.5)  # small next to the positions, whose values are up to 1
         self.query_token = symbols
         self.positions: Sinusoidal = Sinusoidal(width)
         self.layer: nn.RNN | nn.GRU | nn.LSTM | None = (

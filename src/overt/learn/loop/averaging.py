@@ -10,7 +10,7 @@ from overt.learn.run import checkpoint
 
 
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """w = (w₁ + … + w_n) / n, summed in float64; integers, such as counters, are those of the last checkpoint.
+    """w = (w₁ + … + w_n) / n, summed in float64; integers, such as counters, are the last checkpoint's.
 
     Vaswani et al. 2017, section 6.1, average the last 5 or 20. Raises InputError for no checkpoints and for damaged ones.
 
@@ -35,9 +35,9 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def interpolate(start: Mapping[str, Tensor], trained: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """(1 − share) · trained + share · start: a model that was trained on forgets less of what it knew before.
+    """(1 − share) · trained + share · start: a fine-tuned model forgets less of what it knew before.
 
-    Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", section 3. Integers are those of `trained`.
+    Wortsman et al. 2022, "Robust fine-tuning of zero-shot models", section 3. Integers are `trained`'s.
 
     >>> import torch
     >>> interpolate({"weight": torch.zeros(1)}, {"weight": torch.ones(1)}, 0.25)

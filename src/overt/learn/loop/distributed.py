@@ -1,4 +1,4 @@
-"""Training on several processes: the rows of each, and sums over all of them."""
+"""Training on several processes: each process's rows, and sums over all processes."""
 
 import os
 from typing import Any
@@ -10,7 +10,7 @@ from overt.errors import needed_by
 
 
 class Processes:
-    """The processes that `accelerate` or `torchrun` started; one process without them.
+    """The processes that `accelerate` or `torchrun` started; one process if neither did.
 
     The device is the accelerator that torch finds; with ACCELERATE_USE_CPU=1 in the environment it is the CPU.
     """
@@ -35,7 +35,7 @@ class Processes:
         return self.rank == 0
 
     def share(self, rows: list[int]) -> list[int]:
-        """The rows of a batch that this process computes: every `count`-th, so that each process has long and short ones."""
+        """The rows of a batch that this process computes: every `count`-th, so that each process has long and short rows."""
         return rows[self.rank :: self.count]
 
     def to_device(self, batch: Any) -> Any:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 class FlatGradient:
     """Makes every parameter's `.grad` a view of one vector.
 
-    A parameter that a loss does not use has the gradient 0, on one process as on many.
+    A parameter that a loss does not use has the gradient 0, on one or many processes.
 
     >>> layer = nn.Linear(2, 1)
     >>> gradient = FlatGradient(layer)

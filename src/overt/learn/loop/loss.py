@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from overt.errors import InputError
 
-# Numbers in a block of scores: 10 MB, which fits a CPU's cache; an accelerator needs larger blocks.
+# _BLOCK: numbers in a block of scores; 10 MB, which fits a CPU's cache. _BLOCK_ON_ACCELERATORS: accelerators need larger blocks.
 _BLOCK, _BLOCK_ON_ACCELERATORS = 5 * 2**19, 2**26
 
 
@@ -49,7 +49,7 @@ def cross_entropy(states: Tensor, output: nn.Linear, labels: Tensor, smoothing: 
 
 
 def scoring_inputs(states: Tensor, output: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
-    """The states in the dtype of their products, the weight, and the bias, zeros where there is none."""
+    """The states in the dtype of their products, the weight, and the bias, zeros if there is none."""
     bias = output.weight.new_zeros(output.out_features) if output.bias is None else output.bias
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
@@ -57,12 +57,12 @@ def scoring_inputs(states: Tensor, output: nn.Linear) -> tuple[Tensor, Tensor, T
 
 
 def rows_at_once(states: Tensor, weight: Tensor) -> int:
-    """How many rows are scored in one block."""
+    """The number of rows that are scored in one block."""
     return max(1, (_BLOCK if states.is_cpu else _BLOCK_ON_ACCELERATORS) // len(weight))
 
 
 def differentiable_sum(total: Callable[..., Tensor], states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`total(states, weight, bias, gradients)`, a sum, which writes the gradient of the states, and adds those of weight and bias."""
+    """The sum `total(states, weight, bias, gradients)`; `total` writes the states' gradient, and adds to those of weight and bias."""
     return _SumWithGradients.apply(total, states, weight, bias)  # pyright: ignore[reportReturnType]
 
 
@@ -84,7 +84,7 @@ class _SumWithGradients(torch.autograd.Function):
 def _sum_over_rows(
     labels: Tensor, smoothing: float, states: Tensor, weight: Tensor, bias: Tensor, gradients: Any = None
 ) -> Tensor:
-    """The sum over all rows, and its gradients, if there are tensors for them."""
+    """The sum over all rows; its gradients are written, if there are tensors for them."""
     low_weight, high_dtype = weight.to(states.dtype), torch.promote_types(states.dtype, torch.float32)
     total = torch.zeros((), dtype=high_dtype, device=states.device)
     block = rows_at_once(states, weight)

@@ -15,13 +15,13 @@ from overt.learn.loop.distributed import Processes
 from overt.learn.loop.gradient import FlatGradient
 from overt.learn.loop.schedule import learning_rate
 
-# A float16 loss is scaled, because small gradients underflow to 0: the first scale, and the updates without overflow before it doubles.
+# _INITIAL_SCALE of a float16 loss, whose small gradients underflow to 0; _GROWTH_INTERVAL: updates without overflow until it doubles.
 _INITIAL_SCALE, _GROWTH_INTERVAL = 256.0, 2000
 
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """Of one update: the mean loss, the gradient's norm before clipping, the count of tokens (or rows) and the learning rate."""
+    """Statistics of one update: the mean loss, the gradient's norm before clipping, the count of tokens (or rows), the learning rate."""
 
     loss: float
     gradient: float
@@ -44,7 +44,7 @@ class OptimizerStep:
 
     def __call__(self, update: int, batches: list[list[int]]) -> StepStatistics:
         """Take step number `update`, counted from 1."""
-        # A different seed for each update and process, so that a resumed run draws the same numbers as an uninterrupted one.
+        # Each update and process has its own seed, so a resumed run draws the same numbers as an uninterrupted one.
         names = np.random.SeedSequence([self.settings.seed, update, self.processes.rank])
         torch.manual_seed(int(names.generate_state(1, np.uint64)[0]))
         rate = learning_rate(update, self.settings)
@@ -76,7 +76,7 @@ class OptimizerStep:
         return loss, round(count)
 
     def _rescale(self, norm: float, update: int) -> None:
-        """Halve the scale of a float16 loss after an overflow, whose step was skipped; double it after many updates without one."""
+        """Halve a float16 loss's scale after an overflow, whose step was skipped; double it after many updates without one."""
         self.steady += 1
         if not math.isfinite(norm):
             self.scale, self.steady = self.scale / 2, 0

@@ -1,7 +1,7 @@
-"""R-Drop: each batch passes twice through the model, with other dropout, and the two predictions are drawn towards each other.
+"""R-Drop: each batch passes through the model twice, with different dropout, and the difference of the predictions is penalised.
 
-A model with dropout is many models, and at its end one of them, without dropout, is asked. The difference between two of them is
-penalised, so that the one is closer to all (Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", section 2).
+A model with dropout is an ensemble, but inference uses one model without dropout. Penalising the difference between two samples
+brings this model closer to all of them (Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", section 2).
 """
 
 import torch
@@ -11,13 +11,13 @@ from overt.learn.loop.loss import differentiable_sum, rows_at_once, scoring_inpu
 
 
 def disagreement(states: Tensor, output: nn.Linear) -> Tensor:
-    """Σ_n ½ (KL(p_n ‖ q_n) + KL(q_n ‖ p_n)), where p and q are the softmax of `output` of the first and the second half of the states.
+    """Σ_n ½ (KL(p_n ‖ q_n) + KL(q_n ‖ p_n)); p and q are the softmax of `output` for the first and the second half of the states.
 
     With a = log p − log q, a row's term is ½ Σ_v (p_v − q_v) a_v, and its gradients in the scores of p and of q are
 
         ½ (p (a − E_p a) + p − q)    and    ½ (q (E_q a − a) + q − p)
 
-    so the scores are computed some rows at a time, as in `cross_entropy`, and dropped. It can be differentiated once only. Liang et
+    so the scores are computed a few rows at a time, as in `cross_entropy`, and dropped. It can be differentiated only once. Liang et
     al. 2021, equation 2.
 
     Shapes: states (2N, width) → a sum, ().

@@ -14,7 +14,7 @@ def learning_rate(update: int, settings: Training) -> float:
     - cosine: highest · (1 − cos(π · left)) / 2   (Loshchilov and Hutter 2017, equation 5)
     - linear: highest · left
     - constant: highest
-    - trapezoid: highest, and over the last fifth of the updates linearly to zero; how long a run takes can be decided late
+    - trapezoid: highest, decreasing linearly to zero over the last fifth of the updates; the length of a run can be decided late
       (Hägele et al. 2024, section 3)
 
     >>> settings = Training(updates=100, warmup=4, learning_rate=0.01)

@@ -1,4 +1,4 @@
-"""The training loop: updates, evaluations, checkpoints, and how a stopped run resumes."""
+"""The training loop: updates, evaluations, checkpoints, and resuming a stopped run."""
 
 import math
 import time
@@ -45,7 +45,7 @@ class TrainingTask(Protocol):
         ...
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Measures on validation data, `measure` among them; of two equal values of it the one with the lower "perplexity" is better."""
+        """Measures on validation data, including `measure`; between equal values of it, the lower "perplexity" is better."""
         ...
 
 
@@ -55,12 +55,12 @@ class RunState:
 
     update: int = 0  # updates done
     epoch: int = 0
-    position: int = 0  # batches read of this epoch
-    seconds: float = 0.0  # of training, evaluations included
-    tokens: int = 0  # or what else the task counts
+    position: int = 0  # batches of this epoch read so far
+    seconds: float = 0.0  # of training, including evaluations
+    tokens: int = 0  # or the unit that the task counts
     best: float | None = None
     best_update: int | None = None
-    best_perplexity: float | None = None  # where the task measures it; it decides between equal values of the measure
+    best_perplexity: float | None = None  # if the task measures it; decides between equal values of the measure
     waiting: int = 0  # evaluations since the best one
 
 
@@ -84,14 +84,14 @@ def train(
     console: Any = None,
     resume: bool = True,
 ) -> TrainingResult:
-    """Train `model` on `task` by AdamW; the finished model is left in it and in `folder`/model.
+    """Train `model` on `task` by AdamW; the finished model is in `model` and in `folder`/model.
 
     Each update follows the gradient of Σ loss / Σ count, with sums over all its batches and all processes, so that one large
     batch, several small ones, and rows distributed over processes give the same update. A stopped run resumes from its last
-    checkpoint when it is started again. Random numbers are drawn from (seed, update), so on one process it ends with the same
+    checkpoint when it is started again. Random numbers depend on (seed, update), so on one process it ends with the same
     weights, to the bit.
 
-    `recipe` is saved with the settings, to tell this run from others. Raises InputError for a folder that holds another run or into
+    `recipe` is saved with the settings, to distinguish this run from others. Raises InputError for a folder with another run or in
     which another program trains, a damaged checkpoint, a full disk, too little memory and a loss that is not finite; the last complete
     checkpoint remains.
 
@@ -143,7 +143,7 @@ class _TrainingRun:
                 self.log.truncate(int(saved[-1].name))
             else:
                 self.log.path.unlink(missing_ok=True)
-                self._save()  # now, so that a folder that cannot be written is an error at the start and not after an hour
+                self._save()  # saved at the start, so that a read-only folder is an error immediately and not after an hour
         self.processes.wait()
         self._restore(checkpoint.list_checkpoints(self.checkpoints)[-1])
 
@@ -235,7 +235,7 @@ class _TrainingRun:
         self.epoch = self.task.batches(self.state.epoch)
 
     def _finish(self, display: ProgressDisplay) -> TrainingResult:
-        """Average the last checkpoints, or take the best one, mix in the starting weights if asked to, and save the finished model."""
+        """Average the last checkpoints, or take the best one, mix in the starting weights if requested, and save the finished model."""
         self.processes.wait()
         paths = self._final_checkpoints()
         weights, share = average_checkpoints(paths), self.settings.start_share
@@ -252,7 +252,7 @@ class _TrainingRun:
         return TrainingResult(self.state, measures, target, self._stopped())
 
     def _final_checkpoints(self) -> list[Path]:
-        """The checkpoints whose weights the finished model has."""
+        """The checkpoints from which the finished model's weights are computed."""
         if self.settings.average:
             return [path for path in checkpoint.list_checkpoints(self.checkpoints) if int(path.name) > 0][
                 -self.settings.average :
@@ -268,7 +268,7 @@ def _lower(perplexity: float | None, best: float | None) -> bool:
 
 @contextmanager
 def _explain_out_of_memory(update: int, settings: Training) -> Iterator[None]:
-    """Turn an out-of-memory error into one that says which setting to lower."""
+    """Convert an out-of-memory error to one that names the setting to lower."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

@@ -1,1 +1,1 @@
-"""Text that is not prose: what the model does not read, what it reads in its place, and how the translation gets it back."""
+"""Text that is not prose: its removal or replacement before translation, and its restoration afterwards."""

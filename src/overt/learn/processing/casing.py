@@ -5,14 +5,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-# Words between the capitals of a heading.
+# _SMALL: words in lower case in a heading with capitals.
 _SMALL = {
     "a", "an", "and", "as", "at", "but", "by", "for", "from", "in", "into", "is", "of", "on", "or", "the", "to", "with",
 }  # fmt: skip
-# The share of capitals from which a whole line is in capitals.
+# _CAPITALS: share of capital letters from which a whole line counts as capitals.
 _CAPITALS = 0.8
 
-# How many pieces of a vocabulary a word takes.
+# Pieces: the number of pieces of a word in a vocabulary.
 Pieces = Callable[[str], int]
 
 
@@ -25,12 +25,12 @@ class CasedWord(NamedTuple):
 
     @property
     def shouted(self) -> bool:
-        """Whether it is a word of three letters or more in capitals."""
+        """Whether it is a word of at least three letters, all capitals."""
         return len(self.text) > 2 and self.text.isupper()
 
 
 def cased_words(text: str, spans: Sequence[tuple[int, int]]) -> list[CasedWord]:
-    """The words outside of the spans, with the apostrophes in them."""
+    """The words outside of the spans, including their apostrophes."""
     matched = [CasedWord(match.group(), *match.span()) for match in re.finditer(r"[^\W\d_]+(?:['’][^\W\d_]+)*", text)]
     stops = [stop for _, stop in spans]
     after = [bisect_right(stops, word.start) for word in matched]
@@ -38,7 +38,7 @@ def cased_words(text: str, spans: Sequence[tuple[int, int]]) -> list[CasedWord]:
 
 
 def in_capitals(words: Sequence[CasedWord], pieces: Pieces) -> bool:
-    """Whether a line is in capitals: nearly all of its letters, and most of its words are one piece in small letters.
+    """Whether a line is in capitals: nearly all letters are, and most of its words are one piece in lower case.
 
     >>> in_capitals(cased_words("I LOVE THIS CITY", []), lambda word: 1), in_capitals(cased_words("I love NASA", []), lambda word: 1)
     (True, False)
@@ -51,7 +51,7 @@ def in_capitals(words: Sequence[CasedWord], pieces: Pieces) -> bool:
 
 
 def usual(word: str, pieces: Pieces, *, first: bool = False) -> str:
-    """A word in small letters, or with a capital where the vocabulary has fewer pieces for that, as for a name.
+    """A word in lower case, or capitalized if the vocabulary then has fewer pieces, as for a name.
 
     At the beginning of a sentence (`first`) a capital stays unless it takes more pieces: "Buy" in pieces would be read as a name.
 
@@ -68,7 +68,7 @@ def usual(word: str, pieces: Pieces, *, first: bool = False) -> str:
 
 
 def in_title_case(text: str, words: Sequence[CasedWord], pieces: Pieces) -> bool:
-    """Whether a line is a heading with a capital in each word: no last sign, and two words inside that are one piece in small letters.
+    """Whether a line is a heading with capitalized words: no final sign, and two inner words that are one piece in lower case.
 
     >>> in_title_case("The History Of The City", cased_words("The History Of The City", []), lambda word: 1)
     True

@@ -1,4 +1,4 @@
-"""The edges of a text that are no part of its sentence: signs of lists and headings, tags around it, tags of topics and emoji after it."""
+"""Edges of a text outside of its sentence: signs of lists and headings, tags around it, topics and emoji after it."""
 
 import re
 from collections.abc import Sequence
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from overt.learn.processing.spans import REMOVED, Span
 
 _BULLET = re.compile(r"\s*(?:(?:#{1,6}|>+|[-*+•–—]|\d{1,3}[.)]|\[[ xX]\])\s+|(?:\.{2,}|…)\s*)*\s*")
-# After a name or a topic at the beginning: the sentence begins with a capital, or a sign separates them.
+# _ADDRESSED: follows a name or topic at the beginning: the sentence begins with a capital, or a sign separates them.
 _ADDRESSED = re.compile(r"\s*[:,|]\s+|\s+[-–—|]\s+|\s+(?=[A-Z@#])")
 _SEPARATED = re.compile(r"\s*[:|]\s+|\s+[-–—|]\s+")
 _SENTENCE_END = re.compile(r"(?:[.!?…:]|\s[-–—|>→])[\"'”’)]*\s*$")
 _BRACKETED = re.compile(r"\([^()]*\)")
-# Words that a topic after them belongs to: "I live in #Paris".
+# _GOVERNS: words to which a following topic belongs: "I live in #Paris".
 _GOVERNS = re.compile(
     r"\b(?:an?|the|my|your|his|her|its|our|their|this|that|in|at|on|of|to|from|for|by|with|without|about|and|or|is|are|was|were|like|love|see|use|"
     r"visit|hate|called|named|follow|join)\s+$",
@@ -20,7 +20,7 @@ _GOVERNS = re.compile(
 
 
 def edges(text: str, spans: Sequence[Span]) -> tuple[int, int]:
-    """Where the sentence of a text begins and ends.
+    """The start and end of the sentence in a text.
 
     >>> from overt.learn.processing.spans import find_spans
     >>> text = "- <b>I love this city!</b> #Paris"
@@ -55,7 +55,7 @@ def edges(text: str, spans: Sequence[Span]) -> tuple[int, int]:
 
 
 def _left(text: str, span: Span) -> int | None:
-    """Where the sentence begins after a span that is no part of it; None if it is one."""
+    """The start of the sentence after a span outside of it; None if the span belongs to the sentence."""
     if span.kind in REMOVED:
         return span.stop if span.partner is None else None
     match = (_ADDRESSED if text[span.start] in "@#" else _SEPARATED).match(text, span.stop)
@@ -63,7 +63,7 @@ def _left(text: str, span: Span) -> int | None:
 
 
 def _right(text: str, span: Span) -> bool:
-    """Whether a span at the end is no part of the sentence."""
+    """Whether a span at the end is outside of the sentence."""
     if span.kind in REMOVED:
         return span.partner is None
     before = text[: span.start]

@@ -1,4 +1,4 @@
-"""Edits of a text: what the model reads in the place of its parts, and which part each letter of it comes from."""
+"""Edits of a text: replacements that the model reads, and the original position of each letter."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class Edit(NamedTuple):
-    """text[start:stop] is replaced by `text`.
+    """An edit: text[start:stop] is replaced by `text`.
 
-    `kind` says what the translation gets for it: "placeholder" (`content` where the model wrote what matches `pattern`), "left" or
+    `kind` is its effect on the translation: "placeholder" (`content` replaces the model's text that matches `pattern`), "left" or
     "right" (`content` after the word before it, or before the word after it), "emphasis" (capital letters), "ending" (`content` as the
-    last signs of the sentence), or "" (nothing). `partner` numbers the pairs of marks.
+    last signs of the sentence), or "" (none). `partner` numbers the pairs of marks.
     """
 
     start: int
@@ -23,14 +23,14 @@ class Edit(NamedTuple):
 
 
 class Edited(NamedTuple):
-    """The text after its edits, and where each edit is in it."""
+    """The text after its edits, and the position of each edit in it."""
 
     text: str
     positions: list[tuple[int, int]]
 
 
 def apply(text: str, edits: Iterable[Edit]) -> Edited:
-    """The text with all edits, which are in order and do not overlap.
+    """Apply all edits to a text; they are in order and do not overlap.
 
     >>> apply("i dont know", [Edit(2, 6, "don't")])
     Edited(text="i don't know", positions=[(2, 7)])
@@ -46,7 +46,7 @@ def apply(text: str, edits: Iterable[Edit]) -> Edited:
 
 
 def joined(edits: Sequence[Edit], others: Iterable[Edit]) -> list[Edit]:
-    """All edits in order, without those of the others that touch a part of the text that one of the first replaces."""
+    """All edits in order, without those of `others` that overlap one of `edits`."""
     stops, starts = [edit.stop for edit in edits], [edit.start for edit in edits]
     added = []
     for edit in others:
@@ -56,12 +56,12 @@ def joined(edits: Sequence[Edit], others: Iterable[Edit]) -> list[Edit]:
     return sorted([*edits, *added], key=lambda edit: (edit.start, edit.stop))
 
 
-# What may lie between a token and the next one in the text: spaces, and a letter that the vocabulary lacks.
+# GAP: letters between a token and the next one in the text: spaces, and a letter that the vocabulary lacks.
 GAP = 4
 
 
 def token_spans(text: str, tokens: Sequence[str], gap: int = GAP) -> list[tuple[int, int]]:
-    """Where each token is in the text, at most `gap` letters after the one before; a token that is not there gets an empty span.
+    """The position of each token in the text, at most `gap` letters after the previous one; a missing token gets an empty span.
 
     >>> token_spans("I am happy", ["▁i", "▁am", "▁hap", "py"])
     [(0, 1), (2, 4), (5, 8), (8, 10)]

@@ -1,8 +1,8 @@
-"""English contractions without their apostrophe, where nothing else can be meant."""
+"""English contractions without their apostrophe, if they are unambiguous."""
 
 import re
 
-# n't: no other English word is written so. "cant" and "wont" are rare nouns, which follow a possessive or an article.
+# _NOT: verbs before n't; no other English word is written like these. "cant" and "wont" are rare nouns, after a possessive or an article.
 _NOT = "do|does|did|is|are|was|were|has|have|had|could|should|would|must|need|ca|wo|ai"
 _PRONOUNS = {
     "im": "i'm", "ive": "i've", "youre": "you're", "youve": "you've", "youll": "you'll", "youd": "you'd", "theyre": "they're",
@@ -10,7 +10,7 @@ _PRONOUNS = {
     "thats": "that's", "whats": "what's", "theres": "there's", "wheres": "where's", "whos": "who's", "hows": "how's",
 }  # fmt: skip
 _NOUN_BEFORE = re.compile(r"\b(?:a|an|the|his|her|my|your|our|their|its|this|that|of|is|are|was|were)\s+$", re.IGNORECASE)
-# "its" is "it's" before an article, "not", a possessive or a verb of the weather; "lets" is "let's" where a sentence begins.
+# _ITS: "its" is "it's" before an article, "not", a possessive or a verb of the weather; "lets" is "let's" at the start of a sentence.
 _ITS = re.compile(r"\s+(?:an?|the|not|my|your|his|her|our|their|been|raining|snowing|pouring)\b(?!-)", re.IGNORECASE)
 _LETS = re.compile(
     r"\s+(?:go|eat|see|try|get|play|start|take|talk|do|make|dance|leave|hope|not|have|wait|begin|meet|buy)\b", re.IGNORECASE
@@ -21,7 +21,7 @@ _CONTRACTED = re.compile(rf"({_NOT})nt", re.IGNORECASE)
 def contracted(text: str, start: int, stop: int) -> str | None:
     """The word text[start:stop] with its apostrophe, in its own case; None if it has none.
 
-    Words that are others too (were, well, ill, wed, shell, hell, id, its, lets) stay as they are unless the next word decides.
+    Words with other meanings (were, well, ill, wed, shell, hell, id, its, lets) are unchanged unless the next word decides.
 
     >>> [contracted("i dont know", 2, 6), contracted("Its raining", 0, 3), contracted("well done", 0, 4)]
     ["don't", "It's", None]

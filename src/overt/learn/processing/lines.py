@@ -1,4 +1,4 @@
-"""Lines of a file that are no sentence: code is copied, and each cell of a table is translated alone."""
+"""Lines of a file that are no sentences: code is copied, and each cell of a table is translated separately."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from typing import NamedTuple
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _ROW = re.compile(r"\s*\|.*\|\s*")
 _CELL = re.compile(r"(?:\\\||[^|])+")
-# A call, a comparison or assignment, an index, a name with an underscore: no sentence has one.
+# _SIGN: a call, a comparison or assignment, an index, a name with an underscore: no sentence contains one.
 _SIGN = r"(?:\w\(|[=!<>+*/-]=|=>|->|::| [<>] [\w-]|\w\[[\w:'\"-]*\]|\w_\w)"
 _CODE = re.compile(
     r"\s*(?:"
@@ -31,14 +31,14 @@ _CODE = re.compile(
 
 
 class LinePart(NamedTuple):
-    """A part of a line: what is translated, or `copied`."""
+    """A part of a line, to be translated or `copied`."""
 
     text: str
     copied: bool = False
 
 
 def parts_of_lines(lines: Iterable[str]) -> Iterator[list[LinePart]]:
-    """The parts of each line of a file; a fence of Markdown holds code up to the next one.
+    """Split each line of a file into parts; a Markdown fence contains code up to the next fence.
 
     >>> for parts in parts_of_lines(["| the dog | 12 |", "x = f(y)", "How are you?"]):
     ...     print([part.text for part in parts if not part.copied])
@@ -61,7 +61,7 @@ def parts_of_lines(lines: Iterable[str]) -> Iterator[list[LinePart]]:
 
 
 def _cells(line: str) -> Iterator[LinePart]:
-    """The cells of a row, and what is between them."""
+    """The cells of a row, and the text between them."""
     start = 0
     for match in _CELL.finditer(line):
         cell = match.group().strip()

@@ -1,4 +1,4 @@
-"""Placeholders: words that a model copies, which it reads in the place of a protected span.
+"""Placeholders: words that a model copies, and reads in place of a protected span.
 
 In 28 sentences the bundled translator copied each of these names and numbers 27 times, "☃" 18 times and "@" never.
 """
@@ -6,18 +6,18 @@ In 28 sentences the bundled translator copied each of these names and numbers 27
 import re
 from collections.abc import Iterator
 
-# Names that are one piece of the bundled translator's vocabulary, and the same in English and French.
+# _NAMES: one piece of the bundled translator's vocabulary, and equal in English and French.
 _NAMES = ("Tom", "John", "Jack", "Boston", "Tokyo", "Osaka", "Kyoto", "Jackson", "Paris")
-# Numbers that French writes in digits, as it does not with "30".
+# _NUMBERS: French writes them in digits, unlike "30".
 _NUMBERS = ("350", "250", "450", "650", "750", "850", "950")
 _DAYS = (("May 3", "3 mai"), ("May 4", "4 mai"), ("May 5", "5 mai"), ("May 6", "6 mai"))
 _UNIT = r"(?: ?(?:dollars?|\$))?"
 
 
 def placeholders(text: str, languages: tuple[str, ...]) -> dict[str, Iterator[tuple[str, str]]]:
-    """For each kind of span the placeholders that the text does not hold, and the patterns of what a model writes for them.
+    """For each kind of span, the placeholders that do not occur in the text, and the patterns of their translations.
 
-    Amounts and dates are those of a translator from English to French; others get names for all kinds.
+    Amounts and dates have placeholders only for English to French; other translators use names for all kinds.
 
     >>> next(placeholders("Tom lives in Boston.", ("en", "fr"))["named"])
     ('John', '\\\\bJohn\\\\b')

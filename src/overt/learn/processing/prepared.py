@@ -1,4 +1,4 @@
-"""What a model reads of a text: the words of its sentence, in the case and with the signs of its training data."""
+"""The model's input for a text: the words of its sentence, in the case and with the signs of the training data."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from overt.learn.processing.english import contracted
 from overt.learn.processing.placeholders import placeholders
 from overt.learn.processing.spans import REMOVED, Span, find_spans
 
-# Signs at the end of a sentence that are not one plain sign, and an ellipsis inside.
+# _ENDING: the end of a sentence that is not one plain sign, or an ellipsis inside.
 _ENDING = re.compile(r"[.!?]{2,}|[.!?]*…[.!?…]*")
 _SENTENCE_GOES_ON = re.compile(r"[\"'”’)]*(?:\s+[^\W\d_A-Z]|,)")
 _SENTENCE_BEFORE = re.compile(r"[.!?…][\"'”’)]*\s[\s\"'“‘(¿¡]*$")
@@ -24,15 +24,15 @@ _QUESTION = re.compile(
     re.IGNORECASE,
 )
 _SIGNS = {"“": '"', "”": '"', "„": '"', "’": "'", "‘": "'", "—": "-"}
-# Words in capitals that small letters would make other words.
+# _ACRONYMS: words in capitals that are other words in lower case.
 _ACRONYMS = {"WHO", "AIDS", "CAT", "PIN", "SIM", "CAR", "ART", "ACT", "ICE", "AIR", "RAM", "BIT", "SAT", "MAC", "PET", "SUV"}
 
 
 class PreparedText(NamedTuple):
-    """A text made ready: `source` is what the model reads, "" for a text without words, which is copied.
+    """A prepared text: `source` is the model's input, "" for a text without words, which is copied.
 
-    `edits` of the text have made it of text[start:stop], and `positions` says where they are in it; text[:start] and text[stop:] go around
-    the translation. `capitals`: the text is in capitals; `capital`: it begins with one; `bare`: it has no last sign.
+    `edits` of text[start:stop] produce `source`, and `positions` are their positions in it; text[:start] and text[stop:] surround
+    the translation. `capitals`: the text is in capitals; `capital`: it begins with one; `bare`: it has no final sign.
     """
 
     text: str
@@ -52,16 +52,16 @@ class PreparedText(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether the model reads the text as it is, and its translation stays as the model wrote it."""
+        """Whether the model reads the text unchanged, and its output is unchanged."""
         return self.source == self.text and not self.edits
 
     @property
     def gap(self) -> int:
-        """The most letters between two of its tokens in the text: mark-up and emoji are no tokens."""
+        """The largest number of letters between two tokens in the text: mark-up and emoji are no tokens."""
         return GAP + max([self.start, *(edit.stop - edit.start for edit in self.edits)])
 
     def labels(self, tokens: Sequence[str]) -> list[str]:
-        """The tokens that the model read, with protected spans in the place of their placeholders."""
+        """The tokens that the model read, with protected spans in place of their placeholders."""
         positions = zip(self.edits, self.positions, strict=True)
         marks = [(at, edit.content) for edit, at in positions if edit.kind == "placeholder"]
         return labelled(tokens, token_spans(self.source, tokens), marks)
@@ -70,7 +70,7 @@ class PreparedText(NamedTuple):
 def labelled(
     tokens: Sequence[str], spans: Sequence[tuple[int, int]], contents: Sequence[tuple[tuple[int, int], str]]
 ) -> list[str]:
-    """Tokens with other contents in some positions: the first token of a place has all of it, further ones "…"."""
+    """Tokens with replaced contents at some positions: the first token of a position gets the content, further ones "…"."""
     result = list(tokens)
     for (start, stop), content in contents:
         inside = [number for number, (first, last) in enumerate(spans) if start <= first < last <= stop]
@@ -82,13 +82,13 @@ def labelled(
 
 @dataclass(frozen=True)
 class Preparation:
-    """How texts are made ready for a model: `pieces` counts those of a word, `languages` are those of its sides."""
+    """Prepares texts for a model: `pieces` counts the pieces of a word, `languages` are source and target."""
 
     pieces: Pieces
     languages: tuple[str, ...] = ()
 
     def __call__(self, text: str) -> PreparedText:
-        """Find what is not prose in a text, and what the model reads of it."""
+        """Find the parts of a text that are not prose, and the model's input."""
         spans = find_spans(text)
         start, stop = edges(text, spans)
         words = cased_words(text, [span[:2] for span in spans])
@@ -110,7 +110,7 @@ class Preparation:
         return PreparedText(text, source, start, stop, edits, edited.positions, capitals, capital, bare)
 
     def _respelled(self, text: str, words: list[CasedWord], capitals: bool, title: bool, opens: bool) -> Iterator[Edit]:
-        """The edits of words: small letters for capitals, of the first word too if it `opens` no plain sentence; apostrophes."""
+        """The edits of words: lower case for capitals, with `opens` also of the first word; apostrophes."""
         for number, word in enumerate(words):
             spelled, kind = word.text.replace("’", "'"), ""
             if self.languages[:1] == ("en",):
@@ -128,7 +128,7 @@ class Preparation:
 
 
 def _protected(text: str, spans: list[Span], start: int, stop: int, languages: tuple[str, ...]) -> Iterator[Edit]:
-    """The edits of the protected spans between two positions; a mark goes with the space that would be doubled."""
+    """The edits of the protected spans between two positions; a removed mark takes a duplicate space with it."""
     free, last = placeholders(text, languages), start
     for number, span in enumerate(spans):
         if not start <= span.start < span.stop <= stop:
@@ -152,7 +152,7 @@ def _protected(text: str, spans: list[Span], start: int, stop: int, languages: t
 
 
 def _signs(text: str, start: int, stop: int) -> Iterator[Edit]:
-    """The edits of signs: straight quotes, one sign at the end of a sentence, no ellipsis inside of one."""
+    """The edits of signs: straight quotes, one sign at the end of a sentence, no ellipsis inside."""
     for match in _ENDING.finditer(text, start, stop):
         content = match.group()
         if _SENTENCE_GOES_ON.match(text, match.end()):

@@ -1,4 +1,4 @@
-"""What the translation gets back of a text that was made ready: protected spans, marks, capitals and signs, in their positions."""
+"""Restore a prepared text's parts in its translation: protected spans, marks, capitals and signs, in their positions."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 from overt.learn.processing.edits import Edit, token_spans
 from overt.learn.processing.prepared import PreparedText, labelled
 
-# The kinds of notes, each followed by ": " and what it is about.
+# PLACED, MISSING: kinds of notes, each followed by ": " and its subject.
 PLACED = "the model dropped what it had to copy, and attention chose its place"
 MISSING = "a number of the source is not in the translation"
 
@@ -20,7 +20,7 @@ _LAST_SIGN = re.compile(r"\s*[.!?]+$")
 
 
 class ModelOutput(NamedTuple):
-    """What a model wrote: its text, its tokens and those that it read, without their ends.
+    """A model's output: its text, its tokens and the tokens read, without their end tokens.
 
     `attention` gives the weights of each written token on each token read, (T, S); None if the model has none.
     """
@@ -32,14 +32,14 @@ class ModelOutput(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A finished translation, and what is uncertain about it in words."""
+    """A finished translation, and notes on its uncertain parts."""
 
     text: str
     notes: list[str]
 
 
 class _Change(NamedTuple):
-    """output[start:stop] becomes `content`."""
+    """A change: output[start:stop] becomes `content`."""
 
     start: int
     stop: int
@@ -48,13 +48,13 @@ class _Change(NamedTuple):
 
 
 def failures(prepared: PreparedText, text: str) -> list[str]:
-    """The protected spans and the numbers of a source that what a model wrote does not hold, or holds twice."""
+    """The protected spans and numbers of a source that the model's text lacks, or contains twice."""
     spans = [edit.content for edit in prepared.edits if edit.kind == "placeholder" and len(re.findall(edit.pattern, text)) != 1]
     return [*spans, *missing_numbers(prepared, text)]
 
 
 def missing_numbers(prepared: PreparedText, text: str) -> list[str]:
-    """The numbers of three digits or more and the times of day that the model read, and did not write.
+    """Numbers of at least three digits and times of day that the model read but did not write.
 
     >>> missing_numbers(PreparedText("", "At 14:30 in 1987, room 217.", 0, 0, [], []), "À 14h30 en 1977, salle 217.")
     ['1987']
@@ -73,7 +73,7 @@ def missing_numbers(prepared: PreparedText, text: str) -> list[str]:
 
 
 def restore(prepared: PreparedText, output: ModelOutput) -> Restored:
-    """The translation of the text from what the model wrote for its source."""
+    """Restore the translation of the text from the model's output for its source."""
     aligned = _Aligned(prepared, output)
     plain, changes, notes = _signs_restored(prepared, output.text), [], []
     for number, edit in enumerate(prepared.edits):
@@ -96,14 +96,14 @@ def restore(prepared: PreparedText, output: ModelOutput) -> Restored:
 
 
 def written_labels(prepared: PreparedText, text: str, tokens: Sequence[str]) -> list[str]:
-    """The tokens that the model wrote, with protected spans in the place of the placeholders that it copied."""
+    """The tokens that the model wrote, with protected spans in place of the copied placeholders."""
     edits = [edit for edit in prepared.edits if edit.kind == "placeholder"]
     marks = [(match.span(), edit.content) for edit in edits if (match := re.search(edit.pattern, text))]
     return labelled(tokens, token_spans(text, tokens), marks)
 
 
 def _applied(text: str, changes: Sequence[_Change]) -> str:
-    """The text with all changes; none is lost: one that begins inside another comes after it."""
+    """Apply all changes to a text; a change that begins inside another is applied after it, so none is lost."""
     parts, position = [], 0
     for change in sorted(changes, key=lambda change: (change.start, change.stop)):
         if change.start < position and change.edit is None:
@@ -115,7 +115,7 @@ def _applied(text: str, changes: Sequence[_Change]) -> str:
 
 
 def _placeholder(edit: Edit, number: int, aligned: "_Aligned") -> tuple[list[_Change], bool]:
-    """The changes that write a protected span once, and whether its place is that of the attention."""
+    """The changes that write a protected span once, and whether attention chose its place."""
     matches = [match.span() for match in re.finditer(edit.pattern, aligned.output.text)]
     if not matches:
         return [aligned.span(number)], True
@@ -125,7 +125,7 @@ def _placeholder(edit: Edit, number: int, aligned: "_Aligned") -> tuple[list[_Ch
 
 
 def _signs_restored(prepared: PreparedText, text: str) -> str:
-    """The text in capitals and with the quotes, apostrophes and dashes of the source, letter by letter."""
+    """The text with the source's capitals, quotes, apostrophes and dashes, letter by letter."""
     if prepared.capitals:
         text = "".join(letter.upper() if len(letter.upper()) == 1 else letter for letter in text)
     source = prepared.text[prepared.start : prepared.stop]
@@ -137,7 +137,7 @@ def _signs_restored(prepared: PreparedText, text: str) -> str:
 
 
 def _endings(prepared: PreparedText, text: str) -> Iterator[_Change]:
-    """The last signs of sentences as the source has them, and none after a source without."""
+    """The source's final signs of sentences, and none if the source has none."""
     finals, sources = [list(_FINAL.finditer(line)) for line in (text, prepared.source)]
     for edit, (start, _) in zip(prepared.edits, prepared.positions, strict=True):
         if edit.kind != "ending":
@@ -156,7 +156,7 @@ def _endings(prepared: PreparedText, text: str) -> Iterator[_Change]:
 
 
 class _Aligned:
-    """Places of the output that belong to positions of the source: each written token goes with the token that it attends to most."""
+    """Aligns positions of the source with the output: each written token belongs to the token with its largest attention weight."""
 
     def __init__(self, prepared: PreparedText, output: ModelOutput):
         self.prepared, self.output = prepared, output
@@ -164,7 +164,7 @@ class _Aligned:
 
     @property
     def best(self) -> list[int]:
-        """For each written token the token read that goes with it; without attention, the one at the same share of the length."""
+        """For each written token its source token; without attention, the one at the same share of the length."""
         if self._best is None:
             weights, (rows, columns) = self.output.attention(), (len(self.output.tokens), len(self.output.source_tokens))
             even = [row * columns // max(rows, 1) for row in range(rows)]
@@ -174,7 +174,7 @@ class _Aligned:
         return self._best
 
     def words(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The words of the output that go with source[start:stop]; of signs, the signs."""
+        """The words of the output that correspond to source[start:stop]; for signs, the signs."""
         best, text = self.best, self.output.text
         inside = {number for number, (first, last) in enumerate(self._read) if first < stop and start < last}
         signs = not any(letter.isalnum() for letter in self.prepared.source[start:stop])
@@ -186,7 +186,7 @@ class _Aligned:
         return list(matched)
 
     def mark(self, number: int) -> _Change:
-        """Where a mark is put back: around the words between it and its partner, or with the word before or after it."""
+        """The place of a mark: around the words between it and its partner, or with the word before or after it."""
         edit, positions, source = self.prepared.edits[number], self.prepared.positions, self.prepared.source
         opens = edit.kind == "right"
         others = enumerate(self.prepared.edits)
@@ -209,7 +209,7 @@ class _Aligned:
         return _Change(at, at, edit.content, edit)
 
     def span(self, number: int) -> _Change:
-        """Where a protected span goes that was not copied: in the place of the words for its placeholder, or after those before it."""
+        """The place of a protected span that was not copied: instead of its placeholder's words, or after the words before it."""
         edit, (start, stop) = self.prepared.edits[number], self.prepared.positions[number]
         text, taken = self.output.text, [other.pattern for other in self.prepared.edits if other.kind == "placeholder"]
         words = [(a, b) for a, b in self.words(start, stop) if not any(re.search(pattern, text[a:b]) for pattern in taken)]
@@ -234,7 +234,7 @@ class _Aligned:
 
 
 def _word_at(text: str, position: int) -> tuple[int, int]:
-    """The word around a position, with its apostrophes and hyphens."""
+    """The word around a position, including apostrophes and hyphens."""
     start = stop = position
     while start > 0 and (text[start - 1].isalnum() or text[start - 1] in "'’-_"):
         start -= 1
@@ -244,7 +244,7 @@ def _word_at(text: str, position: int) -> tuple[int, int]:
 
 
 def _word_before(text: str, position: int) -> tuple[int, int]:
-    """The word or the sign that ends before a position."""
+    """The word or sign that ends before a position."""
     match = re.search(r"(?:[\w'’-]+|[^\w\s])\s*$", text[:position])
     return (match.start(), len(text[:position].rstrip())) if match else (position, position)
 
@@ -256,7 +256,7 @@ def _next_word(text: str, position: int) -> tuple[int, int]:
 
 
 def mean_attention(weights: Sequence[Tensor]) -> Tensor:
-    """The weights of each written token on each token read: the mean over layers and heads, of (1, heads, T, S) each; (T, S).
+    """The mean attention weights of each written token on each token read, over layers and heads, from (1, heads, T, S) to (T, S).
 
     The largest of these means, in the step that writes a word, was its counterpart for 19 of 19 words of six sentences.
     """

@@ -1,16 +1,16 @@
-"""Spans that a translation keeps to the letter: addresses, mark-up, code, file names, numbers that a model rounds, emoji.
+"""Spans that a translation copies exactly: addresses, mark-up, code, file names, numbers that a model rounds, emoji.
 
-Kinds of spans, by what becomes of them:
+Kinds of spans, by their treatment:
 
 - named, amount, number, date: parts of the sentence; the model reads a placeholder (`placeholders.py`)
-- mark, opening, closing: no words; removed from what the model reads, and put back by the attention of the words around them
+- mark, opening, closing: no words; removed from the model's input, and restored by the attention of the words around them
 """
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# Kinds that the model reads nothing of.
+# REMOVED: kinds without a placeholder in the model's input.
 REMOVED = ("mark", "opening", "closing")
 
 _DOMAINS = "com|org|net|edu|gov|info|io|dev|app|fr|de|uk|eu|ca|ch|be|es|it|nl|example"
@@ -21,19 +21,19 @@ _SUFFIXES = (
 )
 _UNITS = r"(?:°[CF]?|%|‰|km/h|mph|kWh?|[kmcµ]?[mgl]|lbs?|oz|ft|[KMGT]i?B|[kMG]?Hz|[mk]?V|W|€|£|¥|\$|px|ms)(?![\w])"
 _NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+[.,]\d+|\d+"
-# Symbols of Unicode's pictures with what modifies and joins them, keycaps, and faces of signs.
+# _PICTURE, _EMOJI: Unicode's pictographs with modifiers and joiners, keycaps, and emoticons.
 _PICTURE = r"[\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff©®™]"
 _EMOJI = (
     rf"(?:[\U0001f1e6-\U0001f1ff]{{2}}|{_PICTURE}|[0-9#*]\ufe0f?\u20e3)(?:[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]|\u200d{_PICTURE})*"
     r"|(?<![\w:])(?:[:;=]['’]?-?[)(DPpOo|/*](?![\w/])|<3(?!\d)|\^_?\^|:[a-z][a-z0-9_]+:)"
 )
-# Commands in a sentence: those of installers go with the name after them.
+# _INSTALLERS: commands in a sentence, with the name after them.
 _INSTALLERS = (
     "pip3? (?:un)?install|npm (?:install|run)|apt(?:-get)? install|brew install|conda install|cargo (?:install|add)|uv (?:pip install|add)|"
     "docker (?:run|pull)|git (?:clone|checkout)"
 )
 _GIT = "commit|push|pull|add|status|init|merge|rebase|fetch|log|diff|stash|reset"
-# In order: where two patterns match from the same place, the first counts.
+# _PATTERNS in order: if two match at the same place, the first one counts.
 _PATTERNS: list[tuple[str, str]] = [
     ("named", r"(?P<ticks>`{1,3})(?!`).{1,500}?(?<!`)(?P=ticks)(?!`)"),
     ("mark", r"<!--.{0,1000}?-->|</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>|\[/?(?:b|i|u|s|url|img|quote|code|size|color)(?:=[^\]\s]*)?\]"),
@@ -73,7 +73,7 @@ _PATTERNS: list[tuple[str, str]] = [
 
 _SPAN = re.compile("|".join(f"(?P<{kind}{number}>{pattern})" for number, (kind, pattern) in enumerate(_PATTERNS)))
 _NAME = re.compile(r"</?([A-Za-z][\w:-]*)|\[/?(\w+)")
-# Whole numbers of dollars are translated well: "$20" is "20 dollars".
+# _PLAIN_DOLLARS: whole numbers of dollars, which are translated well: "$20" is "20 dollars".
 _PLAIN_DOLLARS = re.compile(r"\$\d{1,4}")
 _PLAIN_NUMBER = re.compile(r"\d{1,4} [A-Za-z/]+")
 _TIME = re.compile(r"\b(?:at|by|till|until|before|after|around|from|to) (\d\d?\.[0-5]\d)(?= |[.?!,]?$)")
@@ -81,7 +81,7 @@ _VOID = ("br", "hr", "img", "input", "meta", "link", "wbr")
 
 
 class Span(NamedTuple):
-    """A part of a text that its translation keeps: text[start:stop]; `partner` is the index of the mark that it opens or closes."""
+    """A protected part of a text, text[start:stop]; `partner` is the index of the mark that it opens or closes."""
 
     start: int
     stop: int
@@ -90,7 +90,7 @@ class Span(NamedTuple):
 
 
 def find_spans(text: str) -> list[Span]:
-    """The protected spans of a text, in order, without overlaps; marks that open and close know each other.
+    """The protected spans of a text, in order, without overlaps; opening and closing marks refer to each other.
 
     >>> text = "See **https://example.com**, Tom."
     >>> [(text[span.start : span.stop], span.kind, span.partner) for span in find_spans(text)]
@@ -99,7 +99,7 @@ def find_spans(text: str) -> list[Span]:
     spans = list(_matched(text))
     pairs = dict(_pairs(text, spans))
     pairs |= {close: open for open, close in pairs.items()}
-    # A sign that opens or closes nothing is no mark.
+    # A sign without a partner is no mark.
     return _numbered([(span, pairs.get(number)) for number, span in enumerate(spans)])
 
 
@@ -118,14 +118,14 @@ def _matched(text: str) -> Iterator[Span]:
         start = max(stop, match.start() + 1)
         plain = _PLAIN_DOLLARS.fullmatch(content) or _PLAIN_NUMBER.fullmatch(content) or match.start() in times
         if not plain:
-            # What is in brackets of its own is no part of the sentence.
+            # A name in its own brackets is no part of the sentence.
             bracketed = kind == "named" and text[match.start() - 1 : match.start()] == "(" and text[stop : stop + 1] == ")"
             yield Span(match.start() - 1, stop + 1, "mark") if bracketed else Span(match.start(), stop, kind)
             start += bracketed
 
 
 def _trimmed(content: str) -> str:
-    """A span without the punctuation of the sentence around it, and without a bracket that it does not open."""
+    """A span without the surrounding punctuation of the sentence, and without a bracket that it does not open."""
     while content and content[0] != "`":
         last = content[-1]
         unopened = last in ")]}" and content.count(last) > content.count("([{"[")]}".index(last)])
@@ -151,7 +151,7 @@ def _pairs(text: str, spans: list[Span]) -> Iterator[tuple[int, int]]:
 
 
 def _name(content: str, kind: str) -> tuple[str, bool]:
-    """What a mark opens or closes, "" if nothing, and whether it may close it."""
+    """The name of the part that a mark opens or closes, "" if none, and whether the mark may close it."""
     if kind == "mark":
         match = _NAME.match(content)
         return (match[1] or match[2] if match else "").lower(), content.startswith(("</", "[/"))

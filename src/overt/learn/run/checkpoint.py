@@ -1,4 +1,4 @@
-"""Checkpoints: one folder each, written whole or not at all, with a SHA-256 of every file.
+"""Checkpoints: one folder each, written completely or not at all, with a SHA-256 of every file.
 
 `checkpoints/000500/` holds model.safetensors, optimizer.safetensors and state.json; none of them contains code. A folder gets its
 name only when all its files are on the disk, so a run that is killed leaves only complete checkpoints.
@@ -28,7 +28,7 @@ _FILES = ("model.safetensors", "optimizer.safetensors")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after an update: its weights, the optimizer's state and the run's state."""
+    """A run after an update: weights, optimizer state and run state."""
 
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]
@@ -36,7 +36,7 @@ class Checkpoint:
 
 
 def write(folder: Path, update: int, checkpoint: Checkpoint) -> Path:
-    """Write `folder`/000500 for update 500, whole or not at all.
+    """Write `folder`/000500 for update 500, completely or not at all.
 
     Raises InputError for a full disk and a folder that cannot be written; earlier checkpoints are unchanged.
     """
@@ -62,9 +62,9 @@ def write(folder: Path, update: int, checkpoint: Checkpoint) -> Path:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint, every byte checked.
+    """Read a checkpoint, and check every byte.
 
-    Raises InputError for a file that is missing, truncated or changed, or that a newer version of overt wrote; it names the file.
+    Raises InputError, which names the file, for a missing, truncated or changed file, or one from a newer version of overt.
     """
     state = _read_state(path / "state.json")
     if type(state.get("format")) is not int or not isinstance(state.get("sha256"), dict):
@@ -81,7 +81,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def remove_old(folder: Path, latest: int, best: int | None = None) -> None:
-    """Remove all but the `latest` last checkpoints and that of update `best`, and folders that were not completed."""
+    """Remove all checkpoints but the `latest` last ones and update `best`, and incomplete folders."""
     retained = {f"{best:06d}" if best is not None else "", *(path.name for path in list_checkpoints(folder)[-latest:])}
     for partial in folder.glob(".[0-9]*"):
         shutil.rmtree(partial, ignore_errors=True)
@@ -100,7 +100,7 @@ def _write_file(path: Path, content: bytes) -> str:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flush the folder to disk, so that a new name in it survives a power failure, where the system can."""
+    """Flush the folder to disk, if the system can, so that a new name in it survives a power failure."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:  # Windows cannot open folders

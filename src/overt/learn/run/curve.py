@@ -1,4 +1,4 @@
-"""The training curve as a picture: loss and validation measure by update, from the run's log."""
+"""Plot the training curve: loss and validation measure by update, from the run's log."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from overt.errors import InputError, needed_by
 from overt.files import whole
 from overt.learn.run.log import read_log
 
-# Blue and vermillion of Okabe and Ito, which colour-blind readers can distinguish.
+# _LOSS, _MEASURE: blue and vermillion of Okabe and Ito, which colour-blind readers can distinguish.
 _LOSS, _MEASURE, _FRAME = "#0072B2", "#D55E00", "#B8BDC2"
 
 

@@ -1,4 +1,4 @@
-"""Matrices as whole numbers of 8 bits with a scale for each row: a quarter of float32's bytes on disk, float32 again in memory."""
+"""Matrices as 8-bit integers with a scale for each row: a quarter of float32's bytes on disk, float32 again in memory."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SCALE = ".scale"  # the end of the name of a matrix's scales
+SCALE = ".scale"  # suffix of the name of a matrix's scales
 
 
 def int8_rows(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices of floating-point numbers as int8, with their scales under `name`.scale; other tensors as they are.
+    """Convert floating-point matrices to int8, with their scales under `name`.scale; other tensors are unchanged.
 
     >>> {name: tensor.tolist() for name, tensor in int8_rows({"map": torch.tensor([[254.0, -128.0]])}).items()}
     {'map': [[127, -64]], 'map.scale': [2.0]}
@@ -25,7 +25,7 @@ def int8_rows(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def from_int8_rows(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights that `int8_rows` took, float32, each number off by at most half a scale; weights without scales as they are.
+    """Restore the weights from `int8_rows` as float32, with errors of at most half a scale; weights without scales are unchanged.
 
     >>> from_int8_rows(int8_rows({"map": torch.tensor([[254.0, -129.0]])}))
     {'map': tensor([[ 254., -128.]])}
@@ -41,7 +41,7 @@ def from_int8_rows(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def rounded(rows: np.ndarray, small: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers as int16, or int8 where `small`, with a scale for each row, so that its largest is the type's largest in size.
+    """Round rows to int16, or int8 if `small`, with a scale for each row, so that its largest number is the type's largest in magnitude.
 
     >>> numbers, scales = rounded(np.array([[2.0, -1.0]], np.float32), small=True)
     >>> numbers.tolist(), round(float(scales[0]), 6)

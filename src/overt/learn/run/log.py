@@ -13,7 +13,7 @@ _FIX = "remove the file, or choose another folder"
 
 
 class TrainingLog:
-    """Appends lines to a file and writes each immediately, so that the log of a killed run is complete up to there.
+    """Appends lines to a file and writes each immediately, so that the log of a killed run is complete to that point.
 
     >>> import tempfile
     >>> log = TrainingLog(Path(tempfile.mkdtemp()) / "log.jsonl")
@@ -26,7 +26,7 @@ class TrainingLog:
         self.path = path
 
     def add(self, **entry: Any) -> None:
-        """Append one line; numbers are rounded to six digits, and those that are not finite are null."""
+        """Append one line; numbers are rounded to six digits, and non-finite ones become null."""
         line = json.dumps(_rounded(entry), allow_nan=False) + "\n"
         try:
             with self.path.open("a") as file:
@@ -36,14 +36,14 @@ class TrainingLog:
             raise unwritable(self.path, error, fix) from error
 
     def truncate(self, update: int) -> None:
-        """Remove the entries after an update; a run that resumes from there writes them again."""
+        """Remove the entries after an update; a run that resumes there writes them again."""
         entries = [entry for entry in read_log(self.path) if entry["update"] <= update and "finished" not in entry]
         with whole(self.path) as temporary:
             temporary.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The entries of a log, without a last line that a kill left incomplete."""
+    """The entries of a log, without an incomplete last line."""
     if not path.exists():
         return []
     try:

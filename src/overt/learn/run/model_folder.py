@@ -33,8 +33,8 @@ def save_model(
 ) -> None:
     """Write a model to a folder that `load_model` reads.
 
-    With `half`, its weights are in float16; with `small`, its matrices are int8 with a scale for each row, a quarter of the bytes, and the
-    rest float32. config.json is {"kind": the model's class, "config": its arguments, **extra}. Raises InputError for a full disk, and for
+    With `half`, weights are float16; with `small`, matrices are int8 with a scale for each row, a quarter of the bytes, and other
+    tensors float32. config.json is {"kind": the model's class, "config": its arguments, **extra}. Raises InputError for a full disk and for
     `half` and `small` at once.
 
     >>> import tempfile
@@ -62,9 +62,9 @@ def save_model(
 
 
 def load_model(folder: str | Path) -> tuple[nn.Module, Any, dict[str, Any]]:
-    """The model in a folder that `save_model` wrote, in float32 and in eval mode, its tokenizer or None, and its config.json.
+    """The model in a folder from `save_model`, in float32 and in eval mode, its tokenizer or None, and its config.json.
 
-    Raises InputError for a folder or a file that is missing, damaged, or does not match the others.
+    Raises InputError for a folder or file that is missing, damaged, or does not match the others.
 
     >>> import tempfile
     >>> sizes = {"words": 20, "width": 8, "heads": 2, "layers": 1, "feed_forward": 16}
@@ -99,7 +99,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _build(config: dict[str, Any], weights: Mapping[str, Tensor], path: Path) -> nn.Module:
-    """The model with its weights; their shapes are compared before memory is allocated for the model."""
+    """The model with its weights; shapes are compared before memory is allocated for the model."""
     try:
         with torch.device("meta"):
             check_weights(from_config(config), weights, str(path))
@@ -111,7 +111,7 @@ def _build(config: dict[str, Any], weights: Mapping[str, Tensor], path: Path) ->
 
 
 def _check_sizes(config: dict[str, Any], tokenizer: Any, folder: Path) -> None:
-    """Raise InputError for a tokenizer whose size is not that of the model's vocabularies: its ids would mean other words."""
+    """Raise InputError if the tokenizer's size is not the model's vocabulary size: its ids would mean other words."""
     sizes = {name: config[name] for name in ("words", "source_words", "target_words") if name in config}
     named = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     labels = {name: config[name] for name in ("tags", "classes") if name in config}

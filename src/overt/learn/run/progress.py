@@ -6,11 +6,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-_MIN_BAR = 8  # columns below which a bar is left out
+_MIN_BAR = 8  # columns: no bar in a narrower terminal
 
 
 class ProgressDisplay:
-    """A bar with the loss, the speed and the time left; no bar in a pipe, and no output without a console.
+    """A bar with the loss, the speed and the remaining time; no bar in a pipe, and no output without a console.
 
     >>> import io
     >>> with ProgressDisplay(Console(file=(pipe := io.StringIO())), updates=100, done=0) as display:
@@ -24,7 +24,7 @@ class ProgressDisplay:
         hidden = console is None or not console.is_terminal
         columns = _columns(80 if console is None else console.width, updates)
         self._bar = Progress(*columns, console=console, disable=hidden, transient=True)
-        # Before the first update there is no loss and no speed.
+        # There is no loss and no speed before the first update.
         self._task = self._bar.add_task("", total=updates, completed=done, loss="", speed="")
 
     def __enter__(self) -> "ProgressDisplay":
@@ -43,7 +43,7 @@ class ProgressDisplay:
         self._print(f"update {update}: {_words(measures)}{', the best so far' if best else ''}")
 
     def show_result(self, updates: list[int], measures: dict[str, Any]) -> None:
-        """Print which checkpoints the finished model is made of, and its measures."""
+        """Print the checkpoints of the finished model, and its measures."""
         origin = "the checkpoint" if len(updates) == 1 else f"the average of the {len(updates)} checkpoints"
         self._print(f"finished, from {origin} {', '.join(map(str, updates))}: {_words(measures)}")
 
@@ -53,9 +53,9 @@ class ProgressDisplay:
 
 
 def _columns(width: int, updates: int) -> list[ProgressColumn]:
-    """The columns that fit a terminal of this width, the most important first; a line that is too wide would cut off its numbers."""
+    """The columns that fit this terminal width, the most important first; a line that is too wide would cut off its numbers."""
     count = 2 * len(str(updates)) + 1
-    parts: list[tuple[int, ProgressColumn]] = [  # in the order of the line, with the width that each needs at most
+    parts: list[tuple[int, ProgressColumn]] = [  # in the order of the line, each with its largest width
         (6, TextColumn("update")),
         (count, MofNCompleteColumn()),
         (15, TextColumn("{task.fields[loss]}")),

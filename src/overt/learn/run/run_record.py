@@ -14,7 +14,7 @@ from overt.files import make_folder, whole
 from overt.learn.config.settings import Training
 from overt.reading import read_json
 
-# Settings of how long and how often, and of what the finished model is made, which may change when a run is resumed.
+# _CHANGEABLE: settings that may change when a run is resumed: duration, frequency, and the composition of the finished model.
 _CHANGEABLE = {"updates", "patience", "average", "start_share", "keep", "evaluate_every", "checkpoint_every"}
 
 
@@ -32,9 +32,9 @@ def describe_run(
 
 
 def claim_folder(folder: Path, content: dict[str, Any]) -> None:
-    """Write the record of this run into its folder.
+    """Write this run's record into its folder.
 
-    Raises InputError if the folder holds another run; the message names the differences.
+    Raises InputError if the folder contains another run; the message names the differences.
     """
     path = folder / "run.json"
     if path.exists():

@@ -1,4 +1,4 @@
-"""The weights of a model by name, as files hold them: a matrix with several names is stored once."""
+"""A model's weights by name, for files: a matrix with several names is stored once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from overt.errors import InputError
 
 
 def get_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers, on the CPU; a matrix that several names share has the first of them.
+    """Parameters and persistent buffers, on the CPU; a matrix with several names has the first one.
 
     >>> get_weights(nn.Linear(2, 1)).keys()
     dict_keys(['weight', 'bias'])
@@ -19,7 +19,7 @@ def get_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
-    """Copy weights into a model, in place; `source` says in an error where they come from.
+    """Copy weights into a model, in place; `source` is their origin in error messages.
 
     Raises InputError for a name that is missing, left over or of another shape; the model is then unchanged.
     """
@@ -30,9 +30,9 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) -
 
 
 def check_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
-    """Raise InputError for weights whose names, shapes or kinds of number are not those of the model.
+    """Raise InputError for weights whose names, shapes or kinds of number differ from the model's.
 
-    The model may be on the "meta" device, which takes no memory.
+    The model may be on the "meta" device, which needs no memory.
     """
     tensors = _unique_tensors(model)
     for name in sorted(tensors.keys() | weights.keys()):
@@ -50,7 +50,7 @@ def check_weights(model: nn.Module, weights: Mapping[str, Tensor], source: str) 
 
 
 def _unique_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Each tensor by its first name; on the "meta" device, which has no memory, tensors are compared by identity."""
+    """Each tensor by its first name; on the "meta" device, without memory, tensors are compared by identity."""
     first: dict[Any, str] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         first.setdefault((id(tensor) if tensor.is_meta else tensor.data_ptr(), tensor.shape), name)

@@ -1,1 +1,1 @@
-"""What is learnt: translation, labels, language."""
+"""Training tasks: translation, labels, language."""

@@ -1,4 +1,4 @@
-"""Building the task and the model of a recipe, which the training loop takes."""
+"""Build the task and the model of a recipe, for the training loop."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def build_task(recipe: Recipe, folder: str | Path) -> tuple[Any, nn.Module]:
     """The task of a recipe on its data, and a model to train, initialized from the recipe's seed.
 
     With `start` in [training] the weights and the tokenizer are those of a finished model. The tokenizer is learned once and saved in
-    `folder` as tokenizer.json. `task.corpus.notes` says which data were left out, and from which weights training starts. Raises
+    `folder` as tokenizer.json. `task.corpus.notes` names skipped data, and the starting weights. Raises
     InputError for data that cannot be used, and for a model that does not fit.
     """
     if recipe.data.format not in _FORMATS[recipe.task]:
@@ -58,7 +58,7 @@ def build_task(recipe: Recipe, folder: str | Path) -> tuple[Any, nn.Module]:
 
 
 def _tokenizer(recipe: Recipe, corpus: CorpusSplits, folder: Path, start: StartingModel | None) -> Tokenizer | WordVocabulary:
-    """The folder's tokenizer; where the folder has none, the starting model's, or one learned from the training examples."""
+    """The folder's tokenizer; if there is none, the starting model's, or one learned from the training examples."""
     path, tokens = folder / "tokenizer.json", recipe.tokens
     whole_words = recipe.task in {"tag", "classify"}
     if path.exists():

@@ -58,7 +58,7 @@ class LabellingTask:
 
     @torch.no_grad()
     def _accuracy(self, model: nn.Module, examples: list[CorpusExample]) -> float:
-        """The percentage of correct labels; a label that is not in training counts as wrong."""
+        """The percentage of correct labels; a label that does not occur in training counts as wrong."""
         device = next(model.parameters()).device
         correct = count = 0
         for start in range(0, len(examples), 64):

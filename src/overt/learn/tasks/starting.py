@@ -1,4 +1,4 @@
-"""Training that starts from a finished model's tokens and weights instead of random numbers: fine-tuning."""
+"""Fine-tuning: training that starts from a finished model's tokens and weights."""
 
 import hashlib
 from pathlib import Path
@@ -20,9 +20,9 @@ BUNDLED = "bundled"  # the name of the translator in the package
 
 
 class StartingModel(NamedTuple):
-    """A finished model, its tokenizer and where both were read."""
+    """A finished model, its tokenizer and their folder."""
 
-    name: str  # as a recipe has it
+    name: str  # from the recipe
     model: nn.Module
     tokenizer: Any
     folder: Path
@@ -36,9 +36,9 @@ class StartingModel(NamedTuple):
 
 
 def read_starting_model(name: str) -> StartingModel:
-    """The finished model in a folder, a run's or its `model`, or with "bundled" the translator in the package.
+    """The finished model in a folder (a run's, or its `model`), or with "bundled" the translator in the package.
 
-    Raises InputError for a folder without a finished model, and for one without a tokenizer.
+    Raises InputError for a folder without a finished model, and for a folder without a tokenizer.
     """
     folder = bundled_folder() if name == BUNDLED else find_model_folder(name)
     if folder is None:
@@ -53,7 +53,7 @@ def read_starting_model(name: str) -> StartingModel:
 
 
 def starting_tokenizer(start: StartingModel, recipe: Recipe, corpus: CorpusSplits) -> Any:
-    """The starting model's tokenizer; where the recipe asks for byte fallback, with pieces for bytes."""
+    """The starting model's tokenizer, with pieces for bytes if the recipe has byte fallback."""
     if not recipe.tokens.byte_fallback or not isinstance(start.tokenizer, Tokenizer):
         return start.tokenizer
     texts, targets = [example.source for example in corpus.train], [example.target for example in corpus.train]
@@ -61,10 +61,10 @@ def starting_tokenizer(start: StartingModel, recipe: Recipe, corpus: CorpusSplit
 
 
 def load_starting_weights(model: nn.Module, tokenizer: Any, start: StartingModel) -> None:
-    """Copy the starting weights into a model; a new piece keeps the row of numbers that the model has for it.
+    """Copy the starting weights into a model; a new piece keeps the row that the model initialized for it.
 
     A Transformer may have more layers than the one it starts from: see `_added_layers`. Raises InputError for any other difference of
-    architecture, that is for weights of other names or shapes.
+    architecture, that is for weights with other names or shapes.
     """
     source = f"{start.folder}/model.safetensors"
     if type(model) is not type(start.model):
@@ -85,9 +85,9 @@ def load_starting_weights(model: nn.Module, tokenizer: Any, start: StartingModel
 
 
 def _added_layers(start: Transformer, initial: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The first weights of layers that come after those of `start`: random, but zero where a sublayer adds to the residual path.
+    """The initial weights of layers after those of `start`: random, but zero where a sublayer adds to the residual path.
 
-    So the deeper model computes what `start` does, and learns from there (Chen, Goodfellow, Shlens 2016, "Net2Net", section 2.3).
+    So the deeper model first computes the same as `start`, and learns from there (Chen, Goodfellow, Shlens 2016, "Net2Net", section 2.3).
     """
     added = {}
     for name, tensor in initial.items():
@@ -102,7 +102,7 @@ def _added_layers(start: Transformer, initial: dict[str, Tensor]) -> dict[str, T
 
 
 def _tables(model: Any) -> set[str]:
-    """The names of the weights that have a row for each piece: embeddings, and what scores the next piece."""
+    """The names of weights with a row for each piece: embeddings, and the output layer."""
     modules = [
         (name, module) for name, module in model.named_modules() if isinstance(module, nn.Embedding) or module is model.output
     ]

@@ -18,9 +18,9 @@ from overt.learn.loop.r_drop import disagreement
 from overt.learn.metrics import bleu, bleu_by_length, chrf
 from overt.learn.translator import Translator, pad_rows
 
-# Validation sentences that are translated at each evaluation during training.
+# QUICK: validation sentences translated at each evaluation during training.
 QUICK = 500
-# The share of validation sources that may be beyond each bound of unusual ones.
+# UNUSUAL: share of validation sources beyond each bound of unusual ones.
 UNUSUAL = 0.01
 
 
@@ -54,7 +54,7 @@ class TranslationTask:
 
     @property
     def training_pairs(self) -> list[tuple[list[int], list[int]]]:
-        """The tokens of each training pair: the source with its end, the target without; with BPE-dropout those of the last epoch."""
+        """The tokens of each training pair: the source with its end, the target without; with BPE-dropout the last epoch's."""
         return self._train
 
     def batches(self, epoch: int) -> list[list[int]]:
@@ -72,7 +72,7 @@ class TranslationTask:
     def loss(self, model: Any, batch: TranslationBatch) -> tuple[Tensor, int]:
         """−Σ log p(label | source, labels before it) over a batch, smoothed as in `cross_entropy`, and the number of labels.
 
-        With `r_drop` the mean of two passes, and that share of half their disagreement (Liang et al. 2021, equation 4, halved).
+        With `r_drop` the mean of two passes, plus that share of half their disagreement (Liang et al. 2021, equation 4, halved).
         """
         training = self.recipe.training
         if not training.r_drop:
@@ -119,7 +119,7 @@ class TranslationTask:
         return result | {"by_length": [part._asdict() for part in parts]}
 
     def bounds(self, model: Any) -> dict[str, float]:
-        """What 1 % of the validation sources are beyond, each alone: a low "score_bound", a high "split_bound" (see `Translator`)."""
+        """Bounds that 1 % of the validation sources exceed, each alone: a low "score_bound", a high "split_bound" (see `Translator`)."""
         sources = list(dict.fromkeys(row.source for row in self.corpus.valid))
         translations = Translator(model, self.tokenizer, processing=False).translate(sources)
         scores, shares = zip(
@@ -131,7 +131,7 @@ class TranslationTask:
         }
 
     def translate(self, model: Any, rows: list[CorpusExample], **search: Any) -> list[str]:
-        """The model's translation of each row's source, tokenized as for scores; equal sources are translated once."""
+        """The model's translation of each row's source, tokenized for scores; equal sources are translated once."""
         sources = list(dict.fromkeys(row.source for row in rows))
         translations = Translator(model, self.tokenizer, processing=False).translate(sources, **search)
         texts = {
@@ -158,7 +158,7 @@ class TranslationTask:
 
 
 def _predict(model: Any, batch: TranslationBatch) -> tuple[Tensor, Tensor]:
-    """The states that the labels of a batch are scored from, (N, width), and the labels, (N,), without padding."""
+    """The states (N, width) from which a batch's labels are scored, and the labels (N,), without padding."""
     source, source_lengths, target, target_lengths, labels = batch
     states = model.states(source, target, source_lengths=source_lengths, target_lengths=target_lengths)  # (B, T, width)
     real = labels != PADDING
