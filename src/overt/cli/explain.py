@@ -20,7 +20,7 @@ from overt.explain.terminal import render as terminal
 from overt.files import separate, whole
 
 _RECIPES = ("qkv", "hidden", "plain")
-# Which options speak to which recipes; given elsewhere they are refused, since they would change nothing.
+# _BELONGS: the recipes that each option affects; elsewhere the option is refused, since it would have no effect.
 _BELONGS = {
     "layer": ("qkv",),
     "head": ("qkv",),
@@ -132,7 +132,7 @@ def explain(
     _check(request, gif)
     console = report_console(*outputs.values())
     with ExitStack() as files:
-        # A file that cannot be written is refused before the work, and all of them appear together after it.
+        # A read-only file is refused before the work; all files appear together after it.
         paths = {kind: files.enter_context(whole(path)) for kind, path in outputs.items()}
         with busy("reading the text …"):
             results = explanations(request)
@@ -147,7 +147,7 @@ def explain(
 
 
 def _print_why(explained: Explanation, request: Request, console: Any) -> None:
-    """What wrote the query and the key of the head that is shown, if --why names the key."""
+    """Print the sources of the query and key of the displayed head, if --why names the key."""
     if request.why is None or explained.recorded is None:
         return
     from overt.lens import score_contributions
@@ -170,7 +170,7 @@ def _text(text: str, as_text: bool) -> str:
 
 
 def explanations(request: Request) -> list[Explanation]:
-    """What the recipe makes of the text: one explanation, or two to compare."""
+    """The recipe's explanations of the text: one, or two to compare."""
     if request.recipe == "qkv" and request.vectors is None:
         return _trained(request)
     recipe, read = _recipe(request), _reader(request)
@@ -180,7 +180,7 @@ def explanations(request: Request) -> list[Explanation]:
 
 
 def write(explained: list[Explanation], paths: dict[str, Path]) -> str:
-    """Write each kind of file, html, png, gif or json, at its place; returns a note on what the page lacks."""
+    """Write the file of each kind (html, png, gif, json); returns a note on what the page lacks."""
     notes = []
     writers: dict[str, Callable[[Path], Any]] = {
         "html": lambda path: notes.append(_page(explained, path)),
@@ -206,7 +206,7 @@ def _trained(request: Request) -> list[Explanation]:
 
 
 def _recipe(request: Request) -> Callable[..., Explanation]:
-    """The recipe with its own options filled in."""
+    """The recipe, with its own options filled in."""
     normalizer, seed = request.normalizer or "softmax", request.seed or 0
     if request.recipe == "plain":
         from overt.explain.recipes.plain_vectors import plain
@@ -230,7 +230,7 @@ def _recipe(request: Request) -> Callable[..., Explanation]:
 
 
 def _reader(request: Request) -> Callable[[str | None], sources.Vectors]:
-    """From a sentence to its vectors: rows of the reader's own file, or the model's word vectors."""
+    """The function from a sentence to its vectors: rows of the user's file, or the model's word vectors."""
     if request.vectors is not None:
         return sources.read_csv(request.vectors).sequence
     model = request.reader
@@ -238,7 +238,7 @@ def _reader(request: Request) -> Callable[[str | None], sources.Vectors]:
 
 
 def reading_model(name: str | None = None) -> Any:
-    """The model that reads the text: the one named, or all-MiniLM-L6-v2, or where that is not installed overt's own translator."""
+    """The model that reads the text: the named one, or all-MiniLM-L6-v2, or, if that is not installed, overt's own translator."""
     from overt.explain import text_model
 
     if (name is None or name in text_model.NAMES) and text_model.packaged_folder() is not None:
@@ -258,7 +258,7 @@ def reading_model(name: str | None = None) -> Any:
 
 
 def _check(request: Request, gif: Path | None) -> None:
-    """Refuse what cannot be honoured."""
+    """Refuse options that cannot take effect."""
     if request.recipe not in _RECIPES:
         raise InputError(
             f"one of {', '.join(_RECIPES)} as --recipe", got=f"--recipe {request.recipe}", fix="choose one of them"

@@ -18,7 +18,7 @@ from overt.errors import MissingExtra, OvertError
 from overt.files import unwritable
 from overt.reading import check_text
 
-# A command's function has the name of its file, see `command_module`. The sentence is the one in `overt --help`.
+# COMMANDS: a command's function has the name of its file, see `command_module`. The sentence is shown by `overt --help`.
 COMMANDS = {
     "demo": "Demonstrate overt on one screen, and write overt-demo.html and overt-demo.png.",
     "explain": "Show how a word attends to the other words of its text, in numbers and pictures.",
@@ -36,7 +36,7 @@ COMMANDS = {
 }
 
 
-NARROW = 60  # columns: below, frames and tables cut the names of options
+NARROW = 60  # NARROW, in columns: in narrower terminals, frames and tables would cut the names of options
 
 
 class Commands(TyperGroup):
@@ -53,7 +53,7 @@ class Commands(TyperGroup):
         return name, _load(name) if name in COMMANDS else command, arguments
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; print the message of an OvertError on stderr and exit with 2, and end with 143 on SIGTERM."""
+        """Run the command; an OvertError prints its message on stderr and exits with 2, SIGTERM exits with 143."""
         try:
             with exit_on_sigterm():
                 return super().invoke(ctx)
@@ -62,11 +62,11 @@ class Commands(TyperGroup):
             raise typer.Exit(2) from error
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run the program; an error of the system, in the text of `--help` too, is a sentence and 2."""
+        """Run the program; an error of the system, also in the text of `--help`, prints a sentence and exits with 2."""
         try:
             return super().main(*args, **options)
         except OSError as error:
-            if error.errno == errno.EPIPE:  # the reader of standard output has ended, as `head` does
+            if error.errno == errno.EPIPE:  # the reader of standard output has closed it, like `head`
                 raise
             _print_error(unwritable(error.filename or "the output", error))
             discard_output()
@@ -74,10 +74,10 @@ class Commands(TyperGroup):
 
 
 class CheckedCommand(TyperCommand):
-    """Refuses arguments that are not Unicode before it runs; names of files may be any bytes."""
+    """Refuses arguments that are not Unicode before it runs; file names may be any bytes."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help as `Commands` does."""
+        """Write the help like `Commands`."""
         self.rich_markup_mode = _markup(formatter)
         super().format_help(ctx, formatter)
 
@@ -91,7 +91,7 @@ class CheckedCommand(TyperCommand):
 
 
 def _markup(formatter: Any) -> Any:
-    """How help is written, and how wide: "rich" keeps each line break of a docstring, "markdown" joins the lines of a paragraph first."""
+    """Set the width of help and choose its markup: "markdown" joins the lines of a paragraph (unlike "rich"); None if it is narrow."""
     columns = shutil.get_terminal_size().columns
     formatter.width = columns - 2
     return "markdown" if columns >= NARROW else None
@@ -135,7 +135,7 @@ def _placeholder(sentence: str) -> Any:
 
 
 def command_module(name: str) -> str:
-    """The module of a command: a file of this folder or of `lens`.
+    """The module of a command: a file in this folder or in `lens`.
 
     >>> command_module("view"), command_module("heads")
     ('overt.cli.view', 'overt.cli.lens.heads')

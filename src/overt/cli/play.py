@@ -14,7 +14,7 @@ from overt.explain.encoded import require_words
 from overt.files import separate
 
 SENTENCE, WORD = "The animal didn't cross the street because it was too tired.", "it"
-SOURCE = "I think that the black cat is sleeping on my bed."  # what a translator's page begins with
+SOURCE = "I think that the black cat is sleeping on my bed."  # the initial sentence of a translator's page
 PAGE = Path("overt-play.html")
 
 
@@ -82,7 +82,7 @@ def _write(name: str, text: str | None, word: str | None, target: Path, **option
 
 
 def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
-    """Serve the page until the command is stopped."""
+    """Serve the page until the command is interrupted."""
     with busy("reading the sentence …"):
         reader = _served(name)
         from overt.explain.recipes.qkv import qkv
@@ -98,7 +98,7 @@ def _serve(name: str, begin: tuple[str, str | None], open_page: bool) -> None:
 
 
 def _encoder(name: str, text: str | None, word: str | None) -> tuple[Any, Any]:
-    """What an encoder makes of the sentence, and the model as the page runs it."""
+    """An encoder's explanation of the sentence, and the model in the page's form."""
     from overt.explain import text_model
     from overt.explain.recipes.qkv import qkv
     from overt.play.encoders import BertEncoder
@@ -111,7 +111,7 @@ def _encoder(name: str, text: str | None, word: str | None) -> tuple[Any, Any]:
 
 
 def _translator(name: str, text: str | None, word: str | None) -> tuple[Any, Any] | None:
-    """What a translator of overt makes of the sentence, and the model as the page runs it; None for other models."""
+    """A translator's explanation of the sentence, and the model in the page's form; None for other models."""
     from overt.learn.translator import Translator, bundled_folder, find_model_folder
 
     folder = bundled_folder() if name == "translator" else find_model_folder(name)
@@ -131,7 +131,7 @@ def _translator(name: str, text: str | None, word: str | None) -> tuple[Any, Any
 
 
 def _served(name: str) -> Any:
-    """The model that reads texts in Python: any that `overt explain` takes."""
+    """The model that reads texts in Python: any model that `overt explain` accepts."""
     from overt.explain import text_model
 
     if name != "translator":

@@ -68,7 +68,7 @@ def replay(
                 results.append(result.data())
                 console.print(f"{result}\n", markup=False, soft_wrap=True)
             unread.pop(0)
-    finally:  # an interrupt or an error of the model's costs the answers that are left, never those before it
+    finally:  # an interrupt or an error of the model loses only the remaining answers
         failed.extend((line, "the replay was stopped before it") for line in unread)
         failed.sort()
         if results or not unread:
@@ -91,7 +91,7 @@ def _write(results: list[dict[str, Any]], skipped: list[tuple[int, str]], html: 
 
 
 def _in_command(error: OvertError) -> OvertError:
-    """The same error, with the fix for a span as the option takes it."""
+    """The same error, with the fix in the syntax of the option for spans."""
     from overt.lens.analysis.replay.spans import FIX
 
     if isinstance(error, InputError) and error.fix == FIX:

@@ -35,7 +35,7 @@ from overt.smoothing.reporting.curve import Curve
 from overt.smoothing.reporting.page import check_page, write_page
 from overt.smoothing.reporting.plot import Panel, check_picture, draw
 
-# A process takes as long to start as to smooth about so many points, or to read a table with groups of so many bytes.
+# Starting a process takes as long as smoothing _WORTH_A_PROCESS points, or reading _WORTH_AN_EARLY_START bytes of a table with groups.
 _WORTH_A_PROCESS, _WORTH_AN_EARLY_START = 100_000, 1_000_000
 
 
@@ -180,7 +180,7 @@ def smooth(
     choices = {"keys": keys, "bandwidth": _bandwidth(bandwidth), "degree": degree, "window": _number(window)}
     choices |= {"span": _number(span), "causal": causal or None, "robust": robust, "circular": circular}
     choices |= {"noise": _number(noise), "period": _period(period), "scale": scale, "bounds": _bounds(bounds)}
-    options = {name: value for name, value in choices.items() if value is not None}  # `analyze` has defaults for the others
+    options = {name: value for name, value in choices.items() if value is not None}  # others have defaults in `analyze`
     targets = list(output_paths(files, out, several, make=True).values())
     for table, target in zip(tables, targets, strict=bool(out)):
         table.check_target(target, [f"{name}_{part}" for name in columns for part in _parts(period, derivative)])
@@ -191,7 +191,7 @@ def smooth(
     tasks = [Task(member.name, member.values, member.times_in_zone, options, wanted) for member in members]
     parts = out.with_name(f"{out.name}.parts") if out and len(members) > 1 and (several or not is_stream(out)) else None
     with ExitStack() as stack:
-        # A file that cannot be written is refused before the work; all files appear together after it.
+        # A read-only file is refused before the work; all files appear together after it.
         written = [stack.enter_context(whole(path)) if path else None for path in (*outputs.values(), *targets)]
         curves = _curves(tasks, workers, dask, parts)
         series = [smoothed_series(member, curve) for member, curve in zip(members, curves, strict=True)]
@@ -219,18 +219,18 @@ def _workers(context: typer.Context, files: list[Path], jobs: int | None) -> int
 
 
 def _number(text: str | None) -> float | str | None:
-    """A number where the text is one, else the text: a length of time, or the name of a kind of noise."""
+    """The number in a text; other text, a length of time or the name of a kind of noise, is unchanged."""
     return float(text) if text is not None and is_numeral(text) else text
 
 
 def _bandwidth(text: str | None) -> Bandwidth | None:
-    """A number or a length of time, or two parts, of time and of value; or "auto"."""
+    """A number or a length of time, or two parts, for time and value; or "auto"."""
     parts: list[Any] = [] if text is None else [_number(part) for part in text.split(",")]
     return None if text is None else parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _bounds(text: str | None) -> tuple[float | None, float | None] | None:
-    """Two numbers with a comma between them, either left empty."""
+    """Two numbers separated by a comma; either may be empty."""
     if text is None:
         return None
     low, comma, high = text.partition(",")
@@ -242,7 +242,7 @@ def _bounds(text: str | None) -> tuple[float | None, float | None] | None:
 
 
 def _period(texts: list[str] | None) -> Periods | None:
-    """Numbers where they are numbers, else lengths of time as they are; "auto" is the only word."""
+    """Numbers, or lengths of time as text; "auto" is the only other word."""
     if not texts:
         return None
     periods: Any = [_number(text) for text in texts]

@@ -15,7 +15,7 @@ from overt.cli.shared.console import require_torch, say
 from overt.errors import InputError, MissingExtra
 from overt.files import exclusive, separate, whole
 
-# The files that a run writes, without its checkpoints.
+# _RUN_FILES: the files that a run writes, without its checkpoints.
 _RUN_FILES = ("run.json", "log.jsonl", "results.json", "tokenizer.json", "curve.png", "held_out.tsv")
 _RUN_FILES += tuple(f"model/{name}" for name in ("config.json", "model.safetensors", "tokenizer.json"))
 
@@ -53,7 +53,7 @@ def _run(recipe: Path, settings: Any, folder: Path, processes: Any) -> None:
 
     console = Console(highlight=False) if processes.is_main else Console(quiet=True)
     if not processes.is_main:
-        processes.wait()  # the main process learns the tokenizer, the others read it
+        processes.wait()  # the main process learns the tokenizer, the others wait and read it
     task, model = build_task(settings, folder)
     if processes.is_main:
         processes.wait()
@@ -71,7 +71,7 @@ def _run(recipe: Path, settings: Any, folder: Path, processes: Any) -> None:
 
 
 def _check_outputs(path: Path, recipe: Any, folder: Path) -> None:
-    """Raise InputError for a run's folder whose files would overwrite the recipe or its data."""
+    """Raise InputError for a run's folder in which files would overwrite the recipe or its data."""
     from overt.learn.data.corpora import data_paths
 
     named = [*recipe.data.train, *recipe.data.valid, *recipe.data.test, *filter(None, [recipe.tokens.merges_file])]
@@ -159,7 +159,7 @@ def run_results(path: Path, recipe: Any, task: Any, model: Any, result: Any) -> 
 
 
 def _write_split(folder: Path, corpus: Any) -> list[str]:
-    """Write the sources of validation and test, one a line after the name of their split, where they were taken from training."""
+    """Write the sources of validation and test, one a line after their split's name, if they were taken from training."""
     if not corpus.held_out:
         return []
     rows = {(split, row.source): None for split in ("valid", "test") for row in getattr(corpus, split)}

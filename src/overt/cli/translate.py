@@ -59,9 +59,9 @@ def translate(
 
         translator = Translator.bundled() if model is None else Translator.load(model)
     with ExitStack() as files:
-        # A file that cannot be written is refused before the work.
+        # A read-only file is refused before the work.
         outputs = {name: files.enter_context(whole(path)) for name, path in paths.items() if path is not None}
-        # The map and the page show one text as the model reads it.
+        # The map and the page show one text, in the model's form.
         parts = [[LinePart(line)] for line in lines] if attention or show_map else [*parts_of_lines(lines)]
         translations = _translate_lines(translator, parts, beam, nbest or 1)
         warned = _warnings(translator, parts, translations, beam)
@@ -131,7 +131,7 @@ def _translate_lines(translator: Any, lines: Sequence[Sequence[Any]], beam: int,
 
 
 class Warned(NamedTuple):
-    """A kind of warning, its sentence with {lines} in it, and for each line number what is there."""
+    """A kind of warning, its sentence with {lines} in it, and the subject for each line number."""
 
     kind: str
     sentence: str
@@ -139,7 +139,7 @@ class Warned(NamedTuple):
 
 
 def _warnings(translator: Any, lines: Sequence[Sequence[Any]], translations: list[list[Any]], beam: int) -> list[Warned]:
-    """What is uncertain: characters that the model cannot read, texts unlike its training data, spans and numbers that it lost."""
+    """Warnings: characters that the model cannot read, texts unlike its training data, lost spans and numbers."""
     first = {number: candidates[0] for number, candidates in enumerate(translations, 1) if candidates}
     warned = [_unknown_characters(translator, lines), _unusual_lines(translator, first, beam)]
     notes = {number: translation.notes for number, translation in first.items() if translation.notes}
@@ -156,7 +156,7 @@ def _warnings(translator: Any, lines: Sequence[Sequence[Any]], translations: lis
 
 
 def _unknown_characters(translator: Any, lines: Sequence[Sequence[Any]]) -> Warned:
-    """The lines with characters that the translator cannot read: it does not see what they mean."""
+    """The lines with characters that the translator cannot read, whose meaning it ignores."""
     tokenizer = translator.tokenizer
     translated = {number: [part.text for part in line if not part.copied] for number, line in enumerate(lines, 1)}
     sources = {number: "".join(translator.prepare(text).source for text in texts) for number, texts in translated.items()}
@@ -170,12 +170,12 @@ def _unknown_characters(translator: Any, lines: Sequence[Sequence[Any]]) -> Warn
 
 
 def _literal(text: str) -> str:
-    """A text in a sentence with {lines} in it."""
+    """A text escaped for a sentence with {lines} in it."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def _unusual_lines(translator: Any, translations: dict[int, Any], beam: int) -> Warned:
-    """The lines that are unlike what the model was trained on, by their translation or by their words."""
+    """The lines that are unlike the model's training data, by their translation or by their words."""
     unusual = [number for number, translation in translations.items() if translator.is_unusual(translation, beam=beam)]
     bounds = [
         f"a mean log probability of the translation above {translator.score_bound:.2f}"
@@ -192,7 +192,7 @@ def _unusual_lines(translator: Any, translations: dict[int, Any], beam: int) -> 
 
 
 def _lines_in_words(numbers: Sequence[int], count: int) -> str:
-    """All line numbers, three or more in a row as a range.
+    """A list of line numbers in words; three or more consecutive numbers become a range.
 
     >>> _lines_in_words([2, 5, 6, 7, 9, 10], 10), _lines_in_words([4], 10), _lines_in_words([1], 1)
     ('lines 2, 5-7, 9 and 10', 'line 4', 'the text')
@@ -211,7 +211,7 @@ def _lines_in_words(numbers: Sequence[int], count: int) -> str:
 
 
 def _rows(warned: Sequence[Warned]) -> str:
-    """A row for each line of each warning, in the order of the lines: its number, the kind, and what is there, between tabs."""
+    """A row for each line of each warning, in line order: line number, kind and subject, separated by tabs."""
     rows = sorted((number, warning.kind, what) for warning in warned for number, what in warning.lines.items())
     return "".join(f"{number}\t{kind}\t{what}\n" for number, kind, what in rows)
 
@@ -231,7 +231,7 @@ def _on_one_line(text: str) -> str:
 
 
 def _print(content: str) -> None:
-    """Write to standard output: UTF-8 into a pipe or file, and characters that its encoding has to a terminal."""
+    """Write to standard output: UTF-8 to a pipe or file, and to a terminal only characters of its encoding."""
     try:
         if sys.stdout.isatty():
             sys.stdout.write(writable(content, sys.stdout.encoding))
@@ -245,7 +245,7 @@ def _print(content: str) -> None:
 
 
 def _show(translator: Any, text: str, translation: Any, page: Path | None, console: Console | None) -> None:
-    """Show what each written word attended to: as a page, and as a map in the terminal."""
+    """Show the attention of each written word: as a page, and as a map in the terminal."""
     from overt.cli.shared import translator_as_text_model
     from overt.explain.html import write
 

@@ -12,7 +12,7 @@ from overt.cli.shared.console import busy, report_console, require_torch, say
 from overt.errors import InputError
 from overt.files import separate, whole
 
-_LARGEST = 1e12  # MB: more than any page, and still a number of bytes
+_LARGEST = 1e12  # MB: more than any page, but still a valid number of bytes
 
 
 def view(
@@ -52,7 +52,7 @@ def view(
 
 
 def _requested_heads(heads: str | None) -> str | list[tuple[int | str, int]] | None:
-    """What --heads names: "top 16" as it is, "5.11,0.3" as layers and heads."""
+    """The heads that --heads names: "top 16" unchanged, "5.11,0.3" as layers and heads."""
     if heads is None or heads.strip().startswith("top"):
         return heads
     parts = [part.strip() for part in heads.split(",")]

@@ -17,7 +17,7 @@ from overt.files import PathLike, check_target, is_stream, separate, whole
 
 _SURVEY = ".survey"
 _ELSEWHERE = "write elsewhere with --out other.html"
-_NAMED = 8  # skipped lines that are named
+_NAMED = 8  # skipped lines that are named; others are counted
 
 
 def atlas(
@@ -85,7 +85,7 @@ def atlas(
 
 
 def _survey_file(out: Path, survey: Path | None) -> Path:
-    """Where the survey is written: a file, since a stopped run reads it again."""
+    """The survey's file; a stopped run reads it again."""
     if survey is None and is_stream(out):
         raise InputError(
             "--survey beside a page that is no file", got=f"--out {out}", fix="name the survey's file: --survey a.survey"
@@ -99,7 +99,7 @@ def _survey_file(out: Path, survey: Path | None) -> Path:
 
 
 def _separate(out: Path, survey: Path | None, state: Path, inputs: dict[str, PathLike]) -> None:
-    """Refuse outputs that are inputs; of a survey that no option names, --out says where it goes."""
+    """Refuse outputs that are inputs; if no option names the survey, the error suggests --out."""
     try:
         separate({"--out": out, "--survey": state}, inputs)
     except InputError as error:
@@ -146,7 +146,7 @@ def _part(state: Path, number: int, count: int) -> Path:
 
 
 def _shard(shard: str | None) -> tuple[int, int, bool]:
-    """This process's part, how many there are, and whether torchrun started them all."""
+    """This process's part, the number of parts, and whether torchrun started the processes."""
     if shard is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), True
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard or "0/1")
@@ -156,7 +156,7 @@ def _shard(shard: str | None) -> tuple[int, int, bool]:
 
 
 def _gathered(state: Path, number: int, count: int) -> Any:
-    """The survey of all parts in torchrun's first process, when all are done; None in the others."""
+    """The survey of all parts, in torchrun's first process after all are done; None in the others."""
     from torch import distributed
 
     from overt.lens import Survey, load_survey

@@ -1,1 +1,1 @@
-"""What commands share: where they print, what they read, and the models that they look into."""
+"""Code shared by commands: output, input, and loading of models."""

@@ -1,4 +1,4 @@
-"""What the commands share on the terminal: where they print, a spinner for long work, and the check that torch is installed."""
+"""Terminal output of the commands: the console, a spinner for long work, and the check that torch is installed."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -10,7 +10,7 @@ from overt.files import PathLike, is_standard_output
 
 
 def report_console(*outputs: PathLike | None) -> Console:
-    """The console that a command prints on: standard error where one of its output files is standard output, else standard output."""
+    """The console for reports: standard error if one of the output files is standard output, else standard output."""
     return Console(stderr=any(is_standard_output(path) for path in outputs), highlight=False)
 
 
@@ -27,6 +27,6 @@ def busy(message: str) -> AbstractContextManager[object]:
 
 
 def require_torch(what: str, extra: str = "text") -> None:
-    """Raise MissingExtra, which says what to install, where torch is not installed; `what` needs all of the extra."""
+    """Raise MissingExtra, with what to install, if torch is not installed; `what` needs the whole extra."""
     with needed_by(what, extra):
         import torch  # noqa: F401

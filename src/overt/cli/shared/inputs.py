@@ -1,4 +1,4 @@
-"""What a command reads: its TEXT argument (a text, a file or standard input) and the files of a model."""
+"""Read a command's input: its TEXT argument (a text, a file or standard input) and a model's files."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from overt.errors import InputError
 from overt.files import PathLike
 from overt.reading import reason
 
-# Suffixes of file names, which a text of one word hardly ends in; languages are the suffixes of parallel texts.
+# _SUFFIXES of file names; a one-word text rarely ends in one. Language codes are suffixes of parallel texts.
 _SUFFIXES = (
     "txt|text|md|rst|csv|tsv|tab|json|jsonl|xml|html|htm|tex|srt|vtt|log|toml|yaml|yml|conllu|src|ref|hyp|tok|bpe|tmx|xliff|po|"
     "gz|zip|bz2|xz|zst|tar|parquet|safetensors|pdf|doc|docx|odt|rtf|epub"
@@ -33,7 +33,7 @@ _PATH_START = re.compile(r"~?/|\\\\\w|\.\.?[/\\]|[A-Za-z]:[/\\]")
 
 
 def looks_like_a_path(text: str) -> bool:
-    """Whether a text looks like a path, whatever exists there: it starts like a path, or ends like a file name and has no space.
+    """Whether a text looks like a path, existing or not: it starts like a path, or ends like a file name and has no space.
 
     >>> [each for each in ("notes.txt", "./notes", "and/or", "Hello.", "a/b.gz", "I read notes.txt") if looks_like_a_path(each)]
     ['notes.txt', './notes', 'a/b.gz']
@@ -49,9 +49,9 @@ def looks_like_a_path(text: str) -> bool:
 
 
 def named_file(text: str | None, as_text: bool = False) -> Path | None:
-    """The file that a TEXT argument names, standard input for "-" and for no argument, or None where the argument is the text itself.
+    """The file that a TEXT argument names, standard input for "-" or no argument, or None if the argument is the text itself.
 
-    With `as_text` the argument is always the text. Raises InputError for a folder, and for what looks like the path of a file that
+    With `as_text` the argument is always the text. Raises InputError for a folder, and for a text that looks like the path of a file that
     does not exist.
     """
     if as_text and text is not None:
@@ -72,12 +72,12 @@ def named_file(text: str | None, as_text: bool = False) -> Path | None:
 
 
 def read_text(text: str | None, as_text: bool = False) -> list[str]:
-    """The lines of a TEXT argument: those of its file, of standard input, or of the text itself."""
+    """The lines of a TEXT argument: from its file, from standard input, or from the text itself."""
     from overt.learn.data.text_lines import decode_lines, read_lines
 
     path = named_file(text, as_text)
     if path is None:
-        # Bytes of the command line that are not UTF-8 arrive as lone surrogates.
+        # Bytes in the command line that are not UTF-8 arrive as lone surrogates.
         return decode_lines("the text", (text or "").encode("utf-8", "surrogateescape"))
     if text is None or text == "-":
         return decode_lines("standard input", sys.stdin.buffer.read())
@@ -85,7 +85,7 @@ def read_text(text: str | None, as_text: bool = False) -> list[str]:
 
 
 def named_input(text: str | None, as_text: bool = False) -> dict[str, PathLike]:
-    """The file that a TEXT argument is read from, under the name that `files.separate` shows in an error."""
+    """The file that a TEXT argument names, under its name in the errors of `files.separate`."""
     path = named_file(text, as_text)
     if path is None:
         return {}
@@ -93,7 +93,7 @@ def named_input(text: str | None, as_text: bool = False) -> dict[str, PathLike]:
 
 
 def model_files(*models: PathLike | None) -> dict[str, PathLike]:
-    """The files in these model folders, which no output may replace, under the names that `files.separate` shows in an error."""
+    """The files in these model folders, which no output may replace, under their names in the errors of `files.separate`."""
     files: dict[str, PathLike] = {}
     for model in models:
         for folder in [Path(model), Path(model, "model")] if model is not None else []:

@@ -1,4 +1,4 @@
-"""What `--json` writes: one object whose form is a JSON Schema in `schemas`, with the command and its version as `format`."""
+"""The output of `--json`: one object according to a JSON Schema in `schemas`, with the command and its version as `format`."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from overt.files import PathLike, whole
 
 
 def write_json(path: PathLike, command: str, content: dict[str, Any]) -> None:
-    """Write what a command found; a number that is not finite is null, and the path - is standard output.
+    """Write a command's results as JSON; a non-finite number becomes null, and the path - is standard output.
 
     >>> write_json("-", "doctor", {"findings": []})  # doctest: +SKIP
     {"format": "overt doctor 1", "findings": []}

@@ -1,4 +1,4 @@
-"""The model that `overt atlas` and `overt replay` run, with its tokenizer: overt's, a Hugging Face folder or name, or the packaged one."""
+"""Read the model for `overt atlas` and `overt replay`, with its tokenizer: overt's, a Hugging Face folder or name, or the packaged one."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ from overt.reading import parse_json
 
 
 class ReadModel(NamedTuple):
-    """A model in evaluation mode, its tokenizer, and what it is called."""
+    """A model in evaluation mode, its tokenizer, and its name."""
 
     model: Any
     tokenizer: Any
@@ -16,9 +16,9 @@ class ReadModel(NamedTuple):
 
 
 def read_model(name: str, *, predicts: bool = False) -> ReadModel:
-    """The model of that folder or name; with `predicts`, one that predicts the next token.
+    """The model of this folder or name; with `predicts`, one that predicts the next token.
 
-    Raises InputError for a folder that holds no such model.
+    Raises InputError for a folder without a suitable model.
     """
     if _kind(name) is not None:
         return _overt_model(name, predicts)
@@ -52,7 +52,7 @@ def _overt_model(name: str, predicts: bool) -> ReadModel:
 
 
 def _kind(name: str) -> str | None:
-    """The kind of an overt model's folder, as its config.json says; None for other folders and names."""
+    """The kind of model in an overt folder, from its config.json; None for other folders and names."""
     from overt.learn.translator import find_model_folder
 
     try:

@@ -1,4 +1,4 @@
-"""What `overt smooth` prints: the report of a series or a table of many, as a page of any width."""
+"""The terminal report of `overt smooth`, for one series or a table of many, at any width."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from overt.smoothing.data.periods import length_in_words
 from overt.smoothing.reporting.limits import limits
 from overt.smoothing.reporting.sentences import NO_FORECAST
 
-# Series listed in a terminal; the others are counted.
+# SHOWN: series listed in a terminal; the others are counted.
 SHOWN = 20
-# The names of the sections of a report.
+# SECTIONS: the titles of a report's sections.
 SECTIONS = {
     "read": "read",
     "noise": "noise",
@@ -27,7 +27,7 @@ SECTIONS = {
     "changes": "changes",
     "caution": "take care",
 }
-# A keyword with its value, if it has one, as the sentences of a report write it.
+# _KEYWORD: a keyword of Python, with its value if it has one, in the sentences of a report.
 _KEYWORD = re.compile(
     r"\b(robust|noise|period|missing|circular|causal|scale|bounds|span)="
     r"""(?:(True|False)|"([^"]*)"|\[([^\]]*)\]|\(([^)]*)\)|([\w.+-]*\w))?"""
@@ -37,7 +37,7 @@ _FILLED = re.compile(r"Missing points filled from their neighbours: \d+\.")
 
 
 def as_options(text: str) -> str:
-    """A sentence with the options of the command for the keywords of Python.
+    """A sentence with command-line options in place of Python keywords.
 
     >>> as_options('period="7D" separates this season (robust=False keeps all values); an error code? missing=[85, 86]')
     '--period 7D separates this season (--no-robust keeps all values); an error code? --missing 85,86'
@@ -56,7 +56,7 @@ def _as_option(match: re.Match[str]) -> str:
 def report_page(
     ink: Ink, title: str, series: Sequence[SmoothedSeries], read: Sequence[str], written: Sequence[Path], *, explain: bool
 ) -> Iterable[Text]:
-    """The lines of the report: `read` are sentences on the files, `written` the files that were written."""
+    """The lines of the report; `read` are sentences about the input files, `written` the output files."""
     yield ink.line(ink.text(title, "bold"))
     yield ink.line()
     if len(series) == 1:
@@ -94,7 +94,7 @@ def _many_series(ink: Ink, series: Sequence[SmoothedSeries], read: Sequence[str]
 
 
 def _notes(ink: Ink, series: Sequence[SmoothedSeries]) -> Iterable[Text]:
-    """What is unusual in the series, those with the same note together; and why bands are withheld, once."""
+    """Notes on the series, grouped if they are equal; and, once, why bands are withheld."""
     names: dict[str, list[str]] = {}
     for member in series:
         names.setdefault(_note(member), []).append(member.name)
@@ -124,7 +124,7 @@ def _cells(member: SmoothedSeries, *, explain: bool) -> list[str]:
 
 
 def _note(member: SmoothedSeries) -> str:
-    """What is unusual in one of many series: all that its sections say beyond the row of the table."""
+    """The note on one of many series: everything in its sections that the table's row does not show."""
     report, facts = member.curve.report, member.curve.facts
     if not report:
         return ""
@@ -152,7 +152,7 @@ def error_left(facts: dict[str, Any]) -> str:
 
 
 def _strips(ink: Ink, member: SmoothedSeries) -> Iterable[Text]:
-    """Points before and after on one scale: as many as fit, evenly sampled, not averaged; outliers do not set the scale."""
+    """Points before and after smoothing on one scale: as many as fit, evenly sampled, not averaged; outliers do not set the scale."""
     order, curve = np.argsort(member.times, kind="stable"), member.curve
     shown = order[np.unique(np.linspace(0, order.size - 1, min(order.size, ink.width - 8, 72)).astype(int))]
     low, high = limits(member.data, curve.outliers, curve.values)

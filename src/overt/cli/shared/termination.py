@@ -1,4 +1,4 @@
-"""What a command does when it is asked to end: SIGTERM unwinds it as Ctrl-C does, so that no temporary file stays behind."""
+"""End a command by SIGTERM like Ctrl-C: the stack is unwound, so that no temporary file remains."""
 
 import os
 import signal
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-STATUS = 128 + signal.SIGTERM  # what a shell reports of a process that the signal ended
+STATUS = 128 + signal.SIGTERM  # a shell's status for a process that the signal ended
 
 
 @contextmanager
 def exit_on_sigterm() -> Iterator[None]:
     """Within the block SIGTERM raises SystemExit(143); a second one ends the process at once.
 
-    Nothing changes outside of the main thread, which alone may set handlers, nor where the program has a handler of its own.
+    Without effect outside of the main thread, since only that may set handlers, and if the program has its own handler.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -33,6 +33,6 @@ def _exit(number: int, frame: FrameType | None) -> None:
 
 
 def discard_output() -> None:
-    """Write the rest of standard output nowhere: what it still holds could not be written, and Python tries again at its end."""
+    """Discard the remaining standard output: it could not be written, and Python would try again at exit."""
     with suppress(OSError, ValueError):  # closed, or no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""A translator as the lens sees it: a text model for `overt explain`, and what its decoder attends to while it writes."""
+"""A translator as a text model of `overt explain`, and the attention of its decoder while it writes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class TranslatorTextModel:
         self.limit: int | None = model.config["longest"] if model.config["positions"] == "learned" else None
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
-        """Cut a text into the translator's tokens, with the end token after them; refuse an empty one."""
+        """Split a text into the translator's tokens, followed by the end token; refuse an empty text."""
         ids = self.translator.encode(require_words(text))
         if truncate and self.limit is not None and len(ids) > self.limit:
             ids = [*ids[: self.limit - 1], ids[-1]]
@@ -54,7 +54,7 @@ class TranslatorTextModel:
 
 
 class CrossAttentionMap(NamedTuple):
-    """Which weights these are, the tokens written, the tokens read, and what each of the first takes from each of the second."""
+    """A name of the weights, the written tokens, the tokens read, and the weight of each written token on each token read."""
 
     caption: str
     query_tokens: list[str]
@@ -63,7 +63,7 @@ class CrossAttentionMap(NamedTuple):
 
 
 def cross_attention_map(translator: Translator, text: str, translation: Translation) -> CrossAttentionMap:
-    """What each written token attended to: in a recurrent decoder's one head, or in the head that covers the source text best."""
+    """The weights of each written token: in a recurrent decoder's only head, or in the head that covers the source text best."""
     if isinstance(translator.model, Seq2Seq):
         return _map_of_recurrent(translator, text, translation)
     first = between(written(translator, text, translation))
@@ -71,7 +71,7 @@ def cross_attention_map(translator: Translator, text: str, translation: Translat
 
 
 def explained(translator: Translator, text: str, translation: Translation, word: str | None = None) -> Explanation:
-    """A written token explained in the head that covers the source text best; refuse a recurrent decoder."""
+    """Explain a written token in the head that covers the source text best; refuse a recurrent decoder."""
     if isinstance(translator.model, Seq2Seq):
         raise InputError(
             "a decoder with queries and keys",
@@ -102,7 +102,7 @@ def _map_of_recurrent(translator: Translator, text: str, translation: Translatio
 
 
 def written(translator: Translator, text: str, translation: Translation) -> Written:
-    """Let the model write this translation again, in one pass, and record what it attends to."""
+    """Let the model write this translation again, in one pass, and record its attention."""
     source, target = translator.teacher_forced(text, translation)
     with torch.no_grad(), record(translator.model) as recording:
         translator.model(source, target)
@@ -110,7 +110,7 @@ def written(translator: Translator, text: str, translation: Translation) -> Writ
 
 
 def _both(translator: Translator, text: str, translation: Translation) -> tuple[Encoded, Encoded]:
-    """The text that was read and the one that was written, each with its end, and with protected spans as they are in it."""
+    """The source and the translation, each with its end token, and with protected spans unchanged."""
     if not translation.ids:
         got = f"{text!r}, which is copied"
         raise InputError("a text with words, which the model translates", got=got, fix="pass a sentence")

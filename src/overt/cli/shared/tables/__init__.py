@@ -1,1 +1,1 @@
-"""Tables of series that commands read: separated values, Excel workbooks, Parquet."""
+"""Tables of series as input of commands: separated values, Excel workbooks, Parquet."""

@@ -1,4 +1,4 @@
-"""A table of comma-separated values, or of values between other separators."""
+"""Read and write a table of comma-separated values, or of values with other separators."""
 
 import csv
 import gzip
@@ -19,13 +19,13 @@ from overt.errors import InputError
 from overt.files import whole
 from overt.smoothing.data.series import Floats
 
-# Dates of countries whose decimal mark is a comma.
+# _DATE_WITH_POINTS: dates in countries whose decimal mark is a comma.
 _DATE_WITH_POINTS = re.compile(r"\d{1,2}\.\d{1,2}\.\d{4}.*")
 
 
 @dataclass(frozen=True)
 class CommaSeparated(Table):
-    """The cells of a file as text."""
+    """A file of separated values; cells are text."""
 
     path: Path
     header: list[str]
@@ -49,7 +49,7 @@ class CommaSeparated(Table):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """Sentences on lines of the file that are no rows."""
+        """Sentences about lines of the file that are no rows."""
         uneven = self.layout.uneven
         if not uneven:
             return self.layout.remarks
@@ -61,7 +61,7 @@ class CommaSeparated(Table):
 
     @property
     def listed_columns(self) -> str:
-        """The names of the columns, to choose from."""
+        """The list of column names, for error messages."""
         listed = ", ".join(self.header)
         return (
             f"{listed}; the file has no line of names"
@@ -70,19 +70,19 @@ class CommaSeparated(Table):
         )
 
     def unit_line(self, column: str) -> str:
-        """The unit that a line of units states for a column; "" where there is none."""
+        """The unit of a column in a line of units; "" if there is none."""
         return self.layout.units[self.header.index(column)].strip("[]() ") if self.layout.units else ""
 
     @cached_property
     def decimal(self) -> str:
-        """The decimal mark: what was passed, or what some cell shows beyond doubt."""
+        """The decimal mark: the caller's, or the mark that some cell shows unambiguously."""
         if self.notation.decimal is not None:
             return self.notation.decimal
         mark = find_decimal(cell.strip() for row in self.layout.rows for cell in row if "," in cell)
         return mark or ("," if self._has_points_between_thousands() else ".")
 
     def _has_points_between_thousands(self) -> bool:
-        """Whether some column holds numbers such as 1.513.823, and no cell one such as 1.5."""
+        """Whether some column has numbers such as 1.513.823, and no cell such as 1.5."""
         rows = self.layout.rows
         pointed = [index for index in range(len(self.header)) if any(row[index].count(".") > 1 for row in rows)]
         columns = [read_numbers([row[index].strip() for row in rows], ",", Notation()) for index in pointed]
@@ -92,11 +92,11 @@ class CommaSeparated(Table):
 
     @cached_property
     def _shows_a_point(self) -> bool:
-        """Whether some cell shows a decimal point beyond doubt."""
+        """Whether some cell unambiguously shows a decimal point."""
         return any(decimal_mark(cell.strip()) == "." for row in self.layout.rows for cell in row if "." in cell)
 
     def read(self, column: str) -> Numbers:
-        """A column as float64. Where a mark may be decimal or between thousands, an error asks."""
+        """A column as float64; an error asks if a mark may be decimal or a thousands separator."""
         if self.notation.decimal is None and self.decimal == ".":
             self._ask_for_decimal(self.cells(column), column)
         return super().read(column)
@@ -114,7 +114,7 @@ class CommaSeparated(Table):
         return find_decimal(cells) is None
 
     def _point_is_open(self, cells: list[str]) -> bool:
-        """Whether a point may be between thousands: the file is of a country with decimal commas, and shows no decimal point."""
+        """Whether a point may be a thousands separator: the file has decimal commas, and shows no decimal point."""
         european = self.layout.separator == ";" or any(
             _DATE_WITH_POINTS.fullmatch(cell.strip()) for row in self.layout.rows[:1] for cell in row
         )
@@ -125,9 +125,9 @@ class CommaSeparated(Table):
         return written if self.decimal == "." else [cell.replace(".", self.decimal) for cell in written]
 
     def write(self, target: str | os.PathLike[str], columns: Mapping[str, Floats]) -> None:
-        """Write the file with these columns added, its comments and units kept; NaN becomes an empty cell.
+        """Write the file with these columns added, with its comments and units; NaN becomes an empty cell.
 
-        It is UTF-8, and written completely or not at all.
+        The encoding is UTF-8; the file is written completely or not at all.
         """
         layout, added = self.layout, [self._written(values) for values in columns.values()]
         text = io.StringIO()
@@ -145,13 +145,13 @@ class CommaSeparated(Table):
             temporary.write_bytes(gzip.compress(content) if str(target).lower().endswith(".gz") else content)
 
     def _unit(self, name: str) -> str:
-        """The unit of a new column: its curve has the column's; "" of a slope and of what is an outlier."""
+        """The unit of a new column: a curve has its column's unit; "" for slopes and outlier marks."""
         source, _, part = name.rpartition("_")
         is_curve = source in self.header and part not in ("outlier", "slope")
         return self.layout.units[self.header.index(source)] if self.layout.units and is_curve else ""
 
 
 def read_comma_separated(path: Path, content: bytes, notation: Notation, wanted: Collection[str] = ()) -> CommaSeparated:
-    """Read text whose first line names its columns, separated as `notation` says, or by commas, semicolons, tabs or vertical bars."""
+    """Read text whose first line names its columns, with the separator in `notation`, or commas, semicolons, tabs or vertical bars."""
     layout = read_layout(path, content, notation, wanted)
     return CommaSeparated(path, layout.names, replace(notation, separator=layout.separator), layout)

@@ -1,6 +1,6 @@
-"""Cells of text as dates and times of day, as they are written in different countries: recognised from all cells, or as the caller says.
+"""Parse text cells as dates and times of day in the notations of different countries, recognised from all cells or given by the caller.
 
-A day comes first where some cell can be nothing else, as 31/12/2024, or where dots separate. What could be read in two ways is not
+The day comes first if some cell allows nothing else, such as 31/12/2024, or if dots separate. Ambiguous dates are not
 guessed: an error asks. A column has one form; pandas and polars try one form for each cell, or need it as an argument.
 """
 
@@ -28,7 +28,7 @@ _YEAR_AND_NAME = re.compile(r"(\d{4})([-/ ]?)" + _MONTH + r"(?:\2(\d{1,2})" + _T
 _PERIOD = re.compile(r"(\d{4})[-/ ]?([QqMmHhSsWw])(\d{1,2})|([Qq])([1-4])[-/ ]?(\d{4})|([1-4])[Qq][-/ ]?(\d{4})")
 _OF_DAY = re.compile(r"(\d{1,3}):(\d{2})(?::(\d{2}(?:[.,]\d+)?))?[ ]*(?:([AaPp])\.?[Mm]\.?)?")
 _COMPACT = re.compile(r"(?:1[6-9]|2[0-2])\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
-# The first letters of the months in English, German, French, Spanish and Italian.
+# _MONTHS: the first letters of months in English, German, French, Spanish and Italian.
 _MONTHS = {
     name: number
     for number, names in enumerate(
@@ -41,19 +41,19 @@ _MONTHS = {
     for name in names.split()
 }
 _MONTHS_IN_PERIOD = {"Q": 3, "M": 1, "H": 6, "S": 6}
-_SAMPLE = 50  # cells that show a column's form
-_OF_OFFSET = 6  # characters of a distance from UTC, as +02:00
-_CENTURY = 69  # years of two digits: from here on 19.., before it 20.., as in POSIX
-# Days that a spreadsheet counts from 1899-12-30: those from 1970 to 2099 are asked about.
+_SAMPLE = 50  # cells from which a column's form is recognised
+_OF_OFFSET = 6  # characters of an offset from UTC, such as +02:00
+_CENTURY = 69  # two-digit years from here on are 19.., earlier ones 20.., as in POSIX
+# SERIALS: a spreadsheet's dates, in days since 1899-12-30; the user is asked about numbers from 1970 to 2099.
 SERIALS = (25569.0, 73050.0)
 _DAY = 86_400_000_000  # microseconds
 
 
 class DateFormat(NamedTuple):
-    """A column of cells as dates, or as times of day."""
+    """A column of cells, parsed as dates or times of day."""
 
-    values: NDArray[Any]  # (n,) datetime64[us] in UTC where there are time zones, or timedelta64[us]; NaT where a cell is none
-    unreadable: tuple[int, ...]  # rows whose cell is no date, ascending
+    values: NDArray[Any]  # (n,) datetime64[us], in UTC if there are time zones, or timedelta64[us]; NaT if unreadable
+    unreadable: tuple[int, ...]  # rows with unreadable cells, ascending
 
 
 Moment = tuple[str, int]  # a day in ISO 8601, and microseconds after its midnight
@@ -61,12 +61,12 @@ Parser = Callable[[str], Moment | None]
 
 
 def is_compact_date(cells: Sequence[str]) -> bool:
-    """Whether all cells are dates of eight digits, as 20241231, and two of them differ."""
+    """Whether all cells are dates of eight digits, such as 20241231, and at least two differ."""
     return len(set(cells)) > 1 and all(_COMPACT.fullmatch(cell) for cell in cells)
 
 
 def read_dates(cells: Sequence[str], date_format: str | None = None) -> DateFormat:
-    """Cells as dates in the form that most of them have, or in that of `date_format` (as in datetime.strptime).
+    """Parse cells as dates in the form of most cells, or in `date_format` (as in datetime.strptime).
 
     >>> read_dates(["31.12.2024", "01.01.2025 14:05"]).values.astype("datetime64[m]")
     array(['2024-12-31T00:00', '2025-01-01T14:05'], dtype='datetime64[m]')
@@ -87,7 +87,7 @@ def read_dates(cells: Sequence[str], date_format: str | None = None) -> DateForm
 
 
 def read_clocks(cells: Sequence[str]) -> DateFormat:
-    """Cells as times of day (timedelta64[us]), as 14:05, 14:05:30 or 2:05 pm.
+    """Parse cells as times of day (timedelta64[us]), such as 14:05, 14:05:30 or 2:05 pm.
 
     >>> read_clocks(["14:05", "2:05 pm", "25-05"]).values.astype("timedelta64[m]")
     array([  845,   845, 'NaT'], dtype='timedelta64[m]')
@@ -104,7 +104,7 @@ def read_clocks(cells: Sequence[str]) -> DateFormat:
 
 
 def past_midnight(clocks: NDArray[Any]) -> NDArray[Any]:
-    """Times of day in the order of their rows as lengths that ascend: a fall by more than half a day is midnight.
+    """Convert times of day, in row order, to ascending durations: a drop by more than half a day is midnight.
 
     >>> past_midnight(np.array([1430, 10, 20], dtype="timedelta64[m]"))
     array([1430, 1450, 1460], dtype='timedelta64[m]')
@@ -117,7 +117,7 @@ def past_midnight(clocks: NDArray[Any]) -> NDArray[Any]:
 
 
 def is_date(cell: str) -> bool:
-    """Whether a cell is a date or a time of day in one of the forms that are read.
+    """Whether a cell is a date or a time of day in one of the supported forms.
 
     >>> is_date("2024-01-31"), is_date("01/02/2024"), is_date("14:05"), is_date("Oslo"), is_date("20241231")
     (True, True, True, False, False)
@@ -130,7 +130,7 @@ def is_date(cell: str) -> bool:
 
 
 def cell_zone(cells: Sequence[str], date_format: str | None = None) -> tzinfo | None:
-    """The time zone of cells that are dates with a distance from UTC; None for those without.
+    """The time zone of dates with an offset from UTC; None without an offset.
 
     >>> print(cell_zone(["2024-12-31T23:59Z"]), cell_zone(["2024-12-31"]), cell_zone(["3.5"]))
     UTC None None
@@ -152,7 +152,7 @@ def _read_date(cell: str, date_format: str | None) -> datetime | None:
 
 
 def from_serials(numbers: NDArray[np.float64]) -> NDArray[Any]:
-    """Days since 1899-12-30, as spreadsheets store dates, as datetime64[us].
+    """Convert days since 1899-12-30, the dates of spreadsheets, to datetime64[us].
 
     >>> from_serials(np.array([45292.5]))
     array(['2024-01-01T12:00:00.000000'], dtype='datetime64[us]')
@@ -175,7 +175,7 @@ def _by_library(cells: Sequence[str], parse: Callable[[str], datetime]) -> DateF
         got = f"both, first {cells[other]!r}"
         raise InputError("times all with a time zone, or all without", got=got, fix="add or remove time zones")
     plain = [moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment for moment in moments.values()]
-    # Much faster than passing NumPy the dates themselves.
+    # Much faster than passing date objects to NumPy.
     return _dates(len(cells), list(moments), np.array([moment.isoformat() for moment in plain], dtype="datetime64[us]"))
 
 
@@ -193,13 +193,13 @@ def _dates(count: int, rows: list[int], moments: NDArray[Any]) -> DateFormat:
 
 
 def _forms(cells: Sequence[str]) -> list[Parser]:
-    """The forms that some cell may have; a day or a month first as the cells say."""
+    """The possible forms of some cell; the cells decide whether the day or the month comes first."""
     sample = [cell for cell in cells[:_SAMPLE] if _YEAR_LAST.fullmatch(cell)]
     return [_form(_YEAR_LAST, _order(cells), 4), *_PLAIN_FORMS] if sample else list(_PLAIN_FORMS)
 
 
 def _order(cells: Sequence[str]) -> tuple[int, int, int]:
-    """The groups of year, month and day of `_YEAR_LAST`: whichever of the first two exceeds 12 is the day."""
+    """The groups of year, month and day in `_YEAR_LAST`: the one of the first two that exceeds 12 is the day."""
     matches = [match for cell in cells if (match := _YEAR_LAST.fullmatch(cell))]
     day_first = any(int(match[1]) > 12 for match in matches) or matches[0][2] == "."
     month_first = any(int(match[3]) > 12 for match in matches)
@@ -211,7 +211,7 @@ def _order(cells: Sequence[str]) -> tuple[int, int, int]:
 
 
 def _form(pattern: re.Pattern[str], groups: tuple[int, int, int], time: int) -> Parser:
-    """Cells of a pattern: its groups of year, month and day (0 for none), and how many groups come before those of the time."""
+    """The parser of a pattern: its groups of year, month and day (0 for none), and the number of groups before the time."""
     years, months, days = groups
 
     def parse(cell: str) -> Moment | None:
@@ -228,11 +228,11 @@ def _iso(cell: str) -> Moment | None:
         moment = datetime.fromisoformat(cell)
     except ValueError:
         return None
-    return moment.date().isoformat(), 0  # only whether there is one counts
+    return moment.date().isoformat(), 0  # only its existence matters
 
 
 def _period(cell: str) -> Moment | None:
-    """The first day of a quarter, a month, a half-year or a week of ISO 8601, as 2024Q1, 2024M03, 2024H1, 2024-W05."""
+    """The first day of a quarter, month, half-year or ISO 8601 week, such as 2024Q1, 2024M03, 2024H1, 2024-W05."""
     match = _PERIOD.fullmatch(cell)
     if match is None:
         return None
@@ -256,12 +256,12 @@ _PLAIN_FORMS: tuple[Parser, ...] = (
 
 
 def _year(digits: str) -> str:
-    """A year of four digits, of which a cell may have the last two."""
+    """A year of four digits; a cell may have only the last two."""
     return digits if len(digits) == 4 else str(int(digits) + (1900 if int(digits) >= _CENTURY else 2000))
 
 
 def _month(name: str) -> str:
-    """The number of a month, which may be written as one."""
+    """The number of a month, from its name or number."""
     return name if name.isdigit() else str(_MONTHS.get(name.lower()[:3]) or _MONTHS.get(name.lower()[:4], 0))
 
 
@@ -274,7 +274,7 @@ def _moment(
     second: str | None = None,
     half: str | None = None,
 ) -> Moment | None:
-    """A day and the time after its midnight; None where there is none such. 24:00 is the end of the day."""
+    """A day and the time after its midnight; None if it does not exist. 24:00 is the end of the day."""
     try:
         day = date(int(year), int(month), int(day)).isoformat()
     except ValueError:

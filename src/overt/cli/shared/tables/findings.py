@@ -1,4 +1,4 @@
-"""Anomalies and changes of the series of a table, as CSV and as rows."""
+"""Anomalies and changes of a table's series, as CSV and as rows."""
 
 import csv
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _TIMES = ("time", "until", "lower", "upper")
 
 
 def in_rows(findings: Sequence[dict[str, Any]], rows: Indices | None) -> list[dict[str, Any]]:
-    """Anomalies or changes; with the rows of a table without times, their times are rows, counted from 1.
+    """Anomalies or changes; if the table has no times, their times become row numbers, counted from 1.
 
     >>> in_rows([{"time": 2.0, "size": 5.0}], np.array([10, 11, 12]))
     [{'time': 13, 'size': 5.0}]
@@ -31,7 +31,7 @@ def in_rows(findings: Sequence[dict[str, Any]], rows: Indices | None) -> list[di
 def write_reports(
     json_out: Path | None, table: Path | None, content: dict[str, Any], series: "Sequence[SmoothedSeries]"
 ) -> None:
-    """Write reports and curves as JSON and anomalies as CSV, where a path is passed."""
+    """Write reports and curves as JSON, and anomalies as CSV, if a path is passed."""
     if json_out:
         write_json(json_out, "smooth", content)
     if table:
@@ -50,7 +50,7 @@ def write_anomalies(path: Path, series: "Sequence[SmoothedSeries]") -> None:
 
 
 def changes_in_words(member: "SmoothedSeries", most: int) -> str:
-    """A sentence for each change of level or slope, at most so many; "" where they were not looked for."""
+    """A sentence for each change of level or slope, at most `most`; "" if changes were not searched."""
     if member.curve.changes is None:
         return ""
     sentences = [

@@ -1,7 +1,7 @@
-"""The lines of a text file before its rows: an encoding, Excel's `sep=`, comments, names and units.
+"""Parse the lines of a text file before its rows: encoding, Excel's `sep=`, comments, names and units.
 
-Python's `csv` reads the cells: polars and pyarrow turn cells into types, so they keep neither the line numbers that errors name nor the
-text that `--out` copies unchanged, and they need the number of lines before the names.
+Python's `csv` reads the cells: polars and pyarrow convert cells to types, so they keep neither the line numbers for errors nor the
+original text, which `--out` copies, and they need the number of lines before the names.
 """
 
 import codecs
@@ -22,11 +22,11 @@ from overt.cli.shared.tables.numerals import bare, parse_number
 from overt.errors import InputError
 from overt.reading import gunzip, reading, reason
 
-_LARGEST_CELL = 2**31 - 1  # as large as `csv` takes everywhere
-_SEPARATORS = "\t;|,"  # in the order of preference: a comma may be a decimal mark
-_SAMPLE = 100  # lines that show separator and width
-_BEFORE_NAMES = 40  # lines before the names, at most, that are no comments
-# A single column with a word before its numbers has one of these units: another word is a bad cell.
+_LARGEST_CELL = 2**31 - 1  # the largest size that `csv` accepts on all systems
+_SEPARATORS = "\t;|,"  # in order of preference: a comma may be a decimal mark
+_SAMPLE = 100  # lines from which separator and width are recognised
+_BEFORE_NAMES = 40  # largest number of lines before the names, without comments
+# _UNIT: units in a single column with a word before its numbers; any other word is an invalid cell.
 _UNIT = re.compile(
     r"°[CFK]?|deg ?[CFK]?|[CFK%‰$€£]|celsius|kelvin|EUR|USD|ppm|ppb|pH|dB|lu?x|min|h|d|kn|t|rpm"
     r"|[nµumckhMG]?(?:m|s|g|l|Pa|bar|Wh?|V|A|Hz)[²³23]?(?:/[a-zµ]{1,4}[²³23]?)?",
@@ -37,10 +37,10 @@ _limit = threading.Lock()
 
 @dataclass
 class TableLayout:
-    """A text file as its lines: those before the rows, the names, the rows with their line numbers, counted from 1."""
+    """A text file split into lines before the rows, names, and rows with their line numbers, counted from 1."""
 
     separator: str
-    before: list[str]  # lines before the names, as they are
+    before: list[str]  # lines before the names, unchanged
     names: list[str]
     rows: list[list[str]]
     lines: list[int]
@@ -48,12 +48,12 @@ class TableLayout:
     remarks: list[str] = field(default_factory=list)
     comments: dict[int, list[list[str]]] = field(
         default_factory=dict
-    )  # those between the rows, by the number of the row that follows
-    uneven: list[int] = field(default_factory=list)  # rows with another number of cells than names, whose cells are empty
+    )  # comments between the rows, by the number of the following row
+    uneven: list[int] = field(default_factory=list)  # rows with fewer or more cells than names; their cells are empty
 
 
 def read_layout(path: Path, content: bytes, notation: Notation, wanted: Collection[str] = ()) -> TableLayout:
-    """Read a text file. `wanted` are columns that the caller names: a first line that has one of them is no row."""
+    """Read a text file. `wanted` are column names from the caller: a first line with one of them is no row."""
     with reading(path, "comma-separated values", "export it again"):
         text, remarks = _decode(path, gunzip(path, content) if content.startswith(b"\x1f\x8b") else content)
         separator, before, body = _split(text, notation)
@@ -80,7 +80,7 @@ def read_layout(path: Path, content: bytes, notation: Notation, wanted: Collecti
 
 
 def _decode(path: Path, content: bytes) -> tuple[str, list[str]]:
-    """The text of a file, UTF-8 or UTF-16, and what there is to say of it."""
+    """The text of a file, UTF-8 or UTF-16, and notes on its encoding."""
     encoding = "utf-8-sig"
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
@@ -99,7 +99,7 @@ def _decode(path: Path, content: bytes) -> tuple[str, list[str]]:
 
 
 def _split(text: str, notation: Notation) -> tuple[str | None, list[str], str]:
-    """The separator where it is stated, the blank and comment lines at the beginning, and the rest of the text."""
+    """The separator, if the file states it, the blank and comment lines at the beginning, and the remaining text."""
     separator, before, position = notation.separator, [], 0
     while position < len(text):
         end = text.find("\n", position) + 1 or len(text)
@@ -115,9 +115,9 @@ def _split(text: str, notation: Notation) -> tuple[str | None, list[str], str]:
 
 
 def _separator(text: str) -> str:
-    """The separator with which most lines have the same number of cells, and more than one."""
+    """The separator for which most lines have the same number of cells, more than one."""
     lines = [line for line in islice(io.StringIO(text), _SAMPLE) if line.strip()]
-    best, most = ",", (len(lines) - 1) // 2  # of half the lines at least
+    best, most = ",", (len(lines) - 1) // 2  # at least half of the lines
     for separator in _SEPARATORS:
         with suppress(csv.Error), _cells_of_any_size():
             widths = Counter(len(row) for row in csv.reader(lines, delimiter=separator) if len(row) > 1)
@@ -128,7 +128,7 @@ def _separator(text: str) -> str:
 
 
 def _cells(text: str, separator: str, first: int) -> tuple[list[list[str]], list[int]]:
-    """The rows that are not blank, with their line numbers; `first` is that of the first line."""
+    """The non-blank rows with their line numbers; `first` is the first line's number."""
     rows, lines = [], []
     with _cells_of_any_size():
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
@@ -140,7 +140,7 @@ def _cells(text: str, separator: str, first: int) -> tuple[list[list[str]], list
 
 
 def _skip_lines_before_names(layout: TableLayout) -> None:
-    """Move lines before the names to `before`: some have fewer cells than the table, and the line after the last of these holds names."""
+    """Move lines before the names to `before`: lines with fewer cells than the table; the line after the last of them has the names."""
     width = Counter(len(row) for row in layout.rows[:_SAMPLE]).most_common(1)[0][0]
     head = layout.rows[: _BEFORE_NAMES + 1]
     start = max((index + 1 for index, row in enumerate(head[:-1]) if len(row) < width), default=0)
@@ -152,13 +152,13 @@ def _skip_lines_before_names(layout: TableLayout) -> None:
 
 
 def _holds_names(row: Sequence[str], width: int) -> bool:
-    """Whether a line has a word in every cell."""
+    """Whether every cell of a line has a word."""
     cells = [cell.strip() for cell in row]
     return len(cells) == width and all(cell.lower() not in MISSING and not _is_value(cell) for cell in cells)
 
 
 def _take_names(layout: TableLayout, wanted: set[str]) -> None:
-    """Move the names from the rows to `names`, or take them from the last comment, or count the columns if there are none."""
+    """Move the names from the rows to `names`, or take them from the last comment, or number the columns if there are none."""
     first = [cell.strip() for cell in layout.rows[0]]
     numbered = [str(number) for number in range(1, len(first) + 1)]
     named = not _is_row(first) or first == numbered or bool(wanted & (set(first) - set(numbered)))
@@ -179,7 +179,7 @@ def _take_names(layout: TableLayout, wanted: set[str]) -> None:
 
 
 def _is_row(cells: Sequence[str]) -> bool:
-    """Whether all cells of a line read as numbers or dates, so that it holds no names."""
+    """Whether all cells of a line are numbers or dates, so that it has no names."""
     present = [cell.strip() for cell in cells if cell.strip()]
     return bool(present) and all(_is_value(cell) for cell in present)
 
@@ -209,7 +209,7 @@ def _take_comments(layout: TableLayout) -> None:
 
 
 def _take_units(layout: TableLayout, notation: Notation) -> None:
-    """Move a line of units after the names to `units`: no cell of it is a number, while all below in some column are."""
+    """Move a line of units after the names to `units`: none of its cells is a number, but all cells below in some column are."""
     if len(layout.rows) < 3 or len(layout.rows[0]) != len(layout.names):
         return
     line = [cell.strip() for cell in layout.rows[0]]
@@ -239,7 +239,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _is_unit(cell: str) -> bool:
-    """Whether a cell is known as a unit, or is in brackets as one."""
+    """Whether a cell is a known unit, or in brackets like a unit."""
     return bool(_UNIT.fullmatch(cell)) or (cell[0], cell[-1]) in {("[", "]"), ("(", ")")}
 
 
@@ -267,7 +267,7 @@ def _even(path: Path, layout: TableLayout, notation: Notation) -> None:
 
 @contextmanager
 def _cells_of_any_size() -> Iterator[None]:
-    """Raise the limit of 131,072 characters per cell, which is global to the process, and restore it."""
+    """Raise the process-wide limit of 131,072 characters per cell, and restore it."""
     with _limit:
         before = csv.field_size_limit(_LARGEST_CELL)
         try:

@@ -1,4 +1,4 @@
-"""How a file writes its cells, as the caller says, and the spellings of a missing value that every file may use."""
+"""The notation of a file's cells, as far as the caller specifies it, and the spellings of missing values in every file."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from overt.errors import InputError
 from overt.reading import is_numeral
 
-# A time or the name of a group that is one of these is absent: other words, as "-", may be the name of a group.
+# ABSENT: spellings of a missing time or group; other words, such as "-", may name a group.
 ABSENT = frozenset({"", "na", "n/a", "nan", "null", "none", "<na>", "nat"})
-# Of numbers: those of pandas and R, of spreadsheets in English and German, and of statistical offices (".", "..", ":").
+# MISSING numbers: spellings of pandas and R, of spreadsheets in English and German, and of statistical offices (".", "..", ":").
 MISSING = ABSENT | frozenset(
     {
         *("#n/a", "#n/a n/a", "#na", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!", "#spill!", "#calc!"),
@@ -44,9 +44,9 @@ MISSING = ABSENT | frozenset(
 
 @dataclass(frozen=True)
 class Notation:
-    """How a file writes its cells; None for what is to be recognised from them.
+    """The notation of a file's cells; None for attributes to be recognised.
 
-    `missing` are further spellings and numbers of missing values. `errors` says whether a cell that cannot be read is an error ("ask")
+    `missing` are further spellings and numbers of missing values. `errors` decides whether an unreadable cell is an error ("ask")
     or counts as missing.
     """
 
@@ -71,7 +71,7 @@ class Notation:
 
 
 def split_missing(texts: Iterable[str] | None) -> tuple[str, ...]:
-    """The spellings of `--missing`, each a list between commas.
+    """The spellings in `--missing`, each option a comma-separated list.
 
     >>> split_missing(["-999, ERR", "#N/A"])
     ('-999', 'ERR', '#N/A')

@@ -1,8 +1,8 @@
-"""Cells of text as numbers, as they are written in different countries: recognised from all cells, or as the caller says.
+"""Parse text cells as numbers in the notations of different countries, recognised from all cells or given by the caller.
 
-A decimal comma is one where some cell can be nothing else, as 0,5 or 1.234,5. What could be read in two ways is not guessed: an error
-asks. Signs of currencies and units may be attached to numbers if they are the same in a whole column; (3.2) and 3.2- are negative.
-polars and pyarrow parse plain numbers only, so they serve for none of this.
+A decimal comma is recognised if some cell allows nothing else, such as 0,5 or 1.234,5. Ambiguous numbers are not guessed: an error
+asks. Currencies and units may be attached to numbers if they are the same in a whole column; (3.2) and 3.2- are negative.
+polars and pyarrow parse only plain numbers, so they cannot replace this.
 """
 
 import math
@@ -17,7 +17,7 @@ from overt.cli.shared.tables.notation import MISSING, Notation
 from overt.errors import InputError
 from overt.smoothing.data.series import Floats, Indices
 
-_SPACES = "[ \u00a0\u2009\u202f'\u2019]"  # between thousands, in any country
+_SPACES = "[ \u00a0\u2009\u202f'\u2019]"  # thousands separators in any country
 
 
 def _pattern(decimal: str, other: str) -> re.Pattern[str]:
@@ -41,29 +41,29 @@ _OTHERS = ("unreadable", "unit", "other_units")
 
 
 class Bare(NamedTuple):
-    """A cell without what is attached to its number."""
+    """A cell split into numeral and attached unit."""
 
     numeral: str
     unit: str
 
 
 class Numbers(NamedTuple):
-    """A column of cells as numbers."""
+    """A column of cells, parsed as numbers."""
 
     values: Floats  # (n,) NaN where missing
-    missing: dict[str, int]  # how often each spelling of a missing value occurs; "" is an empty cell
-    unreadable: tuple[int, ...] = ()  # rows whose cell is no number, ascending
+    missing: dict[str, int]  # the count of each spelling of a missing value; "" is an empty cell
+    unreadable: tuple[int, ...] = ()  # rows with unreadable cells, ascending
     unit: str = ""  # attached to every number
-    other_units: tuple[int, ...] = ()  # rows of numbers with another unit, or with none
+    other_units: tuple[int, ...] = ()  # rows of numbers with another unit, or without one
 
     @property
     def refused(self) -> Indices:
-        """The rows whose cell is no number in the unit of the column, ascending."""
+        """The rows whose cell is no number in the column's unit, ascending."""
         return np.array(sorted((*self.unreadable, *self.other_units)), dtype=np.intp)
 
 
 def bare(cell: str) -> Bare | None:
-    """The numeral and the unit of a cell; None where it holds no number.
+    """The numeral and the unit of a cell; None if it has no number.
 
     >>> bare("($1,200.00)")
     Bare(numeral='-1,200.00', unit='$')
@@ -87,7 +87,7 @@ def bare(cell: str) -> Bare | None:
 
 
 def find_decimal(cells: Iterable[str]) -> str | None:
-    """The decimal mark that some of these cells show beyond doubt; None where none does.
+    """The decimal mark that some of these cells show unambiguously; None if no cell does.
 
     >>> find_decimal(["1.234", "0,5"]), find_decimal(["1,234", "1.5"]), find_decimal(["1,234"])
     (',', '.', None)
@@ -104,7 +104,7 @@ def find_decimal(cells: Iterable[str]) -> str | None:
 
 
 def decimal_mark(cell: str) -> str | None:
-    """The mark that is surely the decimal one in a cell, if there is one.
+    """The mark that is certainly decimal in a cell; None if there is none.
 
     >>> decimal_mark("1,5"), decimal_mark("1,500"), decimal_mark("1,5 kg"), decimal_mark("0.125")
     (',', None, ',', '.')
@@ -116,14 +116,14 @@ def decimal_mark(cell: str) -> str | None:
     mark, other = numeral[last], "," if numeral[last] == "." else "."
     if other in numeral:
         return mark if _NUMBERS[mark].fullmatch(numeral) else None
-    if numeral.count(mark) > 1:  # groups of thousands
+    if numeral.count(mark) > 1:  # thousands separators
         return other if _NUMBERS[other].fullmatch(numeral) else None
     whole, _, fraction = re.split("[eE]", numeral.lstrip("+-"))[0].partition(mark)
     return None if len(fraction) == 3 and 1 <= len(whole) <= 3 and whole != "0" else mark
 
 
 def is_ambiguous(cell: str, mark: str) -> bool:
-    """Whether a mark of a cell may be the decimal one or stand between thousands.
+    """Whether a mark in a cell may be decimal or a thousands separator.
 
     >>> is_ambiguous("20.612", "."), is_ambiguous("20.61", "."), is_ambiguous("20.612", ",")
     (True, False, False)
@@ -141,7 +141,7 @@ def _numeral(cell: str) -> str:
 
 
 def parse_number(cell: str, decimal: str) -> float | None:
-    """The number of a cell; NaN for a missing one, None for what is no finite number.
+    """The number in a cell; NaN for a missing value, None if it is no finite number.
 
     >>> parse_number("1.234,5", ","), parse_number("1 234.5", "."), parse_number("1,23", ".")
     (1234.5, 1234.5, None)
@@ -156,7 +156,7 @@ def parse_number(cell: str, decimal: str) -> float | None:
 
 
 def read_numbers(cells: Sequence[str], decimal: str, notation: Notation) -> Numbers:
-    """Cells as float64: what is missing by its spelling, by a number of `notation.missing`, or cannot be read, is NaN and listed.
+    """Parse cells as float64; missing values (a spelling, or a number in `notation.missing`) and unreadable cells are NaN and listed.
 
     >>> read_numbers(["1.5 kg", "-", "2 kg", "3 lb"], ".", Notation())
     Numbers(values=array([1.5, nan, 2. , 3. ]), missing={'-': 1}, unreadable=(), unit='kg', other_units=(3,))
@@ -169,7 +169,7 @@ def read_numbers(cells: Sequence[str], decimal: str, notation: Notation) -> Numb
 
 
 def without_codes(values: Floats, missing: Mapping[str, int], notation: Notation) -> Numbers:
-    """Numbers of which those that `notation` lists are missing.
+    """Mark the numbers listed in `notation` as missing.
 
     >>> without_codes(np.array([1.0, -999.0]), {}, Notation(missing=("-999",)))
     Numbers(values=array([ 1., nan]), missing={'-999': 1}, unreadable=(), unit='', other_units=())
@@ -182,7 +182,7 @@ def without_codes(values: Floats, missing: Mapping[str, int], notation: Notation
 def _plain(
     cells: Sequence[str], missing: Sequence[int], decimal: str
 ) -> tuple[Floats, tuple[int, ...], str, tuple[int, ...]] | None:
-    """Numbers as programs write them, which are read at once; None where a cell is another."""
+    """Parse numbers in program notation all at once; None if a cell has another notation."""
     if decimal != ".":
         return None
     texts = list(cells)

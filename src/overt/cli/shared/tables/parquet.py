@@ -1,4 +1,4 @@
-"""A table in a Parquet file, read and written by pyarrow."""
+"""Read and write a table in a Parquet file by pyarrow."""
 
 import os
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from overt.smoothing.data.series import Floats
 
 @dataclass(frozen=True)
 class Parquet(Table):
-    """A Parquet file; each column is read when it is needed."""
+    """A Parquet file; columns are read on demand."""
 
     path: Path
     header: list[str]
@@ -36,7 +36,7 @@ class Parquet(Table):
     def cells(self, column: str) -> list[str]:
         """A column as text; null is empty."""
         cells = self._column(column)
-        with _sound(self.path):  # Python has no years beyond 9999
+        with _sound(self.path):  # Python's dates end with the year 9999
             return ["" if cell is None else str(cell).strip() for cell in cells.to_pylist()]
 
     def row_label(self, row: int) -> str:
@@ -84,7 +84,7 @@ class Parquet(Table):
             pyarrow.parquet.write_table(table, temporary)
 
     def check_target(self, target: Path, columns: list[str]) -> None:
-        """Refuse a target that `write` would refuse, and a file of which another column is damaged, before the work."""
+        """Refuse a target that `write` would refuse, and a file with another damaged column, before the work."""
         super().check_target(target, columns)
         _ = self._whole
 
@@ -116,12 +116,12 @@ def read_parquet(path: Path, content: Any, notation: Notation) -> Parquet:
 
 
 def _sound(path: Path) -> AbstractContextManager[None]:
-    """Whatever pyarrow raises for a file is one InputError."""
+    """Convert any error of pyarrow for a file to one InputError."""
     return reading(path, "a Parquet file", "export it again")
 
 
 def _valid(table: Any, rows: int) -> Any:
-    """The table, checked: text that is not UTF-8 and indices that point outside of their values would end the process later."""
+    """The table, checked: text that is not UTF-8 and indices out of range would otherwise crash the process later."""
     table.validate(full=True)
     if table.num_rows != rows:
         raise ValueError(f"{table.num_rows:,} rows in the place of {rows:,}")

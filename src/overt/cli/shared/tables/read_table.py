@@ -1,4 +1,4 @@
-"""Read a table from a file: its first bytes say of what kind it is."""
+"""Read a table from a file; its first bytes identify the kind."""
 
 import io
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from overt.reading import reading
 def read_table(path: Path, notation: Notation | None = None, wanted: Collection[str] = ()) -> Table:
     """Read a Parquet file, an Excel workbook, or a file of separated values, which may be compressed by gzip.
 
-    `wanted` are columns that the caller names: a first line that has one of them holds names.
+    `wanted` are column names from the caller: a first line with one of them has names.
     """
     notation = notation or Notation()
     if file_kind(path) == "Parquet":

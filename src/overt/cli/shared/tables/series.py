@@ -1,4 +1,4 @@
-"""The series of tables: a column's rows in a group or in a file, and an account of what was read."""
+"""The series of tables: a column's rows in a group or file, and a report on what was read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.times import Times, read_times
 
 _SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".csv.gz", ".tsv.gz", ".txt.gz", ".xlsx", ".xlsm", ".parquet", ".pq")
-# The columns of a derivative.
+# SLOPES: the columns of a derivative.
 SLOPES = ("slope", "slope_lower", "slope_upper")
-# Cells that are named in a report; the others are counted.
+# _NAMED: cells named in a report; the others are counted.
 _NAMED = 3
 
 
@@ -34,26 +34,26 @@ class TableSeries(NamedTuple):
     rows: Indices
     values: Floats
     times: NDArray[Any] | None
-    zone: tzinfo | None  # of times that are dates, in UTC
+    zone: tzinfo | None  # the zone of times that are dates, stored in UTC
 
     @property
     def times_in_zone(self) -> NDArray[Any] | Times | None:
-        """The times as the smoother takes them: a daily season follows the clock of a zone."""
+        """The times for the smoother: a daily season follows a zone's clock."""
         return self.times if self.zone in (None, UTC) else read_times(self.times, self.values.size, self.zone)
 
 
 @dataclass(frozen=True)
 class Account:
-    """What was read in the columns of one file."""
+    """A report on the columns read from one file."""
 
     file: str
     rows: int
-    remarks: tuple[str, ...]  # sentences on lines that are no rows
-    missing: Mapping[str, Mapping[str, int]]  # of each column: how often each spelling occurs, "" is an empty cell
-    unreadable: Mapping[str, int]  # of each column: how many cells count as missing because they are no numbers in its unit
+    remarks: tuple[str, ...]  # sentences about lines that are no rows
+    missing: Mapping[str, Mapping[str, int]]  # for each column, the count of each spelling; "" is an empty cell
+    unreadable: Mapping[str, int]  # for each column, the cells that count as missing, since they are no numbers in its unit
     first_unreadable: Mapping[str, tuple[str, ...]]  # with their positions in the file
     units: Mapping[str, str]
-    left_out: int  # rows without a time or a group
+    left_out: int  # skipped rows, without a time or group
     first_left_out: str
 
     def facts(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Account:
         return {name: list(value) if name == "remarks" else value for name, value in vars(self).items()}
 
     def sentences(self, several: bool = False) -> list[str]:
-        """What an analyst should know of the reading, with the name of the file where there are several."""
+        """Notes for an analyst on the reading, with the file's name if there are several."""
         sentences = self._sentences()
         return [f"{self.file}: {sentence}" for sentence in sentences] if several else sentences
 
@@ -87,7 +87,7 @@ class Account:
 
 
 def list_files(paths: Sequence[Path]) -> list[Path]:
-    """The files of paths, of a folder those whose suffix is that of a table; two with the same name are refused."""
+    """The files of paths, in folders those with a table's suffix; two with the same name are refused."""
     files: list[Path] = []
     for path in paths:
         inside = (
@@ -109,7 +109,7 @@ def list_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def output_paths(files: Sequence[Path], out: Path | None, several: bool, *, make: bool = False) -> dict[str, Path]:
-    """The file that is written for each file, by the name of its option: `out`, or one in the folder `out` where there are several."""
+    """The output path for each file, by the name of its option: `out`, or a file in the folder `out` if there are several."""
     if out is None:
         return {}
     if not several:
@@ -122,14 +122,14 @@ def output_paths(files: Sequence[Path], out: Path | None, several: bool, *, make
 
 
 def input_paths(files: Sequence[Path]) -> dict[str, Path]:
-    """The files that are read, by the name of their argument."""
+    """The input files, by the name of their argument."""
     return {"FILE": files[0]} if len(files) == 1 else {f"FILE {file.name}": file for file in files}
 
 
 def read_tables(
     files: Sequence[Path], notation: Notation, columns: Sequence[str], time: str | None, group: str | None
 ) -> list[Table]:
-    """Read each file; the columns that the caller names tell names from rows."""
+    """Read each file; column names from the caller help to tell names from rows."""
     wanted = [*columns, *(time.split(",") if time else ()), *([group] if group else [])]
     return [read_table(file, notation, wanted) for file in files]
 
@@ -196,7 +196,7 @@ def smoothed_columns(series: Sequence[TableSeries], curves: Sequence[Any], table
 
 
 def _ask_for_groups(table: Table, time: str | None, times: NDArray[Any] | None, group: str | None) -> None:
-    """Refuse times that repeat, with no word on groups, in a table with a column of text that may be the groups."""
+    """Refuse repeated times without a group option, if the table has a text column that may be the groups."""
     if group is not None or time is None or times is None or np.unique(times).size == times.size:
         return
     texts = [name for name in table.text_columns() if name not in table.time_columns(time)]
@@ -208,7 +208,7 @@ def _ask_for_groups(table: Table, time: str | None, times: NDArray[Any] | None, 
 
 
 def _ascending_clocks(times: NDArray[Any], table: Table, rows: Indices) -> NDArray[Any]:
-    """Times of day as lengths that ascend, over midnight too; other times as they are."""
+    """Times of day become ascending durations, also over midnight; other times are unchanged."""
     if times.dtype.kind != "m":
         return times
     lengths = past_midnight(times)
@@ -230,7 +230,7 @@ def _rows_by_name(names: Sequence[str], usable: NDArray[np.bool_]) -> dict[str, 
 
 
 def _refuse_empty(series: Sequence[TableSeries], accounts: Sequence[Account]) -> None:
-    """Refuse tables without any value, and say what was missing."""
+    """Refuse tables without any value, and report what was missing."""
     if any(not np.isnan(member.values).all() for member in series):
         return
     counts = [

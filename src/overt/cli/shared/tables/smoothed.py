@@ -1,4 +1,4 @@
-"""A series of a table with its curve, for the report, the pictures and `--json`."""
+"""A table's series with its curve, for the report, the pictures and `--json`."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ class SmoothedSeries(NamedTuple):
     file: str
     rows: Indices
     data: Floats
-    times: NDArray[Any]  # row numbers where the table has no times, hours for times of day
+    times: NDArray[Any]  # row numbers if the table has no times, hours for times of day
     is_clock: bool  # whether the times are times of day
     curve: Curve
     by_row: bool  # whether the table has no times
@@ -47,12 +47,12 @@ def smoothed_series(member: TableSeries, curve: Curve) -> SmoothedSeries:
 
 
 def axis_label(time: str | None, series: Sequence[SmoothedSeries]) -> str:
-    """The label of the axis of times."""
+    """The label of the time axis."""
     return f"{time or 'row'} (hours)" if any(member.is_clock for member in series) else time or "row"
 
 
 def json_content(file: str, accounts: Sequence[Account], series: Sequence[SmoothedSeries]) -> dict[str, Any]:
-    """What `--json` writes."""
+    """The content of `--json`."""
     return {"file": file, "read": [account.facts() for account in accounts], "series": [_content(member) for member in series]}
 
 

@@ -1,4 +1,4 @@
-"""A table in an Excel workbook, read and written by openpyxl."""
+"""Read and write a table in an Excel workbook by openpyxl."""
 
 import io
 import math
@@ -20,12 +20,12 @@ from overt.files import whole
 from overt.reading import check_unpacked, reading
 from overt.smoothing.data.series import Floats
 
-_LAST_ROW = 2**20  # of a sheet in Excel
+_LAST_ROW = 2**20  # the last row of a sheet in Excel
 
 
 @dataclass(frozen=True)
 class Spreadsheet(Table):
-    """The first sheet of a workbook: its first row names the columns."""
+    """The first sheet of a workbook, whose first row names the columns."""
 
     path: Path
     header: list[str]
@@ -45,11 +45,11 @@ class Spreadsheet(Table):
         return [_text(row[at]) for row in self.rows.values()]
 
     def row_label(self, row: int) -> str:
-        """A row's number in the sheet, counted from 1, the names being row 1."""
+        """A row's number in the sheet, counted from 1; the names are row 1."""
         return f"row {list(self.rows)[row]}"
 
     def check_target(self, target: Path, columns: list[str]) -> None:
-        """Refuse a target that `write` would refuse, and a workbook of which another part is damaged, before the work."""
+        """Refuse a target that `write` would refuse, and a workbook with another damaged part, before the work."""
         super().check_target(target, columns)
         _ = self.workbook
 
@@ -76,14 +76,14 @@ class Spreadsheet(Table):
 
 
 def read_spreadsheet(path: Path, content: bytes, notation: Notation) -> Spreadsheet:
-    """Read the first sheet of a workbook; of formulas, the values that were computed when it was saved."""
+    """Read the first sheet of a workbook; formulas are read as their saved values."""
     with needed_by("an Excel file", "smooth"):
         import openpyxl
     with _sound(path):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             check_unpacked(path, len(content), sum(part.file_size for part in archive.infolist()))
         sheet = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True).worksheets[0]
-        sheet.reset_dimensions()  # the file's own statement of its size may be wrong, and rows are filled up to it
+        sheet.reset_dimensions()  # the size stated in the file may be wrong, and rows are filled up to it
         header, rows = _header(sheet), {}
         if header:
             rows = _rows(path, sheet.iter_rows(min_row=2, max_col=len(header), values_only=True))
@@ -95,7 +95,7 @@ def read_spreadsheet(path: Path, content: bytes, notation: Notation) -> Spreadsh
 
 
 def _header(sheet: Any) -> tuple[Any, ...]:
-    """The first row without empty cells at its end."""
+    """The first row, without empty cells at its end."""
     header = next(iter(sheet.iter_rows(max_row=1, values_only=True)), ())
     while header and header[-1] is None:
         header = header[:-1]
@@ -103,7 +103,7 @@ def _header(sheet: Any) -> tuple[Any, ...]:
 
 
 def _rows(path: Path, rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
-    """Every row that is not empty, by its number in the sheet."""
+    """Every non-empty row, by its number in the sheet."""
     numbered: dict[int, tuple[Any, ...]] = {}
     for number, row in enumerate(rows, start=2):
         if number > _LAST_ROW:
@@ -117,7 +117,7 @@ def _rows(path: Path, rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[Any, .
 
 @contextmanager
 def _sound(path: Path) -> Iterator[None]:
-    """Whatever openpyxl raises for a workbook is one InputError; its warnings on what it does not read are none of the user's."""
+    """Convert any error of openpyxl for a workbook to one InputError; suppress its warnings about content that is not read."""
     with (
         warnings.catch_warnings(),
         reading(path, "an Excel workbook with a table on its first sheet", "export it again as .xlsx, without a password"),

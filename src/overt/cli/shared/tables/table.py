@@ -19,11 +19,11 @@ from overt.files import check_target, is_stream
 from overt.smoothing.data.series import Floats
 
 _KINDS = {".parquet": "Parquet", ".pq": "Parquet", ".xlsx": "Excel", ".xlsm": "Excel"}
-_TIMES_OF_DAY = ("%H", "%I")  # in a format
+_TIMES_OF_DAY = ("%H", "%I")  # directives in a format
 
 
 class Table(ABC):
-    """A file whose columns have names; each file format has a subclass that reads its cells and writes it."""
+    """A file with named columns; each file format has a subclass that reads its cells and writes it."""
 
     path: Path
     header: list[str]
@@ -48,15 +48,15 @@ class Table(ABC):
 
     @property
     def remarks(self) -> Sequence[str]:
-        """Sentences on lines of the file that are no rows."""
+        """Sentences about lines of the file that are no rows."""
         return ()
 
     def unit_line(self, column: str) -> str:
-        """The unit that a line of units states for a column; "" where there is none."""
+        """The unit of a column in a line of units; "" if there is none."""
         return ""
 
     def read(self, column: str) -> Numbers:
-        """A column as float64 with what is missing. A cell that cannot be read is an error, unless `notation.errors` says otherwise."""
+        """A column as float64 with its missing values. An unreadable cell is an error, unless `notation.errors` says otherwise."""
         cells = self.cells(column)
         numbers = read_numbers(cells, self.decimal, self.notation)
         if self.notation.errors == "missing":
@@ -79,14 +79,14 @@ class Table(ABC):
     def times(self, column: str) -> NDArray[Any]:
         """A column of times, or two columns, date and time of day, as "date,clock".
 
-        float64, datetime64 (in UTC if there is a time zone) or timedelta64 (times of day); NaN or NaT where a time cannot be read, if
+        float64, datetime64 (in UTC if there is a time zone) or timedelta64 (times of day); NaN or NaT for an unreadable time, if
         `notation.errors` allows that.
         """
         columns = self.time_columns(column)
         return self._moments(column) if len(columns) == 1 else self._date_and_clock(*columns)
 
     def time_columns(self, column: str) -> list[str]:
-        """The column of this name, or the two of a date and a time of day that it lists."""
+        """The column of this name, or the two columns of date and time of day that it lists."""
         parts = [part.strip() for part in column.split(",")]
         columns = parts if column not in self.header and len(parts) == 2 else [column]
         for name in columns:
@@ -94,27 +94,27 @@ class Table(ABC):
         return columns
 
     def zone(self, column: str) -> tzinfo | None:
-        """The time zone of a column of dates, which `times` has in UTC."""
+        """The time zone of a column of dates, which `times` returns in UTC."""
         return cell_zone(self.cells(column), self.notation.date_format) if len(self.time_columns(column)) == 1 else None
 
     @cached_property
     def decimal(self) -> str:
-        """The decimal mark: what was passed, or what the cells show; a point where they show none."""
+        """The decimal mark: the caller's, or the cells'; a point if they show none."""
         return self.notation.decimal or "."
 
     def text_columns(self) -> list[str]:
-        """The columns that hold text in which words repeat: perhaps the groups of a long table."""
+        """The text columns with repeated words: perhaps the groups of a long table."""
         columns = [name for name in self.header if self.header.count(name) == 1]
         return [name for name in columns if self._repeats(self.cells(name))]
 
     def names(self, column: str) -> list[str]:
-        """A column of names as text: the group of each row; "" where there is none, if `notation.errors` allows that."""
+        """A column of names as text: the group of each row; "" if it is missing, if `notation.errors` allows that."""
         cells = ["" if cell.lower() in ABSENT else cell for cell in self.cells(column)]
         self._refuse_missing(cells, column, f"a group name in each row of column {column}", "fill it in, or drop that row")
         return cells
 
     def check_column(self, column: str) -> None:
-        """Refuse a column that does not exist, or exists twice."""
+        """Refuse a column that does not exist, or whose name occurs twice."""
         if self.header.count(column) > 1:
             got = f"{self.header.count(column)} columns called {column}"
             raise InputError(f"one column called {column}", got=got, fix="rename all but one")
@@ -123,7 +123,7 @@ class Table(ABC):
 
     @property
     def listed_columns(self) -> str:
-        """The names of the columns, to choose from."""
+        """The list of column names, for error messages."""
         return ", ".join(self.header)
 
     def check_target(self, target: Path, columns: list[str]) -> None:
@@ -153,7 +153,7 @@ class Table(ABC):
         return self._readable(clocks or self._dates(cells, column), cells, column)
 
     def as_times(self, numbers: Floats, column: str) -> NDArray[Any]:
-        """Numbers as times. Numbers that may be the dates of a spreadsheet are asked about."""
+        """Convert numbers to times; an error asks about numbers that may be a spreadsheet's dates."""
         form = self.notation.date_format
         if form == "excel":
             return from_serials(numbers)
@@ -166,7 +166,7 @@ class Table(ABC):
         return numbers
 
     def _date_and_clock(self, date: str, clock: str) -> NDArray[Any]:
-        """A column of dates and a column of times of day as datetime64."""
+        """Join a column of dates and a column of times of day to datetime64."""
         days, clocks = self.cells(date), self.cells(clock)
         for column, cells in ((date, days), (clock, clocks)):
             self._refuse_missing(cells, column, f"a time in each row of column {column}", "fill in that time, or drop that row")
@@ -192,7 +192,7 @@ class Table(ABC):
             raise InputError(f"{error.expected} in column {column}", got=error.got, fix=error.fix) from error
 
     def _readable(self, dates: DateFormat, cells: list[str], column: str, expected: str = "") -> NDArray[Any]:
-        """The dates, if all can be read or `notation.errors` allows others."""
+        """The dates, if all cells are readable or `notation.errors` allows others."""
         if dates.unreadable and self.notation.errors == "ask":
             row, form = dates.unreadable[0], self.notation.date_format
             fix = (
@@ -224,7 +224,7 @@ class Table(ABC):
         return f"{repr(cell) if cell else 'an empty cell'} at {self.row_label(row)}"
 
     def _repeats(self, cells: list[str]) -> bool:
-        """Whether cells are text that is neither numbers nor dates, and some word is there twice."""
+        """Whether cells are text, neither numbers nor dates, with a repeated word."""
         words = [cell for cell in cells if cell.lower() not in self.notation.spellings]
         if not words or parse_number(words[0], self.decimal) is not None or len(set(words)) == len(words):
             return False
