@@ -1,1 +1,1 @@
-"""Contenders side by side: the same inputs, their results compared first, then timed in turns and compared with the machine's limits."""
+"""Comparison of contenders: same inputs, results compared first, then timed in alternation and compared with the machine's limits."""

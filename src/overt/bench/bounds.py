@@ -9,7 +9,7 @@ from overt.bench.ceilings import Ceilings
 
 @dataclass(frozen=True)
 class Count:
-    """Operations on single numbers: products and multiply-adds; sums and comparisons; divisions."""
+    """Counts of operations on single numbers: products and multiply-adds; sums and comparisons; divisions."""
 
     multiplies: float
     sums: float = 0.0
@@ -23,19 +23,19 @@ class Count:
 
 
 EXPONENTIAL = Count(multiplies=11, sums=4)
-# A weight of a dot product, 2^(t - base): the power, its distance from the largest score, and its part in their sum.
+# POWER: operations for a weight of a dot product, 2^(t - base): the power, its distance from the largest score, and its part in the sum.
 POWER = Count(multiplies=8, sums=7)
-# A term of a score: four share a division.
+# TERM: operations for a term of a score; four terms share a division.
 TERM = Count(multiplies=9 / 4, sums=3 / 4, divisions=1 / 4)
-# A term of the backward pass: its reciprocal, two of which share a division, the score again, and the slope.
+# TERM_BACKWARD: operations for a term of the backward pass: its reciprocal (two share a division), the score again, and the slope.
 TERM_BACKWARD = Count(multiplies=14 / 4 + 2, sums=3, divisions=2 / 4)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A lower bound of a case's seconds, by its products and by the bytes that it reads and writes.
+    """A lower bound of a case's seconds, from its products and from the bytes that it reads and writes.
 
-    Two more figures are not part of the bound, since not every processor waits for them: `with_sums`, if the units that multiply
+    Two more figures are not part of the bound, since not every processor waits for them: `with_sums`, if the multiplying units
     also add; `division`, for a divider that works in parallel.
     """
 
@@ -46,17 +46,17 @@ class Bound:
 
     @property
     def seconds(self) -> float:
-        """The longer of the two."""
+        """The larger of both times."""
         return max(self.arithmetic, self.memory)
 
     @property
     def applies(self) -> str:
-        """Which of them that is."""
+        """The limit that determines the bound."""
         return "multiply-adds" if self.arithmetic >= self.memory else "copying"
 
 
 def pairs(case: Case) -> int:
-    """How many pairs of a query and a key the case has."""
+    """The number of pairs of query and key in the case."""
     return prod((*case.batch, case.queries, case.keys))
 
 
@@ -80,7 +80,7 @@ def additive_operations(case: Case) -> Count:
 
 
 def _unmasked_share(case: Case) -> float:
-    """Which share of the pairs of queries and keys the mask of a dot product allows."""
+    """The share of pairs of query and key that a dot product's mask allows."""
     kind = DOTS[case.work]
     if kind.documents:
         return sum(length**2 for length in document_lengths(kind.documents, case.keys)) / (case.queries * case.keys)
@@ -90,7 +90,7 @@ def _unmasked_share(case: Case) -> float:
 
 
 def moved(case: Case, itemsize: int) -> int:
-    """The bytes that are read and written if each pass touches everything once."""
+    """The bytes read and written if each pass accesses every number once."""
     queries, keys = (prod(case.batch) * length * case.features for length in (case.queries, case.keys))
     if case.work in DOTS:
         keys = int(keys * (1 + DOTS[case.work].value_ratio) / 2 / DOTS[case.work].group)
@@ -100,7 +100,7 @@ def moved(case: Case, itemsize: int) -> int:
 
 
 def bound(count: Count, moved: int, itemsize: int, ceilings: Ceilings) -> Bound | None:
-    """The bound of a case by its operations and the bytes that it moves; None without the native kernels, which measure the rates."""
+    """The case's bound by its operations and bytes; None without the native kernels, which measure the rates."""
     if ceilings.multiply_adds is None or ceilings.divisions is None:
         return None
     size = itemsize / 4  # a vector has half as many numbers of twice the size

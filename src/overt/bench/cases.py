@@ -21,7 +21,7 @@ class DotKind:
     biased: bool = False
     value_ratio: int = 1  # features of a value / features of a key
     group: int = 1  # heads that share keys and values
-    documents: int = 0  # packed one after another; each attends within itself
+    documents: int = 0  # packed one after another; each attends only within itself
     tensor: str = ""  # a mask that is a bool tensor: "padding", "causal" or "scattered"
 
 
@@ -54,7 +54,7 @@ BACKWARD: set[str] = {"gradients", *(work for work, kind in DOTS.items() if kind
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of work at one shape: queries (*batch, Q, D), keys (*batch, K, D), values (*batch, K, D), but for `DOTS`.
+    """One kind of work at one shape: queries (*batch, Q, D), keys (*batch, K, D), values (*batch, K, D), except in `DOTS`.
 
     >>> case = Case("additive", (8,), 256, 256, 128)
     >>> case.name, case.terms
@@ -67,7 +67,7 @@ class Case:
     keys: int
     features: int
     quick: bool = False
-    dtype: torch.dtype | None = None  # None: that of the options
+    dtype: torch.dtype | None = None  # None: the dtype in the options
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The work, the shape, and the case's number type if it has one, as `--case` takes it."""
+        """The work, the shape, and the case's number type if it has one, in the form of `--case`."""
         name = f"{self.work}-{'x'.join(map(str, self.shape))}"
         return name if self.dtype is None else f"{name}-{str(self.dtype).removeprefix('torch.')}"
 
@@ -152,7 +152,7 @@ def document_lengths(count: int, tokens: int) -> list[int]:
 
 
 def padded_lengths(entries: int, keys: int) -> list[int]:
-    """How many keys of each entry of the batch are not padding.
+    """The number of keys in each batch entry that are not padding.
 
     >>> padded_lengths(4, 1024)
     [256, 512, 768, 1024]
@@ -161,12 +161,12 @@ def padded_lengths(entries: int, keys: int) -> list[int]:
 
 
 def scattered_pairs(rows: int, keys: int) -> Tensor:
-    """Seven of ten pairs, at random but always the same: (rows, keys)."""
+    """A fixed random mask that allows seven of ten pairs: (rows, keys)."""
     return torch.rand((rows, keys), generator=torch.Generator().manual_seed(0)) < 0.7
 
 
 def available_cases(kind: str, dtype: torch.dtype | None = None) -> list[Case]:
-    """The cases of a kind of device. On a GPU each has its own number type, unless `dtype` names one.
+    """The cases for a kind of device. On a GPU each case has its own number type, unless `dtype` names one.
 
     >>> [case.name for case in available_cases("cuda", torch.float64) if case.work == "gradients"]
     ['gradients-8x2048x2048x128-float64']
@@ -177,7 +177,7 @@ def available_cases(kind: str, dtype: torch.dtype | None = None) -> list[Case]:
 
 
 def select_cases(names: list[str], quick: bool = False, kind: str = "cpu", dtype: torch.dtype | None = None) -> list[Case]:
-    """The available cases whose names begin with one of `names`; without names all, or the quick ones.
+    """The available cases whose names begin with one of `names`; by default all, or the quick ones.
 
     >>> [case.name for case in select_cases(["step", "batch"])]
     ['step-1x32x1x16384x64', 'batch-256x4x1x24x32']
@@ -193,7 +193,7 @@ def select_cases(names: list[str], quick: bool = False, kind: str = "cpu", dtype
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tensors that every contender gets; without `upstream` there is no backward pass."""
+    """The tensors for every contender; without `upstream` there is no backward pass."""
 
     query: Tensor  # (*batch, Q, D)
     key: Tensor  # (*batch, K, D)
@@ -203,7 +203,7 @@ class Inputs:
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The tensors with gradients of additive attention."""
+        """The tensors that get gradients in additive attention."""
         return self.query, self.key, self.value, self.weight
 
 

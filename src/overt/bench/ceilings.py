@@ -8,13 +8,13 @@ from overt import native
 from overt.bench.timing import RUNS, peak_rate
 
 _SIDE = 2048
-_COPIED = 1 << 28  # bytes
+_COPIED = 1 << 28  # bytes that are copied
 _SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Rates a second, in float32: matmul in operations, of which a multiply-add is two, copying in bytes read and written.
+    """Rates per second, in float32: matmul in operations (a multiply-add counts as two), copying in bytes read and written.
 
     Multiply-adds and divisions are measured by the native kernels; without these they are None.
     """
@@ -27,7 +27,7 @@ class Ceilings:
 
 
 def measured(threads: int) -> Ceilings:
-    """Measure them, which takes about two seconds."""
+    """Measure the rates, in about two seconds."""
     square = torch.randn(_SIDE, _SIDE)
     product = torch.empty_like(square)
     matmul = peak_rate(2 * _SIDE**3, lambda: torch.matmul(square, square, out=product))

@@ -12,15 +12,15 @@ from overt.bench.reference import Reference, disagreement
 from overt.bench.timing import RunTimes, time_alternating, use_threads
 from overt.bench.works import WORKS
 
-Notify = Callable[[str], None]  # what is being done
+Notify = Callable[[str], None]  # receives the current step
 _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How every case is measured: at most `runs` of each contender, in about `seconds` for each case.
+    """How each case is measured: at most `runs` of each contender, in about `seconds` for each case.
 
-    `dtype` is that of cases that name none.
+    `dtype` is for cases without their own.
     """
 
     dtype: torch.dtype
@@ -36,7 +36,7 @@ class Effort:
 
 @dataclass
 class Result:
-    """The result of a case, by contender: times, or why there are none, and disagreements. With a disagreement there are no times."""
+    """The results of a case by contender: times, or why there are none, and disagreements. With a disagreement there are no times."""
 
     case: Case
     compared: str = ""
@@ -45,7 +45,7 @@ class Result:
     unable: dict[str, str] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)  # bytes above the inputs
-    kind: str = "cpu"  # of device
+    kind: str = "cpu"  # kind of device
 
     def fastest(self, *, ours: bool) -> str | None:
         """The contender with the smallest median, among overt's or among the others."""
@@ -53,12 +53,12 @@ class Result:
         return min(names & set(self.times), key=lambda name: self.times[name].median, default=None)
 
     def ratio(self, name: str) -> float | None:
-        """How many times as fast as the fastest contender that is not overt's."""
+        """The speed relative to the fastest contender that is not overt's."""
         other = self.fastest(ours=False)
         return None if other is None else self.times[other].median / self.times[name].median
 
 
-# How a kind of work is measured that is not timed in turns; benchmarks add theirs.
+# MEASURES: measuring functions for kinds of work that are not timed in alternation; benchmarks add theirs.
 MEASURES: dict[str, Callable[[Case, Effort, Notify], Result]] = {}
 
 
@@ -74,8 +74,8 @@ def measure(case: Case, options: Effort, notify: Notify = lambda doing: None) ->
 
 
 def compared(case: Case, options: Effort, notify: Notify) -> tuple[Result, dict[str, Callable[[], object]]]:
-    """What the comparison of the contenders says, and their calls by name."""
-    use_threads(options.threads)  # first: what is compiled is compiled for so many
+    """The comparison of the contenders' results, and their calls by name."""
+    use_threads(options.threads)  # first, since code is compiled for this number of threads
     work = WORKS[case.work]
     inputs = work.random_inputs(case, options.case_dtype(case), options.device)
     notify("computing the reference")

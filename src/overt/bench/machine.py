@@ -11,7 +11,7 @@ _PACKAGES = ["torch", "numpy", "pykeops", "keras"]
 
 
 def machine() -> dict[str, str | int | None]:
-    """The processor, the number of processors, Python, and the versions of overt and of the packages it is compared with."""
+    """The processor, the number of processors, Python, and the versions of overt and of the packages compared with it."""
     facts: dict[str, str | int | None] = {
         "processor": _processor(),
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -30,7 +30,7 @@ def _processor() -> str:
 
 
 def package_version(package: str) -> str | None:
-    """The installed version; None where there is none."""
+    """The installed version; None if the package is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Which code was measured, when and on which machine: without these, nobody can repeat a measurement."""
+"""The provenance of a measurement: its code, date and machine, without which nobody can repeat it."""
 
 import subprocess
 from datetime import UTC, datetime
@@ -12,14 +12,14 @@ _PACKAGE = Path(overt.__file__).resolve().parent
 
 
 def provenance(**facts: Any) -> dict[str, Any]:
-    """The head of every file of results: the commit that runs, the date in UTC, and the machine with more facts of it."""
+    """The head of every results file: the running commit, the date in UTC, and the machine with additional `facts`."""
     return {"commit": commit(), "date": datetime.now(UTC).date().isoformat(), "machine": machine() | facts}
 
 
 def commit(package: Path = _PACKAGE) -> str | None:
-    """The commit of the checkout that a package is run from, with "-dirty" where files differ from it.
+    """The commit of the checkout from which a package runs, with "-dirty" if files differ from it.
 
-    None where the package is not run from its own checkout: a package installed inside another project's folder would
+    None if the package does not run from its own checkout: a package installed inside another project's folder would
     otherwise get that project's commit.
     """
     top = _git(package, "rev-parse", "--show-toplevel")

@@ -1,4 +1,4 @@
-"""The reference results of a case in float64, and how far a contender's results are from them."""
+"""The reference results of a case in float64, and the distance of a contender's results from them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from overt.bench.cases import Case, Inputs
 from overt.bench.contenders.additive import in_blocks
 from overt.bench.contenders.contender import Results
 
-# The largest allowed difference, relative to the largest number of the reference: of results, of gradients.
+# TOLERANCES: the largest allowed difference, relative to the largest number of the reference: for results, for gradients.
 TOLERANCES = {
     torch.float32: (1e-5, 1e-4),
     torch.float64: (1e-12, 1e-10),
@@ -19,14 +19,14 @@ TOLERANCES = {
     torch.bfloat16: (2e-2, 5e-2),
 }
 
-_MAX_TERMS = 1 << 28  # computed for the comparison; further query rows are not compared
+_MAX_TERMS = 1 << 28  # terms computed for the comparison; further query rows are not compared
 _BLOCK_TERMS = 1 << 23
 _BY_QUERY = ("output", "tangent", "query gradient", "bias gradient", "upstream gradient")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Results in float64, the upstream gradient to run with, what is compared, and how it is selected from a run's results."""
+    """Results in float64, the upstream gradient, what is compared, and how it is selected from a run's results."""
 
     results: Results
     upstream: Tensor | None
@@ -35,7 +35,7 @@ class Reference:
 
 
 def additive_reference(case: Case, inputs: Inputs) -> Reference:
-    """Additive attention by the textbook's formula, of evenly spread query rows: all of them where there are few enough."""
+    """Additive attention by the textbook's formula, for evenly spaced query rows: all rows if they are few enough."""
 
     def compute(rows: Tensor, upstream: Tensor | None) -> Results:
         exact = Inputs(*(tensor.double() for tensor in inputs.tensors), upstream=None)
@@ -46,9 +46,9 @@ def additive_reference(case: Case, inputs: Inputs) -> Reference:
 
 
 def reference_on_rows(case: Case, inputs: Inputs, count: int, compute: Callable[[Tensor, Tensor | None], Results]) -> Reference:
-    """The reference of at most `count` evenly spread query rows; `compute` gets these rows and their upstream gradient.
+    """The reference for at most `count` evenly spaced query rows; `compute` gets these rows and their upstream gradient.
 
-    The upstream gradient of all other rows is zero, so that every gradient comes from these rows alone.
+    The upstream gradient of all other rows is zero, so every gradient depends only on these rows.
     """
     count = max(1, min(case.queries, count))
     rows = torch.arange(count, device=inputs.query.device) * case.queries // count
@@ -66,7 +66,7 @@ def reference_on_rows(case: Case, inputs: Inputs, count: int, compute: Callable[
 
 
 def disagreement(results: Results, reference: Reference, dtype: torch.dtype) -> str:
-    """Which results differ from the reference by more than the tolerance; empty if none does.
+    """Describe results that differ from the reference by more than the tolerance; empty if none does.
 
     >>> of_one = Reference({"output": torch.tensor([2.0])}, None, "every number", lambda results: results)
     >>> disagreement({"output": torch.tensor([2.1])}, of_one, torch.float32)
@@ -78,6 +78,6 @@ def disagreement(results: Results, reference: Reference, dtype: torch.dtype) -> 
         difference = (numbers - reference.results[name]).abs().max()
         relative = float(difference / largest.clamp(min=torch.finfo(torch.float64).tiny))
         allowed = TOLERANCES[dtype]["gradient" in name]
-        if not relative <= allowed:  # also where it is NaN
+        if not relative <= allowed:  # also if it is NaN
             wrong.append(f"{name} differs by {relative:.1e} of the largest expected number; {allowed:.0e} is allowed")
     return "; ".join(wrong)

@@ -11,10 +11,10 @@ import torch
 
 from overt.bench.gpu import device as gpu
 
-RUNS = 7  # of which the best shows a peak rate
-_MIN_ROUNDS = 3  # unless one round takes all the time
+RUNS = 7  # runs whose best shows a peak rate
+_MIN_ROUNDS = 3  # unless one round uses up the time
 _PAUSE = 0.01  # seconds, until the threads of the previous run stop spinning
-_SHORT = 0.01  # seconds: shorter runs are repeated until they take as long
+_SHORT = 0.01  # seconds: shorter runs are repeated until they take this long
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def time_alternating(
 ) -> dict[str, RunTimes]:
     """Time at most `count` runs of each, one of each in a round, every second round in reverse order.
 
-    All have equally many runs. After the round in which `seconds` are used up no other begins, but there are at least three
-    rounds, unless one takes all the time.
+    All get equally many runs. No round begins after `seconds` are used up, but there are at least three
+    rounds, unless one uses up the time.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
     timed = _timed if kind == "cpu" else gpu.timed
@@ -62,14 +62,14 @@ def time_alternating(
 
 
 def peak_rate(amount: float, run: Callable[[], object], kind: str = "cpu") -> float:
-    """An amount a second: the best of a few runs, after one that may compile or allocate."""
+    """A rate per second: the best of a few runs, after one that may compile or allocate."""
     timed = _elapsed if kind == "cpu" else gpu.timed
     run()
     return amount / min(timed(run) for _ in range(RUNS))
 
 
 def _timed(run: Callable[[], object]) -> float:
-    """Seconds of a run; for a short one the mean of several without a pause: sleeping threads wake up once, not each time."""
+    """Seconds of a run; for a short run the mean of several without a pause, so that sleeping threads wake up only once."""
     time.sleep(_PAUSE)
     once = _elapsed(run)
     times = int(_SHORT / max(once, _SHORT / 1000))
@@ -80,7 +80,7 @@ def _elapsed(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     result = run()
     elapsed = time.perf_counter() - start
-    del result  # not timed
+    del result  # deallocation is not timed
     return elapsed
 
 

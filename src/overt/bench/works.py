@@ -1,4 +1,4 @@
-"""The kinds of work that are timed: what each computes, who takes part, the expected results, and its operations."""
+"""The kinds of work that are timed: their computation, contenders, expected results, and operations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from overt.bench.reference import Reference, additive_reference
 
 @dataclass(frozen=True)
 class Work:
-    """A kind of work. `gpu_contenders` take part on a GPU; `gpu_bound` is None where a GPU's bound is not counted."""
+    """A kind of work. `gpu_contenders` run on a GPU; `gpu_bound` is None if no GPU bound is computed."""
 
     description: str
     contenders: list[Contender]
@@ -30,7 +30,7 @@ class Work:
     gpu_bound: Callable[[Case, torch.dtype, GpuCeilings], GpuBound | None] = lambda case, dtype, limits: None
 
     def bound(self, case: Case, dtype: torch.dtype, limits: Ceilings | GpuCeilings) -> Bound | GpuBound | None:
-        """The shortest time that the limits of a machine allow."""
+        """The shortest time within a machine's limits."""
         if isinstance(limits, GpuCeilings):
             return self.gpu_bound(case, dtype, limits)
         return bounds.bound(self.operations(case), self.moved(case, dtype.itemsize), dtype.itemsize, limits)

@@ -7,9 +7,9 @@ import overt
 from overt.bench.cases import Inputs
 from overt.bench.contenders.contender import GRADIENTS, Contender, Results, Run, differentiated, memory_shortage, require_path
 
-# How many tensors of B · Q · K · D numbers the eager code has in memory, forward only and with its backward pass.
+# _TENSORS, _TENSORS_BACKWARD: tensors of B · Q · K · D numbers in the eager code's memory, forward only and with its backward pass.
 _TENSORS, _TENSORS_BACKWARD = 2, 4
-_BLOCK, _GPU_BLOCK = 1 << 24, 1 << 28  # the largest number of terms in a block of rows
+_BLOCK, _GPU_BLOCK = 1 << 24, 1 << 28  # _BLOCK, _GPU_BLOCK: the largest number of terms in a block of rows
 
 
 def overt_path(path: str) -> Contender:
@@ -18,7 +18,7 @@ def overt_path(path: str) -> Contender:
 
 
 def eager() -> Contender:
-    """The textbook's code; in blocks of rows where memory is too small for all."""
+    """The textbook's code; in blocks of rows if memory is too small for all."""
     return Contender("PyTorch eager", _eager)
 
 
@@ -28,13 +28,13 @@ def compiled() -> Contender:
 
 
 def textbook(query: Tensor, key: Tensor, value: Tensor, weight: Tensor) -> Tensor:
-    """softmax_j(Σ_d w_d tanh(q_id + k_jd)) · v, as it is written in most models (Bahdanau et al. 2015, appendix A.1.2)."""
+    """softmax_j(Σ_d w_d tanh(q_id + k_jd)) · v, as most models write it (Bahdanau et al. 2015, appendix A.1.2)."""
     scores = torch.tanh(query[:, :, None] + key[:, None]) @ weight  # (B, Q, K)
     return scores.softmax(-1) @ value  # (B, Q, E)
 
 
 def fusible(query: Tensor, key: Tensor, value: Tensor, weight: Tensor) -> Tensor:
-    """The same with a sum instead of the product with w: compilers leave the product to a library, with B · Q · K · D in memory."""
+    """The same with a sum in place of the product with w: compilers leave the product to a library, with B · Q · K · D in memory."""
     scores = (torch.tanh(query[:, :, None] + key[:, None]) * weight).sum(-1)  # (B, Q, K)
     return scores.softmax(-1) @ value  # (B, Q, E)
 
@@ -79,6 +79,6 @@ def _eager(inputs: Inputs) -> tuple[Run, str]:
 
 
 def _compiled(inputs: Inputs) -> tuple[Run, str]:
-    # torch compiles only a few shapes of one function before it runs it eagerly again.
+    # torch compiles only a few shapes of one function, and then runs it eagerly.
     torch.compiler.reset()
     return differentiated(torch.compile(fusible, dynamic=False, fullgraph=True), inputs.tensors), ""

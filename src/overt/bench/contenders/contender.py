@@ -13,22 +13,22 @@ from overt.bench.cases import Inputs
 from overt.bench.gpu import device as gpu
 from overt.errors import OvertError
 
-# From an upstream gradient, or None for a forward pass only, to results by name.
+# Results by name; a run maps an upstream gradient, or None for a forward pass only, to them.
 Results = dict[str, Tensor]
 Run = Callable[[Tensor | None], Results]
 Attention = Callable[..., Tensor]
 
-_FREE_SHARE = 0.6  # of the free memory may be used
+_FREE_SHARE = 0.6  # share of the free memory that may be used
 GRADIENTS = ("query gradient", "key gradient", "value gradient", "weight gradient")
 
 
 class Unable(Exception):
-    """Why a contender cannot run a case on this machine; the table shows it, and it is not an error."""
+    """The reason why a contender cannot run a case on this machine; shown in the table, and no error."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """`prepare` makes a run for some inputs, with a note for the table; it may raise `Unable`."""
+    """`prepare` creates a run for given inputs, with a note for the table; it may raise `Unable`."""
 
     name: str
     prepare: Callable[[Inputs], tuple[Run, str]]
@@ -61,7 +61,7 @@ def require_path(path: str, inputs: Inputs, score: overt.Additive | None = None)
 
 
 def memory_shortage(inputs: Inputs, tensors: int) -> str | None:
-    """Why so many tensors of B · Q · K · D numbers do not fit into memory; None if they do."""
+    """Why `tensors` tensors of B · Q · K · D numbers do not fit into memory; None if they do."""
     needed = tensors * prod((*inputs.query.shape, inputs.key.shape[-2])) * inputs.query.itemsize
     free = gpu.free_memory() if inputs.query.is_cuda else _free_memory()
     if free is None or needed <= _FREE_SHARE * free:
@@ -70,7 +70,7 @@ def memory_shortage(inputs: Inputs, tensors: int) -> str | None:
 
 
 def _free_memory() -> int | None:
-    """Bytes available without swapping; None where the system does not say."""
+    """Bytes available without swapping; None if the system does not report them."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

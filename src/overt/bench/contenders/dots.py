@@ -12,12 +12,12 @@ from overt.bench.cases import DOTS, Case, DotKind, Inputs, document_lengths, pad
 from overt.bench.contenders.contender import GRADIENTS, Attention, Contender, Results, Run, differentiated, require_path
 from overt.bench.reference import Reference, reference_on_rows
 
-_MAX_PAIRS = 1 << 27  # of queries and keys, computed for the comparison
+_MAX_PAIRS = 1 << 27  # pairs of queries and keys that are computed for the comparison
 _BIASED = (*GRADIENTS[:3], "bias gradient")
 
 
 def random_inputs(case: Case, dtype: torch.dtype, device: torch.device | str = "cpu") -> Inputs:
-    """Normally distributed inputs of a case, the same at every call. A bias takes the place of additive attention's weight."""
+    """Normally distributed inputs of a case, the same at every call. A bias takes the position of additive attention's weight."""
     kind, generator = DOTS[case.work], torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -32,9 +32,9 @@ def random_inputs(case: Case, dtype: torch.dtype, device: torch.device | str = "
 
 
 def contenders(work: str) -> list[Contender]:
-    """overt, and torch's fused kernel, which falls back to the plain formula where it does not support a call.
+    """overt, and torch's fused kernel, which falls back to the plain formula for unsupported calls.
 
-    torch takes packed documents one after another, since a mask of all pairs would cost it as much as one long sequence.
+    torch runs packed documents one after another, since with a mask of all pairs they would cost as much as one long sequence.
     """
     kind = DOTS[work]
     return [
@@ -79,7 +79,7 @@ def document_ids(kind: DotKind, keys: int) -> Tensor:
 
 
 def tensor_mask(inputs: Inputs, kind: DotKind) -> Tensor | None:
-    """The mask of the cases that have it as a bool tensor."""
+    """The mask as a bool tensor, in cases that have one."""
     if not kind.tensor:
         return None
     rows, keys = inputs.query.shape[-2], torch.arange(inputs.key.shape[-2])
@@ -91,7 +91,7 @@ def tensor_mask(inputs: Inputs, kind: DotKind) -> Tensor | None:
 
 
 def _masked(case: Case, kind: DotKind, rows: Tensor) -> Tensor:
-    """The pairs that no query of these rows attends to, broadcastable to (B, H, rows, K)."""
+    """The pairs that are masked for these rows, broadcastable to (B, H, rows, K)."""
     keys = torch.arange(case.keys)
     if kind.documents:
         ids = document_ids(kind, case.keys)
@@ -107,12 +107,12 @@ def _run(attention: Attention, inputs: Inputs, kind: DotKind) -> Run:
     run = differentiated(attention, inputs.tensors, _BIASED) if kind.biased else differentiated(attention, inputs.tensors[:3])
     if not kind.dropout:
         return run
-    # Each contender draws its own dropout: the names say that these results cannot be compared.
+    # Each contender draws its own dropout; the names mark these results as not comparable.
     return lambda upstream: {f"dropped {name}": numbers for name, numbers in run(upstream).items()}
 
 
 def reference(case: Case, inputs: Inputs) -> Reference:
-    """Output and gradients in float64, of evenly spread query rows: all of them where there are few enough."""
+    """Output and gradients in float64, for evenly spaced query rows: all rows if they are few enough."""
     kind = DOTS[case.work]
     if kind.dropout:
         description = "nothing: dropout is random; the cases without it compare the same kernels"

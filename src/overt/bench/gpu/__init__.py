@@ -1,1 +1,1 @@
-"""Measuring on a GPU."""
+"""Measurements on a GPU."""

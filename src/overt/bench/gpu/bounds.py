@@ -1,4 +1,4 @@
-"""Lower bounds of the time of a case on a GPU: the operations of the kernels' formulas, at the measured rates."""
+"""Lower bounds of the time of a case on a GPU: the operations in the kernels' formulas, at the measured rates."""
 
 from dataclasses import dataclass
 
@@ -9,24 +9,24 @@ from overt.bench.cases import Case
 from overt.bench.gpu.ceilings import GpuCeilings
 
 # Float32 instructions of a term (one feature of a query and a key), in the form of attention/kernels/triton/additive_scores.py and
-# attention/kernels/triton/additive.py; a product that is added is one of them. Four terms share a reciprocal.
-# A score (`summed`): 4 multiply-adds for y; 2 products, 2 sums, 2 for the numerator, 1 for the denominator, 1 for the total.
+# attention/kernels/triton/additive.py; a multiply-add is one of them. Four terms share a reciprocal.
+# SCORE (`summed`): 4 multiply-adds for y; 2 products, 2 sums, 2 for the numerator, 1 for the denominator, 1 for the total.
 SCORE = 12 / 4
-# Each 1 / y of the four (`inverses`): 4 multiply-adds for y, 3 products before the reciprocal and 6 after it.
+# INVERSES, 1 / y of each of the four: 4 multiply-adds for y, 3 products before the reciprocal and 6 after it.
 INVERSES = 13 / 4
-# Of each r = 1 / y: r - r² is one, and times the score's gradient, added, another; of queries gradient · r is added too, for weights.
+# SLOPE_QUERIES, SLOPE_KEYS, for each r = 1 / y: r - r² is one, its product with the score's gradient another; queries add gradient · r.
 SLOPE_QUERIES, SLOPE_KEYS = 3, 2
-# Gradients are deterministic, which takes two passes, each with the scores again: one by queries, one by keys.
+# BACKWARD: gradients are deterministic, which takes two passes with recomputed scores: one by queries, one by keys.
 BACKWARD = 2 * (SCORE + INVERSES) + SLOPE_QUERIES + SLOPE_KEYS
 RECIPROCALS, RECIPROCALS_BACKWARD = 1 / 4, 2 * (1 / 4 + 1 / 4)
 
 
 @dataclass(frozen=True)
 class GpuBound:
-    """A lower bound of a case's seconds, by its float32 instructions, its matmuls and the bytes that it reads and writes.
+    """A lower bound of a case's seconds, from its float32 instructions, its matmuls and the bytes that it reads and writes.
 
-    Two more figures are not part of the bound: `reciprocals`, of units that work in parallel; `tanhs`, the time of one hardware
-    tanh for each term of a forward pass. None where the case has none.
+    Two more figures are not part of the bound: `reciprocals`, for units that work in parallel; `tanhs`, the time of one hardware
+    tanh for each term of a forward pass. None if the case has none.
     """
 
     instructions: float
@@ -37,18 +37,18 @@ class GpuBound:
 
     @property
     def seconds(self) -> float:
-        """The longest of the three."""
+        """The largest of the three times."""
         return max(self.instructions, self.matmul, self.memory)
 
     @property
     def applies(self) -> str:
-        """Which of them that is."""
+        """The limit that determines the bound."""
         parts = {"float32 instructions": self.instructions, "matmul": self.matmul, "copying": self.memory}
         return max(parts, key=lambda name: parts[name])
 
 
 def additive_bound(case: Case, dtype: torch.dtype, ceilings: GpuCeilings) -> GpuBound | None:
-    """The bound of the case on this GPU; None where its rates were not measured: in float64, or without Triton.
+    """The case's bound on this GPU; None if its rates were not measured: in float64, or without Triton.
 
     It counts only the operations of terms, not those of pairs: the exponential and the sum of values.
     """

@@ -8,14 +8,14 @@ import torch
 from overt.bench.timing import peak_rate
 
 _SIDE = 8192
-_COPIED = 1 << 30  # bytes
+_COPIED = 1 << 30  # bytes that are copied
 
 
 @dataclass(frozen=True)
 class GpuCeilings:
-    """Rates a second: matmuls in operations, of which a multiply-add is two, copying in bytes read and written.
+    """Rates per second: matmuls in operations (a multiply-add counts as two), copying in bytes read and written.
 
-    Multiply-adds and special functions are in float32. Triton's kernels measure them: without Triton they are None.
+    Multiply-adds and special functions are in float32. Triton's kernels measure them; without Triton they are None.
     """
 
     matmul: float
@@ -27,7 +27,7 @@ class GpuCeilings:
 
 
 def measured() -> GpuCeilings:
-    """Measure them on the current GPU, which takes a few seconds."""
+    """Measure the rates on the current GPU, in a few seconds."""
     matmul, matmul_bfloat16 = (_matmul(dtype) for dtype in (torch.float32, torch.bfloat16))
     bytes_from, bytes_to = (torch.ones(_COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
     copy = peak_rate(2 * _COPIED, lambda: bytes_to.copy_(bytes_from), "cuda")

@@ -41,9 +41,9 @@ def select_device(device: str) -> torch.device:
 
 
 def timed(run: Callable[[], object]) -> float:
-    """Seconds on the GPU, between two events around the run.
+    """The run's seconds on the GPU, between two events.
 
-    The GPU first clears its cache, which then holds no input. Meanwhile Python queues the run, so that kernels do not wait for it.
+    The GPU first clears its cache, which then holds no input. Meanwhile Python queues the run, so kernels do not wait for it.
     """
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.empty(_CACHE, dtype=torch.uint8, device="cuda").zero_()
@@ -56,7 +56,7 @@ def timed(run: Callable[[], object]) -> float:
 
 
 def free_memory() -> int:
-    """Available bytes: free ones, and those that torch caches for later tensors."""
+    """Available bytes: free memory, and torch's cache for later tensors."""
     return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
