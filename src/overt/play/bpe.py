@@ -1,4 +1,4 @@
-"""A tokenizer of byte-pair encoding as the page's own reads it, from a translator's tokenizer.json."""
+"""Options of the page's byte-pair tokenizer, from a translator's tokenizer.json."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 def bpe_options(folder: Path) -> dict[str, Any]:
-    """What web/translator/bpe.js needs of a folder's tokenizer; raises InputError for one that works in another way."""
+    """The options of web/translator/bpe.js for a folder's tokenizer; raises InputError for an unsupported tokenizer."""
     path = folder / "tokenizer.json"
     try:
         return _options(json.loads(path.read_text(encoding="utf-8")))
@@ -47,7 +47,7 @@ def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _steps(part: dict[str, Any] | None, name: str) -> Iterator[dict[str, Any]]:
-    """The steps of a part of the tokenizer, one after the other."""
+    """The steps of a part of the tokenizer, in order."""
     if part is not None:
         for item in part[name] if part["type"] == "Sequence" else [part]:
             yield from _steps(item, name) if item["type"] == "Sequence" else [item]
@@ -91,7 +91,7 @@ def _join(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pattern(pattern: str) -> str:
-    r"""A pattern of the package `tokenizers` as JavaScript reads it: \s is White_Space in the one, and nearly so in the other."""
+    r"""A regular expression of the package `tokenizers` in JavaScript's syntax: \s is White_Space there, and nearly so in JavaScript."""
     return pattern.replace(r"\s", r"\p{White_Space}")
 
 

@@ -1,4 +1,4 @@
-"""BERT encoders for the page: their weights, what they compute with, and how far rounding takes them from full precision."""
+"""BERT encoders for the page: their weights, their numbers in the page, and the effect of rounding."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from overt.play.weights import PANEL, PackedWeights, bert_weights, restored
 from overt.play.wordpiece import wordpiece_options
 
 _SERVE = "run it in Python instead: overt play FOLDER --serve"
-# What differs from plain BERT in a configuration, and what the page computes.
+# _PLAIN: the configuration of plain BERT, which the page supports.
 _PLAIN = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
 _SENTENCES = (
     "The animal didn't cross the street because it was too tired.",
@@ -35,7 +35,7 @@ _SENTENCES = (
 
 @dataclass(frozen=True)
 class WeightRounding:
-    """What rounding the weights does to attention weights, over some sentences: the largest difference, and how many heads keep their
+    """The effect of rounding on attention weights over some sentences: the largest difference, and the number of heads that keep their
     strongest link in these sentences."""
 
     largest: float
@@ -44,7 +44,7 @@ class WeightRounding:
     sentences: int
 
     def sentence(self, bits: int) -> str:
-        """The same as the page says it."""
+        """The effect in words, for the page."""
         return (
             f"The page's weights have {bits} bits. In {self.sentences} sentences they moved attention weights by at most "
             f"{self.largest:.1g} from full precision; {self.unchanged} of {self.heads} heads kept their strongest link."
@@ -60,7 +60,7 @@ class BertEncoder:
     worker: str = "play/web/worker/service.js"
     styles: tuple[str, ...] = ()
     label: str = "Change the sentence: the model reads it here, in your browser"
-    in_int8: bool = False  # whether the file has no more than 8 bits
+    in_int8: bool = False  # whether the file's weights have at most 8 bits
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -76,18 +76,18 @@ class BertEncoder:
 
     @cached_property
     def state(self) -> dict[str, np.ndarray]:
-        """The model's parameters as float32, without the prefix of a model around it."""
+        """The model's parameters as float32, without the prefix of an enclosing model."""
         from safetensors.torch import load_file
 
         state = load_file(self.folder / "model.safetensors")
         return {name.removeprefix("bert."): tensor.float().numpy() for name, tensor in state.items()}
 
     def weights(self, small: bool) -> PackedWeights:
-        """The weights as the page holds them."""
+        """The weights in the page's format."""
         return bert_weights(self.state, self.config["num_hidden_layers"], small)
 
     def description(self) -> dict[str, Any]:
-        """The tokenizer and the sizes, for the page's worker."""
+        """The tokenizer and the sizes for the page's worker."""
         config = self.config
         shape = {
             "layers": config["num_hidden_layers"],
@@ -101,11 +101,11 @@ class BertEncoder:
         return {"tokenizer": wordpiece_options(self.folder), "shape": shape}
 
     def facts(self) -> dict[str, Any]:
-        """What the page itself shows of the model in addition to its recordings: nothing."""
+        """Facts that the page shows in addition to recordings: none."""
         return {}
 
     def rounding(self, small: bool) -> WeightRounding:
-        """Compare the attention of the rounded weights with that of the weights themselves."""
+        """Compare the attention of the rounded weights with the attention of the original weights."""
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
@@ -130,7 +130,7 @@ class BertEncoder:
 
 
 def _rounded(state: Mapping[str, np.ndarray], small: bool) -> dict[str, np.ndarray]:
-    """The parameters as the page computes with them: tables and linear maps rounded."""
+    """The parameters in the page's precision: tables and linear maps rounded."""
     return {
         name: restored(array, small) if name.endswith(".weight") and array.ndim == 2 else array for name, array in state.items()
     }

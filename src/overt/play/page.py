@@ -1,4 +1,4 @@
-"""The live page: the viewer with a sentence that a model reads in the browser, and that model, in one file."""
+"""The live page: the viewer, with a sentence that a model reads in the browser, and the model, in one file."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ from overt.play import lessons
 from overt.play.encoders import BertEncoder
 from overt.play.translators import PageTranslator
 
-LIMIT = 400 * 10**6  # bytes: browsers open files of this size, if slowly
+LIMIT = 400 * 10**6  # LIMIT, bytes: browsers can open files of this size, if slowly
 COMPONENT = "overt-attention.js"  # the element <overt-attention>, which shows pages in frames
 _AS_STORED = "The page's weights have 8 bits, as the model's file has them."
 _NOTES = (
@@ -30,7 +30,7 @@ _NOTES = (
 
 @dataclass(frozen=True)
 class LivePage:
-    """What was written: the file's bytes, and what rounding the weights does."""
+    """The written page: the file's bytes, and the effect of rounded weights."""
 
     size: int
     rounding: str
@@ -45,11 +45,11 @@ def write(
     beside: bool = False,
     one_head: bool = False,
 ) -> LivePage:
-    """Write the page of an explanation, and the model that made it with its weights.
+    """Write the page of an explanation, with its model and the weights.
 
-    They have 16 bits, or 8 where `small`, and where the model's own file has no more.
-    For a site the page fetches the model from files of its folder: NAME-core.txt, NAME-weights-0.txt and so on, with the script
-    COMPONENT. With `one_head` the page holds only the explained head until the model is there: at most 400 KB for a sentence.
+    Weights have 16 bits, or 8 if `small` or if the model's own file has no more.
+    For a website the page loads the model from its folder: NAME-core.txt, NAME-weights-0.txt and so on, with the script
+    COMPONENT. With `one_head` the page contains only the explained head until the model is loaded: at most 400 KB for a sentence.
     """
     weights = model.weights(small or model.in_int8)
     rounding = _AS_STORED if model.in_int8 else model.rounding(small).sentence(8 if small else 16)
@@ -75,7 +75,7 @@ def write(
 
 
 def _parts(worker: str, model: dict[str, Any], blocks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """The worker, the core, what the worker needs to know, and the weights, each with its name."""
+    """The worker, the core, the worker's options, and the weights, each with its name."""
     core = files("overt").joinpath("play/core.wasm").read_bytes()
     for name, data in ("worker", worker.encode()), ("core", core), ("model", json.dumps(model).encode()):
         yield name, b64encode(gzip.compress(data, mtime=0)).decode()
@@ -84,7 +84,7 @@ def _parts(worker: str, model: dict[str, Any], blocks: Iterable[bytes]) -> Itera
 
 
 def _separate_files(page: Path, parts: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Write the component and each part into the page's folder; the elements that name the parts."""
+    """Write the component and each part into the page's folder; returns the elements that name the parts."""
     _write_text(page.with_name(COMPONENT), read("lens/viewer/web/embed/component.js"))
     for part, letters in parts:
         name = f"{page.stem}-{part}.txt"

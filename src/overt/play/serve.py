@@ -1,4 +1,4 @@
-"""A live page whose model runs in Python: a server for this machine alone, with a token in its address."""
+"""A live page whose model runs in Python: a server for this machine only, with a token in its address."""
 
 import re
 import secrets
@@ -25,23 +25,23 @@ from overt.reading import check_text, parse_json, reason
 
 HOST = "127.0.0.1"
 LONGEST = 10_000  # letters of a text
-TOKENS = 2048  # of a text, for a model without a limit of its own: the page of more would exceed its limit, and take a minute
-PATIENCE = 10.0  # seconds that a request waits for the text before it
+TOKENS = 2048  # of a text, for models without a limit: a longer text's page would exceed the page limit, and take a minute
+PATIENCE = 10.0  # seconds that a request waits for an earlier text
 _BODY = 12 * LONGEST + 1000  # bytes: JSON may write a letter as two escapes of six bytes
-_DRAINED = 16 * 10**6  # bytes of a longer body that are read and let go, so that the connection goes on
-_PATIENCE = 0.5  # seconds without a request until Ctrl+C is looked for, where the system does not wake the wait itself
+_DRAINED = 16 * 10**6  # bytes of a longer body that are read and discarded, so that the connection stays open
+_PATIENCE = 0.5  # seconds without a request until Ctrl+C is checked, if the system does not interrupt the wait
 _WEB = "play/web"
 _BUSY = "Expected one text at a time, got this one while the model reads another. Fix: wait, and change the text again."
 _NOTE = "Weights show what this head attended to, not why, and not what the model concluded."
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves the page of an explanation, and reads with its model what is typed there.
+    """Serves the page of an explanation, and lets its model read the typed text.
 
-    Answers only what names this machine as its host, comes from the page itself, and has the token in its path.
+    Answers only requests that name this machine as host, come from the page itself, and have the token in their path.
     """
 
-    daemon_threads = False  # a thread that is cut off inside C++ when Python ends aborts the whole process
+    daemon_threads = False  # a thread that is stopped inside C++ at Python's exit aborts the process
 
     def __init__(self, model: Any, explanation: Explanation):
         super().__init__((HOST, 0), _Handler)
@@ -53,19 +53,19 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """What the browser opens."""
+        """The address that the browser opens."""
         return f"http://{HOST}:{self.server_port}/{self.token}/"
 
     @property
     def hosts(self) -> set[str]:
-        """The names under which a browser on this machine may know the server."""
+        """The host names under which a browser on this machine may reach the server."""
         return {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
 
     def serve_until_interrupted(self) -> None:
         """Answer until Ctrl+C, then close.
 
-        The signal only leaves a word: an exception that is raised while a connection is handed to its thread loses sight of that thread,
-        and the end waits for it.
+        The signal handler only sets a flag: an exception raised while a connection is handed to its thread would lose that thread,
+        and the shutdown waits for it.
         """
         interrupts: list[int] = []
         before = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
@@ -88,21 +88,21 @@ class PageServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Show an error; a browser that went away before it had its answer is none."""
+        """Show an error, except if a browser closed the connection before its answer."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
     def server_close(self) -> None:
-        """Close the server: browsers that keep their connections open are cut off, a text being read is read to its end."""
+        """Close the server: browsers' open connections are closed, but a text being read is finished."""
         for connection in self.connections.copy():
-            with suppress(OSError):  # the browser may have gone first
+            with suppress(OSError):  # the browser may have closed it first
                 connection.shutdown(socket.SHUT_RDWR)
         super().server_close()
 
     def answer(self, text: str) -> tuple[HTTPStatus, dict[str, Any]]:
-        """What the page shows of a text; a sentence where the model cannot read it, or is still reading another one."""
+        """The page's data for a text; a sentence if the model cannot read it, or is still reading another text."""
         start = time.perf_counter()
-        if not self.lock.acquire(timeout=PATIENCE):  # one text at a time: a model may not be run twice at once
+        if not self.lock.acquire(timeout=PATIENCE):  # one text at a time, since a model must not run twice at once
             return HTTPStatus.SERVICE_UNAVAILABLE, {"sentence": _BUSY}
         try:
             _check_tokens(len(self.model.encode(text, truncate=True).ids))
@@ -151,11 +151,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._read(self.rfile.read(int(length)))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the address holds the token."""
+        """Log nothing: the address contains the token."""
 
     @property
     def pages(self) -> PageServer:
-        """The server that this request came to."""
+        """The server of this request."""
         assert isinstance(self.server, PageServer)
         return self.server
 
@@ -170,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             status, content = self.pages.answer(text)
-        except Exception as error:  # of the model's own code: the page shows it, the terminal its traceback
+        except Exception as error:  # raised by the model's own code: the page shows it, the terminal its traceback
             self.pages.handle_error(self.request, self.client_address)
             status, content = HTTPStatus.INTERNAL_SERVER_ERROR, {"sentence": f"The model failed: {reason(error)}."}
         self._answer(status, content)
@@ -179,16 +179,16 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(script_json(content).encode(), "application/json", status)
 
     def _drain(self, length: int) -> None:
-        """Let a body go, a part at a time."""
+        """Discard a body, a part at a time."""
         while length > 0 and (part := self.rfile.read(min(length, 2**16))):
             length -= len(part)
 
     def _is(self, path: str) -> bool:
-        """Whether the request has the token and this path; a guess does not learn how much of it is right."""
+        """Whether the request has the token and this path; compared in constant time, so a guess learns nothing."""
         return secrets.compare_digest(self.path.encode(), f"/{self.pages.token}/{path}".encode())
 
     def _refused(self) -> bool:
-        """Refuse a request under another host's name, or from another page: a page elsewhere cannot reach the model."""
+        """Refuse a request with another host name, or from another page: a foreign page cannot reach the model."""
         hosts, origin = self.pages.hosts, self.headers.get("Origin")
         foreign = self.headers.get("Host") not in hosts or (origin is not None and origin.removeprefix("http://") not in hosts)
         if foreign:

@@ -1,4 +1,4 @@
-"""Translators for the page: their weights, what they compute with, and how far rounding takes them from full precision."""
+"""Translators for the page: their weights, their numbers in the page, and the effect of rounding."""
 
 import json
 from collections.abc import Mapping
@@ -36,13 +36,13 @@ _SENTENCES = (
     "The animal didn't cross the street because it was too tired.",
     "My brother has three dogs, and he loves them all.",
 )
-_LONGEST = 512  # tokens, where the model has no limit of its own
+_LONGEST = 512  # tokens, if the model has no limit of its own
 _POSITIONS = ("sinusoidal", "learned", None)
 
 
 @dataclass(frozen=True)
 class PageTranslator:
-    """A translator in a folder of overt train, for the page, with the models of the lesson on the bottleneck."""
+    """A translator in a folder of overt train, for the page, with the models of the bottleneck lesson."""
 
     folder: Path
     lesson: Mapping[str, Path] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class PageTranslator:
 
     @classmethod
     def with_lesson(cls, folder: Path) -> "PageTranslator":
-        """The translator in a folder, with the bundled models of the lesson, where they are installed."""
+        """The translator in a folder, with the bundled models of the lesson if they are installed."""
         bundled = Path(str(files("overt").joinpath("learn/bundled/bottleneck")))
         curves = bundled / "curves.json"
         if not curves.is_file():
@@ -64,12 +64,12 @@ class PageTranslator:
 
     @cached_property
     def in_int8(self) -> bool:
-        """Whether the translator's file has int8 weights, which more bits would not make more exact."""
+        """Whether the translator's file has int8 weights, which more bits would not make more precise."""
         with safe_open(self.folder / "model.safetensors", framework="pt") as file:
             return any(name.endswith(SCALE) for name in file.keys())  # noqa: SIM118
 
     def weights(self, small: bool) -> PackedWeights:
-        """The weights of all models as the page holds them; those of the lesson always have 8 bits."""
+        """The weights of all models in the page's format; the lesson's always have 8 bits."""
         packed = PackedWeights(small)
         for name, model in self._models.items():
             packed.small = small or name != "translator"
@@ -77,17 +77,17 @@ class PageTranslator:
         return packed
 
     def description(self) -> dict[str, Any]:
-        """The tokenizers and the sizes, for the page's worker."""
+        """The tokenizers and the sizes for the page's worker."""
         folders = {"translator": self.folder, **self.lesson}
         models = self._models.items()
         return {"models": {name: {"tokenizer": bpe_options(folders[name]), "shape": _shape(model)} for name, model in models}}
 
     def facts(self) -> dict[str, Any]:
-        """What the page itself shows of the model: its heads, and the lesson's curves."""
+        """Facts that the page shows about the model: its heads, and the lesson's curves."""
         return {"shape": _shape(self._models["translator"]), "curves": dict(self.curves)}
 
     def rounding(self, small: bool) -> WeightRounding:
-        """Compare all attention weights of the rounded model with those of the model itself, while it scores its own translations."""
+        """Compare all attention weights of the rounded and the original model, while they score the model's own translations."""
         model, tokenizer, _ = load_model(self.folder)
         config: Any = model.config
         page = from_config({"kind": type(model).__name__, **config}).eval()
@@ -110,7 +110,7 @@ class PageTranslator:
 
 
 def require_transformer(folder: Path, name: str) -> None:
-    """Raise InputError for a folder of overt whose model is none that translates by attention alone."""
+    """Raise InputError for an overt folder whose model is no Transformer translator."""
     kind = read_json(folder / "config.json", "a model of overt", _SERVE).get("kind")
     if kind != Transformer.__name__:
         raise InputError(
@@ -121,7 +121,7 @@ def require_transformer(folder: Path, name: str) -> None:
 
 
 def _loaded(folder: Path) -> Any:
-    """The model in a folder, if the page can compute it."""
+    """The model in a folder, if the page supports it."""
     model = load_model(folder)[0]
     if isinstance(model, Transformer):
         _require("positions", model.config["positions"], _POSITIONS)
@@ -144,7 +144,7 @@ def _require(name: str, value: Any, choices: tuple[Any, ...], fix: str = _SERVE)
 
 
 def _shape(model: Any) -> dict[str, Any]:
-    """The sizes as web/translator reads them."""
+    """The sizes for web/translator."""
     config = model.config
     same: dict[str, Any] = {"kind": type(model).__name__, "tables": _tables(model)}
     same |= {"width": config["width"], "words": config["target_words"]}
@@ -169,7 +169,7 @@ def _shape(model: Any) -> dict[str, Any]:
 
 
 def _tables(model: Any) -> dict[str, str]:
-    """Under which name the rows of each embedding are stored: the output's, where they are tied to it."""
+    """The name under which each embedding's rows are stored: the output layer's, if they are tied."""
     embeddings = {"source": _embedding(model, "source"), "target": _embedding(model, "target")}
     return {name: "output" if table is model.output.weight else name for name, table in embeddings.items()}
 
@@ -192,7 +192,7 @@ def _pack(packed: PackedWeights, prefix: str, model: Any) -> None:
 
 @dataclass(frozen=True)
 class _Putting:
-    """Stores a model's parameters under names that begin with a prefix; outputs are filled with zeros up to a whole panel."""
+    """Stores a model's parameters under names with a prefix; outputs are padded with zeros to a whole panel."""
 
     packed: PackedWeights
     prefix: str
@@ -204,25 +204,25 @@ class _Putting:
         self.packed.linear(f"{self.prefix}{name}", np.pad(weight.detach().numpy(), ((0, padding), (0, 0))), vector)
 
     def linear(self, name: str, *modules: nn.Linear) -> None:
-        """Linear layers side by side, as one map."""
+        """Linear layers, concatenated to one map."""
         bias = None if modules[0].bias is None else torch.cat([module.bias for module in modules])
         self.rows(name, torch.cat([module.weight for module in modules]), bias)
 
     def norm(self, name: str, module: nn.Module) -> None:
-        """A layer norm; nothing where there is none."""
+        """A layer norm; nothing if there is none."""
         if isinstance(module, nn.LayerNorm):
             self.packed.vector(f"{self.prefix}{name}.gain", module.weight.detach().numpy())
             self.packed.vector(f"{self.prefix}{name}.bias", module.bias.detach().numpy())
 
     def attention(self, name: str, module: Any, parts: Mapping[str, str]) -> None:
-        """The maps of an attention: `parts` names each by the letters of those that stand side by side in it."""
+        """The maps of an attention: `parts` names each map by the letters of its concatenated parts."""
         projections = {"q": module.query, "k": _repeated_heads(module.key, module), "v": _repeated_heads(module.value, module)}
         for part, letters in parts.items():
             self.linear(f"{name}.{part}", *(projections[letter] for letter in letters))
 
 
 def _repeated_heads(projection: nn.Linear, module: Any) -> nn.Linear:
-    """A projection of keys or values as every query head reads it: shared ones are repeated."""
+    """A projection of keys or values for each query head: shared heads are repeated."""
     shared = module.heads // module.kv_heads
     if shared == 1:
         return projection
@@ -288,7 +288,7 @@ def _pack_seq2seq(put: _Putting, model: Any) -> None:
 
 
 def _rounded(name: str, tensor: Tensor, small: bool) -> Tensor:
-    """A parameter as the page computes with it: tables and linear maps rounded."""
+    """A parameter in the page's precision: tables and linear maps rounded."""
     return torch.from_numpy(restored(tensor.numpy(), small)) if tensor.ndim == 2 else tensor
 
 

@@ -1,6 +1,6 @@
-"""A model's weights as the page holds them: whole numbers of 16 or 8 bits with a scale for each row, in blocks of bytes with checksums.
+"""A model's weights in the page's format: 16-bit or 8-bit integers with a scale for each row, in blocks of bytes with checksums.
 
-16 bits with a scale take the room of float16, and come three times closer to the attention weights of full precision.
+16 bits with a scale have the size of float16, and reproduce the attention weights of full precision three times as closely.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ import numpy as np
 
 from overt.learn.run.int8_rows import rounded
 
-PANEL = 8  # columns of a linear map that stand together, as native/wasm/layers.cpp reads them
-_ALIGNED = 24  # bytes: numbers of eight bytes begin where they may, and base64 has no rest
+PANEL = 8  # adjacent columns of a linear map, in the order of native/wasm/layers.cpp
+_ALIGNED = 24  # bytes: a multiple of eight, for aligned 8-byte numbers, and of three, so that base64 needs no padding
 
 
 @dataclass
 class PackedWeights:
-    """`tensors` say where each tensor is, `blocks` are the bytes; `small` is int8 instead of float16.
+    """`tensors` are the positions of tensors, `blocks` the bytes; `small` is int8 instead of int16.
 
-    A "table" is read by its rows and stays as it is; a "linear" map is made float32 when the page opens; a "vector" is float32.
+    A "table" is read by rows and stays rounded; a "linear" map becomes float32 when the page opens; a "vector" is float32.
     """
 
     small: bool
@@ -32,7 +32,7 @@ class PackedWeights:
         return [b"".join(parts) for parts in self.parts]
 
     def begin(self) -> None:
-        """Begin another block: the page reads and checks them one by one."""
+        """Begin a new block: the page reads and checks blocks one by one."""
         self.parts.append([])
 
     def table(self, name: str, rows: np.ndarray) -> None:
@@ -41,7 +41,7 @@ class PackedWeights:
         self._put(name, "table", numbers, scales)
 
     def linear(self, name: str, weight: np.ndarray, bias: np.ndarray | None) -> None:
-        """Store a linear map as torch has it, weight (out, in) and bias (out), if it has one."""
+        """Store a linear map in torch's layout, weight (out, in) and bias (out) or None."""
         numbers, scales = rounded(weight, self.small)
         panels = numbers.reshape(-1, PANEL, numbers.shape[1]).transpose(0, 2, 1)  # (out / 8, in, 8)
         self._put(f"{name}.weight", "linear", panels.reshape(numbers.shape[1], -1), scales)
@@ -49,11 +49,11 @@ class PackedWeights:
             self.vector(f"{name}.bias", bias)
 
     def vector(self, name: str, values: np.ndarray) -> None:
-        """Store a vector as it is."""
+        """Store a vector without rounding."""
         self._put(name, "vector", values.astype("<f4")[None])
 
     def header(self) -> dict[str, Any]:
-        """What the page needs to read the blocks."""
+        """The page's description of the blocks."""
         return {"tensors": self.tensors, "blocks": [{"bytes": len(block), "sum": checksum(block)} for block in self.blocks]}
 
     def _put(self, name: str, kind: str, numbers: np.ndarray, scales: np.ndarray | None = None) -> None:
@@ -70,13 +70,13 @@ class PackedWeights:
 
 
 def restored(rows: np.ndarray, small: bool) -> np.ndarray:
-    """What the page computes with in place of these rows."""
+    """The rows after rounding, as in the page."""
     numbers, scales = rounded(rows, small)
     return numbers.astype(np.float32) * scales[:, None]
 
 
 def checksum(data: bytes) -> int:
-    """The sum of all 32-bit words, each times an odd number of its own, as native/wasm/weights.cpp has it.
+    """The sum of all 32-bit words, each times a different odd number, as in native/wasm/weights.cpp.
 
     >>> checksum(bytes([1, 0, 0, 0, 2, 0, 0, 0]))
     7
@@ -106,7 +106,7 @@ def bert_weights(state: Mapping[str, np.ndarray], layers: int, small: bool) -> P
 
 
 def position_vectors(state: Mapping[str, np.ndarray]) -> np.ndarray:
-    """What is added to a word's vector at each position of a single text: the position's vector and that of the first text."""
+    """The vector added to a word's vector at each position of a single text: the position's vector plus the first text's."""
     return state["embeddings.position_embeddings.weight"] + state["embeddings.token_type_embeddings.weight"][0]
 
 

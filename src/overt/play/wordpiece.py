@@ -1,4 +1,4 @@
-"""A BERT tokenizer as the page's own reads it, from a model's tokenizer.json."""
+"""Options of the page's WordPiece tokenizer, from a BERT model's tokenizer.json."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ _SERVE = "run the model in Python instead: overt play FOLDER --serve"
 
 
 def wordpiece_options(folder: Path) -> dict[str, Any]:
-    """What web/worker/wordpiece.js needs of a folder's tokenizer; raises InputError for one that works in another way."""
+    """The options of web/worker/wordpiece.js for a folder's tokenizer; raises InputError for an unsupported tokenizer."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise InputError("a model's folder with its tokenizer.json", got=f"no {path}", fix=_SERVE)
@@ -69,7 +69,7 @@ def _pieces(vocabulary: dict[str, int], added: list[dict[str, Any]]) -> list[str
 
 
 def _ends(processor: dict[str, Any]) -> tuple[str, str]:
-    """The special tokens before and behind a text."""
+    """The special tokens before and after a text."""
     if processor["type"] == "BertProcessing":
         return processor["cls"][0], processor["sep"][0]
     first, text, last = processor["single"]
