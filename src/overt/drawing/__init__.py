@@ -1,1 +1,1 @@
-"""What every picture and page shares: a canvas, and how numbers and letters are written."""
+"""Shared parts of every picture and page: a canvas, and the formatting of numbers and letters."""

@@ -1,4 +1,4 @@
-"""A sheet to draw on: text that is measured before it is set, boxes, strips of numbers. matplotlib without pyplot."""
+"""A sheet for drawing by matplotlib without pyplot: measured text, boxes, strips of numbers."""
 
 import math
 import re
@@ -13,9 +13,9 @@ from overt.errors import needed_by
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's blue and vermillion, which no common colour blindness confuses.
+# BLUE, FIRE: Okabe and Ito's blue and vermillion, which are distinct with every common colour blindness.
 BLUE, FIRE, INK, QUIET, LINE, WASH, PAPER = "#0072b2", "#d55e00", "#1b2027", "#5c6470", "#e0dcd2", "#f3f1ea", "#ffffff"
-# Both ramps grow darker all the way, so they read without their hue.
+# Both ramps darken monotonically, so they are readable without their hue.
 _POSITIVE = ("#c4dceb", "#6aaed6", "#0072b2", "#00355c")
 _NEGATIVE = ("#f9d9bd", "#ee9a55", "#d55e00", "#6e2f00")
 SANS, MONO = "DejaVu Sans", "DejaVu Sans Mono"
@@ -24,7 +24,7 @@ _LOW = str.maketrans({**dict(zip("0123456789", "₀₁₂₃₄₅₆₇₈₉",
 
 
 def drawing(what: str) -> Any:
-    """Give matplotlib, or say how to get it and Pillow."""
+    """Import matplotlib, or raise an error that says how to install it and Pillow."""
     with needed_by(what, "plot"):
         import matplotlib
         import PIL  # noqa: F401
@@ -33,7 +33,7 @@ def drawing(what: str) -> Any:
 
 @contextmanager
 def plain_settings(matplotlib: Any) -> Iterator[None]:
-    """Draw by matplotlib's own defaults, whatever the user's are, and read no text as mathematics."""
+    """Draw by matplotlib's own defaults, whatever the user's are, and without mathematical markup in text."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"font.family": SANS, "text.parse_math": False, "text.usetex": False})
@@ -41,7 +41,7 @@ def plain_settings(matplotlib: Any) -> Iterator[None]:
 
 
 def lowered(formula: str) -> str:
-    """A formula with its indices as small letters.
+    """A formula with its indices as subscript letters.
 
     >>> lowered("c_1 = Σ a_1j h_j")
     'c₁ = Σ a₁ⱼ hⱼ'
@@ -52,7 +52,7 @@ def lowered(formula: str) -> str:
 class Sheet:
     """A figure in units of a hundredth of an inch, from the top left.
 
-    `cropped` and `strange` remember whether a text was cut and whether the font lacked a letter, so that it can be said.
+    `cropped` and `strange` record whether a text was cut and whether the font lacked a letter; `remark` reports them.
     """
 
     def __init__(self, width: float, height: float, dpi: int):
@@ -71,11 +71,11 @@ class Sheet:
         self.strange: bool = False
 
     def measure(self, text: str, size: float, bold: bool = False, mono: bool = False) -> float:
-        """How wide a text is."""
+        """The width of a text."""
         return _measured(text, size, bold, mono, self.dpi)
 
     def fitted(self, text: str, max_width: float, size: float, bold: bool = False, mono: bool = False) -> str:
-        """The text as the font has it, cropped to the room there is."""
+        """The text in the letters of the font, cropped to `max_width`."""
         text = self.letters(visible(text))
         if self.measure(text, size, bold, mono) <= max_width:
             return text
@@ -108,7 +108,7 @@ class Sheet:
         max_width: float = math.inf,
         rotated: bool = False,
     ) -> float:
-        """Set a text, its middle line at y, cropped to the room; gives its width."""
+        """Draw a text, its middle line at y, cropped to `max_width`; returns its width."""
         if not text:
             return 0.0
         shown = self.fitted(text, max_width, size, bold, mono)
@@ -119,7 +119,7 @@ class Sheet:
         return self.measure(shown, size, bold, mono)
 
     def wrapped(self, x: float, y: float, text: str, max_width: float, size: float, lines: int, colour: str = INK) -> float:
-        """Set sentences on at most so many lines, the last one cropped; gives the y of the line after."""
+        """Draw sentences on at most `lines` lines, the last one cropped; returns the y of the line after."""
         line = ""
         step, words = size * 2.0, self.letters(visible(text)).split(" ")
         for index, word in enumerate(words):
@@ -194,7 +194,7 @@ class Sheet:
         self.axes.set(xlim=(0, self.width), ylim=(self.height, 0))
 
     def remark(self) -> str:
-        """What must be said of the texts that were changed, or nothing."""
+        """A remark on texts that were changed; empty if there are none."""
         remarks = ["… cropped to fit"] if self.cropped else []
         remarks += [f"{_MISSING} a letter that the font lacks"] if self.strange else []
         return "; ".join(remarks)
@@ -202,7 +202,7 @@ class Sheet:
 
 @cache
 def _known_letters() -> frozenset[int]:
-    """The letters that both fonts have."""
+    """The letters in both fonts."""
     from matplotlib.font_manager import findfont, get_font
 
     return frozenset(get_font(findfont(SANS)).get_charmap()) & frozenset(get_font(findfont(MONO)).get_charmap())
@@ -230,14 +230,14 @@ def _renderer(dpi: int) -> Any:
 
 @cache
 def signs() -> Any:
-    """Colours for numbers of either sign: from vermillion over next to nothing to blue, darker the further from zero."""
+    """Colours for signed numbers: from vermillion over near-white to blue, darker with the distance from zero."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("signs", [*reversed(_NEGATIVE), WASH, *_POSITIVE])
 
 
 def shade(share: float) -> tuple[Any, str]:
-    """The colour of a share from −1 to 1, and the ink that reads on it."""
+    """The colour of a share from −1 to 1, and a text colour that is readable on it."""
     if not math.isfinite(share):
         return LINE, INK
     red, green, blue, _ = signs()(0.5 + 0.5 * max(-1.0, min(share, 1.0)))

@@ -1,4 +1,4 @@
-"""Pages that load nothing: style, script and data stand in one file, and only that style and that script may run."""
+"""Pages that load nothing: style, script and data are in one file, and only that style and that script may run."""
 
 import json
 import math
@@ -21,15 +21,15 @@ PAGE_LIMIT, DATA_PAGE_LIMIT = 24 * 10**6, 20 * 10**6  # bytes
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "(\.[\w./-]+\.js)";\n', re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)  # lines of their own
-_TRAILING = re.compile(r"""(?<=[;,{}]) // [^"'`\n]*$""", re.MULTILINE)  # no text of one line holds this: its quote would follow
+_TRAILING = re.compile(r"""(?<=[;,{}]) // [^"'`\n]*$""", re.MULTILINE)  # no string of one line has this: its quote would follow
 _BLANK = re.compile(r"^[ \t]+|^\n", re.MULTILINE)  # indentation, and empty lines
 _STYLE_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_STYLE_SPACE = re.compile(r"(?<=[{};,])\s+|\s+(?=[{}])")  # what no style needs
+_STYLE_SPACE = re.compile(r"(?<=[{};,])\s+|\s+(?=[{}])")  # space that no style needs
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|const|let|class)) (\w+)", re.MULTILINE)
 
 
 def escape_text(text: str) -> str:
-    """Text that is only text in HTML, whatever it holds.
+    """Escape text for HTML, whatever it contains.
 
     >>> escape_text("<b>&\\x00")
     '&lt;b&gt;&amp;␀'
@@ -38,7 +38,7 @@ def escape_text(text: str) -> str:
 
 
 def formula(text: str) -> str:
-    """A formula as HTML, its indices as subscripts.
+    """A formula as HTML, with indices as subscripts.
 
     >>> formula("c_1 = Σ a_1j h_j")
     'c<sub>1</sub> = Σ a<sub>1j</sub> h<sub>j</sub>'
@@ -47,9 +47,9 @@ def formula(text: str) -> str:
 
 
 def script_json(value: Any) -> str:
-    r"""JSON that can stand inside a script element: nothing in it can end that element or start another.
+    r"""JSON that is safe inside a script element: it can neither end that element nor start another.
 
-    Numbers keep seven digits, as many as a float32 has; those that are not finite become text that JavaScript's `Number` reads.
+    Numbers keep seven digits, like float32; non-finite numbers become text that JavaScript's `Number` reads.
 
     >>> script_json(["</script>", 0.1234567891, float("-inf")])
     '["\\u003c/script\\u003e",0.1234568,"-Infinity"]'
@@ -98,8 +98,8 @@ def data_page(
 ) -> str:
     """Write a page whose script, `root`.js in the folder `web`, shows data in the element `root`; `still` is shown without scripts.
 
-    `library` names a script and a style in drawing/web/vendored that come first. Returns its path, or the page itself without one.
-    Raises InputError for more than 20 MB; `smaller` says what to do about it.
+    `library` names a script and a style in drawing/web/vendored that come first. Returns the path, or without `path` the page itself.
+    Raises InputError for more than 20 MB; `smaller` is the fix in that error.
     """
     vendored = [f"drawing/web/vendored/{library}.{ending}" for ending in ("iife.min.js", "min.css") if library]
     html = fill_template(
@@ -129,10 +129,10 @@ def _hash(text: str) -> str:
 
 @cache
 def bundle(first: str, reused: str = "") -> str:
-    """The JavaScript module at `first` and all that it imports, as one text without comments; imported modules stand before the others.
+    """The JavaScript module at `first` with all its imports, as one text without comments; imported modules come first.
 
     The modules import only by `import { name } from "./file.js";` on one line and export only by `export function`, `const` or
-    `class`. Each becomes a function of its own, which returns what it exports, so that two modules may use the same names. The function
+    `class`. Each becomes a function that returns its exports, so that two modules may use the same names. The function
     of the module `reused` has the name REUSED, for a Worker that runs its text.
 
     >>> text = bundle("lens/viewer/web/map/colour_scale.js")
@@ -168,5 +168,5 @@ def _as_function(path: str, reused: bool) -> str:
 
 
 def _identifier(path: str) -> str:
-    """The module's name in the bundle: the package that has the folder web, and the path inside that folder."""
+    """The module's name in the bundle: the package with the folder web, and the path inside that folder."""
     return "$" + re.sub(r"\W", "_", re.sub(r"^.*?(\w+)/web/", r"\1/", path.removesuffix(".js")))

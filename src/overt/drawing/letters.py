@@ -1,4 +1,4 @@
-"""Letters that a terminal can show: bars, sparklines, and what replaces a letter that its encoding lacks."""
+"""Letters for terminals: bars, sparklines, and replacements for letters that the encoding lacks."""
 
 import functools
 import math
@@ -22,11 +22,11 @@ _STAND_INS = {
     "▏": " ", "▎": " ", "▍": " ", "▌": "#", "▋": "#", "▊": "#", "▉": "#", "▒": "=", "’": "'", "│": "|",
     "▁": "_", "▂": ".", "▃": "-", "▄": "=", "▅": "+", "▆": "*", "▇": "%",
 }  # fmt: skip
-# Columns from which a terminal has room for a bar next to the count of what is done: none of its numbers may be pushed out.
+# ROOM_FOR_A_BAR: columns from which a bar fits next to the count of finished work, without displacing a number.
 ROOM_FOR_A_BAR = 80
 _TELLING = 16  # columns that a column of words needs
 _WORD = "(?:\\S|[\u00a0\u2007\u202f])+"  # no line is broken at a no-break space
-# Cividis from its dark end up, each with the letters that can be read on it, on light and dark terminals alike.
+# _SHADES: Cividis from its dark end, each with letters that are readable on it, on light and dark terminals.
 _SHADES = (
     "white on #35446c",
     "white on #575d6d",
@@ -38,7 +38,7 @@ _SHADES = (
 
 
 def sparkline(values: Sequence[float], low: float, high: float) -> str:
-    """Draw a series in one line of text, a letter a value, between `low` and `high`; what is not finite leaves a gap.
+    """Draw a series in one line of text, a letter for each value, between `low` and `high`; non-finite values are gaps.
 
     >>> sparkline([0, 1, 2, 3], 0, 3)
     '▁▃▆█'
@@ -69,7 +69,7 @@ def bar(value: float, maximum: float, width: int) -> str:
 
 
 def shade(share: float) -> str:
-    """The style of a share from 0 to 1: a background that grows lighter with it, and letters that can be read on it.
+    """The style of a share from 0 to 1: a background that becomes lighter with it, and readable letters.
 
     >>> shade(0.01), shade(0.5), shade(1.0)
     ('', 'black on #a69d75', 'black on #fee838')
@@ -77,9 +77,7 @@ def shade(share: float) -> str:
     return _SHADES[min(int(share * len(_SHADES)), len(_SHADES) - 1)] if share > 0.04 else ""
 
 
-_SURROGATE = re.compile(
-    "[\ud800-\udfff]"
-)  # halves of letters, which no encoding has; bytes of a file's name that are not UTF-8
+_SURROGATE = re.compile("[\ud800-\udfff]")  # lone surrogates, which no encoding has; non-UTF-8 bytes of a file name
 
 
 def writable(text: str, encoding: str) -> str:
@@ -102,9 +100,9 @@ def _writable_letter(letter: str, encoding: str) -> str:
 
 
 def broken(line: Text, width: int, indent: int | None = None) -> list[Text]:
-    """A line as lines of at most `width` columns, broken between words, so that no number is cut; a longer word is cut where it must.
+    """Break a line into lines of at most `width` columns, between words, so that no number is cut; only a word that is too long is cut.
 
-    What follows is under the line's own beginning, two columns farther in, or `indent` columns.
+    Continuation lines are indented by two columns relative to the line's own indentation, or by `indent` columns.
 
     >>> [part.plain for part in broken(Text("  one of 0.647 and 0.12"), 12)]
     ['  one of', '    0.647', '    and 0.12']
@@ -122,7 +120,7 @@ def broken(line: Text, width: int, indent: int | None = None) -> list[Text]:
 
 
 def _runs(text: str, width: int, indent: int) -> Iterable[tuple[int, int]]:
-    """Where the lines of a text begin and end that is broken between words."""
+    """The start and end of each line of a text broken between words."""
     start = end = 0
     for word in re.finditer(_WORD, text):
         available = width - (indent if start else 0)
@@ -139,32 +137,32 @@ def _runs(text: str, width: int, indent: int) -> Iterable[tuple[int, int]]:
 
 
 class Ink:
-    """Makes text for a place of so many columns, in the letters that its encoding has."""
+    """Creates text for a width in columns, in the letters of the output's encoding."""
 
     def __init__(self, width: int, encoding: str):
         self.width = width
         self.encoding = encoding
 
     def text(self, content: str, style: str = "") -> Text:
-        """One run of text; nothing in it is markup."""
+        """A run of text without markup."""
         return Text(writable(content, self.encoding), style=style, no_wrap=True, overflow="crop", end="")
 
     def token(self, content: str, width: int, style: str = "") -> Text:
-        """A token, its control characters made visible, cropped to `most` columns."""
+        """A token, its control characters made visible, cropped to `width` columns."""
         content, dots = writable(visible(content), self.encoding), writable("…", self.encoding)
         if cell_len(content) > width:
             content = set_cell_size(content, width - len(dots)).rstrip() + dots
         return self.text(content, style)
 
     def line(self, *parts: Text | str) -> Text:
-        """Parts side by side; a `Piece` breaks the line between words where it is too long."""
+        """Parts side by side; a `Piece` breaks the line between words if it is too long."""
         whole = Text(no_wrap=True, overflow="crop")
         for part in parts:
             whole.append_text(part if isinstance(part, Text) else self.text(part))
         return whole
 
     def prose(self, content: str, style: str = "", lead: str = "  ") -> list[Text]:
-        """Sentences broken between words; the first line starts with `lead`, the rest stand under it."""
+        """Sentences broken between words; the first line starts with `lead`, the others are indented under it."""
         available = max(self.width - cell_len(lead), 8)
         text = re.sub("[\t\n\v\f\r]", " ", writable(content, self.encoding))
         parts = [text[start:end] for start, end in _runs(text, available, 0)] or [""]
@@ -174,7 +172,7 @@ class Ink:
         ]
 
     def table(self, rows: Iterable[Sequence[Text]], right: Sequence[bool], gap: int = 2) -> list[Text]:
-        """The lines of `grid`; where they are too long, of several: each has the first column again and the next that fit."""
+        """The lines of `grid`; if they are too long, several tables: each has the first column and the next columns that fit."""
         rows = [list(row) for row in rows]
         lines = self.grid(rows, right, gap)
         if not lines or max(line.cell_len for line in lines) <= self.width:
@@ -182,7 +180,7 @@ class Ink:
         return self._in_parts(rows, right, gap)
 
     def grid(self, rows: Iterable[Sequence[Text]], right: Sequence[bool], gap: int = 2) -> list[Text]:
-        """Lines of any length in which the cells of a column stand under each other, set to the right where `right` says so."""
+        """Lines of any length with aligned columns, right-aligned where `right` is True."""
         rows = [list(row) for row in rows]
         widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
         lines = [self.line(*self._spaced(row, widths, right, gap)) for row in rows]
@@ -193,7 +191,7 @@ class Ink:
     def _in_parts(self, rows: list[list[Text]], right: Sequence[bool], gap: int) -> list[Text]:
         widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
         others = sum(widths[:-1]) + gap * len(widths[:-1])
-        if not right[-1] and self.width - others >= _TELLING:  # room for words in the last column, broken between them
+        if not right[-1] and self.width - others >= _TELLING:  # the last column's words fit, broken between words
             widths[-1] = self.width - others
             return self._folded(rows, range(len(widths)), widths, right, gap)
         widths[0] = min(widths[0], self.width // 2)
@@ -213,7 +211,7 @@ class Ink:
     def _folded(
         self, rows: list[list[Text]], columns: Sequence[int], widths: Sequence[int], right: Sequence[bool], gap: int
     ) -> list[Text]:
-        """Some columns of a table, cells wider than their column broken between words."""
+        """Some columns of a table, with cells wider than their column broken between words."""
         folded: list[list[Text]] = []
         for row in rows:
             cells = [broken(row[column], widths[column], 0) for column in columns]
@@ -230,7 +228,7 @@ class Ink:
 
 
 class Piece:
-    """A part of a page of text, laid out once its width and its encoding are known."""
+    """A part of a page of text, laid out after its width and its encoding are known."""
 
     def __init__(self, lay_out: Callable[[Ink], Iterable[Text]]):
         self.lay_out = lay_out
@@ -244,7 +242,7 @@ class Piece:
 
 
 def piece(lay_out: Callable[Concatenate[Ink, Arguments], Iterable[Text]]) -> Callable[Arguments, Piece]:
-    """Make a function that lays out a part of a page return that part, without its first argument, the ink."""
+    """Decorate a layout function, whose first argument is the ink, so that it returns a `Piece` for its other arguments."""
 
     @functools.wraps(lay_out)
     def made(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Piece:

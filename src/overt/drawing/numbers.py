@@ -1,4 +1,4 @@
-"""Numbers and tokens as text: terminal, picture and page write them the same way."""
+"""Numbers and tokens as text, equal in terminal, picture and page."""
 
 import math
 import unicodedata
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 MINUS = "−"
 INDEX = r"(?<=(?<!\w)[A-Za-z])_(\d+[ij]?|[ij])(?!\w)"  # the index of h_1, a_1j, x_j, and of nothing else
-STRONG = 0.5  # below a weight of a half colours stay pale, so that a row that looks everywhere does not look sure
+STRONG = 0.5  # weights below it have pale colours, so that a row of even weights does not look focused
 _EXPONENTS = str.maketrans("-", MINUS)
 
 
 def number(value: float, decimals: int = 2) -> str:
     """Write a number with fixed decimals and a real minus sign.
 
-    Beyond a million the fixed decimals give way to a power of ten, and a negative number that rounds to zero loses its sign.
+    Beyond a million the format is a power of ten, and a negative number that rounds to zero loses its sign.
 
     >>> number(-0.196), number(-0.001), number(float("-inf")), number(12345678.0)
     ('−0.20', '0.00', '−∞', '1.23e7')
@@ -29,7 +29,7 @@ def number(value: float, decimals: int = 2) -> str:
 
 
 def signed(value: float, decimals: int = 2) -> str:
-    """The same with a plus before what is not negative.
+    """Write a number like `number`, with a plus if it is not negative.
 
     >>> signed(0.196), signed(-0.196)
     ('+0.20', '−0.20')
@@ -39,7 +39,7 @@ def signed(value: float, decimals: int = 2) -> str:
 
 
 def scientific(value: float, decimals: int = 1) -> str:
-    """Write a number as a power of ten, without the zeros that pad the exponent.
+    """Write a number as a power of ten, without padding zeros in the exponent.
 
     >>> scientific(4.1e-7), scientific(0.0)
     ('4.1e−7', '0')
@@ -51,7 +51,7 @@ def scientific(value: float, decimals: int = 1) -> str:
 
 
 def decimals_for(values: Sequence[float]) -> int:
-    """How many decimals show the largest of the values with two digits that count, 2 to 4.
+    """The number of decimals that shows the largest value with two significant digits, 2 to 4.
 
     >>> decimals_for([1.5, -20.0]), decimals_for([0.004, 0.01])
     (2, 3)
@@ -61,7 +61,7 @@ def decimals_for(values: Sequence[float]) -> int:
 
 
 def vector(values: Sequence[float], shown: int = 3, width: int = 0, decimals: int = 2) -> str:
-    """Abbreviate a vector: its first entries, then how many there are.
+    """Abbreviate a vector to its first entries and its length.
 
     >>> vector([-0.2, 0.34, 0.13, 1.0, 2.0])
     '[−0.20  0.34  0.13 … 5]'
@@ -74,14 +74,14 @@ def vector(values: Sequence[float], shown: int = 3, width: int = 0, decimals: in
 
 
 def entry_width(vectors: Sequence[Sequence[float]], shown: int = 3, decimals: int = 2) -> int:
-    """The width that lines up the shown entries of several vectors, one under another."""
+    """The width that aligns the shown entries of several vectors."""
     return max((len(number(value, decimals)) for entries in vectors for value in entries[: shown + 1]), default=0)
 
 
 def visible(text: str) -> str:
-    r"""Show what does not show: control characters get their pictures, lone surrogates and bidi controls a mark.
+    r"""Make invisible characters visible: control characters become their pictures, lone surrogates and bidi controls a mark.
 
-    So a token can neither colour a terminal nor turn the rest of a line around.
+    So a token can neither colour a terminal nor reverse the text after it.
 
     >>> visible("a\x00b\x1b[31m\u202e"), visible(" "), visible("")
     ('a␀b␛[31m�', '␣', '∅')
@@ -96,14 +96,14 @@ def _visible_letter(letter: str) -> str:
         return chr(0x2400 + ord(letter))
     if letter == "\x7f":
         return "␡"
-    # Joiners hold emoji and Indic letters together; every other format character, surrogate or unassigned letter is marked.
+    # Joiners connect emoji and Indic letters; every other format character, surrogate or unassigned letter is marked.
     if unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"} and letter not in "\u200c\u200d":
         return "\ufffd"
     return letter
 
 
 def shorten(text: str, limit: int) -> str:
-    """Crop to at most so many letters, with an ellipsis in place of what is gone.
+    """Crop to at most `limit` letters, with an ellipsis in place of the removed ones.
 
     >>> shorten("electroencephalography", 8), shorten("tired", 8)
     ('electro…', 'tired')
@@ -112,7 +112,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def labels(tokens: Sequence[str], limit: int = 80) -> list[str]:
-    """The tokens with control characters made visible, cropped, those that occur more than once numbered.
+    """The tokens with control characters made visible, cropped; repeated ones are numbered.
 
     >>> labels(["the", "animal", "the"], limit=5)
     ['the:1', 'anim…', 'the:2']
@@ -138,7 +138,7 @@ def columns(rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[st
 
 
 def duration(seconds: float) -> str:
-    """Write a time in the unit that suits it.
+    """Write a time in a suitable unit.
 
     >>> duration(0.00231), duration(0.000041), duration(2.5)
     ('2.31 ms', '41 µs', '2.50 s')

@@ -1,7 +1,7 @@
 """Pictures of the guide and its notebooks: matplotlib figures as SVG, readable on light and on dark pages.
 
-A block of a page ends with `print(picture(figure, "what it shows"))`; a notebook's cell with `draw(…)`. Grey is the page's text colour, and
-what has no colour is the page itself.
+A block of a page ends with `print(picture(figure, "what it shows"))`; a notebook's cell with `draw(…)`. Grey is the page's text colour;
+uncoloured parts are transparent.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ with needed_by("pictures of the guide", "plot"):
 
 BLUE, FIRE, GREEN, PURPLE, GOLD, ROSE = COLOURS = ("#3d85c6", "#d9702b", "#2f9e6e", "#9a72c7", "#b08a1e", "#c9588a")
 GREY, INK, PAPER = "#808080", "#818181", "#fefefe"
-# What a colour is on the site, whose palette has a light and a dark side, and, behind the comma, elsewhere.
+# _SEEN: the site's variable for each colour, from a palette with a light and a dark side, and, after the comma, the colour elsewhere.
 _SEEN = {
     GREY: "var(--quiet, var(--jp-ui-font-color2, #808080))",
     INK: "var(--ink, var(--jp-ui-font-color1, #808080))",
@@ -30,7 +30,7 @@ _SEEN = {
     BLUE: "var(--blue, #3d85c6)",
     FIRE: "var(--fire, #d9702b)",
 }
-# overt's own figures are for print: their inks would vanish on a dark page.
+# _PRINT: colours for overt's own figures, which are for print: their inks would be invisible on a dark page.
 _PRINT = {"#1b2027": GREY, "#5c6470": GREY, "#e0dcd2": GREY, "#0072b2": BLUE, "#d55e00": FIRE}
 
 _STYLE: dict[Any, Any] = {
@@ -62,7 +62,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def sheet(width: float = 6.0, height: float = 3.0, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
-    """A figure of this size in inches and its axes, and the guide's style from now on; options are those of matplotlib's `subplots`."""
+    """Create a figure of this size in inches with axes, and set the guide's style; options are `subplots`'s."""
     matplotlib.rcParams.update(_STYLE)
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, **options)
@@ -95,27 +95,27 @@ def picture(figure: Figure, title: str) -> str:
 
 
 def draw(*texts: Any) -> None:
-    """In a notebook, what `print` does where a page is HTML."""
+    """Print HTML in a notebook."""
     from IPython.display import HTML, display
 
     display(HTML(" ".join(map(str, texts))))
 
 
 def say(*texts: Any, end: str = "") -> None:
-    """In a notebook, what `print` does where a page is Markdown."""
+    """Print Markdown in a notebook."""
     from IPython.display import Markdown, display
 
     display(Markdown(" ".join(map(str, texts)) + end))
 
 
 def _shown(width: float) -> str:
-    """As wide as the page, up to the picture's own width in pixels; a wide one stays readable on a phone, and is moved there."""
+    """As wide as the page, up to the picture's own width in pixels; a wide picture stays readable on a phone, and scrolls."""
     least = "min-width: 500px; " if width > 640 else ""
     return f"display: block; width: 100%; {least}max-width: {width:.0f}px; height: auto; margin: 1em auto"
 
 
 def _defined_names(drawn: str) -> str:
-    """Names that nothing points to left out, the others made the picture's own, since a page holds many."""
+    """Remove unused names and make the others unique, since a page has several pictures."""
     mark = hashlib.sha256(drawn.encode()).hexdigest()[:6]
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', drawn))
     drawn = re.sub(r' id="([^"]+)"', lambda actual: f' id="p{mark}{actual[1]}"' if actual[1] in used else "", drawn)
@@ -133,9 +133,9 @@ def heatmap(
     most: float = 0.0,
     colour: str = BLUE,
 ) -> None:
-    """Weights as cells, from the page's own colour for 0 to the full one for the largest, or for `most`; below 0 they are orange.
+    """Draw weights as cells, from the page's own colour for 0 to the full one for the largest, or for `most`; below 0 they are orange.
 
-    `rows` and `columns` are the words on the left and above. Numbers are written into the cells where there are at most a hundred.
+    `rows` and `columns` are the words on the left and above. Cells contain their numbers if there are at most a hundred.
     """
     shown = np.asarray(weights.detach() if hasattr(weights, "detach") else weights, dtype=float)
     most = most or float(np.abs(shown).max()) or 1.0
@@ -160,7 +160,7 @@ def heats(
     numbers: bool | None = None,
     most: float = 0.0,
 ) -> Figure:
-    """Maps in a row, each with its title; the words of the rows are left of the first."""
+    """Draw maps side by side, each with its title; the row words are left of the first."""
     figure, axes = sheet(width, width / len(maps) + 0.45, columns=len(maps), squeeze=False)
     for panel, (title, weights) in zip(axes[0], maps.items(), strict=True):
         heatmap(panel, weights, rows if panel is axes[0, 0] else None, columns, title=title, numbers=numbers, most=most)
@@ -168,7 +168,7 @@ def heats(
 
 
 def _small(axes: Any, shares: np.ndarray, colour: str) -> None:
-    """A rectangle a cell, in the page's own colours."""
+    """Draw a rectangle for each cell, in the page's own colours."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
@@ -180,14 +180,14 @@ def _small(axes: Any, shares: np.ndarray, colour: str) -> None:
 
 
 def _large(axes: Any, shares: np.ndarray, colour: str) -> None:
-    """One image, whose colours are the same on all pages."""
+    """Draw one image, with the same colours on all pages."""
     ends = [to_rgba(FIRE, 1.0), to_rgba(FIRE, 0.0), to_rgba(colour, 0.0), to_rgba(colour, 1.0)]
     colours = LinearSegmentedColormap.from_list("weights", list(zip((0.0, 0.5, 0.5, 1.0), ends, strict=True)), 512)
     axes.imshow(shares, cmap=colours, vmin=-1, vmax=1, interpolation="nearest")
 
 
 def _words(axes: Any, rows: Any, columns: Any) -> None:
-    """Words on the left and above, turned where they are long."""
+    """Draw words on the left and above, rotated if they are long."""
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     rows, columns = list(rows if rows is not None else []), list(columns if columns is not None else [])
     axes.set_yticks(range(len(rows)), rows)
@@ -197,7 +197,7 @@ def _words(axes: Any, rows: Any, columns: Any) -> None:
 
 
 def arcs(tokens: Any, weights: Any, asks: int, *, width: float = 6.8, colour: str = FIRE) -> Figure:
-    """What one token attends to: an arc to each other one over the line of tokens, as wide and dark as its weight."""
+    """Draw the attention of one token: an arc to each other token over the line of tokens, as wide and dark as its weight."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Line
 

@@ -1,4 +1,4 @@
-"""A progress bar for work that takes longer than a second: on a terminal, and nowhere else."""
+"""A progress bar for work that takes longer than a second, only on a terminal."""
 
 import os
 import sys
@@ -14,11 +14,11 @@ _inside: ContextVar[bool] = ContextVar("_inside", default=False)
 
 
 def progress(items: Iterable[Item], doing: str, total: int | None = None) -> Generator[Item, None, None]:
-    """The items, one by one; if they take more than a second, with a bar on the terminal's stderr that is removed at the end.
+    """Yield the items; after a second, with a bar on the terminal's stderr that is removed at the end.
 
-    `total` is how many there are; without it, items that know their number say it.
+    `total` is the number of items; None: their own length, if they have one.
 
-    There is none in a pipe, a notebook or a file, with OVERT_PROGRESS=0 in the environment, or inside of work that has a bar.
+    There is no bar in a pipe, a notebook or a file, with OVERT_PROGRESS=0 in the environment, or inside work with its own bar.
 
     >>> list(progress("abc", "reading"))
     ['a', 'b', 'c']
@@ -50,7 +50,7 @@ def _with_bar(items: Iterable[Item], doing: str, total: int | None) -> Iterator[
 
 
 def _bar():
-    # rich takes a while to import, which is for work that takes longer.
+    # Importing rich is slow, so it is imported only for long work.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
