@@ -1,4 +1,4 @@
-"""Models: whole networks made of the layers, each in one file.
+"""Models: complete networks built from the layers, each in one file.
 
 `Transformer` and the recurrent `Seq2Seq` translate, `LanguageModel` continues a prompt, `TransformerEncoder` encodes a text; `Tagger`
 classifies each word and `Classifier` a whole text. `greedy_search`, `beam_search` and `sample` generate text

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def attention_weights(layers: Mapping[str, Sequence[nn.Module]], run: Callable[[], Any]) -> dict[str, list[Tensor]]:
-    """The weights of these attention layers: `run()` runs the model, then each layer's `weights` is called with the inputs it got.
+    """The weights of these attention layers: `run()` runs the model, then each layer's `weights` is called with its recorded inputs.
 
     >>> import torch
     >>> from overt.layers import SelfAttention

@@ -1,7 +1,7 @@
-"""Models from plain data: a recipe or a saved folder has the name of a model and its arguments, and `from_config` builds it.
+"""Build models from plain data: a recipe or a saved folder names a model and its arguments, and `from_config` builds it.
 
-Every model has its arguments as `model.config`, so that `type(model)(**model.config)` is a model of the same shape, and
-`from_config({"kind": type(model).__name__, **model.config})` too.
+Every model stores its arguments in `model.config`, so `type(model)(**model.config)` is a model of the same shape, as is
+`from_config({"kind": type(model).__name__, **model.config})`.
 """
 
 import difflib
@@ -49,7 +49,7 @@ def from_config(config: Mapping[str, Any]) -> nn.Module:
 
 
 def _check(kind: str, arguments: Mapping[str, Any], constructor: Callable[..., Any]) -> None:
-    """Refuse unknown names, missing ones, and values of other types than the constructor's."""
+    """Refuse unknown and missing arguments, and values whose types are not the constructor's."""
     parameters = {name: parameter for name, parameter in inspect.signature(constructor).parameters.items() if name != "self"}
     for name in arguments:
         if name not in parameters:

@@ -1,4 +1,4 @@
-"""The configuration of a model: its constructor's arguments as plain data, and what the layers of a Transformer share."""
+"""The configuration of a model: its constructor's arguments as plain data, and the settings shared by a Transformer's layers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -6,12 +6,12 @@ from typing import Any
 
 from overt.errors import InputError
 
-EMBEDDING_POSITIONS = ("sinusoidal", "learned")  # added to the embeddings; the other positions act in every attention
+EMBEDDING_POSITIONS = ("sinusoidal", "learned")  # added to the embeddings; other positions act in every attention
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """What the layers of a Transformer share: `Transformer`, `TransformerEncoder` and `LanguageModel` make it of their arguments.
+    """The settings shared by a Transformer's layers; `Transformer`, `TransformerEncoder` and `LanguageModel` fill it from their arguments.
 
     `width` of the states, `heads` of each attention, `feed_forward`, the inner width of the feed-forward layers; `kv_heads`, a divisor
     of `heads`; `positions` "sinusoidal", "learned" (up to `longest`), "rotary", "alibi", "relative" or None; `norm` "pre" or "post";
@@ -35,7 +35,7 @@ class TransformerConfig:
     longest: int = 512
 
     def __post_init__(self) -> None:
-        # Other wrong widths are refused where they are used.
+        # Other invalid widths are refused where they are used.
         whole = all(isinstance(number, int) and number >= 1 for number in (self.width, self.heads))
         if whole and self.width % self.heads:
             fewer = max(number for number in range(1, min(self.heads, 1025)) if self.width % number == 0)
@@ -48,12 +48,12 @@ class TransformerConfig:
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> "TransformerConfig":
-        """The configuration in a model's arguments; others among them, such as the number of words, are left out."""
+        """The configuration from a model's arguments; other arguments, such as the number of words, are ignored."""
         return cls(**{field.name: arguments[field.name] for field in fields(cls) if field.name in arguments})
 
     @property
     def attention_positions(self) -> str | None:
-        """The positions that act in every attention; None for those that are added to the embeddings."""
+        """The positions that act in every attention; None for positions added to the embeddings."""
         return None if self.positions in EMBEDDING_POSITIONS else self.positions
 
 

@@ -1,7 +1,7 @@
-"""Generating text with a model, word by word: the most probable next word (greedy), a sampled one, or the best texts (beam).
+"""Generate text with a model, word by word: the most probable next word (greedy), a sampled one, or the best texts (beam).
 
 A model gives the probability of a text as a product, p(y | x) = Π_t p(y_t | x, y_1 … y_(t−1)). Every text ends with the end token,
-whose probability counts too; after `longest` tokens only the end may follow. So the probabilities of all texts add up to 1.
+whose probability is included; after `longest` tokens only the end may follow. So the probabilities of all texts sum to 1.
 
 A translator starts from its source and the start token. A language model has no source: it continues a prompt.
 """
@@ -17,7 +17,7 @@ from overt.attention import check
 from overt.errors import InputError
 from overt.models.language_model import LanguageModel
 
-# Finished rows are removed when at most this share of the rows is active: removing them copies the memory of the others.
+# _ACTIVE_SHARE: finished rows are removed if at most this share of the rows is active, since removal copies the others' memory.
 _ACTIVE_SHARE = 0.75
 
 
@@ -46,7 +46,7 @@ def greedy_search(
 ) -> list[Hypothesis]:
     """Take the most probable next word until the end token: one hypothesis for each row of the source (B, S).
 
-    `longest` is the maximum number of tokens, by default 2 · S + 10 for a source of S tokens. The model is in eval mode meanwhile.
+    `longest` is the maximum number of tokens, by default 2 · S + 10 for a source of S tokens. Meanwhile the model is in eval mode.
 
     >>> from overt.models import Transformer
     >>> model = Transformer(9, 9, width=8, heads=2, encoder_layers=1, decoder_layers=1, feed_forward=16)
@@ -55,7 +55,7 @@ def greedy_search(
     (True, True)
     """
     with _started(model, source, source_lengths, start, longest) as started:
-        return _decode(model, *started, end, lambda scores: scores.max(-1).indices)  # faster than argmax, and the same
+        return _decode(model, *started, end, lambda scores: scores.max(-1).indices)  # faster than argmax, with the same result
 
 
 @torch.no_grad()
@@ -74,8 +74,8 @@ def sample(
 ) -> list[Hypothesis]:
     """Sample each word from softmax(scores / temperature): one hypothesis for each row of the source (B, S).
 
-    `top_k` keeps only the k most probable words (Fan et al. 2018, section 5.1), `top_p` only the fewest most probable words that
-    together have this probability (Holtzman et al. 2020, section 3.1). The score is that of the model, without any of these.
+    `top_k` keeps only the k most probable words (Fan et al. 2018, section 5.1), `top_p` only the fewest most probable words with at least
+    this total probability (Holtzman et al. 2020, section 3.1). The score is the model's, without temperature, `top_k` and `top_p`.
     The other arguments are `greedy_search`'s.
 
     >>> from overt.models import Transformer
@@ -129,9 +129,9 @@ def beam_search(
 
         score(y) = Σ_t log p(y_t | …) / |y|^length_penalty        |y| counts the tokens of y and its end
 
-    Each step extends every text of the beam by every word, and the most probable of all these stay. A finished text stays in the
+    Each step extends every text of the beam by every word, and keeps the most probable results. A finished text stays in the
     beam, so the search ends when `size` texts are finished. With length_penalty 0 the score is the log probability, which
-    favours short texts; with 1 it is the mean over the tokens. There may be fewer texts than `best` where few exist.
+    favours short texts; with 1 it is the mean over the tokens. There may be fewer texts than `best` if few exist.
     The other arguments are `greedy_search`'s.
 
     >>> from overt.models import Transformer
@@ -168,7 +168,7 @@ class _Beams:
         self.sentences = torch.arange(sentences, device=device)  # (B,)
         self.active = torch.full((sentences,), size, device=device)  # (B,) the number of texts that are not finished
         self.tokens = torch.empty(sentences, size, 0, dtype=torch.long, device=device)  # (B, size, t)
-        # All texts of a beam start equal, so only the first of them counts.
+        # All texts of a beam start equal, so only the first one counts.
         self.totals = torch.full((sentences, size), -torch.inf, device=device)  # (B, size)
         self.totals[:, 0] = 0
 
@@ -207,7 +207,7 @@ class _Beams:
 def _decode(
     model: Any, memory: Any, tokens: Tensor, limits: Tensor, end: int, choose: Callable[[Tensor], Tensor]
 ) -> list[Hypothesis]:
-    """One text for each row; `choose` gives the next words from their scores (R, V)."""
+    """Decode one text for each row; `choose` selects the next words from their scores (R, V)."""
     texts: list[list[int]] = [[] for _ in tokens]
     totals = [0.0] * len(texts)
     rows, active, length = list(range(len(texts))), set(range(len(texts))), 0  # the text of each row; unfinished texts
@@ -259,7 +259,7 @@ def _started(
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode, so without dropout, inside the block."""
+    """Within the block the model is in eval mode, so without dropout."""
     training = model.training
     model.eval()
     try:

@@ -5,14 +5,14 @@ from torch import Tensor, nn
 
 from overt.attention import check
 
-_VALUES = 2**16  # of 16 random bits
+_VALUES = 2**16  # values of 16 random bits
 
 
 class Dropout(nn.Module):
-    """In training each number becomes 0 with probability p, and the others are divided by 1 − p, so that the mean stays.
+    """In training each number becomes 0 with probability p, and the others are divided by 1 − p, which preserves the mean.
 
     Srivastava et al. 2014, section 4. On a CPU torch draws a number for each element, a fifth of the time of a training step of a small
-    model; here each draw of 64 bits decides four elements, and p is rounded to a multiple of 1/65536. On other devices it is torch's.
+    model; here each draw of 64 bits decides four elements, and p is rounded to a multiple of 1/65536. Other devices use torch's dropout.
 
     >>> dropped = Dropout(0.25)(torch.ones(1000))
     >>> sorted(set(dropped.tolist())), Dropout(0.25).eval()(torch.ones(2))
@@ -25,7 +25,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """x, in training with zeros."""
+        """x, with zeros in training."""
         dropped_values = round(self.p * _VALUES)
         if not self.training or dropped_values == 0:
             return x

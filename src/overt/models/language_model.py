@@ -21,8 +21,8 @@ class LanguageModel(nn.Module):
     Liu et al. 2018, section 4.2.4 (a Transformer's decoder alone); Radford et al. 2018, section 3.1. With `tied` W_out is the
     embedding. The other arguments are `TransformerEncoder`'s.
 
-    Shapes: tokens (B, n) of whole numbers, lengths (B,) → scores (B, n, words); beyond a length they have no meaning. `documents` (B, n)
-    are the numbers of the texts of which a row holds several, one after the other: each has the scores that it has alone.
+    Shapes: tokens (B, n) of whole numbers, lengths (B,) → scores (B, n, words); beyond a length they are undefined. `documents` (B, n)
+    are the ids of the texts if a row has several, one after the other: the scores of each are those without the others.
 
     >>> model = LanguageModel(100, width=16, heads=2, layers=1, feed_forward=32).eval()
     >>> model(torch.tensor([[1, 5, 7]])).shape
@@ -64,7 +64,7 @@ class LanguageModel(nn.Module):
         return self.output(self.states(tokens, lengths=lengths, documents=documents))
 
     def states(self, tokens: Tensor, *, lengths: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
-        """The input of `output`: (B, n, width). Padding comes last, so that no token attends to it, for any lengths."""
+        """The input of `output`: (B, n, width). Padding comes last, so no token attends to it, for any lengths."""
         return self.body(tokens, documents=documents)
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The encoder of a tagger or a classifier: recurrent, convolutional, with self-attention, or the embeddings alone."""
+"""The encoder of a tagger or a classifier: recurrent, convolutional, with self-attention, or only embeddings."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from overt.models.transformer_encoder import TransformerEncoder
 
 RECURRENT: dict[str, type[nn.RNN | nn.GRU | nn.LSTM]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 KERNEL_SIZE = 5  # words in the window of a convolution
-# The standard deviation of embeddings at the start: small, so that dot products are nearly equal and attention starts as a mean.
+# EMBEDDING_STD: the initial standard deviation of embeddings: small, so that dot products are nearly equal and attention starts as a mean.
 EMBEDDING_STD = 0.1
 READERS = (*RECURRENT, "convolution", "attention", "embeddings", "transformer")
 
@@ -85,7 +85,7 @@ class Reader(nn.Module):
         self.layer, self.features = _layer(encoder, embedding, width, layers, dropout)
         self_attention = "dot" if encoder == "attention" and self_attention is None else self_attention
         if self_attention is not None:
-            # The values are the states themselves, except with "dot", which learns them. The layer refuses wrong names.
+            # The values are the states themselves, except with "dot", which learns them. The layer refuses invalid names.
             name, projections = ("dot", False) if self_attention == "plain" else (self_attention, None)
             attention = SelfAttention(self.features, name, projections=projections)  # type: ignore[arg-type]
             self.layer = Contextual(self.layer, attention, axis=self.axis, features=self.features)
@@ -100,7 +100,7 @@ class Reader(nn.Module):
         tokens = checked_tokens("tokens", tokens, self.words, "(B, n, P)" if with_parts else "(B, n)")
         words = self.embedding(tokens)
         words = words.sum(-2) if with_parts else words
-        if self.positions is not None:  # scaled to the embeddings, which are much smaller than 1 at the start
+        if self.positions is not None:  # scaled like the embeddings, which are initially much smaller than 1
             words = EMBEDDING_STD * self.positions(words / EMBEDDING_STD)
         words = self.dropout(words)  # (B, n, embedding)
         lengths = None if lengths is None else checked_lengths(lengths, words)
@@ -109,7 +109,7 @@ class Reader(nn.Module):
         return self.dropout(positions_second_last(states[0] if isinstance(states, tuple) else states, self.axis))
 
     def weights(self, tokens: Tensor, *, lengths: LengthsLike | None = None) -> list[Tensor]:
-        """The weights of each attention: [(B, H, n, n)]; without any, an empty list."""
+        """The weights of each attention: [(B, H, n, n)]; an empty list if there is none."""
         if isinstance(self.layer, TransformerEncoder):
             attentions: list[Any] = [layer.attention for layer in self.layer.layers]
             return attention_weights({"all": attentions}, lambda: self(tokens, lengths=lengths))["all"]

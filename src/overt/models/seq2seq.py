@@ -1,4 +1,4 @@
-"""A recurrent encoder and a recurrent decoder, with one context vector between them or with attention."""
+"""A recurrent encoder and a recurrent decoder, connected by one context vector or by attention."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ NAME = "Seq2Seq"
 
 
 class Seq2Seq(nn.Module):
-    """A translator of recurrent layers: the encoder reads the source to states h_j, the decoder writes with states s_i.
+    """A translator with recurrent layers: the encoder reads the source to states h_j, the decoder writes with states s_i.
 
         s_0 = tanh(W_0 h_end)     s_i = GRU([y_(i−1), c_i], s_(i−1))     scores of word i = W_o tanh(W_r [y_(i−1), s_i, c_i])
 
@@ -137,7 +137,7 @@ class Seq2Seq(nn.Module):
         return Seq2SeqMemory(encoded, self._first_state(end), torch.arange(len(source), device=source.device), context)
 
     def step(self, tokens: Tensor, memory: "Seq2SeqMemory") -> Tensor:
-        """The scores of the word after these, one a row, (R,): (R, target_words). The memory moves on by a word."""
+        """The scores of the word after these, one for each row, (R,): (R, target_words). The memory advances by a word."""
         tokens = checked_tokens("tokens", tokens, self.target_words, "(R,)")
         return self.output(self._write(tokens[:, None], memory)).squeeze(1)
 
@@ -167,7 +167,7 @@ class Seq2Seq(nn.Module):
         return result
 
     def _read(self, source: Tensor, lengths: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The encoder's states (B, S, features), the last one (B, ends), and the lengths, checked."""
+        """The encoder's states (B, S, features), its last state (B, ends), and the checked lengths."""
         words = self.source_embedding(checked_tokens("source", source, self.source_words, "(B, S)"))
         lengths = None if lengths is None else checked_lengths(lengths, words)
         states, last = self.encoder(words) if lengths is None else run_padded(self.encoder, words, (), {}, lengths, axis=-2)
@@ -176,14 +176,14 @@ class Seq2Seq(nn.Module):
         return self.dropout(states), hidden[-directions:].movedim(0, 1).flatten(1), lengths
 
     def _first_state(self, end: Tensor) -> Any:
-        """s_0 = tanh(W_0 h_end), as torch's recurrent layers take it: (layers, B, width), for an LSTM a pair of these."""
+        """s_0 = tanh(W_0 h_end) in the form of torch's recurrent layers: (layers, B, width), for an LSTM a pair."""
         layers, width = self.decoder.num_layers, self.decoder.hidden_size
         first = torch.tanh(self.first_state(end)).unflatten(-1, (-1, layers, width))  # (B, 1 or 2, layers, width)
         parts = tuple(part.contiguous() for part in first.movedim(0, 2))
         return parts if len(parts) == 2 else parts[0]
 
     def _write(self, target: Tensor, memory: "Seq2SeqMemory") -> Tensor:
-        """The input (B, T, width) of the output for these words; the memory moves on by them."""
+        """The input (B, T, width) of the output layer for these words; the memory advances by them."""
         words = self.target_embedding(target)
         states, contexts = self._decoded(words, memory)
         return self.dropout(torch.tanh(self.readout(torch.cat([words, states, contexts], dim=-1))))
@@ -210,20 +210,20 @@ class Seq2Seq(nn.Module):
 
 @dataclass
 class Seq2SeqMemory:
-    """What decoding needs from step to step: the encoded source, the decoder's state, and the source of each of its R rows."""
+    """The state of decoding between steps: the encoded source, the decoder's state, and the source of each of its R rows."""
 
     source: Any  # `Prepared`: the encoder's states, projected once; without attention h_end (R, ends)
-    state: Any  # (layers, R, width); of an LSTM a pair of them
+    state: Any  # (layers, R, width); a pair for an LSTM
     rows: Tensor  # (R,)
     context: Any = None  # with score_with="both" the last context, (R, features)
 
     def reorder(self, indices: Any) -> None:
-        """Make row i a copy of the present row indices[i], for beam search; the number of rows may change."""
+        """Replace row i by a copy of row indices[i], for beam search; the number of rows may change."""
         indices = torch.as_tensor(indices, device=self.rows.device)
         self.state = tuple(part[:, indices] for part in self.state) if isinstance(self.state, tuple) else self.state[:, indices]
         self.context = None if self.context is None else self.context[indices]
         rows = self.rows[indices]
-        if torch.equal(rows, self.rows):  # the beams of one sentence have the same source
+        if torch.equal(rows, self.rows):  # the beams of a sentence share its source
             return
         self.rows = rows
         if isinstance(self.source, Tensor):
@@ -234,5 +234,5 @@ class Seq2SeqMemory:
 
 
 def _top(state: Any) -> Tensor:
-    """The state of the uppermost layer, (B, width)."""
+    """The state of the top layer, (B, width)."""
     return (state[0] if isinstance(state, tuple) else state)[-1]

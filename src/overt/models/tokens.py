@@ -1,4 +1,4 @@
-"""Checks of token ids and lengths, which every model reads."""
+"""Checks of token ids and lengths for every model."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from overt.layers.parts.padding import checked_lengths
 
 
 def checked_tokens(name: str, tokens: Tensor, words: int, shape: str = "(B, n)") -> Tensor:
-    """The tokens, if each is an id below `words`; `shape` is "(B, n)", or "(R,)" for one token a row.
+    """Check that each token is an id below `words`; `shape` is "(B, n)", or "(R,)" for one token a row.
 
     >>> checked_tokens("source", torch.tensor([[1, 5, 2]]), words=6)
     tensor([[1, 5, 2]])
@@ -39,7 +39,7 @@ def checked_tokens(name: str, tokens: Tensor, words: int, shape: str = "(B, n)")
 
 
 def needed_lengths(lengths: LengthsLike | None, tokens: Tensor) -> Tensor | None:
-    """The lengths of tokens (B, n), or None where no row is known to be padded, so that no mask is needed.
+    """The lengths of tokens (B, n), or None if no row is known to be padded, so that no mask is needed.
 
     >>> needed_lengths([3, 3], torch.ones(2, 3)), needed_lengths([3, 2], torch.ones(2, 3))
     (None, tensor([3, 2]))
@@ -53,7 +53,7 @@ def needed_lengths(lengths: LengthsLike | None, tokens: Tensor) -> Tensor | None
 
 
 def checked_documents(documents: Tensor, tokens: Tensor, caches: object = None) -> Tensor:
-    """The numbers of the texts that tokens (B, n) belong to. Raises InputError for others, and with a cache.
+    """The ids of the texts to which tokens (B, n) belong. Raises InputError for invalid ids, and with a cache.
 
     >>> checked_documents(torch.tensor([[0, 0, 1]]), torch.ones(1, 3, dtype=torch.long))
     tensor([[0, 0, 1]])
@@ -72,7 +72,7 @@ def checked_documents(documents: Tensor, tokens: Tensor, caches: object = None) 
 
 
 def positions_in(documents: Tensor) -> Tensor:
-    """The position of each token in its text, for texts one after the other: (B, n).
+    """The position of each token in its text, for consecutive texts: (B, n).
 
     >>> positions_in(torch.tensor([[4, 4, 4, 9, 9, 2]]))
     tensor([[0, 1, 2, 0, 1, 0]])

@@ -81,7 +81,7 @@ class Transformer(nn.Module):
         source_lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
     ) -> Tensor:
-        """The input of `output`: (B, T, width). Beyond `target_lengths` it has no meaning, and nothing before depends on it."""
+        """The input of `output`: (B, T, width). Beyond `target_lengths` it is undefined, and no earlier state depends on it."""
         return self.decoder(target, self._read(source, source_lengths))
 
     @torch.no_grad()

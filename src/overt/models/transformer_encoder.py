@@ -1,4 +1,4 @@
-"""The encoder of a Transformer: from words to a vector for each in its context."""
+"""The encoder of a Transformer: from words to a vector for each word in its context."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,8 +23,8 @@ class TransformerEncoder(nn.Module):
     itself and earlier ones: the body of a language model.
 
     Shapes: tokens (B, n) whole numbers from 0 to words − 1, lengths (B,) → states (B, n, width). Tokens beyond a length are
-    padding, to which no other position attends. A row may hold several texts one after the other: `documents` (B, n) are the numbers
-    of their texts, and each has the states that it has alone. Raises InputError and KindError for tokens that do not fit.
+    padding, to which no other position attends. A row may have several consecutive texts: `documents` (B, n) are the ids
+    of their texts, and the states of each are those without the others. Raises InputError and KindError for invalid tokens.
 
     >>> import torch
     >>> encoder = TransformerEncoder(100, width=16, heads=2, layers=2, feed_forward=32)

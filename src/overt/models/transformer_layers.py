@@ -1,8 +1,8 @@
-"""The parts of a Transformer: embeddings, the two layers that are stacked, and the memory of decoding.
+"""The parts of a Transformer: embeddings, its two kinds of layers, and the memory of decoding.
 
     encoder layer: self-attention → feed-forward                    decoder layer: self-attention → cross-attention → feed-forward
 
-Each sublayer has a residual connection (`Residual`), so that a layer only adds to its input.
+Each sublayer has a residual connection (`Residual`), so a layer only adds to its input.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class TokenEmbedding(nn.Module):
 
     Vaswani et al. 2017, sections 3.4 and 3.5. The table starts as normal numbers of standard deviation 1/√width, so that the embeddings
     have 1, and the same table can score words at the output. `positions` "sinusoidal" or "learned" (up to `longest`) are added
-    here; None and any other change nothing.
+    here; None and other positions have no effect.
 
     Shapes: tokens (B, n) whole numbers → (B, n, width); positions (n,) or (B, n), by default 0 to n − 1.
 
@@ -137,7 +137,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Causal self-attention, attention to an encoder's states, then the feed-forward layer, each in a residual.
 
-    Vaswani et al. 2017, section 3.1. `positions` act in the self-attention alone: the source is another sequence.
+    Vaswani et al. 2017, section 3.1. `positions` act only in the self-attention: the source is another sequence.
 
     Shapes: x (B, n, width), the source `cross_attention.prepare(states, lengths=…)` → (B, n, width). With a `cache` the n tokens
     follow the cached ones.
@@ -168,9 +168,9 @@ class DecoderLayer(nn.Module):
 
 
 class TransformerMemory:
-    """What decoding needs of earlier tokens: a cache for each layer, and the source as each layer's keys and values, where there is one.
+    """The state of decoding: a cache of earlier tokens for each layer, and the source, if any, as each layer's keys and values.
 
-    Row i decodes for sentence `sentences[i]` of those that the model's `start` read.
+    Row i decodes for sentence `sentences[i]` of the sentences that the model's `start` read.
 
     >>> memory = TransformerMemory(rows=2, layers=1)
     >>> memory.reorder([1, 1, 0])
@@ -184,13 +184,13 @@ class TransformerMemory:
         self.source: list[Prepared] = list(source)
 
     def reorder(self, indices: Tensor | Sequence[int]) -> None:
-        """Make row i a copy of the present row indices[i]; the number of rows may change."""
+        """Replace row i by a copy of row indices[i]; the number of rows may change."""
         indices = torch.as_tensor(indices)
         for cache in self.caches:
             if cache.lengths.numel():
                 cache.reorder(indices)
         sentences = [self.sentences[index] for index in indices.tolist()]
-        # The beams of one sentence have the same source, so that it moves only where the sentences of rows change.
+        # The beams of a sentence share its source, so it is copied only if the sentences of rows change.
         if sentences != self.sentences:
             self.source = [_rows(prepared, indices) for prepared in self.source]
             self.sentences = sentences
@@ -203,7 +203,7 @@ def _rows(prepared: Prepared, indices: Tensor) -> Prepared:
 
 
 def tie(output: nn.Linear, source: TokenEmbedding, target: TokenEmbedding, tied: str | None) -> None:
-    """Make one matrix of the scores' and the target's embedding ("target"), of the source's too ("all"), or of none (None).
+    """Share one matrix between the scores and the target's embedding ("target"), also the source's ("all"), or share none (None).
 
     Press and Wolf 2017, section 3; Vaswani et al. 2017, section 3.4.
     """
