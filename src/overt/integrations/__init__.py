@@ -1,4 +1,4 @@
-"""Other libraries' models on overt's kernels.
+"""Run other libraries' models on overt's kernels.
 
 `huggingface()` registers overt in transformers under the name "overt". A model with `attn_implementation="overt"` computes attention
 by `overt.attend`: a mask is passed as one range of keys for each query, two numbers instead of Q × K; grouped heads are not copied;

@@ -1,4 +1,4 @@
-"""The attention function for transformers' AttentionInterface: a model's arguments as a call of `overt.attend`."""
+"""The attention function for transformers' AttentionInterface: it converts a model's arguments to a call of `overt.attend`."""
 
 import sys
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from overt.errors import InputError, KindError
 from overt.integrations.lazy_mask import LazyMask
 from overt.integrations.unused_warning import count_call
 
-# Arguments that do not change attention: they are already in the mask, the query or the key, or concern other outputs.
+# WITHOUT_EFFECT: arguments that do not change attention: already in the mask, the query or the key, or about other outputs.
 WITHOUT_EFFECT = frozenset(
     {
         "sliding_window", "position_ids", "cache_position", "position_embeddings", "past_key_values", "use_cache", "layer_idx",
@@ -107,7 +107,7 @@ def _check_unsupported(others: dict[str, Any]) -> None:
 
 
 def mask_and_bias(mask: Any, key: Tensor) -> tuple[Any, Tensor | None]:
-    """The mask and the bias of transformers' mask: ranges for an unchanged `LazyMask`, a mask for bool, a bias for numbers."""
+    """Convert transformers' mask to mask and bias: ranges for an unchanged `LazyMask`, a mask for bool, a bias for numbers."""
     if mask is None:
         return None, None
     if not isinstance(mask, Tensor):
@@ -121,7 +121,7 @@ def mask_and_bias(mask: Any, key: Tensor) -> tuple[Any, Tensor | None]:
         if ranges is not None:
             return ranges, None
         mask = mask.clone()  # an ordinary tensor
-    mask = aligned_right(mask[..., : key.shape[2]], key.ndim)  # as torch broadcasts it
+    mask = aligned_right(mask[..., : key.shape[2]], key.ndim)  # like torch's broadcasting
     if mask.dtype == torch.bool:
         return Dense(mask), None
     return None, mask if mask.is_floating_point() else mask.to(key.dtype)
@@ -151,7 +151,7 @@ def _packed_sequences(starts: Tensor | None, key_starts: Tensor | None, query: T
 
 
 def _with_sink(call: dict[str, Any], sink: Tensor) -> dict[str, Any]:
-    """The call with the model's sinks, which belong to the softmax."""
+    """The call with the model's sinks in the softmax."""
     if "normalizer" in call:
         raise InputError(
             "a normalizer of your own in a model without attention sinks, which are part of the softmax",
@@ -203,5 +203,5 @@ def _weights_are_collected() -> bool:
         return False
     collected = (
         collector.global_var if torch.compiler.is_compiling() else collector.get()
-    )  # a context variable cannot be compiled
+    )  # torch.compile cannot trace a context variable
     return bool(collected) and any("attentions" in name for name in collected)

@@ -1,4 +1,4 @@
-"""Scores, masks and normalizers of a caller's own in a Hugging Face model: pieces that replace those of its attention."""
+"""A caller's scores, masks and normalizers in a Hugging Face model: pieces that replace those of its attention."""
 
 import threading
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from overt.integrations.attention_interface import attention
 
 
 class _Rows(NamedTuple):
-    """The queries of the causal layer that ran last, the position of the first, its keys, and the file of its class, if it says causal."""
+    """The latest causal layer's queries, the position of the first, its keys, and the file of its class, if it declares causality."""
 
     queries: int
     first: int | Tensor
@@ -29,9 +29,9 @@ _DECODER = threading.local()  # `rows`: a _Rows
 
 @dataclass(frozen=True, eq=False)
 class CustomAttention:
-    """An attention function for transformers' AttentionInterface with a score, a mask or a normalizer of the caller's own.
+    """An attention function for transformers' AttentionInterface with a caller's score, mask or normalizer.
 
-    What is None is the model's. Query, key and value are (B, H, length, D), as the model computed them: rotated, normalized, grouped.
+    A piece of None is the model's. Query, key and value are (B, H, length, D), as the model computed them: rotated, normalized, grouped.
 
     >>> x = torch.randn(1, 2, 5, 8)
     >>> output, _ = CustomAttention(normalizer="sparsemax")(None, x, x, x, None)
@@ -49,7 +49,7 @@ class CustomAttention:
                 object.__setattr__(self, name, checked(getattr(self, name)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-        """Compute attention as transformers calls it."""
+        """Compute attention with transformers' signature."""
         return attention(*args, **kwargs, pieces=self.replaced)
 
     def replaced(
@@ -75,18 +75,18 @@ class CustomAttention:
 
 @dataclass(frozen=True, eq=False)
 class _LaterRows(Mask):
-    """The rows of a bound mask from a position on that is known only when the program runs."""
+    """The rows of a bound mask from a position that is known only at run time."""
 
     inner: Any
     first: Tensor
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """What the mask has in these rows."""
+        """The mask at these rows."""
         return self.inner.block(rows + self.first, keys)
 
 
 def _at_positions(mask: Any, call: dict[str, Any], first: int | Tensor, first_key: int) -> Mask:
-    """The queries' rows and the keys' columns in a mask over all positions of the text, from these positions on."""
+    """Restrict a mask over all positions of the text to the queries and keys from these positions on."""
     queries, keys = call["query"].shape[2], first_key + call["key"].shape[2]
     compiling = isinstance(first, Tensor)
     lengths = (keys if compiling else max(keys, first + queries), keys)
@@ -97,14 +97,14 @@ def _at_positions(mask: Any, call: dict[str, Any], first: int | Tensor, first_ke
 
 
 def _is_cross(call: dict[str, Any], source: str) -> bool:
-    """Whether a causal layer of the same file has just read as many queries and another number of keys."""
+    """Whether the latest causal layer of the same file read as many queries and another number of keys."""
     rows = None if torch.compiler.is_compiling() else getattr(_DECODER, "rows", None)
     sizes = call["query"].shape[2], call["key"].shape[2]
     return rows is not None and (rows.queries, rows.source) == (sizes[0], source) and rows.keys != sizes[1]
 
 
 def _first_in_text(call: dict[str, Any], first: int | Tensor, causal: bool, source: str) -> int | Tensor:
-    """The position of the first query in the text; in cross-attention the decoder's own layer before knows it."""
+    """The position of the first query in the text; for cross-attention, from the decoder's preceding layer."""
     queries, keys = call["query"].shape[2], call["key"].shape[2]
     if torch.compiler.is_compiling():
         if not causal and queries == 1 < keys:
@@ -143,6 +143,6 @@ def _first_positions(
         return keys - queries, 0
     allowed = model_mask if model_mask.dtype == torch.bool else model_mask > torch.finfo(model_mask.dtype).min
     positions = torch.arange(1, allowed.shape[-1] + 1, device=allowed.device)
-    last = (allowed.flatten(0, -2).any(0) * positions).max()  # the last query's own key
+    last = (allowed.flatten(0, -2).any(0) * positions).max()  # the position of the last query's own key
     first = last - queries
     return (first if torch.compiler.is_compiling() else int(first)), 0

@@ -1,4 +1,4 @@
-"""The mask that transformers passes to a model: ranges of keys for overt's attention, an ordinary tensor for everything else.
+"""The mask that transformers passes to a model: ranges of keys for overt's attention, an ordinary tensor for other code.
 
 Most models pass the mask on unchanged, and then nothing of size Q × K is allocated. Some models compute with it: they index it, add to
 it, or combine it with another mask. Then its entries are computed, and the result is an ordinary tensor without ranges.
@@ -18,7 +18,7 @@ class LazyMask(Tensor):
     """A mask (B, 1, Q, K) of transformers, bool or 0 and the lowest number, whose entries are computed when an operation reads them.
 
     Query i may attend to the keys low_i ≤ j < high_i; `low` and `high` are integers (B or 1, 1, Q), and `positions` are those of the
-    first query and the first key in the text. Shape, dtype and device are those of the full tensor. `ranges` returns the ranges of an
+    first query and the first key in the text. Shape, dtype and device are the full tensor's. `ranges` returns the ranges of an
     unchanged mask: every operation returns an ordinary tensor, and after a write into the mask or a view of it there are no ranges.
 
     >>> low, high = torch.zeros(1, 1, 2, dtype=torch.long), torch.tensor([[[1, 2]]])
@@ -40,7 +40,7 @@ class LazyMask(Tensor):
     def __new__(
         cls, low: Tensor, high: Tensor, shape: tuple[int, int, int, int], dtype: torch.dtype, positions: Any = None
     ) -> "LazyMask":
-        """A tensor of this shape and dtype without memory."""
+        """Create a tensor of this shape and dtype without memory."""
         return Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=low.device)
 
     def __init__(
@@ -104,14 +104,14 @@ class LazyMask(Tensor):
         return self.entries()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """An ordinary tensor."""
+        """Copy as an ordinary tensor."""
         return self.entries().clone()
 
     def __reduce_ex__(self, proto: Any) -> Any:
-        """Pickled as an ordinary tensor."""
+        """Pickle as an ordinary tensor."""
         return self.entries().__reduce_ex__(proto)
 
 
 def additive_mask(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask to add to the scores: 0 where a query may attend, the lowest number of the dtype elsewhere."""
+    """Convert to a mask for addition to scores: 0 if a query may attend, else the lowest number of the dtype."""
     return torch.where(allowed, torch.zeros((), dtype=dtype, device=allowed.device), torch.finfo(dtype).min)

@@ -1,4 +1,4 @@
-"""The mask function for transformers' AttentionMaskInterface: a `LazyMask` where the keys of each query are one range."""
+"""The mask function for transformers' AttentionMaskInterface: a `LazyMask` if the keys of each query are one range."""
 
 import sys
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from overt.integrations.lazy_mask import LazyMask, additive_mask
 
 _BLOCK = 2**22  # entries of a mask that are computed together
 
-# The keys of a query: from `before` positions before it to `after` positions after it; None: no limit.
+# KeyWindow: the keys of a query, from `before` positions before it to `after` positions after it; None: no limit.
 KeyWindow = tuple[int | None, int | None]
 
 
@@ -67,7 +67,7 @@ def attention_mask(
     if edges is None:
         allowed = rows(0, q_length)
         full: Any = allowed if mask_dtype == torch.bool else additive_mask(allowed, mask_dtype)
-        full.positions = positions  # as a LazyMask has them
+        full.positions = positions  # like a LazyMask's
         return full
     return LazyMask(*edges, (batch_size, 1, q_length, kv_length), mask_dtype, positions)
 
@@ -80,7 +80,7 @@ def _is_traced(*inputs: Any) -> bool:
 
 
 def _takes_bool(config: Any) -> bool:
-    """Whether the models of this configuration support "sdpa", and so bool masks; others support only the masks of "eager"."""
+    """Whether this configuration's models support "sdpa", and so bool masks; others support only the masks of "eager"."""
     source = sys.modules.get(type(config).__module__.replace("configuration_", "modeling_"))
     models = [var for var in vars(source).values() if isinstance(var, type)] if source is not None else []
     supports = [model._supports_sdpa for model in models if getattr(model, "config_class", None) is type(config)]
@@ -88,7 +88,7 @@ def _takes_bool(config: Any) -> bool:
 
 
 def _padding(attention_mask: Tensor | None, keys: int, offset: int) -> Tensor | None:
-    """Which keys are not padding, (B, K)."""
+    """The keys that are not padding, (B, K)."""
     if attention_mask is None:
         return None
     missing = keys + offset - attention_mask.shape[-1]
@@ -123,7 +123,7 @@ def _key_window(function: Callable[..., Any], masking: Any) -> KeyWindow | None:
 
 
 def _is_one_range(padding: Tensor) -> bool:
-    """Whether the keys of each row that are not padding are contiguous."""
+    """Whether the non-padding keys of each row are contiguous."""
     starts = (padding[:, 1:] & ~padding[:, :-1]).sum(-1) + padding[:, :1].sum(-1)
     return bool((starts <= 1).all())
 
@@ -141,7 +141,7 @@ def _range_edges(window: KeyWindow, queries: Tensor, keys: int, padding: Tensor 
 
 
 def _edges_of_any(rows: Callable[[int, int], Tensor], queries: int, keys: int) -> tuple[Tensor, Tensor] | None:
-    """The same, from the entries of the mask, a block of rows at a time; None if the keys of a query are not one range."""
+    """The same edges from the entries of the mask, a block of rows at a time; None if the keys of a query are not one range."""
     size = max(1, _BLOCK // max(keys, 1))
     lows, highs = [], []
     for first in range(0, queries, size):

@@ -1,4 +1,4 @@
-"""Registering overt in transformers' AttentionInterface and AttentionMaskInterface."""
+"""Register overt in transformers' AttentionInterface and AttentionMaskInterface."""
 
 import inspect
 import re
@@ -75,7 +75,7 @@ def _check_transformers() -> None:
 
 
 def _name(name: str | None, custom: bool, registered: Any) -> str:
-    """The name to register under: one that is free, or one of an earlier call."""
+    """The name to register: a free one, or one of an earlier call."""
     if not custom:
         if name in (None, NAME):
             return NAME

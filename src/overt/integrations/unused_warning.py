@@ -20,7 +20,7 @@ from overt.errors import InputError
 
 @dataclass(eq=False)
 class _ForwardPass:
-    """A forward pass of one model: the calls of overt in it, and the models inside it that did not call overt."""
+    """A forward pass of one model: its calls of overt, and the inner models that did not call overt."""
 
     model: nn.Module
     calls: int = 0
@@ -29,7 +29,7 @@ class _ForwardPass:
 
 _running: ContextVar[tuple[_ForwardPass, ...]] = ContextVar("running", default=())
 _warned: WeakSet[nn.Module] = WeakSet()
-_consequences: dict[str, str] = {}  # by registered name: what it means for a model that it was not called
+_consequences: dict[str, str] = {}  # for each registered name, what it means for a model if it was not called
 
 
 def warn_if_unused(base: Any, name: str, consequence: str) -> None:
@@ -85,7 +85,7 @@ def _end_pass(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output:
 
 
 def _warn_unused(model: nn.Module, name: str, ended: _ForwardPass) -> None:
-    """Warn once for a model of which the whole or a part did not call overt."""
+    """Warn once for a model that did not call overt, as a whole or in part."""
     if ended.unused and model not in _warned:
         _warned.add(model)
         parts = " and ".join(dict.fromkeys(ended.unused))

@@ -1,6 +1,6 @@
-"""FlexAttention's interface on overt's kernels: mods traced to expressions, and these lowered to scores, masks and biases.
+"""FlexAttention's interface on overt's kernels: mods are traced to expressions, which are lowered to scores, masks and biases.
 
-A mod is traced and not sampled: an expression holds for all sizes, and values at some positions would not prove that.
+A mod is traced, not sampled: an expression holds for all sizes, which values at some positions could not prove.
 """
 
 from overt.integrations.flex.front import flex_attention, flex_attention_plan

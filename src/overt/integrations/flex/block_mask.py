@@ -1,4 +1,4 @@
-"""The mask of a BlockMask: what its mod allows in the blocks that its tables list, and everything in those that they call full."""
+"""The mask of a BlockMask: in listed blocks the pairs that its mod allows, in full blocks all pairs."""
 
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,7 +15,7 @@ from overt.integrations.flex.sizes import Sizes
 
 
 class BlockTables:
-    """Which blocks of a BlockMask are listed: of some pairs (`partial`) and of all (`full`), bool (B or 1, H or 1, blocks, blocks)."""
+    """The listed blocks of a BlockMask: with some pairs (`partial`) and with all (`full`), bool (B or 1, H or 1, blocks, blocks)."""
 
     def __init__(self, block_mask: Any):
         self.rows: int
@@ -32,7 +32,7 @@ class BlockTables:
         self.spans: list[tuple[int, int]] = list(zip(low.tolist(), high.tolist(), strict=True))
 
     def span(self, first: int, stop: int) -> tuple[int, int]:
-        """The keys outside of which no block of these rows is listed."""
+        """The range of keys outside of which no block of these rows is listed."""
         spans = [
             interval for interval in self.spans[first // self.rows : (stop - 1) // self.rows + 1] if interval[0] < interval[1]
         ]
@@ -44,7 +44,7 @@ class BlockTables:
 
 
 class BlockTableMask(Mask):
-    """What a mod allows in the listed blocks of a BlockMask, and everything in its full ones; keys of no listed block are skipped."""
+    """The pairs that a mod allows in a BlockMask's listed blocks, and all pairs of full blocks; keys of unlisted blocks are skipped."""
 
     def __init__(self, tables: BlockTables, mask: Mask | None, *, agree: bool):
         self.tables = tables
@@ -52,12 +52,12 @@ class BlockTableMask(Mask):
         self.agree = agree
 
     def bind(self, leading: int, queries: int, keys: int) -> "BlockTableMask":
-        """The mod's mask bound."""
+        """The mask with the mod's mask bound."""
         bound = None if self.mask is None else self.mask.bind(leading, queries, keys)
         return BlockTableMask(self.tables, bound, agree=self.agree)
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The mod's mask where the tables say the same; else full blocks, and of partial ones what the mod allows."""
+        """The mod's mask if the tables agree with it; else full blocks, and in partial blocks the pairs that the mod allows."""
         if self.agree and self.mask is not None:
             return self.mask.block(rows, keys)
         partial = self.tables.entries(self.tables.partial, rows, keys)
@@ -65,19 +65,19 @@ class BlockTableMask(Mask):
         return self.tables.entries(self.tables.full, rows, keys) | partial
 
     def span(self, first: int, stop: int, keys: int) -> tuple[int, int]:
-        """Where blocks are listed."""
+        """The range of keys in listed blocks."""
         low, high = self.tables.span(first, stop)
         return low, min(high, keys)
 
 
-# A BlockMask serves all layers of a model: what came of it, and what it was then made of. The tensors stay, so that no other has their id.
+# _lowered: the mask of each BlockMask, since it serves all layers of a model, and its sources. Storing the tensors keeps their ids unique.
 _lowered: WeakKeyDictionary[Any, tuple[Any, list[Tensor], Mask | None]] = WeakKeyDictionary()
 
 
 def mask_of_block_mask(block_mask: Any, sizes: Sizes) -> Mask | None:
-    """The mask of a BlockMask; None where it allows everything. Raises InputError where it was made for other sizes.
+    """The mask of a BlockMask; None if it allows everything. Raises InputError if it was created for other sizes.
 
-    It is lowered once, and again when one of its tensors was written to, or its mod computes with other numbers.
+    It is lowered once, and again if one of its tensors was written to, or its mod uses other numbers.
     """
     _check(block_mask, sizes)
     names = [BATCH, HEAD, QUERY, KEY]
@@ -90,7 +90,7 @@ def mask_of_block_mask(block_mask: Any, sizes: Sizes) -> Mask | None:
         return known[2]
     mask = ModMask(block_mask.mask_mod, sizes) if expression is None else expression_mask(expression, sizes)
     mask = _with_tables(mask, BlockTables(block_mask), sizes)
-    # A mod that is no expression may read anything, and tensors of inference mode count no writes.
+    # A mod that is no expression may read anything, and inference mode's tensors do not count writes.
     if expression is not None and len(versions) == len(tensors):
         _lowered[block_mask] = state, tensors, mask
     return mask
@@ -122,14 +122,14 @@ def _check(block_mask: Any, sizes: Sizes) -> None:
 
 
 def _tensors(block_mask: Any, expression: Any) -> list[Tensor]:
-    """The tables of a BlockMask, and what its mod captured."""
+    """The tables of a BlockMask, and the tensors that its mod captured."""
     tables = (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
     captured = expression.tensors() if isinstance(expression, Expression) else ()
     return [tensor for tensor in (*tables, *captured) if tensor is not None]
 
 
 def _text(expression: Any) -> str:
-    """An expression written out, in which captured tensors stand by identity: constants of the mod may change between two calls."""
+    """The text of an expression, with captured tensors by identity: constants of the mod may change between two calls."""
     if isinstance(expression, tuple):
         return f"({', '.join(_text(part) for part in expression)})"
     if not isinstance(expression, Expression):
@@ -147,7 +147,7 @@ def _listed(counts: Tensor, indices: Tensor) -> Tensor:
 
 
 def _with_tables(mask: Mask | None, tables: BlockTables, sizes: Sizes) -> Mask | None:
-    """The mod's mask if the tables list what it allows, as ranges where each row is one; else a mask by the tables."""
+    """The mod's mask, if the tables agree with it, as ranges if each row is one range; else a mask by the tables."""
     bound = None if mask is None else mask.bind(2, sizes.queries, sizes.keys)
     agree, ranges = _inspected(bound, tables, sizes)
     if agree and ranges is not None:
@@ -158,7 +158,7 @@ def _with_tables(mask: Mask | None, tables: BlockTables, sizes: Sizes) -> Mask |
 
 
 def _by_blocks(mask: Mask | None, tables: BlockTables) -> Mask:
-    """What a mask that kernels know allows in the partial blocks, and all that the full ones hold, as a mask that they know too."""
+    """The pairs that a mask known to kernels allows in partial blocks, and all pairs of full blocks, as a mask known to kernels."""
     size = tables.rows, tables.columns
     if mask is None:
         return Blocks.from_table(tables.partial | tables.full, size)
@@ -167,13 +167,13 @@ def _by_blocks(mask: Mask | None, tables: BlockTables) -> Mask:
 
 
 def _is_computed(mask: Any) -> bool:
-    """Whether a mask, or one that it is made of, is computed block by block and known to no kernel."""
+    """Whether a mask, or a part of it, is computed block by block and unknown to kernels."""
     parts = [getattr(mask, name) for name in ("left", "right", "inner") if hasattr(mask, name)]
     return isinstance(mask, (ExpressionMask, ModMask)) or any(_is_computed(part) for part in parts)
 
 
 def _inspected(mask: Mask | None, tables: BlockTables, sizes: Sizes) -> tuple[bool, tuple[Tensor, Tensor] | None]:
-    """Whether the tables say what the mask says, and the range of keys of each query, None where one is not a range."""
+    """Whether the tables agree with the mask, and the range of keys of each query, None if a row is not one range."""
     keys = torch.arange(sizes.keys, device=sizes.device)
     lows, highs, agree, one_range = [], [], True, True
     step = sizes.rows_at_once

@@ -1,4 +1,4 @@
-"""FlexAttention's front door: its signature and meaning, on the kernels of `overt.attend`, with a backward pass on the CPU."""
+"""FlexAttention's signature and meaning, on the kernels of `overt.attend`, with a backward pass on the CPU."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Lowered(NamedTuple):
-    """The arguments of `overt.attend` that a call of FlexAttention comes to."""
+    """The arguments of `overt.attend` for a call of FlexAttention."""
 
     query: Tensor
     key: Tensor
@@ -55,17 +55,17 @@ def flex_attention(
 ) -> Any:
     """FlexAttention (Dong et al. 2024) on overt's kernels: scores score_mod(scale · q_i · k_j, b, h, i, j), −∞ outside of the block mask.
 
-    The signature and the meaning are those of `torch.nn.attention.flex_attention.flex_attention`. Here it has a backward pass on the CPU as
-    well, to query, key, value and every tensor that the mods capture, and gradients are the same in every run.
+    The signature and the meaning are those of `torch.nn.attention.flex_attention.flex_attention`. Here it also has a backward pass on the
+    CPU, to query, key, value and every tensor that the mods capture, and gradients are identical in every run.
 
-    The mods are traced once. Comparisons of positions become causal masks, windows, lengths and documents, what is added becomes a
-    bias, and a scale or a soft cap is the score's: then the call runs in the native core. Other functions of the score run there as
-    traced programs over pairs. Every other mod runs in blocks, in memory linear in the length. `flex_attention_plan` says which. A mask
-    whose rows are one range of keys each is taken as these ranges.
+    The mods are traced once. Comparisons of positions become causal masks, windows, lengths and documents, added numbers become a
+    bias, and a scale or a soft cap belongs to the score: then the call runs in the native core. Other functions of the score run there as
+    traced programs over pairs. Every other mod runs in blocks, in memory linear in the length; `flex_attention_plan` reports which. A mask
+    with one range of keys in each row is computed as ranges.
 
     Shapes: query (B, Hq, Q, D), key (B, Hkv, K, D), value (B, Hkv, K, E) → (B, Hq, Q, E), and with `return_lse` the log-sum-exp of the
     scores, (B, Hq, Q), float32 at least; `return_aux` is torch's AuxRequest. `enable_gqa` allows fewer heads of key and value.
-    `kernel_options` tune torch's own kernels, and have no effect. Raises InputError and KindError for what does not fit.
+    `kernel_options` tune torch's own kernels, and have no effect. Raises InputError and KindError for invalid arguments.
 
     >>> query, key, value = (torch.randn(1, 2, 5, 8, requires_grad=True) for _ in range(3))
     >>> slope = torch.tensor([0.5, 0.25], requires_grad=True)
@@ -110,7 +110,7 @@ def flex_attention_plan(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Plan:
-    """The path that `flex_attention` takes with these arguments, and why, without computing anything.
+    """The path of `flex_attention` with these arguments, and the reason, without computing anything.
 
     >>> query = torch.randn(1, 2, 5, 8)
     >>> flex_attention_plan(query, query, query, lambda score, b, h, i, j: score * (i + j)).path
@@ -123,7 +123,7 @@ def flex_attention_plan(
 
 @contextmanager
 def _as_autocast(*inputs: Any) -> Iterator[tuple[Any, ...]]:
-    """The inputs in autocast's dtype, as `attend` casts them, and autocast off: in half precision the indices of a mod would be rounded."""
+    """The inputs in autocast's dtype, like `attend`'s, with autocast off: half precision would round the indices of a mod."""
     device = inputs[0].device.type if isinstance(inputs[0], Tensor) and not inputs[0].is_meta else None
     if device is None or not torch.is_autocast_enabled(device):
         yield inputs
@@ -176,7 +176,7 @@ def _named(kind: str, mod: Any) -> str:
     return f'the {kind} "{getattr(mod, "__name__", type(mod).__name__)}"'
 
 
-_lower_eagerly: Any = torch.compiler.disable(_lower)  # mods are traced here, and not by torch.compile
+_lower_eagerly: Any = torch.compiler.disable(_lower)  # mods are traced here, not by torch.compile
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
@@ -196,7 +196,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
 
 
 def _row_statistics(lowered: Lowered) -> tuple[Tensor, Tensor]:
-    """The log-sum-exp and the largest of each row's scores, differentiable; −inf where a query may attend to nothing."""
+    """The log-sum-exp and the largest of each row's scores, differentiable; −∞ if a query has no visible key."""
 
     def block_statistics(block: Block) -> tuple[Tensor, ...]:
         masked = formula(block)[1]  # (..., rows, K)

@@ -1,4 +1,4 @@
-"""The masks of a mask_mod: comparisons of positions as the library's masks, which kernels know, the rest computed block by block."""
+"""The masks of a mask_mod: comparisons of positions become the library's masks, known to kernels; others are computed block by block."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from overt.integrations.flex.sizes import Sizes, within_tables
 
 
 class ExpressionMask(Mask):
-    """What an expression of positions, heads and batch entries allows."""
+    """The pairs for which an expression of positions, heads and batch entries is true."""
 
     def __init__(self, expression: Expression, sizes: Sizes):
         self.expression = expression
@@ -30,7 +30,7 @@ class ExpressionMask(Mask):
 
 
 class ModMask(Mask):
-    """What a mask_mod allows that is no expression: called for each pair under `torch.vmap`, as FlexAttention calls it."""
+    """The pairs that a mask_mod without an expression allows: called for each pair under `torch.vmap`, as in FlexAttention."""
 
     def __init__(self, mod: Callable[..., Tensor], sizes: Sizes):
         self.mod = mod
@@ -50,10 +50,10 @@ def _check_bool(dtype: torch.dtype) -> None:
 
 
 class _Indexing(TorchFunctionMode):
-    """Tables indexed by scalar tensors alone, for `torch.vmap` of torch 2.7, which reads the scalar's number and fails."""
+    """Indexing of tables by scalar tensors under `torch.vmap` of torch 2.7, which reads the scalar's number and fails."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The function, or the index as an operator, which vmap knows."""
+        """The function, or indexing as an operator that vmap supports."""
         if func == Tensor.__getitem__:
             index = args[1] if isinstance(args[1], tuple) else (args[1],)
             if all(isinstance(position, Tensor) for position in index):
@@ -73,7 +73,7 @@ def _vmap_indexes() -> bool:
 
 
 def vmapped_indices() -> AbstractContextManager[Any]:
-    """In it, a scalar that `torch.vmap` maps may index a tensor, on every torch."""
+    """Within the block a scalar that `torch.vmap` maps may index a tensor, on every torch."""
     return nullcontext() if _vmap_indexes() else _Indexing()
 
 
@@ -88,7 +88,7 @@ def mapped(mod: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
 
 
 def expression_mask(expression: Any, sizes: Sizes) -> Mask | None:
-    """The mask of an expression, or of a constant; None where every query may attend to every key. Raises KindError for no bool."""
+    """The mask of an expression, or of a constant; None if every query may attend to every key. Raises KindError if it is not bool."""
     if isinstance(expression, bool):
         return None if expression else Lengths(0)
     _check_bool(_dtype(expression, sizes))
@@ -110,7 +110,7 @@ def expression_mask(expression: Any, sizes: Sizes) -> Mask | None:
 
 
 def _operand(expression: Any, sizes: Sizes) -> Mask | None:
-    """The mask of an operand of & | ~; None of what is no bool, such as a word of bits."""
+    """The mask of an operand of & | ~; None if it is not bool, such as an integer of bits."""
     if isinstance(expression, bool):
         return expression_mask(expression, sizes) or Lengths(sizes.keys)
     if not isinstance(expression, Expression) or _dtype(expression, sizes) != torch.bool:
@@ -125,7 +125,7 @@ def _dtype(expression: Expression, sizes: Sizes) -> torch.dtype:
 
 
 def _compared(name: str, left: Any, right: Any, sizes: Sizes) -> Mask | None:
-    """A comparison of sums of positions."""
+    """The mask of a comparison of sums of positions."""
     if name in ("le", "lt"):
         name, left, right = ("ge" if name == "le" else "gt"), right, left
     for inside, other, sign in ((left, right, 1), (right, left, -1)):
@@ -164,7 +164,7 @@ def _absolute(name: str, inside: Any, other: Any, sign: int, sizes: Sizes) -> Ma
 
 
 def _equal(left: Any, right: Any, sizes: Sizes) -> Mask | None:
-    """Equality of what belongs to the query and what belongs to the key, as of documents' numbers, or of positions at a distance."""
+    """The mask of an equality between a value of the query and a value of the key, such as document ids, or positions at a distance."""
     first, second = linear_in_positions(left), linear_in_positions(right)
     if first is not None and second is not None and (first[0] - second[0], first[1] - second[1]) in ((1, -1), (-1, 1)):
         both = [_compared(name, left, right, sizes) for name in ("ge", "le")]
@@ -185,7 +185,7 @@ def _equal(left: Any, right: Any, sizes: Sizes) -> Mask | None:
 
 
 def _computed(expression: Expression, sizes: Sizes) -> Mask:
-    """A mask from the values of an expression: at once where it has no more of them than queries or keys, else block by block."""
+    """A mask from the values of an expression: computed at once if there are at most as many as queries or keys, else block by block."""
     symbols = expression.symbols()
     if not {QUERY, KEY} <= symbols:
         allowed = torch.as_tensor(expression.value(sizes.indices())).bool()
@@ -217,7 +217,7 @@ def captured_table(expression: Any, sizes: Sizes) -> Tensor | None:
 
 
 def _integer(constant: Any, sizes: Sizes) -> Any:
-    """The part of a sum that is free of positions: an int, or a tensor (B,) or (B, H); None of what is no integer."""
+    """The position-free part of a sum: an int, or a tensor (B,) or (B, H); None if it is no integer."""
     if isinstance(constant, int):
         return constant
     value = torch.as_tensor(constant.value(sizes.indices()) if isinstance(constant, Expression) else constant)

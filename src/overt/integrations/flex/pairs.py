@@ -1,7 +1,7 @@
-"""The pairs of query and key at which a mod is evaluated: those that exist and, where that could be felt, only those that may attend.
+"""The pairs of query and key at which a mod is evaluated: existing pairs and, if masked ones could have an effect, only visible ones.
 
-0 · NaN is NaN: where the derivative of a mod is not finite, a masked pair would spoil the gradient of every tensor that the mod captures;
-and a captured table may hold nothing for a pair that is masked. There a visible pair takes the place of each masked one, whose result
+0 · NaN is NaN: if the derivative of a mod is not finite, a masked pair would spoil the gradient of every tensor that the mod captures;
+and a captured table may lack values for a masked pair. In these cases a visible pair replaces each masked one, whose result
 the mask removes.
 """
 
@@ -39,7 +39,7 @@ _BOUNDED |= {"getitem", "ge", "gt", "le", "lt", "eq", "ne", "and", "or", "xor", 
 
 
 class Pairs:
-    """The pairs of a call, and which of them `mask` lets attend; errors name the mod."""
+    """The pairs of a call, and which of them `mask` allows; errors name the mod."""
 
     def __init__(self, sizes: Sizes, mask: Mask | None, mod: str):
         self.sizes = sizes
@@ -47,15 +47,15 @@ class Pairs:
         self.mod = mod
 
     def values(self, expression: Expression) -> Tensor:
-        """An expression that depends on queries or keys, not on both: (B or 1, H or 1, Q or 1, K or 1)."""
+        """The values of an expression that depends on queries or keys, not both: (B or 1, H or 1, Q or 1, K or 1)."""
         symbols, indices = expression.symbols(), self.sizes.indices()
         return self._value(expression, indices, lambda: _first_visible_index(indices, self._visible(symbols)))
 
     def at_distances(self, expression: Expression) -> Tensor:
-        """An expression of the distance j − i and the head, at the distances 1 − Q to K − 1: (1, H or 1, 1, Q + K − 1)."""
+        """The values of an expression of distance j − i and head, at the distances 1 − Q to K − 1: (1, H or 1, 1, Q + K − 1)."""
         indices = self.sizes.indices()
         distances = torch.arange(1 - self.sizes.queries, self.sizes.keys, device=self.sizes.device).int().view(1, 1, 1, -1)
-        indices |= {QUERY: (-distances).clamp(min=0), KEY: distances.clamp(min=0)}  # pairs that exist
+        indices |= {QUERY: (-distances).clamp(min=0), KEY: distances.clamp(min=0)}  # existing pairs
 
         def substitutes() -> dict[str, Tensor]:
             visible = self._visible_along("distances").any(0, keepdim=True)
@@ -65,7 +65,7 @@ class Pairs:
         return self._value(expression, indices, substitutes)
 
     def block_values(self, expression: Expression, rows: Tensor, keys: Tensor) -> Tensor:
-        """An expression of these rows and keys: broadcastable to (B, H, rows, keys)."""
+        """The values of an expression at these rows and keys: broadcastable to (B, H, rows, keys)."""
         indices = self.sizes.indices(rows, keys)
         return self._value(expression, indices, lambda: self.visible_only(indices, self.allowed(rows, keys)))
 
@@ -76,12 +76,12 @@ class Pairs:
         return allowed.expand(*allowed.shape[:2], len(rows), len(keys))
 
     def visible_only(self, values: Mapping[str, Tensor], allowed: Tensor, **more: Any) -> dict[str, Tensor]:
-        """Values of pairs, and in the place of those of masked pairs those of one visible pair; `more` are its values by other names."""
+        """Values of pairs, with those of masked pairs replaced by one visible pair's; `more` are its values under other names."""
         first = self.first_visible | more
         return {name: torch.where(allowed, value, first[name]) for name, value in values.items()}
 
     def careful(self, expression: Any) -> bool:
-        """Whether masked pairs could be felt: the mod is differentiated, and its derivative may not be finite somewhere."""
+        """Whether masked pairs could have an effect: the mod is differentiated, and its derivative may be non-finite."""
         if self.mask is None or not torch.is_grad_enabled():
             return False
         if not isinstance(expression, Expression):
@@ -90,7 +90,7 @@ class Pairs:
         return differentiated and not _has_finite_derivatives(expression)
 
     def evaluated(self, mod: Any, everywhere: Callable[[], Any], visible: Callable[[], Any]) -> Any:
-        """`everywhere()`, or `visible()` where masked pairs could be felt or lie outside a captured table."""
+        """`everywhere()`, or `visible()` if masked pairs could have an effect or lie outside a captured table."""
         if not self.careful(mod):
             try:
                 return everywhere()
@@ -103,7 +103,7 @@ class Pairs:
 
     @cached_property
     def first_visible(self) -> dict[str, Any]:
-        """The indices of one visible pair; of the very first pair where all are masked."""
+        """The indices of one visible pair; of the first pair if all are masked."""
         first, count, sizes = 0, 1, self.sizes
         keys = torch.arange(sizes.keys, device=sizes.device)
         while first < sizes.queries:
@@ -116,12 +116,12 @@ class Pairs:
         return dict.fromkeys(NAMES, 0)
 
     def _value(self, expression: Expression, indices: dict[str, Tensor], substitutes: Any) -> Tensor:
-        """The expression at these indices, or at the visible ones where it has to be."""
+        """The expression at these indices, or only at visible ones if necessary."""
         value = self.evaluated(expression, lambda: expression.value(indices), lambda: expression.value(indices | substitutes()))
         return torch.as_tensor(value, device=self.sizes.device)
 
     def _visible(self, symbols: set[str]) -> Tensor:
-        """Where these symbols belong to a visible pair: (B or 1, H or 1, Q or 1, K or 1)."""
+        """Whether these symbols belong to a visible pair: (B or 1, H or 1, Q or 1, K or 1)."""
         visible = self._visible_along("keys" if KEY in symbols else "queries")
         visible = visible if BATCH in symbols else visible.any(0, keepdim=True)
         visible = visible if HEAD in symbols else visible.any(1, keepdim=True)
@@ -165,7 +165,7 @@ class Pairs:
 
 
 def _first_visible_index(indices: Mapping[str, Tensor], visible: Tensor) -> dict[str, Tensor]:
-    """The index vectors along which visibility varies, where an index is masked the first visible one."""
+    """The index vectors along which visibility varies, with masked indices replaced by the first visible one."""
     if not bool(visible.any()):
         return {}
     first, result = visible.flatten().int().argmax(), {}
@@ -177,7 +177,7 @@ def _first_visible_index(indices: Mapping[str, Tensor], visible: Tensor) -> dict
 
 
 def _has_finite_derivatives(argument: Any) -> bool:
-    """Whether the derivatives of an expression are finite whatever the captured tensors hold: sums of them, times positions."""
+    """Whether an expression's derivatives are finite for all values of captured tensors: sums of these, times positions."""
     if not isinstance(argument, Expression) or argument.function == "getitem" or not _is_differentiable(argument):
         return True
     if argument.function == "mul" and not argument.options:
@@ -190,14 +190,14 @@ def _has_finite_derivatives(argument: Any) -> bool:
 
 
 def _is_bounded(argument: Any) -> bool:
-    """Whether an expression of positions and whole numbers is finite wherever it is evaluated."""
+    """Whether an expression of positions and whole numbers is finite for all of them."""
     if not isinstance(argument, Expression) or argument.symbol:
         return True
     return argument.function in _BOUNDED and all(_is_bounded(part) for part in argument.parts())
 
 
 def _is_differentiable(argument: Any) -> bool:
-    """Whether an argument holds a captured floating-point tensor or the score."""
+    """Whether an argument contains a captured floating-point tensor or the score."""
     if isinstance(argument, Tensor):
         return argument.is_floating_point()
     if not isinstance(argument, Expression):

@@ -1,4 +1,4 @@
-"""The symbols of FlexAttention's mods, and what their expressions say about positions."""
+"""The symbols of FlexAttention's mods, and the positions in their expressions."""
 
 import math
 import operator
@@ -21,7 +21,7 @@ def is_minus_infinity(argument: Any) -> bool:
 
 
 def linear_in_positions(expression: Any) -> tuple[int, int, Any] | None:
-    """The coefficients of the query's and the key's position in a sum of integers, and the rest, free of both; None for no such sum.
+    """The coefficients of the query's and the key's position in a sum of integers, and the position-free part; None for other expressions.
 
     >>> q, k = Expression(QUERY), Expression(KEY)
     >>> linear_in_positions(2 + k - q)

@@ -1,4 +1,4 @@
-"""Models that call torch's flex_attention, run on overt's."""
+"""Run models that call torch's flex_attention on overt's."""
 
 import sys
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ _TRANSFORMERS = "transformers.integrations.flex_attention"
 
 @contextmanager
 def replacing_flex_attention() -> Iterator[None]:
-    """While it lasts, torch's `flex_attention` is overt's, in every module that has imported it: with a backward pass on the CPU.
+    """Within the block, torch's `flex_attention` is overt's, in every module that imported it: with a backward pass on the CPU.
 
-    A function that was compiled from it before stays what it is; the one that transformers compiles for `attn_implementation=
-    "flex_attention"` is replaced too. All threads see it.
+    A function that was compiled from it earlier is unchanged; the one that transformers compiles for `attn_implementation=
+    "flex_attention"` is replaced too. The replacement affects all threads.
 
     >>> import torch.nn.attention.flex_attention as torch_flex
     >>> with replacing_flex_attention():
@@ -39,7 +39,7 @@ def replacing_flex_attention() -> Iterator[None]:
 
 
 def _holders(function: Any) -> list[tuple[Any, str]]:
-    """The modules, and the names in them, that hold a function."""
+    """The modules that refer to a function, and its names in them."""
     modules = [module for module in list(sys.modules.values()) if isinstance(getattr(module, "__dict__", None), dict)]
     return [(module, name) for module in modules for name, value in list(vars(module).items()) if value is function]
 

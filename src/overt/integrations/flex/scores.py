@@ -1,4 +1,4 @@
-"""The score and the bias of a score_mod: scaling, soft caps and added numbers as kernels know them."""
+"""The score and the bias of a score_mod: scaling, soft caps and added numbers in the kernels' form."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,9 +18,9 @@ from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY, SCORE, is
 
 @dataclass(frozen=True)
 class ScoreForm:
-    """scale · s, or cap · tanh(scale · s / cap), plus the bias, and −∞ where it is not allowed: numbers and expressions.
+    """scale · s, or cap · tanh(scale · s / cap), plus the bias, and −∞ if not allowed: numbers and expressions.
 
-    `dtype` is that of s, in which torch adds to it and multiplies it.
+    `dtype` is the dtype of s, in which torch adds to it and multiplies it.
     """
 
     dtype: torch.dtype
@@ -40,7 +40,7 @@ class ScoreForm:
 
 
 def score_form(expression: Any, dtype: torch.dtype) -> ScoreForm | None:
-    """The form of an expression of a score of this dtype; None where it has another."""
+    """The form of an expression of a score with this dtype; None if it has no such form."""
     if not isinstance(expression, Expression):
         return None
     name, arguments = expression.function, expression.arguments
@@ -112,7 +112,7 @@ def _where(condition: Any, chosen: Any, other: Any, dtype: torch.dtype) -> Score
 
 
 def _as_precise(cast: Expression, dtype: torch.dtype) -> bool:
-    """Whether a cast of the score loses nothing: to a floating-point dtype that holds all of its own numbers."""
+    """Whether a cast of the score is lossless: to a floating-point dtype that contains all of its numbers."""
     targets = {"float": [torch.float32], "double": [torch.float64]}.get(
         cast.function, [*cast.arguments[1:], *cast.options.values()]
     )
@@ -132,7 +132,7 @@ def _has_score(argument: Any) -> bool:
 
 
 def scaled_dot(form: ScoreForm, scale: float, pairs: Pairs) -> Dot | None:
-    """The scaled dot product of a form; None where its scale is not finite at every pair."""
+    """The scaled dot product of a form; None if its scale is not finite at every pair."""
     factor = form.scale * scale
     if isinstance(factor, Expression):
         factor = pairs.values(factor)  # (B or 1, H or 1, Q or 1, K or 1)
@@ -150,14 +150,14 @@ class ExpressionBias(Bias):
         self.expression = expression
         self.pairs = pairs
         self.sizes = pairs.sizes
-        _ = pairs.first_visible if pairs.careful(expression) else None  # while values can be read
+        _ = pairs.first_visible if pairs.careful(expression) else None  # computed while values can be read
 
     def bind(self, leading: int, queries: int, keys: int) -> "ExpressionBias":
         """Itself."""
         return self
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """The expression of these rows and keys."""
+        """The expression at these rows and keys."""
         return self.pairs.block_values(self.expression, rows, keys)
 
     @property
@@ -168,13 +168,13 @@ class ExpressionBias(Bias):
 
     @property
     def source(self) -> Tensor:
-        """A captured tensor, or one of its device."""
+        """A captured tensor, or a tensor on its device."""
         tensors = [tensor for tensor in self.expression.tensors() if tensor.device == self.sizes.device]
         return tensors[0] if tensors else torch.empty(0, device=self.sizes.device)
 
 
 def added_bias(expression: Any, pairs: Pairs, dtype: torch.dtype) -> Any:
-    """What is added to the scores, as a tensor or a bias that kernels know where it is one; None for nothing."""
+    """The added part of the scores, as a tensor or a bias known to kernels if possible; None if there is none."""
     if expression is None:
         return None
     if not isinstance(expression, Expression):
@@ -203,7 +203,7 @@ def _floating(value: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def is_relative(argument: Any) -> bool:
-    """Whether an expression depends on the positions only by the key's less the query's."""
+    """Whether an expression depends only on the key's position minus the query's."""
     if not isinstance(argument, Expression) or not argument.symbols() & {QUERY, KEY}:
         return True
     form = linear_in_positions(argument)
@@ -214,7 +214,7 @@ def is_relative(argument: Any) -> bool:
 
 
 def _by_distance(expression: Expression, pairs: Pairs, dtype: torch.dtype) -> RelativePositionBias:
-    """The expression at every distance that a pair has, of the nearest such one up to ±m: (H or 1, 2m + 1) numbers."""
+    """The expression at every distance of a pair; missing distances up to ±m repeat the nearest: (H or 1, 2m + 1) numbers."""
     queries, keys, device = pairs.sizes.queries, pairs.sizes.keys, pairs.sizes.device
     if not queries or not keys:
         return RelativePositionBias(torch.zeros(1, dtype=dtype, device=device), offset=0)
@@ -227,17 +227,17 @@ def _by_distance(expression: Expression, pairs: Pairs, dtype: torch.dtype) -> Re
 
 @dataclass(frozen=True)
 class ModScore:
-    """A score_mod that is no such form, applied to blocks of scores.
+    """A score_mod without such a form, applied to blocks of scores.
 
-    Query and key have their indices as last features, counted from 1: of a query its batch entry, its head and its position, of a key its
-    position. So the score of a pair depends on the two alone, whatever block they are in; 0 is what the blocks write over masked ones.
+    The last features of query and key are their indices, counted from 1: a query's batch entry, head and position, a key's
+    position. So a pair's score depends only on the two vectors, in any block; blocks write 0 for masked ones.
     """
 
     mod: Callable[..., Tensor] | Expression
     scale: float
     pairs: Pairs
     score_of_first: Tensor | float = 0.0
-    """The score of the first visible pair, which takes the place of masked ones."""
+    """The score of the first visible pair, which replaces masked ones."""
 
     pairwise = True
 
@@ -272,7 +272,7 @@ class ModScore:
 
 
 def mod_score(mod: Any, scale: float, pairs: Pairs, query: Tensor, key: Tensor) -> ModScore:
-    """A mod as a score, with the score of the first visible pair where masked pairs could be felt."""
+    """A mod as a score, with the score of the first visible pair if masked pairs could have an effect."""
     if not pairs.careful(mod) or not query.numel() or not key.numel():
         return ModScore(mod, scale, pairs)
     batch, head, row, column = pairs.first_visible.values()
@@ -283,7 +283,7 @@ def mod_score(mod: Any, scale: float, pairs: Pairs, query: Tensor, key: Tensor) 
 
 
 def with_indices(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    """Query (B, H, Q, D + 3) and key (…, K, D + 1) with their indices, from 1 on, as last features, for `ModScore`."""
+    """Query (B, H, Q, D + 3) and key (…, K, D + 1) with their indices, counted from 1, as last features, for `ModScore`."""
     dtype = torch.promote_types(query.dtype, torch.float32)  # 2²⁴ positions and more are exact
     sizes = [torch.arange(1, size + 1, device=query.device, dtype=dtype) for size in (*query.shape[:3], key.shape[2])]
     query_indices = torch.stack(torch.broadcast_tensors(sizes[0][:, None, None], sizes[1][:, None], sizes[2]), dim=-1)

@@ -1,4 +1,4 @@
-"""The sizes of a call of FlexAttention, index vectors over them, and what a mod may read at them."""
+"""The sizes of a call of FlexAttention, and index vectors over them for mods."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ from torch import Tensor
 from overt.errors import InputError
 from overt.integrations.flex.positions import BATCH, HEAD, KEY, QUERY
 
-PAIRS = 2**21  # pairs of a mask that are looked at together: a few megabytes of bools and indices
+PAIRS = 2**21  # PAIRS of a mask that are inspected together: a few megabytes of bools and indices
 
-# Each symbol has one of the dimensions (B, H, Q, K).
+# _SHAPES: each symbol is along one of the dimensions (B, H, Q, K).
 _SHAPES = {BATCH: (-1, 1, 1, 1), HEAD: (1, -1, 1, 1), QUERY: (1, 1, -1, 1), KEY: (1, 1, 1, -1)}
 
 
 class Sizes(NamedTuple):
-    """How many batch entries, heads of queries, queries and keys there are, and where."""
+    """The numbers of batch entries, query heads, queries and keys, and the device."""
 
     batch: int
     heads: int
@@ -27,11 +27,11 @@ class Sizes(NamedTuple):
 
     @property
     def rows_at_once(self) -> int:
-        """How many queries are looked at together, with all keys."""
+        """The number of queries that are inspected together, with all keys."""
         return max(PAIRS // max(self.keys * self.batch * self.heads, 1), 1)
 
     def indices(self, rows: Tensor | None = None, keys: Tensor | None = None) -> dict[str, Tensor]:
-        """Index vectors that broadcast to (B, H, rows, keys), int32 as FlexAttention's; all rows and keys where none are named."""
+        """Index vectors that broadcast to (B, H, rows, keys), int32 like FlexAttention's; by default all rows and keys."""
         rows = torch.arange(self.queries, device=self.device) if rows is None else rows
         keys = torch.arange(self.keys, device=self.device) if keys is None else keys
         batch, heads = (torch.arange(size, device=self.device) for size in (self.batch, self.heads))
@@ -41,7 +41,7 @@ class Sizes(NamedTuple):
 
 @contextmanager
 def within_tables(mod: str, sizes: Sizes) -> Iterator[None]:
-    """While a mod is evaluated: torch's error of an index beyond a captured table becomes a sentence."""
+    """Within the block, torch's error for an index beyond a captured table becomes a sentence."""
     try:
         yield
     except IndexError as error:
