@@ -1,4 +1,4 @@
-"""One word's attention, explained: recipes make an `Explanation`, and the terminal, a picture or a page draws it.
+"""The attention of one word, explained: recipes create an `Explanation`; the terminal, a picture or a page draws it.
 
 >>> from overt.explain import Link
 >>> Link(layer=5, head=11, index=2, token="animal", weight=0.64).token
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "Link", "Looks", "StepRow", "Timing"]
 
 
-if not TYPE_CHECKING:  # a type checker that saw this would accept every name
+if not TYPE_CHECKING:  # a type checker that read this would accept every name
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:

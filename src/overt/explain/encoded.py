@@ -1,4 +1,4 @@
-"""A text as a model reads it: its tokens, what is checked of them, and which word of it is meant. No torch."""
+"""A text in a model's form: its tokens with their checks, and the choice of a word. No torch."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ from overt.reading import check_text
 
 @dataclass(frozen=True)
 class Encoded:
-    """A text as a model reads it: its tokens, their numbers, where each is in the text, and which are special."""
+    """A text in a model's form: its tokens, their ids, their positions in the text, and which are special."""
 
     text: str
     tokens: list[str]
@@ -24,7 +24,7 @@ class Encoded:
     def from_pieces(
         cls, text: str, pieces: Sequence[str], ids: Sequence[int], spans: Sequence[tuple[int, int]], special: Sequence[int]
     ) -> "Encoded":
-        """A text as its tokenizer cut it: each token knows its piece, whether it is special, and whether a space precedes it."""
+        """Create from a tokenizer's output: each token has its piece, whether it is special, and whether a space precedes it."""
         tokens: list[str] = []
         before = 0
         for index, word in enumerate(readable(text, pieces, spans)):
@@ -49,7 +49,7 @@ class Encoded:
 
 
 def fitting(encoded: Encoded, limit: int | None, name: str) -> Encoded:
-    """Refuse what has no token but special ones, and what is longer than the model takes."""
+    """Refuse a text with only special tokens, or longer than the model's limit."""
     if len(encoded.special) == len(encoded.ids):
         raise InputError("a text of at least one word", got=repr(encoded.text), fix="pass a sentence")
     if limit is not None and len(encoded.ids) > limit:
@@ -62,7 +62,7 @@ def fitting(encoded: Encoded, limit: int | None, name: str) -> Encoded:
 
 
 def readable(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[str]:
-    """Each token as the text has it, without the marks of its vocabulary (Ġ, ▁, ##); in lower case where the model reads it so.
+    """The tokens in the text's spelling, without the marks of the vocabulary (Ġ, ▁, ##); in lower case if the model reads lower case.
 
     >>> readable("The cats", ["the", "Ġcat", "##s", "</s>"], [(0, 3), (3, 7), (7, 8), (0, 0)])
     ['the', 'cat', 's', '</s>']
@@ -76,14 +76,14 @@ def readable(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]])
 
 
 def require_words(text: str) -> str:
-    """The text itself; an empty one, and one that is not Unicode, is an InputError."""
+    """The text; an empty text, or one that is not Unicode, is an InputError."""
     if not text.strip():
         raise InputError("a text of at least one word", got=repr(text), fix="pass a sentence")
     return check_text(text, "the text")
 
 
 def truncation_notes(encoded: Encoded, truncate: bool) -> list[str]:
-    """What to say where only the beginning of a text was read."""
+    """Notes for a text of which only the beginning was read."""
     end = max((last for _, last in encoded.spans), default=0)
     if truncate and encoded.text[end:].strip():
         return [f"Only the first {len(encoded.ids)} tokens of the text were read."]
@@ -92,7 +92,7 @@ def truncation_notes(encoded: Encoded, truncate: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Word:
-    """The word that is the query: its token, all tokens that it is made of, and a note about them."""
+    """The word that is the query: its query token, all its tokens, and a note about them."""
 
     index: int
     pieces: tuple[int, ...]
@@ -100,9 +100,9 @@ class Word:
 
 
 def choose(encoded: Encoded, word: str | None = None) -> Word:
-    """The word of that name, `it`, or of that name and occurrence, `it:2`; without a name, the last word.
+    """The word with this name, `it`, or name and occurrence, `it:2`; by default the last word.
 
-    Case does not matter. A word that the model reads as several pieces has the query of its last one.
+    Case is ignored. If the model reads the word as several pieces, the last piece is the query.
 
     >>> choose(named(["the", "cat", "saw", "the", "dog"]), "the:2")
     Word(index=3, pieces=(3,), note='')
@@ -129,7 +129,7 @@ def choose(encoded: Encoded, word: str | None = None) -> Word:
 
 
 def named(tokens: Sequence[str]) -> Encoded:
-    """Tokens that are words already, as if a model had read them."""
+    """Encode whole words as tokens, as if a model had read them."""
     spans, start = [], 0
     for token in tokens:
         spans.append((start, start + len(token)))
@@ -138,7 +138,7 @@ def named(tokens: Sequence[str]) -> Encoded:
 
 
 def spelled(encoded: Encoded, pieces: Sequence[int]) -> str:
-    """The text that these neighbouring tokens stand for."""
+    """The text of these adjacent tokens."""
     return encoded.text[encoded.spans[pieces[0]][0] : encoded.spans[pieces[-1]][1]].strip() or encoded.tokens[pieces[-1]]
 
 
@@ -153,7 +153,7 @@ def _last(encoded: Encoded) -> Word:
 
 
 def _occurrences(encoded: Encoded, name: str) -> list[tuple[int, ...]]:
-    """The tokens of each occurrence: of the word in the text, else of a run of whole tokens, else of the token itself."""
+    """The tokens of each occurrence: of the word in the text, else of a run of whole tokens, else of the single token."""
     name = name.strip()
     if not name:
         return []

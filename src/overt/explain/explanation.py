@@ -1,6 +1,6 @@
-"""An explanation: how one word attends, with every number, ready to be drawn. Plain Python, no torch.
+"""An explanation: how one word attends, with all numbers for drawing. Plain Python, no torch.
 
-The recipes (`recipes/`) make it; the terminal, the picture and the page draw it.
+The recipes (`recipes/`) create it; the terminal, the picture and the page draw it.
 """
 
 import math
@@ -15,7 +15,7 @@ from overt.drawing.numbers import duration, scientific, visible
 
 @dataclass(frozen=True)
 class Link:
-    """The strongest link from the word to another word in one layer (special tokens and the word itself left out)."""
+    """The strongest link from the word to another word in one layer (special tokens and the word itself are excluded)."""
 
     layer: int
     head: int
@@ -27,7 +27,7 @@ class Link:
 
 @dataclass(frozen=True)
 class StepRow:
-    """One token that the word may attend to, and what each step makes of it.
+    """One token that the word may attend to, with its numbers in each step.
 
     `score` is f(query, key) before the division, `scaled` after it (with bias, if any), `weight` after the normaliser,
     `weighted` the vector weight · value.
@@ -45,7 +45,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class Looks:
-    """How many heads put their largest weight on special tokens, on the word itself, on another word."""
+    """The numbers of heads whose largest weight is on special tokens, on the word itself, on another word."""
 
     heads: int
     special: int
@@ -64,10 +64,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a page of an explanation shows: the recording, and (layer, head) in it of `rows[layer][head]`.
+    """The content of an explanation's page: the recording, and (layer, head) in it of `rows[layer][head]`.
 
-    `states` are the queries' own vectors (Q, D) where the recorded queries were
-    made of them; `model` tells what values are worth after W_O.
+    `states` are the vectors (Q, D) from which the recorded queries were computed, if any;
+    `model` computes what values contribute after W_O.
     """
 
     recording: Any
@@ -81,8 +81,8 @@ class Explanation:
     """How `query_tokens[word]` attends to `tokens`.
 
     `rows[layer][head]` is the word's whole row of weights; `matrix` holds the shown head's weights of every query (Q, K);
-    `steps` has one entry a token, in the order of the sentence. `text` is where the query comes from, `other` the sentence
-    that is attended to, where it is another one.
+    `steps` has one entry a token, in the order of the sentence. `text` contains the query, `other` is the sentence
+    that is attended to, if it is another one.
     """
 
     recipe: str  # "qkv", "hidden", "plain"
@@ -92,12 +92,12 @@ class Explanation:
     query_tokens: list[str]
     word: int
     special: list[int]  # indices into tokens
-    source: str  # what gave the vectors: a model's name, "GRU, untrained, seed 0", a file
+    source: str  # the origin of the vectors: a model's name, "GRU, untrained, seed 0", a file
     rows: list[list[list[float]]]
     shown: tuple[int, int]
-    why: str  # why this head is shown
+    why: str  # the reason why this head is shown
     score_name: str  # "q·k", "f(h_i, h_j)", "x_i·x_j"
-    scale_name: str  # "√32", or "" where nothing is divided
+    scale_name: str  # "√32", or "" without a division
     normalizer: str  # "softmax", "sum"
     query: list[float]  # q, h_i or x_i
     steps: list[StepRow]
@@ -107,24 +107,24 @@ class Explanation:
     links: list[Link] = field(default_factory=list)
     looks: Looks | None = None
     residual: float | None = None  # largest difference between the recomputed output and the model's own
-    bound: float | None = None  # the rounding bound that the residual is compared with
+    bound: float | None = None  # the rounding bound of the residual
     loop: Timing | None = None
-    notes: list[str] = field(default_factory=list)  # what is true of this picture, a sentence each
-    recorded: Callable[[], Shown] | None = field(default=None, repr=False, compare=False)  # what the page shows; it needs torch
+    notes: list[str] = field(default_factory=list)  # notes on this picture, a sentence each
+    recorded: Callable[[], Shown] | None = field(default=None, repr=False, compare=False)  # the page's content; needs torch
 
     @property
     def name(self) -> str:
-        """The shown head, as in L5H11; empty where there are no layers to tell apart."""
+        """The shown head, such as L5H11; empty without layers."""
         layer, head = self.shown
         return f"L{layer}H{head}" if self.recipe == "qkv" else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON takes it."""
+        """Everything as JSON data."""
         return {name: value for name, value in asdict(self).items() if name != "recorded"}
 
 
 def step_rows(tokens: Sequence[str], scores: Any, scaled: Any, weights: Any, keys: Any, values: Any) -> list[StepRow]:
-    """What each step makes of each token: scores, scaled and weights (K,), keys (K, D), values (K, E), arrays or CPU tensors.
+    """The numbers of each token in each step: scores, scaled and weights (K,), keys (K, D), values (K, E), arrays or CPU tensors.
 
     >>> step_rows(["sky"], [2.0], [1.0], [0.5], [[1.0, 0.0]], [[4.0]])[0].weighted
     [2.0]
@@ -137,31 +137,31 @@ def step_rows(tokens: Sequence[str], scores: Any, scaled: Any, weights: Any, key
 
 @dataclass(frozen=True)
 class Choice:
-    """The rows of the step table that are shown, strongest first, and those that are summed in one line."""
+    """The rows of the step table: those shown, strongest first, and those summed in one line."""
 
     rows: list[StepRow]
     others: list[StepRow]
 
     @property
     def weight(self) -> float:
-        """The weight of all the others together."""
+        """The total weight of the other rows."""
         return math.fsum(row.weight for row in self.others)
 
     @property
     def weighted(self) -> list[float]:
-        """Σ α·v over the others."""
+        """Σ α·v over the other rows."""
         return [math.fsum(entries) for entries in zip(*(row.weighted for row in self.others), strict=True)]
 
     @property
     def label(self) -> str:
-        """What the line of the others is called."""
+        """The label of the line of other rows."""
         return f"the other {len(self.others)} tokens"
 
 
 def choose_rows(explanation: Explanation, rows: int | None = 8) -> Choice:
-    """Take the strongest rows and the word's own, by the size of the weight; `None` takes them all.
+    """Choose the strongest rows and the word's own, by absolute weight; `None` chooses all.
 
-    Nothing is left out to save a single line: one more row than requested is shown instead.
+    If only one row would remain, it is shown too.
     """
     ranked = sorted(explanation.steps, key=lambda row: (-_size(row.weight), row.index))
     if rows is None or len(ranked) <= rows + 2:
@@ -176,7 +176,7 @@ def _size(weight: float) -> float:
 
 
 def word_index(explanation: Explanation) -> int | None:
-    """Where the word is among the tokens that it attends to; None where those are another sentence's."""
+    """The word's index among the tokens that it attends to; None if these are another sentence's."""
     return explanation.word if explanation.other is None else None
 
 
@@ -187,7 +187,7 @@ def query_word(explanation: Explanation) -> str:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a recipe: its key, its number, its name, its formula, and what it does in a sentence."""
+    """One step of a recipe: its key, number, name, formula, and a sentence about it."""
 
     key: str
     number: int
@@ -199,7 +199,7 @@ class Stage:
 def stages(explanation: Explanation) -> list[Stage]:
     """The steps of this explanation's recipe, numbered from 1: six in a trained model.
 
-    A division appears where there is one.
+    A division is included only if there is one.
     """
     texts = {"qkv": _trained, "hidden": _hidden, "plain": _plain}[explanation.recipe](explanation)
     if not explanation.scale_name and all(row.score == row.scaled for row in explanation.steps):
@@ -208,12 +208,12 @@ def stages(explanation: Explanation) -> list[Stage]:
 
 
 def count_word(count: int) -> str:
-    """How many steps, in a word, to begin a heading."""
+    """A number of steps as a word, for the beginning of a heading."""
     return {5: "Five", 6: "Six", 7: "Seven"}.get(count, str(count))
 
 
 def stage(explanation: Explanation, key: str) -> Stage | None:
-    """The step of that key, or None where the recipe has no such step."""
+    """The step with this key; None if the recipe has no such step."""
     return next((candidate for candidate in stages(explanation) if candidate.key == key), None)
 
 
@@ -263,12 +263,12 @@ def _plain(explanation: Explanation) -> StepTexts:
 
 
 def score_name(explanation: Explanation) -> str:
-    """The score's name with the word's own place in it: f(h_1, h_j) for f(h_i, h_j)."""
+    """The score's name with the word's own index: f(h_1, h_j) for f(h_i, h_j)."""
     return explanation.score_name.replace("_i", f"_{explanation.word + 1}")
 
 
 def normalizer_name(explanation: Explanation) -> str:
-    """The normaliser's name as a step: a division by the plain sum is not the sum that ends the recipe."""
+    """The normaliser's name as a step: a division by the plain sum differs from the sum at the end of the recipe."""
     return "plain sum" if explanation.normalizer == "sum" else explanation.normalizer
 
 
@@ -291,14 +291,14 @@ def _normalizing(explanation: Explanation) -> str:
 
 
 def sum_formula(explanation: Explanation) -> str:
-    """The last line of the step table: what the output is the sum of."""
+    """The last line of the step table: the sum that gives the output."""
     last_step = stage(explanation, "sum")
     formula = last_step.formula if last_step else "Σ α·v"
     return formula if "=" in formula else f"output = {formula}"
 
 
 def heading(explanation: Explanation) -> str:
-    """What the reader is looking at, in one line."""
+    """The subject of the explanation, in one line."""
     titles = {
         "qkv": "Query, key, value",
         "hidden": "Hidden states [h, c]",
@@ -308,7 +308,7 @@ def heading(explanation: Explanation) -> str:
 
 
 def looks_line(explanation: Explanation) -> str:
-    """On what the heads put their largest weight, counted."""
+    """The number of heads for each target of their largest weight."""
     looks = explanation.looks
     if looks is None:
         return ""
@@ -321,7 +321,7 @@ def looks_line(explanation: Explanation) -> str:
 
 
 def residual_line(explanation: Explanation) -> str:
-    """The difference between the recomputed output and the model's own, and the rounding bound; empty where unknown."""
+    """The difference between the recomputed output and the model's own, and the rounding bound; empty if unknown."""
     residual, bound = explanation.residual, explanation.bound
     if residual is None:
         return ""
@@ -334,7 +334,7 @@ def residual_line(explanation: Explanation) -> str:
 
 
 def loop_line(explanation: Explanation) -> str:
-    """The loop form and the matrix form, timed; empty where it was not requested."""
+    """The loop form and the matrix form, timed; empty if not requested."""
     timing = explanation.loop
     if timing is None:
         return ""
@@ -345,10 +345,10 @@ def loop_line(explanation: Explanation) -> str:
 
 
 def query_name(explanation: Explanation) -> str:
-    """What the word's own vector is called: q, h_1 or x_1."""
+    """The name of the word's own vector: q, h_1 or x_1."""
     return "q" if explanation.recipe == "qkv" else state_name(explanation, explanation.word)
 
 
 def state_name(explanation: Explanation, index: int) -> str:
-    """What the vector at a place of the sequence is called: v_1, h_1 or x_1."""
+    """The name of the vector at an index of the sequence: v_1, h_1 or x_1."""
     return f"{ {'qkv': 'v', 'hidden': 'h', 'plain': 'x'}[explanation.recipe] }_{index + 1}"

@@ -1,4 +1,4 @@
-"""Explanations as a page: the recordings that they were made from, in the viewer, with the names of the recipe's steps."""
+"""Explanations as a page: their recordings in the viewer, with the names of the recipe's steps."""
 
 import os
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ def write(
     live: Live = FROZEN,
     one_head: bool = False,
 ) -> tuple[str, str]:
-    """Write one explanation, or two side by side, as a single page; the page or its path, and a note where it lacks heads.
+    """Write one explanation, or two side by side, as a single page; returns the page or its path, and a note on missing heads.
 
-    It holds all heads of the recording, or those of the layer that is explained if all of them were more than `limit` bytes; with
-    `one_head` the explained one. Raises InputError if even these are more.
+    The page has all heads of the recording, or only the explained layer's if all would exceed `limit` bytes; with
+    `one_head` only the explained head. Raises InputError if even these exceed it.
     """
     first = explanations[0]
     shown = [explanation.recorded() for explanation in explanations if explanation.recorded is not None]
@@ -44,7 +44,7 @@ def write(
     )
     if one_head:
         return page(shown[0].recording, path, heads=[shown[0].heads[first.shown[0]][first.shown[1]]], **options), ""
-    with suppress(PageTooLarge):  # all heads of a large model make too large a page
+    with suppress(PageTooLarge):  # all heads of a large model would exceed the limit
         return page(shown[0].recording, path, **options), ""
     try:
         return page(shown[0].recording, path, heads=heads, **options), note
@@ -71,7 +71,7 @@ def _story(explanations: Sequence[Explanation], states: list[Any]) -> Story:
 
 
 def _title(explanations: Sequence[Explanation]) -> str:
-    """The text, or both texts: what a browser's tab is called."""
+    """The text, or both texts, as the title of the browser's tab."""
     first, last = explanations[0], explanations[-1]
     if first is not last:
         return f"“{query_word(first)}” in {one_line(first.text)} / {one_line(last.text)}"

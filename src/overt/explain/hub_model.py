@@ -1,4 +1,4 @@
-"""Any other text model: a folder or a Hugging Face name, read by transformers, without code or pickles of strangers."""
+"""Any other text model: a folder or a Hugging Face name, loaded by transformers, without remote code or pickles."""
 
 import inspect
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.js
 
 
 class HubModel:
-    """An encoder or decoder that transformers can load; of an encoder–decoder, the encoder."""
+    """An encoder or decoder that transformers can load; for an encoder–decoder, its encoder."""
 
     def __init__(self, name: str):
         self.source: str = _checked_folder(name)
@@ -24,7 +24,7 @@ class HubModel:
         self.notes: list[str] = []
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
-        """Cut a text into the model's tokens; refuse an empty one and one that is longer than the model takes."""
+        """Split a text into the model's tokens; refuse an empty text and one longer than the model's limit."""
         encoding = self.tokenizer(
             require_words(text),
             return_offsets_mapping=True,
@@ -40,14 +40,14 @@ class HubModel:
 
     @cached_property
     def limit(self) -> int | None:
-        """How many tokens the model takes, where it says so."""
+        """The largest number of tokens, if the model declares one."""
         configured = [getattr(self._config, name, None) for name in ("max_position_embeddings", "n_positions")]
         limits = [*configured, self.tokenizer.model_max_length]
         return min((int(limit) for limit in limits if limit and 0 < limit < 10**9), default=None)
 
     @cached_property
     def network(self) -> Any:
-        """The model, in evaluation mode, on the attention that it takes by itself."""
+        """The model, in evaluation mode, with its default attention."""
         from transformers import AutoModel
 
         model = self._loaded(AutoModel, config=self._config, use_safetensors=True).eval()
@@ -58,7 +58,7 @@ class HubModel:
 
     @cached_property
     def causal_network(self) -> Any:
-        """The model with its prediction of the next token, in evaluation mode."""
+        """The model with its next-token prediction, in evaluation mode."""
         from transformers import AutoModelForCausalLM
 
         model = self._loaded(AutoModelForCausalLM, config=self._config, use_safetensors=True)
@@ -90,7 +90,7 @@ class HubModel:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The model's tokenizer, a fast one."""
+        """The model's fast tokenizer."""
         _ = self._config
         from transformers import AutoTokenizer
 
@@ -106,7 +106,7 @@ class HubModel:
     def _loaded(self, kind: Any, **options: Any) -> Any:
         try:
             return kind.from_pretrained(self.source, trust_remote_code=False, **options)
-        except Exception as error:  # whatever another library raises for a folder that is damaged
+        except Exception as error:  # any error of another library for a damaged folder
             reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
             raise InputError(
                 f"{self.name} to load as a text model",
@@ -116,7 +116,7 @@ class HubModel:
 
 
 def _checked_folder(name: str) -> str:
-    """The name itself for the hub, or the folder, if it holds what a model's folder holds."""
+    """The name for the hub, or the folder, if it has the files of a model."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
         if name.startswith((".", "/", "~")) or name.count("/") > 1 or folder.exists():

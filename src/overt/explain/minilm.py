@@ -1,7 +1,7 @@
-"""all-MiniLM-L6-v2, the whole model on one page: a BERT encoder of 6 layers and 12 heads.
+"""all-MiniLM-L6-v2, the complete model on one page: a BERT encoder of 6 layers and 12 heads.
 
-Parameter names and operations are those of Hugging Face's `BertModel`, so its weights load as they are and its outputs are
-the same; but nothing of `transformers` is imported, which alone takes longer than all the rest of `overt explain`.
+Parameter names and operations are those of Hugging Face's `BertModel`, so its weights load unchanged and its outputs are
+the same; but `transformers` is not imported, which would take longer than everything else in `overt explain`.
 """
 
 import json
@@ -25,7 +25,7 @@ class BertSelfAttention(nn.Module):
         self.value: nn.Linear = nn.Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Mix the values of a sequence (B, N, width) as their keys answer the queries; `mask` (B, 1, 1, N) is False at padding."""
+        """Mix the values of a sequence (B, N, width) by attention; `mask` (B, 1, 1, N) is False at padding."""
         query, key, value = (
             projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, N, D)
             for projection in (self.query, self.key, self.value)
@@ -35,7 +35,7 @@ class BertSelfAttention(nn.Module):
 
 
 class BertOutput(nn.Module):
-    """Project, add what came in, normalise."""
+    """Project, add the sublayer's input, normalise."""
 
     def __init__(self, inner: int, width: int, epsilon: float):
         super().__init__()
@@ -43,7 +43,7 @@ class BertOutput(nn.Module):
         self.LayerNorm: nn.LayerNorm = nn.LayerNorm(width, epsilon)
 
     def forward(self, x: Tensor, came_in: Tensor) -> Tensor:
-        """LayerNorm(W x + what came in)."""
+        """LayerNorm(W x + the sublayer's input)."""
         return self.LayerNorm(self.dense(x) + came_in)
 
 
@@ -76,7 +76,7 @@ class Layer(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Word, kind and place of each token, summed and normalised."""
+    """Embeddings of word, type and position of each token, summed and normalised."""
 
     def __init__(self, words: int, kinds: int, positions: int, width: int, epsilon: float):
         super().__init__()
@@ -86,14 +86,14 @@ class Embeddings(nn.Module):
         self.LayerNorm: nn.LayerNorm = nn.LayerNorm(width, epsilon)
 
     def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Token numbers (B, N) to vectors (B, N, width)."""
+        """Token ids (B, N) to vectors (B, N, width)."""
         words, kinds = self.word_embeddings(ids), self.token_type_embeddings(torch.zeros_like(ids))
         position_ids = torch.arange(ids.shape[-1], device=ids.device) if position_ids is None else position_ids
         return self.LayerNorm(words + kinds + self.position_embeddings(position_ids))
 
 
 class MiniLM(nn.Module):
-    """The encoder: token numbers (B, N) in, one vector for each token (B, N, 384) out."""
+    """The encoder: token ids (B, N) to one vector for each token (B, N, 384)."""
 
     def __init__(self, config: dict[str, Any]):
         super().__init__()
@@ -110,7 +110,7 @@ class MiniLM(nn.Module):
     def forward(self, ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None) -> Tensor:
         """The last layer's vectors; in a batch with padding, `attention_mask` (B, N) is 0 at padding and 1 elsewhere.
 
-        A mask (B, 1, N, N) is added to the scores, and `position_ids` (B, N) number the tokens, so that a row may hold several texts.
+        A mask (B, 1, N, N) is added to the scores, and `position_ids` (B, N) number the tokens, so that a row may have several texts.
         """
         mask = attention_mask
         if mask is not None and mask.ndim == 2:
@@ -124,7 +124,7 @@ class MiniLM(nn.Module):
 def load(folder: Path) -> MiniLM:
     """Build the model from the folder's config.json and model.safetensors, in evaluation mode."""
     config = json.loads((folder / "config.json").read_text())
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn and replaced: the caller's generator stays as it was
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn and replaced, without changing the caller's generator
         model = MiniLM(config)
     weights = load_file(folder / "model.safetensors")
     wanted = model.state_dict().keys()

@@ -1,4 +1,4 @@
-"""The word that a page opens with: its strongest link leads to another content word."""
+"""The initial word of a page: its strongest link leads to another content word."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from overt.explain.encoded import Encoded, Word
 
-# English and French words without a meaning of their own. A pronoun may be the query of the link, not its key.
+# _FUNCTION: English and French function words. A pronoun may be the query of the link, not its key.
 _FUNCTION = (
     "a an the this that these those of to in on at by for from with as and or but nor so if than not no is are was were be been "
     "being am do does did has have had will would can could shall should may might must s t ll re ve don doesn didn isn wasn "
@@ -24,21 +24,21 @@ class View(Protocol):
     """A head's weights (1, Q, K)."""
 
     def weights(self) -> Tensor:
-        """All of them."""
+        """All weights."""
         ...
 
 
 class Opening(NamedTuple):
-    """The word, and the index of its head among the heads that were compared."""
+    """The word, and the index of its head among the compared heads."""
 
     word: Word
     head: int
 
 
 def opening(heads: Sequence[View], source: Encoded, target: Encoded) -> Opening | None:
-    """The query of the strongest link between content words, among links that are the largest weight of their row.
+    """The query of the strongest link between content words, among links with the largest weight of their row.
 
-    So the strongest link of the word leads to no special token, no punctuation, not to the word itself and not to its spelling in the
+    So the word's strongest link leads to no special token, no punctuation, not to the word itself and not to its spelling in the
     other text. Whole words come before pieces; None if no token has such a link. Pages choose by the same rule if the sentence changes
     (lens/viewer/web/data/content.js).
     """
@@ -59,7 +59,7 @@ def opening(heads: Sequence[View], source: Encoded, target: Encoded) -> Opening 
 
 
 def _content(text: Encoded, index: int, refused: frozenset[str], pieces: bool) -> bool:
-    """Whether the token has a meaning of its own, and is a whole word unless `pieces` count, too."""
+    """Whether the token is a content word, and, unless `pieces` is True, a whole word."""
     token = text.tokens[index]
     if index in text.special or token.casefold() in refused or not any(map(str.isalnum, token)):
         return False

@@ -1,4 +1,4 @@
-"""What the page shows without its script: the sentence, the table of the steps, the links, what is true."""
+"""The page's content without scripts: the sentence, the table of steps, the links, and the notes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ from overt.explain.explanation import (
 
 
 def article(explanation: Explanation) -> str:
-    """One explanation as HTML that holds text and tables and nothing else."""
+    """One explanation as static HTML of text and tables."""
     return f"""<article class="{explanation.recipe}">
 <p><b>{escape_text(heading(explanation))}</b> {escape_text(explanation.source)}</p>
 {_sentence(explanation)}
@@ -68,7 +68,7 @@ def _table(explanation: Explanation) -> str:
 
 
 def _columns(explanation: Explanation, known: dict[str, Stage]) -> list[tuple[str, str]]:
-    """The columns by the step that makes them, and how they are headed."""
+    """The columns with their headings, by step."""
     first = {"qkv": ["key", "value"], "hidden": ["h_j"], "plain": ["x_j"]}[explanation.recipe]
     formulas = [(key, known[key].formula) for key in ("score", "scale", "normalize", "weigh") if key in known]
     named = [(key, f"{normalizer_name(explanation)} {name}" if key == "normalize" else name) for key, name in formulas]

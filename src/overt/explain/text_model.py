@@ -1,4 +1,4 @@
-"""The text model that `overt explain` looks into: finding it, checking it, turning text into tokens. No torch until it runs."""
+"""The text model of `overt explain`: finding it, checking it, converting text to tokens. No torch until it runs."""
 
 import hashlib
 import importlib.util
@@ -19,7 +19,7 @@ SUMS = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-NAMES = frozenset({"minilm", "all-MiniLM-L6-v2", HUB_NAME})  # of all-MiniLM-L6-v2, in every command
+NAMES = frozenset({"minilm", "all-MiniLM-L6-v2", HUB_NAME})  # names of all-MiniLM-L6-v2 in every command
 _WORD_VECTORS = "embeddings.word_embeddings.weight"
 
 
@@ -34,7 +34,7 @@ class Packaged:
         self.folder = folder
 
     def encode(self, text: str, truncate: bool = False) -> Encoded:
-        """Cut a text into tokens, [CLS] before and [SEP] after them; refuse an empty one and one that is too long."""
+        """Split a text into tokens, with [CLS] before and [SEP] after them; refuse an empty text and one that is too long."""
         tokenizer = self.tokenizer
         tokenizer.no_truncation()
         if truncate:
@@ -46,7 +46,7 @@ class Packaged:
 
     @cached_property
     def network(self) -> Any:
-        """The model itself, ready to run."""
+        """The model, ready to run."""
         self._check("model.safetensors")
         from overt.explain import minilm
 
@@ -70,7 +70,7 @@ class Packaged:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """Its tokenizer, which neither pads nor cuts."""
+        """Its tokenizer, without padding and truncation."""
         self._check("tokenizer.json")
         with needed_by("reading text", "text"):
             from tokenizers import Tokenizer
@@ -86,9 +86,9 @@ class Packaged:
 
 
 def find(model: str | None = None) -> Any:
-    """The model of that name or folder; without one, or by a name of `NAMES`, all-MiniLM-L6-v2 from its package, or else from the hub.
+    """The model with this name or folder; by default, or by a name in `NAMES`, all-MiniLM-L6-v2 from its package, or else from the hub.
 
-    A model has `name`, `limit` (tokens it takes), `notes`, `encode(text, truncate)`, `network`, `run(encoded)` and
+    A model has `name`, `limit` (number of tokens), `notes`, `encode(text, truncate)`, `network`, `run(encoded)` and
     `word_vectors(ids)`.
     """
     if model is not None and model not in NAMES:
@@ -98,7 +98,7 @@ def find(model: str | None = None) -> Any:
 
 
 def packaged_folder() -> Path | None:
-    """Where the installed package keeps its files; the package itself is not imported, since it would load far more."""
+    """The folder of the installed package's files; the package itself is not imported, since it would load far more."""
     spec = importlib.util.find_spec(PACKAGE)
     folders = spec.submodule_search_locations if spec else None
     folder = Path(next(iter(folders))) / "model" if folders else None
@@ -106,7 +106,7 @@ def packaged_folder() -> Path | None:
 
 
 def check_sum(path: Path, expected: str) -> None:
-    """Refuse a file whose SHA-256 is not the one wanted."""
+    """Refuse a file whose SHA-256 is not `expected`."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

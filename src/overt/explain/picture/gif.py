@@ -1,4 +1,4 @@
-"""An explanation as an animation: the steps one after another, each held long enough to be read."""
+"""An explanation as an animation of its steps, each shown long enough to be read."""
 
 import os
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from overt.explain.picture.parts import StepColumns, sentence
 from overt.files import whole
 
 WIDTH, HEIGHT, EDGE = 1280, 720, 44
-MOVE, HOLD, LAST = 140, 2800, 5000  # milliseconds
-PARTS = 4  # frames in which a step's column fills
+MOVE, HOLD, LAST = 140, 2800, 5000  # milliseconds of a moving frame, of a complete step and of the last frame
+PARTS = 4  # frames for the cells of a step's column
 
 
 def gif(explanation: Explanation, path: str | os.PathLike[str]) -> None:
@@ -20,7 +20,7 @@ def gif(explanation: Explanation, path: str | os.PathLike[str]) -> None:
     matplotlib = drawing("the animation")
     with plain_settings(matplotlib), whole(path) as temporary:
         drawn = list(frames(explanation))
-        # One palette, of the last and fullest picture, so that no colour flickers from frame to frame.
+        # One palette, from the last and most complete frame, so that no colour flickers.
         palette = drawn[-1][0].quantize(256, dither=0)
         pictures = [picture.quantize(palette=palette, dither=0) for picture, _ in drawn]
         pictures[0].save(
@@ -34,7 +34,7 @@ def gif(explanation: Explanation, path: str | os.PathLike[str]) -> None:
 
 
 def frames(explanation: Explanation) -> Iterator[tuple[Any, int]]:
-    """Each picture of the animation, and for how many milliseconds it is held."""
+    """Yield each frame of the animation with its milliseconds."""
     known = stages(explanation)
     count = len(choose_rows(explanation, 7).rows)
     for stage in known:
@@ -66,7 +66,7 @@ def _frame(explanation: Explanation, known: list[Stage], stage: Stage, rows: flo
 
 
 def _progress(sheet: Sheet, known: list[Stage], stage: Stage, page_width: float) -> None:
-    """A line for each step, the present one marked, and what it does in a sentence."""
+    """Draw a line for each step, the current one marked, with its sentence."""
     width = page_width / len(known)
     for index, step in enumerate(known):
         left, now = EDGE + index * width, step is stage
@@ -81,7 +81,7 @@ def _progress(sheet: Sheet, known: list[Stage], stage: Stage, page_width: float)
 
 
 def _query(sheet: Sheet, explanation: Explanation, page_width: float) -> None:
-    """The word's own vector, from the first step on."""
+    """Draw the word's own vector, from the first step on."""
     name, query = lowered(query_name(explanation)), explanation.query
     line = f"1   {name} = {vector(query, decimals=decimals_for(query))}"
     width = sheet.text(EDGE, 314, line, 11, mono=True, max_width=page_width / 2)

@@ -1,4 +1,4 @@
-"""Parts that the picture and the animation share: the sentence with its arcs, and the table of the steps."""
+"""Parts shared by picture and animation: the sentence with its arcs, and the table of steps."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,14 +10,14 @@ from overt.explain.explanation import Choice, Explanation, Stage, StepRow, stage
 
 LONGEST_TOKEN, STRIP = 210, 64
 SIZES = (18.0, 16.0, 14.0, 12.5, 11.0, 9.5)
-WIDE = 1000  # from here on the table has room for the keys and values themselves
-Draw = Callable[[StepRow, float, float, float], None]  # a row's cell at x, y, so wide
+WIDE = 1000  # width from which the table has room for the keys and values
+Draw = Callable[[StepRow, float, float, float], None]  # draws a row's cell at x, y, with a width
 
 
 def sentence(
     sheet: Sheet, explanation: Explanation, x: float, y: float, max_width: float, height: float, weighed: bool = True
 ) -> None:
-    """Draw the tokens, shaded by their weights once `weighed`, with arcs from the word where they stand on one line."""
+    """Draw the tokens, shaded by their weights if `weighed`, with arcs from the word if they fit on one line."""
     layer, head = explanation.shown
     weights = explanation.rows[layer][head] if weighed else [0.0] * len(explanation.tokens)
     if explanation.other is not None:
@@ -36,7 +36,7 @@ def sentence(
 def _two_sentences(
     sheet: Sheet, explanation: Explanation, weights: Sequence[float], x: float, y: float, max_width: float, height: float
 ) -> None:
-    """Draw the sentence of the queries above that of the keys, with links between where each is on one line."""
+    """Draw the queries' sentence above the keys', with links between tokens if each sentence is on one line."""
     share = height / 2 - 8
     size, attending = _set(sheet, explanation.query_tokens, max_width, share)
     other, attended = _set(sheet, explanation.tokens, max_width, share)
@@ -67,7 +67,7 @@ class PlacedToken:
 
 
 def _set(sheet: Sheet, tokens: Sequence[str], max_width: float, height: float) -> tuple[float, list[list[PlacedToken]]]:
-    """On one line if the letters stay large, else on as many lines as fit, else in the smallest letters."""
+    """Place tokens on one line if the letters stay large, else on as many lines as fit, else in the smallest letters."""
     broken = {size: _broken(sheet, tokens, size, max_width) for size in SIZES}
     alone = [size for size in SIZES if size >= 13 and len(broken[size]) == 1]
     fitting = [size for size in SIZES if len(broken[size]) * size * 2.5 <= height]
@@ -92,7 +92,7 @@ def _broken(sheet: Sheet, tokens: Sequence[str], size: float, max_width: float) 
 def _chips(
     sheet: Sheet, lines: list[list[PlacedToken]], weights: Sequence[float], x: float, y: float, size: float, word: int | None
 ) -> dict[int, float]:
-    """Draw the tokens in boxes, the word's own framed; gives where the middle of each is."""
+    """Draw the tokens in boxes, the word's own framed; returns the middle of each."""
     strongest = max([STRONG, *map(abs, weights)])
     middles = {}
     for row, line in enumerate(lines):
@@ -119,7 +119,7 @@ def _arcs(sheet: Sheet, weights: Sequence[float], middles: dict[int, float], wor
 
 @dataclass
 class DrawnColumn:
-    """A column of the table: which step makes it, its name, its position, and how a cell of it is drawn."""
+    """A column of the table: its step, name and position, and the function that draws its cells."""
 
     stage: Stage
     name: str
@@ -129,7 +129,7 @@ class DrawnColumn:
 
 
 class StepColumns:
-    """The table of the steps on a sheet. `reached` is the last step drawn; `rows` how many rows of it (None: all)."""
+    """The table of steps on a sheet. `reached` is the last step drawn; `rows` the number of its rows (None: all)."""
 
     def __init__(
         self, sheet: Sheet, explanation: Explanation, choice: Choice, x: float, y: float, max_width: float, height: float
@@ -177,7 +177,7 @@ class StepColumns:
         return entry_width(self.vectors, 3, decimals_for([value for entries in self.vectors for value in entries]))
 
     def draw(self, reached: int = 99, rows: float = math.inf) -> None:
-        """Draw the columns of the steps up to `reached`; of the last one only the first `rows` cells."""
+        """Draw the columns of the steps up to `reached`; in the last one only the first `rows` cells."""
         self._heads(reached)
         for index, row in enumerate(self.choice.rows):
             y = self.y + 48 + (index + 0.5) * self.step
@@ -262,7 +262,7 @@ class StepColumns:
             self._join(y + self.step, weigh)
 
     def _partial(self, reached: int, rows: float) -> list[float]:
-        """The output, or as much of the sum as the animation has reached."""
+        """The output, or the part of the sum that the animation has reached."""
         if reached > self.stages["sum"].number or rows > len(self.choice.rows):
             return self.explanation.output
         taken = [row.weighted for row in self.choice.rows[: int(rows)]]
@@ -282,5 +282,5 @@ class StepColumns:
 
 
 def largest_size(vectors: Sequence[Sequence[float]]) -> float:
-    """The largest absolute value of all finite entries; 1 where all are zero."""
+    """The largest absolute value of all finite entries; 1 if all are zero."""
     return max((abs(value) for values in vectors for value in values if math.isfinite(value)), default=0.0) or 1.0

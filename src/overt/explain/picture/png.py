@@ -30,14 +30,14 @@ MOST_LINKS, LEAST_LABEL = 24, 12.0
 
 
 def png(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> None:
-    """Write one explanation, or several one above the other, as a PNG of 1920 points across."""
+    """Write one explanation, or several stacked vertically, as a PNG of 1920 pixels in width."""
     matplotlib = drawing("the picture")
     with plain_settings(matplotlib), whole(path) as temporary:
         picture(explanations).figure.savefig(temporary, format="png")
 
 
 def picture(explanations: Sequence[Explanation]) -> Sheet:
-    """The picture itself, before it is written."""
+    """Draw the picture, without writing it."""
     if not explanations:
         raise InputError("at least one explanation", got="none", fix="pass one")
     sheet = Sheet(WIDTH, HEIGHT * len(explanations), dpi=120)
@@ -76,7 +76,7 @@ def _steps(sheet: Sheet, explanation: Explanation, x: float, y: float, max_width
 
 
 def _matrix(sheet: Sheet, explanation: Explanation, x: float, y: float, max_width: float) -> None:
-    """The weights of every query, the word's row framed; labels where they have room, else the strongest only."""
+    """Draw the weights of every query, the word's row framed; labels if they fit, else only the strongest."""
     matrix = [[value if math.isfinite(value) else 0.0 for value in row] for row in explanation.matrix]
     maximum, minimum = max(map(max, matrix), default=1.0), min(0.0, min(map(min, matrix), default=0.0))
     sheet.text(
@@ -104,7 +104,7 @@ def _matrix(sheet: Sheet, explanation: Explanation, x: float, y: float, max_widt
 
 
 def _labelled(count: int, cell: float, preferred: Sequence[int]) -> list[int]:
-    """The places that are labelled: all where there is room, otherwise the wanted that keep clear of one another."""
+    """The indices to label: all if they fit, otherwise the preferred ones that do not overlap."""
     labelled: list[int] = []
     for position in range(count) if cell >= LEAST_LABEL else preferred:
         if all(abs(position - other) * cell >= LEAST_LABEL for other in labelled):
@@ -121,7 +121,7 @@ def _scale(sheet: Sheet, x: float, y: float, minimum: float, maximum: float) -> 
 
 
 def _links(sheet: Sheet, explanation: Explanation, x: float, y: float, max_width: float) -> None:
-    """The strongest link to another word, a bar a layer."""
+    """Draw the strongest link to another word, a bar for each layer."""
     sheet.text(x, y, "Strongest links", 14, bold=True, max_width=max_width)
     shown = explanation.links
     if len(shown) > MOST_LINKS:
@@ -147,7 +147,7 @@ def _links(sheet: Sheet, explanation: Explanation, x: float, y: float, max_width
 
 
 def _foot(sheet: Sheet, explanation: Explanation, y: float, max_width: float) -> None:
-    """What is true of the picture: the checks on one line, the notes on the next, what was cropped at the end."""
+    """Draw the notes: the checks on one line, remarks on the next, cropped texts at the end."""
     sheet.line(EDGE, y - 16, WIDTH - EDGE, y - 16)
     checks = [line for line in (looks_line(explanation), residual_line(explanation), loop_line(explanation)) if line]
     y = sheet.wrapped(EDGE, y + 4, "; ".join(checks), max_width, 10, 2) if checks else y + 4

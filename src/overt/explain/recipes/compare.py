@@ -1,4 +1,4 @@
-"""The same head of two sentences side by side, and what may be said of the difference. No torch."""
+"""The same head of two sentences side by side, with notes on the difference. No torch."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,12 +6,12 @@ from dataclasses import replace
 from overt.explain.encoded import Word
 from overt.explain.explanation import Explanation
 
-# A weight that changes by less than this between two sentences is not worth a sentence.
+# _CHANGE: the smallest change of a weight between two sentences that is reported.
 _CHANGE = 0.1
 
 
 def compared(first: Explanation, second: Explanation, pieces: tuple[Word, Word]) -> list[Explanation]:
-    """Both explanations, the second with notes on what changed; `pieces` are the words that ask in each."""
+    """Both explanations, the second with notes on changes; `pieces` are the query words of each."""
     layer, head = first.shown
     here, there = (_strongest(vectors, layer, head, word.pieces) for vectors, word in zip((first, second), pieces, strict=True))
     if here is None or there is None:
@@ -35,14 +35,14 @@ def compared(first: Explanation, second: Explanation, pieces: tuple[Word, Word])
 
 
 def _strongest(explanation: Explanation, layer: int, head: int, word_pieces: Sequence[int]) -> int | None:
-    """The other word that this head's row weighs most."""
+    """The other word with the largest weight in this head's row."""
     excluded = {*explanation.special, *(word_pieces if explanation.other is None else ())}
     row = explanation.rows[layer][head]
     return max((index for index in range(len(row)) if index not in excluded), key=lambda index: row[index], default=None)
 
 
 def _largest_change(first: Explanation, second: Explanation) -> list[str]:
-    """Of the first sentence's strongest links whose words the second has too, the one whose weight changes most."""
+    """A note on the link whose weight changes most, among the first sentence's strongest links with words in the second too."""
     changes = []
     for link in first.links:
         name, count = _occurrence(first.tokens, link.index)
@@ -61,5 +61,5 @@ def _largest_change(first: Explanation, second: Explanation) -> list[str]:
 
 
 def _occurrence(tokens: Sequence[str], index: int) -> tuple[str, int]:
-    """A token and how many like it come before."""
+    """A token, and the number of equal tokens before it."""
     return tokens[index], list(tokens[:index]).count(tokens[index])

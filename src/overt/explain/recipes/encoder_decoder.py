@@ -1,4 +1,4 @@
-"""The attention between two texts: how each token that a decoder writes attends to the tokens that its encoder read."""
+"""The attention between two texts: how each token written by a decoder attends to the tokens read by its encoder."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ _ROWS = "Each row is a token that the decoder writes: its query depends on the t
 
 
 class Written(NamedTuple):
-    """A text that was written while another was read, with the attention recorded in one pass: row t wrote token t."""
+    """A text written while another was read, with the attention recorded in one pass: row t wrote token t."""
 
     name: str
     read: Encoded
@@ -27,17 +27,17 @@ class Written(NamedTuple):
 
     @property
     def layers(self) -> list[list[Head]]:
-        """Every head of every layer that attends from the one text to the other."""
+        """Every head of every layer that attends from the written text to the text read."""
         shape = (len(self.text.ids), len(self.read.ids))
         calls = [call for call in self.recording.calls if is_between(call) and (call.queries, call.keys) == shape]
         return [[Head(captured, head) for head in captured.heads] for captured in calls]
 
 
 def between(written: Written, word: int | None = None) -> Explanation:
-    """Explain a token that was written: without an index the start of the head's strongest link between content words, else the first.
+    """Explain a written token: by default the start of the head's strongest link between content words, else the first token.
 
     The head shown is the one that covers the source text best: it has the largest mean_j max_i w_ij, the mean over the source
-    tokens of the largest weight that any written token gives them. Special tokens do not count.
+    tokens of the largest weight from any written token. Special tokens are excluded.
     """
     views: list[list[View]] = [list(heads) for heads in written.layers]
     if not views:
@@ -59,7 +59,7 @@ def between(written: Written, word: int | None = None) -> Explanation:
 
 
 def _recorded(written: Written) -> Shown:
-    """The calls between the two texts, numbered as layers of their own: what else the model computed has other tokens."""
+    """The calls between the two texts, numbered as layers; other calls of the model have other tokens."""
     layers = written.layers
     calls = [replace(heads[0].captured, number=index) for index, heads in enumerate(layers)]
     strings = Tokens.from_strings(written.text.tokens, written.read.tokens)
@@ -68,7 +68,7 @@ def _recorded(written: Written) -> Shown:
 
 
 def _best_coverage(views: list[list[View]], written: Written) -> tuple[int, int, float]:
-    """The head that covers the source text best, and its coverage."""
+    """The head with the best coverage of the source text, and its coverage."""
     rows = [index for index in range(len(written.text.ids)) if index not in written.text.special]
     columns = [index for index in range(len(written.read.ids)) if index not in written.read.special]
     coverage = {

@@ -1,4 +1,4 @@
-"""The recurrent form: a layer gives hidden states h_1 … h_n, each is scored against every other, and meets its context."""
+"""The recurrent form: a layer computes hidden states h_1 … h_n; each is scored against all others, and joined with its context."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def hidden(
 ) -> Explanation:
     """Explain one word: e_ij = f(h_i, h_j), a_ij = softmax_j(e_ij), c_i = Σ_j a_ij h_j, [h_i, c_i].
 
-    The layer and the parameters of f are untrained, drawn from `seed`. `initial` is h_0, zero where it is not given; only
+    The layer and the parameters of f are untrained, drawn from `seed`. `initial` is h_0, by default zero; only
     recurrent layers have one. With `other`, h_i comes from one sentence and h_j from the other, through the same layer.
     """
     for name, choice, choices in (
@@ -101,7 +101,7 @@ def _layer(kind: str, features: int, width: int, initial: Tensor | None) -> Call
 
 
 def _score(kind: str, width: int) -> tuple[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]], Any]:
-    """What is done to h_i and to h_j before they meet, and f."""
+    """The projections of h_i and of h_j, and f."""
     same = (nn.Identity(), nn.Identity())
     if kind == "additive":
         projections = (nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False))

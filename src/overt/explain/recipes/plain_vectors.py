@@ -1,4 +1,4 @@
-"""Self-attention with no trained weights: every vector is its own query, key and value. NumPy only, never torch."""
+"""Self-attention without trained weights: every vector is its own query, key and value. NumPy only, no torch."""
 
 import math
 import time
@@ -14,7 +14,7 @@ NORMALIZERS = ("softmax", "sum")
 
 
 def attend(queries: np.ndarray, keys: np.ndarray, normalizer: str = "softmax") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """W before normalising, W after, and Y: three lines.
+    """Scores before normalising, weights after it, and the outputs, in three lines.
 
     >>> x = np.array([[1.0, 0.0], [0.0, 2.0]])
     >>> attend(x, x, "sum")[2]
@@ -56,7 +56,7 @@ def plain(
 
 
 def _recorded(vectors: Vectors, others: Vectors, normalizer: str) -> Shown:
-    """The same by torch, for the page."""
+    """Record the same attention by torch, for the page."""
     import torch
 
     from overt.attention.normalizers import Softmax, Sum
@@ -70,7 +70,7 @@ def _recorded(vectors: Vectors, others: Vectors, normalizer: str) -> Shown:
 
 
 def attend_one_by_one(queries: list[list[float]], keys: list[list[float]], normalizer: str = "softmax") -> list[list[float]]:
-    """The same as plain loops over plain numbers, to read.
+    """The same attention in plain loops over plain numbers, for reading.
 
     >>> attend_one_by_one([[1.0, 0.0]], [[1.0, 0.0], [3.0, 5.0]], "sum")
     [[2.5, 3.75]]

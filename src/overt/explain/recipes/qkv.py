@@ -1,4 +1,4 @@
-"""Query, key and value in a trained model: the word's attention in every layer and head, and the six steps in one of them."""
+"""Query, key and value in a trained model: the word's attention in every layer and head, and the six steps in one head."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,13 +23,13 @@ from overt.lens.statistics.verified import Verified
 
 View = Head | CrossHead
 
-# Mean weight of the words on their neighbour from which a head is said to follow it. "Always" requires it of every single word.
+# ALWAYS, MOSTLY: mean weight on a neighbour from which a head is said to follow it. "Always" requires it of every single word.
 ALWAYS, MOSTLY = 0.9, 0.5
 _NEIGHBOURS = {"the previous token": -1, "the next token": 1}
 
 
 class ReadText(NamedTuple):
-    """A text as the model read it, with its attention recorded."""
+    """A text with its recorded attention in a model."""
 
     encoded: Encoded
     recording: Recording
@@ -37,7 +37,7 @@ class ReadText(NamedTuple):
 
     @property
     def layers(self) -> list[list[Head]]:
-        """Every head of every layer that attends over the text; layers that mix tokens by a state are left out."""
+        """Every head of every layer that attends over the text; layers that mix tokens by a state are excluded."""
         length = len(self.encoded.ids)
         attending = [call for call in self.recording.calls if isinstance(call, CapturedCall)]
         calls = [call for call in attending if (call.queries, call.keys) == (length, length)]
@@ -46,13 +46,13 @@ class ReadText(NamedTuple):
 
 
 def read(model: Any, text: str, truncate: bool = False) -> ReadText:
-    """Run the model over the text under `record`."""
+    """Run the model on the text under `record`."""
     encoded = model.encode(text, truncate)
     with record(model.network) as recording:
         model.run(encoded)
     recording.tokens = encoded.tokens
     text_read = ReadText(encoded, recording, truncation_notes(encoded, truncate))
-    _ = recording.layers  # a model without attention is an error here
+    _ = recording.layers  # a model without attention raises here
     if not text_read.layers:
         raise InputError(
             "a model whose layers attend over the text's tokens with queries and keys",
@@ -76,9 +76,9 @@ def qkv(
 ) -> Explanation:
     """Explain how one word of the text attends, to its own text or to another one.
 
-    The head shown is that of `layer` and `head`, counted from 0, or else the last layer's strongest link to another word.
-    With `other`, the queries of one text meet the keys and values of the other in the same head.
-    Without a word it is the last one, or for a `page` the start of the last layer's strongest link between content words.
+    The head shown is `layer` and `head`, counted from 0, by default the last layer's strongest link to another word.
+    With `other`, the queries of one text attend to the keys and values of the other in the same head.
+    The default word is the last one, or for a `page` the start of the last layer's strongest link between content words.
     """
     source = read(model, text, truncate)
     target = source if other is None else read(model, other, truncate)
@@ -101,7 +101,7 @@ def qkv(
 
 
 def _recorded(source: ReadText, target: ReadText, model: Any) -> Shown:
-    """The recording of the text; of two texts the calls in which the queries of one meet the keys and values of the other."""
+    """The recording of the text; for two texts the calls with the queries of one and the keys and values of the other."""
     if source is target:
         heads = [[(member.captured.number, member.head) for member in layer] for layer in source.layers]
         return Shown(source.recording, heads, model=model.network)
@@ -126,7 +126,7 @@ def explained(
     head: int | None = None,
     verified: Verified | None = None,
 ) -> Explanation:
-    """What the heads `views[layer][head]` make of the chosen word of `source`, which attends to `target`, perhaps another text."""
+    """Explain the chosen word of `source` by the heads `views[layer][head]`; `target` may be another text."""
     word_pieces = chosen.pieces if source is target else ()
     links = _links(views, chosen, target, word_pieces)
     (shown_layer, shown_head), why = _shown(views, links, layer, head)
@@ -159,7 +159,7 @@ def explained(
 
 
 def compare(model: Any, text: str, against: str, word: str | None = None, **options: Any) -> list[Explanation]:
-    """The same word and head in two sentences; the options are those of `qkv`, and the head is chosen in the first."""
+    """The same word and head in two sentences; the options are `qkv`'s, and the head is chosen in the first sentence."""
     first = qkv(model, text, word, **options)
     layer, head = first.shown
     same = {**options, "layer": layer, "head": head}
@@ -170,7 +170,7 @@ def compare(model: Any, text: str, against: str, word: str | None = None, **opti
 
 
 def scale_name(view: View) -> str:
-    """What the raw scores are divided by: √D, another number, or nothing."""
+    """The divisor of the raw scores: √D, another number, or nothing."""
     factor = _factor(view)
     width = view.query.shape[-1]
     if abs(factor * width**0.5 - 1) < 1e-6:
@@ -179,14 +179,14 @@ def scale_name(view: View) -> str:
 
 
 def _opening(source: ReadText) -> tuple[int, Opening] | None:
-    """The last layer that has a link between content words, and its strongest one."""
+    """The last layer with a link between content words, and its strongest link."""
     layers = enumerate(source.layers)
     openings = ((layer, opening(heads, source.encoded, source.encoded)) for layer, heads in reversed(list(layers)))
     return next(((layer, best) for layer, best in openings if best is not None), None)
 
 
 def _views(source: ReadText, target: ReadText) -> list[list[View]]:
-    """Every head of every layer: over one text, or with the queries of one and the keys and values of the other."""
+    """Every head of every layer, over one text, or with the queries of one and the keys and values of the other."""
     if source is target:
         return [list(heads) for heads in source.layers]
     return [[CrossHead(*pair) for pair in zip(*both, strict=True)] for both in zip(source.layers, target.layers, strict=True)]
@@ -204,7 +204,7 @@ def _head_count(views: Sequence[Sequence[View]]) -> str:
 
 
 def _links(views: list[list[View]], word: Word, target: Encoded, word_pieces: Sequence[int]) -> list[Link]:
-    """The strongest link of each layer to another word: special tokens and the word's own pieces do not count."""
+    """The strongest link of each layer to another word, special tokens and the word's own pieces excluded."""
     excluded = {*target.special, *word_pieces}
     indices = [index for index in range(len(target.ids)) if index not in excluded]
     plain = [index for index in range(len(target.ids)) if index not in target.special]
@@ -215,14 +215,14 @@ def _links(views: list[list[View]], word: Word, target: Encoded, word_pieces: Se
             continue
         head, best = np.unravel_index(weights[:, indices].argmax(), (len(heads), len(indices)))
         index = indices[int(best)]
-        # The rule of position needs one sentence: the places of two have nothing to do with each other.
+        # The position rule needs one sentence: positions in two sentences are unrelated.
         rule = pattern(heads[int(head)].weights()[0].numpy(force=True), plain) if word_pieces else ""
         links.append(Link(layer, int(head), index, target.tokens[index], float(weights[int(head), index]), rule))
     return links
 
 
 def _shown(views: list[list[View]], links: list[Link], layer: int | None, head: int | None) -> tuple[tuple[int, int], str]:
-    """Which head is shown, and why."""
+    """The head to show, and the reason."""
     if layer is not None and not 0 <= layer < len(views):
         raise InputError(f"a layer from 0 to {len(views) - 1}", got=f"--layer {layer}", fix="choose one of them")
     shown_layer = len(views) - 1 if layer is None else layer
@@ -242,7 +242,7 @@ def _shown(views: list[list[View]], links: list[Link], layer: int | None, head: 
 
 
 def _looks(rows: list[list[list[float]]], target: Encoded, word_pieces: Sequence[int]) -> Looks:
-    """On what each head puts its largest weight: which special token, the word itself, another word."""
+    """The targets of each head's largest weight: a special token, the word itself, or another word."""
     strongest = [int(np.argmax(row)) for heads in rows for row in heads]
     counts = {
         name: sum(target.tokens[index] == name for index in strongest if index in target.special) for name in _special(target)
@@ -272,7 +272,7 @@ def _timed(view: View) -> Timing:
 
 
 def _notes(word: Word, source: ReadText, target: ReadText, model: Any, verified: Verified | None) -> list[str]:
-    """About this picture, a sentence each."""
+    """Notes on this picture, a sentence each."""
     crossed = source is not target
     notes = [*filter(None, [word.note]), *source.notes, *(target.notes if crossed else []), *model.notes]
     if crossed:
@@ -284,7 +284,7 @@ def _notes(word: Word, source: ReadText, target: ReadText, model: Any, verified:
 
 
 def closing_notes(target: Encoded, verified: Verified | None) -> list[str]:
-    """What is true of any picture of a trained model: its special tokens, whether it was recomputed, what weights are not."""
+    """Notes on every picture of a trained model: its special tokens, whether it was recomputed, and what weights do not mean."""
     special = _special(target)
     said = "is a special token" if len(special) == 1 else "are special tokens"
     notes = [f"{' and '.join(special)} {said} and counted separately."] if special else []
@@ -296,7 +296,7 @@ def closing_notes(target: Encoded, verified: Verified | None) -> list[str]:
 
 
 def pattern(weights: np.ndarray, positions: Sequence[int]) -> str:
-    """Name the rule that the weights (N, N) follow at these places, the words without special tokens; empty where none.
+    """The name of the position rule that weights (N, N) follow at these positions, words without special tokens; empty if there is none.
 
     >>> shifted = np.eye(4, k=-1)
     >>> pattern(shifted, [0, 1, 2, 3]), pattern(0.6 * shifted + 0.1, [0, 1, 2, 3]), pattern(np.full((4, 4), 0.25), range(4))

@@ -1,4 +1,4 @@
-"""Query, key and value of a reader's own vectors, through random projections: the steps of the trained recipe without a model."""
+"""Query, key and value of a reader's own vectors by random projections: the steps of a trained head without a model."""
 
 import torch
 from torch import nn

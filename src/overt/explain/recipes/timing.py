@@ -28,7 +28,7 @@ def timed(query: Tensor, key: Tensor, value: Tensor, score: Any, mask: Any = Non
 
 
 def _quickest(times: int, compute: Callable[[], Tensor]) -> tuple[float, Tensor]:
-    """The quickest of several runs, so that neither form is charged for warming up."""
+    """The quickest of several runs, so that warming up counts for neither form."""
     runs = []
     for _ in range(times):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The queries of one text before the keys and values of another, in the same head of the same model."""
+"""Attention from the queries of one text to the keys and values of another, in the same head of a model."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,8 @@ from overt.lens.head import Head
 class CrossHead:
     """One head with the queries of one text and the keys and values of the other.
 
-    It answers as a `Head` does. The model's own masks and biases belong to one text and are left out; a score or normaliser with
-    parameters of its own is refused.
+    It has the interface of `Head`. The model's own masks and biases belong to one text and are ignored; a score or normaliser with
+    its own parameters is refused.
     """
 
     query_head: Head
@@ -33,26 +33,26 @@ class CrossHead:
 
     @property
     def call(self) -> Call:
-        """The call that the queries come from."""
+        """The call with the queries."""
         return self.query_head.call
 
     @property
     def query(self) -> Tensor:
-        """Queries of the one text (1, Q, D)."""
+        """Queries of the first text (1, Q, D)."""
         return self.query_head.query
 
     @property
     def key(self) -> Tensor:
-        """Keys of the other (1, K, D)."""
+        """Keys of the second text (1, K, D)."""
         return self.key_head.key
 
     @property
     def value(self) -> Tensor:
-        """Values of the other (1, K, E)."""
+        """Values of the second text (1, K, E)."""
         return self.key_head.value
 
     def mask(self) -> Any:
-        """None: every word of the other text may be attended to."""
+        """None: every word of the second text is visible."""
 
     def weights(self, rows: int | None = None) -> Tensor:
         """The weights of one query, or of all: (1, rows, K)."""

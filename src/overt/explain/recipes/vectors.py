@@ -22,7 +22,7 @@ Matrix: TypeAlias = "np.ndarray | Tensor"
 
 @dataclass(frozen=True)
 class Vectors:
-    """A sequence of vectors (N, D), the tokens that they stand for, and where they come from."""
+    """A sequence of vectors (N, D), their tokens, and their origin."""
 
     encoded: Encoded
     values: np.ndarray
@@ -31,7 +31,7 @@ class Vectors:
 
 
 def read_vectors(model: Any, text: str, truncate: bool = False) -> Vectors:
-    """The model's own vector of each token, before any layer; special tokens are left out."""
+    """The model's own vector of each token, before any layer; special tokens are excluded."""
     encoded = model.encode(text, truncate)
     plain = encoded.plain
     return Vectors(plain, model.word_vectors(plain.ids), f"word vectors of {model.name}", truncation_notes(encoded, truncate))
@@ -52,7 +52,7 @@ def one_head(
     notes: Sequence[str] = (),
     **others: Any,
 ) -> Explanation:
-    """The explanation of one word where there is a single head; `others` are further fields of it.
+    """The explanation of one word with a single head; `others` are further fields of it.
 
     Scores, scaled scores and weights are (N, K), keys (K, D), values (K, E), queries (N, D) and outputs (N, E).
     """
@@ -85,7 +85,7 @@ class VectorTable:
     values: np.ndarray
 
     def sequence(self, text: str | None = None) -> Vectors:
-        """The rows in their order; with a text, the row of each of its words, or the rows named by them where names are absent."""
+        """The rows in order; with a text, the row of each of its words, or, without names, the rows named by its words."""
         words = text.split() if text else None
         if words is None:
             names = self.names or [f"x{index}" for index in range(1, len(self.values) + 1)]
@@ -110,7 +110,7 @@ class VectorTable:
 
 
 def read_csv(path: str | Path) -> VectorTable:
-    """Read one vector a row, an optional first column of names, an optional first row of headings.
+    """Read one vector a row, with an optional first column of names and an optional first row of headings.
 
     A cell that is not a finite number is an error that names it by row and column, counted from 1.
     """

@@ -1,6 +1,6 @@
-"""An explanation in the terminal: the strongest links, the six steps with their numbers, and what is true of them.
+"""An explanation in the terminal: the strongest links, the six steps with their numbers, and the notes.
 
-Each part is a rich renderable of its own, so that other screens can take the parts they need.
+Each part is a separate rich renderable, so that other screens can reuse it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,12 +25,12 @@ from overt.explain.explanation import (
 from overt.explain.terminal.step_table import BAR, QUIET, WORD, StepTable
 from overt.explain.terminal.weight_map import BlockMap
 
-_LEAST_BESIDE = 36  # columns that each of two compared rows of bars needs
+_LEAST_BESIDE = 36  # columns for each of two compared rows of bars
 SIDE_BY_SIDE = 150  # columns from which two explanations are side by side
 
 
 def render(explanations: Sequence[Explanation], console: Console) -> None:
-    """Print one explanation, or two side by side where the terminal is wide enough and one after the other where not."""
+    """Print one explanation, or two, side by side if the terminal is wide enough, otherwise one after the other."""
     parts = [explained(explanation) for explanation in explanations]
     if len(parts) > 1:
         console.print(comparison(explanations))
@@ -45,7 +45,7 @@ def render(explanations: Sequence[Explanation], console: Console) -> None:
 
 
 def explained(explanation: Explanation, rows: int | None = 8) -> Group:
-    """Everything about one explanation, from top to bottom."""
+    """All parts of one explanation, from top to bottom."""
     parts: list[RenderableType] = [title(explanation), sentence(explanation), Text()]
     if explanation.links or explanation.looks:
         parts += [links(explanation), Text()]
@@ -55,13 +55,13 @@ def explained(explanation: Explanation, rows: int | None = 8) -> Group:
 
 @piece
 def title(ink: Ink, explanation: Explanation) -> Iterable[Text]:
-    """The recipe's name and where the vectors come from."""
+    """The recipe's name and the origin of the vectors."""
     yield ink.line(ink.text(heading(explanation), "bold"), "   ", ink.text(visible(explanation.source), QUIET))
 
 
 @piece
 def sentence(ink: Ink, explanation: Explanation) -> Iterable[Text]:
-    """The tokens, each shaded by how much the word attends to it; the word itself is marked."""
+    """The tokens, each shaded by the word's attention to it; the word itself is marked."""
     layer, head = explanation.shown
     sizes = [abs(weight) for weight in explanation.rows[layer][head]]
     strongest, word_column = max([STRONG, *sizes]), word_index(explanation)
@@ -83,7 +83,7 @@ def _marked(ink: Ink, token: str, is_word: bool, share: float) -> Text:
 
 @piece
 def links(ink: Ink, explanation: Explanation) -> Iterable[Text]:
-    """The strongest link to another word, a line a layer, and on what the heads put their largest weight."""
+    """The strongest link to another word, a line for each layer, and the targets of the heads' largest weights."""
     if explanation.links:
         yield ink.line(ink.text("Strongest link from “", "bold"), ink.token(query_word(explanation), 24, WORD),
                        ink.text("” to another word, by layer", "bold"))  # fmt: skip
@@ -96,7 +96,7 @@ def links(ink: Ink, explanation: Explanation) -> Iterable[Text]:
 
 
 def _fitted_links(explanation: Explanation, ink: Ink) -> tuple[list[Text], bool]:
-    """The links with bars as long as the width leaves, and whether they say why the shown head is shown."""
+    """The links with bars that fill the width, and whether the lines include the reason for the shown head."""
     shown = any(_is_shown(link, explanation) for link in explanation.links)
     for with_why in (True, False):
         for width in (24, 18, 12, 8):
@@ -128,28 +128,28 @@ def _is_shown(link: Link, explanation: Explanation) -> bool:
 
 @piece
 def step_table(ink: Ink, explanation: Explanation, rows: int | None = 8) -> Iterable[Text]:
-    """The steps with their numbers: the strongest `rows` tokens and the word's own, then all the others in one line.
+    """The steps with their numbers: the strongest `rows` tokens and the word's own, then all others in one line.
 
-    A column's number is the step's that makes it. `rows=None` shows every token.
+    A column has the number of its step. `rows=None` shows every token.
     """
     return StepTable(explanation, rows).lines(ink)
 
 
 def head_map(explanation: Explanation) -> BlockMap:
-    """The shown head's weights of every query, as a picture; nothing where there are no colours."""
+    """The shown head's weights of every query, as a picture; empty without colours."""
     return BlockMap(explanation.query_tokens, explanation.matrix, explanation.word, explanation.name)
 
 
 @piece
 def checks(ink: Ink, explanation: Explanation) -> Iterable[Text]:
-    """What was recomputed and how far it is from the model's own, and the two forms timed where they were."""
+    """The recomputed output's distance from the model's own, and the timed forms, if there are any."""
     for line in filter(None, (residual_line(explanation), loop_line(explanation))):
         yield from ink.prose(line)
 
 
 @piece
 def notes(ink: Ink, explanation: Explanation) -> Iterable[Text]:
-    """About this picture, a line each."""
+    """Notes on this picture, a line each."""
     for note in explanation.notes:
         yield from ink.prose(visible(note), QUIET, "· ")
 
@@ -172,7 +172,7 @@ def comparison(ink: Ink, explanations: Sequence[Explanation], rows: int = 5) -> 
 
 
 def _apart(texts: Sequence[str], width: int) -> list[str]:
-    """Cut from the front what all texts share, as far as they need it to show where they part."""
+    """Remove the common prefix of all texts, as far as necessary to show their difference."""
     shared = next((index for index, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), 0)
     starts = [max(0, min(shared - width // 2, len(text) - width + 1)) for text in texts]
     return [f"…{text[start:]}" if start else text for text, start in zip(texts, starts, strict=True)]

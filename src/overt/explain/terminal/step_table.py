@@ -1,4 +1,4 @@
-"""The table of the steps as text: a column a step, a row a token, fitted to the width there is."""
+"""The table of steps as text: a column for each step, a row for each token, fitted to the width."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ LONGEST_BAR = 28
 
 @dataclass
 class TextColumn:
-    """One column: the number and name of its step, a cell a row, a cell for all the others, and the foot."""
+    """One column: the number and name of its step, a cell for each row, a cell for all others, and the foot."""
 
     number: str
     name: str
@@ -49,14 +49,14 @@ class StepTable:
         self.labels: list[str] = labels([row.token for row in explanation.steps], limit=14)
 
     def lines(self, ink: Ink) -> Iterable[Text]:
-        """All of it: the word's own vector, the table, and in the hidden recipe the joined vector."""
+        """The complete table: the word's own vector, the rows, and in the hidden recipe the joined vector."""
         yield self._heading(ink)
         yield from self._body(ink)
         if "join" in self.stages:
             yield from self._joined(ink)
 
     def _body(self, ink: Ink) -> list[Text]:
-        """The widest table that fits; vectors that have no room next to the other columns get their own lines."""
+        """The widest table that fits; vectors that do not fit next to the other columns get their own lines."""
         apart: list[Text] = []
         if self.explanation.recipe != "qkv":
             table = self._fitted(ink, 3, with_vectors=True)
@@ -79,7 +79,7 @@ class StepTable:
         return ink.line(ink.text(title, "bold"), "   ", ink.text(query_line))
 
     def _sequence(self, ink: Ink) -> list[Text]:
-        """The vectors of step 1 on lines of their own, if the table has no room for them."""
+        """The vectors of step 1 on their own lines, if they do not fit into the table."""
         ordered = sorted(self.choice.rows, key=lambda row: row.index)
         more = ink.prose(f"and {len(self.choice.others)} more", QUIET) if self.choice.others else []
         table: list[Text] = []
@@ -99,7 +99,7 @@ class StepTable:
         return [ink.line(ink.text(line, "bold"), "   ", ink.text(width, QUIET))]
 
     def _fitted(self, ink: Ink, shown: int, with_vectors: bool) -> list[Text]:
-        """The table with `shown` entries of each vector and as long a bar as the width leaves."""
+        """The table with `shown` entries of each vector, and a bar that fills the width."""
         bare = self._table(ink, shown, with_vectors, 0)
         available = ink.width - _width(bare) - 1
         return self._table(ink, shown, with_vectors, max(8 if with_vectors else 4, min(LONGEST_BAR, available)))
@@ -109,7 +109,7 @@ class StepTable:
         return [ink.line("  ", line) for line in ink.grid(rows, right)]
 
     def _rows(self, ink: Ink, shown: int, with_vectors: bool, width: int) -> tuple[list[list[Text]], list[bool]]:
-        """The cells of the table, and which columns are set to the right."""
+        """The cells of the table, and which columns are right-aligned."""
         columns = [self._tokens(ink)]
         columns += [self._vectors(ink, shown)] if with_vectors else []
         columns += [self._scores(ink, key, [getattr(row, field) for row in self.choice.rows])

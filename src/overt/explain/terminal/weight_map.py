@@ -1,6 +1,6 @@
 """A matrix of weights as a map in the terminal: a row for each query token, a column for each key token.
 
-`weight_map` has a number in every cell and so needs room; `block_map` is a picture, of two rows a line, at any length.
+`weight_map` has a number in every cell, so it needs room; `block_map` is a picture of two rows a line, at any length.
 """
 
 import math
@@ -15,13 +15,13 @@ from overt.drawing.letters import Ink, broken, piece, shade, writable
 from overt.drawing.numbers import number
 from overt.explain.terminal.step_table import QUIET, WORD
 
-_LABEL = 14  # columns of a row's name at most
-_DEEP = 12  # letters of a name that is upright
-_SEEN = 0.005  # what would read .00 stays blank
+_LABEL = 14  # columns of a row's name, at most
+_DEEP = 12  # letters of a vertical name, at most
+_SEEN = 0.005  # smaller weights would be written .00 and stay blank
 _HALF = "▀"  # its upper half in the letter's colour, its lower half in the background's
 _MOST = 96  # cells of a picture along each side: 48 lines
-_LABELLED = 24  # rows that have a line and a name each
-# Cividis, which grows lighter all the way, so that it reads without its hue; and what a terminal of 16 colours has of that kind.
+_LABELLED = 24  # largest number of rows with a line and a name each
+# _RAMP: Cividis, which lightens monotonically, so it is readable without its hue. _SIXTEEN: similar colours of 16-colour terminals.
 _RAMP = ((0, 34, 78), (65, 77, 107), (124, 123, 120), (188, 175, 111), (254, 232, 56))
 _SIXTEEN = ("black", "blue", "bright_black", "white", "bright_yellow")
 _NOT_A_NUMBER = Color.parse("red")
@@ -33,7 +33,7 @@ def weight_map(
 ) -> Iterable[Text]:
     """Draw `weights[i][j]`, of query `query_tokens[i]` on key `key_tokens[j]`, each as a shaded cell with its number to two decimals.
 
-    The names of the columns are upright if they do not fit side by side; columns that still do not fit follow below, with the names
+    The names of the columns are vertical if they do not fit side by side; columns that still do not fit follow below, with the names
     of the rows again.
     """
     names = [ink.token(token, _DEEP, QUIET) for token in key_tokens]
@@ -57,7 +57,7 @@ def weight_map(
 
 
 def _parts(wide: Sequence[int], available: int) -> list[slice]:
-    """Columns that fit side by side, as many in each part as nearly can be."""
+    """Split columns into parts that fit side by side, of nearly equal size."""
     if sum(wide) <= available:
         return [slice(0, len(wide))]
     columns = max(available // max(wide), 1)
@@ -66,7 +66,7 @@ def _parts(wide: Sequence[int], available: int) -> list[slice]:
 
 
 def _number(weight: float) -> str:
-    """A weight to two decimals; nothing where that is .00."""
+    """A weight to two decimals; empty if that is .00."""
     return f"{weight:.2f}".removeprefix("0") if weight >= _SEEN else ""
 
 
@@ -75,13 +75,13 @@ def _cell(ink: Ink, weight: float, width: int) -> Text:
 
 
 def _centred(text: Text, width: int, style: str = "") -> Text:
-    """A text in the middle of so many columns."""
+    """A text centred in `width` columns."""
     left = (width - text.cell_len) // 2
     return Text(" " * left, style=style, end="").append_text(text).append(" " * (width - text.cell_len - left))
 
 
 def _upright(ink: Ink, names: Sequence[str], wide: Sequence[int], indent: int) -> Iterable[Text]:
-    """The names from top to bottom, ending just above their columns."""
+    """The names written vertically, ending just above their columns."""
     deep = max(map(len, names), default=0)
     for index in range(deep):
         letters = [name.rjust(deep)[index] for name in names]
@@ -93,10 +93,10 @@ Rows = Sequence[Sequence[float]]
 
 
 class BlockMap:
-    """Weights as a picture of half blocks, nothing where there are no colours or no such letter, as in a pipe.
+    """Weights as a picture of half blocks; empty without colours or without that letter, as in a pipe.
 
-    Up to 24 rows have a line and a name each, beyond that two rows share a line; what is wider than the terminal, or than 96 cells,
-    is joined, each cell the largest of its weights, and that is said. `marked` is the row of the word that is explained.
+    Up to 24 rows have a line and a name each, beyond that two rows share a line; if it is wider than the terminal, or than 96 cells,
+    cells are joined, each shows its largest weight, and the caption says so. `marked` is the row of the explained word.
     """
 
     def __init__(self, query_tokens: Sequence[str], weights: Rows, marked: int, name: str = ""):
@@ -140,7 +140,7 @@ def _caption(rows: int, columns: int, largest: float, joined: int) -> str:
 
 
 def pooled(weights: Rows, joined: int) -> list[list[float]]:
-    """The largest size of each `joined` × `joined` weights, so that a single strong one does not vanish; NaN where there is one.
+    """The largest absolute value of each `joined` × `joined` weights, so that a single large one does not vanish; NaN if one is NaN.
 
     >>> pooled([[0.1, 0.2, 0.3], [0.4, -0.9, 0.0]], 2)
     [[0.9, 0.3]]
@@ -167,7 +167,7 @@ def _largest(weights: Iterable[float]) -> float:
 
 
 def _paired(rows: list[list[Color]]) -> list[tuple[list[Color], list[Color] | None]]:
-    """Two rows a line; the last line of an odd number has no lower one."""
+    """Two rows a line; the last line of an odd number has no lower row."""
     return [(rows[index], rows[index + 1] if index + 1 < len(rows) else None) for index in range(0, len(rows), 2)]
 
 
@@ -175,13 +175,13 @@ def _line(upper: list[Color], lower: list[Color] | None, wide: int) -> Text:
     line = Text(end="")
     for index, colour in enumerate(upper):
         below = None if lower is None else lower[index]
-        # One colour needs no letter, in which a font may leave gaps.
+        # One colour needs no letter, which could leave gaps in some fonts.
         line.append(" " * wide if colour == below else _HALF * wide, Style(color=colour, bgcolor=below))
     return line
 
 
 def _tint(weight: float, largest: float, few: bool) -> Color:
-    """The colour of a weight between nothing and the largest: by its root, so that weak ones are visible next to strong ones."""
+    """The colour of a weight between zero and the largest, by its square root, so that small weights are visible next to large ones."""
     if not math.isfinite(weight):
         return _NOT_A_NUMBER
     share = math.sqrt(min(abs(weight) / largest, 1.0)) if largest else 0.0
