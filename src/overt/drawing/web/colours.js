@@ -1,5 +1,5 @@
-// Colours from numbers: blue above zero and vermillion below, on cream or on night. Every ramp changes its lightness all the way, so it
-// reads without its hue; no common colour blindness confuses the two hues (Okabe and Ito).
+// Colours from numbers: blue above zero and vermillion below, on cream or on night. Every ramp changes its lightness monotonically, so it
+// is readable without its hue; the two hues are distinct with every common colour blindness (Okabe and Ito).
 import { theme } from "./theme.js";
 
 const RAMPS = {

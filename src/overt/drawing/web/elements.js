@@ -1,4 +1,4 @@
-// Elements of the page. What a reader typed reaches the page only through textContent.
+// Elements of the page. Text typed by a reader reaches the page only through textContent.
 
 export function make(tag, options = {}, ...children) {
   const { className, text, attributes = {}, on = {} } = options;
@@ -13,7 +13,7 @@ export function make(tag, options = {}, ...children) {
 
 export const button = (text, click, attributes = {}) => make("button", { text, attributes: { type: "button", ...attributes }, on: { click } });
 
-// A weight as a bar: `share` of the room there is.
+// A weight as a bar with `share` of the available width.
 export function gauge(weight, largest) {
   const fill = make("b", { className: weight < 0 ? "negative" : "" });
   fill.style.width = `${100 * Math.min(1, Math.abs(weight) / largest || 0)}%`;
@@ -25,7 +25,7 @@ export function formulaNodes(text) {
   return text.split(/(?<=(?<!\w)[A-Za-z])_(\d+[ij]?|[ij]{1,2}|[OQKV])(?!\w)/).map((part, i) => (i % 2 ? make("sub", { text: part }) : part)).filter(Boolean);
 }
 
-// A file that the reader saves; says so.
+// Lets the reader save a file, and reports it.
 export function download(name, type, content) {
   const address = URL.createObjectURL(new Blob([content], { type }));
   make("a", { attributes: { href: address, download: name } }).click();

@@ -13,14 +13,14 @@ export function scientific(value, digits = 1) {
   return value.toExponential(digits).replace("+", "").replaceAll("-", "−");
 }
 
-// How many decimals show the largest of the values with two significant digits, within limits.
+// The number of decimals that shows the largest value with two significant digits, within limits.
 export function decimals(values, min = 2, max = 4) {
   let largest = 0;
   for (const value of values) if (Number.isFinite(Number(value))) largest = Math.max(largest, Math.abs(value));
   return largest === 0 ? min : Math.min(max, Math.max(min, 1 - Math.floor(Math.log10(largest))));
 }
 
-// A vector's first entries, then how many there are; with the decimals that its first entries need.
+// A vector's first entries and its length, with the decimals that these entries need.
 export function vectorText(values, shown = 3, digits = undefined) {
   const first = Array.from(values.length <= shown + 1 ? values : values.slice(0, shown));
   const entries = first.map((value) => number(value, digits ?? decimals(first))).join("  ");

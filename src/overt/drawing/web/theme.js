@@ -1,4 +1,4 @@
-// Light or dark, and colours that read on either.
+// Light or dark theme, and colours that are readable on both.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -6,7 +6,7 @@ export const theme = () => document.documentElement.dataset.theme || (dark.match
 
 export const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
 
-// Black or white, whichever reads better on the colour, at a contrast of 4.5 at least (relative luminance of WCAG 2.2).
+// Black or white, whichever has more contrast with the colour, at least 4.5 (relative luminance of WCAG 2.2).
 export function inkOn(rgb) {
   const [r, g, b] = rgb.map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";

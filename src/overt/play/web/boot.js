@@ -10,7 +10,7 @@ import { EXAMPLES } from "./typing/examples.js";
 import { startWhere } from "./where.js";
 import { createWorkerReader } from "./worker_reader.js";
 
-// The page of an encoder: the recording follows the sentence once the model is there.
+// The page of an encoder: the recording follows the sentence after the model is loaded.
 startLive(({ root, recording, description }) => {
   const reader = createWorkerReader(document, description.blocks);
   const store = mount(root, recording, { titled: false, cutting, fields: [SENTENCE, ...CUTS, ...STATES, ...SIZES, ...SWITCHES, ...REWEIGHT], panels: [statesPanel(trainedLayers(document)), joiningPanel(reader), reweightPanel(reader), switchesPanel(reader)] });

@@ -1,7 +1,7 @@
 import { arraysOf } from "../../lens/viewer/web/data/data.js";
 import { grouped } from "../../lens/viewer/web/data/labels.js";
 
-// A model that runs in Python: texts go to the server that this page came from, and recordings come back. A reader as worker_reader.js has it.
+// A model in Python: texts go to the server of this page, and recordings come back. It has the interface of worker_reader.js.
 
 const GONE = "The server does not answer: overt play --serve has ended, or is no longer the one that this page came from.";
 
@@ -11,7 +11,7 @@ export function createServedReader() {
 
 async function answered(text) {
   const response = await fetch("read", { method: "POST", body: JSON.stringify({ text }), headers: { "Content-Type": "application/json" } });
-  const answer = await response.json(); // of another server it is none
+  const answer = await response.json(); // another server sends no JSON
   if (answer.sentence) return answer;
   const { header, blocks, count, all, seconds } = answer;
   const array = await arraysOf({ encoding: (n) => blocks[n][0], text: (n) => blocks[n][1] });

@@ -1,4 +1,4 @@
-// Where the chosen head sits in the whole model: from the words through the layers to what comes out.
+// The chosen head's position in the whole model: from the words through the layers to the output.
 import { label } from "../../lens/viewer/web/data/labels.js";
 import { number } from "../../drawing/web/numbers.js";
 import { button, gauge, make } from "../../drawing/web/elements.js";
@@ -7,7 +7,7 @@ const SAYS = "A vector for each word runs through all layers; each layer adds wh
 const ENCODED = "Out comes a vector for each word; their mean stands for the sentence.";
 const WRITTEN = "Out come the probabilities of the next word. Here, as each was written:";
 
-// The first card on the right of the steps. `first` names what comes before the layers, `last` what comes after.
+// The first card on the right of the steps. `first` names the input of the layers, `last` their output.
 export function startWhere(root, recording, store, { first = ["words"], last = "output" } = {}) {
   const [line, said, next] = [make("div", { className: "where-line", attributes: { role: "group", "aria-label": "The layers of the model" } }), make("p", { className: "quiet" }), make("div")];
   root.querySelector(".panel.steps .beside").prepend(make("section", { className: "card where" }, make("h2", { text: "Where this head sits" }), line, said, next));

@@ -1,6 +1,6 @@
 // A model that runs in a Worker of the page. A reader is { ready, read(text) }: `ready` promises a sentence where there is no model to come, and
 // nothing otherwise; `read` promises { header, … } or a sentence; `changed` asks a changed model, as worker/changed.js has it. `progress` is called with the share of the model that is
-// there, `stepped` with what the Worker says on its way to an answer.
+// loaded, `stepped` with the Worker's messages before an answer.
 
 import { bytesOf } from "../../lens/viewer/web/data/data.js";
 import { DAMAGED } from "./damaged.js";
@@ -33,10 +33,10 @@ export function createWorkerReader(page, blocks) {
   return reader;
 }
 
-// A file in the page's folder, as a site stores the weights; null if it cannot be fetched.
+// A file in the page's folder, where a website stores the weights; null if it cannot be fetched.
 const fetched = (name) => fetch(encodeURIComponent(name)).then((response) => (response.ok ? response.text() : null)).catch(() => null);
 
-// Its script is compressed in the page; a sentence is thrown where none can be started.
+// The Worker's script is compressed in the page; throws a sentence if it cannot be started.
 async function startedWorker(page) {
   if (typeof WebAssembly !== "object") throw OFF;
   const letters = await lettersOf(page, "worker");
@@ -49,14 +49,14 @@ async function startedWorker(page) {
   }
 }
 
-// What an element holds, or the file that it names; null where that cannot be fetched.
+// The content of an element, or of the file that it names; null if that cannot be fetched.
 async function lettersOf(page, id) {
   const element = page.getElementById(id);
-  element?.remove(); // it is not needed twice
+  element?.remove(); // it is used only once
   return element?.dataset.file ? fetched(element.dataset.file) : (element?.textContent ?? "");
 }
 
-// Sends the core, what the model is, and then its weights block by block; the first sentence that comes back is what is wrong.
+// Sends the core, the model's description, and then its weights block by block; the first sentence in return is the error.
 async function load(page, blocks, request, progress) {
   const [core, model] = await Promise.all([lettersOf(page, "core"), lettersOf(page, "model")]);
   if (core === null || model === null) return UNFETCHED;

@@ -1,4 +1,4 @@
-// Arcs that are cut: the fields of the address, what a click on an arc does, and the line below the text that says what changed.
+// Cut arcs: fields of the address, the effect of a click on an arc, and the line below the text that reports changes.
 import { flag } from "../lessons/parts.js";
 import { commonOf, lineOf, wordsOf } from "../translation/common.js";
 import { weightsOf, strongestOf } from "../../../lens/viewer/web/data/rows.js";
@@ -11,16 +11,16 @@ export const CUTS = [{ name: "cut", initial: "", read: (text) => (PAIRS.test(tex
 
 const INVITES = "Click an arc to cut it: the model runs again without that weight.";
 const SCOPE = "A cut shows what this model computes without that weight and with all else as it is; it does not show that the weight is the reason: another head may bring the same.";
-const WORDS = 160; // of the text that are shown
+const WORDS = 160; // shown words of the text
 
 const entriesOf = ({ cut }) => (cut ? cut.split(",").map((entry) => entry.split(".").map(Number)) : []);
 
-// The cuts as the Worker takes them.
+// The cuts in the Worker's form.
 export const editOf = (state) => ({ cuts: entriesOf(state).map(([layer, head, row, key]) => ({ layer, head, row, key })), all: Boolean(state.everywhere) });
 
 const isIn = (head, everywhere) => ([layer, index]) => everywhere || (layer === head.number && index === head.head);
 
-// Whether the model is there: without it nothing is cut.
+// Whether the model is loaded; without it nothing is cut.
 const ready = () => document.querySelector(".typing[data-ready]") !== null;
 
 export const cutting = {
@@ -73,7 +73,7 @@ function textNodes(texts) {
   return [make("div", { className: "before-after" }, make("span", { text: "before" }), lineOf(before, common.map(([i]) => i), "before"), make("span", { text: "after" }), lineOf(after, common.map(([, j]) => j), "after"))];
 }
 
-// What the word attends to now, and how far the last layer's vectors turned.
+// The word's attention with the cuts, and how far the last layer's vectors turned.
 function vectorNodes({ heads, cut }, store, entries) {
   const [layer, index, row] = entries.at(-1) ?? [];
   const head = heads.find((each) => each.number === layer && each.head === index);

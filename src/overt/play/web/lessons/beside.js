@@ -1,4 +1,4 @@
-// The chosen word in another sentence: which heads give half of its weight to a word here, and what they do there.
+// The chosen word in another sentence: the heads that give half of its weight to a word here, and their weights there.
 import { barred, card, latest, table } from "./parts.js";
 import { placeIn } from "../typing/chosen_word.js";
 import { recordingOf } from "../../../lens/viewer/web/data/data.js";
@@ -12,7 +12,7 @@ const SAYS = "One sentence proves little: change a word and read on. A head that
 
 export const BESIDE = { name: "beside", initial: "The animal didn't cross the street because it was too wide.", read: (text) => text.slice(0, LETTERS), write: (text) => text };
 
-// The card, and what draws it.
+// The card, and the function that draws it.
 export function besideCard({ recording, store, reader }) {
   const input = make("textarea", { attributes: { id: "beside", rows: "2", spellcheck: "false", dir: "auto", maxlength: String(LETTERS) }, on: { input: () => store.set({ beside: input.value }) } });
   const result = make("div");
@@ -32,7 +32,7 @@ export function besideCard({ recording, store, reader }) {
   return [box, draw];
 }
 
-// Of a word in each head: the other word that it gives most to.
+// For each head, the other word with a word's largest weight.
 function strongestWords(recording, token) {
   return recording.heads.map((head) => {
     const { weights } = weightsOf(head, "query", token);

@@ -12,12 +12,12 @@ export function weightsOfRow(count, score, plain = false) {
 
 export const dot = (a, b) => a.reduce((sum, each, d) => sum + each * b[d], 0);
 
-// Σ_j weights_j values_j of numbers.
+// Σ_j weights_j values_j for numbers.
 export const mixed = (weights, values) => dot(weights, values);
 
 export const largestChange = (a, b) => a.reduce((most, each, i) => (Number.isNaN(each - b[i]) ? NaN : Math.max(most, Math.abs(each - b[i]))), 0);
 
-// 0 … count − 1 in an order that the seed gives: a linear congruential generator (Knuth 1997, section 3.2.1) draws it.
+// A permutation of 0 … count − 1 by the seed: from a linear congruential generator (Knuth 1997, section 3.2.1).
 export function shuffled(count, seed) {
   const order = Array.from({ length: count }, (_, i) => i);
   for (let [i, state] = [count - 1, seed]; i > 0; i--) {

@@ -7,13 +7,13 @@ import { drawStrip, largestOf } from "../../../lens/viewer/web/steps/bars.js";
 import { number, scientific } from "../../../drawing/web/numbers.js";
 import { button, formulaNodes, make } from "../../../drawing/web/elements.js";
 
-const [EMBEDDING, WORDS, PAPER] = [512, 12, 64]; // numbers of an embedding, words that are shown; what the paper's heads have
+const [EMBEDDING, WORDS, PAPER] = [512, 12, 64]; // numbers of an embedding, shown words; features of a head in the paper
 export const SIZES = [{ name: "dim", initial: PAPER, read: (text) => (["4", "8", "16", "32", "64", "128", "256"].includes(text) ? Number(text) : undefined), write: String }, OWN];
 
 const SHOWS = "512 → 64: the sizes of Vaswani et al. 2017, embeddings of 512 numbers, queries, keys and values of 64, and √64 = 8. A product of d terms has a spread of √d; undivided, the softmax gives nearly all to one key. The other cards are the model of this page: what W_O makes of each head, added up, and what any score of a head's queries and keys would attend to.";
 const NOT = "The embeddings and matrices of the first card are drawn at random: sizes and steps are real, the weights carry no meaning. A share says how much of the sum points along one head's part; a large part may be undone by another, or in the next layer. A score of your own meets queries and keys that were learned for the dot product: a model trained with it would have others.";
 
-// The panel; `reader` is the model that runs in the page.
+// The panel; `reader` is the model running in the page.
 export const joiningPanel = (reader) => ({
   name: "joining",
   title: "Six steps",
@@ -40,7 +40,7 @@ export const joiningPanel = (reader) => ({
   },
 });
 
-// Queries, keys and values of so many words from random embeddings, for the word at `row`: { scores, weights, even }.
+// Queries, keys and values of random embeddings for the word at `row`: { scores, weights, even }.
 export function randomHead(words, dim, row) {
   const numbers = noise(words * EMBEDDING + 2 * EMBEDDING * dim, 1);
   const x = rowsOf(Float64Array.from(numbers.slice(0, words * EMBEDDING)), EMBEDDING);
@@ -79,7 +79,7 @@ async function drawJoined(self) {
   const head = recording.heads[index];
   const result = await reader.changed({ text, joined: { layer: head.number, row: token } });
   if (result.sentence) return void (self.said.textContent = result.sentence);
-  if (store.get().text !== text) return undefined; // another text has come
+  if (store.get().text !== text) return undefined; // the text has changed
   const { heads, width } = result;
   const [outputs, parts] = [rowsOf(result.output, width / heads), rowsOf(result.parts, width)];
   const total = Float64Array.from({ length: width }, (_, c) => parts.reduce((sum, part) => sum + part[c], 0));

@@ -1,17 +1,17 @@
-// The words in another order: with positions the model notices, without them nothing changes but the order.
+// The words in another order: with positions the model's result changes, without them only the order does.
 import { card, cosine, latest, rowsOf, table, whole } from "./parts.js";
 import { shuffled } from "./formula.js";
 import { shorten, visible } from "../../../lens/viewer/web/data/labels.js";
 import { number, scientific } from "../../../drawing/web/numbers.js";
 import { button, make } from "../../../drawing/web/elements.js";
 
-// The number that the words are shuffled by; 0 leaves them in order.
+// The seed of the shuffle; 0 keeps the order.
 export const ORDER = whole("shuffle", 1, 999_999);
 
 const PLAIN = { off: [], temperature: 1, causal: false, divided: true, placed: true };
 const SAYS = "Attention itself does not see order: positions are added to the words' vectors. Shuffle the words, and compare every vector with the same word's in order. Without positions, all words stand at the first one, and nothing changes but the order.";
 
-// The card, and what draws it.
+// The card, and the function that draws it.
 export function orderCard(self) {
   const { store } = self;
   const [words, found] = [make("p", { className: "moved", attributes: { dir: "auto", "data-shuffled": "" } }), make("div")];
@@ -42,7 +42,7 @@ function rowOf(placed, before, after, order) {
   return [name, number(cosine(before.mean, after.mean), 7), change < 0.001 ? scientific(change) : number(change, 3)];
 }
 
-// The tokens in groups, one for each word between spaces, in the order that the number gives; the first and the last group stay in place.
+// The tokens in groups, one for each word between spaces, in the order given by the seed; the first and the last group stay in place.
 export function orderOf(tokens, seed) {
   const { spaced } = tokens.tokenizer;
   const groups = [];

@@ -1,8 +1,8 @@
-// What lessons are made of: fields of the address, cards, settings, and work of which only the latest counts.
+// Parts of lessons: fields of the address, cards, settings, and work of which only the latest result counts.
 import { button, formulaNodes, gauge, make } from "../../../drawing/web/elements.js";
 import { number } from "../../../drawing/web/numbers.js";
 
-// Fields of the page's address, as store.js has them: yes or no, a number between two, words of a pattern.
+// Fields of the page's address for store.js: yes or no, a number in a range, words of a pattern.
 export const flag = (name, initial) => ({ name, initial, read: (text) => ({ true: true, false: false })[text], write: String });
 export const amount = (name, initial, least, most) => ({ name, initial, read: (text) => (/^-?\d{1,9}(\.\d{1,6})?$/.test(text) && Number(text) >= least && Number(text) <= most ? Number(text) : undefined), write: String });
 export const whole = (name, initial, most) => ({ name, initial, read: (text) => (/^\d{1,9}$/.test(text) && Number(text) <= most ? Number(text) : undefined), write: String });
@@ -10,7 +10,7 @@ export const choice = (name, choices) => ({ name, initial: choices[0], read: (te
 
 export const card = (title, ...children) => make("section", { className: "card" }, make("h2", {}, ...formulaNodes(title)), ...children);
 
-// What a lesson shows, and what it does not.
+// The claims of a lesson, and their limits.
 export const scope = (shows, not) => make("section", { className: "card true" }, make("h2", { text: "What this shows, and what it does not" }), make("p", {}, ...formulaNodes(shows)), make("p", { className: "quiet" }, ...formulaNodes(not)));
 
 // A setting that is on or off.
@@ -22,7 +22,7 @@ export function choices(store, name, texts, label) {
   return make("div", { className: "choices", attributes: { role: "group", "aria-label": label } }, ...buttons);
 }
 
-// A number that is set by a slider; `steps` goes from the slider's whole numbers to the setting and back.
+// A number set by a slider; `steps` converts the slider's integers to the setting and back.
 export function slider(store, name, text, { least, most, from, to, said = (value) => number(value) }) {
   const input = make("input", { attributes: { type: "range", min: String(least), max: String(most), id: `set-${name}`, "data-set": name } });
   const output = make("output", { attributes: { for: `set-${name}` } });
@@ -36,7 +36,7 @@ export function slider(store, name, text, { least, most, from, to, said = (value
   return row;
 }
 
-// Shows on all settings inside of `root` what the state says.
+// Updates all settings inside `root` to the state.
 export function followSettings(root, state) {
   for (const each of root.querySelectorAll("button[data-set]")) {
     const { set, value } = each.dataset;
@@ -56,7 +56,7 @@ export function table(caption, names, rows) {
 // A number with a bar next to it.
 export const barred = (text, share) => make("span", { className: "barred" }, make("span", { text }), gauge(share, 1));
 
-// Runs `work` with the latest arguments, one at a time: a question that a later one replaced is never worked on. `box` is busy until then.
+// Runs `work` with the latest arguments, one at a time; a question replaced by a later one is skipped. `box` is busy meanwhile.
 export function latest(box, work) {
   let [wanted, busy] = [null, false];
   return async (...args) => {

@@ -1,7 +1,7 @@
 // Layers that give hidden states, as torch computes them, in float64: a GRU, a plain RNN, a convolution over three symbols, a linear layer; then scores of
 // pairs of states. Parameters have torch's names.
 
-// Float16 in base64, as docs/making/lesson_layers.py writes it: { shape, values }.
+// Float16 in base64, from docs/making/lesson_layers.py: { shape, values }.
 function decoded({ shape, data }) {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
   const codes = new DataView(bytes.buffer);
@@ -9,7 +9,7 @@ function decoded({ shape, data }) {
   return { shape, values };
 }
 
-// The number of a code of IEEE 754's binary16.
+// The number of an IEEE 754 binary16 code.
 function halfOf(code) {
   const [sign, exponent, fraction] = [code & 0x8000 ? -1 : 1, (code >> 10) & 31, code & 1023];
   if (exponent === 31) return fraction ? NaN : sign * Infinity;
@@ -18,7 +18,7 @@ function halfOf(code) {
 
 export const parametersOf = (packed) => Object.fromEntries(Object.entries(packed).map(([name, each]) => [name, decoded(each)]));
 
-// M x, plus a bias where there is one.
+// M x, plus a bias if there is one.
 export function linear({ shape: [rows, columns], values }, x, bias = null) {
   return Float64Array.from({ length: rows }, (_, i) => {
     let sum = bias ? bias.values[i] : 0;
@@ -44,7 +44,7 @@ export function statesOf(kind, parameters, inputs) {
   return states;
 }
 
-// A step of a GRU: its gates r and z and its candidate n, one after the other (Cho et al. 2014, with torch's place of r).
+// A step of a GRU: gates r and z and candidate n, concatenated (Cho et al. 2014, with torch's position of r).
 function gated(a, b, h) {
   const width = h.length;
   return h.map((before, d) => {

@@ -1,4 +1,4 @@
-// Lesson 4: a series is re-weighted by attention to itself, without any trained weight; what is alike is for the reader to say.
+// Lesson 4: a series is re-weighted by attention to itself, without any trained weight; the reader chooses the similarity.
 import { amount, card, choice, choices, followSettings, scope, slider, table, whole } from "./parts.js";
 import { largestChange, mixed, noise, shuffled, weightsOfRow } from "./formula.js";
 import { drawSeries, indexAt, valueAt } from "./series_chart.js";
@@ -6,7 +6,7 @@ import { wordsCard } from "./words.js";
 import { number, scientific } from "../../../drawing/web/numbers.js";
 import { button, formulaNodes, make } from "../../../drawing/web/elements.js";
 
-const [COUNT, MOST, NEAR, HALF] = [60, 400, 3, 3]; // points at first, points at most; steps that count as near; points of a patch on each side
+const [COUNT, MOST, NEAR, HALF] = [60, 400, 3, 3]; // points initially and at most; steps that count as near; patch points a side
 // Series with noise, from normal numbers.
 const SERIES = {
   "a step": (noises) => noises.map((each, i) => (i < COUNT / 2 ? 0 : 2) + 0.4 * each),
@@ -32,7 +32,7 @@ const SAID = {
 const SHOWS = "Each point becomes a weighted mean of all points, y_i = Σ w_ij x_j, in float64, in this page. Nothing is trained: what counts as alike was chosen by hand.";
 const NOT = "The bandwidths are yours, not the best ones, and there is no error bar: overt.smooth chooses among many such heads and says how sure it is.";
 
-// The panel; `reader` is the model whose word vectors it shows, null where none is at hand.
+// The panel; `reader` is the model whose word vectors it shows, null if there is none.
 export const reweightPanel = (reader) => ({
   name: "reweight",
   title: "Re-weighting",
@@ -104,20 +104,20 @@ function handle(self) {
   });
 }
 
-// Every point between the last place of the pointer and this one gets the pointer's height.
+// Every point between the pointer's last position and this one gets the pointer's height.
 function draw(self, start, event) {
   const at = indexAt(self.chart, self.x.length, event.offsetX);
   const from = start.last ?? at;
   for (let i = Math.min(from, at); i <= Math.max(from, at); i++) self.x[i] = valueAt(self.chart, start.range, event.offsetY);
   start.last = at;
-  self.held = start.range; // the scale stays while it is drawn on
+  self.held = start.range; // the scale is fixed while the reader draws
   self.store.set({ series: written(self.x) });
   self.held = null;
 }
 
 const written = (numbers) => Array.from(numbers, (each) => String(Number(each.toPrecision(4)))).join(",");
 
-// { numbers } of a text, or what is wrong with it.
+// { numbers } of a text, or the error.
 function numbersOf(text) {
   const parts = text.split(/[\s,;]+/u).filter(Boolean);
   const numbers = parts.map((part) => Number(part.replace("−", "-")));

@@ -3,16 +3,16 @@ import { shade } from "../../../drawing/web/colours.js";
 import { number } from "../../../drawing/web/numbers.js";
 import { contextOf, css } from "../../../drawing/web/theme.js";
 
-const [LEFT, RIGHT, TOP, BARS] = [44, 12, 12, 56]; // room around the points, and below them for the weights
+const [LEFT, RIGHT, TOP, BARS] = [44, 12, 12, 56]; // margins around the points, and the height below them for the weights
 
 const heightOf = (canvas) => canvas.clientHeight - BARS - TOP;
 const stepOf = (canvas, count) => (canvas.clientWidth - LEFT - RIGHT) / Math.max(1, count - 1);
 
-// The index of the point under this place, and the value at this height.
+// The index of the point at this position, and the value at this height.
 export const indexAt = (canvas, count, x) => Math.max(0, Math.min(count - 1, Math.round((x - LEFT) / stepOf(canvas, count))));
 export const valueAt = (canvas, [low, high], y) => high - (Math.max(0, Math.min(1, (y - TOP) / heightOf(canvas))) * (high - low));
 
-// Draws them; gives the lowest and the highest value that there is room for.
+// Draws the chart; returns the lowest and the highest value of the scale.
 export function drawSeries(canvas, { x, curve, weights, point, range }) {
   const style = getComputedStyle(canvas);
   const pen = contextOf(canvas, canvas.clientWidth, canvas.clientHeight);

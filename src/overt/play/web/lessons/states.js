@@ -28,7 +28,7 @@ export const trainedLayers = (page) => JSON.parse(page.getElementById("hidden-st
 
 const symbolsOf = (text) => text.replaceAll(/\s/gu, "").slice(0, MOST);
 
-// The panel; `trained` are the layers as docs/making/lesson_layers.py writes them.
+// The panel; `trained` are the layers from docs/making/lesson_layers.py.
 export const statesPanel = (trained) => ({
   name: "states",
   title: "Hidden states",
@@ -80,7 +80,7 @@ function modelOf(self, cell, f) {
   return self.known.get(key);
 }
 
-// Everything from the symbols to the next layer, for the state at i.
+// All steps from the symbols to the next layer, for the state at i.
 function computed({ symbols }, parameters, cell, f, text, i) {
   const inputs = Array.from(text, (symbol) => Float64Array.from(symbols, (each) => Number(each === symbol)));
   const states = statesOf(cell, parameters, inputs);

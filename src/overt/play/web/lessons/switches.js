@@ -1,4 +1,4 @@
-// Lesson 5: what happens to the sentence's vector when heads are switched off, and when the softmax, the mask and the scale are other ones.
+// Lesson 5: how the sentence's vector changes without some heads, and with another softmax, mask or scale.
 import { amount, barred, card, cosine, flag, followSettings, latest, rowsOf, scope, slider, table, toggle } from "./parts.js";
 import { editOf } from "../cut/cutting.js";
 import { BESIDE, besideCard } from "./beside.js";
@@ -13,11 +13,11 @@ const OFF = { name: "off", initial: "", read: (text) => (/^\d{1,3}\.\d{1,3}(,\d{
 export const SWITCHES = [OFF, amount("temperature", 1, 0.1, 10), flag("causal", false), flag("divided", true), ORDER, BESIDE];
 export const UNCHANGED = { off: [], temperature: 1, causal: false, divided: true, placed: true };
 
-const [SHOWN, WORDS, ALONE] = [8, 160, 128]; // rows of the table, words of the text; tokens up to which each head is switched off alone
+const [SHOWN, WORDS, ALONE] = [8, 160, 128]; // rows of the table, words of the text; largest number of tokens for single heads off
 const SHOWS = "A head's output is set to zero before the output matrix joins it to the others; everything after it is computed again, in this page. The sentence's vector is the mean of the last layer's vectors; the cosine says how far it turned.";
 const NOT = "It does not say that a head is not needed: another may do the same, and the model was never trained without it. A vector that moved is not a meaning that changed.";
 
-// The panel; `reader` is the model that runs in the page.
+// The panel; `reader` is the model running in the page.
 export const switchesPanel = (reader) => ({
   name: "switches",
   title: "Heads",
@@ -60,7 +60,7 @@ function prepare(self) {
 
 const namesOf = (off) => (off ? off.split(",") : []);
 
-// The settings as encoder.js takes them.
+// The settings in the form of encoder.js.
 function changesOf({ off, temperature, causal, divided }) {
   return { ...UNCHANGED, off: namesOf(off).map((name) => name.split(".").map(Number)), temperature, causal, divided };
 }
@@ -78,7 +78,7 @@ async function compute(self) {
   const result = self.base.sentence ? self.base : await reader.changed({ text: state.text, changes: changesOf(state), order: null, at, edit: editOf(state) });
   if (result.sentence) return tell(self, result.sentence);
   const known = state.cut ? (await reader.changed({ text: state.text, changes: UNCHANGED, order: null, at })).weights : weightsOf(head, "query", state.token).weights;
-  if (result.states.length !== self.base.states.length || head.queryCount !== result.weights.length) return undefined; // another text has come
+  if (result.states.length !== self.base.states.length || head.queryCount !== result.weights.length) return undefined; // outdated
   drawGrid(self);
   drawResult(self, head, state, result, known);
   if (!self.alone) switchAlone(self);
@@ -118,7 +118,7 @@ function drawGrid(self) {
   tell(self, `${off.size ? `${off.size} of ${count} heads are off` : `all ${count} heads are on`}${cut}${off.size || self.alone ? "" : "; each is being switched off alone …"}`);
 }
 
-// Each head switched off alone, one after the other, so that what is typed meanwhile waits for one of them at most.
+// Each head switched off separately, one after the other, so that a text typed meanwhile waits for at most one of them.
 async function switchAlone(self) {
   const { base, recording, reader, store } = self;
   const turn = (self.turn += 1);

@@ -1,4 +1,4 @@
-// The sentence's word vectors re-weighted by themselves: the model's own table of words, before any layer, without positions.
+// The sentence's word vectors re-weighted by themselves: the model's own word table, before any layer, without positions.
 import { barred, card, cosine, latest, rowsOf, table } from "./parts.js";
 import { dot, largestChange, shuffled, weightsOfRow } from "./formula.js";
 import { label, numberedLabels } from "../../../lens/viewer/web/data/labels.js";
@@ -8,7 +8,7 @@ import { button, formulaNodes, make } from "../../../drawing/web/elements.js";
 const SHOWN = 12; // rows of the table
 const SAYS = "The same line with vectors: x_i is a word's vector in the model's table, before any layer. W = softmax(x_i · x_j) draws each word towards those that it goes together with.";
 
-// The card, and what draws it.
+// The card, and the function that draws it.
 export function wordsCard(self, reader) {
   const { store, recording } = self;
   const [chips, found] = [make("p", { className: "chips-line", attributes: { role: "group", "aria-label": "the word" } }), make("div")];
@@ -19,8 +19,8 @@ export function wordsCard(self, reader) {
     const { vectors, width, sentence } = text === null ? {} : await reader.changed({ text, words: true });
     if (!vectors) return void (found.textContent = sentence ?? "The model is loading.");
     const tokens = recording.heads[0].keys;
-    const rows = rowsOf(vectors, width).slice(1, -1); // without the marks of beginning and end
-    if (rows.length !== tokens.length - 2) return undefined; // another text has come
+    const rows = rowsOf(vectors, width).slice(1, -1); // without start and end tokens
+    if (rows.length !== tokens.length - 2) return undefined; // the text has changed
     const words = Object.assign(tokens.slice(1, -1), { tokenizer: null });
     const chosen = Math.max(0, Math.min(rows.length - 1, store.get().token - 1));
     chips.replaceChildren(...words.slice(0, 64).map((word, i) => button(label(word, 20), () => store.set({ token: i + 1 }), { "aria-pressed": String(i === chosen) })));

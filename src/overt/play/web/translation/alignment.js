@@ -1,9 +1,9 @@
-// Which source words each written word attends to: a row for each word that is written, a column for each that was read.
+// The source words to which each written word attends: a row for each written word, a column for each word read.
 import { label, numberedLabels } from "../../../lens/viewer/web/data/labels.js";
 import { number } from "../../../drawing/web/numbers.js";
 import { make } from "../../../drawing/web/elements.js";
 
-const [COLUMNS, ROWS] = [64, 96]; // that are drawn
+const [COLUMNS, ROWS] = [64, 96]; // drawn columns and rows
 
 export function createAlignment(name) {
   const grid = make("div", { className: "alignment", attributes: { role: "img", "aria-label": name } });

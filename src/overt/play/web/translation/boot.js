@@ -11,7 +11,7 @@ import { bottleneckPanel } from "./bottleneck.js";
 import { MOVED, movedPanel } from "./moved.js";
 import { SEARCH, startOutput, writtenPanel } from "./written.js";
 
-// The page of a translator: what it writes follows the sentence, and the recording is its decoder's attention to it.
+// The page of a translator: its translation follows the sentence; the recording is its decoder's attention to the source.
 startLive(({ root, recording, description }) => {
   const reader = createWorkerReader(document, description.blocks);
   const listeners = [];

@@ -1,4 +1,4 @@
-// Lesson 2: a longer and longer sentence through one vector, and with attention.
+// Lesson 2: sentences of increasing length through one vector, and with attention.
 import { barred, card, latest, scope, table } from "../lessons/parts.js";
 import { drawStrip, largestOf } from "../../../lens/viewer/web/steps/bars.js";
 import { stripReader } from "../../../lens/viewer/web/steps/strips.js";
@@ -12,7 +12,7 @@ const SENTENCES = ["I have a dog.", "My mother is a teacher.", "The train is lat
 const SHOWS = "Two translators with recurrent layers of 128 numbers in each direction, trained on the same sentences for as long, alone and joined by two, three and four; one decoder reads the encoder's last state alone, the other one attends to all of them. Both run here, word by word.";
 const NOT = "They are small and were trained for minutes: their mistakes are many, and larger models of both kinds make fewer. What differs between both is the attention, and what it changes with the length.";
 
-// `curves` are the tests' BLEU by length, by the model's name.
+// `curves` are the tests' BLEU by length, by model name.
 export const bottleneckPanel = (reader, curves, listeners) => ({
   name: "bottleneck",
   title: "The bottleneck",

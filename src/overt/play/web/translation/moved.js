@@ -1,4 +1,4 @@
-// Lesson 5 with a translator: heads that are switched off, and how the translation moves.
+// Lesson 5 with a translator: heads that are switched off, and the change of the translation.
 import { commonOf, lineOf, wordsOf } from "./common.js";
 import { editOf } from "../cut/cutting.js";
 import { card, latest, scope } from "../lessons/parts.js";
@@ -69,7 +69,7 @@ async function compute(self) {
   return undefined;
 }
 
-// Each head switched off alone, one after the other, so that what is typed meanwhile waits for one of them at most.
+// Each head switched off separately, one after the other, so that a text typed meanwhile waits for at most one of them.
 async function switchAlone(self) {
   const { base, reader, store } = self;
   const turn = (self.turn += 1);

@@ -1,4 +1,4 @@
-// What the translator writes: the line below the sentence, and a panel in which each word's attention to the source is drawn as it comes.
+// The translator's output: the line below the sentence, and a panel with each word's attention to the source, drawn as it arrives.
 import { card, choice, choices, followSettings, scope } from "../lessons/parts.js";
 import { weightsOf } from "../../../lens/viewer/web/data/rows.js";
 import { make } from "../../../drawing/web/elements.js";
@@ -11,7 +11,7 @@ const SAYS = { greedy: "The most probable next word is taken, then the next one:
 const SHOWS = "Each row is a word that the decoder writes: its query meets the keys of the source in the head that is chosen. The model runs here, word by word, with what it has written in a cache.";
 const NOT = "A weight says what was read while a word was written, not why it was chosen: a head may look at the end of the source where it has nothing to add.";
 
-// The line with the translation, which follows the words as they come.
+// The line with the translation, updated with each word.
 export function startOutput(root, recording, listeners) {
   const line = make("p", { className: "translation", attributes: { "aria-live": "polite", dir: "auto" } });
   const { queries } = recording.heads[recording.start];

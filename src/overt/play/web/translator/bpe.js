@@ -1,9 +1,9 @@
 // Byte-pair encoding as the package `tokenizers` has it (Sennrich et al. 2016, section 3.2): text is normalised and cut, and in each part the pair of
 // neighbours that was learned first becomes one piece, until none is left.
 
-const LETTERS = 20_000; // of a text that are read
+const LETTERS = 20_000; // letters of a text that are read
 
-// `options` are those of play/bpe.py. `encode(text)` gives { ids, words, spaced, all }, `decode(ids)` a text.
+// `options` are from play/bpe.py. `encode(text)` returns { ids, words, spaced, all }, `decode(ids)` a text.
 export function createBpe(options) {
   const numbers = new Map(options.pieces.map((piece, number) => [piece, number]));
   const count = options.pieces.length;
@@ -23,7 +23,7 @@ function encoded(self, text) {
   return { ids: tokens.map(({ id }) => id), words: words.map(({ word }) => word), spaced: words.map(({ spaced }, i) => Number(spaced && i > 0)), all };
 }
 
-// A piece as a reader sees it: without the mark of its space, an unknown letter as it was written.
+// A piece for display: without the mark of its space, an unknown letter as it was typed.
 function visibleWord(self, id, letters) {
   const mark = self.cuts.find(({ kind }) => kind === "Metaspace")?.mark;
   const piece = self.pieces[id] === self.unknown && letters ? letters : self.pieces[id];
@@ -49,7 +49,7 @@ function partsOf({ cuts }, text) {
   }), [text]).filter(Boolean);
 }
 
-// Each match, and each part between two of them.
+// Yields each match, and each part between two matches.
 function isolated(text, pattern) {
   const parts = [];
   let last = 0;
@@ -70,10 +70,10 @@ function piecesOf(self, part) {
   return known.get(part);
 }
 
-// The letters as pieces; one that there is none for becomes its bytes, or the unknown piece.
+// The pieces of letters; a letter without a piece becomes its bytes, or the unknown piece.
 function symbolsOf({ numbers, suffix, bytes, unknown, fused }, part) {
   const symbols = [];
-  let waiting = null; // an unknown letter, to which the next may be added
+  let waiting = null; // an unknown letter, to which the next may be appended
   const flush = () => waiting && symbols.push(waiting);
   const letters = Array.from(part);
   letters.forEach((letter, i) => {
@@ -110,7 +110,7 @@ function merged({ merges, count }, symbols) {
     const { at, number } = top;
     if (!symbols[at] || next[at] >= symbols.length) continue;
     const right = next[at];
-    if (merges.get(symbols[at].id * count + symbols[right].id)?.number !== number) continue; // one of both has become another
+    if (merges.get(symbols[at].id * count + symbols[right].id)?.number !== number) continue; // one of the two has been merged
     symbols[at] = { id: number, letters: symbols[at].letters + symbols[right].letters };
     symbols[right] = null;
     next[at] = next[right];
@@ -146,7 +146,7 @@ function createHeap() {
   };
 }
 
-const SPECIAL = 4; // padding, start, end, unknown: no part of a text
+const SPECIAL = 4; // padding, start, end, unknown: never part of a text
 
 function decoded({ pieces, joins }, ids) {
   const words = ids.filter((id) => id >= SPECIAL).map((id) => pieces[id]);
@@ -164,7 +164,7 @@ function joined(step, parts) {
   return parts.map((part, i) => part.replaceAll(step.mark, i === 0 && step.first ? "" : " "));
 }
 
-// A run of bytes as the text that it is in UTF-8; where it is none, a mark for each byte.
+// The UTF-8 text of a run of bytes; if it is invalid, a mark for each byte.
 function fromBytes(parts) {
   const [result, run] = [[], []];
   const close = () => {

@@ -1,6 +1,6 @@
-// Words as vectors, from a linear map whose rows they are: rows are stored in panels of eight, as the core's product reads them.
+// Words as vectors, from the rows of a linear map, stored in panels of eight for the core's product.
 
-// √width times the rows of these tokens, at `to`.
+// Writes √width times the rows of these tokens to `to`.
 export function embedded(core, weights, name, tokens, width, to) {
   const [scale, panels, rows] = [Math.sqrt(width), core.floats(weights.at(`${name}.weight`), weights.tensor(`${name}.weight`).rows * weights.tensor(`${name}.weight`).columns), core.floats(to, tokens.length * width)];
   tokens.forEach((token, i) => {

@@ -28,7 +28,7 @@ export function createReading(core, weights, shape, model) {
   };
 }
 
-// The separators of the source. Other patterns need queries and keys of one text.
+// The separators of the source. Other patterns need queries and keys from one text.
 const separatorsOf = (source) => patternsOf({ ...source, special: specialOf(source) }).plain.filter(({ keys }) => keys);
 
 const specialOf = ({ ids }) => ids.map((_, i) => Number(i === ids.length - 1));
@@ -65,11 +65,11 @@ function entriesOf(core, weights, { heads, width }, layer, { call, query, keys, 
   });
 }
 
-// What each head of a cross-attention gives to the source, for the one row of a step.
+// Each head's weights on the source in a cross-attention, for one row of a step.
 export const crossWeights = (core, shape, layer, { query, keys, count, edit }) =>
   Array.from({ length: shape.heads }, (_, head) => Float32Array.from(rowWithout(core, placeOf(shape, { query, keys, count }), head, 0, withoutOf(edit, layer, head).get(0)).weights));
 
-// How well a head covers the source: Σ_j max_i w_ij, without the ends. The page begins with the head that covers it best.
+// The coverage of the source by a head: Σ_j max_i w_ij, without start and end. The page begins with the head of largest coverage.
 function coverageOf(weights, rows, count) {
   let sum = 0;
   for (let j = 0; j < count - 1; j++) {

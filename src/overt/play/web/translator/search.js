@@ -1,4 +1,4 @@
-// Writing a text word by word: the most probable next word (greedy), or the best of several texts (beam), as models/decoding.py has it.
+// Generates a text word by word: the most probable next word (greedy), or the best of several texts (beam), as in models/decoding.py.
 // A model is { start(ids), step(tokens, memory), reorder(memory, rows), words }; a step gives the scores of each row, `stride` numbers apart.
 
 export const START = 1;
@@ -6,7 +6,7 @@ export const END = 2;
 
 export const longestOf = (ids) => 2 * ids.length + 10;
 
-// `written(token, scores)` is called with each word as it comes.
+// `written(token, scores)` is called with each new word.
 export function greedySearch(model, memory, limit, written = () => {}) {
   const tokens = [];
   let [last, score] = [START, 0];

@@ -8,7 +8,7 @@ export function createSeq2Seq(core, weights, shape) {
   return { words: shape.words, start: (ids) => started(self, ids), step: (tokens, memory) => stepped(self, tokens, memory), reorder };
 }
 
-// rows (count, inner) times a linear map: an array (count, columns).
+// Multiplies rows (count, inner) by a linear map: an array (count, columns).
 function times({ core, weights }, name, rows, count) {
   const { rows: inner, columns } = weights.tensor(`${name}.weight`);
   const before = core.allocate(0);
@@ -95,7 +95,7 @@ function softmax(scores) {
 
 const repeated = (vector, rows) => Float32Array.from({ length: rows * vector.length }, (_, i) => vector[i % vector.length]);
 
-// Each row of the arrays side by side.
+// Concatenates each row of the arrays.
 function joined(arrays, rows) {
   const parts = arrays.map((array) => array.length / rows);
   const width = parts.reduce((sum, each) => sum + each, 0);

@@ -14,7 +14,7 @@ import { createWhy } from "./why.js";
 // a text is written, { step } comes for each word.
 
 const EMPTY = "Type a sentence: there is no word in this text.";
-const [LIMIT, NEXT] = [256, 5]; // tokens of a source; words that are shown of those that may come next
+const [LIMIT, NEXT] = [256, 5]; // tokens of a source; displayed candidates of the next word
 
 let [core, weights, translator, pair] = [null, null, null, []];
 
@@ -28,7 +28,7 @@ async function begin(letters) {
   return {};
 }
 
-// A model with its tokenizer; its tensors have its name before their own.
+// A model with its tokenizer; the names of its tensors begin with the name of the model.
 function createTranslator({ tokenizer, shape }, name) {
   const of = { at: (tensor) => weights.at(`${name}.${tensor}`), tensor: (tensor) => weights.tensor(`${name}.${tensor}`) };
   const model = shape.kind === "Transformer" ? createTransformer(core, of, shape) : createSeq2Seq(core, of, shape);
@@ -36,7 +36,7 @@ function createTranslator({ tokenizer, shape }, name) {
   return { bpe: createBpe(tokenizer), model, shape, ...more };
 }
 
-// The tokens that a model reads, with the end; the beginning of a text that is too long.
+// The tokens for the model, with the end; the beginning of a text that is too long.
 function sourceOf({ bpe, shape }, text) {
   const { ids, words, spaced, all } = bpe.encode(text);
   const most = Math.min(LIMIT, shape.limit ?? LIMIT) - 1;
@@ -50,7 +50,7 @@ const targetOf = ({ bpe }, tokens) => {
   return { ids: [...tokens, END], words: pieces.map((piece, i) => (marked[i] && piece.length > 1 ? piece.slice(1) : piece)), pieces, spaced: marked.map((each, i) => Number(i > 0 && (each || i === pieces.length - 1))) };
 };
 
-// Writes with one model; `written(text, weights)` is called with each word, `weights` are those of each head on the source.
+// Translates with one model; `written(text, weights)` is called with each word, `weights` are each head's on the source.
 function translated(each, source, { beam = 1, off = [], edit = undefined, written = () => {} } = {}) {
   const { model, bpe, shape } = each;
   const nexts = [];
@@ -93,7 +93,7 @@ function translation({ text, number, beam, edit: asked = NONE }) {
   return { header, output, score, cut, nexts, count: source.ids.length, words: target.ids.length, all: source.all, time, whole: performance.now() - start, lines: linesOf(source, target, time, performance.now() - start) };
 }
 
-// The translation as the model writes it, the weights that are to be cut, and the cuts that there is a pair for.
+// The model's translation, the weights before the cuts, and the cuts whose pairs exist.
 function uncut(source, beam, { cuts, all }) {
   const start = core.allocate(0);
   const { memory, tokens, text: output } = translated(translator, source, { beam });
@@ -112,7 +112,7 @@ const weightOf = ({ query, key, lse, score }, row, column) => {
 
 const linesOf = ({ ids }, target, time, whole) => [`${ids.length} tokens read, ${target.ids.length} written: ${(time / target.ids.length).toFixed(1)} ms a token, ${Math.round(whole)} ms with the picture`];
 
-// The translation alone, with heads off and arcs cut.
+// Only the translation, with heads off and arcs cut.
 function changed({ text, off, edit }) {
   const source = sourceOf(translator, text);
   if (source.empty) return { sentence: EMPTY };

@@ -4,7 +4,7 @@ import { lookUp } from "../worker/weights.js";
 import { addSinusoids, embedded } from "./embeddings.js";
 
 // The Transformer of models/transformer.py in the core: an encoder, and a decoder that keeps the keys and values of what it wrote. `off` are heads
-// [part, layer, head] whose output is zero, part "encoder", "decoder" or "cross".
+// [part, layer, head] whose output is zero; part is "encoder", "decoder" or "cross".
 
 export const EPSILON = 1e-5;
 
@@ -16,7 +16,7 @@ export function createTransformer(core, weights, shape) {
     start: (ids, off = [], edit = { cuts: [], all: false }, tap = () => {}) => started({ ...self, off, edit, tap }, ids),
     step: (tokens, memory) => stepped(memory, tokens),
     reorder: (memory, rows) => reordered(memory, rows),
-    // The whole target in one pass, as it is scored; `seen(layer, { query, mixed })` is called behind each cross-attention.
+    // The whole target in one pass, for scoring; `seen(layer, { query, mixed })` is called after each cross-attention.
     forced: (memory, tokens, seen) => forced(memory, tokens, seen),
   };
 }
@@ -89,7 +89,7 @@ function started(self, ids) {
   return { self, keys, count, caches, position: 0 };
 }
 
-// The addresses of queries, keys and values of an attention to the source, as cuts.js takes them.
+// The addresses of queries, keys and values of an attention to the source, for cuts.js.
 export const placeOf = ({ width, heads }, { query, keys, count }) => ({ query, queryStep: width, key: keys, value: keys + 4 * width, step: 2 * width, count, dim: width / heads });
 
 // The decoder's layers over so many rows; `attended(layer, vectors, mixed)` is its attention to what it wrote, `cutsOf` gives the cuts of these rows.
@@ -120,7 +120,7 @@ function decoded(memory, x, rows, attended, cutsOf, seen = () => {}) {
   if (self.norm === "pre") normalize(self, "decoder.norm", x, rows, x);
 }
 
-// Scores of the next word of each row, behind `tokens`: a copy, so that the core's memory is free again. `seen` as in `decoded`.
+// Scores of the next word of each row, after `tokens`: a copy, which frees the core's memory. `seen` as in `decoded`.
 function stepped(memory, tokens) {
   const { self, position, caches } = memory;
   const { core, width, stride } = self;
@@ -145,7 +145,7 @@ function stepped(memory, tokens) {
   return { scores: result, stride };
 }
 
-// Room for what each row wrote: (rows, room, columns), twice as much as before where it is full.
+// Memory for each row's written words: (rows, capacity, columns), doubled when it is full.
 function enlarged(core, cache, rows, needed, columns) {
   if (cache.rows === rows && cache.room >= needed) return;
   const room = Math.max(32, 2 * cache.room, needed);

@@ -8,7 +8,7 @@ import { EPSILON } from "./transformer.js";
 
 const HEADS = { "encoder.self": "encoder head", "decoder.self": "decoder head", "decoder.cross": "head" };
 
-// A question is { source, target, edit, why: { layer, head, row, key } } with the ids of both texts; the answer is that of questions/why.js.
+// A question is { source, target, edit, why: { layer, head, row, key } } with the ids of both texts; see questions/why.js for the answer.
 export function createWhy(core, weights, shape, model) {
   const { width } = shape;
   const dim = width / shape.heads;
@@ -57,7 +57,7 @@ function sideOf(model, stream, { map, norm, factor, first, word, token }) {
   return [{ name: word, value: dot(gradient, own) }, { name: "position", value: dot(gradient, stream[0].entered.map((each, d) => each - own[d])) }, { name: "biases", value: bias }, ...parts];
 }
 
-// What a sublayer wrote: a part for its feed-forward or for each of its heads, and what its bias adds.
+// The output of a sublayer: a part for its feed-forward or for each of its heads, and the part of its bias.
 function writtenOf(model, { part, at, kind, heads, written }, gradient) {
   const map = `${part}.${at}.${{ feed: "narrow", cross: "mixed", self: "output" }[kind]}`;
   const outer = model.core.floats(model.weights.at(`${map}.bias`), written.length);

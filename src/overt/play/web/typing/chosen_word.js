@@ -1,10 +1,10 @@
-// Which word is chosen in a sentence that changed: the one that the reader wanted, wherever it is, else a word with a strong link.
+// The chosen word in a changed sentence: the reader's choice, at its new position, else a word with a strong link.
 import { leadOf } from "../../../lens/viewer/web/data/content.js";
 
 const wordsOf = (head, side) => (side === "query" ? head.queries : head.keys);
 
 // Follows what the reader chooses; a choice of the page itself is nobody's wish. `tokenIn(head, side)` is the token of the head's text, null where the
-// word is gone; `head` is whether the reader chose the head.
+// word is missing; `head` is true if the reader chose the head.
 export function createWish(recording, store) {
   const self = { head: "head" in store.said() || Boolean(store.said().wanted?.head), note, want: (word) => (wish = { words: [word], token: 0 }), tokenIn: (head, side) => placeOf(wish, wordsOf(head, side)) };
   let wish = null;

@@ -21,7 +21,7 @@ export const TRANSLATED = [
   { name: "a list", text: "I bought bread, milk and two apples.", word: "lait", look: "In a list, each word should read its own." },
 ];
 
-// A row of buttons; `read(example)` puts one into the field.
+// A row of buttons; `read(example)` copies an example into the field.
 export function examplesRow(examples, read) {
   if (!examples.length) return [];
   return [make("div", { className: "examples", attributes: { role: "group", "aria-label": "Sentences to try" } }, make("span", { className: "quiet", text: "or try" }), ...examples.map((example) => button(example.name, () => read(example), { title: example.text })))];

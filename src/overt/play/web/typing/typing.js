@@ -9,11 +9,11 @@ import { editOf } from "../cut/cutting.js";
 import { createWish, leadingHead } from "./chosen_word.js";
 import { examplesRow } from "./examples.js";
 
-// The sentence that can be changed: what is typed goes to the reader, always the latest, and what comes back becomes the page's recording.
+// The editable sentence: its latest text goes to the reader, and the answer becomes the page's recording.
 
 const TITLE = 72; // letters
-const LAST = 9; // step: the last one of any head
-const ADDRESSED = 2000; // letters: a longer text is no part of the address
+const LAST = 9; // the last step of any head
+const ADDRESSED = 2000; // letters: a longer text is not written into the address
 
 // The sentence in the page's address; null until the model has read one.
 export const SENTENCE = { name: "text", initial: null, read: (text) => text.slice(0, ADDRESSED), write: (text) => (text.length > ADDRESSED ? "" : text) };
@@ -56,7 +56,7 @@ export function startTyping(root, recording, store, description, reader, example
   return { again: () => want(self) };
 }
 
-// The page shows the sentence once, as the model's tokens; the button opens the field that changes it.
+// Shows the sentence once, as the model's tokens; the button opens the field for changes.
 function changeButton(field, input) {
   field.hidden = true;
   const open = button("Change the sentence", () => {
@@ -67,14 +67,14 @@ function changeButton(field, input) {
   return open;
 }
 
-// The address has become another one, with another sentence.
+// The address has changed to another sentence.
 function follow(self, text) {
   if (text === null || self.input.disabled) return;
   [self.input.value, self.said] = [text, self.store.said()];
   want(self);
 }
 
-// Another text has other pairs: what was cut belongs to the text before.
+// Another text has other pairs: cuts belong to the text before.
 const fresh = (self) => self.store.set({ cut: (self.cut = ""), everywhere: false });
 
 function want(self) {
@@ -82,7 +82,7 @@ function want(self) {
   if (!self.busy) next(self);
 }
 
-// One text at a time; of those that were typed meanwhile, the last.
+// Reads one text at a time; of the texts typed meanwhile, only the last.
 async function next(self) {
   self.busy = true;
   while (self.wanted !== null) {
@@ -99,7 +99,7 @@ async function next(self) {
 function tell(self, sentence, wrong = false) {
   self.state.textContent = sentence;
   self.state.classList.toggle("wrong", wrong);
-  self.state.setAttribute("aria-live", wrong ? "polite" : "off"); // what is measured at each letter is not read out
+  self.state.setAttribute("aria-live", wrong ? "polite" : "off"); // measurements at each letter are not read out
 }
 
 function show(self, text, result) {
@@ -122,7 +122,7 @@ function show(self, text, result) {
   const story = first ? { step: chosen.step, playing: chosen.playing } : chosen.playing || self.sharpest ? { step: LAST } : {};
   store.replaced({ head, batch: 0, token, key: text === chosen.text ? chosen.key : null, view: null, ...story, ...asked, head, token, text });
   if ("token" in asked) wish.note();
-  [self.said, self.sharpest] = [{}, false]; // what the address or the example asked for is there
+  [self.said, self.sharpest] = [{}, false]; // the word or head in the address or the example has been shown
   tell(self, result.all === false ? `${grouped(result.count)} tokens, the beginning of the text: the model takes no more` : "");
   root.dataset.read = String(Number(root.dataset.read ?? 0) + 1);
 }
@@ -149,7 +149,7 @@ function headerOf({ recording, description, store, first, opened }, text, { head
 const checkText = ({ row, word, number, difference, largest }) =>
   `“${label(word, 24)}” (token ${row}) on its way through layer ${number}, computed again in float64 by plain JavaScript: ${scientific(difference)} from WebAssembly's, where the largest number is ${largest.toFixed(1)}`;
 
-// What the checks say of this reading, a line each.
+// The results of the checks of this reading, a line each.
 function readingOf({ count, time, whole, check, lines }) {
   const milliseconds = (number) => `${number < 10 ? number.toFixed(1) : grouped(number)} ms`;
   return lines ?? [`${grouped(count)} tokens: ${milliseconds(time)} in the model, ${milliseconds(whole)} with the picture`, ...(check ? [`computed again in JavaScript: ${scientific(check.difference)} apart`] : [])];

@@ -1,8 +1,8 @@
 import { codeOf } from "../../../lens/viewer/web/data/exact.js";
 
-// A layer's attention as the page shows it: each head's queries, keys and values, and what the core's summary says of its weights.
+// A layer's attention for the page: each head's queries, keys and values, and the core's summary of its weights.
 
-export const TOP = 8; // weights of a query among which links are looked for
+export const TOP = 8; // the largest weights of a query, from which links are chosen
 const LINKS = 100;
 
 // The core's description of a call, in its memory. Queries, keys and values are rows of `row` numbers.
@@ -12,7 +12,7 @@ export function callOf(core, { query, key, value, queries, keys, heads, headDim,
   return address;
 }
 
-// Head h of rows of numbers, as vectors of its own: { data, scale, width, count }.
+// Head h of rows of numbers, as separate vectors: { data, scale, width, count }.
 export function headOf(core, start, count, row, head, width) {
   const [rows, data] = [core.floats(start, count * row - row + (head + 1) * width), new Float32Array(count * width)];
   for (let i = 0; i < count; i++) for (let d = 0; d < width; d++) data[i * width + d] = rows[i * row + head * width + d];
@@ -38,7 +38,7 @@ export function statisticsOf(core, call, { queries, keys, heads }, most) {
   return result;
 }
 
-// All weights of one head, `keys` in a row, from what `statisticsOf` says of it; in the core's memory, until something else is computed there.
+// All weights of one head, `keys` in a row, from the result of `statisticsOf`; in the core's memory until it is reused.
 export function headWeights(core, call, head, { lse }, keys) {
   const before = core.allocate(0);
   const [rows, to] = [core.put(lse), core.room(lse.length * keys)];
@@ -55,7 +55,7 @@ export function codesOf(weights) {
 
 const edgesOf = (length, cells) => Int32Array.from({ length: cells + 1 }, (_, i) => Math.floor((i * length) / cells));
 
-// The strongest of each query's largest weights, strongest first; of equal ones the earliest.
+// The strongest of each query's largest weights, strongest first; of equal weights the earliest.
 export function linksOf(weights, keys) {
   const order = strongest(weights, keys);
   const links = { weights: new Float32Array(order.length), rows: new Int32Array(order.length), keys: new Int32Array(order.length) };
@@ -64,7 +64,7 @@ export function linksOf(weights, keys) {
 }
 
 // The places of the LINKS largest weights. Numbers alone are sorted fast: the bits of a size, which order as sizes do, then the place from the end.
-// The first of a query's weights is its largest, so what is below the last of the LINKS largest of these is not among them.
+// The first of a query's weights is its largest, so weights below the last of the LINKS largest first ones are excluded.
 function strongest(weights, keys) {
   const places = weights.length;
   const bits = new Uint32Array(weights.slice().buffer);

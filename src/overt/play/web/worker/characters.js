@@ -23,7 +23,7 @@ function has(ranges, code) {
   return low < ranges.length && ranges[low][0] <= code;
 }
 
-// Control, format and private characters, and the replacement of an invalid one.
+// Control, format and private characters, and the replacement character.
 const REMOVED = setOf(`
 0.8 3.1 2.h 2o.w e 11v.5 n 5d 1e 3cv 1kt.4 r.4 1e.4 2.9 11u9.4xr 16o 6y.2 2 3b4 xyb.3 440.7 h407 v.2n 1egx.1ekd 3.1ekd`);
 
@@ -42,7 +42,7 @@ v.1 1t.1 2.6 9 3.a a 1a.2 4c 3b.2 5.1 a 7.2 64.1 3 1n 2.6 2 2 3.7 7.9 3 1d.d 1v.
 1y.2 11.4 2.7 1r d.1 1h.8 c.2 2r.2 3 2.1 4o 4.7 m.1 1n 4 12.6 4.4 8v.5 2 5.1 2.1 6n.3 7.1 2.1 s.1 2e.7 3 2.1 2z 2 3.5 2 2u.2 3.3
 2.4 gjp.4 1o.6 ux.3 f7v.1 43t.2 i.7 3.6 v.3 45.2 1j0.1i 5.1d 9 f n.4 2.e 2sh.6 gzl6.6n`);
 
-// Each of these is a word of its own.
+// Each of these is a separate word.
 const CHINESE = setOf(`
 a9s.533 1t.g73 hkx.e7 1fk1.wyn x.3dr 75.49b 85t.f3`);
 

@@ -15,16 +15,16 @@ export function createCore(functions) {
     floats,
     integers,
     bytes: (address, count) => new Uint8Array(memory.buffer, address, count),
-    // A text that ends with 0.
+    // A text terminated by 0.
     text: (address) => new TextDecoder().decode(new Uint8Array(memory.buffer, address, new Uint8Array(memory.buffer, address).indexOf(0))),
-    // Memory for so many numbers of four bytes.
+    // Memory for this many 4-byte numbers.
     room: (count) => functions.allocate(4 * count) >>> 0,
     put(numbers) {
       const address = functions.allocate(numbers.byteLength) >>> 0;
       new numbers.constructor(memory.buffer, address, numbers.length).set(numbers);
       return address;
     },
-    // Base64 as bytes: { address, count }; null where it is none.
+    // Decodes base64 to bytes: { address, count }; null if it is invalid.
     decoded(text) {
       const address = functions.allocate(text.length) >>> 0;
       letters.encodeInto(text, new Uint8Array(memory.buffer, address, text.length));

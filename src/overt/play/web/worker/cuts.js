@@ -4,7 +4,7 @@ import { codesOf, linksOf, TOP } from "./attention.js";
 
 export const NONE = { cuts: [], all: false };
 
-// The keys that rows of a head may not see: a set for each row that has any.
+// The keys hidden from rows of a head: a set for each row with cuts.
 export function withoutOf({ cuts, all }, layer, head) {
   const result = new Map();
   for (const cut of cuts) if (all || (cut.layer === layer && cut.head === head)) result.set(cut.row, (result.get(cut.row) ?? new Set()).add(cut.key));
@@ -12,7 +12,7 @@ export function withoutOf({ cuts, all }, layer, head) {
 }
 
 // A row of a head's weights and its log-sum-exp. A place is { query, queryStep, key, value, step, count, dim }: addresses, and numbers from one row to the next;
-// `scale` and `causal` are those of the call.
+// `scale` and `causal` are the call's.
 export function rowWithout(core, { query, queryStep, key, step, count, dim, scale = 1 / Math.sqrt(dim), causal = false }, head, row, without) {
   const q = core.floats(query + 4 * (row * queryStep + head * dim), dim);
   const scores = Float64Array.from({ length: count }, (_, j) => {
@@ -25,7 +25,7 @@ export function rowWithout(core, { query, queryStep, key, step, count, dim, scal
   return { weights: scores.map((score) => Math.exp(score - largest) / total), lse: largest + Math.log(total) };
 }
 
-// Writes the rows that cuts change into `mixed`, the heads' outputs side by side; `rows` of them are there.
+// Writes the rows changed by cuts into `mixed`, the heads' outputs concatenated, with `rows` rows.
 export function applyCuts(core, place, edit, layer, mixed, { rows, heads }) {
   const { value, step, dim } = place;
   for (let head = 0; head < heads; head++) for (const [row, without] of withoutOf(edit, layer, head)) {
@@ -36,7 +36,7 @@ export function applyCuts(core, place, edit, layer, mixed, { rows, heads }) {
   }
 }
 
-// What the page shows of a head, where rows of it were cut: `weights` (rows · keys) become those with the cuts.
+// The page's data of a head with cut rows: `weights` (rows · keys) become those with the cuts.
 export function cutEntry(core, place, head, edit, layer, weights, statistics) {
   const { count } = place;
   const without = withoutOf(edit, layer, head);
@@ -79,7 +79,7 @@ function baseOf(weights, count, base) {
   return { ...base, max: codesOf(max), mean: codesOf(mean) };
 }
 
-// The cuts that there is a pair for, or a sentence where one would leave a query without any key.
+// The cuts whose pairs exist, or a sentence if a cut would leave a query without any key.
 export function checkedCuts({ cuts, all }, rows, keys, words, causal = false) {
   const known = cuts.filter(({ row, key }) => row < rows && key < keys);
   for (const { layer, head } of known) for (const [row, without] of withoutOf({ cuts: known, all }, layer, head)) {
@@ -91,7 +91,7 @@ export function checkedCuts({ cuts, all }, rows, keys, words, causal = false) {
 
 export const namesOf = ({ cuts }, queries, keys) => cuts.map(({ row, key }) => [queries[row], keys[key]]);
 
-// A row that no cut changes, from `first` on; null where there is none.
+// The first row from `first` on without a cut; null if there is none.
 export function uncutRow({ cuts }, first, rows) {
   const changed = new Set(cuts.map(({ row }) => row));
   for (let n = 0; n < rows; n++) if (!changed.has((first + n) % rows)) return (first + n) % rows;

@@ -9,10 +9,10 @@ import { lookUp } from "./weights.js";
 // `causal` lets no token attend to later ones; where not `placed`, all tokens have the first position; `edit` are weights that are cut, as cuts.js has them.
 export const UNCHANGED = { off: [], temperature: 1, causal: false, divided: true, placed: true };
 
-// The addresses of a layer's queries, keys and values, as cuts.js takes them.
+// The addresses of a layer's queries, keys and values, for cuts.js.
 export const placeOf = ({ vectors, width, heads, count }) => ({ query: vectors, queryStep: 3 * width, key: vectors + 4 * width, value: vectors + 8 * width, step: 3 * width, count, dim: width / heads });
 
-// What scores are multiplied by.
+// The factor of scores.
 export const scaleOf = (dim, { divided, temperature }) => 1 / ((divided ? Math.sqrt(dim) : 1) * temperature);
 
 export function createEncoder(core, weights, { layers, heads, width, inner, epsilon }) {

@@ -1,6 +1,6 @@
 import { DAMAGED } from "../damaged.js";
 
-// What every Worker of a page does: reads what the page embeds, and answers each message, with a `sentence` where something is wrong.
+// Common to all Workers of a page: decodes the embedded data, and answers each message, with a `sentence` in case of an error.
 
 // The core's bytes and the model's description, from their letters, or a sentence.
 export async function embeddedModel(letters) {

@@ -4,7 +4,7 @@ import { placeOf, UNCHANGED } from "./encoder.js";
 import { attentionOf, layerOf } from "./recompute.js";
 import { patternsOf, roleOf } from "./roles.js";
 
-// From a text to what the page shows of it: the header of a recording, as lens/viewer/packing.py makes one, with its arrays in place.
+// From a text to the page's data: the header of a recording, in the form of lens/viewer/packing.py, with its arrays.
 
 const SIDE = 48; // cells a side of a head's small map
 
@@ -37,7 +37,7 @@ export function createReading(core, weights, shape, tokenize, run) {
   };
 }
 
-// The model as it is: the weights that are to be cut, and the last layer's vectors.
+// The unmodified model: the weights before the cuts, and the last layer's vectors.
 function uncutOf(core, shape, run, ids, { cuts }) {
   const before = cuts.map(() => 0);
   let states = null;
@@ -90,7 +90,7 @@ function entriesOf(core, weights, { heads, width }, layer, { call, vectors, coun
   });
 }
 
-// Each token as the text has it, in lower case where the model reads it so; the piece itself where it is none of the text.
+// Each token in the text's spelling, in lower case if the model reads lower case; the piece itself if it is not in the text.
 function wordsOf(text, { pieces, spans }) {
   const folded = (word) => word.toUpperCase().toLowerCase();
   return pieces.map((piece, i) => {

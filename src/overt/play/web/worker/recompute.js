@@ -10,7 +10,7 @@ export function attentionOf(core, { heads, width }, row, { vectors, mixed, count
   return { difference: differenceOf(output, core.floats(mixed + 4 * row * width, width)), bound };
 }
 
-// The row's way through a layer, from what comes in to its result: { difference, largest }, how far the result is off, and its largest number.
+// The row through a layer, from input to result: { difference, largest }, the error of the result, and its largest number.
 export function layerOf(core, weights, { heads, width, inner, epsilon }, layer, row, { entered, vectors, left, count }) {
   const linear = (name, from, columns) => linearOf(core, weights, `${layer}.${name}`, from, columns);
   const norm = (name, x) => normOf(core, weights, `${layer}.${name}`, x, epsilon);
@@ -23,7 +23,7 @@ export function layerOf(core, weights, { heads, width, inner, epsilon }, layer, 
   return { difference: differenceOf(result, core.floats(left + 4 * row * width, width)), largest };
 }
 
-// A token's query, key and value are one row.
+// A token's query, key and value form one row.
 const interleaved = (core, query, vectors, width, count) => ({ query, rows: core.floats(vectors, 3 * width * count), step: 3 * width, key: width, value: 2 * width });
 
 // The outputs of all heads for one query, side by side, and the bound of what rounding does to them: a score of D products is off by D + 2 roundings
@@ -84,7 +84,7 @@ function normOf(core, weights, name, x, epsilon) {
   return x.map((each, c) => ((each - mean) / Math.sqrt(variance + epsilon)) * gain[c] + bias[c]);
 }
 
-// A norm, and its gradient where its scale is held at what it was.
+// A norm, and its gradient with the scale held fixed.
 export const norms = {
   of: normOf,
   back(gain, x, gradient, epsilon) {

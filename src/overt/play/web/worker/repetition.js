@@ -3,7 +3,7 @@
 
 const Z = 1.959964;
 
-// Where the weights of pairs are, a row a query; `keys` are a list for each query.
+// Indices of the pairs' weights, a row for each query; `keys` has a list for each query.
 export const placesOf = (keys, count) => Int32Array.from(keys.flatMap((of, i) => of.map((j) => i * count + j)));
 
 export function sumAt(numbers, places) {
@@ -39,7 +39,7 @@ export function repetitionsOf(ids) {
   }).filter(({ count }) => count);
 }
 
-// Of each pattern { share, aboveChance } in one head: its weights (N · N), and what each key receives on average.
+// For each pattern { share, aboveChance } in one head, from its weights (N · N) and the mean weight that each key receives.
 export function repetitionScores(patterns, weights, received) {
   if (!patterns.length) return {};
   const [count, atDistance] = [received.length, meansAtDistances(weights, received.length)];

@@ -1,6 +1,6 @@
 import { copiesOf, placesOf, repetitionScores, repetitionsOf, sumAt } from "./repetition.js";
 
-// What a head does in a text: the share of its weight that each plain pattern gets, as lens/statistics/roles.py measures it.
+// The role of a head in a text: the share of its weight for each plain pattern, as in lens/statistics/roles.py.
 
 const [DECISIVE, UNIFORM] = [0.5, 0.95];
 const SEPARATORS = new Set(["[SEP]", "</s>", "<s>", "<|endoftext|>", "<|im_end|>", "<eos>", ".", ",", ";", ":", "!", "?"]);
@@ -27,7 +27,7 @@ export function patternsOf({ ids, words, special }) {
   return { plain, repeated: repetitionsOf(ids) };
 }
 
-// { role, roleScore, roleScores, entropy } of one head: its weights, a row a query, and what the core says of them.
+// { role, roleScore, roleScores, entropy } of one head, from its weights, a row for each query, and the core's statistics.
 export function roleOf({ plain, repeated }, weights, { entropies, received }) {
   const [scores, entropy] = [{}, mean(entropies)];
   for (const { name, keys, pairs, count } of plain) if (count) scores[name] = keys ? sumAt(received, keys) : sumAt(weights, pairs) / count;
@@ -39,7 +39,7 @@ export function roleOf({ plain, repeated }, weights, { entropies, received }) {
   return { role, roleScore, roleScores, entropy };
 }
 
-// A repetition that is above chance decides first; one that is not is at most perhaps what the head does.
+// A repetition above chance decides first; otherwise repetition is at most possibly the role.
 function decided(scores, repetition) {
   const largest = (entries) => entries.reduce((a, b) => (b[1] > a[1] ? b : a), ["", -Infinity]);
   const [above, any] = [largest(Object.entries(scores).filter(([name]) => repetition[name]?.aboveChance)), largest(Object.entries(scores))];

@@ -1,9 +1,9 @@
-// A model's weights, from the page's blocks into the core's memory: tables as they are, linear maps and vectors as float32.
+// A model's weights, from the page's blocks into the core's memory: tables unchanged, linear maps and vectors as float32.
 
 const BYTES = { int8: 1, int16: 2, float32: 4 };
 
-// `tensors` are { name, block, kind, type, rows, columns, offset, scales }: where each begins in its block, and where its scales do.
-// Room for all of them is taken first, so that a block's own letters can be let go of after it.
+// `tensors` are { name, block, kind, type, rows, columns, offset, scales }: the offsets in the block of the tensor and of its scales.
+// Memory for all of them is allocated first, so that a block's base64 can be released after decoding.
 export function createWeights(core, { tensors, blocks }) {
   const placed = new Map();
   for (const tensor of tensors) {
@@ -13,11 +13,11 @@ export function createWeights(core, { tensors, blocks }) {
   }
   let next = 0;
   return {
-    // The address of a tensor; 0 where the model has none.
+    // The address of a tensor; 0 if the model has none.
     at: (name) => placed.get(name)?.address ?? 0,
     tensor: (name) => placed.get(name),
     complete: () => next === blocks.length,
-    // Takes the next block's letters. Says in a sentence what is wrong with them, or nothing.
+    // Decodes the next block. Returns a sentence if it is damaged, otherwise nothing.
     add(text) {
       const [number, expected] = [next++, blocks[next - 1]];
       const before = core.allocate(0);
@@ -39,7 +39,7 @@ function unpack(core, { kind, type, rows, columns, offset, scales, address, scal
   if (scaling) core.floats(scaling, rows).set(core.floats(start + scales, rows));
 }
 
-// Rows of a table as float32 vectors at `to`, or added to those there.
+// Copies rows of a table as float32 vectors to `to`, or adds them there.
 export function lookUp(core, { type, address, scaling, columns }, numbers, count, to, add = false) {
   core[`rows_from_${type}`](address, scaling, numbers, count, columns, Number(add), to);
 }

@@ -3,7 +3,7 @@ import { isChinese, isMark, isPunctuation, isRemoved, isSpace } from "./characte
 // BERT's tokenizer as Hugging Face's BertTokenizerFast has it: characters are cleaned and made lower case, words are cut at spaces and
 // around punctuation, and each word into the longest pieces that the vocabulary has (Wu et al. 2016, section 4.1).
 
-const LONGEST = 100; // characters of a word; a longer one is unknown
+const LONGEST = 100; // characters of a word; a longer word is unknown
 
 // `options` is { pieces, lowercase, accents, chinese, special, unknown, first, last }: pieces in the order of their numbers, whether letters are made
 // lower case, accents are taken off and Chinese characters are words of their own; special tokens in a text are read as such.
@@ -11,7 +11,7 @@ export function createWordPiece(options) {
   const numbers = new Map(options.pieces.map((piece, number) => [piece, number]));
   const special = options.special.length ? new RegExp(options.special.toSorted((a, b) => b.length - a.length).map(escaped).join("|"), "gu") : null;
   const self = { ...options, numbers, special };
-  // The first `limit` tokens of a text: { ids, pieces, spans, special, all }; `all` says whether nothing of the text was left out.
+  // The first `limit` tokens of a text: { ids, pieces, spans, special, all }; `all` is true if the whole text was read.
   return (text, limit) => {
     const found = [];
     const all = addText(self, text, limit - 2, found);
@@ -26,7 +26,7 @@ const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|/-]/gu, "\\$&");
 
 const tokenOf = (self, piece, start, stop) => ({ piece, id: self.numbers.get(piece), start, stop });
 
-// Adds tokens until there are more than `most`; false where the text goes on.
+// Appends tokens until there are more than `most`; false if the text continues.
 function addText(self, text, most, found) {
   let from = 0;
   for (const match of self.special ? text.matchAll(self.special) : []) {
@@ -37,7 +37,7 @@ function addText(self, text, most, found) {
   return addWords(self, text, from, text.length, most, found) && found.length <= most;
 }
 
-// Words are cut as their characters come, so that of a long text no more is read than is needed.
+// Words are cut as their characters arrive, so that only the necessary part of a long text is read.
 function addWords(self, text, start, stop, most, found) {
   let word = [];
   const close = () => {
@@ -63,7 +63,7 @@ function addWords(self, text, start, stop, most, found) {
   return true;
 }
 
-// What a character becomes: none, itself, or several.
+// The replacement of a character: none, itself, or several.
 function normalized(self, letter) {
   const code = letter.codePointAt(0);
   if (isSpace(code)) return " ";

@@ -1,4 +1,4 @@
-// What a typed score can compute. Names and their order are those of programs in the core (native/attention/programs/program.hpp).
+// The functions of typed scores. Names and order are those of programs in the core (native/attention/programs/program.hpp).
 
 export const OPERATIONS = ["load", "store", "neg", "abs", "sign", "exp", "log", "log1p", "expm1", "root", "tanh", "sigmoid", "sin", "cos", "erf", "atan", "square",
   "add", "sub", "mul", "div", "maximum", "minimum", "gt", "ge", "eq", "pow", "rsub", "rdiv", "lt", "le", "rpow", "select", "sum", "amax", "amin"];
@@ -9,13 +9,13 @@ export const FUNCTIONS = {
   add: (x, y) => x + y, sub: (x, y) => x - y, mul: (x, y) => x * y, div: (x, y) => x / y, maximum: (x, y) => Math.max(x, y), minimum: (x, y) => Math.min(x, y), pow: Math.pow,
 };
 
-// With the operands in the other order.
+// With operands swapped.
 export const REVERSED = { add: "add", sub: "rsub", mul: "mul", div: "rdiv", maximum: "maximum", minimum: "minimum", pow: "rpow" };
 
-// Over the features: the number that each begins with, and its step in float64.
+// Reductions over the features: the initial number, and the step in float64.
 export const REDUCTIONS = { sum: [0, FUNCTIONS.add], amax: [-Infinity, FUNCTIONS.maximum], amin: [Infinity, FUNCTIONS.minimum] };
 
-// f(q, k) in float64: a number; inside of it, an array for what has a number for each feature.
+// f(q, k) in float64: a number; intermediate results with a number for each feature are arrays.
 export function scoreOf(tree, q, k) {
   const value = ({ name, parts, number }) => {
     if (name === "query" || name === "key") return name === "query" ? q : k;

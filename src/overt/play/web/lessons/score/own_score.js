@@ -1,4 +1,4 @@
-// Lesson 3: a score that the reader types, of the chosen word's query and every key, compared with the model's weights.
+// Lesson 3: a score typed by the reader, for the chosen word's query and every key, compared with the model's weights.
 import { parsed } from "./parser.js";
 import { programOf } from "./program.js";
 import { scoreOf } from "./functions.js";
@@ -10,7 +10,7 @@ import { label, numberedLabels } from "../../../../lens/viewer/web/data/labels.j
 import { number, scientific } from "../../../../drawing/web/numbers.js";
 import { formulaNodes, make } from "../../../../drawing/web/elements.js";
 
-const [LETTERS, SHOWN] = [200, 24]; // of a formula; keys of the table
+const [LETTERS, SHOWN] = [200, 24]; // letters of a formula; keys in the table
 const SAYS = "Type a score of a query q and a key k, with d numbers each. The core of this page runs it as a program, as overt's attend runs a score of your own.";
 const PRESETS = {
   "q·k / √d": "dot product", "−Σ |q − k|": "distance", "−Σ (q − k)² / 2": "Gaussian", "sum(tanh(q + k))": "additive", "(1 + q·k/8)²": "polynomial",
@@ -19,7 +19,7 @@ const PRESETS = {
 
 export const OWN = { name: "score", initial: "q·k / √d", read: (text) => text.slice(0, LETTERS), write: (text) => text };
 
-// The card, and what draws it.
+// The card, and the function that draws it.
 export function ownScoreCard({ recording, store, reader }) {
   const input = make("input", { attributes: { id: "own-score", type: "text", spellcheck: "false", autocomplete: "off", autocapitalize: "off", maxlength: String(LETTERS), "aria-describedby": "own-wrong" }, on: { input: () => store.set({ score: input.value }) } });
   const wrong = make("p", { className: "wrong", attributes: { id: "own-wrong", "aria-live": "polite" } });
@@ -44,7 +44,7 @@ export function ownScoreCard({ recording, store, reader }) {
     const { code, numbers, size } = programOf(read.tree, query.length);
     const answer = await reader.changed({ scored: { query: Float32Array.from(query), keys: Float32Array.from(keys.flatMap((key) => Array.from(key))), code, numbers } });
     if (answer.sentence) return refuse(answer.sentence);
-    if (store.get().text !== text) return undefined; // another text has come
+    if (store.get().text !== text) return undefined; // the text has changed
     const exact = keys.map((key) => scoreOf(read.tree, Float64Array.from(query), Float64Array.from(key)));
     refuse(unusable(answer.scores));
     formula.replaceChildren(typeset(read.tree));
@@ -62,7 +62,7 @@ function readScore(text) {
   }
 }
 
-// Why the softmax of these scores is none; nothing where it is one.
+// Why these scores have no softmax; nothing if they have one.
 function unusable(scores) {
   const [missing, infinite] = [scores.filter(Number.isNaN).length, scores.filter((score) => score === Infinity).length];
   if (missing) return `Expected a number for every key, got none for ${missing} of ${scores.length}: f has the root or the logarithm of a negative number there, or 0 / 0. Fix: put |…| or relu(…) inside.`;

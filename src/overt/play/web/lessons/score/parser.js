@@ -1,16 +1,16 @@
-// A score as a reader types it, as a tree of { name, parts, features }: `features` says that it has a number for each feature of q and k.
+// A typed score as a tree of { name, parts, features }: `features` is true if it has a number for each feature of q and k.
 import { REDUCTIONS } from "./functions.js";
 
 const TOKEN = /\s*(?:(?<number>(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|(?<name>[a-z_]\w*)|(?<sign>\*\*|.))/iuy;
 const SAME = { "−": "-", "–": "-", "×": "*", "**": "^", "÷": "/", "∙": "·", "⋅": "·", "∑": "Σ" };
 const POWERS = { "²": "2", "³": "3" };
 const BINARY = { "+": [1, "add"], "-": [1, "sub"], "*": [2, "mul"], "/": [2, "div"], "·": [2, "dot"], "^": [4, "pow"] };
-const SIGNED = 3; // a sign binds more than a product, and less than a power
+const SIGNED = 3; // a sign binds tighter than a product, and less tight than a power
 const NAMES = { q: "query", k: "key", d: "dim" };
 const ONE = { abs: "abs", exp: "exp", log: "log", ln: "log", tanh: "tanh", sigmoid: "sigmoid", sin: "sin", cos: "cos", sqrt: "root", relu: "relu", sum: "sum", mean: "mean" };
 const KNOWN = [...Object.keys(NAMES), ...Object.keys(ONE), "min", "max", "dot"];
 
-// Throws an Error whose sentence says what was expected, what came, and the fix.
+// Throws an Error with rule, got and fix in one sentence.
 export function parsed(text) {
   const tokens = tokensOf(text);
   let next = 0;
@@ -20,7 +20,7 @@ export function parsed(text) {
     next += 1;
   };
   const refuseTerm = () => isTerm(peek()) && refuse("+, −, *, /, · or ^", peek(), "write * for the product of each feature, · for the dot product");
-  // A term and what follows it, as far as it binds at least so much.
+  // A term and its continuation, as far as operators bind at least this tight.
   const expression = (least) => {
     let left = first();
     for (let found = BINARY[peek().text]; found && found[0] >= least; found = BINARY[peek().text]) {
@@ -112,7 +112,7 @@ function dotted(parts) {
   throw new Error("Expected two vectors in dot(…), got one number for the pair. Fix: dot(q, k).");
 }
 
-// The known name that is the fewest letters away, by Levenshtein's distance.
+// The known name with the smallest Levenshtein distance.
 function nearest(name) {
   const away = (other) => {
     let row = Array.from({ length: other.length + 1 }, (_, j) => j);

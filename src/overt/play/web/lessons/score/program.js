@@ -1,4 +1,4 @@
-// A score's tree as a program of the core: whole numbers, as overt/attention/expressions/instructions.py writes them.
+// Compiles a score's tree to a program of the core: integers in the form of overt/attention/expressions/instructions.py.
 import { OPERATIONS, REDUCTIONS, REVERSED } from "./functions.js";
 
 const PLACES = { query: 1, key: 2, number: 4, temporary: 5, product: 6 };
@@ -13,7 +13,7 @@ export function programOf(tree, dim) {
     if (!numbers.includes(value)) numbers.push(value);
     return [PLACES.number, numbers.indexOf(value), 0];
   };
-  // Where an instruction can read a node; undefined where it must be computed first.
+  // The operand from which an instruction can read a node; undefined if it must be computed first.
   const operand = (node) => {
     if (node.name === "query" || node.name === "key") return [PLACES[node.name], 0, 1];
     if (node.name === "number" || node.name === "dim") return numberAt(node.name === "dim" ? dim : node.number);
@@ -55,7 +55,7 @@ export function programOf(tree, dim) {
   return { code: Int32Array.from(code), numbers: Float64Array.from(numbers), size: stages.reduce((sum, each) => sum + each.instructions.length, 0) };
 }
 
-// q · k itself, which the core multiplies for all pairs of a tile at once.
+// q · k itself, which the core computes for all pairs of a tile at once.
 function isProduct({ name, parts: [of] }) {
   return name === "sum" && of.name === "mul" && of.parts[0].name === "query" && of.parts[1].name === "key";
 }

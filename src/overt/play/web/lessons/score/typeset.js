@@ -1,7 +1,7 @@
 // A score's tree as MathML, which browsers typeset.
 
 const BETWEEN = { add: "+", sub: "−" };
-const LEVELS = { add: 1, sub: 1, neg: 1, mul: 3, div: 4, square: 5, pow: 5 }; // a term inside of one that binds more gets parentheses
+const LEVELS = { add: 1, sub: 1, neg: 1, mul: 3, div: 4, square: 5, pow: 5 }; // a term inside one that binds tighter gets parentheses
 const [OF_SUMS, OF_PRODUCTS, HIGHEST] = [2, 3, 9]; // −Σ x needs none, (Σ x) · y does
 const VARIABLES = { query: "q", key: "k", dim: "d" };
 
@@ -24,7 +24,7 @@ const vector = (name) => {
 };
 const row = (...children) => math("mrow", ...children);
 
-// Brackets grow only around what is tall: without a mathematics font they would be too high otherwise.
+// Brackets grow only around tall terms: without a mathematics font they would be too tall otherwise.
 function enclosed(left, inner, right) {
   const brackets = [left, right].map((text) => math("mo", text));
   const tall = inner.matches("mfrac, msqrt") || inner.querySelector("mfrac, msqrt");
@@ -32,7 +32,7 @@ function enclosed(left, inner, right) {
   return row(brackets[0], inner, brackets[1]);
 }
 
-// As a part of something that binds at `least`.
+// The term with parentheses if its context binds at `least` this tight.
 function part(tree, least) {
   const inner = shown(tree);
   const level = tree.name === "sum" && !isDot(tree) ? OF_SUMS : (LEVELS[tree.name] ?? (tree.name === "sum" ? OF_PRODUCTS : HIGHEST));

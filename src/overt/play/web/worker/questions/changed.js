@@ -2,7 +2,7 @@ import { checkedCuts, NONE, rowWithout, withoutOf } from "../cuts.js";
 import { placeOf, scaleOf } from "../encoder.js";
 import { lookUp } from "../weights.js";
 
-// A text through the model with something of it changed: what comes out, and one row of one head's weights.
+// Runs a modified model on a text: its result, and one row of one head's weights.
 
 // A question is { text, changes, order, at, edit }: `changes` as encoder.js has them, `order` puts the tokens in another order, `at` is { layer, head, row }
 // of the weights that are wanted, null for none; `edit` are cuts as cuts.js has them. `states` are the last layer's vectors, `mean` is their mean: the sentence's vector.
@@ -23,7 +23,7 @@ export function createChanged(core, { layers, heads, width, limit }, tokenize, r
   };
 }
 
-// The vectors of a text's tokens in the model's table of words: { vectors, width }.
+// The vectors of a text's tokens in the model's word table: { vectors, width }.
 export const createWordVectors = (core, weights, { width, limit }, tokenize) => ({ text }) => {
   const { ids } = tokenize(text, limit);
   if (ids.length === 2) return { sentence: "There is no word in this text." };

@@ -1,8 +1,8 @@
-// What lesson 3 asks: how the output matrix joins the heads of a layer, and scores that the reader types.
+// The questions of lesson 3: how the output matrix joins the heads of a layer, and typed scores.
 
 // What W_O makes of each head's output, for one token. A question is { text, joined: { layer, row } }. The answer: `output` (H · D), the heads' outputs
 // side by side; `parts` (H + 1, width), what W_O makes of each head's output, in float64, and last the bias; `sum`, what the core makes of all of them;
-// `entered`, what the layer adds it to.
+// `entered`, the vector to which the layer adds it.
 export function createJoining(core, weights, { layers, heads, width, limit }, tokenize, run) {
   return ({ text, joined }) => {
     const { ids } = tokenize(text, limit);
@@ -18,7 +18,7 @@ export function createJoining(core, weights, { layers, heads, width, limit }, to
   };
 }
 
-// Scores of one query and of some keys, rows of as many numbers, by a program: a question is { scored: { query, keys, code, numbers } }.
+// Scores of one query and some keys, rows of equal length, by a program: a question is { scored: { query, keys, code, numbers } }.
 export const createScoring = (core) => ({ scored: { query, keys, code, numbers } }) => {
   const before = core.allocate(0);
   const count = keys.length / query.length;
@@ -37,7 +37,7 @@ function productOf(core, weights, layer, from, width) {
   return sum;
 }
 
-// The matrix is stored in panels of eight columns, as native/wasm/layers.cpp reads them.
+// The matrix is stored in panels of eight columns, for native/wasm/layers.cpp.
 function partsOf(core, weights, layer, output, heads) {
   const [width, dim] = [output.length, output.length / heads];
   const map = core.floats(weights.at(`${layer}.output.weight`), width * width);

@@ -22,7 +22,7 @@ export function createWhy(core, weights, shape, tokenize, run) {
   };
 }
 
-// What the tables of words and positions give to each place.
+// The parts of the word and position tables at each position.
 function tablesOf(core, weights, ids, places, width) {
   return places.map((i) => ["words", "positions"].map((name) => {
     const before = core.allocate(0);
@@ -34,7 +34,7 @@ function tablesOf(core, weights, ids, places, width) {
   }));
 }
 
-// From the score back to what was written: `gradient` is what one more of each number of the stream would add.
+// Backward from the score to the stream's parts: `gradient` is the score's derivative in each number of the stream.
 function sideOf(model, { layer, first, factor }, stream, [word, position]) {
   const { core, weights, shape } = model;
   const { width, heads } = shape;
@@ -64,7 +64,7 @@ function sideOf(model, { layer, first, factor }, stream, [word, position]) {
   return [{ name: "word", value: dot(gradient, word) }, { name: "position", value: dot(gradient, position) }, { name: "biases", value: bias }, ...parts];
 }
 
-// A row through a layer: `before` and `after` go into its norms, `written` is what the feed-forward adds.
+// A row through a layer: `before` and `after` enter its norms, `written` is added by the feed-forward.
 function forwardOf({ core, weights, shape }, at, [entered, mixed]) {
   const linear = (name, from, columns) => linearOf(core, weights, `${at}.${name}`, from, columns);
   const before = linear("output", mixed, shape.width).map((each, d) => each + entered[d]);
