@@ -67,6 +67,28 @@ def test_missing_values_stay_missing_without_fill_and_codes_get_the_curve():
     assert analyze(x).filled == 1
 
 
+RISING = 1 / (1 + np.exp((200 - T) / 60))
+OF_EACH_KIND = {
+    "outcomes": (draw(5).random(T.size) < RISING).astype(float),
+    "counts": draw(6).poisson(4 + 12 * RISING).astype(float),
+    "logarithms": 10 ** (3 * RISING) * np.exp(0.2 * draw(7).normal(size=T.size)),
+    "amounts": draw(8).gamma(1.0, size=T.size) * (1 + RISING),
+    "": noisy(9),
+}
+
+
+@pytest.mark.parametrize("kind", OF_EACH_KIND)
+def test_missing_values_that_stay_missing_change_nothing_at_the_others(kind):
+    x = OF_EACH_KIND[kind].copy()
+    x[draw(10).choice(T.size, 40, replace=False)] = np.nan
+    filled, empty = analyze(x), analyze(x, fill=False)
+    assert (filled.kind or "", empty.kind or "") == (kind, kind)
+    np.testing.assert_array_equal(np.isnan(empty.values), np.isnan(x))
+    np.testing.assert_array_equal(empty.values, np.where(np.isnan(x), np.nan, filled.values))
+    assert empty.filled == 0
+    assert 0 < empty.risk <= 1.0001 * filled.risk
+
+
 def test_robust_false_keeps_codes_as_values():
     x = noisy(4)
     x[[50, 51, 52]] = -999.0

@@ -9,7 +9,7 @@ import numpy as np
 from overt.errors import InputError
 from overt.smoothing.data.observed import Observed
 from overt.smoothing.data.series import Floats
-from overt.smoothing.noise.images import PASSES, POSITIVE, brought_back, with_risks
+from overt.smoothing.noise.images import PASSES, POSITIVE, brought_back, unfilled, with_risks
 from overt.smoothing.noise.kind import Analyze, Kind
 from overt.smoothing.noise.scale import Scale
 from overt.smoothing.seasons.rest import cycle_length
@@ -191,6 +191,8 @@ class Counts(Kind):
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
         """The smoothing of the counts: never below 0."""
         values, options = series.values, series.options
+        if not options.fill:  # each pass needs the whole curve of the last one
+            return unfilled(self.smooth(series.under(replace(options, fill=True)), analyze), series)
         result = series.smoothed(analyze, stabilized(values), replace(options, noise=1.0))
         first = result = _counted(brought_back(result, SQUARE_ROOTS, options, POSITIVE), values)
         if not options.two_sided_bank or not result.values.mean() >= LEAST_MEAN_COUNT:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overt.smoothing.data.observed import Observed
 from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import Floats
 from overt.smoothing.noise.scale import Scale, Transform
@@ -56,6 +57,12 @@ def brought_back(smoothing: "Smoothing", scale: Scale, options: Options, bounds:
         bounds=bounds,
         scaled=(smoothing, scale),
     )
+
+
+def unfilled(smoothing: "Smoothing", series: Observed) -> "Smoothing":
+    """The smoothing of a filled series without the values at its missing points."""
+    missing = np.isnan(series.values) if series.weights is None else np.isnan(series.values) | (series.weights == 0)
+    return replace(smoothing, values=np.where(missing, np.nan, smoothing.values), filled=0, options=series.options)
 
 
 def with_risks(smoothing: "Smoothing", observed: Floats, variances: Floats, unbiased: Floats) -> "Smoothing":

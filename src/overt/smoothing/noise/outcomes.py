@@ -7,7 +7,7 @@ import numpy as np
 
 from overt.smoothing.data.observed import Observed
 from overt.smoothing.data.series import Floats
-from overt.smoothing.noise.images import PASSES, with_risks
+from overt.smoothing.noise.images import PASSES, unfilled, with_risks
 from overt.smoothing.noise.kind import Analyze, Kind
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Outcomes(Kind):
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
         """The smoothing of the probability of the larger value, from the one to the other."""
         values, options = series.values, series.options
+        if not options.fill:  # each pass needs the whole curve of the last one
+            return unfilled(self.smooth(series.under(replace(options, fill=True)), analyze), series)
         bounds = float(np.nanmin(values)), float(np.nanmax(values))
         curve, result = np.full(values.size, float(np.nanmean(values))), None
         for _ in range(1 + PASSES):
@@ -81,7 +83,7 @@ class Outcomes(Kind):
             variances = variances_of_outcomes(clipped, *bounds)
             result = replace(result, values=clipped, kind="outcomes", bounds=bounds, options=options)
             result = with_risks(result, values, variances, variances)
-            curve = np.where(np.isnan(result.values), curve, result.values)
+            curve = result.values
         return result  # type: ignore[return-value]  # there is a first pass
 
     def sentence(self, result: "Smoothing", source: str) -> str:
