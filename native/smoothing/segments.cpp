@@ -14,8 +14,8 @@ constexpr int LANES = WIDTH<double>;
 using Lane = Vector<double>;
 // PART: points that a thread processes at a time; MARGIN: points before and after them that it segments too.
 constexpr Index PART = 4096, MARGIN = 512, POINTS = PART + 2 * MARGIN;
-// First points of the last segment: if there are ROOM of them, the last RECENT remain, and of the others with a probability of at least
-// HOPELESS the most probable ones, MOST in all.
+// MOST, RECENT, ROOM, HOPELESS: of ROOM possible starts of the last segment MOST remain: the last RECENT, and the likeliest others with a
+// probability of HOPELESS or more. More starts change the curve by about a hundredth of the noise where nothing is sure, else by less.
 constexpr int MOST = 40, RECENT = 16, ROOM = 56;
 // FLAT: a segment has no slope if the variance of its times is smaller. NEGLIGIBLE: segments of a smaller probability are skipped.
 constexpr double FLAT = 1e-6, NEGLIGIBLE = 1e-6, HOPELESS = 1e-12, TINY = 1e-100, NEVER = -1e300;
